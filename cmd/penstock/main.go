@@ -1,0 +1,53 @@
+// Command penstock gives every application on a shared data cluster its due
+// part of the disks. This file only assembles the subcommands; each of them is
+// flags and wiring in a file of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the build (-ldflags "-X main.version=...").
+var version = "dev"
+
+// usageError marks an error that the caller made on the command line, so that
+// main can end with exit code 2 instead of 1.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "penstock",
+		Short:         "Per-application I/O control for shared big-data clusters",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	// One line a subcommand.
+	root.AddCommand()
+	return root
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "penstock:", err)
+	var usage usageError
+	if errors.As(err, &usage) {
+		os.Exit(2)
+	}
+	os.Exit(1)
+}
