@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
+// codec walks a message's fields in wire order, either appending them to b or
+// taking them from it, so that each layout and each bound is written once. The
+// first error sticks; the fields after it are left alone.
+type codec struct {
+	b       []byte
+	writing bool
+	err     error
+}
+
+func (c *codec) hello(m *Hello) {
+	c.u32(&m.PID)
+	c.u8((*uint8)(&m.Role), uint8(RoleDataNode), uint8(RoleDataNode))
+	c.str(&m.Agent, 0, MaxAgentName)
+	n := uint16(min(len(m.Directories), math.MaxUint16))
+	c.u16(&n)
+	if n > MaxDirectories {
+		c.fail(ErrTooMany)
+	}
+	for i := 0; i < int(n) && c.err == nil; i++ {
+		if !c.writing {
+			// Grown as strings arrive: a count alone must not allocate.
+			m.Directories = append(m.Directories, "")
+		}
+		c.str(&m.Directories[i], 1, MaxPath)
+	}
+}
+
+func (c *codec) welcome(m *Welcome) {
+	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
+	c.u32(&m.Stride)
+	c.u16(&m.HeartbeatMs)
+	c.check(m.Stride >= 1 && m.Stride <= MaxStride && m.HeartbeatMs >= 1)
+}
+
+func (c *codec) open(m *Open) {
+	c.u32(&m.Stream)
+	c.u8((*uint8)(&m.Direction), uint8(Read), uint8(Write))
+	c.str(&m.Flow, 1, MaxFlowName)
+	c.str(&m.Block, 1, MaxPath)
+	c.str(&m.Meta, 0, MaxPath)
+	c.offset(&m.From)
+	c.offset(&m.To)
+	c.check(m.To >= m.From || m.To == 0 && m.Direction == Write)
+}
+
+func (c *codec) progress(m *Progress) {
+	c.u32(&m.Stream)
+	c.offset(&m.Position)
+}
+
+func (c *codec) mark(m *Mark) {
+	c.u32(&m.Stream)
+	c.offset(&m.Position)
+}
+
+func (c *codec) close(m *Close) {
+	c.u32(&m.Stream)
+	c.offset(&m.Position)
+	var flags uint8
+	if m.Failed {
+		flags = 1
+	}
+	c.u8(&flags, 0, 1)
+	m.Failed = flags == 1
+}
+
+func (c *codec) heartbeat(m *Heartbeat) {
+	c.u64(&m.Tick)
+	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
+}
+
+func (c *codec) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *codec) check(ok bool) {
+	if !ok {
+		c.fail(ErrBadValue)
+	}
+}
+
+// end reports the first error, or that the payload had more than its fields.
+func (c *codec) end() error {
+	if len(c.b) > 0 {
+		c.fail(ErrTrailing)
+	}
+	return c.err
+}
+
+// take returns the payload's next n bytes, nil past its end or after an error.
+func (c *codec) take(n int) []byte {
+	if c.err == nil && n > len(c.b) {
+		c.fail(ErrTruncated)
+	}
+	if c.err != nil {
+		return nil
+	}
+	v := c.b[:n]
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *codec) u8(v *uint8, low, high uint8) {
+	if c.writing {
+		c.b = append(c.b, *v)
+	} else if p := c.take(1); p != nil {
+		*v = p[0]
+	}
+	c.check(*v >= low && *v <= high)
+}
+
+func (c *codec) u16(v *uint16) {
+	if c.writing {
+		c.b = binary.BigEndian.AppendUint16(c.b, *v)
+	} else if p := c.take(2); p != nil {
+		*v = binary.BigEndian.Uint16(p)
+	}
+}
+
+func (c *codec) u32(v *uint32) {
+	if c.writing {
+		c.b = binary.BigEndian.AppendUint32(c.b, *v)
+	} else if p := c.take(4); p != nil {
+		*v = binary.BigEndian.Uint32(p)
+	}
+}
+
+func (c *codec) u64(v *uint64) {
+	if c.writing {
+		c.b = binary.BigEndian.AppendUint64(c.b, *v)
+	} else if p := c.take(8); p != nil {
+		*v = binary.BigEndian.Uint64(p)
+	}
+}
+
+// offset is a u64 that both languages can hold as a signed 64-bit integer.
+func (c *codec) offset(v *int64) {
+	u := uint64(*v)
+	c.u64(&u)
+	*v = int64(u)
+	c.check(*v >= 0)
+}
+
+func (c *codec) str(v *string, low, high int) {
+	n := uint16(min(len(*v), math.MaxUint16))
+	c.u16(&n)
+	if int(n) > high {
+		c.fail(ErrTooLong)
+	}
+	if c.writing && c.err == nil {
+		c.b = append(c.b, *v...)
+	} else if p := c.take(int(n)); p != nil {
+		*v = string(p)
+	}
+	if c.err == nil && (len(*v) < low || !utf8.ValidString(*v) || strings.IndexByte(*v, 0) >= 0) {
+		c.fail(ErrBadString)
+	}
+}

@@ -1,0 +1,103 @@
+package wire
+
+import "math"
+
+// Bounds of the format; lengths in bytes.
+const (
+	Version        = 1
+	HeaderLen      = 4
+	MaxPayload     = 8192
+	MaxAgentName   = 128
+	MaxFlowName    = 128
+	MaxPath        = 4095
+	MaxDirectories = 256
+	MaxStride      = 1 << 30
+	Unlimited      = math.MaxInt64 // a mark that no longer holds the stream back
+)
+
+// Message is one of Hello, Welcome, Open, Progress, Mark, Close and Heartbeat.
+type Message interface{ typ() Type }
+
+// Type is a frame's type byte; Mode, Direction and Role are its enumerations.
+type (
+	Type      uint8
+	Mode      uint8
+	Direction uint8
+	Role      uint8
+)
+
+// Values of the enumerations, as they stand on the wire.
+const (
+	TypeHello Type = iota + 1
+	TypeWelcome
+	TypeOpen
+	TypeProgress
+	TypeMark
+	TypeClose
+	TypeHeartbeat
+
+	ModeOff     Mode = 0 // the agent does not wait
+	ModeObserve Mode = 1 // it reports and does not wait
+	ModeEnforce Mode = 2
+
+	Read  Direction = 1
+	Write Direction = 2
+
+	RoleDataNode Role = 1
+)
+
+// The messages. Positions are offsets in the block file, in bytes.
+type (
+	// Hello is the agent's first frame.
+	Hello struct {
+		PID         uint32
+		Role        Role
+		Agent       string   // name and version, at most MaxAgentName bytes
+		Directories []string // absolute data directories, at most MaxDirectories
+	}
+	// Welcome is the daemon's answer.
+	Welcome struct {
+		Mode        Mode
+		Stride      uint32 // bytes between PROGRESS frames, 1..MaxStride
+		HeartbeatMs uint16 // at least 1
+	}
+	// Open begins a stream. Stream numbers are the agent's, and unique among
+	// the open streams of a connection.
+	Open struct {
+		Stream    uint32
+		Direction Direction
+		Flow      string // 1..MaxFlowName bytes
+		Block     string // path, 1..MaxPath bytes
+		Meta      string // path, "" if there is none
+		From, To  int64  // To is 0 for a write whose end is unknown
+	}
+	// Progress says how far the stream has read or written.
+	Progress struct {
+		Stream   uint32
+		Position int64
+	}
+	// Mark says how far the stream may go.
+	Mark struct {
+		Stream   uint32
+		Position int64 // Unlimited = as far as it likes
+	}
+	// Close ends a stream.
+	Close struct {
+		Stream   uint32
+		Position int64
+		Failed   bool
+	}
+	// Heartbeat says that every device loop of the daemon ticks.
+	Heartbeat struct {
+		Tick uint64
+		Mode Mode
+	}
+)
+
+func (Hello) typ() Type     { return TypeHello }
+func (Welcome) typ() Type   { return TypeWelcome }
+func (Open) typ() Type      { return TypeOpen }
+func (Progress) typ() Type  { return TypeProgress }
+func (Mark) typ() Type      { return TypeMark }
+func (Close) typ() Type     { return TypeClose }
+func (Heartbeat) typ() Type { return TypeHeartbeat }

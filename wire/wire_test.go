@@ -1,0 +1,220 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+type vector struct {
+	Name, Hex, Error string
+	Message          json.RawMessage
+}
+
+// fields is the union of the messages' fields, under the names that the
+// vectors use.
+type fields struct {
+	Type        string
+	PID         uint32
+	Role        Role
+	Agent       string
+	Directories []string
+	Mode        Mode
+	Stride      uint32
+	HeartbeatMs uint16 `json:"heartbeat_ms"`
+	Stream      uint32
+	Direction   Direction
+	Flow        string
+	Block, Meta string
+	From, To    int64
+	Position    int64
+	Failed      bool
+	Tick        uint64
+}
+
+func (f fields) message(t testing.TB) Message {
+	switch f.Type {
+	case "hello":
+		if len(f.Directories) == 0 {
+			f.Directories = nil
+		}
+		return Hello{f.PID, f.Role, f.Agent, f.Directories}
+	case "welcome":
+		return Welcome{f.Mode, f.Stride, f.HeartbeatMs}
+	case "open":
+		return Open{f.Stream, f.Direction, f.Flow, f.Block, f.Meta, f.From, f.To}
+	case "progress":
+		return Progress{f.Stream, f.Position}
+	case "mark":
+		return Mark{f.Stream, f.Position}
+	case "close":
+		return Close{f.Stream, f.Position, f.Failed}
+	case "heartbeat":
+		return Heartbeat{f.Tick, f.Mode}
+	}
+	t.Fatalf("vectors.json has a message of unknown type %q", f.Type)
+	return nil
+}
+
+var vectorErrors = map[string]error{
+	"eof": io.EOF, "cut off": io.ErrUnexpectedEOF, "oversized": ErrOversized,
+	"unknown type": ErrUnknownType, "version": ErrVersion, "truncated": ErrTruncated,
+	"trailing": ErrTrailing, "too long": ErrTooLong, "too many": ErrTooMany,
+	"string": ErrBadString, "value": ErrBadValue,
+}
+
+func vectors(t testing.TB) []vector {
+	text, err := os.ReadFile("testdata/vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vs []vector
+	if err := json.Unmarshal(text, &vs); err != nil {
+		t.Fatal(err)
+	}
+	return vs
+}
+
+func (v vector) frame(t testing.TB) []byte {
+	b, err := hex.DecodeString(v.Hex)
+	if err != nil {
+		t.Fatalf("%s: %v", v.Name, err)
+	}
+	return b
+}
+
+func TestVectors(t *testing.T) {
+	for _, v := range vectors(t) {
+		t.Run(v.Name, func(t *testing.T) {
+			frame := v.frame(t)
+			// One byte a read: frames must come together from any pieces.
+			got, err := NewReader(iotest.OneByteReader(bytes.NewReader(frame))).Next()
+			if v.Error != "" {
+				want := vectorErrors[v.Error]
+				if want == nil || !errors.Is(err, want) || got != nil {
+					t.Fatalf("got %v, %v; want error %q", got, err, v.Error)
+				}
+				return
+			}
+			var f fields
+			if err := json.Unmarshal(v.Message, &f); err != nil {
+				t.Fatal(err)
+			}
+			want := f.message(t)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Fatalf("got %+v, %v; want %+v", got, err, want)
+			}
+			back, err := Append([]byte("before"), want)
+			if err != nil || string(back) != "before"+string(frame) {
+				t.Fatalf("Append gave %x, %v", back, err)
+			}
+		})
+	}
+}
+
+// A refused frame is stepped over, so that the reader can say what it was.
+func TestReaderGoesOnAfterARefusedFrame(t *testing.T) {
+	b, err := Append([]byte{0, 1, 99, Version, 7}, Mark{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(bytes.NewReader(b))
+	var refused *FrameError
+	if _, err := r.Next(); !errors.As(err, &refused) || refused.Type != 99 {
+		t.Fatalf("got %v", err)
+	}
+	if m, err := r.Next(); err != nil || m != (Mark{1, 2}) {
+		t.Fatalf("got %v, %v", m, err)
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Fatalf("got %v, want io.EOF", err)
+	}
+}
+
+func TestAppendRefuses(t *testing.T) {
+	path := "/" + strings.Repeat("p", MaxPath-1)
+	for name, c := range map[string]struct {
+		m    Message
+		want error
+	}{
+		"nil":               {nil, ErrUnknownType},
+		"position":          {Progress{1, -1}, ErrBadValue},
+		"mode":              {Heartbeat{1, 3}, ErrBadValue},
+		"flow":              {Open{Direction: Read, Block: "/b"}, ErrBadString},
+		"very long flow":    {Open{Direction: Read, Flow: strings.Repeat("f", 70_000), Block: "/b"}, ErrTooLong},
+		"two longest paths": {Open{Direction: Read, Flow: "f", Block: path, Meta: path}, ErrOversized},
+		"directories":       {Hello{Role: RoleDataNode, Directories: make([]string, 70_000)}, ErrTooMany},
+	} {
+		if b, err := Append([]byte("x"), c.m); !errors.Is(err, c.want) || string(b) != "x" {
+			t.Errorf("%s: got %q, %v; want %v", name, b, err, c.want)
+		}
+	}
+}
+
+func TestHotMessagesDoNotAllocate(t *testing.T) {
+	b := make([]byte, 0, 64)
+	if n := testing.AllocsPerRun(100, func() {
+		b, _ = Append(b[:0], Mark{1, 1 << 40})
+		b, _ = Append(b[:0], Progress{1, 1 << 40})
+	}); n != 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+	// Read one, an allocation is left: the message in its interface.
+	frame := bytes.NewReader(b)
+	r := NewReader(frame)
+	if n := testing.AllocsPerRun(100, func() {
+		frame.Reset(b)
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 1 {
+		t.Errorf("Next allocates %v times", n)
+	}
+}
+
+// FuzzReader: whatever comes in, Next ends, never panics, and what it accepts
+// has exactly one encoding.
+func FuzzReader(f *testing.F) {
+	for _, v := range vectors(f) {
+		f.Add(v.frame(f))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		source := bytes.NewReader(in)
+		r := NewReader(source)
+		for at := 0; ; {
+			m, err := r.Next()
+			size := 0
+			if len(in)-at >= HeaderLen {
+				size = HeaderLen + int(in[at])<<8 + int(in[at+1])
+			}
+			var refused *FrameError
+			if errors.As(err, &refused) && refused.Err != ErrOversized {
+				at += size
+				continue
+			}
+			if err != nil {
+				return
+			}
+			again, err := Append(nil, m)
+			if err != nil || !bytes.Equal(again, in[at:at+size]) {
+				t.Fatalf("%+v came from %x but is %x, %v", m, in[at:at+size], again, err)
+			}
+			at += size
+		}
+	})
+}
+
+func BenchmarkAppendMark(b *testing.B) {
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf, _ = Append(buf[:0], Mark{1, 1 << 40})
+	}
+}
