@@ -1,0 +1,106 @@
+# Everything one does with Penstock from a checkout. `make` lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+# The linter is pinned here and nowhere else; it is not part of the module's
+# own dependencies, so that a linter never decides a library's version.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+MVN     := mvn -B -ntp -f agent/pom.xml
+
+AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
+UNIT_PACKAGES  = $$(go list ./... | grep -v '^penstock/e2e')
+
+# What DEMO_ARGS and BENCH_TIME add can be given on the command line:
+# make demo DEMO_ARGS='--against terasort'
+DEMO_ARGS ?=
+BENCH_TIME ?= 1s
+FUZZ_TIME ?= 10s
+
+##@ Use
+
+.PHONY: help
+help: ## List these targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/penstock-agent.jar go-build ## Build bin/penstock (static) and bin/penstock-agent.jar
+
+.PHONY: demo
+demo: setup build ## Show on real HDFS what a weight of 32:1 does for a job; table and HTML report at the end
+	bin/penstock demo $(DEMO_ARGS)
+
+##@ Check
+
+.PHONY: test
+test: setup build unit e2e ## Run every test: unit, property, scenario, fuzz seeds, Java, end to end
+
+.PHONY: unit
+unit: unit-go unit-java ## Run the tests that need no cluster
+
+.PHONY: e2e
+e2e: build ## Run the end-to-end tests on a small real Hadoop cluster
+	go test -count=1 -timeout 30m -v ./e2e/...
+
+.PHONY: lint
+lint: ## Check format, vet, staticcheck and the rules of STYLE.md
+	@bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.cache/*')); \
+	  if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w on them):"; echo "$$bad"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go test -count=1 ./tidy
+
+.PHONY: fuzz
+fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
+	scripts/fuzz $(FUZZ_TIME)
+
+.PHONY: race
+race: ## Run the Go unit tests under the race detector (needs gcc)
+	CGO_ENABLED=1 go test -race $(UNIT_PACKAGES)
+
+##@ Measure
+
+.PHONY: bench
+bench: ## Measure one scheduling decision; the cluster's experiment is `penstock bench isolation`
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCH_TIME) ./core/...
+	@echo
+	@echo "The isolation experiment on real HDFS (an hour and more): bin/penstock bench isolation --help"
+
+##@ Keep house
+
+.PHONY: setup
+setup: ## Install what the machine lacks (as root), or say what is missing
+	@scripts/setup
+
+.PHONY: clean
+clean: ## Remove what the build made; downloads in .cache/ stay
+	rm -rf bin agent/target
+
+# Parts of the above.
+
+# go build decides by content what is out of date, better than make could.
+.PHONY: go-build
+go-build:
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/penstock ./cmd/penstock
+
+# The jar lies beside the binary, where the binary looks for it.
+bin/penstock-agent.jar: $(AGENT_SOURCES)
+	@mkdir -p bin
+	$(MVN) -q -DskipTests package
+	install -m 0644 agent/target/penstock-agent.jar $@
+
+.PHONY: unit-go
+unit-go:
+	go test -timeout 10m $(UNIT_PACKAGES)
+
+.PHONY: unit-java
+unit-java:
+	$(MVN) verify

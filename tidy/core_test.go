@@ -1,0 +1,184 @@
+package tidy
+
+import (
+	"go/ast"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// pure are the packages core/ may import: they neither look at the world nor
+// give different answers to the same question. time is there for its types.
+var pure = []string{
+	"bytes", "cmp", "container/heap", "encoding/binary", "errors", "fmt", "iter", "math", "math/big",
+	"math/bits", "slices", "sort", "strconv", "strings", "time", "unicode/utf8",
+}
+
+// clock are the names of package time that ask a clock or wait for one.
+var clock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
+
+func coreFiles(t *testing.T) []goFile {
+	t.Helper()
+	var files []goFile
+	for _, f := range goFiles(t) {
+		if f.in("core/") && !f.isTest() {
+			files = append(files, f)
+		}
+	}
+	if len(files) == 0 {
+		t.Fatal("no files in core/: the rule would guard nothing")
+	}
+	return files
+}
+
+func TestCoreIsPure(t *testing.T) {
+	var b breaches
+	for _, f := range coreFiles(t) {
+		for _, imp := range f.ast.Imports {
+			name, _ := strconv.Unquote(imp.Path.Value)
+			if !slices.Contains(pure, name) && !strings.HasPrefix(name, "penstock/core/") {
+				b.add(f.path, f.line(imp), "imports %s", name)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n.(type) {
+			case *ast.GoStmt:
+				b.add(f.path, f.line(n), "starts a goroutine")
+			case *ast.ChanType, *ast.SelectStmt, *ast.SendStmt:
+				b.add(f.path, f.line(n), "uses a channel")
+			}
+			if pkg, name := selected(n); pkg == "time" && slices.Contains(clock, name) {
+				b.add(f.path, f.line(n), "asks the clock (time.%s)", name)
+			}
+			return true
+		})
+	}
+	b.report(t, "core/ is driven by the daemon, the tests and a simulator alike: take the time and every input "+
+		"as an argument, return what is to be done, and leave clocks, goroutines, locks and I/O to the caller in node/.")
+}
+
+// Types are needed here, as a range over a map looks like one over a slice.
+func TestCoreDoesNotRangeOverMaps(t *testing.T) {
+	byPackage := map[string][]goFile{}
+	for _, f := range coreFiles(t) {
+		byPackage[path.Dir(f.path)] = append(byPackage[path.Dir(f.path)], f)
+	}
+	var b breaches
+	for dir, files := range byPackage {
+		info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
+		var asts []*ast.File
+		for _, f := range files {
+			asts = append(asts, f.ast)
+		}
+		conf := types.Config{Importer: importer.ForCompiler(files[0].fset, "source", nil)}
+		if _, err := conf.Check("penstock/"+dir, files[0].fset, asts, &info); err != nil {
+			t.Fatalf("%s does not type-check: %v", dir, err)
+		}
+		for _, f := range files {
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				loop, ok := n.(*ast.RangeStmt)
+				if !ok {
+					return true
+				}
+				if _, isMap := info.TypeOf(loop.X).Underlying().(*types.Map); isMap {
+					b.add(f.path, f.line(n), "ranges over a map")
+				}
+				return true
+			})
+		}
+	}
+	b.report(t, "the order of a map differs from run to run, and decisions must not: keep a slice, or sort the keys first.")
+}
+
+// A further algorithm is one new file: it must be possible to read the central
+// ones in one sitting, and to compare them with the paper's page.
+func TestCentralFilesStayShort(t *testing.T) {
+	bounds := []struct {
+		path  string
+		lines int
+	}{
+		{"core/sfq/sfq.go", 400},
+		{"core/depth/depth.go", 200},
+		{"wire/codec.go", 200},
+		{"cmd/penstock/main.go", 100},
+		{"ARCHITECTURE.md", 120},
+		{"STYLE.md", 80},
+	}
+	var b breaches
+	for _, f := range tree(t) {
+		for _, bound := range bounds {
+			if f.path == bound.path && f.lineCount() >= bound.lines {
+				b.add(f.path, f.lineCount(), "has %d lines, must stay under %d", f.lineCount(), bound.lines)
+			}
+		}
+	}
+	b.report(t, "move what is not the algorithm itself (dump, validation, bookkeeping) into a file of its own beside it.")
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	type pkg struct{ documented, seen bool }
+	packages := map[string]*pkg{}
+	for _, f := range goFiles(t) {
+		if f.isTest() && !strings.HasPrefix(f.path, "e2e/") {
+			continue
+		}
+		dir := path.Dir(f.path)
+		if packages[dir] == nil {
+			packages[dir] = &pkg{}
+		}
+		packages[dir].seen = true
+		if f.ast.Doc != nil && strings.TrimSpace(f.ast.Doc.Text()) != "" {
+			packages[dir].documented = true
+		}
+	}
+	var b breaches
+	for dir, p := range packages {
+		if !p.documented {
+			b.add(dir, 1, "no file has a package comment")
+		}
+	}
+	slices.Sort(b.found)
+	b.report(t, `write "Package x ..." above the package clause: the problem, the design and why, with the paper's section.`)
+}
+
+// Only node/control changes the running system, because only it records what
+// it found and puts it back, also after a crash. The testbed builds machines
+// to throw away and has its own ledger.
+func TestOnlyControlChangesTheSystem(t *testing.T) {
+	writes := map[string][]string{
+		"os":      {"WriteFile", "OpenFile", "Create", "Mkdir", "MkdirAll", "Remove"},
+		"unix":    {"Mount", "Unmount", "Setxattr", "Open", "Openat", "Mkdir"},
+		"syscall": {"Mount", "Unmount", "Setxattr", "Open", "Mkdir"},
+	}
+	var b breaches
+	for _, f := range goFiles(t) {
+		if f.isTest() || f.in("node/control/", "testbed/") {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			var system, write ast.Node
+			var what string
+			ast.Inspect(decl, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+					if s, err := strconv.Unquote(lit.Value); err == nil &&
+						(strings.HasPrefix(s, "/sys/") || strings.HasPrefix(s, "/proc/sys/")) {
+						system = n
+					}
+				}
+				if pkg, name := selected(n); slices.Contains(writes[pkg], name) {
+					write, what = n, pkg+"."+name
+				}
+				return true
+			})
+			if system != nil && write != nil {
+				b.add(f.path, f.line(write), "%s in a function that names a file of /sys or /proc/sys", what)
+			}
+		}
+	}
+	b.report(t, "let node/control do it (testbed/ for the test machine's disks): it remembers the value found and restores it.")
+}

@@ -1,0 +1,68 @@
+package tidy
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Each library is something to update, to trust and to explain. README.md has
+// a line for each that says why it is there.
+func TestEveryDependencyHasAReason(t *testing.T) {
+	var readme, gomod string
+	var poms []textFile
+	for _, f := range tree(t) {
+		switch {
+		case f.path == "README.md":
+			readme = f.text
+		case f.path == "go.mod":
+			gomod = f.text
+		case strings.HasSuffix(f.path, "pom.xml"):
+			poms = append(poms, f)
+		}
+	}
+
+	// What is imported decides, not what go.mod calls direct.
+	var modules []string
+	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[\w.-]+/\S+) v`).FindAllStringSubmatch(gomod, -1) {
+		modules = append(modules, m[1])
+	}
+	slices.SortFunc(modules, func(a, b string) int { return len(b) - len(a) }) // longest prefix first
+	used := map[string]string{}
+	for _, f := range goFiles(t) {
+		for _, imp := range f.ast.Imports {
+			name, _ := strconv.Unquote(imp.Path.Value)
+			for _, m := range modules {
+				if name == m || strings.HasPrefix(name, m+"/") {
+					used[m] = f.path
+					break
+				}
+			}
+		}
+	}
+	// A Maven project names its dependencies by group and artifact; an artifact
+	// of Hadoop needs no line for each part.
+	artifact := regexp.MustCompile(`(?s)<dependency>.*?<artifactId>([^<]+)</artifactId>`)
+	for _, pom := range poms {
+		for _, m := range artifact.FindAllStringSubmatch(pom.text, -1) {
+			name := m[1]
+			if strings.HasPrefix(name, "hadoop-") {
+				name = "hadoop"
+			}
+			used[name] = pom.path
+		}
+	}
+	var missing []string
+	for name, where := range used {
+		if !strings.Contains(readme, name) {
+			missing = append(missing, name+" (used in "+where+")")
+		}
+	}
+	slices.Sort(missing)
+	if len(missing) > 0 {
+		t.Errorf("README.md gives no reason for:\n  %s\nTo mend: do without it, or add a line under Dependencies.",
+			strings.Join(missing, "\n  "))
+	}
+}

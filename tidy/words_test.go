@@ -1,0 +1,141 @@
+package tidy
+
+import (
+	"go/ast"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pattern is something that must not be written, and what to do instead.
+type pattern struct {
+	re      *regexp.Regexp
+	instead string
+}
+
+// words joins the halves of a name, so that this file does not itself contain
+// what it forbids.
+func words(halves ...string) string { return strings.Join(halves, "") }
+
+func forbid(t *testing.T, patterns []pattern, in func(textFile) bool) {
+	t.Helper()
+	for _, f := range tree(t) {
+		if !in(f) {
+			continue
+		}
+		f.lines(func(number int, line string) {
+			for _, p := range patterns {
+				if hit := p.re.FindString(line); hit != "" {
+					t.Errorf("%s:%d: %q\nTo mend: %s", f.path, number, strings.TrimSpace(hit), p.instead)
+				}
+			}
+		})
+	}
+}
+
+func notGoSum(f textFile) bool { return f.path != "go.sum" }
+
+func TestNothingIsLeftForLater(t *testing.T) {
+	forbid(t, []pattern{{
+		regexp.MustCompile(`\b(` + words("TO", "DO") + `|` + words("FIX", "ME") + `|` + words("X", "XX") + `)\b`),
+		"do it, or write down in prose what does not work and why; open an issue for the rest.",
+	}}, notGoSum)
+}
+
+// The test suite is what says that a machine will do. A test that passes by
+// not running says nothing.
+func TestNoTestIsSwitchedOff(t *testing.T) {
+	const remedy = "make the test run wherever `make test` does, or delete it."
+	var b breaches
+	for _, f := range goFiles(t) {
+		if !f.isTest() {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch _, name := selected(n); name {
+			case "Skip", "Skipf", "SkipNow":
+				b.add(f.path, f.line(n), "skips the test")
+			}
+			return true
+		})
+	}
+	b.report(t, remedy)
+	forbid(t, []pattern{{regexp.MustCompile(`@(Disabled|Ignore)\b|\bassume(True|False|That)\(`), remedy}},
+		func(f textFile) bool { return f.ext() == ".java" })
+}
+
+func TestNoMockingLibraries(t *testing.T) {
+	forbid(t, []pattern{{
+		regexp.MustCompile(`(?i)mockito|easymock|powermock|gomock|testify|jmock`),
+		"write a small fake that works (a disk in memory, a socket pair) or use the real thing.",
+	}}, func(f textFile) bool {
+		return f.path == "go.mod" || f.path == "agent/pom.xml" || f.ext() == ".java"
+	})
+}
+
+// Where packages come from is the machine's setting, not the project's.
+func TestNoRegistryHosts(t *testing.T) {
+	hosts := []string{
+		words("repo", ".maven.apache.org"), words("repo1", ".maven.org"), words("proxy", ".golang.org"),
+		words("sum", ".golang.org"), words("registry", ".npmjs.org"), words("pypi", ".org"),
+		words("pythonhosted", ".org"), words("crates", ".io"), words("deb", ".debian.org"),
+		words("security", ".debian.org"), words("rubygems", ".org"),
+	}
+	var quoted []string
+	for _, h := range hosts {
+		quoted = append(quoted, regexp.QuoteMeta(h))
+	}
+	forbid(t, []pattern{{
+		regexp.MustCompile(strings.Join(quoted, "|")),
+		"leave it to the configuration of go, mvn and apt-get; name the package only.",
+	}}, func(textFile) bool { return true })
+}
+
+func TestNoPathsOfABuildMachine(t *testing.T) {
+	here, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const remedy = "use a path from the checkout, a flag, or the test's temporary folder."
+	forbid(t, []pattern{
+		{regexp.MustCompile(`(^|[\s"'=(:\x60])/(home|Users|root|work|workspace|builds|go/src)/[\w.]`), remedy},
+		{regexp.MustCompile(regexp.QuoteMeta(here) + `\b`), remedy},
+	}, notGoSum)
+}
+
+// One thing has one word; DESIGN's list stands in ARCHITECTURE.md.
+func TestOneWordForOneThing(t *testing.T) {
+	forbid(t, []pattern{
+		{regexp.MustCompile(`(?i)\b` + words("ten", "ants?") + `\b`), "what a weight belongs to is an application."},
+		{regexp.MustCompile(`(?i)\b` + words("job", "[ -]?weights?") + `\b`), "weights belong to applications: say weight."},
+		{regexp.MustCompile(`(?i)\b` + words("noisy", "[ -]neighbou?rs?") + `\b`), "name the application that does it."},
+		{regexp.MustCompile(`(?i)\b` + words("water", "[ -]?marks?") + `\b`), "how far a stream may go is its mark."},
+		// Hadoop's own DataTransferThrottler may be named.
+		{regexp.MustCompile(`(?i)(^|[^\w])` + words("throt", "tlers?") + `\b`), "Penstock has a scheduler, a depth and a mark."},
+	}, notGoSum)
+}
+
+func TestShellScriptsParse(t *testing.T) {
+	for _, f := range tree(t) {
+		if !strings.HasPrefix(f.text, "#!") || !strings.Contains(strings.SplitN(f.text, "\n", 2)[0], "sh") {
+			continue
+		}
+		cmd := exec.Command("bash", "-n", filepath.Join(root, f.path))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s\nTo mend: bash -n %s shows the place.", f.path, err, out, f.path)
+		}
+		if !strings.Contains(f.text, "set -eu") {
+			t.Errorf("%s: goes on after an error.\nTo mend: begin with set -euo pipefail.", f.path)
+		}
+		info, err := os.Stat(filepath.Join(root, f.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode()&0o111 == 0 {
+			t.Errorf("%s: cannot be run.\nTo mend: chmod +x %s", f.path, f.path)
+		}
+	}
+}
