@@ -1,0 +1,295 @@
+package hadoop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kind is one of the example jobs of the Hadoop distribution.
+type Kind string
+
+// The jobs of IBIS, section 7.2.
+const (
+	WordCount    Kind = "wordcount"
+	TeraGen      Kind = "teragen"
+	TeraSort     Kind = "terasort"
+	TeraValidate Kind = "teravalidate"
+)
+
+// Job describes one submission.
+type Job struct {
+	Kind    Kind
+	Input   string // HDFS path; not for TeraGen
+	Output  string // HDFS path, must not exist
+	Rows    int64  // TeraGen: rows of 100 bytes
+	Maps    int    // TeraGen: number of maps; else the input's blocks decide. Default 2
+	Reduces int    // WordCount, TeraSort: default 1
+	Queue   string // QueueProtected or QueueAggressor
+	CPUs    string // taskset list for the job's client and all of its containers; empty: all
+	// Settings become -D options of the submission.
+	Settings map[string]string
+}
+
+// Status is what the ResourceManager says of an application.
+type Status struct {
+	State       string // NEW ... ACCEPTED, RUNNING, FINISHED, FAILED, KILLED
+	FinalStatus string // UNDEFINED, SUCCEEDED, FAILED, KILLED
+	Progress    float64
+	Started     time.Time     // submission, as accepted by the ResourceManager
+	Finished    time.Time     // zero while it runs
+	Elapsed     time.Duration // the ResourceManager's elapsedTime, in whole milliseconds
+	Diagnostics string
+}
+
+// Ended tells whether the application has come to an end, good or bad.
+func (s Status) Ended() bool {
+	return s.State == "FINISHED" || s.State == "FAILED" || s.State == "KILLED"
+}
+
+// App is a submitted application.
+type App struct {
+	ID  string // application_<13 digits>_<number>
+	Job Job
+	Log string // the client's output: progress, and counters at the end
+
+	c      *Cluster
+	client *daemon
+}
+
+// Submit starts a job's client and returns as soon as the ResourceManager has
+// given the application its id. The input is not looked at: a job whose input is
+// missing fails here or in Wait, as Hadoop sees fit.
+func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
+	class, args, err := job.command()
+	if err != nil {
+		return nil, err
+	}
+	home, err := c.makeJavaHome(job.CPUs)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.jobSeq++
+	name := fmt.Sprintf("job-%d-%s", c.jobSeq, job.Kind)
+	c.mu.Unlock()
+	settings := properties{
+		"mapreduce.job.queuename":   job.Queue,
+		"mapreduce.map.env":         "JAVA_HOME=" + home,
+		"mapreduce.reduce.env":      "JAVA_HOME=" + home,
+		"yarn.app.mapreduce.am.env": "JAVA_HOME=" + home,
+		"mapreduce.job.maps":        strconv.Itoa(max(job.Maps, 2)),
+		"mapreduce.job.reduces":     strconv.Itoa(max(job.Reduces, 1)),
+	}
+	if job.Maps == 1 {
+		settings["mapreduce.job.maps"] = "1"
+	}
+	maps.Copy(settings, job.Settings)
+	var generic []string
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		generic = append(generic, "-D", k+"="+settings[k])
+	}
+	client, err := c.java(name, "client", c.jvmOpts(256), job.CPUs, false, class, append(generic, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	app := &App{Job: job, Log: client.log, c: c, client: client}
+	c.mu.Lock()
+	c.apps = append(c.apps, app)
+	c.mu.Unlock()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ended := client.ended()
+		out, err := os.ReadFile(app.Log)
+		if err != nil {
+			return nil, err
+		}
+		if id := submitted.FindSubmatch(out); id != nil {
+			app.ID = string(id[1])
+			return app, nil
+		}
+		if ended {
+			return nil, client.failure()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			client.kill()
+			return nil, fmt.Errorf("submit %s: %w", job.Kind, ctx.Err())
+		}
+	}
+}
+
+var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)`)
+
+// command is the client's main class and arguments.
+func (j Job) command() (class string, args []string, err error) {
+	const examples = "org.apache.hadoop.examples."
+	if j.Output == "" {
+		return "", nil, fmt.Errorf("hadoop: %s needs an output path", j.Kind)
+	}
+	if j.Queue != QueueProtected && j.Queue != QueueAggressor {
+		return "", nil, fmt.Errorf("hadoop: queue %q is neither %s nor %s", j.Queue, QueueProtected, QueueAggressor)
+	}
+	switch j.Kind {
+	case TeraGen:
+		if j.Rows < 1 {
+			return "", nil, fmt.Errorf("hadoop: teragen of %d rows", j.Rows)
+		}
+		return examples + "terasort.TeraGen", []string{strconv.FormatInt(j.Rows, 10), j.Output}, nil
+	case WordCount:
+		class = examples + "WordCount"
+	case TeraSort:
+		class = examples + "terasort.TeraSort"
+	case TeraValidate:
+		class = examples + "terasort.TeraValidate"
+	default:
+		return "", nil, fmt.Errorf("hadoop: unknown job %q; there are %s, %s, %s and %s", j.Kind, WordCount, TeraGen, TeraSort, TeraValidate)
+	}
+	if j.Input == "" {
+		return "", nil, fmt.Errorf("hadoop: %s needs an input path", j.Kind)
+	}
+	return class, []string{j.Input, j.Output}, nil
+}
+
+// Status asks the ResourceManager.
+func (a *App) Status(ctx context.Context) (Status, error) {
+	body, err := a.c.get(ctx, a.c.ResourceManagerURL()+"/ws/v1/cluster/apps/"+a.ID)
+	if err != nil {
+		return Status{}, err
+	}
+	return parseApp(body)
+}
+
+func parseApp(body []byte) (Status, error) {
+	var doc struct {
+		App struct {
+			State, FinalStatus, Diagnostics        string
+			Progress                               float64
+			StartedTime, FinishedTime, ElapsedTime int64
+		}
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return Status{}, fmt.Errorf("ResourceManager: %w", err)
+	}
+	s := Status{State: doc.App.State, FinalStatus: doc.App.FinalStatus, Progress: doc.App.Progress, Diagnostics: doc.App.Diagnostics,
+		Started: time.UnixMilli(doc.App.StartedTime), Elapsed: time.Duration(doc.App.ElapsedTime) * time.Millisecond}
+	if doc.App.FinishedTime > 0 {
+		s.Finished = time.UnixMilli(doc.App.FinishedTime)
+	}
+	return s, nil
+}
+
+// Wait returns when the ResourceManager says that the application has ended. A
+// job that failed or was killed is an error with its diagnostics; the status is
+// filled in either way. It does not wait for the client (see Counters).
+func (a *App) Wait(ctx context.Context) (Status, error) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, err := a.Status(ctx)
+		if err != nil && ctx.Err() == nil {
+			if dead := a.c.Check(); dead != nil {
+				return s, dead
+			}
+		}
+		if err == nil && s.Ended() {
+			if s.FinalStatus != "SUCCEEDED" {
+				return s, fmt.Errorf("%s %s ended %s: %s; the client's last lines (%s):\n%s",
+					a.Job.Kind, a.ID, s.FinalStatus, strings.TrimSpace(s.Diagnostics), a.Log, tailFile(a.Log, 20))
+			}
+			return s, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return s, fmt.Errorf("wait for %s: %w", a.ID, ctx.Err())
+		}
+	}
+}
+
+// Kill ends the application and its client. It returns once the
+// ResourceManager counts the application as ended.
+func (a *App) Kill(ctx context.Context) error {
+	defer a.client.kill()
+	url := a.c.ResourceManagerURL() + "/ws/v1/cluster/apps/" + a.ID + "/state?user.name=" + user()
+	for {
+		s, err := a.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Ended() {
+			return nil
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := a.c.http.Do(req)
+		if err != nil {
+			return err
+		}
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		resp.Body.Close()
+		if resp.StatusCode/100 != 2 {
+			return fmt.Errorf("kill %s: %s: %s", a.ID, resp.Status, body)
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Counters waits for the job's client and returns the counters that it printed,
+// by their printed names ("HDFS: Number of bytes read", "Map input records").
+// They are nil for a job that failed.
+func (a *App) Counters(ctx context.Context) (map[string]int64, error) {
+	select {
+	case <-a.client.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	out, err := os.ReadFile(a.Log)
+	if err != nil {
+		return nil, err
+	}
+	return parseCounters(out), nil
+}
+
+var counter = regexp.MustCompile(`(?m)^\t\t(.+)=(\d+)$`)
+
+func parseCounters(out []byte) map[string]int64 {
+	var counters map[string]int64
+	for _, m := range counter.FindAllSubmatch(out, -1) {
+		n, err := strconv.ParseInt(string(m[2]), 10, 64)
+		if err != nil {
+			continue
+		}
+		if counters == nil {
+			counters = map[string]int64{}
+		}
+		counters[string(m[1])] = n
+	}
+	return counters
+}
+
+// user is the name under which everything runs.
+func user() string {
+	if u := os.Getenv("USER"); u != "" {
+		return u
+	}
+	return "root"
+}
