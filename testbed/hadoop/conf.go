@@ -149,6 +149,8 @@ func (c *Cluster) site() properties {
 		"yarn.nodemanager.delete.thread-count":                    "1",
 		"yarn.nodemanager.sleep-delay-before-sigkill.ms":          "100",
 		"yarn.dispatcher.exit-on-error":                           "true",
+		"yarn.node-attribute.fs-store.root-dir":                   "file://" + filepath.Join(cfg.RunDir, "data", "node-attributes"),
+		"yarn.node-labels.fs-store.root-dir":                      "file://" + filepath.Join(cfg.RunDir, "data", "node-labels"),
 		"yarn.timeline-service.enabled":                           "false",
 		"yarn.application.classpath":                              c.confDir("client") + "," + cfg.Lib + "/*",
 
@@ -242,8 +244,12 @@ func (c *Cluster) confDir(name string) string { return filepath.Join(c.cfg.RunDi
 // writeConf writes one daemon's (or the clients') configuration folder.
 func (c *Cluster) writeConf(name string, own properties) error {
 	dir := c.confDir(name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	// The HDFS jars lack the web pages' folders that the daemons insist on; the
+	// servlets (JMX, WebHDFS) need no file in them.
+	for _, app := range []string{"hdfs", "datanode", "static"} {
+		if err := os.MkdirAll(filepath.Join(dir, "webapps", app), 0o755); err != nil {
+			return err
+		}
 	}
 	site := c.site()
 	for k, v := range own {

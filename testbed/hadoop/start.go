@@ -406,7 +406,7 @@ func (c *Cluster) Stop() error {
 		for _, d := range all {
 			if d != nil {
 				n++
-				go func() { d.terminate(5 * time.Second); done <- struct{}{} }()
+				go func() { d.terminate(2 * time.Second); done <- struct{}{} }()
 			}
 		}
 		for range n {

@@ -1,0 +1,200 @@
+package hadoop
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"strings"
+)
+
+// RowBytes is the length of a row of TeraGen, TeraSort and TeraValidate.
+const RowBytes = 100
+
+// Rows describes input for TeraSort or TeraValidate that this package writes
+// itself: TeraGen would cost the same bytes again through a job, and a sorted
+// input a whole TeraSort.
+type Rows struct {
+	Seed   uint64
+	Rows   int64
+	Files  int  // default 2; file i lies on DataNode i mod n, as one block
+	Sorted bool // keys ascend within a file and from file to file, as TeraValidate wants them
+}
+
+// Checksum128 is TeraSort's order-independent checksum: the sum of every row's
+// CRC-32, in 128 bits.
+type Checksum128 struct{ High, Low uint64 }
+
+func (s *Checksum128) add(row []byte) {
+	was := s.Low
+	s.Low += uint64(crc32.ChecksumIEEE(row))
+	if s.Low < was {
+		s.High++
+	}
+}
+
+// String is the form in which TeraValidate reports it: hexadecimal without
+// leading zeros.
+func (s Checksum128) String() string {
+	if s.High != 0 {
+		return fmt.Sprintf("%x%016x", s.High, s.Low)
+	}
+	return fmt.Sprintf("%x", s.Low)
+}
+
+// rowReader makes rows in TeraGen's layout: 10 bytes of key, 2 of break, 32 hex
+// digits of row number, 4 of break, 48 of filler, 4 of break. The keys are this
+// package's own.
+type rowReader struct {
+	rand   *rand.PCG
+	next   uint64 // row number
+	end    uint64
+	total  uint64
+	sorted bool
+	sum    Checksum128
+	buf    []byte
+}
+
+func (r *rowReader) Read(p []byte) (int, error) {
+	if len(r.buf) == 0 {
+		if r.next == r.end {
+			return 0, io.EOF
+		}
+		b := make([]byte, 0, 512*RowBytes)
+		for len(b) < cap(b) && r.next < r.end {
+			b = r.row(b)
+			r.sum.add(b[len(b)-RowBytes:])
+			r.next++
+		}
+		r.buf = b
+	}
+	n := copy(p, r.buf)
+	r.buf = r.buf[n:]
+	return n, nil
+}
+
+func (r *rowReader) row(b []byte) []byte {
+	const digits = "0123456789ABCDEF"
+	random := r.rand.Uint64()
+	high := random
+	if r.sorted {
+		// Ascending, spread over the whole key space, the same for equal rows.
+		high = r.next * (^uint64(0) / r.total)
+	}
+	b = binary.BigEndian.AppendUint64(b, high)
+	b = binary.BigEndian.AppendUint16(b, uint16(random))
+	b = append(b, 0x00, 0x11)
+	for shift := 124; shift >= 0; shift -= 4 {
+		d := uint64(0)
+		if shift < 64 {
+			d = r.next >> shift & 15
+		}
+		b = append(b, digits[d])
+	}
+	b = append(b, 0x88, 0x99, 0xAA, 0xBB)
+	for shift := 44; shift >= 0; shift -= 4 {
+		d := digits[random>>shift&15]
+		b = append(b, d, d, d, d)
+	}
+	return append(b, 0xCC, 0xDD, 0xEE, 0xFF)
+}
+
+// WriteRows writes rows below dir and returns their checksum.
+func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksum128, error) {
+	if spec.Files == 0 {
+		spec.Files = 2
+	}
+	var total Checksum128
+	if spec.Files < 1 || spec.Rows < int64(spec.Files) {
+		return total, fmt.Errorf("hadoop: %d rows in %d files: every file needs one", spec.Rows, spec.Files)
+	}
+	for i := range spec.Files {
+		from := spec.Rows * int64(i) / int64(spec.Files)
+		to := spec.Rows * int64(i+1) / int64(spec.Files)
+		var last *rowReader
+		err := c.FS().CreateOn(ctx, fmt.Sprintf("%s/part-r-%05d", dir, i), c.DataNodeAddress(i%len(c.cfg.DataNodes)), (to-from)*RowBytes, func() io.Reader {
+			last = &rowReader{rand: rand.NewPCG(spec.Seed, uint64(i)), next: uint64(from), end: uint64(to), total: uint64(spec.Rows), sorted: spec.Sorted}
+			return last
+		})
+		if err != nil {
+			return total, err
+		}
+		was := total.Low
+		if total.Low += last.sum.Low; total.Low < was {
+			total.High++
+		}
+		total.High += last.sum.High
+	}
+	return total, nil
+}
+
+// VerifyRows reads a job's committed output of rows, checks that there are as
+// many as expected, that each has the layout of a row and, with inOrder, that
+// its row numbers go up one by one from 0 over all files (TeraGen's output). It
+// returns the rows' checksum.
+func (c *Cluster) VerifyRows(ctx context.Context, dir string, rows int64, inOrder bool) (Checksum128, error) {
+	var sum Checksum128
+	var n uint64
+	err := c.eachPart(ctx, dir, func(path string, r io.Reader) error {
+		in := bufio.NewReaderSize(r, 1<<20)
+		row := make([]byte, RowBytes)
+		for {
+			if _, err := io.ReadFull(in, row); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if err := checkRow(row, n, inOrder); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			sum.add(row)
+			n++
+		}
+	})
+	if err == nil && n != uint64(rows) {
+		err = fmt.Errorf("%s has %d rows, expected %d", dir, n, rows)
+	}
+	return sum, err
+}
+
+func checkRow(row []byte, number uint64, inOrder bool) error {
+	if row[10] != 0x00 || row[11] != 0x11 || row[96] != 0xCC || row[99] != 0xFF {
+		return fmt.Errorf("row %d is damaged: %x", number, row)
+	}
+	if !inOrder {
+		return nil
+	}
+	var id [16]byte
+	if _, err := hex.Decode(id[:], row[12:44]); err != nil || binary.BigEndian.Uint64(id[8:]) != number {
+		return fmt.Errorf("row %d carries number %q", number, row[12:44])
+	}
+	return nil
+}
+
+// VerifyTeraValidate reads TeraValidate's report: nothing but the checksum, and
+// that as expected, means that all rows are there and in order.
+func (c *Cluster) VerifyTeraValidate(ctx context.Context, output string, want Checksum128) error {
+	return c.eachPart(ctx, output, func(path string, r io.Reader) error {
+		report, err := io.ReadAll(io.LimitReader(r, 64<<10))
+		if err != nil {
+			return err
+		}
+		return checkTeraReport(string(report), want)
+	})
+}
+
+func checkTeraReport(report string, want Checksum128) error {
+	got, ok := strings.CutPrefix(strings.TrimSpace(report), "checksum\t")
+	if !ok {
+		return fmt.Errorf("TeraValidate found errors:\n%.2000s", report)
+	}
+	if got != want.String() {
+		return fmt.Errorf("TeraValidate's checksum is %s, the input's is %s", got, want)
+	}
+	return nil
+}

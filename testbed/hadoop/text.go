@@ -1,0 +1,274 @@
+package hadoop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"strconv"
+)
+
+// Text describes WordCount's input: files of words whose frequencies fall as in
+// natural text (Zipf: the k-th most frequent word has a part of 1/k), so that
+// the combiner does its work. The words are long, as in access logs (paths,
+// agents, addresses), because WordCount pays per word and the disk per byte:
+// longer words make the job hungrier for I/O on the same CPU.
+//
+// The same Text makes the same bytes, and the number of every word is known.
+type Text struct {
+	Seed       uint64
+	Vocabulary int   // distinct words, default 2,000
+	WordBytes  int   // mean length of a word, default 48; they vary by half of it
+	Files      int   // default 2; file i lies on DataNode i mod n, as one block
+	FileBytes  int64 // default 256 MiB; rounded up to a multiple of 512
+}
+
+func (t *Text) validate() error {
+	if t.Vocabulary == 0 {
+		t.Vocabulary = 2000
+	}
+	if t.WordBytes == 0 {
+		t.WordBytes = 48
+	}
+	if t.Files == 0 {
+		t.Files = 2
+	}
+	if t.FileBytes == 0 {
+		t.FileBytes = 256 << 20
+	}
+	t.FileBytes = (t.FileBytes + 511) / 512 * 512
+	if t.Vocabulary < 1 || t.Vocabulary > 1_000_000 || t.WordBytes < 8 || t.WordBytes > 1024 || t.Files < 1 || t.FileBytes < 1<<20 {
+		return fmt.Errorf("hadoop: text out of range: vocabulary %d (1 to 1,000,000), word bytes %d (8 to 1024), files %d, file bytes %d (at least 1 MiB)",
+			t.Vocabulary, t.WordBytes, t.Files, t.FileBytes)
+	}
+	return nil
+}
+
+const wordLetters = "abcdefghijklmnopqrstuvwxyz0123456789/._-=&?%"
+
+// words is the vocabulary, the most frequent first.
+func (t Text) words() [][]byte {
+	r := rand.New(rand.NewPCG(t.Seed, 1))
+	words := make([][]byte, t.Vocabulary)
+	for i := range words {
+		// The rank in front keeps words distinct.
+		w := append([]byte(strconv.FormatInt(int64(i), 36)), '-')
+		for n := t.WordBytes/2 + r.IntN(t.WordBytes+1); len(w) < n; {
+			w = append(w, wordLetters[r.IntN(len(wordLetters))])
+		}
+		words[i] = w
+	}
+	return words
+}
+
+// textReader makes one file's bytes and counts its words as it goes.
+type textReader struct {
+	words  [][]byte
+	pick   []int32 // a table of ranks, each as often as it is frequent
+	rand   *rand.PCG
+	left   int64
+	column int
+	buf    []byte
+	counts []int64
+}
+
+const (
+	pickBits     = 16
+	wordsPerLine = 12
+)
+
+// file starts file number i.
+func (t Text) file(i int, words [][]byte) *textReader {
+	// A table with 65,536 entries instead of a logarithm a word: a rank has as
+	// many entries as its part of the whole, and the tail shares the rest.
+	pick := make([]int32, 0, 1<<pickBits)
+	harmonic := 0.0
+	for k := range words {
+		harmonic += 1 / float64(k+1)
+	}
+	sum := 0.0
+	for k := range words {
+		sum += 1 / float64(k+1)
+		for limit := int(math.Round(sum / harmonic * (1 << pickBits))); len(pick) < limit; {
+			pick = append(pick, int32(k))
+		}
+	}
+	for len(pick) < 1<<pickBits {
+		pick = append(pick, 0)
+	}
+	return &textReader{words: words, pick: pick, rand: rand.NewPCG(t.Seed, uint64(i)+2), left: t.FileBytes, counts: make([]int64, len(words))}
+}
+
+func (t *textReader) Read(p []byte) (int, error) {
+	if len(t.buf) == 0 {
+		if t.left == 0 {
+			return 0, io.EOF
+		}
+		t.fill()
+	}
+	n := copy(p, t.buf)
+	t.buf = t.buf[n:]
+	return n, nil
+}
+
+// fill makes the next 64 KiB or so. The last bytes of a file, too few for a
+// word, are empty lines.
+func (t *textReader) fill() {
+	b := t.buf[:0:0]
+	for len(b) < 64<<10 && t.left > 0 {
+		bits := t.rand.Uint64()
+		for range 64 / pickBits {
+			k := t.pick[bits&(1<<pickBits-1)]
+			bits >>= pickBits
+			w := t.words[k]
+			if int64(len(w))+1 > t.left {
+				b = append(b, bytes.Repeat([]byte{'\n'}, int(t.left))...)
+				t.left = 0
+				break
+			}
+			b = append(b, w...)
+			t.left -= int64(len(w)) + 1
+			t.counts[k]++
+			if t.column++; t.column == wordsPerLine || t.left == 0 {
+				t.column = 0
+				b = append(b, '\n')
+			} else {
+				b = append(b, ' ')
+			}
+			if t.left == 0 {
+				break
+			}
+		}
+	}
+	t.buf = b
+}
+
+// WordCounts is what WordCount must find.
+type WordCounts struct {
+	Bytes int64 // of the input
+	Total int64 // words in all
+	Words map[string]int64
+}
+
+// WriteText writes a text below dir and says what WordCount must find in it.
+// Every file is one block, so that a job has as many maps as there are files,
+// and lies on the DataNode of its number: both disks have the same to read.
+func (c *Cluster) WriteText(ctx context.Context, dir string, t Text) (*WordCounts, error) {
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	words := t.words()
+	want := &WordCounts{Words: map[string]int64{}}
+	for i := range t.Files {
+		path := fmt.Sprintf("%s/text-%04d", dir, i)
+		var last *textReader
+		err := c.FS().CreateOn(ctx, path, c.DataNodeAddress(i%len(c.cfg.DataNodes)), t.FileBytes, func() io.Reader {
+			last = t.file(i, words)
+			return last
+		})
+		if err != nil {
+			return nil, err
+		}
+		want.Bytes += t.FileBytes
+		for k, n := range last.counts {
+			if n > 0 {
+				want.Words[string(words[k])] += n
+				want.Total += n
+			}
+		}
+	}
+	return want, nil
+}
+
+// VerifyWordCount reads the job's output and compares it with what was
+// expected, word by word.
+func (c *Cluster) VerifyWordCount(ctx context.Context, output string, want *WordCounts) error {
+	got := map[string]int64{}
+	var total int64
+	err := c.eachPart(ctx, output, func(path string, r io.Reader) error {
+		lines := bufio.NewScanner(r)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			word, n, err := parseWordCountLine(lines.Bytes())
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if _, twice := got[word]; twice {
+				return fmt.Errorf("%s: word %q for the second time", path, word)
+			}
+			got[word] = n
+			total += n
+		}
+		return lines.Err()
+	})
+	if err != nil {
+		return err
+	}
+	for word, n := range want.Words {
+		if got[word] != n {
+			return fmt.Errorf("WordCount's output %s is wrong: %q counted %d times, written %d times", output, word, got[word], n)
+		}
+	}
+	if total != want.Total || len(got) != len(want.Words) {
+		return fmt.Errorf("WordCount's output %s is wrong: %d words, %d distinct; written were %d and %d", output, total, len(got), want.Total, len(want.Words))
+	}
+	return nil
+}
+
+func parseWordCountLine(line []byte) (word string, n int64, err error) {
+	tab := bytes.IndexByte(line, '\t')
+	if tab < 0 {
+		return "", 0, fmt.Errorf("no tab in line %q", line)
+	}
+	n, err = strconv.ParseInt(string(line[tab+1:]), 10, 64)
+	return string(line[:tab]), n, err
+}
+
+// eachPart reads the part-* files of a job's output in their order. An output
+// without _SUCCESS is an error: the job has not committed it.
+func (c *Cluster) eachPart(ctx context.Context, dir string, read func(path string, r io.Reader) error) error {
+	parts, err := c.parts(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range parts {
+		if f.Length == 0 {
+			continue
+		}
+		r, err := c.FS().Open(ctx, f.Path, 0, 0)
+		if err != nil {
+			return err
+		}
+		err = read(f.Path, r)
+		r.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) parts(ctx context.Context, dir string) ([]File, error) {
+	files, err := c.FS().List(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	var parts []File
+	committed := false
+	for _, f := range files {
+		name := f.Path[len(dir)+1:]
+		committed = committed || name == "_SUCCESS"
+		if len(name) > 5 && name[:5] == "part-" {
+			parts = append(parts, f)
+		}
+	}
+	if !committed {
+		return nil, fmt.Errorf("%s has no _SUCCESS: its job has not ended well", dir)
+	}
+	sort.Slice(parts, func(i, j int) bool { return parts[i].Path < parts[j].Path })
+	return parts, nil
+}
