@@ -1,0 +1,56 @@
+package sfq_test
+
+import (
+	"testing"
+
+	"penstock/core/sfq"
+)
+
+// FuzzScheduler reads a byte string as operations, three bytes each: what, on
+// which, how much. The first byte chooses the depth, and whether the weights are
+// powers of two. The model judges every decision.
+func FuzzScheduler(f *testing.F) {
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		if len(ops) == 0 || len(ops) > 3000 {
+			return
+		}
+		exact := ops[0]&1 == 0
+		p := newPair(t, sfq.Config{Algorithm: "sfqd", Depth: 1 + int(ops[0]>>1)%8, MaxFlows: 5, MaxQueued: 4}, exact)
+		p.addFlow(1)
+		p.addFlow(32)
+		for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
+			which, much := int(ops[1]), int(ops[2])
+			// Small, and now and then the largest.
+			amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
+			switch ops[0] % 12 {
+			case 0:
+				p.addFlow(min(int(amount), sfq.MaxWeight))
+			case 1:
+				p.removeFlow(which)
+			case 2:
+				p.setWeight(which, min(int(amount), sfq.MaxWeight))
+			case 3, 4, 5:
+				p.submit(which, amount)
+			case 6, 7:
+				p.next()
+			case 8:
+				p.complete(which, -1)
+			case 9:
+				p.complete(which, amount-1)
+			case 10:
+				p.cancel(which, much&1 == 0)
+			case 11:
+				switch much & 3 {
+				case 0:
+					p.setDepth(which % 9)
+				case 1:
+					p.drain()
+				default:
+					p.charge(which, amount)
+				}
+			}
+		}
+		p.drain()
+	})
+}

@@ -1,0 +1,104 @@
+package sfq
+
+// heap holds the flows that have queued requests, by their first request: by
+// its start tag and, between equal tags, by the order of submission. It is
+// indexed, so that a flow whose tag changed is moved in O(log n), and has four
+// children a node: half the levels of a binary heap, and siblings share cache
+// lines. Keys lie in the heap, so a comparison looks nowhere else.
+type heap struct {
+	entries []entry
+	at      []int32 // flow -> index in entries, or -1
+}
+
+type entry struct {
+	start tag
+	seq   uint64 // the request's number in the order of submission
+	flow  Flow
+}
+
+func (a *entry) before(b *entry) bool {
+	if a.start != b.start {
+		return a.start.less(b.start)
+	}
+	return a.seq < b.seq
+}
+
+// admit makes room for a flow's index.
+func (h *heap) admit(f Flow) {
+	for int(f) >= len(h.at) {
+		h.at = append(h.at, -1)
+	}
+}
+
+// set puts a flow where its key belongs, whether it was in the heap or not.
+func (h *heap) set(e entry) {
+	i := int(h.at[e.flow])
+	if i < 0 {
+		i = len(h.entries)
+		h.entries = append(h.entries, e)
+		h.up(i, e)
+		return
+	}
+	if e.before(&h.entries[i]) {
+		h.up(i, e)
+	} else {
+		h.down(i, e)
+	}
+}
+
+// remove takes a flow out.
+func (h *heap) remove(f Flow) {
+	i := int(h.at[f])
+	h.at[f] = -1
+	last := len(h.entries) - 1
+	e := h.entries[last]
+	h.entries = h.entries[:last]
+	if i == last {
+		return
+	}
+	if i > 0 && e.before(&h.entries[(i-1)/4]) {
+		h.up(i, e)
+	} else {
+		h.down(i, e)
+	}
+}
+
+// up places e at i or above; entry i is a gap.
+func (h *heap) up(i int, e entry) {
+	for i > 0 {
+		parent := (i - 1) / 4
+		if !e.before(&h.entries[parent]) {
+			break
+		}
+		h.place(i, h.entries[parent])
+		i = parent
+	}
+	h.place(i, e)
+}
+
+// down places e at i or below; entry i is a gap.
+func (h *heap) down(i int, e entry) {
+	for {
+		first := 4*i + 1
+		if first >= len(h.entries) {
+			break
+		}
+		least := first
+		for c := first + 1; c < min(first+4, len(h.entries)); c++ {
+			if h.entries[c].before(&h.entries[least]) {
+				least = c
+			}
+		}
+		if !h.entries[least].before(&e) {
+			break
+		}
+		h.place(i, h.entries[least])
+		i = least
+	}
+	h.place(i, e)
+}
+
+func (h *heap) place(i int, e entry) {
+	h.entries[i] = e
+	h.at[e.flow] = int32(i)
+}

@@ -1,0 +1,271 @@
+package sfq_test
+
+import (
+	"errors"
+	"math/big"
+	"slices"
+
+	"penstock/core/sfq"
+)
+
+// pair drives a scheduler and the model through the same operations and stops
+// the test at the first difference. Indices are taken modulo what there is, so
+// that any numbers make a valid walk.
+type pair struct {
+	t        fataler
+	s        sfq.Scheduler
+	m        *model
+	cfg      sfq.Config
+	exact    bool // all weights are powers of two: nothing is ever rounded
+	flows    []sfq.Flow
+	requests []live
+	over     []sfq.Handle // some handles that ended
+	ref      uint64
+}
+
+type live struct {
+	h   sfq.Handle
+	m   *modelRequest
+	ref uint64
+}
+
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// tolerance is how far apart two start tags must be for their order to be
+// certain. One rounding is below 2^-32, and a walk has fewer than 2^12.
+var tolerance = big.NewRat(1, 1<<20)
+
+func newPair(t fataler, cfg sfq.Config, exact bool) *pair {
+	s, err := sfq.New(cfg)
+	if err != nil {
+		t.Fatalf("New(%+v): %v", cfg, err)
+	}
+	return &pair{t: t, s: s, m: newModel(s.Depth()), cfg: cfg, exact: exact}
+}
+
+func (p *pair) want(what string, got, want error) bool {
+	p.t.Helper()
+	if !errors.Is(got, want) {
+		p.t.Fatalf("%s: got error %v, want %v\n%s", what, got, want, p.s)
+	}
+	return want == nil
+}
+
+func (p *pair) addFlow(weight int) {
+	p.t.Helper()
+	if p.exact {
+		for weight&(weight-1) != 0 {
+			weight &= weight - 1
+		}
+	}
+	f, err := p.s.AddFlow(weight)
+	var want error
+	if len(p.flows) == p.cfg.MaxFlows {
+		want = sfq.ErrTooManyFlows
+	}
+	if p.want("AddFlow", err, want) {
+		if slices.Contains(p.flows, f) || int(f) >= p.cfg.MaxFlows {
+			p.t.Fatalf("AddFlow gave out %d, live are %v", f, p.flows)
+		}
+		p.flows = append(p.flows, f)
+		p.m.addFlow(f, int64(weight))
+	}
+	p.check()
+}
+
+func (p *pair) removeFlow(i int) {
+	p.t.Helper()
+	if len(p.flows) == 0 {
+		p.want("RemoveFlow", p.s.RemoveFlow(0), sfq.ErrUnknownFlow)
+		return
+	}
+	i %= len(p.flows)
+	f := p.flows[i]
+	mf := p.m.flows[f]
+	var want error
+	if len(mf.queue) > 0 || mf.out > 0 {
+		want = sfq.ErrFlowBusy
+	}
+	if p.want("RemoveFlow", p.s.RemoveFlow(f), want) {
+		p.flows = slices.Delete(p.flows, i, i+1)
+		delete(p.m.flows, f)
+		_, err := p.s.Submit(f, 1, 0)
+		p.want("Submit to a removed flow", err, sfq.ErrUnknownFlow)
+	}
+	p.check()
+}
+
+func (p *pair) setWeight(i, weight int) {
+	p.t.Helper()
+	if len(p.flows) == 0 {
+		return
+	}
+	if p.exact {
+		for weight&(weight-1) != 0 {
+			weight &= weight - 1
+		}
+	}
+	f := p.flows[i%len(p.flows)]
+	p.want("SetWeight", p.s.SetWeight(f, weight), nil)
+	p.m.flows[f].weight = int64(weight)
+	p.check()
+}
+
+func (p *pair) submit(i int, cost int64) {
+	p.t.Helper()
+	if len(p.flows) == 0 {
+		return
+	}
+	f := p.flows[i%len(p.flows)]
+	p.ref++
+	h, err := p.s.Submit(f, cost, p.ref)
+	var want error
+	if len(p.m.flows[f].queue) == p.cfg.MaxQueued {
+		want = sfq.ErrTooManyRequests
+	}
+	if p.want("Submit", err, want) {
+		for _, r := range p.requests {
+			if r.h == h {
+				p.t.Fatalf("Submit gave out the live handle %x", h)
+			}
+		}
+		p.requests = append(p.requests, live{h, p.m.submit(f, cost), p.ref})
+	}
+	p.check()
+}
+
+// next also checks that work is conserved: a request is dispatched if and only
+// if one waits and the depth allows it.
+func (p *pair) next() {
+	p.t.Helper()
+	r, ok := p.s.Next()
+	due := p.m.first()
+	if want := due != nil && p.m.out < p.m.depth; ok != want {
+		p.t.Fatalf("Next dispatched: %v, want %v\n%s", ok, want, p.s)
+	}
+	if !ok {
+		return
+	}
+	i := slices.IndexFunc(p.requests, func(l live) bool { return l.h == r.Handle })
+	if i < 0 || p.requests[i].ref != r.Ref {
+		p.t.Fatalf("Next returned %+v, which is not a live request", r)
+	}
+	got := p.requests[i].m
+	if got != p.m.flows[r.Flow].queue[0] {
+		p.t.Fatalf("Next returned %+v, which is not its flow's first\n%s", r, p.s)
+	}
+	if got != due {
+		late := new(big.Rat).Sub(p.m.flows[got.flow].start(), p.m.flows[due.flow].start())
+		if p.exact || late.Cmp(tolerance) > 0 {
+			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: due is submission %d of flow %d\n%s",
+				r.Ref, r.Flow, late.FloatString(9), due.seq, due.flow, p.s)
+		}
+	}
+	p.m.dispatch(r.Flow)
+	p.check()
+}
+
+// pick returns the i-th live request that is, or is not, outstanding.
+func (p *pair) pick(i int, outstanding bool) (live, bool) {
+	var of []live
+	for _, r := range p.requests {
+		if (r.m.service != nil) == outstanding {
+			of = append(of, r)
+		}
+	}
+	if len(of) == 0 {
+		return live{}, false
+	}
+	return of[i%len(of)], true
+}
+
+func (p *pair) forget(r live) {
+	p.requests = slices.DeleteFunc(p.requests, func(l live) bool { return l.h == r.h })
+	p.over = append(p.over, r.h)
+	if len(p.over) > 8 {
+		p.over = p.over[1:]
+	}
+}
+
+// complete ends an outstanding request; cost < 0 stands for the submitted cost.
+func (p *pair) complete(i int, cost int64) {
+	p.t.Helper()
+	if q, ok := p.pick(i, false); ok {
+		p.want("Complete of a queued request", p.s.Complete(q.h, 1), sfq.ErrNotDispatched)
+	}
+	r, ok := p.pick(i, true)
+	if !ok {
+		return
+	}
+	if cost < 0 {
+		cost = r.m.cost
+	}
+	p.want("Complete", p.s.Complete(r.h, cost), nil)
+	p.m.end(r.m, cost)
+	p.forget(r)
+	p.check()
+}
+
+func (p *pair) cancel(i int, outstanding bool) {
+	p.t.Helper()
+	r, ok := p.pick(i, outstanding)
+	if !ok {
+		return
+	}
+	p.want("Cancel", p.s.Cancel(r.h), nil)
+	if outstanding {
+		p.m.end(r.m, 0)
+	} else {
+		p.m.withdraw(r.m)
+	}
+	p.forget(r)
+	p.check()
+}
+
+func (p *pair) charge(i int, cost int64) {
+	p.t.Helper()
+	if len(p.flows) == 0 {
+		return
+	}
+	f := p.flows[i%len(p.flows)]
+	p.want("Charge", p.s.Charge(f, cost), nil)
+	p.m.charge(f, cost)
+	p.check()
+}
+
+func (p *pair) setDepth(d int) {
+	p.t.Helper()
+	p.s.SetDepth(d)
+	p.m.depth = max(d, 1)
+	p.check()
+}
+
+// drain serves what is left, so that every walk ends in a full order.
+func (p *pair) drain() {
+	p.t.Helper()
+	for p.s.Waiting() > 0 || p.s.Outstanding() > 0 {
+		p.next()
+		if p.s.Outstanding() >= p.s.Depth() || p.s.Waiting() == 0 {
+			p.complete(0, -1)
+		}
+	}
+}
+
+func (p *pair) check() {
+	p.t.Helper()
+	if p.s.Outstanding() != p.m.out || p.s.Waiting() != p.m.waiting() || p.s.Depth() != p.m.depth {
+		p.t.Fatalf("outstanding %d, waiting %d, depth %d; want %d, %d, %d\n%s", p.s.Outstanding(), p.s.Waiting(), p.s.Depth(), p.m.out, p.m.waiting(), p.m.depth, p.s)
+	}
+	for _, f := range p.flows {
+		if got, want := p.s.Queued(f), len(p.m.flows[f].queue); got != want {
+			p.t.Fatalf("flow %d has %d queued, want %d\n%s", f, got, want, p.s)
+		}
+	}
+	for _, h := range p.over {
+		p.want("Cancel of a request that is over", p.s.Cancel(h), sfq.ErrUnknownRequest)
+		p.want("Complete of a request that is over", p.s.Complete(h, 1), sfq.ErrUnknownRequest)
+	}
+}

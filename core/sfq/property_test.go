@@ -1,0 +1,331 @@
+package sfq_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"penstock/core/sfq"
+)
+
+// walk lets rapid choose operations; the model judges every decision.
+func walk(t *rapid.T, algorithm string, exact bool) {
+	cfg := sfq.Config{Algorithm: algorithm, Depth: 1, MaxFlows: 6, MaxQueued: 5}
+	if algorithm != "sfq" {
+		cfg.Depth = rapid.IntRange(1, 8).Draw(t, "depth")
+	}
+	p := newPair(t, cfg, exact)
+	weight := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, sfq.MaxWeight))
+	cost := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, sfq.MaxCost), rapid.Just(int64(1<<20)))
+	actual := rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 40), rapid.Int64Range(0, sfq.MaxCost))
+	index := rapid.IntRange(0, 30)
+	submit := func(t *rapid.T) { p.submit(index.Draw(t, "flow"), cost.Draw(t, "cost")) }
+	next := func(*rapid.T) { p.next() }
+	actions := map[string]func(*rapid.T){
+		"AddFlow":    func(t *rapid.T) { p.addFlow(weight.Draw(t, "weight")) },
+		"RemoveFlow": func(t *rapid.T) { p.removeFlow(index.Draw(t, "flow")) },
+		"SetWeight":  func(t *rapid.T) { p.setWeight(index.Draw(t, "flow"), weight.Draw(t, "weight")) },
+		"Submit":     submit,
+		"Submit too": submit,
+		"Submit 3":   submit,
+		"Next":       next,
+		"Next too":   next,
+		"Complete":   func(t *rapid.T) { p.complete(index.Draw(t, "request"), actual.Draw(t, "actual")) },
+		"Cancel":     func(t *rapid.T) { p.cancel(index.Draw(t, "request"), rapid.Bool().Draw(t, "outstanding")) },
+		"Charge":     func(t *rapid.T) { p.charge(index.Draw(t, "flow"), cost.Draw(t, "cost")) },
+		"drain":      func(*rapid.T) { p.drain() },
+	}
+	if algorithm != "sfq" {
+		actions["SetDepth"] = func(t *rapid.T) { p.setDepth(rapid.IntRange(0, 8).Draw(t, "depth")) }
+	}
+	for range 3 {
+		p.addFlow(weight.Draw(t, "weight"))
+	}
+	// One Repeat is some 30 operations: too few for a queue to fill and age.
+	for range rapid.IntRange(1, 8).Draw(t, "length") {
+		t.Repeat(actions)
+	}
+	p.drain()
+}
+
+// With weights that are powers of two nothing is rounded, so every decision,
+// ties included, must be the exact model's.
+func TestSameDecisionsAsModelExactly(t *testing.T) {
+	for _, algorithm := range []string{"sfq", "sfqd"} {
+		t.Run(algorithm, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { walk(t, algorithm, true) })
+		})
+	}
+}
+
+// With any weights the decision may differ only where two exact start tags are
+// closer than the rounding of a whole walk.
+func TestSameDecisionsAsModelWithinRounding(t *testing.T) {
+	for _, algorithm := range []string{"sfq", "sfqd"} {
+		t.Run(algorithm, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { walk(t, algorithm, false) })
+		})
+	}
+}
+
+// rivals are two flows that always have requests queued, beside a third one that
+// comes and goes.
+type rivals struct {
+	s      sfq.Scheduler
+	flows  [2]sfq.Flow
+	weight [2]int64
+	cost   [2]int64 // largest
+	done   [2]int64 // cost of what was completed
+	begun  [2]int64 // cost of what was dispatched
+	queue  [2][]sfq.Handle
+	out    []sfq.Request
+}
+
+func newRivals(t *rapid.T, depth int) *rivals {
+	s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: depth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rivals{s: s}
+	for i := range 2 {
+		r.weight[i] = int64(rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 1000)).Draw(t, "weight"))
+		r.cost[i] = rapid.Int64Range(1, 1000).Draw(t, "largest cost")
+		if r.flows[i], err = s.AddFlow(int(r.weight[i])); err != nil {
+			t.Fatal(err)
+		}
+		r.refill(t, i)
+	}
+	return r
+}
+
+func (r *rivals) refill(t *rapid.T, i int) {
+	for r.s.Queued(r.flows[i]) < 2 {
+		if _, err := r.s.Submit(r.flows[i], rapid.Int64Range(1, r.cost[i]).Draw(t, "cost"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *rivals) index(f sfq.Flow) int { return slices.Index(r.flows[:], f) }
+
+// dispatch fills the depth.
+func (r *rivals) dispatch(t *rapid.T) {
+	for {
+		q, ok := r.s.Next()
+		if !ok {
+			return
+		}
+		r.out = append(r.out, q)
+		if i := r.index(q.Flow); i >= 0 {
+			r.begun[i] += q.Cost
+			r.refill(t, i)
+		}
+	}
+}
+
+// gap is the difference of the service per weight, times both weights.
+func (r *rivals) gap(service [2]int64) int64 {
+	return service[0]*r.weight[1] - service[1]*r.weight[0]
+}
+
+// allowed is (c_f/w_f + c_g/w_g), times both weights.
+func (r *rivals) allowed() int64 { return r.cost[0]*r.weight[1] + r.cost[1]*r.weight[0] }
+
+// The fairness bounds hold for every interval: for what is dispatched that of
+// SFQ, and for what is completed, in whatever order the device completes, that
+// of SFQ(D). A third flow that comes and goes does not matter.
+func TestFairnessBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		depth := rapid.IntRange(1, 12).Draw(t, "depth")
+		r := newRivals(t, depth)
+		guest, err := r.s.AddFlow(rapid.IntRange(1, 100).Draw(t, "guest's weight"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var least, most, leastBegun, mostBegun int64
+		for range rapid.IntRange(20, 150).Draw(t, "steps") {
+			if rapid.IntRange(0, 3).Draw(t, "guest") == 0 {
+				if _, err := r.s.Submit(guest, rapid.Int64Range(1, 2000).Draw(t, "guest's cost"), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.dispatch(t)
+			leastBegun, mostBegun = min(leastBegun, r.gap(r.begun)), max(mostBegun, r.gap(r.begun))
+			k := rapid.IntRange(0, len(r.out)-1).Draw(t, "completed")
+			q := r.out[k]
+			r.out = slices.Delete(r.out, k, k+1)
+			if err := r.s.Complete(q.Handle, q.Cost); err != nil {
+				t.Fatal(err)
+			}
+			if i := r.index(q.Flow); i >= 0 {
+				r.done[i] += q.Cost
+			}
+			least, most = min(least, r.gap(r.done)), max(most, r.gap(r.done))
+		}
+		// One unit of rounding: the tags are floored to 2^-32.
+		if got, want := mostBegun-leastBegun, r.allowed(); got > want+1 {
+			t.Fatalf("dispatched service per weight drifted by %d, SFQ allows %d", got, want)
+		}
+		if got, want := most-least, int64(depth+1)*r.allowed(); got > want {
+			t.Fatalf("completed service per weight drifted by %d, SFQ(%d) allows %d", got, depth, want)
+		}
+	})
+}
+
+// Cancelled service does not count: however many outstanding requests of one
+// flow are cancelled, and however wrong the submitted costs were, the service
+// really done stays within a bound that does not grow.
+func TestNoDebtAfterCancelAndCorrection(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		depth := rapid.IntRange(1, 6).Draw(t, "depth")
+		r := newRivals(t, depth)
+		for range rapid.IntRange(50, 200).Draw(t, "steps") {
+			r.dispatch(t)
+			k := rapid.IntRange(0, len(r.out)-1).Draw(t, "ended")
+			q := r.out[k]
+			r.out = slices.Delete(r.out, k, k+1)
+			i := r.index(q.Flow)
+			var err error
+			switch rapid.IntRange(0, 2).Draw(t, "how") {
+			case 0:
+				err = r.s.Cancel(q.Handle)
+			case 1:
+				actual := rapid.Int64Range(0, r.cost[i]).Draw(t, "actual")
+				r.done[i] += actual
+				err = r.s.Complete(q.Handle, actual)
+			default:
+				r.done[i] += q.Cost
+				err = r.s.Complete(q.Handle, q.Cost)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gap, want := r.gap(r.done), 2*int64(depth+1)*r.allowed(); gap > want || -gap > want {
+				t.Fatalf("service per weight is %d apart, allowed are %d", gap, want)
+			}
+		}
+	})
+}
+
+// Requests that are submitted and cancelled before their turn leave the order of
+// all others as it would have been.
+func TestCancelOfQueuedLeavesOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		with, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		without, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const flows = 4
+		submit := func(f sfq.Flow, cost int64, ref uint64) {
+			for _, s := range []sfq.Scheduler{with, without} {
+				if _, err := s.Submit(f, cost, ref); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for f := range flows {
+			weight := rapid.IntRange(1, 50).Draw(t, "weight")
+			for _, s := range []sfq.Scheduler{with, without} {
+				if _, err := s.AddFlow(weight); err != nil {
+					t.Fatal(err)
+				}
+			}
+			submit(sfq.Flow(f), 5, uint64(f))
+		}
+		for step := range rapid.IntRange(10, 60).Draw(t, "steps") {
+			var extras []sfq.Handle
+			for range rapid.IntRange(0, 3).Draw(t, "extras") {
+				f := sfq.Flow(rapid.IntRange(0, flows-1).Draw(t, "flow"))
+				h, err := with.Submit(f, rapid.Int64Range(1, sfq.MaxCost).Draw(t, "cost"), 1<<40)
+				if err != nil {
+					t.Fatal(err)
+				}
+				extras = append(extras, h)
+			}
+			submit(sfq.Flow(step%flows), rapid.Int64Range(1, 30).Draw(t, "cost"), uint64(flows+step))
+			for _, h := range extras {
+				if err := with.Cancel(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a, _ := with.Next()
+			b, _ := without.Next()
+			if a.Ref != b.Ref {
+				t.Fatalf("step %d dispatched r%d, without the cancelled ones r%d\n%s\n%s", step, a.Ref, b.Ref, with, without)
+			}
+			if err := with.Complete(a.Handle, a.Cost); err != nil {
+				t.Fatal(err)
+			}
+			if err := without.Complete(b.Handle, b.Cost); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// FIFO keeps the order of submission, whatever is cancelled from it.
+func TestFIFOKeepsOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := sfq.New(sfq.Config{Algorithm: "fifo", Depth: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if _, err := s.AddFlow(rapid.IntRange(1, 100).Draw(t, "weight")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		type pending struct {
+			h   sfq.Handle
+			ref uint64
+		}
+		var queue, out []pending
+		var ref uint64
+		t.Repeat(map[string]func(*rapid.T){
+			"Submit": func(t *rapid.T) {
+				ref++
+				h, err := s.Submit(sfq.Flow(rapid.IntRange(0, 3).Draw(t, "flow")), 1, ref)
+				if err != nil {
+					t.Fatal(err)
+				}
+				queue = append(queue, pending{h, ref})
+			},
+			"Next": func(t *rapid.T) {
+				r, ok := s.Next()
+				if want := len(queue) > 0 && len(out) < 3; ok != want {
+					t.Fatalf("dispatched: %v, want %v", ok, want)
+				}
+				if ok {
+					if r.Ref != queue[0].ref {
+						t.Fatalf("dispatched r%d, want r%d", r.Ref, queue[0].ref)
+					}
+					out, queue = append(out, queue[0]), queue[1:]
+				}
+			},
+			"Complete": func(t *rapid.T) {
+				if len(out) == 0 {
+					return
+				}
+				if err := s.Complete(out[0].h, 0); err != nil {
+					t.Fatal(err)
+				}
+				out = out[1:]
+			},
+			"Cancel": func(t *rapid.T) {
+				if len(queue) == 0 {
+					return
+				}
+				k := rapid.IntRange(0, len(queue)-1).Draw(t, "request")
+				if err := s.Cancel(queue[k].h); err != nil {
+					t.Fatal(err)
+				}
+				queue = slices.Delete(queue, k, k+1)
+			},
+		})
+	})
+}
