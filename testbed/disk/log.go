@@ -1,0 +1,248 @@
+package disk
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The request log: what the disk was asked for and what it cost, written by the
+// disk itself. It is the evidence against which everything that Penstock says
+// of itself is checked, so it is plain: a header and records of one size, big
+// endian.
+//
+//	header := "PSTKDISK" | version u32 (=1) | record size u32 (=40)
+//	          | monotonic ns i64 | wall clock ns since 1970 i64     (the same moment)
+//	record := submitted ns i64 | ended ns i64 | service ns i64
+//	          | offset u64 | length u32 | op u8 | 3 zero bytes
+//
+// Times are CLOCK_MONOTONIC, the same for all processes of a machine.
+
+// Op is what a request asks of the disk.
+type Op byte
+
+const (
+	Read    Op = 'R'
+	Write   Op = 'W'
+	Discard Op = 'D' // costs the disk nothing; frees the backing memory
+	Lost    Op = 'L' // the log's bound was reached: Length requests were not logged
+)
+
+// Record is one request.
+type Record struct {
+	Submitted int64 // ns, CLOCK_MONOTONIC: when the disk got it
+	Ended     int64 // ns: when the disk was done with it, by the model
+	Service   int64 // ns of the disk's time spent on it, seek and transfer
+	Offset    int64 // bytes from the start of the device
+	Length    int64 // bytes, at most 4 GiB - 1
+	Op        Op
+}
+
+// LogHeader opens a log.
+type LogHeader struct {
+	MonotonicNs, WallNs int64 // the same moment on both clocks
+}
+
+const (
+	logMagic      = "PSTKDISK"
+	logVersion    = 1
+	logHeaderSize = 32
+	recordSize    = 40
+)
+
+// ErrLog says that a file is not a request log of this version.
+var ErrLog = errors.New("not a request log of this version")
+
+func appendHeader(b []byte, h LogHeader) []byte {
+	b = append(b, logMagic...)
+	b = binary.BigEndian.AppendUint32(b, logVersion)
+	b = binary.BigEndian.AppendUint32(b, recordSize)
+	b = binary.BigEndian.AppendUint64(b, uint64(h.MonotonicNs))
+	return binary.BigEndian.AppendUint64(b, uint64(h.WallNs))
+}
+
+func decodeHeader(b []byte) (LogHeader, error) {
+	if len(b) < logHeaderSize || string(b[:8]) != logMagic ||
+		binary.BigEndian.Uint32(b[8:]) != logVersion || binary.BigEndian.Uint32(b[12:]) != recordSize {
+		return LogHeader{}, ErrLog
+	}
+	return LogHeader{
+		MonotonicNs: int64(binary.BigEndian.Uint64(b[16:])),
+		WallNs:      int64(binary.BigEndian.Uint64(b[24:])),
+	}, nil
+}
+
+func appendRecord(b []byte, r Record) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Submitted))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Ended))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Service))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Offset))
+	b = binary.BigEndian.AppendUint32(b, uint32(r.Length))
+	return append(b, byte(r.Op), 0, 0, 0)
+}
+
+func decodeRecord(b []byte) (Record, error) {
+	r := Record{
+		Submitted: int64(binary.BigEndian.Uint64(b)),
+		Ended:     int64(binary.BigEndian.Uint64(b[8:])),
+		Service:   int64(binary.BigEndian.Uint64(b[16:])),
+		Offset:    int64(binary.BigEndian.Uint64(b[24:])),
+		Length:    int64(binary.BigEndian.Uint32(b[32:])),
+		Op:        Op(b[36]),
+	}
+	switch {
+	case r.Op != Read && r.Op != Write && r.Op != Discard && r.Op != Lost:
+		return Record{}, fmt.Errorf("%w: unknown operation %q", ErrLog, r.Op)
+	case b[37] != 0 || b[38] != 0 || b[39] != 0:
+		return Record{}, fmt.Errorf("%w: bytes after the operation", ErrLog)
+	case r.Offset < 0 || r.Service < 0:
+		return Record{}, fmt.Errorf("%w: negative offset or service", ErrLog)
+	}
+	return r, nil
+}
+
+// LogReader reads a log record by record.
+type LogReader struct {
+	Header LogHeader
+	in     *bufio.Reader
+}
+
+// NewLogReader reads the header. The error is ErrLog if that is not one.
+func NewLogReader(in io.Reader) (*LogReader, error) {
+	buffered := bufio.NewReaderSize(in, 1<<16)
+	var raw [logHeaderSize]byte
+	if _, err := io.ReadFull(buffered, raw[:]); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLog, err)
+	}
+	header, err := decodeHeader(raw[:])
+	return &LogReader{Header: header, in: buffered}, err
+}
+
+// Next returns the next record, io.EOF at the end. A last record that is not
+// complete yet (the disk is still writing) counts as the end.
+func (r *LogReader) Next() (Record, error) {
+	var raw [recordSize]byte
+	if _, err := io.ReadFull(r.in, raw[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = io.EOF
+		}
+		return Record{}, err
+	}
+	return decodeRecord(raw[:])
+}
+
+// ReadLog reads the whole log at path. For a running disk call Disk.SyncLog
+// first.
+func ReadLog(path string) (LogHeader, []Record, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return LogHeader{}, nil, err
+	}
+	defer file.Close()
+	reader, err := NewLogReader(file)
+	if err != nil {
+		return LogHeader{}, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var records []Record
+	for {
+		record, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return reader.Header, records, nil
+		}
+		if err != nil {
+			return reader.Header, records, fmt.Errorf("%s: %w", path, err)
+		}
+		records = append(records, record)
+	}
+}
+
+// requestLog is the writing side. A nil requestLog logs nothing.
+type requestLog struct {
+	mu       sync.Mutex
+	out      *os.File
+	buffer   []byte
+	room     int64 // bytes left below the bound
+	unlogged int64
+}
+
+const logBufferBytes = 64 << 10
+
+// createLog starts a log that grows to at most maxBytes.
+func createLog(path string, maxBytes int64) (*requestLog, error) {
+	out, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	var wall unix.Timespec
+	unix.ClockGettime(unix.CLOCK_REALTIME, &wall)
+	header := appendHeader(nil, LogHeader{MonotonicNs: Monotonic(), WallNs: wall.Nano()})
+	if _, err := out.Write(header); err != nil {
+		return nil, err
+	}
+	return &requestLog{
+		out:    out,
+		buffer: make([]byte, 0, logBufferBytes),
+		room:   maxBytes - int64(len(header)) - recordSize, // the last is for Lost
+	}, nil
+}
+
+func (l *requestLog) add(r Record) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.room < recordSize {
+		l.unlogged++
+		return
+	}
+	l.room -= recordSize
+	l.buffer = appendRecord(l.buffer, r)
+	if len(l.buffer)+recordSize > logBufferBytes {
+		l.flushLocked()
+	}
+}
+
+func (l *requestLog) flush() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flushLocked()
+}
+
+func (l *requestLog) flushLocked() error {
+	if len(l.buffer) == 0 {
+		return nil
+	}
+	_, err := l.out.Write(l.buffer)
+	l.buffer = l.buffer[:0]
+	return err
+}
+
+func (l *requestLog) close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlogged > 0 {
+		now := Monotonic()
+		l.buffer = appendRecord(l.buffer, Record{Submitted: now, Ended: now, Length: min(l.unlogged, 1<<32-1), Op: Lost})
+	}
+	return errors.Join(l.flushLocked(), l.out.Close())
+}
+
+// Monotonic is the clock of the request log in ns, for marking windows.
+func Monotonic() int64 {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return now.Nano()
+}

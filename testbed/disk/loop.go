@@ -1,0 +1,138 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	sectorBytes = 4096 // the block size of the device, as on today's drives
+	// requestKB is the largest request the device gets: what FUSE passes on in
+	// one piece. A larger quantum is several requests, contiguous and together.
+	requestKB = 1024
+)
+
+// attach takes a free loop device for the image.
+func (d *Disk) attach(context.Context) error {
+	image, err := os.OpenFile(filepath.Join(d.fuse, imageName), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	for range 20 {
+		free, err := freeLoop()
+		if err != nil {
+			return err
+		}
+		id, err := d.ledger.Loop(free, image.Name())
+		if err != nil {
+			return err
+		}
+		err = configureLoop(free, image)
+		if errors.Is(err, unix.EBUSY) {
+			// Somebody else was faster; the ledger must not say it is ours.
+			if err := d.ledger.Undo(id); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("attach %s to %s: %w", image.Name(), free, err), d.ledger.Undo(id))
+		}
+		d.device = free
+		d.changes = append(d.changes, id)
+		return d.setQueue()
+	}
+	return errors.New("other processes keep taking the free loop devices")
+}
+
+// freeLoop returns a loop device that nobody uses, a new one if all are in use.
+func freeLoop() (string, error) {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer control.Close()
+	number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return "", fmt.Errorf("find a free loop device: %w", err)
+	}
+	path := fmt.Sprintf("/dev/loop%d", number)
+	// Containers often have a /dev that the kernel does not fill.
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		const loopMajor = 7
+		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number)))); err != nil {
+			return "", fmt.Errorf("create %s: %w", path, err)
+		}
+	}
+	return path, nil
+}
+
+func configureLoop(device string, image *os.File) error {
+	loop, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer loop.Close()
+	config := unix.LoopConfig{Fd: uint32(image.Fd()), Size: sectorBytes}
+	// Direct: or the page cache would hold everything twice, and the model would
+	// see the cache's requests instead of the device's.
+	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
+	copy(config.Info.File_name[:len(config.Info.File_name)-1], image.Name())
+	if err := unix.IoctlLoopConfigure(int(loop.Fd()), &config); err != nil {
+		return err
+	}
+	info, err := unix.IoctlLoopGetStatus64(int(loop.Fd()))
+	if err == nil && info.Flags&unix.LO_FLAGS_DIRECT_IO == 0 {
+		err = errors.New("the kernel refused direct I/O on the image")
+	}
+	return err
+}
+
+// setQueue gives the block device the settings of a hard disk. A loop device
+// keeps what its last user set, so each setting is made, and put back later.
+func (d *Disk) setQueue() error {
+	// The depth can only be set on the bare device; a scheduler set afterwards
+	// has its own, larger queue in front of it.
+	settings := []struct{ name, value string }{
+		{"queue/scheduler", "none"},
+		{"queue/nr_requests", strconv.Itoa(d.options.QueueDepth)},
+		{"queue/rotational", "1"},
+		{"queue/max_sectors_kb", strconv.Itoa(requestKB)},
+		{"queue/read_ahead_kb", strconv.Itoa(d.options.ReadaheadKB)},
+		{"queue/add_random", "0"},
+	}
+	for _, s := range settings {
+		if err := d.change(d.ledger.SetFile(d.sysfs(s.name), s.value)); err != nil {
+			return fmt.Errorf("set %s of %s to %s: %w", s.name, d.device, s.value, err)
+		}
+	}
+	return d.SetScheduler(d.options.Scheduler)
+}
+
+// SetScheduler chooses the block device's I/O scheduler: none, mq-deadline, bfq
+// or kyber, as far as the kernel has them.
+func (d *Disk) SetScheduler(name string) error {
+	if !d.Modelled() {
+		return ErrNotModelled
+	}
+	if err := d.change(d.ledger.SetFile(d.sysfs("queue/scheduler"), name)); err != nil {
+		return fmt.Errorf("set the I/O scheduler of %s to %q (available: %s): %w", d.device, name, d.schedulers(), err)
+	}
+	return nil
+}
+
+func (d *Disk) schedulers() string {
+	text, _ := os.ReadFile(d.sysfs("queue/scheduler"))
+	return string(text[:max(len(text)-1, 0)])
+}
+
+func (d *Disk) sysfs(name string) string {
+	return filepath.Join("/sys/block", filepath.Base(d.device), name)
+}

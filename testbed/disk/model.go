@@ -1,0 +1,149 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Model says how long a disk takes for its requests. The zero Model is a disk
+// that takes no time of its own.
+type Model struct {
+	// BytesPerSecond is the transfer rate, one budget for reads and writes.
+	// 0 turns the whole model off: every request is answered at once.
+	BytesPerSecond int64 `json:"bytes_per_second"`
+	// SeekMin and SeekMax bound the time for a request that does not begin
+	// where the one before it ended, rotation included: from the next track to
+	// the whole width of the disk. A head must first speed up and then brake,
+	// so the time grows with the square root of the distance.
+	SeekMin time.Duration `json:"seek_min_ns"`
+	SeekMax time.Duration `json:"seek_max_ns"`
+	// CapacityBytes is the distance that costs SeekMax. 0 means the disk's
+	// size; more for a disk that is a slice of a larger one.
+	CapacityBytes int64 `json:"capacity_bytes"`
+	// AgeMax bounds how long shorter seeks may be preferred to a waiting
+	// request. 0 means DefaultAgeMax.
+	AgeMax time.Duration `json:"age_max_ns"`
+}
+
+// DefaultAgeMax is in the range of what drives with command queueing allow.
+const DefaultAgeMax = 500 * time.Millisecond
+
+// Off reports whether the model takes no time.
+func (m Model) Off() bool { return m.BytesPerSecond == 0 }
+
+func (m Model) validate() error {
+	switch {
+	case m.BytesPerSecond < 0:
+		return errors.New("the model's rate must be 0 (no limit) or more bytes per second")
+	case m.BytesPerSecond > 0 && m.BytesPerSecond < 4096:
+		return fmt.Errorf("a rate of %d bytes per second is below one page per second", m.BytesPerSecond)
+	case m.SeekMin < 0 || m.SeekMax < m.SeekMin || m.SeekMax > time.Second:
+		return fmt.Errorf("seeks from %v to %v: want 0 <= min <= max <= 1s", m.SeekMin, m.SeekMax)
+	case m.CapacityBytes < 0 || m.AgeMax < 0:
+		return errors.New("the model's capacity and age bound must not be negative")
+	}
+	return nil
+}
+
+// service is the time for a request of length bytes at offset with the head at
+// head.
+func (m Model) service(head, offset, length int64) time.Duration {
+	if m.Off() {
+		return 0
+	}
+	return m.seek(head, offset) + m.transfer(length)
+}
+
+func (m Model) transfer(length int64) time.Duration {
+	return time.Duration(float64(length) * float64(time.Second) / float64(m.BytesPerSecond))
+}
+
+func (m Model) seek(head, offset int64) time.Duration {
+	distance := offset - head
+	if distance == 0 {
+		return 0
+	}
+	part := min(1, math.Abs(float64(distance))/float64(max(m.CapacityBytes, 1)))
+	seek := m.SeekMin + time.Duration(float64(m.SeekMax-m.SeekMin)*math.Sqrt(part))
+	if distance > 0 {
+		// A small gap ahead just passes under the head.
+		return min(seek, m.transfer(distance))
+	}
+	return seek
+}
+
+// request is one read or write that the disk has been given.
+type request struct {
+	write          bool
+	offset, length int64
+	arrived        int64 // ns on the caller's clock
+	ended          int64 // ns, set by arm.next: when the disk is done with it
+	service        int64 // ns of the disk's time
+	done           chan struct{}
+}
+
+// arm is the disk's one head and its queue, on a virtual clock: it serves one
+// request at a time, the next beginning the moment that the last has ended,
+// however late its caller notices that. It holds no clock, goroutine or lock;
+// a request that is served later than it could be costs no throughput.
+type arm struct {
+	model   Model
+	head    int64 // offset behind the last request
+	free    int64 // ns: when the request in service ends
+	waiting []*request
+}
+
+// lateMax bounds how far the virtual clock may lag behind the real one, so that
+// a disk whose server was held up does not then race through its queue.
+const lateMax = 100 * time.Millisecond
+
+func (a *arm) submit(r *request) { a.waiting = append(a.waiting, r) }
+
+// next takes the request that the disk serves next off the queue and sets its
+// end; nil if none waits. To be called when the one before has ended, with the
+// time on the clock.
+//
+// The request whose seek is shortest goes first among those that had arrived
+// when the head became free, of equals the oldest; but a request older than
+// AgeMax goes before all others, or two sequential streams that are always
+// close could starve a third.
+func (a *arm) next(now int64) *request {
+	if len(a.waiting) == 0 {
+		return nil
+	}
+	oldest := a.waiting[0].arrived // submitted in order of arrival, or nearly
+	for _, r := range a.waiting {
+		oldest = min(oldest, r.arrived)
+	}
+	start := max(a.free, oldest, now-int64(lateMax))
+	ageMax := int64(a.model.AgeMax)
+	if ageMax == 0 {
+		ageMax = int64(DefaultAgeMax)
+	}
+	best := -1
+	var bestSeek time.Duration
+	for i, r := range a.waiting {
+		if r.arrived > start {
+			continue
+		}
+		if start-r.arrived > ageMax {
+			if best < 0 || bestSeek >= 0 || r.arrived < a.waiting[best].arrived {
+				best, bestSeek = i, -1 // no seek is shorter than an aged request's
+			}
+			continue
+		}
+		seek := a.model.seek(a.head, r.offset)
+		if best < 0 || seek < bestSeek || seek == bestSeek && r.arrived < a.waiting[best].arrived {
+			best, bestSeek = i, seek
+		}
+	}
+	r := a.waiting[best]
+	a.waiting = append(a.waiting[:best], a.waiting[best+1:]...)
+	r.service = int64(a.model.service(a.head, r.offset, r.length))
+	r.ended = start + r.service
+	a.head = r.offset + r.length
+	a.free = r.ended
+	return r
+}

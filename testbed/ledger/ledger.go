@@ -1,0 +1,437 @@
+// Package ledger puts the machine back after a test run, also after a crash.
+//
+// A test bed mounts file systems, takes loop devices, starts daemons and sets
+// kernel parameters. A run that is killed with -9 cannot tidy up after itself,
+// and what it leaves behind (a dirty limit of 64 MB, a mount that nobody
+// serves) spoils every later measurement on that machine. So each change is
+// written to a file in the run's folder *before* it is made, and the file is
+// worked off backwards: by Close in a run that ends well, by Recover after one
+// that did not. Undoing is idempotent and believes the machine, not the file:
+// a process is only ended when its start time matches, a loop device is only
+// detached when it still has the recorded backing file.
+//
+// A run holds a lock on its ledger as long as it lives, so that nobody
+// "recovers" a living run. Runs are listed in StateDir, so that RecoverAll
+// finds them wherever their folders are.
+package ledger
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse says that the run is still alive: its process holds the ledger.
+var ErrInUse = errors.New("the run is still in use by a living process; end that first")
+
+// FileName is the ledger's name in a run's folder.
+const FileName = "ledger.jsonl"
+
+// tagVariable marks, in their environment, the processes that a run started.
+const tagVariable = "PENSTOCK_RUN"
+
+// ID names one recorded change within a ledger.
+type ID int
+
+// kind says what was changed and thereby how it is undone.
+type kind string
+
+const (
+	kindRemove  kind = "remove"  // Path: a file or empty folder that the run creates
+	kindMount   kind = "mount"   // Path: a mount point
+	kindLoop    kind = "loop"    // Path: /dev/loopN; Value: its backing file
+	kindProcess kind = "process" // PID, Started
+	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment
+	kindFile    kind = "file"    // Path: a kernel file; Value: what it held before
+	kindWrite   kind = "write"   // Path: a control file; Value: to be written when undone, best effort
+	kindSysctl  kind = "sysctl"  // Path: the parameter; the old value stands in its lock file
+)
+
+type entry struct {
+	ID      ID     `json:"id,omitempty"`
+	Kind    kind   `json:"kind,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Value   string `json:"value,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	Started uint64 `json:"started,omitempty"` // clock ticks since boot, field 22 of /proc/PID/stat
+	Undone  ID     `json:"undone,omitempty"`  // the line only says that this entry was undone
+	Boot    string `json:"boot,omitempty"`    // first line: which boot of the machine
+}
+
+// Ledger records the changes of one run. Its methods may be called at the same
+// time from several goroutines.
+type Ledger struct {
+	dir  string
+	file *os.File
+	boot string
+
+	mu      sync.Mutex
+	next    ID
+	entries []entry // not yet undone, oldest first
+	tagged  bool
+	sysctls map[string]*os.File // held locks by parameter
+	opened  int                 // how often Open handed this ledger out
+}
+
+var (
+	openMu sync.Mutex
+	opened = map[string]*Ledger{} // this process's ledgers by folder
+)
+
+// Open starts the ledger of the run in the folder runDir, creating the folder
+// if needed. Opened again in the same process it is the same ledger; the last
+// Close ends it. What an earlier, dead run left in that folder is put back
+// first. It fails with ErrInUse if another living process has the folder.
+func Open(runDir string) (*Ledger, error) {
+	dir, err := filepath.Abs(runDir)
+	if err != nil {
+		return nil, err
+	}
+	openMu.Lock()
+	defer openMu.Unlock()
+	if l := opened[dir]; l != nil {
+		l.opened++
+		return l, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create the run's folder: %w", err)
+	}
+	if err := Recover(dir); err != nil {
+		return nil, fmt.Errorf("put back what an earlier run left in %s: %w", dir, err)
+	}
+	l, err := lockedLedger(dir, os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	l.boot = bootID()
+	l.opened = 1
+	if err := l.append(entry{Boot: l.boot}); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	if err := register(dir); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	opened[dir] = l
+	return l, nil
+}
+
+// Dir is the run's folder.
+func (l *Ledger) Dir() string { return l.dir }
+
+// Remove announces a file or folder that the run is about to create. Undone,
+// it is removed; a folder only if it is empty by then.
+func (l *Ledger) Remove(path string) (ID, error) {
+	return l.record(entry{Kind: kindRemove, Path: path})
+}
+
+// Mount announces that the run is about to mount something at path.
+func (l *Ledger) Mount(path string) (ID, error) {
+	return l.record(entry{Kind: kindMount, Path: path})
+}
+
+// Loop announces that the run is about to attach backing to the loop device.
+func (l *Ledger) Loop(device, backing string) (ID, error) {
+	return l.record(entry{Kind: kindLoop, Path: device, Value: backing})
+}
+
+// WriteWhenUndone asks for value to be written to path when undone, as a last
+// favour: errors are ignored, and it is given up after a few seconds.
+func (l *Ledger) WriteWhenUndone(path, value string) (ID, error) {
+	return l.record(entry{Kind: kindWrite, Path: path, Value: value})
+}
+
+// SetFile writes value to a kernel file such as
+// /sys/block/loop0/queue/read_ahead_kb; undone, it gets its old value back.
+// For parameters of the whole machine use SetSysctl, which also keeps two runs
+// from changing the same one.
+func (l *Ledger) SetFile(path, value string) (ID, error) {
+	old, err := readSetting(path)
+	if err != nil {
+		return 0, err
+	}
+	if old == value {
+		return 0, nil
+	}
+	id, err := l.record(entry{Kind: kindFile, Path: path, Value: old})
+	if err != nil {
+		return 0, err
+	}
+	return id, os.WriteFile(path, []byte(value), 0)
+}
+
+// Process records a running process, to be ended when undone: SIGTERM, then
+// SIGKILL after a grace period. Between its start and this call a crash leaves
+// the process behind, so prefer StartProcess.
+func (l *Ledger) Process(pid int) (ID, error) {
+	started, err := processStarted(pid)
+	if err != nil {
+		return 0, err
+	}
+	return l.record(entry{Kind: kindProcess, PID: pid, Started: started})
+}
+
+// StartProcess starts cmd with the run's mark in its environment, which its
+// children inherit. Recover ends every process that carries the mark,
+// grandchildren in other sessions included. The ID ends this one process.
+func (l *Ledger) StartProcess(cmd *exec.Cmd) (ID, error) {
+	l.mu.Lock()
+	first := !l.tagged
+	l.tagged = true
+	l.mu.Unlock()
+	if first {
+		if _, err := l.record(entry{Kind: kindTagged, Value: l.tag()}); err != nil {
+			return 0, err
+		}
+	}
+	cmd.Env = append(cmd.Environ(), tagVariable+"="+l.tag())
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	return l.Process(cmd.Process.Pid)
+}
+
+// tag is the run's mark: from its folder, so that Recover needs nothing else.
+func (l *Ledger) tag() string { return shortHash(l.dir) }
+
+// Undo takes back the given changes, the last first. It goes on after an error
+// and returns all of them. Zero and already undone IDs are passed over.
+func (l *Ledger) Undo(ids ...ID) error {
+	wanted := map[ID]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	return l.undo(func(e entry) bool { return wanted[e.ID] })
+}
+
+func (l *Ledger) undo(wanted func(entry) bool) error {
+	l.mu.Lock()
+	var todo []entry
+	for i := len(l.entries) - 1; i >= 0; i-- {
+		if wanted(l.entries[i]) {
+			todo = append(todo, l.entries[i])
+		}
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, e := range todo {
+		if err := l.undoOne(e); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s %s: %w", e.Kind, e.Path, err))
+		}
+		l.mu.Lock()
+		for i := range l.entries {
+			if l.entries[i].ID == e.ID {
+				l.entries = append(l.entries[:i], l.entries[i+1:]...)
+				break
+			}
+		}
+		if err := l.append(entry{Undone: e.ID}); err != nil {
+			errs = append(errs, err)
+		}
+		l.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Close undoes everything that is left, the last change first, and removes the
+// ledger. The run's other files stay. If Open handed this ledger out several
+// times, only the last Close does so.
+func (l *Ledger) Close() error {
+	openMu.Lock()
+	defer openMu.Unlock()
+	l.opened--
+	if l.opened > 0 {
+		return nil
+	}
+	delete(opened, l.dir)
+	return l.finish()
+}
+
+func (l *Ledger) finish() error {
+	err := l.undo(func(entry) bool { return true })
+	for _, file := range l.sysctls {
+		file.Close()
+	}
+	unregister(l.dir)
+	return errors.Join(err, os.Remove(l.file.Name()), l.file.Close())
+}
+
+// Recover puts back what a dead run left behind. It does nothing if there is no
+// ledger in runDir, and fails with ErrInUse if the run is alive.
+func Recover(runDir string) error {
+	dir, err := filepath.Abs(runDir)
+	if err != nil {
+		return err
+	}
+	l, err := lockedLedger(dir, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		unregister(dir)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.load(); err != nil {
+		l.file.Close()
+		return err
+	}
+	return l.finish()
+}
+
+// RecoverAll recovers every known run that is dead. It returns the folders of
+// the recovered runs and of those left alone because they are alive.
+func RecoverAll() (recovered, alive []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(StateDir(), "runs", "*"))
+	if err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	for _, path := range paths {
+		dir, err := os.ReadFile(path)
+		if err != nil {
+			continue // its run ended just now
+		}
+		switch err := Recover(string(dir)); {
+		case errors.Is(err, ErrInUse):
+			alive = append(alive, string(dir))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
+		default:
+			recovered = append(recovered, string(dir))
+		}
+	}
+	return recovered, alive, errors.Join(errs...)
+}
+
+// StateDir is where runs of this user are listed and kernel parameters locked:
+// the same for all runs on the machine, whatever their environment says.
+func StateDir() string {
+	if os.Geteuid() == 0 {
+		return "/run/penstock-testbed"
+	}
+	return fmt.Sprintf("/tmp/penstock-testbed-%d", os.Geteuid())
+}
+
+func register(dir string) error {
+	runs := filepath.Join(StateDir(), "runs")
+	if err := os.MkdirAll(runs, 0o755); err != nil {
+		return fmt.Errorf("list the run: %w", err)
+	}
+	return os.WriteFile(filepath.Join(runs, shortHash(dir)), []byte(dir), 0o644)
+}
+
+func unregister(dir string) {
+	os.Remove(filepath.Join(StateDir(), "runs", shortHash(dir)))
+}
+
+func shortHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// lockedLedger opens the ledger file and locks it for as long as this process
+// lives. Descriptors are close-on-exec, so children do not keep the lock.
+func lockedLedger(dir string, flags int) (*Ledger, error) {
+	file, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR|os.O_APPEND|flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, ErrInUse
+		}
+		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	return &Ledger{dir: dir, file: file, next: 1, sysctls: map[string]*os.File{}}, nil
+}
+
+// load reads the entries that were not undone. A torn last line is the change
+// that was about to be recorded and therefore not yet made.
+func (l *Ledger) load() error {
+	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	undone := map[ID]bool{}
+	var all []entry
+	lines := bufio.NewScanner(l.file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e entry
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue
+		}
+		switch {
+		case e.Boot != "":
+			l.boot = e.Boot
+		case e.Undone != 0:
+			undone[e.Undone] = true
+		default:
+			all = append(all, e)
+		}
+	}
+	for _, e := range all {
+		l.next = max(l.next, e.ID+1)
+		if !undone[e.ID] {
+			l.entries = append(l.entries, e)
+		}
+	}
+	return lines.Err()
+}
+
+func (l *Ledger) record(e entry) (ID, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.ID = l.next
+	if err := l.append(e); err != nil {
+		return 0, fmt.Errorf("record %s %s before it is changed: %w", e.Kind, e.Path, err)
+	}
+	l.next++
+	l.entries = append(l.entries, e)
+	return e.ID, nil
+}
+
+// append writes one line. It survives the death of the process, which is what
+// the ledger is for; after a crash of the machine there is nothing to undo.
+func (l *Ledger) append(e entry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = l.file.Write(append(line, '\n'))
+	return err
+}
+
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(bytes.TrimSpace(id))
+}
+
+// readSetting reads a kernel file. Of a list of choices such as
+// "none [mq-deadline] bfq" it returns the one in brackets.
+func readSetting(path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSpace(string(raw))
+	if _, after, ok := strings.Cut(text, "["); ok {
+		if chosen, _, ok := strings.Cut(after, "]"); ok {
+			return chosen, nil
+		}
+	}
+	return text, nil
+}

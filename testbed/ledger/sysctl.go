@@ -1,0 +1,146 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kernel parameters belong to the whole machine. Two runs that both set one and
+// put back "what they found" would leave one's value behind for good. So a run
+// locks a parameter as long as it has it changed, and the lock file holds the
+// value from before anybody touched it: a run that comes after a crashed one
+// takes the original from there, not the crashed run's value from the kernel.
+
+// twins are parameters of which the kernel zeroes one when the other is set,
+// and that cannot be set back to zero themselves.
+var twins = map[string]string{
+	"vm/dirty_bytes":            "vm/dirty_ratio",
+	"vm/dirty_background_bytes": "vm/dirty_background_ratio",
+}
+
+// SetSysctl sets a kernel parameter such as "vm/dirty_bytes" for the rest of
+// the run. It waits while another run has that parameter, until ctx ends. Set
+// again in the same run it only gets the new value; the one from before the
+// run is put back at the end.
+func SetSysctl(ctx context.Context, l *Ledger, parameter, value string) (ID, error) {
+	path := sysctlPath(parameter)
+	l.mu.Lock()
+	held := l.sysctls[parameter] != nil
+	l.mu.Unlock()
+	if held {
+		return 0, os.WriteFile(path, []byte(value), 0)
+	}
+	lock, err := lockSysctl(ctx, parameter)
+	if err != nil {
+		return 0, err
+	}
+	if original, err := os.ReadFile(lock.Name()); err != nil || len(original) == 0 {
+		if err := noteOriginal(lock, parameter); err != nil {
+			lock.Close()
+			return 0, err
+		}
+	}
+	l.mu.Lock()
+	l.sysctls[parameter] = lock
+	l.mu.Unlock()
+	id, err := l.record(entry{Kind: kindSysctl, Path: parameter})
+	if err != nil {
+		return 0, err
+	}
+	return id, os.WriteFile(path, []byte(value), 0)
+}
+
+// DropCaches writes dirty pages back and drops the page cache, dentries and
+// inodes of the whole machine. It takes as long as the slowest disk needs.
+func DropCaches() error {
+	unix.Sync()
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+		return fmt.Errorf("drop the page cache (needs root): %w", err)
+	}
+	return nil
+}
+
+func sysctlPath(parameter string) string { return filepath.Join("/proc/sys", parameter) }
+
+func lockPath(parameter string) string {
+	return filepath.Join(StateDir(), "sysctl", strings.ReplaceAll(parameter, "/", "."))
+}
+
+func lockSysctl(ctx context.Context, parameter string) (*os.File, error) {
+	path := lockPath(parameter)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	retry := time.NewTicker(100 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			lock.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			lock.Close()
+			return nil, fmt.Errorf("%s is set by another run; let that end first: %w", parameter, ctx.Err())
+		case <-retry.C:
+		}
+	}
+}
+
+// noteOriginal writes "PARAMETER VALUE" into the lock file: the line that, when
+// applied, brings the original state back.
+func noteOriginal(lock *os.File, parameter string) error {
+	for {
+		raw, err := os.ReadFile(sysctlPath(parameter))
+		if err != nil {
+			return err
+		}
+		value := strings.TrimSpace(string(raw))
+		if twin, ok := twins[parameter]; ok && value == "0" {
+			parameter = twin
+			continue
+		}
+		_, err = lock.WriteAt([]byte(parameter+" "+value), 0)
+		return err
+	}
+}
+
+func (l *Ledger) restoreSysctl(parameter string) error {
+	l.mu.Lock()
+	lock := l.sysctls[parameter]
+	delete(l.sysctls, parameter)
+	l.mu.Unlock()
+	if lock == nil {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		var err error
+		if lock, err = lockSysctl(now, parameter); err != nil {
+			return nil // a living run has it and will put the original back
+		}
+	}
+	defer lock.Close()
+	line, err := os.ReadFile(lock.Name())
+	if err != nil || len(line) == 0 {
+		return err // already put back
+	}
+	original, value, _ := strings.Cut(string(line), " ")
+	if err := os.WriteFile(sysctlPath(original), []byte(value), 0); err != nil {
+		return err
+	}
+	return lock.Truncate(0)
+}

@@ -1,0 +1,223 @@
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long undoing waits: for processes to go after SIGTERM, for a mount point
+// whose users are just leaving, for a control file that may hang.
+const (
+	graceTime   = 5 * time.Second
+	busyTime    = 3 * time.Second
+	controlTime = 5 * time.Second
+	pollEvery   = 20 * time.Millisecond
+)
+
+func (l *Ledger) undoOne(e entry) error {
+	if l.boot != bootID() && e.Kind != kindRemove {
+		return nil // the machine was restarted: only files outlive that
+	}
+	switch e.Kind {
+	case kindRemove:
+		if err := os.Remove(e.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	case kindMount:
+		return unmount(e.Path)
+	case kindLoop:
+		return detach(e.Path, e.Value)
+	case kindProcess:
+		return end(e.PID, e.Started)
+	case kindTagged:
+		return endTagged(e.Value)
+	case kindFile:
+		if now, err := readSetting(e.Path); err != nil || now == e.Value {
+			return err
+		}
+		return os.WriteFile(e.Path, []byte(e.Value), 0)
+	case kindWrite:
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			if file, err := os.OpenFile(e.Path, os.O_WRONLY, 0); err == nil {
+				file.WriteString(e.Value)
+				file.Close()
+			}
+		}()
+		select {
+		case <-written:
+		case <-time.After(controlTime):
+		}
+		return nil
+	case kindSysctl:
+		return l.restoreSysctl(e.Path)
+	}
+	return fmt.Errorf("unknown kind of change %q: the ledger is of another version", e.Kind)
+}
+
+// unmount takes path out of the tree. Where it stays busy it is detached, so
+// that it at least cannot be found any more, and the error says so.
+func unmount(path string) error {
+	for deadline := time.Now().Add(busyTime); ; time.Sleep(pollEvery) {
+		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		switch {
+		case err == nil:
+			continue // several may be stacked there
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return nil // nothing mounted
+		case errors.Is(err, unix.EBUSY) && time.Now().Before(deadline):
+			continue
+		}
+		if lazy := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); lazy != nil {
+			return errors.Join(err, lazy)
+		}
+		return fmt.Errorf("%w: detached lazily; end the processes that still use it", err)
+	}
+}
+
+// detach frees the loop device if it is still backed by the recorded file.
+func detach(device, backing string) error {
+	sysfs := filepath.Join("/sys/block", filepath.Base(device), "loop/backing_file")
+	raw, err := os.ReadFile(sysfs)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // not attached
+	}
+	if err != nil {
+		return err
+	}
+	// With its mount gone the kernel knows only the file's own name.
+	now := strings.TrimSuffix(strings.TrimSpace(string(raw)), " (deleted)")
+	if now != backing && now != "/"+filepath.Base(backing) {
+		return nil // somebody else's by now
+	}
+	file, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	err = unix.IoctlSetInt(int(file.Fd()), unix.LOOP_CLR_FD, 0)
+	file.Close() // the last close lets go of it
+	if err != nil && !errors.Is(err, unix.ENXIO) {
+		return err
+	}
+	for deadline := time.Now().Add(busyTime); ; time.Sleep(pollEvery) {
+		if _, err := os.Stat(sysfs); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("still attached: something has the device open; it goes with its last user")
+		}
+	}
+}
+
+// end asks a process to go and, after a grace period, makes it go.
+func end(pid int, started uint64) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // gone
+	}
+	defer unix.Close(fd)
+	// The descriptor is of whoever has the pid now; a start time that matches
+	// after it was opened means that it is the recorded process.
+	if now, err := processStarted(pid); err != nil || now != started {
+		return nil
+	}
+	unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
+	unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+	if awaitExit(fd, graceTime) {
+		return nil
+	}
+	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	if awaitExit(fd, graceTime) {
+		return nil
+	}
+	return fmt.Errorf("process %d does not end", pid)
+}
+
+func awaitExit(pidfd int, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		left := time.Until(deadline)
+		poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, int(max(left, 0).Milliseconds()))
+		if err == nil && n > 0 {
+			return true
+		}
+		if left <= 0 {
+			return false
+		}
+	}
+}
+
+// endTagged ends every process that carries the run's mark. Those may start
+// others while it looks, so it looks until it finds none.
+func endTagged(tag string) error {
+	mark := []byte(tagVariable + "=" + tag)
+	for range 10 {
+		var found []int
+		procs, err := filepath.Glob("/proc/[0-9]*")
+		if err != nil {
+			return err
+		}
+		for _, proc := range procs {
+			pid, err := strconv.Atoi(filepath.Base(proc))
+			if err != nil || pid == os.Getpid() || pid == os.Getppid() {
+				continue
+			}
+			environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
+			for _, variable := range bytes.Split(environ, []byte{0}) {
+				if bytes.Equal(variable, mark) {
+					found = append(found, pid)
+					break
+				}
+			}
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		// All are asked first, so that they go side by side.
+		fds := make([]int, 0, len(found))
+		for _, pid := range found {
+			if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+				unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
+				unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
+				fds = append(fds, fd)
+			}
+		}
+		deadline := time.Now().Add(graceTime)
+		for _, fd := range fds {
+			if !awaitExit(fd, time.Until(deadline)) {
+				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+				awaitExit(fd, graceTime)
+			}
+			unix.Close(fd)
+		}
+	}
+	return errors.New("the run's processes start new ones faster than they can be ended")
+}
+
+// processStarted returns when the process started, in clock ticks since boot;
+// with the pid it names a process for good.
+func processStarted(pid int) (uint64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The command's name stands in parentheses and may hold anything.
+	_, rest, _ := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	const startTime = 22 - 3 // the first field here is the third of the line
+	if len(fields) <= startTime {
+		return 0, fmt.Errorf("cannot read /proc/%d/stat", pid)
+	}
+	return strconv.ParseUint(fields[startTime], 10, 64)
+}
