@@ -1,0 +1,25 @@
+// Package isolation is the experiment of IBIS, section 7.2: does a protected
+// job keep its run time while an aggressor hammers the same disks, and does the
+// storage stay busy all the same? Both halves count. Holding the aggressor down
+// is easy; doing so without losing device throughput is what SFQ(D2) is for.
+//
+// The protected job is WordCount; the aggressor is TeraGen, TeraSort or
+// TeraValidate (IBIS, Figure 3). A phase is one arrangement of the two:
+//
+//	alone               WordCount by itself
+//	floor               the aggressor's data on other modelled disks: what
+//	                    sharing CPU and memory costs, and no scheduler can undo
+//	native-<scheduler>  together under a kernel scheduler, Penstock absent
+//	sfqd2               together under Penstock, SFQ(D2), 32:1
+//	sfqd-<D>            together under Penstock, SFQ(D) with a fixed depth
+//
+// Runs are interleaved (the first of each phase, then the second of each), so
+// that a machine that slows down in the afternoon slows every phase alike, and
+// figures are medians with their spread beside them. Everything that could
+// change a figure is in Setup, is the same in every phase, and is hashed into
+// the journal: a resumed experiment never mixes two setups.
+//
+// The package splits the same way as the rest of the project: what decides
+// (phases, order, statistics, ratios) is plain code over the narrow interface
+// Environment; what touches the machine is env.go and the files it uses.
+package isolation

@@ -1,0 +1,271 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Experiment runs the turns that the journal does not have yet.
+type Experiment struct {
+	Setup    Setup
+	Phases   []Phase
+	Runs     int // of each phase
+	Env      Environment
+	Journal  *Journal
+	Progress *Progress // nil: silent
+	Build    string    // version of penstock, noted in each run
+
+	SampleEvery time.Duration // of the device counters; default 250 ms
+	ScrapeEvery time.Duration // of the daemon's metrics; default 1 s
+	Patience    time.Duration // bound on one run; default 15 minutes
+}
+
+// cleanupPatience bounds what is done after a failure or Ctrl-C.
+const cleanupPatience = 90 * time.Second
+
+// ErrCheck says that a job's outputs are not what they must be.
+var ErrCheck = errors.New("output check failed")
+
+// ErrOutlasted says that the aggressor ended before the protected job, so that
+// the run's end measures nothing.
+var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
+
+// Run does the missing turns in order. It stops at the first failure: a figure
+// from a setup in which a phase fails is not worth the hours. Finished runs are
+// in the journal by then.
+func (x *Experiment) Run(ctx context.Context) error {
+	var todo []Turn
+	for _, t := range Interleave(x.Phases, x.Runs) {
+		if !x.Journal.Has(t) {
+			todo = append(todo, t)
+		}
+	}
+	x.Progress.plan(x.Setup, todo, x.Journal.Runs())
+	for _, t := range todo {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r, err := x.turn(ctx, t)
+		if err != nil {
+			return fmt.Errorf("%s, run %d: %w", t.Phase.Name, t.Run, err)
+		}
+		if err := x.Journal.Append(*r); err != nil {
+			return err
+		}
+		x.Progress.finished(*r)
+	}
+	return nil
+}
+
+// turn does one run and leaves the environment as it found it, also on failure.
+func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
+	patience := x.Patience
+	if patience == 0 {
+		patience = 15 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var jobs []Job
+	defer func() {
+		// The caller's context may be over; putting things back must go on.
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+		defer cancel()
+		err = errors.Join(err, x.cleanUp(after, jobs, err != nil))
+	}()
+
+	x.Progress.step(t, "prepare")
+	r = &Run{Phase: t.Phase.Name, Number: t.Run, Build: x.Build, Started: time.Now()}
+	if err := x.prepare(ctx, t.Phase); err != nil {
+		return nil, err
+	}
+	s := newSampler(x, t)
+	defer s.stop()
+	var aggressor Job
+	if t.Phase.Against {
+		x.Progress.step(t, "start "+x.Setup.Against)
+		if aggressor, err = x.Env.StartAggressor(ctx, t.Phase); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, aggressor)
+		r.Aggressor = aggressor.Application()
+	}
+	x.Progress.step(t, "start wordcount")
+	protected, err := x.Env.StartProtected(ctx, t.Phase)
+	if err != nil {
+		return nil, err
+	}
+	jobs = append(jobs, protected)
+	r.Protected = protected.Application()
+	if t.Phase.Governed {
+		if err := x.Env.Weigh(ctx, r.Protected, r.Aggressor); err != nil {
+			return nil, err
+		}
+	}
+	x.Progress.step(t, "wordcount runs")
+	from, to, err := x.window(ctx, protected, aggressor)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.stop(); err != nil {
+		return nil, err
+	}
+	r.measure(s.disks, s.scrapes, from, to)
+	return r, x.afterwards(ctx, t, r, from, to, protected, aggressor)
+}
+
+func (x *Experiment) prepare(ctx context.Context, p Phase) error {
+	if err := x.Env.Limit(ctx, false); err != nil {
+		return err
+	}
+	if err := x.Env.Arrange(ctx, p); err != nil {
+		return err
+	}
+	if err := x.Env.DropCaches(ctx); err != nil {
+		return err
+	}
+	return x.Env.Limit(ctx, true)
+}
+
+// window waits for the protected job and returns its start and finish. The
+// aggressor must still run then.
+func (x *Experiment) window(ctx context.Context, protected, aggressor Job) (from, to time.Time, err error) {
+	var early <-chan struct{}
+	if aggressor != nil {
+		early = aggressor.Done()
+	}
+	select {
+	case <-protected.Done():
+	case <-early:
+		select {
+		case <-protected.Done(): // both at the same moment
+		default:
+			if _, _, err := aggressor.Times(); err != nil {
+				return from, to, err
+			}
+			return from, to, ErrOutlasted
+		}
+	case <-ctx.Done():
+		return from, to, ctx.Err()
+	}
+	return protected.Times()
+}
+
+// afterwards finishes the run without the disks' limit: the aggressor ends, the
+// judge speaks, outputs are checked and deleted.
+func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor Job) error {
+	begin := time.Now()
+	if err := x.Env.Limit(ctx, false); err != nil {
+		return err
+	}
+	x.Progress.step(t, "let "+x.Setup.Against+" finish")
+	jobs := []Job{protected}
+	if aggressor != nil {
+		jobs = append(jobs, aggressor)
+		select {
+		case <-aggressor.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if _, _, err := aggressor.Times(); err != nil {
+			return err
+		}
+	}
+	x.Progress.step(t, "check outputs")
+	var err error
+	if r.Verdict, err = x.Env.Judge(ctx, from, to, protected, aggressor); err != nil {
+		r.Warnings = append(r.Warnings, "the judge: "+err.Error())
+	}
+	for _, j := range jobs {
+		if err := j.Check(ctx); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrCheck, j.Application(), err)
+		}
+	}
+	r.AfterS = round3(time.Since(begin).Seconds())
+	return nil
+}
+
+// cleanUp runs after every turn: no limit, no job, no output, no daemon.
+func (x *Experiment) cleanUp(ctx context.Context, jobs []Job, failed bool) error {
+	errs := []error{x.Env.Limit(ctx, false)}
+	for _, j := range slices.Backward(jobs) {
+		if failed {
+			errs = append(errs, j.Kill(ctx))
+		}
+		errs = append(errs, j.Discard(ctx))
+	}
+	errs = append(errs, x.Env.Release(ctx))
+	return errors.Join(errs...)
+}
+
+// sampler reads counters and metrics from its start to its stop.
+type sampler struct {
+	disks   []diskSample
+	scrapes []scrapeSample
+
+	err    error
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// newSampler starts sampling; the daemon's metrics only in governed phases.
+func newSampler(x *Experiment, t Turn) *sampler {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &sampler{cancel: cancel}
+	s.done.Go(func() {
+		s.err = every(ctx, cmpOr(x.SampleEvery, 250*time.Millisecond), func() error {
+			d, err := x.Env.Disks()
+			if err == nil {
+				s.disks = append(s.disks, diskSample{time.Now(), d})
+				x.Progress.throughput(s.disks)
+			}
+			return err
+		})
+	})
+	if t.Phase.Governed {
+		s.done.Go(func() {
+			every(ctx, cmpOr(x.ScrapeEvery, time.Second), func() error {
+				// A late or lost scrape is a gap in a plot, not a failed run.
+				if m, err := x.Env.Metrics(ctx); err == nil {
+					s.scrapes = append(s.scrapes, scrapeSample{time.Now(), m})
+				}
+				return nil
+			})
+		})
+	}
+	return s
+}
+
+// stop takes a last sample of the counters, ends the sampling and returns what
+// went wrong. It may be called again.
+func (s *sampler) stop() error {
+	s.cancel()
+	s.done.Wait()
+	return s.err
+}
+
+// every calls f at once, then at each interval, and a last time when ctx ends.
+func every(ctx context.Context, interval time.Duration, f func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := f(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return f()
+		}
+	}
+}
+
+func cmpOr(d, or time.Duration) time.Duration {
+	if d == 0 {
+		return or
+	}
+	return d
+}

@@ -1,0 +1,269 @@
+package isolation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fake is an Environment without disks, Hadoop or daemon: it notes what it is
+// asked for, and its protected job ends once the counters have been read a few
+// times. It shows the order of things and what is put back, nothing else.
+type fake struct {
+	mu    sync.Mutex
+	calls []string
+	fail  map[string]error // by call
+	reads int
+	jobs  []*fakeJob
+	// onProtected is called when the protected job has been started.
+	onProtected func()
+	// aggressorFirst ends the aggressor before the protected job.
+	aggressorFirst bool
+}
+
+func (f *fake) call(format string, args ...any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := fmt.Sprintf(format, args...)
+	f.calls = append(f.calls, c)
+	return f.fail[c]
+}
+
+func (f *fake) Limit(_ context.Context, on bool) error     { return f.call("limit %v", on) }
+func (f *fake) Arrange(_ context.Context, p Phase) error   { return f.call("arrange %s", p.Name) }
+func (f *fake) DropCaches(context.Context) error           { return f.call("drop caches") }
+func (f *fake) Release(context.Context) error              { return f.call("release") }
+func (f *fake) Metrics(context.Context) (Metrics, error)   { return Metrics{}, nil }
+func (f *fake) Weigh(_ context.Context, p, a string) error { return f.call("weigh %s %s", p, a) }
+func (f *fake) Judge(context.Context, time.Time, time.Time, Job, Job) (*Verdict, error) {
+	return nil, f.call("judge")
+}
+
+func (f *fake) job(name string) (Job, error) {
+	if err := f.call("start %s", name); err != nil {
+		return nil, err
+	}
+	j := &fakeJob{f: f, name: name, done: make(chan struct{}), started: time.Now()}
+	f.mu.Lock()
+	f.jobs, f.reads = append(f.jobs, j), 0
+	f.mu.Unlock()
+	return j, nil
+}
+
+func (f *fake) StartAggressor(_ context.Context, p Phase) (Job, error) {
+	j, err := f.job("aggressor")
+	if err == nil && f.aggressorFirst {
+		j.(*fakeJob).end()
+	}
+	return j, err
+}
+
+func (f *fake) StartProtected(context.Context, Phase) (Job, error) {
+	j, err := f.job("protected")
+	if f.onProtected != nil {
+		f.onProtected()
+	}
+	return j, err
+}
+
+func (f *fake) Disks() ([]DiskCounters, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	if f.reads == 4 && !f.aggressorFirst && f.onProtected == nil {
+		for _, j := range f.jobs {
+			if j.name == "protected" {
+				j.end()
+			}
+		}
+	}
+	return []DiskCounters{{Name: "a", ReadBytes: int64(f.reads) * 1000}}, nil
+}
+
+type fakeJob struct {
+	f                 *fake
+	name              string
+	once              sync.Once
+	done              chan struct{}
+	started, finished time.Time
+}
+
+func (j *fakeJob) end() {
+	j.once.Do(func() { j.finished = time.Now(); close(j.done) })
+}
+func (j *fakeJob) Application() string { return "app-" + j.name }
+func (j *fakeJob) Done() <-chan struct{} {
+	return j.done
+}
+func (j *fakeJob) Times() (time.Time, time.Time, error) {
+	return j.started, j.finished, j.f.call("times %s", j.name)
+}
+func (j *fakeJob) Check(context.Context) error   { return j.f.call("check %s", j.name) }
+func (j *fakeJob) Discard(context.Context) error { return j.f.call("discard %s", j.name) }
+func (j *fakeJob) Kill(context.Context) error    { j.end(); return j.f.call("kill %s", j.name) }
+
+// finisher lets the aggressor end when the disks' limit goes, as real ones do.
+type finisher struct{ *fake }
+
+func (f finisher) Limit(ctx context.Context, on bool) error {
+	if !on {
+		f.mu.Lock()
+		for _, j := range f.jobs {
+			j.end()
+		}
+		f.mu.Unlock()
+	}
+	return f.fake.Limit(ctx, on)
+}
+
+func experiment(t *testing.T, f *fake, phases ...string) *Experiment {
+	t.Helper()
+	list, err := ParsePhases(phases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := OpenJournal("", testSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Experiment{Setup: testSetup(), Phases: list, Runs: 1, Env: finisher{f}, Journal: j,
+		Progress: &Progress{Out: &bytes.Buffer{}}, Build: "test", SampleEvery: time.Millisecond, Patience: time.Minute}
+}
+
+func TestOrderOfATurn(t *testing.T) {
+	f := &fake{}
+	x := experiment(t, f, "sfqd2")
+	if err := x.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"limit false", "arrange sfqd2", "drop caches", "limit true",
+		"start aggressor", "start protected", "weigh app-protected app-aggressor",
+		"times protected", "limit false", "times aggressor",
+		"judge", "check protected", "check aggressor",
+		"limit false", "discard protected", "discard aggressor", "release",
+	}
+	if !slices.Equal(f.calls, want) {
+		t.Errorf("calls\n  %s\nwant\n  %s", strings.Join(f.calls, "\n  "), strings.Join(want, "\n  "))
+	}
+	r := x.Journal.Runs()[0]
+	if r.Phase != "sfqd2" || r.Number != 1 || r.Protected != "app-protected" || r.Aggressor != "app-aggressor" || r.RuntimeS <= 0 {
+		t.Errorf("run %+v", r)
+	}
+}
+
+func TestAloneHasNoAggressorAndNoDaemon(t *testing.T) {
+	f := &fake{}
+	x := experiment(t, f, "alone")
+	if err := x.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range f.calls {
+		if strings.Contains(c, "aggressor") || strings.HasPrefix(c, "weigh") {
+			t.Errorf("alone called %q", c)
+		}
+	}
+}
+
+func TestRunsAreInterleavedAndResumed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runs.jsonl")
+	arranged := func(f *fake) (out []string) {
+		for _, c := range f.calls {
+			if name, ok := strings.CutPrefix(c, "arrange "); ok {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	run := func(f *fake, runs int) error {
+		x := experiment(t, f, "alone", "floor", "sfqd2")
+		j, err := OpenJournal(path, x.Setup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		x.Journal, x.Runs = j, runs
+		return x.Run(context.Background())
+	}
+	broken := errors.New("broken")
+	f := &fake{fail: map[string]error{"arrange sfqd2": broken}}
+	if err := run(f, 2); !errors.Is(err, broken) {
+		t.Fatalf("first try: %v", err)
+	}
+	if got := strings.Join(arranged(f), " "); got != "alone floor sfqd2" {
+		t.Fatalf("first try arranged %s", got)
+	}
+	f = &fake{}
+	if err := run(f, 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(arranged(f), " "); got != "sfqd2 alone floor sfqd2" {
+		t.Errorf("resumed with %s", got)
+	}
+}
+
+// Whatever fails, and on Ctrl-C, the limit goes, jobs die, outputs and the
+// daemon go, and the run is not in the journal.
+func TestFailuresArePutBack(t *testing.T) {
+	broken := errors.New("broken")
+	for _, at := range []string{"arrange sfqd2", "drop caches", "limit true", "start aggressor", "start protected",
+		"weigh app-protected app-aggressor", "times protected", "times aggressor", "check protected", "check aggressor"} {
+		f := &fake{fail: map[string]error{at: broken}}
+		x := experiment(t, f, "sfqd2")
+		err := x.Run(context.Background())
+		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "sfqd2, run 1") {
+			t.Errorf("%s: error %v", at, err)
+		}
+		if strings.HasPrefix(at, "check") && !errors.Is(err, ErrCheck) {
+			t.Errorf("%s: %v is not ErrCheck", at, err)
+		}
+		putBack(t, at, f)
+		if n := len(x.Journal.Runs()); n != 0 {
+			t.Errorf("%s: %d runs in the journal", at, n)
+		}
+	}
+}
+
+func putBack(t *testing.T, at string, f *fake) {
+	t.Helper()
+	last := len(f.calls) - 1
+	if f.calls[last] != "release" {
+		t.Errorf("%s: ends with %q", at, f.calls[last])
+	}
+	if i := slices.Index(f.calls, "limit true"); i >= 0 && !slices.Contains(f.calls[i:], "limit false") {
+		t.Errorf("%s: the limit stayed", at)
+	}
+	for _, j := range f.jobs {
+		for _, what := range []string{"kill ", "discard "} {
+			if !slices.Contains(f.calls, what+j.name) {
+				t.Errorf("%s: no %s%s", at, what, j.name)
+			}
+		}
+	}
+}
+
+func TestInterruptIsPutBack(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &fake{onProtected: cancel}
+	x := experiment(t, f, "sfqd2")
+	if err := x.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v", err)
+	}
+	putBack(t, "interrupt", f)
+}
+
+func TestAggressorMustOutlast(t *testing.T) {
+	f := &fake{aggressorFirst: true}
+	x := experiment(t, f, "native-none")
+	if err := x.Run(context.Background()); !errors.Is(err, ErrOutlasted) {
+		t.Fatalf("error %v", err)
+	}
+	putBack(t, "outlasted", f)
+}

@@ -1,0 +1,196 @@
+package isolation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const mib = 1 << 20
+
+// Setup is everything that may change a figure. It is the same in every phase
+// and is hashed into the journal; which phases run, and how often, is not part
+// of it.
+type Setup struct {
+	Against   string         `json:"against"` // one of Aggressors
+	Protected ProtectedSetup `json:"protected"`
+	Aggressor AggressorSetup `json:"aggressor"`
+	Disk      DiskSetup      `json:"disk"`
+	Kernel    KernelSetup    `json:"kernel"`
+	Penstock  PenstockSetup  `json:"penstock"`
+	Hadoop    HadoopSetup    `json:"hadoop"`
+	Machine   MachineSetup   `json:"machine"`
+	Notes     []string       `json:"notes,omitempty"` // deviations found at start, in words
+}
+
+// ProtectedSetup is WordCount: one wave of long maps, like the paper's.
+type ProtectedSetup struct {
+	InputBytes int64 `json:"input_bytes"`
+	Files      int   `json:"files"` // one map each, spread over the disks
+	Reduces    int   `json:"reduces"`
+	CPU        int   `json:"cpu"` // its tasks run on this CPU only
+}
+
+// AggressorSetup is the TeraGen, TeraSort or TeraValidate beside it. Bytes must
+// outlast the protected job in every phase: a run in which the aggressor ends
+// first is refused.
+type AggressorSetup struct {
+	Bytes   int64 `json:"bytes"`
+	Maps    int   `json:"maps"`
+	Reduces int   `json:"reduces"`
+	CPU     int   `json:"cpu"`
+}
+
+// DiskSetup is the modelled disk, one of each kind per DataNode: the contested
+// one, and the other one that the aggressor of the floor uses.
+type DiskSetup struct {
+	BytesPerSecond int64 `json:"bytes_per_second"`
+	SeekMinMicros  int64 `json:"seek_min_us"`
+	SeekMaxMicros  int64 `json:"seek_max_us"`
+	SizeBytes      int64 `json:"size_bytes"`
+	DataNodes      int   `json:"datanodes"`
+	Modelled       bool  `json:"modelled"` // false: the folder's own disk, see Notes
+}
+
+// KernelSetup holds the kernel's knobs; dirty limits are scaled to the disk, or
+// the page cache of a large machine would swallow the whole experiment.
+type KernelSetup struct {
+	Scheduler            string `json:"scheduler"` // in every phase but the native ones
+	DirtyBytes           int64  `json:"dirty_bytes"`
+	DirtyBackgroundBytes int64  `json:"dirty_background_bytes"`
+	DirtyExpireCentisecs int64  `json:"dirty_expire_centisecs"`
+}
+
+// PenstockSetup is the daemon's configuration in the governed phases. The agent
+// is in the DataNodes in every phase; without a daemon its gates are open, so no
+// phase differs from another by a DataNode restart.
+type PenstockSetup struct {
+	AgentInAllPhases bool         `json:"agent_in_all_phases"`
+	QuantumBytes     int64        `json:"quantum_bytes"`
+	Ahead            int          `json:"ahead"` // quanta staged ahead of a reader
+	BacklogBytes     int64        `json:"backlog_bytes"`
+	ProtectedWeight  int          `json:"protected_weight"`
+	AggressorWeight  int          `json:"aggressor_weight"`
+	ClientsWeight    int          `json:"clients_weight"` // job files of both jobs: submitters, application masters
+	DepthMin         float64      `json:"depth_min"`
+	DepthMax         float64      `json:"depth_max"`
+	DepthStart       float64      `json:"depth_start"`
+	DepthGain        float64      `json:"depth_gain"`
+	ReferenceRead    LatencySetup `json:"reference_read"`
+	ReferenceWrite   LatencySetup `json:"reference_write"`
+}
+
+// LatencySetup is the reference latency of a request: fixed + per_mib * MiB.
+type LatencySetup struct {
+	FixedMillis  float64 `json:"fixed_ms"`
+	PerMiBMillis float64 `json:"per_mib_ms"`
+}
+
+// HadoopSetup says what the jobs run on.
+type HadoopSetup struct {
+	Version     string `json:"version"`
+	Replication int    `json:"replication"`
+	BlockBytes  int64  `json:"block_bytes"`
+}
+
+// MachineSetup keeps figures of two machines apart.
+type MachineSetup struct {
+	KernelRelease string `json:"kernel_release"`
+	CPUs          int    `json:"cpus"`
+	MemoryBytes   int64  `json:"memory_bytes"`
+}
+
+// DefaultSetup is the experiment at the scale of a small machine: two modelled
+// 12 MB/s disks that WordCount alone keeps half to three quarters busy.
+func DefaultSetup(against string) Setup {
+	return Setup{
+		Against:   against,
+		Protected: ProtectedSetup{InputBytes: 512 * mib, Files: 2, Reduces: 1, CPU: 0},
+		Aggressor: AggressorSetup{Bytes: 3072 * mib, Maps: 2, Reduces: 2, CPU: 1},
+		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 2_000, SeekMaxMicros: 12_000,
+			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
+		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
+			DirtyExpireCentisecs: 3000},
+		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: 8 * mib,
+			ProtectedWeight: 32, AggressorWeight: 1, ClientsWeight: 32,
+			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
+			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
+			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
+		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 256 * mib},
+	}
+}
+
+// Validate rejects what cannot be run, naming the field to change.
+func (s Setup) Validate() error {
+	switch {
+	case !slices.Contains(Aggressors, s.Against):
+		return fmt.Errorf("--against %q: choose one of %s", s.Against, strings.Join(Aggressors, ", "))
+	case s.Protected.InputBytes < mib || s.Aggressor.Bytes < mib:
+		return fmt.Errorf("input of %d and %d bytes: both jobs need at least 1 MiB", s.Protected.InputBytes, s.Aggressor.Bytes)
+	case s.Protected.Files < 1 || s.Aggressor.Maps < 1 || s.Aggressor.Reduces < 1 || s.Protected.Reduces < 1:
+		return fmt.Errorf("maps and reduces must be at least 1")
+	case s.Disk.BytesPerSecond < 1_000_000:
+		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
+	case s.Disk.DataNodes < 1:
+		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
+	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:
+		return fmt.Errorf("dirty_bytes %d must be above dirty_background_bytes %d, both above 0",
+			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)
+	}
+	return nil
+}
+
+// Hash identifies the setup: equal setups, and only those, have equal hashes.
+func (s Setup) Hash() string {
+	b, err := json.Marshal(s) // struct fields come in declaration order
+	if err != nil {
+		panic("isolation: setup does not marshal: " + err.Error()) // no field can fail
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
+
+// diff names the fields in which two setups differ, as "disk.bytes_per_second:
+// 12000000, now 24000000", so that a refused resume can say why.
+func (s Setup) diff(now Setup) []string {
+	var out []string
+	diffFields("", fields(s), fields(now), &out)
+	slices.Sort(out)
+	return out
+}
+
+func fields(s Setup) map[string]any {
+	b, _ := json.Marshal(s)
+	var m map[string]any
+	_ = json.Unmarshal(b, &m)
+	return m
+}
+
+func diffFields(prefix string, was, now map[string]any, out *[]string) {
+	keys := map[string]bool{}
+	for k := range was {
+		keys[k] = true
+	}
+	for k := range now {
+		keys[k] = true
+	}
+	for k := range keys {
+		a, aSub := was[k].(map[string]any)
+		b, bSub := now[k].(map[string]any)
+		if aSub && bSub {
+			diffFields(prefix+k+".", a, b, out)
+			continue
+		}
+		if x, y := render(was[k]), render(now[k]); x != y {
+			*out = append(*out, fmt.Sprintf("%s%s: %s, now %s", prefix, k, x, y))
+		}
+	}
+}
+
+func render(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
