@@ -34,6 +34,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	// One line a subcommand.
 	root.AddCommand(newNodeCommand())
+	root.AddCommand(newTestbedCommand())
 	return root
 }
 
