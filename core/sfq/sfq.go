@@ -194,13 +194,13 @@ func (s *sfqd) String() string {
 			return ", tags void"
 		}
 		if fl.queued == 0 {
-			return ", F " + start(fl).String()
+			return ", F " + finish(fl).String()
 		}
-		finish := start(fl)
+		last := start(fl)
 		for slot := fl.head; slot != none; slot = s.requests[slot].next {
-			finish = finish.add(span(s.requests[slot].cost, fl.weight))
+			last = last.add(span(s.requests[slot].cost, fl.weight))
 		}
-		return ", S " + start(fl).String() + ", F " + finish.String()
+		return ", S " + start(fl).String() + ", F " + last.String()
 	})
 }
 
@@ -209,8 +209,8 @@ func (s *sfqd) begin(fl *flow[flowTags]) {
 	t := &fl.tags
 	if t.period != s.period {
 		*t = flowTags{prev: s.v, period: s.period, run: t.run}
-	} else if t.ran {
-		t.prev = start(fl)
+	} else {
+		t.prev = finish(fl)
 	}
 	t.floor = s.v
 	t.served = 0
@@ -218,10 +218,17 @@ func (s *sfqd) begin(fl *flow[flowTags]) {
 	t.run++
 }
 
-// start returns the start tag of a flow's first queued request; with an empty
-// queue it is the flow's F.
+// start returns the start tag of a flow's first queued request.
 func start(fl *flow[flowTags]) tag {
 	return maxTag(fl.tags.floor, fl.tags.prev).add(span(fl.tags.served, fl.weight))
+}
+
+// finish returns the F of all that a flow was served.
+func finish(fl *flow[flowTags]) tag {
+	if !fl.tags.ran {
+		return fl.tags.prev
+	}
+	return start(fl)
 }
 
 // shift moves all of a flow's tags.
