@@ -1,0 +1,42 @@
+package penstock.agent;
+
+import java.util.List;
+
+/** What JMX shows as {@code penstock:type=Agent}. */
+public interface AgentMXBean {
+    /** "woven", or "out: " and the reason. */
+    String getState();
+
+    /** The methods that the agent has advised. */
+    List<String> getWovenMethods();
+
+    /** What this Hadoop lacks; if anything, nothing is woven. */
+    List<String> getMissing();
+
+    /** Whether the daemon has answered on the present connection. */
+    boolean isConnected();
+
+    /** off, observe or enforce; off while not connected. */
+    String getMode();
+
+    int getStreamsOpen();
+
+    /** Waits that a thread has begun, and ended. */
+    long getGateWaits();
+
+    long getGateWaitNanos();
+
+    /** Waits that ended after 20 s because the daemon, though alive, did not raise the mark. */
+    long getGateBackstops();
+
+    /** Streams that went ungoverned: too many, or with a path that no frame can hold. */
+    long getFailedOpen();
+
+    long getReconnects();
+
+    /** Closes that no daemon heard of. */
+    long getFramesDropped();
+
+    /** Exceptions in the agent's own code, kept away from Hadoop. */
+    long getSuppressed();
+}

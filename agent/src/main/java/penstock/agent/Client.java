@@ -1,0 +1,421 @@
+package penstock.agent;
+
+import java.io.EOFException;
+import java.io.File;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Queue;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * The connection to the daemon: one daemon thread with a selector does all of
+ * it, so that nothing but volatile fields and two concurrent collections lies
+ * between it and the DataNode's threads.
+ *
+ * <p>What is queued is a stream, not a frame: when its turn comes, the thread
+ * sends whatever the daemon has not heard of it (OPEN, PROGRESS, CLOSE, in this
+ * order). So a stream is in the queue once at most, progress coalesces by
+ * itself, the queue is bounded by the number of streams, and after a reconnect
+ * it is enough to queue every stream again. DataNode threads never wait for room.
+ *
+ * <p>Whether gates hold is read from two fields by the waiting threads
+ * themselves: the mode and the time of the last heartbeat. Fail-open does not
+ * depend on this thread being alive.
+ */
+final class Client implements Runnable {
+    static final long HEARTBEAT_LOST_NANOS = TimeUnit.SECONDS.toNanos(1);
+    /** How long a socket may take nothing, or WELCOME be awaited. */
+    static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
+    /** Gates open after one second; a new connection is worth a try only later. */
+    static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
+    static final int MAX_STREAMS = 8192;
+    private static final long MIN_BACKOFF_MILLIS = 100;
+    private static final long MAX_BACKOFF_MILLIS = 1000;
+    private static final long SELECT_MILLIS = 100;
+    private static final int DEFAULT_STRIDE = 256 << 10;
+
+    private final UnixSockets sockets;
+    private final String path;
+    private final String agent;
+    private final Thread thread = new Thread(this, "penstock-agent");
+    private final AtomicBoolean started = new AtomicBoolean();
+    private volatile boolean stopped;
+    private volatile List<String> directories = Collections.emptyList();
+
+    private final ConcurrentMap<Integer, Stream> streams = new ConcurrentHashMap<>();
+    private final AtomicInteger streamCount = new AtomicInteger();
+    private final AtomicInteger nextId = new AtomicInteger();
+    private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
+    private final AtomicBoolean sleeping = new AtomicBoolean();
+    private volatile Selector selector;
+
+    private volatile boolean connected;
+    private volatile int mode = Frames.OFF;
+    private volatile int stride = DEFAULT_STRIDE;
+    private volatile long lastHeartbeat;
+    private final AtomicLong reconnects = new AtomicLong();
+    private final AtomicLong framesDropped = new AtomicLong();
+
+    /** Counts connections; a stream remembers the one that knows it. Client thread only. */
+    private long session;
+    private boolean everConnected;
+    private String lastFailure = "";
+
+    Client(UnixSockets sockets, String path, String agent) {
+        this.sockets = sockets;
+        this.path = path;
+        this.agent = agent;
+        thread.setDaemon(true);
+    }
+
+    // ---- called by the DataNode's threads
+
+    /** Begins to connect, or, for a JVM's further DataNodes, connects again with all their directories. */
+    synchronized void serve(List<String> more) {
+        Set<String> all = new LinkedHashSet<>(directories);
+        if (all.addAll(more)) {
+            directories = Collections.unmodifiableList(new ArrayList<>(all));
+        }
+        if (started.compareAndSet(false, true)) {
+            thread.start();
+        }
+    }
+
+    /** Null when there are too many streams. */
+    Stream open(boolean write, String flow, File block, File meta, long from, long to) {
+        if (streamCount.incrementAndGet() > MAX_STREAMS) {
+            streamCount.decrementAndGet();
+            return null;
+        }
+        Stream s = new Stream(nextId.incrementAndGet(), connected, write, flow, block, meta, from, to);
+        if (streams.putIfAbsent(s.id, s) != null) {
+            streamCount.decrementAndGet();
+            return null;
+        }
+        touch(s);
+        return s;
+    }
+
+    /** There is something to say about s. */
+    void touch(Stream s) {
+        if (connected && s.queued.compareAndSet(false, true)) {
+            queue.add(s);
+            if (sleeping.compareAndSet(true, false)) {
+                Selector awake = selector;
+                if (awake != null) {
+                    awake.wakeup();
+                }
+            }
+        }
+    }
+
+    void closed(Stream s) {
+        if (connected) {
+            touch(s);
+        } else {
+            forget(s);
+        }
+    }
+
+    int stride() {
+        return stride;
+    }
+
+    boolean enforcing(long now) {
+        return enforcedFor(now) > 0;
+    }
+
+    /** Nanoseconds for which the last heartbeat still lets gates hold; 0 or less if they are open. */
+    long enforcedFor(long now) {
+        return mode == Frames.ENFORCE ? lastHeartbeat + HEARTBEAT_LOST_NANOS - now : 0;
+    }
+
+    // ---- figures
+
+    boolean isConnected() {
+        return connected;
+    }
+
+    int mode() {
+        return mode;
+    }
+
+    int streamsOpen() {
+        return streamCount.get();
+    }
+
+    long reconnects() {
+        return reconnects.get();
+    }
+
+    long framesDropped() {
+        return framesDropped.get();
+    }
+
+    void stop() throws InterruptedException {
+        stopped = true;
+        if (started.get()) {
+            thread.interrupt();
+            thread.join();
+        }
+    }
+
+    // ---- the thread
+
+    @Override
+    public void run() {
+        long backoff = MIN_BACKOFF_MILLIS;
+        while (!stopped) {
+            Thread.interrupted(); // or no wait below would last
+            String failure;
+            try (SocketChannel channel = sockets.connect(path); Selector open = Selector.open()) {
+                failure = new Session(channel, open).run();
+            } catch (Throwable t) {
+                failure = t instanceof Frames.Refused ? "the daemon sent what it must not: " + t.getMessage() : t.toString();
+            }
+            boolean welcomed = connected;
+            disconnect();
+            if (stopped) {
+                return;
+            }
+            if (!failure.equals(lastFailure)) {
+                Agent.log("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
+                lastFailure = failure;
+            }
+            backoff = welcomed ? MIN_BACKOFF_MILLIS : Math.min(2 * backoff, MAX_BACKOFF_MILLIS);
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(backoff));
+        }
+    }
+
+    private void forget(Stream s) {
+        if (streams.remove(s.id, s)) {
+            streamCount.decrementAndGet();
+        }
+    }
+
+    private void disconnect() {
+        mode = Frames.OFF;
+        connected = false;
+        selector = null;
+        for (Stream s = queue.poll(); s != null; s = queue.poll()) {
+            s.queued.set(false);
+        }
+        for (Stream s : streams.values()) {
+            if (s.isClosed()) {
+                forget(s);
+                framesDropped.incrementAndGet();
+            } else {
+                s.wake();
+            }
+        }
+    }
+
+    /** One connection's life. */
+    private final class Session implements Frames.Handler {
+        private final SocketChannel channel;
+        private final Selector open;
+        private final ByteBuffer in = ByteBuffer.allocateDirect(2 * Frames.MAX_FRAME);
+        private final ByteBuffer out = ByteBuffer.allocateDirect(8 * Frames.MAX_FRAME);
+        private final List<String> told = directories;
+        private final long begun = System.nanoTime();
+        private long tookSome = begun;
+
+        Session(SocketChannel channel, Selector open) {
+            this.channel = channel;
+            this.open = open;
+        }
+
+        /** Returns why it ended, if nothing threw. */
+        String run() throws IOException, Frames.Refused {
+            session++;
+            SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
+            Frames.hello(out, pid(), agent, told);
+            selector = open;
+            while (!stopped) {
+                long now = System.nanoTime();
+                if (channel.isConnected() || channel.finishConnect()) {
+                    if (send(now)) {
+                        fill();
+                        send(now);
+                    }
+                    key.interestOps(SelectionKey.OP_READ | (out.position() > 0 ? SelectionKey.OP_WRITE : 0));
+                }
+                String failure = failure(now);
+                if (failure != null) {
+                    return failure;
+                }
+                sleeping.set(true);
+                if (connected && out.position() == 0 && !queue.isEmpty()) {
+                    open.selectNow();
+                } else {
+                    open.select(SELECT_MILLIS);
+                }
+                sleeping.set(false);
+                open.selectedKeys().clear();
+                if (channel.isConnected()) {
+                    receive();
+                }
+            }
+            return "stopped";
+        }
+
+        private String failure(long now) {
+            if (out.position() > 0 && now - tookSome > STUCK_NANOS) {
+                return "the daemon reads nothing";
+            }
+            if (!connected && now - begun > STUCK_NANOS) {
+                return "no WELCOME within a second";
+            }
+            if (connected && now - lastHeartbeat > SILENT_NANOS) {
+                return "no heartbeat for 5 s";
+            }
+            return told == directories ? null : "a further DataNode started";
+        }
+
+        /** Sends what it can; true if all is sent and the queue has more. */
+        private boolean send(long now) throws IOException {
+            if (out.position() == 0) {
+                tookSome = now;
+            } else {
+                out.flip();
+                if (channel.write(out) > 0) {
+                    tookSome = now;
+                }
+                out.compact();
+            }
+            return connected && out.position() == 0 && !queue.isEmpty();
+        }
+
+        /** Moves the queue's streams into out while there is room for all that one may need. */
+        private void fill() throws Frames.Refused {
+            while (out.remaining() >= 2 * Frames.MAX_FRAME) {
+                Stream s = queue.poll();
+                if (s == null) {
+                    return;
+                }
+                s.queued.set(false); // before it is looked at: a later change queues it again
+                tell(s);
+            }
+        }
+
+        private void tell(Stream s) throws Frames.Refused {
+            if (streams.get(s.id) != s) {
+                return; // its CLOSE has been sent
+            }
+            boolean closed = s.isClosed();
+            long position = s.position;
+            if (s.session != session) {
+                // What was read or written before there was a daemon is past; a
+                // stream that has only just begun is told from its beginning.
+                long at = s.session == 0 && s.prompt ? s.from : position;
+                int start = out.position();
+                try {
+                    Frames.open(out, s.id, s.write, s.flow, s.block, s.meta, at, s.write ? 0 : Math.max(s.to, at));
+                } catch (Frames.Refused e) {
+                    out.position(start);
+                    Gates.FAILED_OPENS.increment();
+                    s.raise(Long.MAX_VALUE);
+                    forget(s);
+                    return;
+                }
+                if (s.session != 0) {
+                    s.mark = Stream.NO_MARK; // what another connection allowed no longer counts
+                }
+                s.session = session;
+                s.sent = at;
+            }
+            if (closed) {
+                Frames.close(out, s.id, position, s.failed);
+                forget(s);
+            } else if (position > s.sent) {
+                Frames.progress(out, s.id, position);
+                s.sent = position;
+            }
+        }
+
+        private void receive() throws IOException, Frames.Refused {
+            int n = channel.read(in);
+            if (n < 0) {
+                throw new EOFException("the daemon closed the connection");
+            }
+            in.flip();
+            Frames.read(in, this);
+            in.compact();
+        }
+
+        @Override
+        public void welcome(int newMode, int newStride, int heartbeatMillis) {
+            stride = newStride;
+            lastHeartbeat = System.nanoTime();
+            if (!connected) {
+                connected = true; // first, so that a stream opened from now on queues itself
+                for (Stream s : streams.values()) {
+                    touch(s);
+                }
+                Agent.log("connected to " + path);
+                lastFailure = "";
+                if (everConnected) {
+                    reconnects.incrementAndGet();
+                }
+                everConnected = true;
+            }
+            change(newMode);
+        }
+
+        @Override
+        public void mark(int stream, long position) {
+            Stream s = streams.get(stream);
+            if (s != null && s.session == session) {
+                s.raise(position);
+            }
+        }
+
+        @Override
+        public void heartbeat(long tick, int newMode) {
+            lastHeartbeat = System.nanoTime();
+            if (connected) {
+                change(newMode);
+            }
+        }
+
+        private void change(int newMode) {
+            if (mode != newMode) {
+                mode = newMode;
+                Agent.log("mode is " + modeName(newMode));
+                for (Stream s : streams.values()) {
+                    s.wake();
+                }
+            }
+        }
+    }
+
+    static String modeName(int mode) {
+        return mode == Frames.ENFORCE ? "enforce" : mode == Frames.OBSERVE ? "observe" : "off";
+    }
+
+    private static int pid() {
+        String name = ManagementFactory.getRuntimeMXBean().getName();
+        int at = name.indexOf('@');
+        try {
+            return Integer.parseInt(at < 0 ? name : name.substring(0, at));
+        } catch (NumberFormatException e) {
+            return 0; // not a HotSpot JVM; the daemon asks the socket anyway
+        }
+    }
+}

@@ -1,0 +1,183 @@
+package penstock.agent;
+
+import java.nio.ByteBuffer;
+import java.nio.CharBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+
+/**
+ * The agent's half of the frame format, version 1: it writes HELLO, OPEN,
+ * PROGRESS and CLOSE, and reads WELCOME, MARK and HEARTBEAT. wire/README.md has
+ * the bytes, and wire/testdata/vectors.json is read by this codec's test too.
+ * Every bound is checked in both directions: a daemon that sends nonsense loses
+ * the connection, which opens the gates.
+ */
+final class Frames {
+    static final int VERSION = 1;
+    static final int HEADER = 4;
+    static final int MAX_PAYLOAD = 8192;
+    static final int MAX_FRAME = HEADER + MAX_PAYLOAD;
+    static final int MAX_AGENT = 128;
+    static final int MAX_FLOW = 128;
+    static final int MAX_PATH = 4095;
+    static final int MAX_DIRECTORIES = 256;
+    static final int MAX_STRIDE = 1 << 30;
+
+    static final int HELLO = 1;
+    static final int WELCOME = 2;
+    static final int OPEN = 3;
+    static final int PROGRESS = 4;
+    static final int MARK = 5;
+    static final int CLOSE = 6;
+    static final int HEARTBEAT = 7;
+
+    static final int OFF = 0;
+    static final int OBSERVE = 1;
+    static final int ENFORCE = 2;
+
+    private static final int ROLE_DATANODE = 1;
+
+    private Frames() { }
+
+    /** A frame that may not be sent, or that the daemon must not have sent. */
+    static final class Refused extends Exception {
+        private static final long serialVersionUID = 1;
+
+        Refused(String reason) {
+            super(reason);
+        }
+    }
+
+    /** What the daemon says. */
+    interface Handler {
+        void welcome(int mode, int stride, int heartbeatMillis);
+
+        void mark(int stream, long position);
+
+        void heartbeat(long tick, int mode);
+    }
+
+    static void hello(ByteBuffer out, int pid, String agent, List<String> directories) throws Refused {
+        int start = begin(out, HELLO);
+        out.putInt(pid).put((byte) ROLE_DATANODE);
+        string(out, agent, 0, MAX_AGENT);
+        check(directories.size() <= MAX_DIRECTORIES, "more than 256 data directories");
+        out.putShort((short) directories.size());
+        for (String directory : directories) {
+            string(out, directory, 1, MAX_PATH);
+        }
+        end(out, start);
+    }
+
+    static void open(ByteBuffer out, int stream, boolean write, String flow, String block, String meta,
+            long from, long to) throws Refused {
+        check(from >= 0 && (to >= from || write && to == 0), "offset out of range");
+        int start = begin(out, OPEN);
+        out.putInt(stream).put((byte) (write ? 2 : 1));
+        string(out, flow, 1, MAX_FLOW);
+        string(out, block, 1, MAX_PATH);
+        string(out, meta, 0, MAX_PATH);
+        out.putLong(from).putLong(to);
+        end(out, start);
+    }
+
+    static void progress(ByteBuffer out, int stream, long position) throws Refused {
+        check(position >= 0, "offset out of range");
+        int start = begin(out, PROGRESS);
+        out.putInt(stream).putLong(position);
+        end(out, start);
+    }
+
+    static void close(ByteBuffer out, int stream, long position, boolean failed) throws Refused {
+        check(position >= 0, "offset out of range");
+        int start = begin(out, CLOSE);
+        out.putInt(stream).putLong(position).put((byte) (failed ? 1 : 0));
+        end(out, start);
+    }
+
+    /** Takes the whole frames out of in and leaves the rest; in is ready to be read from. */
+    static void read(ByteBuffer in, Handler handler) throws Refused {
+        while (in.remaining() >= HEADER) {
+            int at = in.position();
+            int length = in.getShort(at) & 0xffff;
+            int type = in.get(at + 2) & 0xff;
+            int version = in.get(at + 3) & 0xff;
+            check(length <= MAX_PAYLOAD, "oversized frame");
+            if (in.remaining() < HEADER + length) {
+                return;
+            }
+            check(version == VERSION, "protocol version " + version + ": use an agent of the daemon's release");
+            in.position(at + HEADER);
+            message(in, type, length, handler);
+        }
+    }
+
+    private static void message(ByteBuffer in, int type, int length, Handler handler) throws Refused {
+        switch (type) {
+            case WELCOME: {
+                check(length == 7, "WELCOME of " + length + " bytes");
+                int mode = mode(in);
+                int stride = in.getInt();
+                int heartbeatMillis = in.getShort() & 0xffff;
+                check(stride >= 1 && stride <= MAX_STRIDE, "stride out of range");
+                check(heartbeatMillis >= 1, "heartbeat out of range");
+                handler.welcome(mode, stride, heartbeatMillis);
+                return;
+            }
+            case MARK: {
+                check(length == 12, "MARK of " + length + " bytes");
+                int stream = in.getInt();
+                long position = in.getLong();
+                check(position >= 0, "mark out of range");
+                handler.mark(stream, position);
+                return;
+            }
+            case HEARTBEAT: {
+                check(length == 9, "HEARTBEAT of " + length + " bytes");
+                long tick = in.getLong();
+                handler.heartbeat(tick, mode(in));
+                return;
+            }
+            default:
+                throw new Refused("frame of type " + type);
+        }
+    }
+
+    private static int mode(ByteBuffer in) throws Refused {
+        int mode = in.get() & 0xff;
+        check(mode <= ENFORCE, "mode " + mode);
+        return mode;
+    }
+
+    private static int begin(ByteBuffer out, int type) {
+        int start = out.position();
+        out.putShort((short) 0).put((byte) type).put((byte) VERSION);
+        return start;
+    }
+
+    private static void end(ByteBuffer out, int start) throws Refused {
+        int length = out.position() - start - HEADER;
+        check(length <= MAX_PAYLOAD, "frame too long");
+        out.putShort(start, (short) length);
+    }
+
+    private static void string(ByteBuffer out, String s, int low, int high) throws Refused {
+        check(s.length() >= low && s.length() <= high && s.indexOf('\0') < 0, "string out of bounds");
+        ByteBuffer bytes;
+        try {
+            bytes = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(s));
+        } catch (CharacterCodingException e) {
+            throw new Refused("string is not Unicode");
+        }
+        check(bytes.remaining() <= high, "string out of bounds");
+        check(bytes.remaining() + 2 <= out.remaining(), "frame too long");
+        out.putShort((short) bytes.remaining()).put(bytes);
+    }
+
+    private static void check(boolean ok, String otherwise) throws Refused {
+        if (!ok) {
+            throw new Refused(otherwise);
+        }
+    }
+}

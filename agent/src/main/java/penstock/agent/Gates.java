@@ -1,0 +1,281 @@
+package penstock.agent;
+
+import java.io.File;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * What the woven methods call. The DataNode's threads come here, so the rules
+ * are: never throw, never take a lock, never touch the socket, and wait only in
+ * {@link #await}, which gives up when the daemon does not enforce, has not sent a
+ * heartbeat for a second, when the thread is interrupted, or after 20 seconds.
+ *
+ * <p>The daemon does the device I/O (IBIS, section 4, has the scheduler block the
+ * issuing thread; here it only keeps the thread behind the pages that are
+ * staged, or near the pages that are drained). So a thread that waits here holds
+ * no device slot, and the cost of a packet that need not wait is one volatile
+ * read and one volatile write.
+ *
+ * <p>The callers hold no dataset lock: BlockSender's constructor is entered from
+ * DataXceiver.readBlock and copyBlock, DataTransfer.run and VolumeScanner.scanBlock,
+ * before it takes the lock itself; sendPacket runs long after it was released;
+ * a received packet is gated in receivePacket, after recoverRbw or append, which do
+ * write under the dataset's lock and are not woven, have returned. What is held
+ * is a reference to the volume, as during the I/O itself.
+ *
+ * <p>The classes are public for the inlined advice, which runs in Hadoop's
+ * packages. The agent's jar is on the system class path, where a DataNode's
+ * class loader finds them.
+ */
+public final class Gates {
+    static final long BACKSTOP_NANOS = TimeUnit.SECONDS.toNanos(20);
+    private static final long RECHECK_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
+    /** HDFS checksums chunks of 512 bytes unless configured otherwise; finer than any page. */
+    private static final long CHUNK = 512;
+
+    static final LongAdder WAITS = new LongAdder();
+    static final LongAdder WAIT_NANOS = new LongAdder();
+    static final LongAdder BACKSTOPS = new LongAdder();
+    static final LongAdder FAILED_OPENS = new LongAdder();
+    static final LongAdder FAILURES = new LongAdder();
+
+    private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
+    /** Null until the agent has woven, and again when it gives up. */
+    private static volatile Client client;
+
+    private Gates() { }
+
+    static void install(Client c) {
+        client = c;
+    }
+
+    /** Where the advice's exceptions end; the first one is worth a line in the log. */
+    public static void failed(Throwable t) {
+        if (FAILURES.sum() == 0) {
+            Agent.log("suppressed, and the I/O went on ungoverned: " + t);
+        }
+        FAILURES.increment();
+    }
+
+    // ---- the DataNode
+
+    /** A DataNode is about to serve; its directories are the first thing the daemon hears. */
+    public static void dataNode(List<String> directories) {
+        Client c = client;
+        if (c != null) {
+            c.serve(directories);
+        }
+    }
+
+    // ---- naming
+
+    public static Op enterClient(String name) {
+        return enter(Names.ofClient(name));
+    }
+
+    public static Op enterPipeline(String name) {
+        return enter(Names.ofPipeline(name));
+    }
+
+    public static Op enterBalancer() {
+        return enter(Names.BALANCER);
+    }
+
+    public static Op enterScanner() {
+        return enter(Names.SCANNER);
+    }
+
+    static Op enter(String flow) {
+        Op op = new Op(flow, CURRENT.get());
+        CURRENT.set(op);
+        return op;
+    }
+
+    /** Restores the name from before; what a failed constructor left open is closed. */
+    public static void exit(Op op) {
+        if (op == null) {
+            return;
+        }
+        abandon(op);
+        if (op.outer == null) {
+            CURRENT.remove();
+        } else {
+            CURRENT.set(op.outer);
+        }
+    }
+
+    private static Op current() {
+        Op op = CURRENT.get();
+        return op != null ? op : enter(Names.UNATTRIBUTED);
+    }
+
+    private static void abandon(Op op) {
+        Stream left = op.pending;
+        op.pending = null;
+        if (left != null) {
+            close(left, left.position, true);
+        }
+    }
+
+    // ---- reads
+
+    /**
+     * Announces a read before its meta file is opened, and waits until the
+     * daemon has staged that. A negative length means to the end.
+     *
+     * @return null if the read is not governed
+     */
+    public static Stream openRead(File block, File meta, long start, long length, long onDisk) {
+        Client c = client;
+        Op op = current();
+        abandon(op);
+        long from = start - start % CHUNK;
+        long to = onDisk;
+        if (length >= 0 && start + length < onDisk) {
+            to = Math.min(onDisk, (start + length + CHUNK - 1) / CHUNK * CHUNK);
+        }
+        if (c == null || start < 0 || from >= to) {
+            return null; // nothing to read, or a request that the constructor refuses
+        }
+        Stream s = c.open(false, op.flow, block, meta, from, to);
+        if (s == null) {
+            FAILED_OPENS.increment();
+            return null;
+        }
+        op.pending = s;
+        if (s.mark < from) {
+            await(c, s, from);
+        }
+        return s;
+    }
+
+    /** The constructor returned, so the stream is its object's now. */
+    public static void constructed() {
+        current().pending = null;
+    }
+
+    /** Lets the packet [offset, end) pass once it is staged. */
+    public static void read(Stream s, long offset, long end) {
+        Client c = client;
+        if (c == null) {
+            return;
+        }
+        report(c, s, offset);
+        // A block with chunks over 512 bytes may be read a little past what was
+        // announced; the daemon does not stage that, so nothing may wait for it.
+        long need = Math.min(end, s.to);
+        if (s.mark < need) {
+            await(c, s, need);
+        }
+    }
+
+    // ---- writes
+
+    /** Announces a write, whose end nobody knows yet. */
+    public static Stream openWrite(File block, File meta, long onDisk) {
+        Client c = client;
+        if (c == null) {
+            return null;
+        }
+        Stream s = c.open(true, current().flow, block, meta, onDisk, 0);
+        if (s == null) {
+            FAILED_OPENS.increment();
+        }
+        return s;
+    }
+
+    public static void receiving(Stream s) {
+        if (s != null) {
+            current().writing = s;
+        }
+    }
+
+    /** The write whose next packet this thread waits for, if any. */
+    public static Stream writing() {
+        Op op = CURRENT.get();
+        return op == null ? null : op.writing;
+    }
+
+    /**
+     * A packet with data is in memory, neither forwarded nor written. Waiting
+     * here rather than before it was received lets the heartbeats and the
+     * block's last, empty packet through, so that no close and no pipeline ever
+     * depends on the daemon.
+     */
+    public static void packet(Stream s) {
+        Client c = client;
+        if (c != null && s.position >= s.mark) {
+            await(c, s, s.position + 1);
+        }
+    }
+
+    /** A packet has been written, or receiving it failed. */
+    public static void received(Stream s, long onDisk) {
+        Op op = CURRENT.get();
+        if (op != null) {
+            op.writing = null;
+        }
+        Client c = client;
+        if (s != null && c != null) {
+            report(c, s, onDisk);
+        }
+    }
+
+    // ---- both
+
+    public static void close(Stream s, long position, boolean failed) {
+        Client c = client;
+        if (s == null || !s.close()) {
+            return;
+        }
+        s.position = Math.max(position, s.from);
+        s.failed = failed;
+        if (c != null) {
+            c.closed(s);
+        }
+    }
+
+    private static void report(Client c, Stream s, long position) {
+        s.position = position;
+        if (position - s.reported >= c.stride()) {
+            s.reported = position;
+            c.touch(s);
+        }
+    }
+
+    /** Waits until the mark reaches need. */
+    private static void await(Client c, Stream s, long need) {
+        long start = System.nanoTime();
+        if (!c.enforcing(start)) {
+            return;
+        }
+        // The daemon must know where the reader stands, whatever the stride, or
+        // the two might wait for each other.
+        if (s.position > s.reported) {
+            s.reported = s.position;
+            c.touch(s);
+        }
+        Thread self = Thread.currentThread();
+        s.waiting(self);
+        try {
+            long now = start;
+            while (s.mark < need && !self.isInterrupted() && !s.isClosed()) {
+                long left = Math.min(c.enforcedFor(now), BACKSTOP_NANOS - (now - start));
+                if (left <= 0) {
+                    if (now - start >= BACKSTOP_NANOS) {
+                        BACKSTOPS.increment();
+                    }
+                    break;
+                }
+                LockSupport.parkNanos(s, Math.min(left, RECHECK_NANOS));
+                now = System.nanoTime();
+            }
+        } finally {
+            s.waiting(null);
+            WAITS.increment();
+            WAIT_NANOS.add(System.nanoTime() - start);
+        }
+    }
+}

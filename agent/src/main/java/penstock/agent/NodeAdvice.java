@@ -1,0 +1,23 @@
+package penstock.agent;
+
+import java.util.ArrayList;
+import java.util.List;
+import net.bytebuddy.asm.Advice;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.apache.hadoop.hdfs.server.datanode.StorageLocation;
+
+/** DataNode.runDatanodeDaemon: the volumes are there and the first client is not. */
+final class NodeAdvice {
+    private NodeAdvice() { }
+
+    @Advice.OnMethodEnter(suppress = Throwable.class)
+    static void enter(@Advice.This DataNode node) {
+        List<String> directories = new ArrayList<>();
+        for (StorageLocation location : DataNode.getStorageLocations(node.getConf())) {
+            if (location.getUri() != null && location.getUri().getPath() != null) {
+                directories.add(location.getUri().getPath());
+            }
+        }
+        Gates.dataNode(directories);
+    }
+}

@@ -1,0 +1,21 @@
+package penstock.agent;
+
+/**
+ * One operation of the DataNode in its thread: what its I/O is called, and the
+ * streams that are on their way from one woven method to the next. Everything
+ * that an operation does with block data happens in its own thread, so no field
+ * needs to be shared.
+ */
+public final class Op {
+    final String flow;
+    final Op outer;
+    /** Opened by a constructor that has not returned yet; a throw leaves it here. */
+    Stream pending;
+    /** The write whose packet this thread is receiving. */
+    Stream writing;
+
+    Op(String flow, Op outer) {
+        this.flow = flow;
+        this.outer = outer;
+    }
+}
