@@ -51,7 +51,7 @@ e2e: build ## Run the end-to-end tests on a small real Hadoop cluster
 
 .PHONY: lint
 lint: ## Check format, vet, staticcheck and the rules of STYLE.md
-	@bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.cache/*')); \
+	@bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.*/*' -not -path './run/*')); \
 	  if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w on them):"; echo "$$bad"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...

@@ -30,3 +30,9 @@ require (
 	google.golang.org/protobuf v1.36.8 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
+
+ignore (
+	./bin
+	./report
+	./run
+)
