@@ -1,0 +1,190 @@
+// Package depth moves the depth of SFQ(D), which makes it SFQ(D2) (IBIS,
+// section 4): at the end of every period of, say, a second
+//
+//	D' = D + K (Lref - L) / Lref
+//
+// where L is the latency observed in the period and Lref what the device needs
+// shortly before it saturates. Above Lref requests wait inside the device, out of
+// the scheduler's reach, so D sinks; below it the device could overlap more.
+//
+// The paper's K multiplies a difference of times and has no unit; here the error
+// is relative to Lref, so K is a plain number of requests. With a latency that
+// grows with the depth and meets Lref at a depth D*, each period multiplies the
+// error by 1 - K/D*: no overshoot for K up to D*, unstable from 2 D*. K = 1 is
+// right for the slowest devices (D* = 1) and settles within some D* periods on
+// others. A rise is at most K a period, a fall as deep as the latency is high.
+//
+// L and Lref are means over the requests completed in the period, each request
+// with the reference of its own direction and size. That is the paper's weighting
+// of reads and writes by their share, and holds for mixed sizes too.
+//
+// Two departures. A period in which the depth never held a request back cannot
+// raise D: low latency then shows low load, not spare capacity, and D would wind
+// up to its maximum in quiet times and meet the next burst there. And a period in
+// which nothing completed tells nothing: D stays, and it is not reported.
+//
+// D is kept as a real number, or small errors would never add up; what is given
+// out is D rounded down, so that no more are in flight than it allows. There is
+// no hysteresis: where the right depth lies between two integers, moving between
+// them in proportion is what meets Lref on average.
+package depth
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Line is the reference latency of one direction: Fixed + PerMiB for every MiB
+// of the request, from profiling the device.
+type Line struct{ Fixed, PerMiB time.Duration }
+
+func (l Line) at(bytes int64) float64 {
+	return float64(l.Fixed) + float64(float64(l.PerMiB)*float64(bytes))/(1<<20)
+}
+
+func (l Line) validate(direction string) error {
+	if l.Fixed < 0 || l.PerMiB < 0 || l == (Line{}) {
+		return fmt.Errorf("depth: reference latency of %s is %v + %v/MiB: neither may be negative and one must be above 0; profile the device", direction, l.Fixed, l.PerMiB)
+	}
+	return nil
+}
+
+// Config sets up a Controller. The zero value lacks only Read.
+type Config struct {
+	// Min and Max bound D, in requests. They must be whole, as D is given out
+	// rounded down, and 1 <= Min <= Max. 0 means 1 and 12, as in the paper.
+	Min, Max float64
+
+	// Start is the first D, within the bounds. 0 means Min: a protected
+	// application is safe from the first second, throughput follows.
+	Start float64
+
+	// Gain is K, in requests for a latency that is off by all of Lref, above 0.
+	// 0 means 1.
+	Gain float64
+
+	// Read and Write are the reference latencies. Without Write the device
+	// counts as symmetric and Read holds for both.
+	Read, Write Line
+}
+
+func (c *Config) validate() error {
+	if c.Min == 0 {
+		c.Min = 1
+	}
+	if c.Max == 0 {
+		c.Max = 12
+	}
+	if c.Start == 0 {
+		c.Start = c.Min
+	}
+	if c.Gain == 0 {
+		c.Gain = 1
+	}
+	if c.Write == (Line{}) {
+		c.Write = c.Read
+	}
+	// Written so that NaN fails.
+	if !(c.Min >= 1 && c.Max >= c.Min && c.Max <= 1<<16) || c.Min != math.Trunc(c.Min) || c.Max != math.Trunc(c.Max) {
+		return fmt.Errorf("depth: bounds %v to %v: give whole numbers, 1 <= min <= max <= 65536", c.Min, c.Max)
+	}
+	if !(c.Start >= c.Min && c.Start <= c.Max) {
+		return fmt.Errorf("depth: start %v is not within %v to %v", c.Start, c.Min, c.Max)
+	}
+	if !(c.Gain > 0 && c.Gain <= 1<<16) {
+		return fmt.Errorf("depth: gain %v: it must be above 0; 1 suits most devices", c.Gain)
+	}
+	return errors.Join(c.Read.validate("reads"), c.Write.validate("writes"))
+}
+
+// Report is what a Controller did since New. Periods in which nothing completed
+// are left out of every count.
+type Report struct {
+	Periods      int           // periods in which requests completed
+	AtMin, AtMax int           // of these, with the depth given out at that bound while they ran
+	Held         int           // of these, a rise was withheld because the depth had held nothing back
+	Latency      time.Duration // L of the last one
+	Reference    time.Duration // Lref of the last one
+	Depth        float64       // D now, not rounded
+}
+
+// Controller is SFQ(D2)'s. It belongs to one caller at a time.
+type Controller struct {
+	cfg       Config
+	depth     float64
+	latency   float64 // sums over the period, in ns
+	reference float64
+	completed int
+	limited   bool
+	report    Report
+}
+
+// New returns a controller whose depth is Start. An error says which setting to
+// change.
+func New(cfg Config) (*Controller, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Controller{cfg: cfg, depth: cfg.Start}, nil
+}
+
+// Depth returns the depth in force: D rounded down, but for a millionth, so that
+// three rises by a third make one.
+func (c *Controller) Depth() int { return int(c.depth + 1e-6) }
+
+// Observe books a request that completed in this period: its direction, size,
+// and the time from its dispatch to its completion. Negative values, which only
+// a broken clock can give, count as 0.
+func (c *Controller) Observe(write bool, bytes int64, latency time.Duration) {
+	line := c.cfg.Read
+	if write {
+		line = c.cfg.Write
+	}
+	c.latency += float64(max(latency, 0))
+	c.reference += line.at(max(bytes, 0))
+	c.completed++
+}
+
+// Limited notes that in this period a request waited for no other reason than
+// that as many as the depth allows were outstanding.
+func (c *Controller) Limited() { c.limited = true }
+
+// Update ends the period and returns the depth for the next one.
+func (c *Controller) Update() (depth int) {
+	if c.completed > 0 && c.reference > 0 {
+		c.move()
+	}
+	c.latency, c.reference, c.completed, c.limited = 0, 0, 0, false
+	return c.Depth()
+}
+
+func (c *Controller) move() {
+	r := &c.report
+	r.Periods++
+	// Min and Max are whole, so these are the depths that the device saw.
+	if c.Depth() == int(c.cfg.Min) {
+		r.AtMin++
+	}
+	if c.Depth() == int(c.cfg.Max) {
+		r.AtMax++
+	}
+	r.Latency = time.Duration(c.latency / float64(c.completed))
+	r.Reference = time.Duration(c.reference / float64(c.completed))
+	// The quotient of the means is that of the sums. The conversion keeps the
+	// product from being fused with the addition on machines that would.
+	step := float64(c.cfg.Gain * ((c.reference - c.latency) / c.reference))
+	if step > 0 && !c.limited {
+		r.Held++
+		return
+	}
+	c.depth = min(max(c.depth+step, c.cfg.Min), c.cfg.Max)
+}
+
+// Report returns the counts since New.
+func (c *Controller) Report() Report {
+	r := c.report
+	r.Depth = c.depth
+	return r
+}

@@ -1,0 +1,116 @@
+package depth_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"penstock/core/depth"
+)
+
+var line = depth.Line{Fixed: 10 * time.Millisecond}
+
+func TestConfigIsCheckedAtItsEdges(t *testing.T) {
+	for _, test := range []struct {
+		cfg depth.Config
+		ok  bool
+	}{
+		{depth.Config{}, false}, // no reference
+		{depth.Config{Read: line}, true},
+		{depth.Config{Write: line}, false},
+		{depth.Config{Read: depth.Line{PerMiB: 1}}, true},
+		{depth.Config{Read: depth.Line{Fixed: -1, PerMiB: 5}}, false},
+		{depth.Config{Read: line, Write: depth.Line{PerMiB: -1}}, false},
+		{depth.Config{Read: line, Min: 0.5}, false},
+		{depth.Config{Read: line, Min: 1.5}, false},
+		{depth.Config{Read: line, Min: 2, Max: 2}, true},
+		{depth.Config{Read: line, Min: 3, Max: 2}, false},
+		{depth.Config{Read: line, Min: 13}, false}, // above the default maximum
+		{depth.Config{Read: line, Max: 2.5}, false},
+		{depth.Config{Read: line, Max: 1 << 16}, true},
+		{depth.Config{Read: line, Max: 1<<16 + 1}, false},
+		{depth.Config{Read: line, Max: math.Inf(1)}, false},
+		{depth.Config{Read: line, Max: math.NaN()}, false},
+		{depth.Config{Read: line, Start: 12}, true},
+		{depth.Config{Read: line, Start: 12.1}, false},
+		{depth.Config{Read: line, Start: 0.9}, false},
+		{depth.Config{Read: line, Gain: -1}, false},
+		{depth.Config{Read: line, Gain: math.NaN()}, false},
+		{depth.Config{Read: line, Gain: 0.1}, true},
+	} {
+		if _, err := depth.New(test.cfg); (err == nil) != test.ok {
+			t.Errorf("New(%+v): error %v, want success: %v", test.cfg, err, test.ok)
+		}
+	}
+}
+
+// However the latencies come, D stays within its bounds, never rises in a period
+// in which it was not the limit, never by more than the gain, and the counts add
+// up.
+func TestInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := depth.Config{Read: line, Write: depth.Line{Fixed: time.Millisecond, PerMiB: 50 * time.Millisecond}, Min: 2, Max: 7,
+			Gain: rapid.Float64Range(0.01, 20).Draw(t, "gain")}
+		c, err := depth.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		periods := 0
+		for range rapid.IntRange(1, 50).Draw(t, "periods") {
+			before := c.Report()
+			limited := rapid.Bool().Draw(t, "limited")
+			if limited {
+				c.Limited()
+			}
+			requests := rapid.IntRange(0, 5).Draw(t, "requests")
+			for range requests {
+				c.Observe(rapid.Bool().Draw(t, "write"), rapid.Int64Range(-1, 1<<50).Draw(t, "bytes"), time.Duration(rapid.Int64().Draw(t, "latency")))
+			}
+			got := c.Update()
+			after := c.Report()
+			if requests > 0 {
+				periods++
+			}
+			rise := after.Depth - before.Depth
+			switch {
+			case !(after.Depth >= 2 && after.Depth <= 7) || got > int(after.Depth+1e-6) || got < int(after.Depth) || got != c.Depth():
+				t.Fatalf("depth %d, D %v, bounds 2 to 7", got, after.Depth)
+			case rise > 0 && !limited:
+				t.Fatalf("D rose by %v in a period without limit", rise)
+			case rise > cfg.Gain*(1+1e-9):
+				t.Fatalf("D rose by %v, the gain is %v", rise, cfg.Gain)
+			case requests == 0 && rise != 0:
+				t.Fatalf("D moved by %v in a period without requests", rise)
+			case after.Periods != periods || after.AtMin+after.AtMax > after.Periods || after.Held > after.Periods:
+				t.Fatalf("%+v after %d periods with requests", after, periods)
+			}
+		}
+	})
+}
+
+// On a device whose latency is proportional to the depth, D settles around the
+// depth that gives the reference latency, wherever it starts.
+func TestSettlesAtTheReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		right := rapid.Float64Range(1.2, 11).Draw(t, "right depth")
+		c, err := depth.New(depth.Config{Read: line, Start: rapid.Float64Range(1, 12).Draw(t, "start")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const settling, observed = 200, 1000
+		var sum float64
+		for i := range settling + observed {
+			if i >= settling {
+				sum += float64(c.Depth())
+			}
+			c.Limited()
+			c.Observe(false, 1, time.Duration(float64(line.Fixed)*float64(c.Depth())/right))
+			c.Update()
+		}
+		if mean := sum / observed; math.Abs(mean-right) > 0.02*right {
+			t.Fatalf("mean depth %v, the right one is %v", mean, right)
+		}
+	})
+}
