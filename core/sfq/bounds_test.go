@@ -113,47 +113,46 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The tags stay exact where the sum of a run outgrows 64 bits: after more than
-// 2^61 cost units at each of two flows, one unit still decides.
+// The tags stay exact where the sum of a run outgrows 64 bits: two flows of
+// different weight were given the same service per weight, more than 2^60, and
+// one cost unit still decides between them.
 func TestTagsBeyond64Bits(t *testing.T) {
 	s, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		f, err := s.AddFlow(3)
-		if err != nil {
+	charge := func(f sfq.Flow, cost int64, times int) {
+		for range times {
+			if err := s.Charge(f, cost); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for f, weight := range []int{3, 1} {
+		if _, err := s.AddFlow(weight); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, err := s.Submit(f, 7, uint64(f)); err != nil {
+			if _, err := s.Submit(sfq.Flow(f), 6, uint64(f)); err != nil {
 				t.Fatal(err)
 			}
 		}
+		charge(sfq.Flow(f), sfq.MaxCost, weight*(1<<20+2))
 	}
-	for range 1<<21 + 1 {
-		for f := range sfq.Flow(2) {
-			if err := s.Charge(f, sfq.MaxCost); err != nil {
-				t.Fatal(err)
-			}
+	due := func(want uint64) {
+		t.Helper()
+		r, _ := s.Next()
+		if r.Ref != want {
+			t.Errorf("dispatched flow %d, due was %d\n%s", r.Ref, want, s)
+		}
+		if err := s.Complete(r.Handle, 0); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := s.Charge(0, 1); err != nil {
-		t.Fatal(err)
-	}
-	r, _ := s.Next()
-	if r.Ref != 1 {
-		t.Errorf("the flow that was charged one unit less is due\n%s", s)
-	}
-	if err := s.Complete(r.Handle, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Charge(1, 2); err != nil {
-		t.Fatal(err)
-	}
-	if r, _ := s.Next(); r.Ref != 0 {
-		t.Errorf("now the other one is\n%s", s)
-	}
+	charge(0, 1, 1)
+	due(1) // 0 against 1/3
+	charge(1, 1, 1)
+	due(0) // 1 against 1/3
 }
 
 // A decision allocates nothing once the slabs have grown to the load.

@@ -72,7 +72,7 @@ func TestHandleOfAWornSlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h != 1<<32 {
-		t.Errorf("handle %x after the wrap, want %x", h, 1<<32)
+	if want := Handle(1 << 32); h != want {
+		t.Errorf("handle %x after the wrap, want %x", h, want)
 	}
 }
