@@ -1,6 +1,5 @@
 package penstock.agent;
 
-import static net.bytebuddy.matcher.ElementMatchers.hasDescriptor;
 import static net.bytebuddy.matcher.ElementMatchers.named;
 
 import java.io.IOException;
@@ -109,10 +108,6 @@ final class Weaver implements ClassFileTransformer {
             this.descriptor = descriptor;
             this.advice = advice.getName();
         }
-
-        boolean isConstructor() {
-            return method.equals(MethodDescription.CONSTRUCTOR_INTERNAL_NAME);
-        }
     }
 
     /** This Hadoop is not one that the agent knows. */
@@ -203,7 +198,7 @@ final class Weaver implements ClassFileTransformer {
             if (p.type.equals(type)) {
                 builder = builder.visit(Advice.to(pool.describe(p.advice).resolve(), locator)
                         .withExceptionHandler(MethodInvocation.invoke(failed.asDefined()))
-                        .on(named(p.method).and(hasDescriptor(p.descriptor))));
+                        .on(method -> is(method, p.method, p.descriptor)));
             }
         }
         return builder.make(pool).getBytes();
@@ -284,9 +279,14 @@ final class Weaver implements ClassFileTransformer {
         return false;
     }
 
+    /** The internal name, which is &lt;init&gt; for a constructor. One test for the check and for the weaving. */
+    private static boolean is(MethodDescription method, String name, String descriptor) {
+        return method.getInternalName().equals(name) && method.getDescriptor().equals(descriptor);
+    }
+
     private static boolean hasMethod(TypeDefinition type, String name, String descriptor, boolean inherited) {
         for (MethodDescription method : type.getDeclaredMethods()) {
-            if (method.getInternalName().equals(name) && method.getDescriptor().equals(descriptor)) {
+            if (is(method, name, descriptor)) {
                 return true;
             }
         }
