@@ -62,8 +62,8 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 	scripts/fuzz $(FUZZ_TIME)
 
 .PHONY: race
-race: ## Run the Go unit tests under the race detector (needs gcc)
-	CGO_ENABLED=1 go test -race $(UNIT_PACKAGES)
+race: ## Run the tests of what has goroutines under the race detector (needs gcc)
+	CGO_ENABLED=1 go test -race ./node/... ./wire/...
 
 ##@ Measure
 
