@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node"
+	"penstock/node/config"
+)
+
+func newNodeCommand() *cobra.Command {
+	var file, format, level string
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "node --config FILE",
+		Short: "Run the node daemon beside a DataNode",
+		Long: `Run the node daemon: it listens for the agents inside DataNodes, stages what
+applications read and drains what they write, by weight, on every block device
+that holds a data directory.
+
+It starts in observe mode: it accounts, and reports what enforcing would have
+delayed, but holds nobody back. Set "mode: enforce" in the settings or the
+weights file to enforce; the weights file is reloaded while the daemon runs.
+Creating the kill switch's file stops all governing at once; SIGTERM ends the
+daemon, and applications go on as without it.
+
+Needs: the right to open the DataNode's files for reading and to ask the page
+cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(format, level)
+			if err != nil {
+				return usageError{err}
+			}
+			if file == "" {
+				return usageError{errors.New("node: give the settings file: --config FILE")}
+			}
+			settings, err := config.LoadNode(file)
+			if err != nil {
+				return fmt.Errorf("settings: %w", err)
+			}
+			d, err := node.New(settings, log)
+			if err != nil {
+				return err
+			}
+			if check {
+				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
+				return nil
+			}
+			return d.Run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "settings `FILE` (YAML)")
+	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the weights, then exit")
+	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
+	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func newLogger(format, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
+		return nil, fmt.Errorf("log level %q: use debug, info, warn or error", level)
+	}
+	o := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
+	}
+	return nil, fmt.Errorf("log format %q: use text or json", format)
+}

@@ -1,0 +1,172 @@
+// Package blockfile is the daemon's view of a DataNode's files: it opens block
+// and meta files below registered data directories, tells which of their pages
+// are resident, stages ranges into the page cache and drains written ones.
+//
+// Problem: what hurts on a shared disk is device I/O, yet the DataNode's
+// threads only do page-cache I/O; the device I/O happens inside the kernel on
+// behalf of nobody. Choice: a second process does the device I/O for the
+// DataNode through descriptors of its own. Two system calls carry it:
+// readahead(2) on a descriptor advised POSIX_FADV_RANDOM brings a range in
+// without leaving readahead marks, so that the DataNode's own sequential read
+// of it causes no further device I/O; sync_file_range(2) writes a range out at
+// the device's pace, data only, with no barrier. Both work on read-only
+// descriptors, neither can change a byte of a file.
+//
+// A block file is renamed when it is finalised; an open descriptor stays good,
+// and Open looks where the file went when it comes after the rename.
+package blockfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrOutside says that a path does not lie below a registered data directory.
+var ErrOutside = errors.New("path is not below a registered data directory")
+
+// Dir is one registered data directory and the block device it lies on.
+type Dir struct {
+	Path   string // clean absolute path, as the DataNode names it
+	Device Device
+	root   *os.File // opened once; files are resolved beneath it
+}
+
+// Device is the block device that requests are scheduled for: the whole disk,
+// not a partition of it.
+type Device struct {
+	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN where there is no block device
+	Rotational bool   // what the kernel says of it; true where it does not say
+}
+
+// OpenDir registers a data directory. sysfs is the root of sysfs, "/sys" but
+// for tests.
+func OpenDir(path, sysfs string) (*Dir, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("data directory %q: give an absolute path", path)
+	}
+	clean := filepath.Clean(path)
+	root, err := os.OpenFile(clean, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	device, err := deviceOf(root, sysfs)
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return &Dir{Path: clean, Device: device, root: root}, nil
+}
+
+// Close gives the directory's descriptor back.
+func (d *Dir) Close() error { return d.root.Close() }
+
+// Owner is the user id that the directory belongs to.
+func (d *Dir) Owner() (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.root.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("data directory %s: %w", d.Path, err)
+	}
+	return st.Uid, nil
+}
+
+// Rel gives path relative to the directory, or ErrOutside.
+func (d *Dir) Rel(path string) (string, error) {
+	rel, ok := strings.CutPrefix(filepath.Clean(path), d.Path+"/")
+	if !ok {
+		return "", fmt.Errorf("%s: %w", path, ErrOutside)
+	}
+	return rel, nil
+}
+
+// Open opens a regular file below the directory without following any link.
+// A block that was finalised meanwhile is found at its final place.
+func (d *Dir) Open(path string) (*File, error) {
+	rel, err := d.Rel(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.openBeneath(rel)
+	if errors.Is(err, os.ErrNotExist) {
+		if final, ok := finalPath(rel); ok {
+			f, err = d.openBeneath(final)
+		}
+	}
+	return f, err
+}
+
+func (d *Dir) openBeneath(rel string) (*File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	name := filepath.Join(d.Path, rel)
+	fd, err := unix.Openat2(int(d.root.Fd()), rel, &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s: not a regular file", name)
+	}
+	return &File{os.NewFile(uintptr(fd), name)}, nil
+}
+
+// finalPath maps current/BP/current/rbw/blk_N (or BP/tmp/blk_N) to the place
+// that HDFS moves the file to when the block is finalised: two levels of
+// subdirectories taken from bits 16-20 and 8-12 of the block id.
+func finalPath(rel string) (string, bool) {
+	dir, base := filepath.Split(rel)
+	dir = strings.TrimSuffix(dir, "/")
+	var pool string
+	switch {
+	case strings.HasSuffix(dir, "/current/rbw"):
+		pool = strings.TrimSuffix(dir, "/current/rbw")
+	case strings.HasSuffix(dir, "/tmp"):
+		pool = strings.TrimSuffix(dir, "/tmp")
+	default:
+		return "", false
+	}
+	digits, ok := strings.CutPrefix(base, "blk_")
+	if !ok {
+		return "", false
+	}
+	digits, _, _ = strings.Cut(digits, "_") // a meta file carries its generation stamp
+	id, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return "", false
+	}
+	return fmt.Sprintf("%s/current/finalized/subdir%d/subdir%d/%s", pool, (id>>16)&0x1f, (id>>8)&0x1f, base), true
+}
+
+func deviceOf(root *os.File, sysfs string) (Device, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		return Device{}, fmt.Errorf("data directory %s: %w", root.Name(), err)
+	}
+	major, minor := unix.Major(st.Dev), unix.Minor(st.Dev)
+	link := filepath.Join(sysfs, "dev/block", fmt.Sprintf("%d:%d", major, minor))
+	target, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		// tmpfs, overlay, network file systems: no block device to look up.
+		return Device{Name: fmt.Sprintf("dev-%d:%d", major, minor), Rotational: true}, nil
+	}
+	if _, err := os.Stat(filepath.Join(target, "partition")); err == nil {
+		target = filepath.Dir(target)
+	}
+	device := Device{Name: filepath.Base(target), Rotational: true}
+	if b, err := os.ReadFile(filepath.Join(target, "queue/rotational")); err == nil {
+		device.Rotational = strings.TrimSpace(string(b)) != "0"
+	}
+	return device, nil
+}

@@ -1,0 +1,27 @@
+package blockfile
+
+import (
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func mkfifo(name string) error { return unix.Mkfifo(name, 0o600) }
+
+func deviceNumbers(t *testing.T, path string) (major, minor string) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(int(unix.Major(st.Dev))), strconv.Itoa(int(unix.Minor(st.Dev)))
+}
+
+// onDisk tells whether path lies on a file system that writes back to a device;
+// tmpfs keeps its pages dirty for good.
+func onDisk(t *testing.T, path string) bool {
+	t.Helper()
+	major, _ := deviceNumbers(t, path)
+	return major != "0"
+}

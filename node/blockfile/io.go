@@ -1,0 +1,152 @@
+package blockfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// PageSize is the unit in which residency is counted and ranges are rounded.
+var PageSize = int64(os.Getpagesize())
+
+// probeBytes is the distance at which Stage touches a range to wait for it.
+const probeBytes = 128 << 10
+
+// Pages is what the page cache holds of a range, in bytes (whole pages).
+type Pages struct {
+	Resident int64
+	Unsaved  int64 // dirty or under writeback
+}
+
+// noCachestat is set once the kernel has said that it lacks cachestat(2)
+// (before 6.5) or denies it to us: residency is then taken from mincore(2), and
+// every resident page of a written range counts as unsaved.
+var noCachestat atomic.Bool
+
+// File is one open block or meta file.
+type File struct{ f *os.File }
+
+// Name is the path that the file was opened by.
+func (b *File) Name() string { return b.f.Name() }
+
+// Size is the file's length now, in bytes.
+func (b *File) Size() (int64, error) {
+	st, err := b.f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+// Close gives the descriptor back.
+func (b *File) Close() error { return b.f.Close() }
+
+// Query tells what the page cache holds of [off, off+length).
+func (b *File) Query(off, length int64) (Pages, error) {
+	f := b.f
+	if length <= 0 {
+		return Pages{}, nil
+	}
+	if !noCachestat.Load() {
+		var stat unix.Cachestat_t
+		r := unix.CachestatRange{Off: uint64(off), Len: uint64(length)}
+		err := unix.Cachestat(uint(f.Fd()), &r, &stat, 0)
+		if err == nil {
+			return Pages{
+				Resident: int64(stat.Cache) * PageSize,
+				Unsaved:  int64(stat.Dirty+stat.Writeback) * PageSize,
+			}, nil
+		}
+		if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+			return Pages{}, fmt.Errorf("cachestat %s: %w", f.Name(), err)
+		}
+		noCachestat.Store(true)
+	}
+	return queryMincore(f, off, length)
+}
+
+func queryMincore(f *os.File, off, length int64) (Pages, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return Pages{}, err
+	}
+	start := off / PageSize * PageSize
+	end := min(off+length, st.Size())
+	if end <= start {
+		return Pages{}, nil
+	}
+	mem, err := unix.Mmap(int(f.Fd()), start, int(end-start), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return Pages{}, fmt.Errorf("mmap %s: %w", f.Name(), err)
+	}
+	defer unix.Munmap(mem)
+	vec := make([]byte, (end-start+PageSize-1)/PageSize)
+	if err := mincore(mem, vec); err != nil {
+		return Pages{}, fmt.Errorf("mincore %s: %w", f.Name(), err)
+	}
+	var n int64
+	for _, b := range vec {
+		n += int64(b & 1)
+	}
+	return Pages{Resident: n * PageSize, Unsaved: n * PageSize}, nil
+}
+
+// PrepareStaging turns the kernel's own readahead off on this descriptor, so
+// that what Stage brings in carries no readahead marks.
+func (b *File) PrepareStaging() error {
+	f := b.f
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_RANDOM); err != nil {
+		return fmt.Errorf("fadvise %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// Stage brings [off, off+length) into the page cache and returns when it is
+// there. The range may reach past the end of the file.
+func (b *File) Stage(off, length int64) error {
+	f := b.f
+	if length <= 0 {
+		return nil
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_READAHEAD, f.Fd(), uintptr(off), uintptr(length)); errno != 0 {
+		return fmt.Errorf("readahead %s at %d: %w", f.Name(), off, errno)
+	}
+	// readahead(2) only queues the requests; a read of one byte waits for its
+	// page. The block layer may split a range, so wait at several places.
+	var probe [1]byte
+	for at := off; ; at += probeBytes {
+		at = min(at, off+length-1)
+		if _, err := f.ReadAt(probe[:], at); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("staging %s at %d: %w", f.Name(), at, err)
+		}
+		if at == off+length-1 {
+			return nil
+		}
+	}
+}
+
+// Drain writes the dirty pages of [off, off+length) to the device and returns
+// when the device has them. It writes data only: no metadata, no barrier; what
+// HDFS promises by hsync stays with HDFS.
+func (b *File) Drain(off, length int64) error {
+	f := b.f
+	if length <= 0 {
+		return nil
+	}
+	const flags = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	if err := unix.SyncFileRange(int(f.Fd()), off, length, flags); err != nil {
+		return fmt.Errorf("sync_file_range %s at %d: %w", f.Name(), off, err)
+	}
+	return nil
+}
+
+// Deleted tells whether the file has lost its last name: what it holds need
+// not reach the device any more.
+func (b *File) Deleted() bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(b.f.Fd()), &st) == nil && st.Nlink == 0
+}

@@ -1,0 +1,17 @@
+package blockfile
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mincore wraps mincore(2), which x/sys/unix has no function for on Linux.
+func mincore(mem, vec []byte) error {
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE,
+		uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&vec[0])))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,337 @@
+// Package config reads the node daemon's two YAML files: its settings, which
+// are read once, and the weights, which are reloaded while it runs.
+//
+// Both are decoded strictly: an unknown field is an error with its line, since
+// a misspelt setting that is silently ignored is worse than a daemon that does
+// not start. A weights file that does not parse never replaces one that did.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"penstock/core/depth"
+	"penstock/node/device"
+)
+
+// maxFile bounds either file, in bytes.
+const maxFile = 1 << 20
+
+// Node is the settings file.
+type Node struct {
+	// Socket is the Unix socket that agents connect to.
+	Socket string `yaml:"socket"`
+	// SocketMode is its permissions, octal; default 0660.
+	SocketMode string `yaml:"socket_mode"`
+	// SocketGroup is the group that it belongs to; default the daemon's own.
+	SocketGroup string `yaml:"socket_group"`
+	// Users may connect beside root and the daemon's own user: names or ids,
+	// in general the user that DataNodes run as.
+	Users []string `yaml:"users"`
+	// DataDirs are the data directories whose files the daemon may open. If it
+	// is empty, an agent registers its own, which must belong to its user.
+	DataDirs []string `yaml:"data_dirs"`
+	// Listen is the address of /metrics, /-/healthy and /-/ready; default
+	// 127.0.0.1:9707; "off" for none.
+	Listen string `yaml:"listen"`
+	// Mode is off, observe (default) or enforce; the weights file may set it
+	// anew while the daemon runs.
+	Mode string `yaml:"mode"`
+	// Weights is the path of the weights file; without one every application
+	// has weight 1.
+	Weights string `yaml:"weights"`
+	// KillSwitch is a path: while a file is there nothing is governed, whatever
+	// else is set; default the socket's path with ".off" at the end.
+	KillSwitch string `yaml:"kill_switch"`
+	// Device holds for every device; Devices, by kernel name, for single ones.
+	Device  Device            `yaml:"device"`
+	Devices map[string]Device `yaml:"devices"`
+
+	base string // directory of the file: other paths are relative to it
+}
+
+// Device is the file's form of device.Config. What is not set has the default
+// of the device's kind.
+type Device struct {
+	Algorithm string   `yaml:"algorithm"`
+	Quantum   Bytes    `yaml:"quantum"`
+	Ahead     int      `yaml:"ahead"`
+	Backlog   Bytes    `yaml:"backlog"`
+	Dirty     Bytes    `yaml:"dirty"`
+	Run       Bytes    `yaml:"run"`
+	Depth     Depth    `yaml:"depth"`
+	Period    Duration `yaml:"period"`
+	MaxWait   Duration `yaml:"max_wait"`
+	FlushAge  Duration `yaml:"flush_age"`
+	MaxFlows  int      `yaml:"max_flows"`
+}
+
+// Depth configures D: fixed for sfqd, the rest for sfqd2. Read and Write are
+// the reference latency of a request, Lref = fixed + per_mib * MiB.
+type Depth struct {
+	Fixed int     `yaml:"fixed"`
+	Min   float64 `yaml:"min"`
+	Max   float64 `yaml:"max"`
+	Start float64 `yaml:"start"`
+	Gain  float64 `yaml:"gain"`
+	Read  *Line   `yaml:"read"`
+	Write *Line   `yaml:"write"`
+}
+
+// Line is a latency as a function of a request's bytes.
+type Line struct {
+	Fixed  Duration `yaml:"fixed"`
+	PerMiB Duration `yaml:"per_mib"`
+}
+
+// Reference latencies where the file gives none, until a profile of the device
+// tells: two requests' time on a 7,200 rpm disk at 150 MB/s, and four on a SATA
+// flash disk at 400 MB/s.
+var (
+	rotational = depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 14 * time.Millisecond}
+	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
+)
+
+// Config gives the settings of a device by its kernel name.
+func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
+	d, ok := n.Devices[name]
+	if !ok {
+		d = n.Device
+	}
+	def := flash
+	if rotates {
+		def = rotational
+	}
+	line := func(l *Line) depth.Line {
+		if l == nil {
+			return def
+		}
+		return depth.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
+	}
+	c := device.Config{
+		Algorithm:  d.Algorithm,
+		Quantum:    int64(d.Quantum),
+		Ahead:      d.Ahead,
+		Backlog:    int64(d.Backlog),
+		Dirty:      int64(d.Dirty),
+		Run:        int64(d.Run),
+		FixedDepth: d.Depth.Fixed,
+		Depth: depth.Config{
+			Min: d.Depth.Min, Max: d.Depth.Max, Start: d.Depth.Start, Gain: d.Depth.Gain,
+			Read: line(d.Depth.Read), Write: line(d.Depth.Write),
+		},
+		Period:   time.Duration(d.Period),
+		MaxWait:  time.Duration(d.MaxWait),
+		FlushAge: time.Duration(d.FlushAge),
+		MaxFlows: d.MaxFlows,
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("settings of device %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// LoadNode reads the settings file.
+func LoadNode(file string) (*Node, error) {
+	n := &Node{}
+	if err := decodeFile(file, n); err != nil {
+		return nil, err
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	n.base = filepath.Dir(abs)
+	if err := n.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return n, nil
+}
+
+func (n *Node) validate() error {
+	var errs []error
+	if n.Socket == "" {
+		errs = append(errs, errors.New("socket: give the path of the Unix socket for agents, such as /run/penstock/agent.sock"))
+	}
+	if n.SocketMode == "" {
+		n.SocketMode = "0660"
+	}
+	if m, err := strconv.ParseUint(n.SocketMode, 8, 32); err != nil || m > 0o777 {
+		errs = append(errs, fmt.Errorf("socket_mode %q: use octal permissions such as \"0660\"", n.SocketMode))
+	}
+	if n.Listen == "" {
+		n.Listen = "127.0.0.1:9707"
+	}
+	if n.Mode == "" {
+		n.Mode = "observe"
+	}
+	if _, err := device.ParseMode(n.Mode); err != nil {
+		errs = append(errs, err)
+	}
+	if n.KillSwitch == "" {
+		n.KillSwitch = n.Socket + ".off"
+	}
+	for _, p := range []*string{&n.Socket, &n.Weights, &n.KillSwitch} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(n.base, *p)
+		}
+	}
+	for _, d := range n.DataDirs {
+		if !filepath.IsAbs(d) {
+			errs = append(errs, fmt.Errorf("data_dirs: %q: give an absolute path", d))
+		}
+	}
+	if _, err := n.DeviceConfig("", true); err != nil {
+		errs = append(errs, err)
+	}
+	for name := range n.Devices {
+		if _, err := n.DeviceConfig(name, true); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Weights is the weights file: rules, matched from the top, first match wins.
+type Weights struct {
+	// Mode overrides the settings file's.
+	Mode string `yaml:"mode"`
+	// Default is the weight of flows that no rule matches; default 1.
+	Default int    `yaml:"default"`
+	Rules   []Rule `yaml:"rules"`
+}
+
+// Rule matches flows by shell patterns (* ? [abc]). Application matches only
+// application ids, Flow any flow's name; both given must both match.
+type Rule struct {
+	Application string `yaml:"application"`
+	Flow        string `yaml:"flow"`
+	Weight      int    `yaml:"weight"` // 1..1,000,000; default the file's default
+	Mode        string `yaml:"mode"`   // default enforce: the daemon's own mode holds
+}
+
+// MaxRules bounds a weights file.
+const MaxRules = 10_000
+
+// LoadWeights reads and checks a weights file; an empty name gives the defaults.
+func LoadWeights(file string) (*Weights, error) {
+	w := &Weights{}
+	if file != "" {
+		if err := decodeFile(file, w); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return w, nil
+}
+
+const maxWeight = 1_000_000
+
+func (w *Weights) validate() error {
+	var errs []error
+	if w.Mode != "" {
+		if _, err := device.ParseMode(w.Mode); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if w.Default == 0 {
+		w.Default = 1
+	}
+	if w.Default < 1 || w.Default > maxWeight {
+		errs = append(errs, fmt.Errorf("default: weight %d: use 1 to %d", w.Default, maxWeight))
+	}
+	if len(w.Rules) > MaxRules {
+		errs = append(errs, fmt.Errorf("%d rules: use at most %d", len(w.Rules), MaxRules))
+	}
+	for i := range w.Rules {
+		r := &w.Rules[i]
+		if r.Weight == 0 {
+			r.Weight = w.Default
+		}
+		if r.Mode == "" {
+			r.Mode = "enforce"
+		}
+		fail := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("rule %d: %w", i+1, fmt.Errorf(format, args...)))
+		}
+		if r.Application == "" && r.Flow == "" {
+			fail("give application or flow, a pattern such as \"application_*\"")
+		}
+		for _, p := range []string{r.Application, r.Flow} {
+			if _, err := path.Match(p, ""); err != nil {
+				fail("pattern %q: %v", p, err)
+			}
+		}
+		if r.Weight < 1 || r.Weight > maxWeight {
+			fail("weight %d: use 1 to %d", r.Weight, maxWeight)
+		}
+		if _, err := device.ParseMode(r.Mode); err != nil {
+			fail("%v", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Policy finds the rule of a flow: the first that matches.
+func (w *Weights) Policy(flow string) device.Rule {
+	for _, r := range w.Rules {
+		if r.matches(flow) {
+			mode, _ := device.ParseMode(r.Mode) // checked on load
+			return device.Rule{Weight: r.Weight, Mode: mode}
+		}
+	}
+	return device.Rule{Weight: w.Default, Mode: device.Enforce}
+}
+
+func (r *Rule) matches(flow string) bool {
+	if r.Application != "" {
+		if !strings.HasPrefix(flow, "application_") {
+			return false
+		}
+		if ok, _ := path.Match(r.Application, flow); !ok {
+			return false
+		}
+	}
+	if r.Flow != "" {
+		if ok, _ := path.Match(r.Flow, flow); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func decodeFile(file string, into any) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if len(b) > maxFile {
+		return fmt.Errorf("%s: over %d bytes", file, maxFile)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: more than one document: keep one", file)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/device"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestNodeDefaults(t *testing.T) {
+	name := write(t, "socket: agent.sock\n")
+	n, err := LoadNode(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(name)
+	if n.Socket != dir+"/agent.sock" || n.KillSwitch != dir+"/agent.sock.off" || n.Mode != "observe" || n.Listen != "127.0.0.1:9707" {
+		t.Errorf("defaults: %+v", n)
+	}
+	c, err := n.DeviceConfig("sda", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Algorithm != "sfqd2" || c.Quantum != 2<<20 || c.Depth.Read != rotational {
+		t.Errorf("device defaults: %+v", c)
+	}
+	if c, _ = n.DeviceConfig("nvme0n1", false); c.Depth.Read != flash {
+		t.Errorf("flash defaults: %+v", c)
+	}
+}
+
+func TestNodeWhole(t *testing.T) {
+	n, err := LoadNode(write(t, `
+socket: /run/penstock/agent.sock
+socket_mode: "0600"
+users: [hdfs, "1000"]
+data_dirs: [/data/1, /data/2]
+listen: "off"
+mode: enforce
+weights: weights.yaml
+kill_switch: /run/penstock/off
+device: {algorithm: sfqd, quantum: 1MiB, ahead: 3, depth: {fixed: 4}}
+devices:
+  sdb: {quantum: 512KiB, backlog: 4MiB, depth: {min: 1, max: 4, read: {fixed: 20ms, per_mib: 180ms}, write: {fixed: 1ms, per_mib: 2ms}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := n.DeviceConfig("sda", true)
+	if err != nil || a.Algorithm != "sfqd" || a.FixedDepth != 4 || a.Ahead != 3 || a.Quantum != 1<<20 {
+		t.Errorf("sda: %+v, %v", a, err)
+	}
+	b, err := n.DeviceConfig("sdb", true)
+	if err != nil || b.Quantum != 512<<10 || b.Depth.Read.PerMiB != 180*time.Millisecond || b.Depth.Max != 4 {
+		t.Errorf("sdb: %+v, %v", b, err)
+	}
+}
+
+func TestBadNodeFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                             "socket: give",
+		"sockt: x":                                     "line 1",
+		"socket: x\nmode: on":                          "off, observe or enforce",
+		"socket: x\nsocket_mode: \"9\"":                "octal",
+		"socket: x\ndata_dirs: [a]":                    "absolute path",
+		"socket: x\ndevice: {quantum: 2 MB}":           "line 2",
+		"socket: x\ndevice: {quantum: 1KiB}":           "64 KiB",
+		"socket: x\ndevice: {quantum: 128MiB}":         "64 MiB",
+		"socket: x\ndevice: {backlog: 1MiB}":           "two quanta",
+		"socket: x\ndevice: {dirty: 1MiB}":             "dirty",
+		"socket: x\ndevice: {ahead: 17}":               "1 to 16",
+		"socket: x\ndevice: {max_wait: 31s}":           "60s",
+		"socket: x\ndevice: {period: -1s}":             "duration",
+		"socket: x\ndevice: {algorithm: cfq}":          "sfqd2",
+		"socket: x\ndevices: {sda: {run: 1}}":          "run",
+		"socket: x\n---\nsocket: y":                    "more than one document",
+		"socket: x\ndevice: {depth: {min: 5, max: 2}}": "depth",
+		strings.Repeat("# x\n", 300_000):               "over",
+	} {
+		n, err := LoadNode(write(t, text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: got %v, %v; want an error with %q", text, n, err, want)
+		}
+	}
+	if _, err := LoadNode("/nowhere/file.yaml"); err == nil {
+		t.Error("a missing file was read")
+	}
+}
+
+func TestFirstRuleThatMatchesWins(t *testing.T) {
+	w, err := LoadWeights(write(t, `
+default: 2
+rules:
+  - {application: "application_1_0001", weight: 32}
+  - {flow: "replication", weight: 5, mode: observe}
+  - {application: "application_1_*", weight: 7}
+  - {flow: "application_2_*", mode: "off"}
+  - {application: "*", weight: 9}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flow, want := range map[string]device.Rule{
+		"application_1_0001": {Weight: 32, Mode: device.Enforce},
+		"application_1_0002": {Weight: 7, Mode: device.Enforce},
+		"application_2_0001": {Weight: 2, Mode: device.Off},
+		"application_3_0001": {Weight: 9, Mode: device.Enforce},
+		"replication":        {Weight: 5, Mode: device.Observe},
+		"clients":            {Weight: 2, Mode: device.Enforce}, // "*" of application means applications
+	} {
+		if got := w.Policy(flow); got != want {
+			t.Errorf("%s: %+v, want %+v", flow, got, want)
+		}
+	}
+}
+
+func TestBadWeights(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules: [{weight: 3}]":                                  "rule 1: give application or flow",
+		"rules: [{flow: a}, {flow: b, weight: -1}]":             "rule 2: weight -1",
+		"rules: [{flow: a, weight: 1000001}]":                   "1000001",
+		"rules: [{flow: \"[\"}]":                                "pattern",
+		"rules: [{flow: a, mode: maybe}]":                       "off, observe or enforce",
+		"default: -4":                                           "default",
+		"mode: x":                                               "off, observe or enforce",
+		"rules:\n  - {flow: a}\n  - {flow: b, wieght: 4}":       "line 3",
+		"rules: [" + strings.Repeat("{flow: a},", 10_001) + "]": "at most 10000",
+	} {
+		_, err := LoadWeights(write(t, text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %v; want an error with %q", text, err, want)
+		}
+	}
+	w, err := LoadWeights("")
+	if err != nil || w.Policy("x").Weight != 1 {
+		t.Errorf("no weights file: %+v, %v", w, err)
+	}
+	if _, err := LoadWeights(write(t, "rules: ["+strings.Repeat("{flow: a},", MaxRules)+"]")); err != nil {
+		t.Errorf("a file at the bound was refused: %v", err)
+	}
+}
+
+func FuzzWeights(f *testing.F) {
+	f.Add("default: 2\nrules:\n  - {application: \"application_1_*\", weight: 32}\n")
+	f.Add("rules: [{flow: \"[a-\"}]")
+	f.Add("&a [*a, *a]")
+	f.Fuzz(func(t *testing.T, text string) {
+		name := filepath.Join(t.TempDir(), "w.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w, err := LoadWeights(name)
+		if err != nil {
+			return
+		}
+		for _, flow := range []string{"", "application_1_0001", "clients"} {
+			if r := w.Policy(flow); r.Weight < 1 || r.Weight > maxWeight {
+				t.Errorf("%q gives weight %d", text, r.Weight)
+			}
+		}
+	})
+}
+
+func FuzzParseBytes(f *testing.F) {
+	for _, s := range []string{"0", "64KiB", "2 MiB", "9223372036854775807GiB", "-1", "MiB"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if v, err := ParseBytes(s); err == nil && v < 0 {
+			t.Errorf("%q is %d", s, v)
+		}
+	})
+}

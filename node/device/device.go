@@ -1,0 +1,197 @@
+// Package device schedules one block device: it stages what applications read
+// and drains what they wrote, each quantum one request of the application's
+// flow, dispatched by the production scheduler of core/sfq at the depth that
+// core/depth sets.
+//
+// Problem: a weight binds only what queues, and what DataNode threads do is
+// page-cache I/O that never queues anywhere. Choice (IBIS, sections 3 and 4,
+// taken one step further): the requests that are queued are not the threads'
+// calls but the device I/O itself, done here, so that
+//
+//   - D counts device requests in flight and latency is measured where it is
+//     caused, per request;
+//   - a slow client, a cancelled read or a lock inside the DataNode never holds
+//     one of the D slots, since a thread only waits for a mark;
+//   - a reader's next quanta are queued before it asks (ahead), which is what
+//     lets a weight bind a stream of sequential reads at all.
+//
+// One goroutine per device owns all state (loop.go); streams and flows are
+// plain data (stream.go, flow.go), and the blocking system calls run in
+// short-lived goroutines, at most D at a time (work.go). Nothing here is shared
+// but the event channel and a tick counter.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"penstock/core/depth"
+	"penstock/core/sfq"
+)
+
+// Open is a mark that holds nobody back.
+const Open = math.MaxInt64
+
+// Mode says what the daemon does to an application's streams.
+type Mode uint8
+
+// The modes, from least to most.
+const (
+	Off     Mode = iota // not even accounted for
+	Observe             // everything but waiting
+	Enforce             // streams wait for their marks
+)
+
+var modeNames = map[Mode]string{Off: "off", Observe: "observe", Enforce: "enforce"}
+
+func (m Mode) String() string { return modeNames[m] }
+
+// ParseMode reads off, observe or enforce.
+func ParseMode(s string) (Mode, error) {
+	for m, name := range modeNames {
+		if s == name {
+			return m, nil
+		}
+	}
+	return Off, fmt.Errorf("mode %q: use off, observe or enforce", s)
+}
+
+// Rule is what the operator's policy says of one flow.
+type Rule struct {
+	Weight int  // 1..1,000,000
+	Mode   Mode // the least of this and the daemon's own mode holds
+}
+
+// Policy finds the rule of a flow by its name. It is called in the loop's
+// goroutine and must not block.
+type Policy func(flow string) Rule
+
+// Config has one paragraph per setting; Validate fills in the defaults.
+type Config struct {
+	// Algorithm is fifo, sfq (one request at a time), sfqd (a fixed depth) or
+	// sfqd2 (the depth follows the device's latency). Default sfqd2.
+	Algorithm string
+
+	// Quantum is the bytes of one device request, 64 KiB..64 MiB, whole pages.
+	// It has to pay for its seek: on a slow modelled disk 64 KiB quanta reached
+	// 0.65 of the native throughput, 1 MiB 0.95 and 2 MiB 0.97. Default 2 MiB.
+	Quantum int64
+
+	// Ahead is how many quanta a reader is staged ahead of where it is, beside
+	// those in flight, 1..16. Default 2: with one, a protected reader's queue is
+	// empty each time a request of its own ends.
+	Ahead int
+
+	// Backlog bounds what one application may have written on the device that
+	// the device does not have yet, in bytes, at least two quanta. Writers
+	// overshoot it by at most one lease (1 MiB) each. Default 8 MiB.
+	Backlog int64
+
+	// Dirty bounds the backlog of all applications on the device together:
+	// with many writers each gets an equal part of it where that is less than
+	// Backlog. It has to stay well under the kernel's background dirty
+	// threshold, or the kernel writes out behind our back. Default 32 MiB.
+	Dirty int64
+
+	// Run is how many bytes of one file are served in a row, when the flow that
+	// is due has several files at work, before another of its files gets its
+	// turn; it saves seeks and moves no share. Default 8 MiB.
+	Run int64
+
+	// FixedDepth is the depth of sfqd, 1..1024. Default 4.
+	FixedDepth int
+
+	// Depth configures sfqd2, and its Read and Write lines are also the cost of
+	// a request: device time grows as a + b*bytes, and only ratios matter.
+	Depth depth.Config
+
+	// Period is how often sfqd2 moves the depth. Default 1 s, as in the paper.
+	Period time.Duration
+
+	// MaxWait is how long a stream may wait before a minimum quantum is let
+	// through whatever its share says; the flow keeps the debt. HDFS clients
+	// give up at 60 s. 1 s..30 s, default 15 s.
+	MaxWait time.Duration
+
+	// FlushAge is when a slow writer's backlog is drained although it fills no
+	// quantum; it has to come well before the kernel's own 30 s. Default 5 s.
+	FlushAge time.Duration
+
+	// MaxFlows bounds the flows of the device; past it applications share the
+	// unattributed flow. Default 4,096.
+	MaxFlows int
+}
+
+const (
+	minQuantum  = 64 << 10
+	maxQuantum  = 64 << 20
+	firstStage  = 256 << 10 // a reader's first quantum; it doubles from there
+	leaseBytes  = 1 << 20   // how far a writer may go beyond what it has reported
+	leaseFloor  = 64 << 10  // the least lease: one HDFS packet
+	pageBytes   = 4096
+	tickPeriod  = 100 * time.Millisecond
+	idleFlowAge = 5 * time.Minute // a flow without streams is forgotten after this
+)
+
+// UnattributedFlow is the flow of what no rule of naming could attribute.
+const UnattributedFlow = "unattributed"
+
+// Validate fills in defaults and refuses what is out of range.
+func (c *Config) Validate() error {
+	setDefault(&c.Algorithm, "sfqd2")
+	setDefault(&c.Quantum, 2<<20)
+	setDefault(&c.Ahead, 2)
+	setDefault(&c.Backlog, 8<<20)
+	setDefault(&c.Dirty, 32<<20)
+	setDefault(&c.Run, 8<<20)
+	setDefault(&c.FixedDepth, 4)
+	setDefault(&c.Period, time.Second)
+	setDefault(&c.MaxWait, 15*time.Second)
+	setDefault(&c.FlushAge, 5*time.Second)
+	setDefault(&c.MaxFlows, 4096)
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	switch c.Algorithm {
+	case "fifo", "sfq", "sfqd", "sfqd2":
+	default:
+		check(false, "algorithm %q: use fifo, sfq, sfqd or sfqd2", c.Algorithm)
+	}
+	check(c.Quantum >= minQuantum && c.Quantum <= maxQuantum && c.Quantum%pageBytes == 0,
+		"quantum %d: use whole pages between 64 KiB and 64 MiB", c.Quantum)
+	check(c.Ahead >= 1 && c.Ahead <= 16, "ahead %d: use 1 to 16 quanta", c.Ahead)
+	check(c.Backlog >= 2*c.Quantum, "backlog %d: use at least two quanta (%d)", c.Backlog, 2*c.Quantum)
+	check(c.Dirty >= c.Backlog, "dirty %d: use at least the backlog of one application (%d)", c.Dirty, c.Backlog)
+	check(c.Run >= c.Quantum, "run %d: use at least one quantum (%d)", c.Run, c.Quantum)
+	check(c.FixedDepth >= 1 && c.FixedDepth <= 1024, "fixed depth %d: use 1 to 1024", c.FixedDepth)
+	check(c.Period >= 100*time.Millisecond, "period %v: use at least 100ms", c.Period)
+	check(c.MaxWait >= time.Second && c.MaxWait <= 30*time.Second,
+		"max wait %v: use 1s to 30s (HDFS clients give up at 60s)", c.MaxWait)
+	check(c.FlushAge >= 100*time.Millisecond, "flush age %v: use at least 100ms", c.FlushAge)
+	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
+	if _, err := depth.New(c.Depth); err != nil {
+		errs = append(errs, fmt.Errorf("depth: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// scheduler makes the scheduler that the config asks for.
+func (c *Config) scheduler() (sfq.Scheduler, error) {
+	fixed := c.FixedDepth
+	if c.Algorithm == "sfq" {
+		fixed = 1
+	}
+	return sfq.New(sfq.Config{Algorithm: c.Algorithm, Depth: fixed, MaxFlows: c.MaxFlows})
+}

@@ -1,0 +1,614 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"penstock/core/depth"
+)
+
+const mib = 1 << 20
+
+// rig is a loop on a model disk of 12 MB/s with 10 ms seeks.
+type rig struct {
+	t      *testing.T
+	loop   *Loop
+	disk   *modelDisk
+	policy map[string]Rule
+	nextID uint32
+	stop   func()
+}
+
+func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
+	t.Helper()
+	perMiB := mib * time.Second / 12e6
+	line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 2 * perMiB}
+	c := Config{Algorithm: "sfqd", FixedDepth: 2, Depth: depth.Config{Read: line, Write: line}}
+	if change != nil {
+		change(&c)
+	}
+	r := &rig{t: t, disk: newModelDisk(12e6, 10*time.Millisecond), policy: map[string]Rule{}}
+	for name, w := range weights {
+		r.policy[name] = Rule{Weight: w, Mode: Enforce}
+	}
+	loop, err := New(Options{Name: "model", Config: c, Mode: Enforce, Policy: r.rule, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.loop = loop
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); loop.Run(ctx) }()
+	r.stop = func() { cancel(); <-done }
+	return r
+}
+
+func (r *rig) rule(flow string) Rule {
+	if rule, ok := r.policy[flow]; ok {
+		return rule
+	}
+	return Rule{Weight: 1, Mode: Enforce}
+}
+
+// gate is the agent's end: it keeps the last mark and lets a client wait.
+type gate struct {
+	mu    sync.Mutex
+	marks []int64
+	cond  *sync.Cond
+}
+
+func newGate() *gate {
+	g := &gate{}
+	g.cond = sync.NewCond(&g.mu)
+	return g
+}
+
+func (g *gate) Mark(_ uint32, pos int64) {
+	g.mu.Lock()
+	g.marks = append(g.marks, pos)
+	g.mu.Unlock()
+	g.cond.Broadcast()
+}
+
+func (g *gate) last() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.marks) == 0 {
+		return -1
+	}
+	return g.marks[len(g.marks)-1]
+}
+
+func (g *gate) wait(pos int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(g.marks) == 0 || g.marks[len(g.marks)-1] < pos {
+		g.cond.Wait()
+	}
+}
+
+// reader reads a cold file of that size in packets, at most at rate bytes a
+// second (0: as fast as it may), and gives its stream.
+func (r *rig) reader(flow string, size, rate int64, done *sync.WaitGroup) *Stream {
+	r.nextID++
+	g := newGate()
+	f := r.disk.newFile(fmt.Sprintf("%s/%d", flow, r.nextID), size)
+	s := r.loop.Open(OpenRequest{Marker: g, ID: r.nextID, Flow: flow, Block: f, To: size})
+	done.Go(func() {
+		stride := int64(r.loop.cfg.Stride())
+		for pos := int64(0); pos < size; {
+			n := min(leaseFloor, size-pos)
+			g.wait(pos + n)
+			if rate > 0 {
+				time.Sleep(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
+			}
+			pos += n
+			if pos/stride != (pos-n)/stride {
+				r.loop.Progress(s, pos)
+			}
+		}
+		r.loop.Close(s, size)
+	})
+	return s
+}
+
+// writer writes a file of that size as fast as its leases let it.
+func (r *rig) writer(flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
+	r.nextID++
+	g := newGate()
+	f := r.disk.newFile(fmt.Sprintf("%s/%d", flow, r.nextID), 0)
+	s := r.loop.Open(OpenRequest{Marker: g, ID: r.nextID, Flow: flow, Write: true, Block: f})
+	done.Go(func() {
+		stride := int64(r.loop.cfg.Stride())
+		for pos := int64(0); pos < size; {
+			if pos >= g.last() {
+				r.loop.Progress(s, pos) // an agent reports before it waits
+				g.wait(pos + 1)
+			}
+			n := min(leaseFloor, size-pos)
+			f.write(pos, n)
+			pos += n
+			if pos/stride != (pos-n)/stride {
+				r.loop.Progress(s, pos)
+			}
+		}
+		r.loop.Close(s, size)
+	})
+	return s, f
+}
+
+func (r *rig) flowNow(name string) FlowSnapshot {
+	r.t.Helper()
+	snap, ok := r.loop.Snapshot()
+	if !ok {
+		r.t.Fatal("the loop has ended")
+	}
+	for _, f := range snap.Flows {
+		if f.Name == name {
+			return f
+		}
+	}
+	return FlowSnapshot{}
+}
+
+func TestWritersShareByWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"a": 3, "b": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		for range 2 {
+			r.writer("a", 400*mib, &done)
+			r.writer("b", 400*mib, &done)
+		}
+		time.Sleep(5 * time.Second) // past the start
+		a0, b0 := r.flowNow("a").Bytes[1], r.flowNow("b").Bytes[1]
+		time.Sleep(20 * time.Second)
+		a, b := r.flowNow("a").Bytes[1]-a0, r.flowNow("b").Bytes[1]-b0
+		if ratio := float64(a) / float64(b); ratio < 2.7 || ratio > 3.3 {
+			t.Errorf("writers at 3:1 got %d and %d bytes, ratio %.2f", a, b, ratio)
+		}
+		if got := float64(a+b) / 20; got < 0.9*12e6 {
+			t.Errorf("the device served %.1f MB/s of 12", got/1e6)
+		}
+		done.Wait()
+	})
+}
+
+func TestReadersShareByWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"a": 3, "b": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.reader("a", 300*mib, 0, &done)
+		r.reader("b", 300*mib, 0, &done)
+		time.Sleep(25 * time.Second)
+		a, b := r.flowNow("a").Bytes[0], r.flowNow("b").Bytes[0]
+		if ratio := float64(a) / float64(b); ratio < 2.6 || ratio > 3.4 {
+			t.Errorf("readers at 3:1 got %d and %d bytes, ratio %.2f", a, b, ratio)
+		}
+		done.Wait()
+	})
+}
+
+func TestProtectedReaderIsWholeBesideGreedyWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"protected": 32, "greedy": 1})
+		defer r.stop()
+		var done, reading sync.WaitGroup
+		r.writer("greedy", 200*mib, &done)
+		r.writer("greedy", 200*mib, &done)
+		time.Sleep(2 * time.Second)
+		begin := time.Now()
+		r.reader("protected", 60*mib, 6e6, &reading)
+		reading.Wait()
+		alone := float64(60*mib) / 6e6
+		if took := time.Since(begin).Seconds(); took > 1.1*alone {
+			t.Errorf("a protected reader of 6 MB/s took %.2f s, alone %.2f s", took, alone)
+		}
+		done.Wait()
+	})
+}
+
+func TestResidentRangesAreNotCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		g := newGate()
+		f := r.disk.newFile("warm", 16*mib)
+		f.fill(0, 16*mib)
+		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 16 * mib})
+		synctest.Wait()
+		if got := g.last(); got != Open {
+			t.Errorf("mark of a resident block is %d, want open", got)
+		}
+		r.loop.Close(s, 16*mib)
+		if f := r.flowNow("a"); f.Bytes[0] != 0 || f.Service != 0 || f.Resident != 16*mib {
+			t.Errorf("resident block: charged %d bytes, %v; resident %d", f.Bytes[0], f.Service, f.Resident)
+		}
+	})
+}
+
+func TestHalfResidentBlockIsChargedByHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		s := r.reader("a", 16*mib, 0, &done)
+		s.Block.(*modelFile).fill(4*mib, 8*mib)
+		done.Wait()
+		synctest.Wait()
+		if f := r.flowNow("a"); f.Bytes[0] != 8*mib {
+			t.Errorf("charged %d MiB of a block that was half resident", f.Bytes[0]/mib)
+		}
+	})
+}
+
+func TestReaderIsStagedOnlyAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		g := newGate()
+		f := r.disk.newFile("stalled", 128*mib)
+		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 128 * mib})
+		time.Sleep(time.Minute) // a client that opens and stalls
+		snap, _ := r.loop.Snapshot()
+		if got := r.disk.total("stalled"); got > int64(r.loop.cfg.Ahead+2)*r.loop.cfg.Quantum {
+			t.Errorf("%d bytes staged for a reader that reads nothing", got)
+		}
+		if snap.Outstanding != 0 {
+			t.Errorf("a stalled reader holds %d slots", snap.Outstanding)
+		}
+		r.loop.Close(s, 0)
+		synctest.Wait()
+		if f.closed != 1 {
+			t.Errorf("the block file was closed %d times", f.closed)
+		}
+	})
+}
+
+func TestCancelledReadLeavesNoDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		defer r.stop()
+		f := r.disk.newFile("x", 128*mib)
+		var streams []*Stream
+		for i := range 50 {
+			streams = append(streams, r.loop.Open(OpenRequest{Marker: newGate(), ID: uint32(i), Flow: "hedged", Block: r.disk.newFile(fmt.Sprint(i), 8*mib), To: 8 * mib}))
+		}
+		_ = f
+		synctest.Wait()
+		for _, s := range streams {
+			r.loop.Close(s, 0)
+		}
+		time.Sleep(time.Second)
+		got := r.flowNow("hedged")
+		if got.Queued != 0 || got.Requests > 2 {
+			t.Errorf("after the cancellation: %d queued, %d served", got.Queued, got.Requests)
+		}
+	})
+}
+
+func TestBacklogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		writers := 16
+		var most int64
+		for range writers {
+			r.writer("a", 6*mib, &done)
+		}
+		for range 100 {
+			time.Sleep(50 * time.Millisecond)
+			most = max(most, r.flowNow("a").Backlog)
+		}
+		bound := r.loop.cfg.Backlog + int64(writers)*leaseBytes
+		if most > bound {
+			t.Errorf("backlog reached %d, bound and leases are %d", most, bound)
+		}
+		done.Wait()
+		time.Sleep(10 * time.Second)
+		if f := r.flowNow("a"); f.Backlog != 0 || f.Bytes[1] != int64(writers)*6*mib {
+			t.Errorf("after the end: backlog %d, drained %d", f.Backlog, f.Bytes[1])
+		}
+	})
+}
+
+func TestManyWritersWithPartialQuantaKeepGoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// 64 writers of less than a quantum each fill the bound with parts that
+		// nobody would drain if only whole quanta went out.
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		for range 64 {
+			r.writer("a", mib+mib/2, &done)
+		}
+		begin := time.Now()
+		done.Wait()
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("96 MiB at 12 MB/s took the writers %v", took)
+		}
+	})
+}
+
+func TestDeletedFileIsNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.disk.newFile("gone", 0)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
+		f.write(0, mib)
+		f.deleted = true
+		r.loop.Close(s, mib)
+		time.Sleep(time.Second)
+		if got := r.flowNow("a"); got.Bytes[1] != 0 || got.Service != 0 || got.Backlog != 0 {
+			t.Errorf("a deleted file was charged: %+v", got)
+		}
+	})
+}
+
+func TestWhatTheKernelWroteIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.disk.newFile("hsync", 0)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
+		f.write(0, 4*mib)
+		f.clean(0, 4*mib) // hsync
+		r.loop.Close(s, 4*mib)
+		synctest.Wait()
+		if got := r.flowNow("a"); got.Bytes[1] != 4*mib || got.Behind != 4*mib || r.disk.total("hsync") != 0 {
+			t.Errorf("charged %d, unscheduled %d", got.Bytes[1], got.Behind)
+		}
+	})
+}
+
+func TestTailAndChecksumsAreDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f, meta := r.disk.newFile("blk", 0), r.disk.newFile("blk.meta", 0)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f, Meta: meta})
+		f.write(0, 3*mib+17)
+		meta.write(0, 24583)
+		r.loop.Close(s, 3*mib+17)
+		time.Sleep(2 * time.Second)
+		if a, b := r.disk.total("blk"), r.disk.total("blk.meta"); a != 3*mib+17 || b != 24583 {
+			t.Errorf("drained %d and %d bytes", a, b)
+		}
+		if f.closed != 1 || meta.closed != 1 {
+			t.Errorf("closed %d and %d times", f.closed, meta.closed)
+		}
+	})
+}
+
+func TestSlowWriterIsDrainedByAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.disk.newFile("slow", 0)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
+		f.write(0, 100_000)
+		r.loop.Progress(s, 100_000)
+		time.Sleep(4 * time.Second)
+		if got := r.disk.total("slow"); got != 0 {
+			t.Errorf("%d bytes drained before their age", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := r.disk.total("slow"); got != 100_000/pageBytes*pageBytes {
+			t.Errorf("drained %d bytes, want the whole pages of 100,000", got)
+		}
+		r.loop.Close(s, 100_000)
+		time.Sleep(time.Second)
+		if got := r.disk.total("slow"); got != 100_000 {
+			t.Errorf("drained %d bytes in all", got)
+		}
+	})
+}
+
+func TestObserveHoldsNobodyAndTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		r.policy["a"] = Rule{Weight: 1, Mode: Observe}
+		var done sync.WaitGroup
+		begin := time.Now()
+		r.writer("a", 60*mib, &done)
+		done.Wait()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("observed writer took %v of virtual time", took)
+		}
+		time.Sleep(10 * time.Second)
+		if got := r.flowNow("a"); got.Bytes[1] != 60*mib {
+			t.Errorf("observed writer: %d bytes accounted", got.Bytes[1])
+		}
+	})
+}
+
+func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		r.policy["a"] = Rule{Weight: 1, Mode: Observe}
+		f := r.disk.newFile("x", 64*mib)
+		f.fill(0, 16*mib)
+		g := newGate()
+		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 64 * mib})
+		synctest.Wait()
+		if g.last() != Open {
+			t.Errorf("an observed reader is held at %d", g.last())
+		}
+		f.fill(0, 64*mib) // the kernel's own readahead, quicker than ours
+		r.loop.Progress(s, 64*mib)
+		r.loop.Close(s, 64*mib)
+		time.Sleep(time.Second)
+		got := r.flowNow("a")
+		if got.Bytes[0] != 48*mib {
+			t.Errorf("charged %d MiB of the 48 that were not resident at open", got.Bytes[0]/mib)
+		}
+	})
+}
+
+func TestModeAndWeightsChangeLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"a": 1, "b": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.writer("a", 600*mib, &done)
+		r.writer("b", 600*mib, &done)
+		time.Sleep(5 * time.Second)
+		r.policy["a"] = Rule{Weight: 4, Mode: Enforce}
+		r.loop.Apply(Enforce, r.rule)
+		time.Sleep(4 * time.Second)
+		a0, b0 := r.flowNow("a").Bytes[1], r.flowNow("b").Bytes[1]
+		time.Sleep(20 * time.Second)
+		ratio := float64(r.flowNow("a").Bytes[1]-a0) / float64(r.flowNow("b").Bytes[1]-b0)
+		if ratio < 3.5 || ratio > 4.5 {
+			t.Errorf("after the change to 4:1 the ratio is %.2f", ratio)
+		}
+		begin := time.Now()
+		r.loop.Apply(Off, r.rule)
+		done.Wait()
+		if time.Since(begin) != 0 {
+			t.Errorf("switched off, writers were held for %v", time.Since(begin))
+		}
+		time.Sleep(5 * time.Second) // what was in flight
+		if snap, _ := r.loop.Snapshot(); snap.Backlog != 0 {
+			t.Errorf("switched off: backlog %d", snap.Backlog)
+		}
+	})
+}
+
+func TestLongestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.MaxWait = 2 * time.Second }, map[string]int{"big": 1_000_000, "small": 1})
+		defer r.stop()
+		var big, small sync.WaitGroup
+		r.reader("big", 600*mib, 0, &big)
+		time.Sleep(time.Second)
+		begin := time.Now()
+		r.reader("small", 2*mib, 0, &small) // in 4 quanta; the first is due at once
+		small.Wait()
+		if took := time.Since(begin); took < 4*time.Second || took > 25*time.Second {
+			t.Errorf("a reader of the smallest share took %v for 4 quanta, bound 2 s each", took)
+		}
+		if got := r.flowNow("small"); got.Forced == 0 || got.Service == 0 {
+			t.Errorf("the forced quantum was not counted and charged: %+v", got)
+		}
+		r.loop.Apply(Off, r.rule)
+		big.Wait()
+	})
+}
+
+func TestDeviceThatDoesNotAnswerLetsStreamsThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		r.disk.hang = make(chan struct{})
+		g := newGate()
+		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: r.disk.newFile("x", 64*mib), To: 64 * mib})
+		time.Sleep(20 * time.Second)
+		if g.last() != Open {
+			t.Errorf("mark %d on a device that hangs", g.last())
+		}
+		close(r.disk.hang)
+		r.disk.mu.Lock()
+		r.disk.hang = nil
+		r.disk.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if g.last() == Open {
+			t.Error("the device answers again, but the mark stays open")
+		}
+		r.loop.Close(s, 0)
+	})
+}
+
+func TestReadErrorLetsTheStreamThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.disk.newFile("bad", 64*mib)
+		f.fail = errors.New("input/output error")
+		g := newGate()
+		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 64 * mib})
+		time.Sleep(time.Second)
+		if g.last() != Open {
+			t.Errorf("mark %d after a read error", g.last())
+		}
+		r.loop.Close(s, 0)
+	})
+}
+
+func TestFlowBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.MaxFlows = 4 }, nil)
+		defer r.stop()
+		for i := range 10 {
+			f := r.disk.newFile(fmt.Sprint(i), 0)
+			f.write(0, 4096)
+			s := r.loop.Open(OpenRequest{Marker: newGate(), ID: uint32(i), Flow: fmt.Sprintf("f%d", i), Write: true, Block: f})
+			r.loop.Close(s, 4096)
+		}
+		time.Sleep(2 * time.Second)
+		snap, _ := r.loop.Snapshot()
+		if len(snap.Flows) != 4 {
+			t.Errorf("%d flows, bound 4", len(snap.Flows))
+		}
+		if got := r.flowNow(UnattributedFlow).Bytes[1]; got != 7*4096 {
+			t.Errorf("the unattributed flow has %d bytes, want those of 7 applications", got)
+		}
+		time.Sleep(2 * idleFlowAge)
+		if snap, _ = r.loop.Snapshot(); len(snap.Flows) != 1 {
+			t.Errorf("%d flows left after they were idle for long", len(snap.Flows))
+		}
+	})
+}
+
+func TestEndOpensEveryMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		g := newGate()
+		f := r.disk.newFile("x", 64*mib)
+		r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 64 * mib})
+		time.Sleep(time.Second)
+		r.stop()
+		if g.last() != Open || f.closed != 1 {
+			t.Errorf("after the end: mark %d, closed %d times", g.last(), f.closed)
+		}
+		late := newGate()
+		r.loop.Open(OpenRequest{Marker: late, Flow: "a", Block: r.disk.newFile("y", mib), To: mib})
+		if late.last() != Open {
+			t.Error("a stream opened after the end is held")
+		}
+	})
+}
+
+func TestDepthFollowsLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Algorithm = "sfqd2" }, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		for range 4 {
+			r.writer("a", 150*mib, &done)
+		}
+		time.Sleep(40 * time.Second)
+		snap, _ := r.loop.Snapshot()
+		// The reference is the latency of two requests in flight.
+		if snap.Depth < 1 || snap.Depth > 4 {
+			t.Errorf("depth %d on a disk whose reference latency is that of 2", snap.Depth)
+		}
+		if c := snap.Control; 2*(c.AtMin+c.AtMax) > c.Periods {
+			t.Errorf("%d of %d periods at a bound", c.AtMin+c.AtMax, c.Periods)
+		}
+		r.loop.Apply(Off, r.rule)
+		done.Wait()
+	})
+}

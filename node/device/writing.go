@@ -1,0 +1,137 @@
+package device
+
+import "time"
+
+// Drained writes. The writer's threads only fill the page cache; the daemon
+// empties it quantum by quantum, and a writer waits only while its
+// application's backlog is over its bound.
+
+// written takes the writer's progress.
+func (l *Loop) written(s *Stream, pos int64) {
+	if pos <= s.pos {
+		return
+	}
+	l.backlog += pos - s.pos
+	s.flow.backlog += pos - s.pos
+	s.pos = pos
+	l.drain(s, false)
+	l.grant(s.flow)
+}
+
+// drain cuts what is written into quanta and queues them. Pages that are still
+// being filled wait, unless all is to go.
+func (l *Loop) drain(s *Stream, all bool) {
+	now := time.Now()
+	for s.next < s.pos {
+		end := (s.next + l.cfg.Quantum) / pageBytes * pageBytes
+		if end > s.pos {
+			if !all {
+				break
+			}
+			end = s.pos
+			if !s.closed {
+				end = end / pageBytes * pageBytes
+				if end <= s.next {
+					break
+				}
+			}
+		}
+		r := &request{stream: s, file: s.Block, write: true, offset: s.next, length: end - s.next, end: end}
+		s.next = end
+		l.submit(r, now)
+	}
+	if s.next == s.pos {
+		s.unflushed = time.Time{}
+	} else if s.unflushed.IsZero() {
+		s.unflushed = now
+	}
+}
+
+// closeWrite queues the tail and the checksums. The DataNode's close does not
+// wait for them.
+func (l *Loop) closeWrite(s *Stream, pos int64) {
+	if pos < 0 {
+		// The agent is gone with its DataNode or its connection: what it had
+		// not reported yet is in the file.
+		if size, err := s.Block.Size(); err == nil {
+			pos = size
+		}
+	}
+	if pos > s.pos {
+		l.backlog += pos - s.pos
+		s.flow.backlog += pos - s.pos
+		s.pos = pos
+	}
+	l.drain(s, true)
+	if s.Meta != nil {
+		if size, err := s.Meta.Size(); err == nil && size > 0 {
+			l.submit(&request{stream: s, file: s.Meta, write: true, meta: true, length: size, end: s.pos}, time.Now())
+		}
+	}
+	l.grant(s.flow)
+}
+
+// drained takes bytes off the backlog.
+func (l *Loop) drained(s *Stream, bytes int64) {
+	l.backlog -= bytes
+	s.flow.backlog -= bytes
+}
+
+// bound is the backlog that a flow may have: its own bound, or an equal part of
+// the device's where many applications write.
+func (l *Loop) bound() int64 {
+	writing := int64(0)
+	for _, f := range l.flows {
+		if len(f.writers) > 0 {
+			writing++
+		}
+	}
+	return max(leaseFloor, min(l.cfg.Backlog, l.cfg.Dirty/max(1, writing)))
+}
+
+// drainLargest keeps an application with many writers going whose backlog is
+// all in parts of quanta: the largest part goes out as it is.
+func (l *Loop) drainLargest(f *flow) {
+	var largest *Stream
+	for _, s := range f.writers {
+		if s.inFlight > 0 || s.next > s.done {
+			return // something is on its way
+		}
+		if largest == nil || s.pos-s.next > largest.pos-largest.next {
+			largest = s
+		}
+	}
+	l.drain(largest, true)
+}
+
+// grant gives the flow's writers leases while its backlog is under the bound.
+// What is left of the bound is divided equally, so that no writer of the
+// application can fill it alone.
+func (l *Loop) grant(f *flow) {
+	if len(f.writers) == 0 {
+		return
+	}
+	now := time.Now()
+	room := l.bound() - f.backlog
+	if room <= 0 {
+		l.drainLargest(f)
+	} else {
+		lease := min(leaseBytes, max(leaseFloor, room/int64(len(f.writers))))
+		for _, s := range f.writers {
+			if !s.closed {
+				s.mark = max(s.mark, s.pos+lease)
+			}
+		}
+	}
+	for _, s := range f.writers {
+		if s.closed {
+			continue
+		}
+		l.observeWait(s, now)
+		// A mark that moves little beyond one that still leaves room is not
+		// worth a frame.
+		if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
+			l.tell(s)
+		}
+	}
+}

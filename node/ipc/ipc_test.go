@@ -1,0 +1,279 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/node/device"
+	"penstock/wire"
+)
+
+// daemon is an Opener without devices: every stream is let through, and what
+// was opened is kept. The real one is tested end to end in package node.
+type daemon struct {
+	mu    sync.Mutex
+	opens []wire.Open
+	alive bool
+	fail  error
+}
+
+func (d *daemon) Register(uint32, []string) (Registration, error) { return d, d.fail }
+func (d *daemon) Close()                                          {}
+func (d *daemon) Stride() uint32                                  { return 65536 }
+func (d *daemon) Heartbeat() (uint64, device.Mode, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return 1, device.Enforce, d.alive
+}
+
+func (d *daemon) Open(m wire.Open, _ device.Marker) (*device.Loop, *device.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opens = append(d.opens, m)
+	return nil, nil, errors.New("no device here")
+}
+
+func serve(t *testing.T, d *daemon, allow bool) (*Server, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Opener: d, Allow: func(uint32) bool { return allow }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, path
+}
+
+func dial(t *testing.T, path string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func frames(t *testing.T, messages ...wire.Message) []byte {
+	t.Helper()
+	var b []byte
+	for _, m := range messages {
+		var err error
+		if b, err = wire.Append(b, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+var hello = wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleDataNode, Agent: "test", Directories: []string{"/x"}}
+
+// ended waits for the server to close the connection and gives what it sent.
+func ended(t *testing.T, c net.Conn) []byte {
+	t.Helper()
+	b, err := io.ReadAll(c)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		t.Fatal("the connection was not closed")
+	}
+	return b
+}
+
+func TestConversation(t *testing.T) {
+	d := &daemon{alive: true}
+	_, path := serve(t, d, true)
+	c := dial(t, path)
+	open := wire.Open{Stream: 7, Direction: wire.Read, Flow: "a", Block: "/x/blk_1", To: 10}
+	if _, err := c.Write(frames(t, hello, open, wire.Progress{Stream: 99}, wire.Close{Stream: 7})); err != nil {
+		t.Fatal(err)
+	}
+	r := wire.NewReader(c)
+	var welcome, mark, heartbeat bool
+	for !welcome || !mark || !heartbeat {
+		m, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m := m.(type) {
+		case wire.Welcome:
+			welcome = m.Mode == wire.ModeEnforce && m.Stride == 65536
+		case wire.Mark:
+			mark = m == wire.Mark{Stream: 7, Position: device.Open}
+		case wire.Heartbeat:
+			heartbeat = m.Tick == 1
+		}
+	}
+	if len(d.opens) != 1 || d.opens[0] != open {
+		t.Errorf("opened: %+v", d.opens)
+	}
+}
+
+func TestNoHeartbeatWhileALoopHangs(t *testing.T) {
+	d := &daemon{}
+	_, path := serve(t, d, true)
+	c := dial(t, path)
+	if _, err := c.Write(frames(t, hello)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(3 * HeartbeatEvery)); err != nil {
+		t.Fatal(err)
+	}
+	r := wire.NewReader(c)
+	for {
+		m, err := r.Next()
+		if err != nil {
+			break // the deadline
+		}
+		if _, ok := m.(wire.Heartbeat); ok {
+			t.Fatal("a heartbeat although no loop turns")
+		}
+	}
+}
+
+func TestBadPeers(t *testing.T) {
+	mark := frames(t, wire.Mark{Stream: 1})
+	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Block: "/x/b"}
+	whole := frames(t, hello)
+	for name, send := range map[string][]byte{
+		"garbage":             []byte("GET / HTTP/1.1\r\n\r\n"),
+		"oversized":           {0xff, 0xff, 1, 1},
+		"wrong version":       {0, 0, 1, 9},
+		"no hello first":      mark,
+		"daemon's own frame":  append(frames(t, hello), mark...),
+		"second hello":        append(frames(t, hello), frames(t, hello)...),
+		"half a frame, later": append(frames(t, hello), frames(t, open)[:9]...),
+		"half a hello":        whole[:len(whole)/2],
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &daemon{alive: true}
+			s, path := serve(t, d, true)
+			c := dial(t, path)
+			if _, err := c.Write(send); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.(*net.UnixConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			ended(t, c)
+			if got := s.Stats.BadFrames.Load(); got != 1 {
+				t.Errorf("%d bad frames counted", got)
+			}
+			// The next peer is served.
+			good := dial(t, path)
+			if _, err := good.Write(frames(t, hello)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := wire.NewReader(good).Next(); err != nil {
+				t.Errorf("after a bad peer: %v", err)
+			}
+		})
+	}
+}
+
+func TestPeerCheck(t *testing.T) {
+	s, path := serve(t, &daemon{alive: true}, false)
+	c := dial(t, path)
+	if got := ended(t, c); len(got) != 0 {
+		t.Errorf("a refused peer got %d bytes", len(got))
+	}
+	if s.Stats.Refused.Load() != 1 {
+		t.Error("the refusal was not counted")
+	}
+	d := &daemon{alive: true, fail: errors.New("no")}
+	s, path = serve(t, d, true)
+	c = dial(t, path)
+	if _, err := c.Write(frames(t, hello)); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, c)
+	if s.Stats.Refused.Load() != 1 {
+		t.Error("refused directories were not counted")
+	}
+}
+
+func TestConnectionBound(t *testing.T) {
+	s, path := serve(t, &daemon{alive: true}, true)
+	for range MaxConnections {
+		c := dial(t, path)
+		if _, err := c.Write(frames(t, hello)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wire.NewReader(c).Next(); err != nil { // its welcome
+			t.Fatal(err)
+		}
+	}
+	ended(t, dial(t, path))
+	if s.Stats.Refused.Load() != 1 || s.Stats.Accepted.Load() != MaxConnections {
+		t.Errorf("refused %d, accepted %d", s.Stats.Refused.Load(), s.Stats.Accepted.Load())
+	}
+}
+
+func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
+	s, path := serve(t, &daemon{alive: true}, true)
+	c := dial(t, path)
+	if _, err := c.Write(frames(t, hello)); err != nil {
+		t.Fatal(err)
+	}
+	// Every open is answered with a mark that the peer never reads.
+	open := frames(t, wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Block: "/x/b"})
+	for {
+		if _, err := c.Write(open); err != nil {
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				t.Fatal("a peer that does not read was never disconnected")
+			}
+			break
+		}
+	}
+	if s.Stats.SlowPeers.Load() == 0 {
+		t.Error("the slow peer was not counted")
+	}
+}
+
+func TestListen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if _, err := Listen(path, 0o600, -1); err == nil {
+		t.Error("a socket that answers was taken over")
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close() // as after kill -9: the file stays
+	again, err := Listen(path, 0o600, -1)
+	if err != nil {
+		t.Fatalf("a dead daemon's socket was not replaced: %v", err)
+	}
+	again.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(file, 0o600, -1); err == nil {
+		t.Error("a plain file was replaced")
+	}
+}

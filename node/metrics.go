@@ -1,0 +1,211 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"penstock/node/device"
+)
+
+// metrics turns the loops' snapshots into Prometheus metrics at each scrape.
+type metrics struct {
+	daemon   *Daemon
+	registry *prometheus.Registry
+	latency  *prometheus.HistogramVec
+}
+
+var (
+	modeDesc        = desc("mode", "Mode in force: 0 off, 1 observe, 2 enforce.")
+	connectionsDesc = desc("agent_connections", "Agents connected now.")
+	refusedDesc     = desc("agent_connections_refused_total", "Connections refused by the peer check or a bound.")
+	badFramesDesc   = desc("agent_bad_frames_total", "Frames refused; each ends its connection.")
+	openErrorsDesc  = desc("agent_open_errors_total", "Streams let through ungoverned, since their file could not be opened or a bound was reached.")
+	slowPeersDesc   = desc("agent_slow_peers_total", "Agents disconnected because they did not read.")
+	reloadsDesc     = desc("weights_reloads_total", "Weights files read.", "result")
+
+	depthDesc       = desc("device_depth", "Depth D: requests that may be in flight.", "device")
+	outstandingDesc = desc("device_outstanding", "Requests in flight.", "device")
+	dirtyDesc       = desc("device_backlog_bytes", "Bytes written that the device does not have yet, all flows.", "device")
+	stuckDesc       = desc("device_stuck", "1 while the device has not answered a request in time and its streams are let through.", "device")
+	errorsDesc      = desc("device_errors_total", "Requests and decisions that failed.", "device")
+	latencyDesc     = desc("device_latency_seconds", "Mean latency of the last control period's requests.", "device")
+	referenceDesc   = desc("device_latency_reference_seconds", "Mean reference latency of the same requests.", "device")
+	periodsDesc     = desc("device_depth_periods_total", "Control periods with requests, by where they left the depth.", "device", "at")
+
+	flowBytesDesc    = desc("flow_bytes_total", "Bytes that the device moved for the flow.", "device", "flow", "direction")
+	flowResidentDesc = desc("flow_resident_bytes_total", "Bytes read that were in the page cache: not charged.", "device", "flow")
+	flowBehindDesc   = desc("flow_unscheduled_bytes_total", "Bytes that the kernel moved for the flow outside the schedule; charged.", "device", "flow")
+	flowServiceDesc  = desc("flow_service_seconds_total", "Cost charged to the flow, as device time at the reference.", "device", "flow")
+	flowRequestsDesc = desc("flow_requests_total", "Requests that the device served for the flow.", "device", "flow")
+	flowWeightDesc   = desc("flow_weight", "Weight in force.", "device", "flow")
+	flowBacklogDesc  = desc("flow_backlog_bytes", "Bytes written that the device does not have yet.", "device", "flow")
+	flowQueuedDesc   = desc("flow_queued_requests", "Requests waiting for their turn.", "device", "flow")
+	flowStreamsDesc  = desc("flow_streams", "Streams open.", "device", "flow")
+	flowWaitsDesc    = desc("flow_waits_total", "Times a stream stood at its mark.", "device", "flow")
+	flowForcedDesc   = desc("flow_forced_total", "Minimum quanta let through after the longest wait.", "device", "flow")
+	flowWouldDesc    = desc("flow_would_wait_seconds_total", "Observe mode: what enforcing would have delayed streams.", "device", "flow")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("penstock_"+name, help, labels, nil)
+}
+
+func newMetrics(d *Daemon) *metrics {
+	m := &metrics{
+		daemon:   d,
+		registry: prometheus.NewRegistry(),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "penstock_request_latency_seconds",
+			Help:    "Latency of device requests.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 1.6, 24),
+		}, []string{"device", "direction"}),
+	}
+	m.registry.MustRegister(m, m.latency, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) latencyOf(name string) func(write bool, latency time.Duration) {
+	read, write := m.latency.WithLabelValues(name, "read"), m.latency.WithLabelValues(name, "write")
+	return func(w bool, latency time.Duration) {
+		if w {
+			write.Observe(latency.Seconds())
+		} else {
+			read.Observe(latency.Seconds())
+		}
+	}
+}
+
+// Describe sends nothing: the set of flows is open.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	d := m.daemon
+	d.mu.Lock()
+	mode, reloads, refused := d.mode, d.reloads, d.refused
+	loops := make([]*device.Loop, 0, len(d.loops))
+	for _, l := range d.loops {
+		loops = append(loops, l)
+	}
+	d.mu.Unlock()
+	stats := &d.server.Stats
+	gauge(modeDesc, float64(mode))
+	gauge(connectionsDesc, float64(stats.Connections.Load()))
+	count(refusedDesc, float64(stats.Refused.Load()))
+	count(badFramesDesc, float64(stats.BadFrames.Load()))
+	count(openErrorsDesc, float64(stats.OpenErrors.Load()))
+	count(slowPeersDesc, float64(stats.SlowPeers.Load()))
+	count(reloadsDesc, float64(reloads), "taken")
+	count(reloadsDesc, float64(refused), "refused")
+	for _, l := range loops {
+		snap, ok := l.Snapshot()
+		if !ok {
+			continue
+		}
+		dev := snap.Device
+		gauge(depthDesc, float64(snap.Depth), dev)
+		gauge(outstandingDesc, float64(snap.Outstanding), dev)
+		gauge(dirtyDesc, float64(snap.Backlog), dev)
+		stuck := 0.0
+		if snap.Stuck {
+			stuck = 1
+		}
+		gauge(stuckDesc, stuck, dev)
+		count(errorsDesc, float64(snap.Errors), dev)
+		if c := snap.Control; c != nil {
+			gauge(latencyDesc, c.Latency.Seconds(), dev)
+			gauge(referenceDesc, c.Reference.Seconds(), dev)
+			count(periodsDesc, float64(c.AtMin), dev, "min")
+			count(periodsDesc, float64(c.AtMax), dev, "max")
+			count(periodsDesc, float64(c.Periods-c.AtMin-c.AtMax), dev, "between")
+		}
+		for _, f := range snap.Flows {
+			count(flowBytesDesc, float64(f.Bytes[0]), dev, f.Name, "read")
+			count(flowBytesDesc, float64(f.Bytes[1]), dev, f.Name, "write")
+			count(flowResidentDesc, float64(f.Resident), dev, f.Name)
+			count(flowBehindDesc, float64(f.Behind), dev, f.Name)
+			count(flowServiceDesc, f.Service.Seconds(), dev, f.Name)
+			count(flowRequestsDesc, float64(f.Requests), dev, f.Name)
+			gauge(flowWeightDesc, float64(f.Weight), dev, f.Name)
+			gauge(flowBacklogDesc, float64(f.Backlog), dev, f.Name)
+			gauge(flowQueuedDesc, float64(f.Queued), dev, f.Name)
+			gauge(flowStreamsDesc, float64(f.Streams), dev, f.Name)
+			count(flowWaitsDesc, float64(f.Waits), dev, f.Name)
+			count(flowForcedDesc, float64(f.Forced), dev, f.Name)
+			count(flowWouldDesc, f.WouldWait.Seconds(), dev, f.Name)
+		}
+	}
+}
+
+// webServer serves metrics and health; it takes no commands.
+type webServer struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+func (d *Daemon) serveHTTP(address string) (*webServer, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		if _, _, alive := d.Heartbeat(); !alive {
+			http.Error(w, "a device loop does not turn", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "healthy")
+	})
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		d.mu.Lock()
+		ready := d.ready
+		d.mu.Unlock()
+		if !ready {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	w := &webServer{listener: l, server: &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	}}
+	go func() {
+		if err := w.server.Serve(l); err != nil && err != http.ErrServerClosed {
+			d.log.Error("http", "error", err)
+		}
+	}()
+	return w, nil
+}
+
+func (w *webServer) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if w.server.Shutdown(ctx) != nil {
+		w.server.Close()
+	}
+}
+
+func inode(st os.FileInfo) uint64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
+	}
+	return 0
+}
