@@ -146,6 +146,7 @@ type Disk struct {
 	options Options
 	reason  error // why it is a plain folder; nil: modelled
 
+	folder  string // holds the two mount points
 	mount   string // where the file system is
 	fuse    string // where the server's two files are
 	device  string // /dev/loopN
@@ -170,7 +171,7 @@ func folder(o Options, reason error) (*Disk, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	d := &Disk{options: o, reason: reason, mount: filepath.Join(o.RunDir, o.Name)}
+	d := &Disk{options: o, reason: reason, mount: filepath.Join(o.RunDir, o.Name, "fs")}
 	return d, os.MkdirAll(d.mount, 0o755)
 }
 
@@ -200,8 +201,9 @@ func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 	d := &Disk{
 		options: o,
 		ledger:  l,
-		mount:   filepath.Join(o.RunDir, o.Name),
-		fuse:    filepath.Join(o.RunDir, o.Name+".image"),
+		folder:  filepath.Join(o.RunDir, o.Name),
+		mount:   filepath.Join(o.RunDir, o.Name, "fs"),
+		fuse:    filepath.Join(o.RunDir, o.Name, "image"),
 		logPath: o.LogPath,
 	}
 	defer func() {
@@ -209,7 +211,7 @@ func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 			err = errors.Join(err, d.Stop())
 		}
 	}()
-	steps := []func(context.Context) error{d.startServer, d.attach, d.format, d.mountFileSystem}
+	steps := []func(context.Context) error{d.shareFolder, d.startServer, d.attach, d.format, d.mountFileSystem}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -242,6 +244,29 @@ func (d *Disk) change(id ledger.ID, err error) error {
 		d.changes = append(d.changes, id)
 	}
 	return err
+}
+
+// shareFolder makes the disk's folder a mount whose mounts and unmounts are seen
+// in other mount namespaces. A process with one of its own (a daemon started by
+// unshare or systemd) would otherwise keep its copy of the disk's mount, and
+// with that the loop device and the server, until it ends.
+func (d *Disk) shareFolder(context.Context) error {
+	if err := d.change(d.ledger.Remove(d.folder)); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.folder, 0o755); err != nil {
+		return err
+	}
+	if err := d.change(d.ledger.Bind(d.folder)); err != nil {
+		return err
+	}
+	if err := unix.Mount(d.folder, d.folder, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to itself: %w", d.folder, err)
+	}
+	if err := unix.Mount("", d.folder, "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts below %s: %w", d.folder, err)
+	}
+	return nil
 }
 
 // startServer makes the backing file and starts the process that serves it. The

@@ -125,6 +125,17 @@ func (d *Disk) SetScheduler(name string) error {
 	if err := d.change(d.ledger.SetFile(d.sysfs("queue/scheduler"), name)); err != nil {
 		return fmt.Errorf("set the I/O scheduler of %s to %q (available: %s): %w", d.device, name, d.schedulers(), err)
 	}
+	// Writeback throttling as the kernel sets it up for a rotational disk: 75 ms,
+	// and none under bfq. It fixed that when the loop device still looked like a
+	// solid-state one. Not every kernel has it.
+	latency := "75000"
+	if name == "bfq" {
+		latency = "0"
+	}
+	err := d.change(d.ledger.SetFile(d.sysfs("queue/wbt_lat_usec"), latency))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("set writeback throttling of %s: %w", d.device, err)
+	}
 	return nil
 }
 

@@ -51,6 +51,7 @@ type kind string
 const (
 	kindRemove  kind = "remove"  // Path: a file or empty folder that the run creates
 	kindMount   kind = "mount"   // Path: a mount point
+	kindBind    kind = "bind"    // Path: a mount that only names a folder anew
 	kindLoop    kind = "loop"    // Path: /dev/loopN; Value: its backing file
 	kindProcess kind = "process" // PID, Started
 	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment
@@ -141,6 +142,12 @@ func (l *Ledger) Remove(path string) (ID, error) {
 // Mount announces that the run is about to mount something at path.
 func (l *Ledger) Mount(path string) (ID, error) {
 	return l.record(entry{Kind: kindMount, Path: path})
+}
+
+// Bind announces a bind mount at path. It holds nothing up, so undone it is
+// detached whoever is in it.
+func (l *Ledger) Bind(path string) (ID, error) {
+	return l.record(entry{Kind: kindBind, Path: path})
 }
 
 // Loop announces that the run is about to attach backing to the loop device.

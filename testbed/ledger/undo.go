@@ -34,6 +34,12 @@ func (l *Ledger) undoOne(e entry) error {
 		return nil
 	case kindMount:
 		return unmount(e.Path)
+	case kindBind:
+		err := unix.Unmount(e.Path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil // not mounted
+		}
+		return err
 	case kindLoop:
 		return detach(e.Path, e.Value)
 	case kindProcess:
