@@ -78,7 +78,6 @@ type rivals struct {
 	cost   [2]int64 // largest
 	done   [2]int64 // cost of what was completed
 	begun  [2]int64 // cost of what was dispatched
-	queue  [2][]sfq.Handle
 	out    []sfq.Request
 }
 
