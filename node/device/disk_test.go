@@ -155,3 +155,9 @@ func (f *modelFile) Close() error {
 	f.closed++
 	return nil
 }
+
+func (f *modelFile) timesClosed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}

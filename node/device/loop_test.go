@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,9 +22,11 @@ type rig struct {
 	t      *testing.T
 	loop   *Loop
 	disk   *modelDisk
-	policy map[string]Rule
 	nextID uint32
 	stop   func()
+
+	mu     sync.Mutex // the loop asks for rules while a test changes them
+	policy map[string]Rule // replaced as a whole, since the loop reads it
 }
 
 func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
@@ -38,7 +41,7 @@ func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
 	for name, w := range weights {
 		r.policy[name] = Rule{Weight: w, Mode: Enforce}
 	}
-	loop, err := New(Options{Name: "model", Config: c, Mode: Enforce, Policy: r.rule, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	loop, err := New(Options{Name: "model", Config: c, Mode: Enforce, Policy: policyOf(r.policy), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +53,29 @@ func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
 	return r
 }
 
-func (r *rig) rule(flow string) Rule {
-	if rule, ok := r.policy[flow]; ok {
-		return rule
+func (r *rig) setRule(flow string, rule Rule) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.policy[flow] = rule
+}
+
+func policyOf(rules map[string]Rule) Policy {
+	return func(flow string) Rule {
+		if rule, ok := rules[flow]; ok {
+			return rule
+		}
+		return Rule{Weight: 1, Mode: Enforce}
 	}
-	return Rule{Weight: 1, Mode: Enforce}
+}
+
+// apply sets the daemon's mode and, if a flow is named, that flow's rule.
+func (r *rig) apply(mode Mode, flow string, rule Rule) {
+	rules := maps.Clone(r.policy)
+	if flow != "" {
+		rules[flow] = rule
+	}
+	r.policy = rules
+	r.loop.Apply(mode, policyOf(rules))
 }
 
 // gate is the agent's end: it keeps the last mark and lets a client wait.
@@ -267,8 +288,8 @@ func TestReaderIsStagedOnlyAhead(t *testing.T) {
 		}
 		r.loop.Close(s, 0)
 		synctest.Wait()
-		if f.closed != 1 {
-			t.Errorf("the block file was closed %d times", f.closed)
+		if f.timesClosed() != 1 {
+			t.Errorf("the block file was closed %d times", f.timesClosed())
 		}
 	})
 }
@@ -384,8 +405,8 @@ func TestTailAndChecksumsAreDrained(t *testing.T) {
 		if a, b := r.disk.total("blk"), r.disk.total("blk.meta"); a != 3*mib+17 || b != 24583 {
 			t.Errorf("drained %d and %d bytes", a, b)
 		}
-		if f.closed != 1 || meta.closed != 1 {
-			t.Errorf("closed %d and %d times", f.closed, meta.closed)
+		if f.timesClosed() != 1 || meta.timesClosed() != 1 {
+			t.Errorf("closed %d and %d times", f.timesClosed(), meta.timesClosed())
 		}
 	})
 }
@@ -418,7 +439,7 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)
 		defer r.stop()
-		r.policy["a"] = Rule{Weight: 1, Mode: Observe}
+		r.setRule("a", Rule{Weight: 1, Mode: Observe})
 		var done sync.WaitGroup
 		begin := time.Now()
 		r.writer("a", 60*mib, &done)
@@ -437,7 +458,7 @@ func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)
 		defer r.stop()
-		r.policy["a"] = Rule{Weight: 1, Mode: Observe}
+		r.setRule("a", Rule{Weight: 1, Mode: Observe})
 		f := r.disk.newFile("x", 64*mib)
 		f.fill(0, 16*mib)
 		g := newGate()
@@ -465,7 +486,7 @@ func TestModeAndWeightsChangeLive(t *testing.T) {
 		r.writer("a", 600*mib, &done)
 		r.writer("b", 600*mib, &done)
 		time.Sleep(5 * time.Second)
-		r.policy["a"] = Rule{Weight: 4, Mode: Enforce}
+		r.setRule("a", Rule{Weight: 4, Mode: Enforce})
 		r.loop.Apply(Enforce, r.rule)
 		time.Sleep(4 * time.Second)
 		a0, b0 := r.flowNow("a").Bytes[1], r.flowNow("b").Bytes[1]
@@ -475,7 +496,7 @@ func TestModeAndWeightsChangeLive(t *testing.T) {
 			t.Errorf("after the change to 4:1 the ratio is %.2f", ratio)
 		}
 		begin := time.Now()
-		r.loop.Apply(Off, r.rule)
+		r.apply(Off, "", Rule{})
 		done.Wait()
 		if time.Since(begin) != 0 {
 			t.Errorf("switched off, writers were held for %v", time.Since(begin))
@@ -503,7 +524,7 @@ func TestLongestWait(t *testing.T) {
 		if got := r.flowNow("small"); got.Forced == 0 || got.Service == 0 {
 			t.Errorf("the forced quantum was not counted and charged: %+v", got)
 		}
-		r.loop.Apply(Off, r.rule)
+		r.apply(Off, "", Rule{})
 		big.Wait()
 	})
 }
@@ -580,8 +601,8 @@ func TestEndOpensEveryMark(t *testing.T) {
 		r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 64 * mib})
 		time.Sleep(time.Second)
 		r.stop()
-		if g.last() != Open || f.closed != 1 {
-			t.Errorf("after the end: mark %d, closed %d times", g.last(), f.closed)
+		if g.last() != Open || f.timesClosed() != 1 {
+			t.Errorf("after the end: mark %d, closed %d times", g.last(), f.timesClosed())
 		}
 		late := newGate()
 		r.loop.Open(OpenRequest{Marker: late, Flow: "a", Block: r.disk.newFile("y", mib), To: mib})
@@ -608,7 +629,7 @@ func TestDepthFollowsLatency(t *testing.T) {
 		if c := snap.Control; 2*(c.AtMin+c.AtMax) > c.Periods {
 			t.Errorf("%d of %d periods at a bound", c.AtMin+c.AtMax, c.Periods)
 		}
-		r.loop.Apply(Off, r.rule)
+		r.apply(Off, "", Rule{})
 		done.Wait()
 	})
 }
