@@ -30,6 +30,11 @@ const cleanupPatience = 90 * time.Second
 // ErrCheck says that a job's outputs are not what they must be.
 var ErrCheck = errors.New("output check failed")
 
+// ErrNotGoverned says that a run under Penstock was not: the daemon saw nothing
+// of a job, or not with the weight that it was to have. Its figures would be the
+// kernel's.
+var ErrNotGoverned = errors.New("Penstock did not govern this run")
+
 // ErrOutlasted says that the aggressor ended before the protected job, so that
 // the run's end measures nothing.
 var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
@@ -114,7 +119,39 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 		return nil, err
 	}
 	r.measure(s.disks, s.scrapes, from, to)
+	if t.Phase.Governed {
+		if err := x.governed(r, s.scrapes); err != nil {
+			return nil, err
+		}
+	}
 	return r, x.afterwards(ctx, t, r, from, to, protected, aggressor)
+}
+
+// governed checks, from the last scrape, that the daemon moved both jobs' bytes
+// by their weights.
+func (x *Experiment) governed(r *Run, scrapes []scrapeSample) error {
+	if len(scrapes) == 0 {
+		return fmt.Errorf("%w: its metrics could not be read once", ErrNotGoverned)
+	}
+	last := scrapes[len(scrapes)-1].m
+	for _, job := range []struct {
+		flow   string
+		weight int
+	}{{r.Protected, x.Setup.Penstock.ProtectedWeight}, {r.Aggressor, x.Setup.Penstock.AggressorWeight}} {
+		var moved float64
+		for k, v := range last.FlowBytes {
+			if k.Flow == job.flow {
+				moved += v
+			}
+		}
+		if moved == 0 {
+			return fmt.Errorf("%w: the daemon moved nothing for %s; is the agent in the DataNodes? See their logs", ErrNotGoverned, job.flow)
+		}
+		if w := last.Weights[job.flow]; w != float64(job.weight) {
+			return fmt.Errorf("%w: %s had weight %v, not %d", ErrNotGoverned, job.flow, w, job.weight)
+		}
+	}
+	return nil
 }
 
 func (x *Experiment) prepare(ctx context.Context, p Phase) error {

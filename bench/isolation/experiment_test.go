@@ -26,6 +26,8 @@ type fake struct {
 	onProtected func()
 	// aggressorFirst ends the aggressor before the protected job.
 	aggressorFirst bool
+	// aggressorWeight is what the daemon has added to the aggressor's weight.
+	aggressorWeight float64
 }
 
 func (f *fake) call(format string, args ...any) error {
@@ -40,8 +42,14 @@ func (f *fake) Limit(_ context.Context, on bool) error     { return f.call("limi
 func (f *fake) Arrange(_ context.Context, p Phase) error   { return f.call("arrange %s", p.Name) }
 func (f *fake) DropCaches(context.Context) error           { return f.call("drop caches") }
 func (f *fake) Release(context.Context) error              { return f.call("release") }
-func (f *fake) Metrics(context.Context) (Metrics, error)   { return Metrics{}, nil }
 func (f *fake) Weigh(_ context.Context, p, a string) error { return f.call("weigh %s %s", p, a) }
+func (f *fake) Metrics(context.Context) (Metrics, error) {
+	return Metrics{
+		FlowBytes: map[FlowLabels]float64{{"a", "app-protected", "read"}: 1, {"a", "app-aggressor", "write"}: 1},
+		Weights:   map[string]float64{"app-protected": 32, "app-aggressor": f.aggressorWeight + 1},
+	}, nil
+}
+
 func (f *fake) Judge(context.Context, time.Time, time.Time, Job, Job) (*Verdict, error) {
 	return nil, f.call("judge")
 }
@@ -266,4 +274,13 @@ func TestAggressorMustOutlast(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	putBack(t, "outlasted", f)
+}
+
+func TestUngovernedRunIsRefused(t *testing.T) {
+	f := &fake{aggressorWeight: 4}
+	x := experiment(t, f, "sfqd2")
+	if err := x.Run(context.Background()); !errors.Is(err, ErrNotGoverned) || !strings.Contains(err.Error(), "weight 5, not 1") {
+		t.Fatalf("error %v", err)
+	}
+	putBack(t, "ungoverned", f)
 }

@@ -18,6 +18,8 @@ type Metrics struct {
 	Reference map[string]float64 // seconds
 	Periods   map[string]Periods
 	FlowBytes map[FlowLabels]float64 // bytes since the daemon started
+	Weights   map[string]float64     // by flow; the daemon has one weight a flow
+	Reloads   float64                // weights files taken since the daemon started
 	Requests  []Bucket               // request latencies, cumulative, ascending
 }
 
@@ -40,6 +42,7 @@ func ParseMetrics(r io.Reader) (Metrics, error) {
 	m := Metrics{
 		Depth: map[string]float64{}, Latency: map[string]float64{}, Reference: map[string]float64{},
 		Periods: map[string]Periods{}, FlowBytes: map[FlowLabels]float64{},
+		Weights: map[string]float64{},
 	}
 	requests := map[float64]float64{} // over all labels but the bound
 	lines := bufio.NewScanner(r)
@@ -64,6 +67,12 @@ func ParseMetrics(r io.Reader) (Metrics, error) {
 			m.Periods[device] = m.Periods[device].plus(labels["at"], v)
 		case "penstock_flow_bytes_total":
 			m.FlowBytes[FlowLabels{device, labels["flow"], labels["direction"]}] += v
+		case "penstock_flow_weight":
+			m.Weights[labels["flow"]] = v
+		case "penstock_weights_reloads_total":
+			if labels["result"] == "taken" {
+				m.Reloads += v
+			}
 		case "penstock_request_latency_seconds_bucket":
 			upTo, err := strconv.ParseFloat(labels["le"], 64)
 			if err != nil {

@@ -13,6 +13,9 @@ var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
 // Aggressors are the three jobs of IBIS, Figure 3.
 var Aggressors = []string{"teragen", "terasort", "teravalidate"}
 
+// DefaultAggressor is the one that hurts WordCount most on the default setup.
+const DefaultAggressor = "terasort"
+
 // depthMax bounds the fixed depth of sfqd-<D>.
 const depthMax = 64
 

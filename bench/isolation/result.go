@@ -36,8 +36,8 @@ type Figure struct {
 	RuntimeSpread     Spread    `json:"runtime_spread_s"`
 	Slowdown          *float64  `json:"slowdown"`          // against alone
 	SlowdownVsFloor   *float64  `json:"slowdown_vs_floor"` // against floor
-	DeviceMBps        float64   `json:"device_mb_s"`       // median
-	DeviceSpread      Spread    `json:"device_spread_mb_s"`
+	DeviceMBps        *float64  `json:"device_mb_s"`       // median
+	DeviceSpread      *Spread   `json:"device_spread_mb_s"`
 	DeviceVsNative    *float64  `json:"device_vs_native"`         // against Result.Native
 	DeviceVsFastest   *float64  `json:"device_vs_fastest_native"` // against the native with most MB/s
 	TimeAtDepthBounds *float64  `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
@@ -77,7 +77,9 @@ func figure(p Phase, runs []Run) Figure {
 	var mbps, p99, deviceP99, aggressor, atBounds []float64
 	for _, r := range runs {
 		f.RuntimesS = append(f.RuntimesS, r.RuntimeS)
-		mbps = append(mbps, r.DeviceMBps)
+		if len(r.Series.Disks) > 0 {
+			mbps = append(mbps, r.DeviceMBps)
+		}
 		if r.LatencyP99MS != nil {
 			p99 = append(p99, *r.LatencyP99MS)
 		}
@@ -91,8 +93,12 @@ func figure(p Phase, runs []Run) Figure {
 			atBounds = append(atBounds, (d.Min+d.Max)/(d.Min+d.Max+d.Between))
 		}
 	}
-	f.RuntimeSpread, f.DeviceSpread = NewSpread(f.RuntimesS), NewSpread(mbps)
-	f.RuntimeS, f.DeviceMBps = f.RuntimeSpread.Median, f.DeviceSpread.Median
+	f.RuntimeSpread = NewSpread(f.RuntimesS)
+	f.RuntimeS = f.RuntimeSpread.Median
+	if len(mbps) > 0 {
+		spread := NewSpread(mbps)
+		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
+	}
 	f.RequestP99MS, f.DeviceP99MS = ratio(median(p99), 1), ratio(median(deviceP99), 1)
 	f.AggressorMBps, f.TimeAtDepthBounds = ratio(median(aggressor), 1), ratio(median(atBounds), 1)
 	return f
@@ -103,6 +109,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	alone, floor := math.NaN(), math.NaN()
 	native, nativeMBps, fastestMBps := math.NaN(), math.NaN(), math.NaN()
 	for _, f := range res.Phases {
+		mbps := orNaN(f.DeviceMBps)
 		i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == f.Name })
 		switch {
 		case f.Name == "alone":
@@ -111,10 +118,10 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 			floor = f.RuntimeS
 		case phases[i].Native():
 			if !(native <= f.RuntimeS) { // also when there is none yet
-				native, nativeMBps, res.Native = f.RuntimeS, f.DeviceMBps, f.Name
+				native, nativeMBps, res.Native = f.RuntimeS, mbps, f.Name
 			}
-			if !(fastestMBps >= f.DeviceMBps) {
-				fastestMBps = f.DeviceMBps
+			if !(fastestMBps >= mbps) {
+				fastestMBps = mbps
 			}
 		}
 	}
@@ -124,7 +131,8 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 		if f.Name == "alone" || f.Name == "floor" {
 			continue // less is asked of the disks, or more disks are asked
 		}
-		f.DeviceVsNative, f.DeviceVsFastest = ratio(f.DeviceMBps, nativeMBps), ratio(f.DeviceMBps, fastestMBps)
+		mbps := orNaN(f.DeviceMBps)
+		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, nativeMBps), ratio(mbps, fastestMBps)
 	}
 	var demands []float64
 	for _, r := range of["alone"] {
@@ -136,7 +144,14 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	}
 }
 
-// nativeDemandMin and Max bound the demand for which the figures mean anything:
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}
+
+// demandMin and demandMax bound the demand for which the figures mean anything:
 // below, nothing is contended; above, the protected job has no slack.
 const (
 	demandMin = 0.50
@@ -167,8 +182,8 @@ func (res Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\tD at a bound\t")
 	for _, f := range res.Phases {
-		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%.1f MB/s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
-			f.RuntimeSpread.Min, f.RuntimeSpread.Max, times(f.Slowdown), times(f.SlowdownVsFloor), f.DeviceMBps,
+		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
+			f.RuntimeSpread.Min, f.RuntimeSpread.Max, times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
 			times(f.DeviceVsNative), percent(f.TimeAtDepthBounds))
 	}
 	return t.Flush()

@@ -29,7 +29,9 @@ type Setup struct {
 // ProtectedSetup is WordCount: one wave of long maps, like the paper's.
 type ProtectedSetup struct {
 	InputBytes int64 `json:"input_bytes"`
-	Files      int   `json:"files"` // one map each, spread over the disks
+	Files      int   `json:"files"`      // one map each, spread over the disks
+	WordBytes  int   `json:"word_bytes"` // mean; longer words make the job hungrier for I/O on the same CPU
+	Vocabulary int   `json:"vocabulary"` // distinct words
 	Reduces    int   `json:"reduces"`
 	CPU        int   `json:"cpu"` // its tasks run on this CPU only
 }
@@ -108,7 +110,7 @@ type MachineSetup struct {
 func DefaultSetup(against string) Setup {
 	return Setup{
 		Against:   against,
-		Protected: ProtectedSetup{InputBytes: 512 * mib, Files: 2, Reduces: 1, CPU: 0},
+		Protected: ProtectedSetup{InputBytes: 768 * mib, Files: 2, WordBytes: 48, Vocabulary: 2000, Reduces: 1, CPU: 0},
 		Aggressor: AggressorSetup{Bytes: 3072 * mib, Maps: 2, Reduces: 2, CPU: 1},
 		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 2_000, SeekMaxMicros: 12_000,
 			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
@@ -119,7 +121,7 @@ func DefaultSetup(against string) Setup {
 			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
 			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
 			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
-		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 256 * mib},
+		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 64 * mib},
 	}
 }
 

@@ -35,6 +35,7 @@ func newRoot() *cobra.Command {
 	// One line a subcommand.
 	root.AddCommand(newNodeCommand())
 	root.AddCommand(newTestbedCommand())
+	root.AddCommand(newBenchCommand(), newDemoCommand())
 	return root
 }
 
@@ -49,6 +50,9 @@ func main() {
 	var usage usageError
 	if errors.As(err, &usage) {
 		os.Exit(2)
+	}
+	if errors.Is(err, context.Canceled) {
+		os.Exit(130) // as a shell reports a program that Ctrl-C ended
 	}
 	os.Exit(1)
 }

@@ -1,0 +1,324 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+	"penstock/testbed/ledger"
+)
+
+// Options say where the real environment lives; nothing in them changes a
+// figure.
+type Options struct {
+	RunDir   string // private folder of this run, absolute
+	CacheDir string // downloads; kept between runs
+	AgentJar string // penstock-agent.jar
+	Binary   string // penstock itself, for the node daemon
+	Progress *Progress
+}
+
+// Machine is the real environment: modelled disks, a real Hadoop on them, the
+// kernel's knobs and the penstock node daemon. Everything it changes is in the
+// run folder's ledger before it is changed, so a killed experiment is put back
+// by the next one or by `penstock testbed clean`.
+type Machine struct {
+	options Options
+	setup   Setup
+	book    *ledger.Ledger
+	disks   []*disk.Disk // contested, one per DataNode; then the other ones
+	cluster *hadoop.Cluster
+	daemon  *daemon
+
+	words  *hadoop.WordCounts
+	rows   hadoop.Checksum128
+	jobSeq int
+}
+
+// HDFS folders. What is below floorDir lies on the other modelled disks.
+const (
+	wordsDir = "/wordcount/input"
+	floorDir = "/floor"
+	seed     = 20160531 // of all inputs; any number would do
+)
+
+// Probe completes a setup with what the machine is and what it lacks.
+func Probe(s Setup) Setup {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		s.Machine.KernelRelease = unix.ByteSliceToString(u.Release[:])
+	}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		s.Machine.CPUs = set.Count()
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		s.Machine.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	s.Hadoop.Version = hadoop.Version
+	if reason := disk.Available(); reason != nil {
+		s.Disk.Modelled = false
+		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
+			"the phases do not differ in scheduler, the floor shares the disk with the others, and figures mean little.")
+	}
+	if os.Geteuid() != 0 {
+		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found and caches are not dropped between runs.")
+	}
+	if s.Machine.CPUs < 2 {
+		s.Notes = append(s.Notes, "One CPU only: both jobs share it, so slowdowns include CPU contention.")
+		s.Aggressor.CPU = s.Protected.CPU
+	}
+	return s
+}
+
+// StartMachine brings up disks, cluster and inputs. On an error, and when ctx
+// ends, everything is put back.
+func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
+	m := &Machine{options: o, setup: setup}
+	if n := len(m.socket()); n > socketPathMax {
+		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
+			o.RunDir, n, socketPathMax)
+	}
+	if m.book, err = ledger.Open(o.RunDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Stop())
+		}
+	}()
+	if err := m.tuneKernel(ctx); err != nil {
+		return nil, err
+	}
+	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, hadoop.Version, o.RunDir)
+	for _, kind := range []string{"disk", "other"} {
+		for i := range setup.Disk.DataNodes {
+			d, err := disk.Open(ctx, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), RunDir: o.RunDir,
+				Size: setup.Disk.SizeBytes, Scheduler: setup.Kernel.Scheduler})
+			if err != nil {
+				return nil, err
+			}
+			m.disks = append(m.disks, d)
+		}
+	}
+	if err := m.startCluster(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.prepareInputs(ctx, phases); err != nil {
+		return nil, fmt.Errorf("prepare inputs: %w", err)
+	}
+	return m, nil
+}
+
+const socketPathMax = 107 // sun_path, less the final zero
+
+func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
+
+// tuneKernel sets the dirty limits, the same for every phase; the ledger knows
+// what they were.
+func (m *Machine) tuneKernel(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return nil // in the setup's notes
+	}
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	k := m.setup.Kernel
+	for _, p := range []struct {
+		name  string
+		value int64
+	}{
+		{"vm/dirty_bytes", k.DirtyBytes},
+		{"vm/dirty_background_bytes", k.DirtyBackgroundBytes},
+		{"vm/dirty_expire_centisecs", k.DirtyExpireCentisecs},
+	} {
+		if _, err := ledger.SetSysctl(wait, m.book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
+			return fmt.Errorf("scale the kernel's dirty limits to the disk: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *Machine) startCluster(ctx context.Context) error {
+	say := m.options.Progress.Printf
+	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, say)
+	if err != nil {
+		return err
+	}
+	cfg := hadoop.Config{
+		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib,
+		Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
+		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Maps), Progress: say,
+	}
+	n := m.setup.Disk.DataNodes
+	for i := range n {
+		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{
+			Volumes: []hadoop.Volume{
+				{Dir: filepath.Join(m.disks[i].Mount(), "dfs"), Type: "DISK"},
+				{Dir: filepath.Join(m.disks[n+i].Mount(), "dfs"), Type: "SSD"},
+			},
+			JVMArgs: []string{fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket())},
+		})
+	}
+	m.cluster, err = hadoop.Start(ctx, cfg)
+	return err
+}
+
+// prepareInputs writes what the jobs read, once, without the disks' limit. The
+// floor's aggressor needs a copy of its own on the other disks.
+func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) (err error) {
+	if err := m.Limit(ctx, false); err != nil {
+		return err
+	}
+	fs := m.cluster.FS()
+	if err := fs.Mkdir(ctx, floorDir); err != nil {
+		return err
+	}
+	if err := fs.SetStoragePolicy(ctx, floorDir, "ALL_SSD"); err != nil {
+		return err
+	}
+	p := m.setup.Protected
+	m.options.Progress.Printf("writing WordCount's input, %d MiB", p.InputBytes/mib)
+	m.words, err = m.cluster.WriteText(ctx, wordsDir, hadoop.Text{Seed: seed, WordBytes: p.WordBytes,
+		Vocabulary: p.Vocabulary, Files: p.Files, FileBytes: p.InputBytes / int64(p.Files)})
+	if err != nil || m.setup.Against == "teragen" {
+		return err
+	}
+	for _, elsewhere := range []bool{false, true} {
+		if !slices.ContainsFunc(phases, func(p Phase) bool { return p.Against && p.Elsewhere == elsewhere }) {
+			continue
+		}
+		m.options.Progress.Printf("writing the input of %s, %d MiB", m.setup.Against, m.setup.Aggressor.Bytes/mib)
+		m.rows, err = m.cluster.WriteRows(ctx, aggressorInput(elsewhere), hadoop.Rows{Seed: seed,
+			Rows: m.setup.Aggressor.rows(), Files: m.setup.Aggressor.Maps, Sorted: m.setup.Against == "teravalidate"})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a AggressorSetup) rows() int64 { return a.Bytes / hadoop.RowBytes }
+
+func aggressorInput(elsewhere bool) string { return place(elsewhere) + "/aggressor/input" }
+
+// place is the HDFS folder under which a phase's aggressor lives.
+func place(elsewhere bool) string {
+	if elsewhere {
+		return floorDir
+	}
+	return ""
+}
+
+// Limit switches the modelled rate on or off on every disk.
+func (m *Machine) Limit(_ context.Context, on bool) error {
+	if !m.setup.Disk.Modelled {
+		return nil
+	}
+	var model disk.Model
+	if s := m.setup.Disk; on {
+		model = disk.Model{BytesPerSecond: s.BytesPerSecond,
+			SeekMin: time.Duration(s.SeekMinMicros) * time.Microsecond,
+			SeekMax: time.Duration(s.SeekMaxMicros) * time.Microsecond}
+	}
+	var errs []error
+	for _, d := range m.disks {
+		errs = append(errs, d.SetModel(model))
+	}
+	return errors.Join(errs...)
+}
+
+// Arrange sets the phase's kernel scheduler and starts its daemon.
+func (m *Machine) Arrange(ctx context.Context, p Phase) error {
+	kernel := p.Kernel
+	if kernel == "" {
+		kernel = m.setup.Kernel.Scheduler
+	}
+	if m.setup.Disk.Modelled {
+		for _, d := range m.disks {
+			if err := d.SetScheduler(kernel); err != nil {
+				return err
+			}
+		}
+	}
+	if err := m.cluster.Check(); err != nil {
+		return err
+	}
+	if !p.Governed {
+		return nil
+	}
+	var err error
+	m.daemon, err = startDaemon(ctx, m, p)
+	return err
+}
+
+// DropCaches writes back what is dirty and forgets what is cached, so that each
+// run reads its input from the disks.
+func (m *Machine) DropCaches(context.Context) error {
+	if os.Geteuid() != 0 {
+		unix.Sync()
+		return nil // in the setup's notes
+	}
+	return ledger.DropCaches()
+}
+
+// Release ends the daemon. Its log stays in the run folder.
+func (m *Machine) Release(context.Context) error {
+	if m.daemon == nil {
+		return nil
+	}
+	err := m.daemon.stop()
+	m.daemon = nil
+	return err
+}
+
+// Weigh gives the daemon the applications' weights.
+func (m *Machine) Weigh(ctx context.Context, protected, aggressor string) error {
+	return m.daemon.weigh(ctx, protected, aggressor)
+}
+
+// Metrics scrapes the daemon.
+func (m *Machine) Metrics(ctx context.Context) (Metrics, error) { return m.daemon.scrape(ctx) }
+
+// Disks reads the kernel's counters of every modelled disk. A plain folder has
+// none.
+func (m *Machine) Disks() ([]DiskCounters, error) {
+	if !m.setup.Disk.Modelled {
+		return nil, nil
+	}
+	var out []DiskCounters
+	for _, d := range m.disks {
+		r, w, err := d.Counters()
+		if err != nil {
+			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
+		}
+		out = append(out, DiskCounters{Name: d.Name(), ReadBytes: r, WriteBytes: w})
+	}
+	return out, nil
+}
+
+// Stop puts everything back: daemon, cluster, disks, kernel parameters. It may
+// be called after a start that failed half-way.
+func (m *Machine) Stop() error {
+	errs := []error{m.Release(context.Background())}
+	if m.cluster != nil {
+		errs = append(errs, m.cluster.Stop())
+	}
+	for _, d := range slices.Backward(m.disks) {
+		errs = append(errs, d.Stop())
+	}
+	if m.book != nil {
+		errs = append(errs, m.book.Close())
+	}
+	m.cluster, m.disks, m.book = nil, nil, nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,171 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"penstock/testbed/hadoop"
+)
+
+// job is a real MapReduce job.
+type job struct {
+	app    *hadoop.App
+	fs     *hadoop.FS
+	done   chan struct{}
+	cancel context.CancelFunc
+	status hadoop.Status // valid after done
+	err    error         // valid after done
+	check  func(context.Context) error
+}
+
+// warmBytes is how much the aggressor's disks must have moved before the
+// protected job starts: more than any job's own files, so tasks do I/O by then.
+const warmBytes = 16 * mib
+
+// StartProtected submits WordCount.
+func (m *Machine) StartProtected(ctx context.Context, _ Phase) (Job, error) {
+	p := m.setup.Protected
+	output := m.output("", "wordcount")
+	return m.submit(ctx, hadoop.Job{Kind: hadoop.WordCount, Input: wordsDir, Output: output,
+		Reduces: p.Reduces, Queue: hadoop.QueueProtected, CPUs: fmt.Sprint(p.CPU)},
+		func(ctx context.Context) error { return m.cluster.VerifyWordCount(ctx, output, m.words) })
+}
+
+// StartAggressor submits the aggressor and waits until its tasks do I/O.
+func (m *Machine) StartAggressor(ctx context.Context, p Phase) (Job, error) {
+	a := m.setup.Aggressor
+	kind := hadoop.Kind(m.setup.Against)
+	output := m.output(place(p.Elsewhere), m.setup.Against)
+	spec := hadoop.Job{Kind: kind, Output: output, Rows: a.rows(), Maps: a.Maps, Reduces: a.Reduces,
+		Queue: hadoop.QueueAggressor, CPUs: fmt.Sprint(a.CPU)}
+	if kind != hadoop.TeraGen {
+		spec.Input = aggressorInput(p.Elsewhere)
+	}
+	before, err := m.Disks()
+	if err != nil {
+		return nil, err
+	}
+	j, err := m.submit(ctx, spec, func(ctx context.Context) error { return m.checkAggressor(ctx, kind, output) })
+	if err != nil {
+		return nil, err
+	}
+	if err := m.warm(ctx, j, p, before); err != nil {
+		// Nobody knows of this job yet, so it is ended here.
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+		defer cancel()
+		return nil, errors.Join(err, j.Kill(after), j.Discard(after))
+	}
+	return j, nil
+}
+
+// output is a folder that no other run uses.
+func (m *Machine) output(place, name string) string {
+	m.jobSeq++
+	return fmt.Sprintf("%s/output/%s-%d", place, name, m.jobSeq)
+}
+
+func (m *Machine) submit(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*job, error) {
+	app, err := m.cluster.Submit(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	watch, cancel := context.WithCancel(context.Background())
+	j := &job{app: app, fs: m.cluster.FS(), done: make(chan struct{}), cancel: cancel, check: check}
+	go func() {
+		defer close(j.done)
+		j.status, j.err = app.Wait(watch)
+	}()
+	return j, nil
+}
+
+// warm waits until the aggressor's own disks have moved warmBytes, or, where
+// there are no counters, until the job reports progress.
+func (m *Machine) warm(ctx context.Context, j *job, p Phase, before []DiskCounters) error {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, err := m.Disks()
+		if err != nil {
+			return err
+		}
+		var moved int64
+		n := m.setup.Disk.DataNodes
+		for i := range now {
+			if other := i >= n; other == p.Elsewhere {
+				moved += both(now[i]) - both(before[i])
+			}
+		}
+		if moved >= warmBytes {
+			return nil
+		}
+		if len(now) == 0 {
+			if s, err := j.app.Status(ctx); err == nil && s.Progress > 0 {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-j.done:
+			return errors.Join(j.err, fmt.Errorf("%s ended before it moved %d MiB", m.setup.Against, warmBytes/mib))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *Machine) checkAggressor(ctx context.Context, kind hadoop.Kind, output string) error {
+	rows := m.setup.Aggressor.rows()
+	switch kind {
+	case hadoop.TeraGen:
+		_, err := m.cluster.VerifyRows(ctx, output, rows, true)
+		return err
+	case hadoop.TeraSort:
+		return m.validateSorted(ctx, output)
+	}
+	return m.cluster.VerifyTeraValidate(ctx, output, m.rows)
+}
+
+// validateSorted runs TeraValidate over TeraSort's output, on every CPU: all of
+// the input's rows must be there, in order.
+func (m *Machine) validateSorted(ctx context.Context, sorted string) error {
+	report := sorted + "-validated"
+	j, err := m.submit(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: sorted, Output: report,
+		Queue: hadoop.QueueAggressor}, func(ctx context.Context) error {
+		return m.cluster.VerifyTeraValidate(ctx, report, m.rows)
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-j.Done():
+		if err = j.err; err == nil {
+			err = j.Check(ctx)
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+	defer cancel()
+	return errors.Join(err, j.Kill(after), j.Discard(after))
+}
+
+func (j *job) Application() string   { return j.app.ID }
+func (j *job) Done() <-chan struct{} { return j.done }
+
+func (j *job) Times() (started, finished time.Time, err error) {
+	return j.status.Started, j.status.Started.Add(j.status.Elapsed), j.err
+}
+
+func (j *job) Check(ctx context.Context) error { return j.check(ctx) }
+
+func (j *job) Discard(ctx context.Context) error { return j.fs.Remove(ctx, j.app.Job.Output) }
+
+// Kill ends the job; one that has ended stays as it is.
+func (j *job) Kill(ctx context.Context) error {
+	err := j.app.Kill(ctx)
+	j.cancel()
+	<-j.done
+	return err
+}

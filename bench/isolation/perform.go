@@ -1,0 +1,163 @@
+package isolation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Request is one call of the experiment from the command line.
+type Request struct {
+	Setup    Setup
+	Phases   []Phase
+	Runs     int
+	Options  Options // RunDir "": a private one is made and, after success, removed
+	Build    string
+	Resume   string // journal; "": the runs are kept in memory only
+	JSON     string // "" none, "-" standard output
+	Report   string // "" none
+	SVG      string // "" none
+	KeepLogs bool
+	Out      io.Writer // for the table
+}
+
+// Perform does the runs that are missing and writes the results of all. After a
+// failure or Ctrl-C the results of what was finished are still written, and the
+// error returned.
+func Perform(ctx context.Context, q Request) error {
+	q.Setup = Probe(q.Setup)
+	if err := q.Setup.Validate(); err != nil {
+		return err
+	}
+	journal, err := OpenJournal(q.Resume, q.Setup)
+	if err != nil {
+		return err
+	}
+	defer journal.Close()
+	say := q.Options.Progress.Printf
+	q.describe(say)
+	runErr := q.run(ctx, journal)
+	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
+		say("interrupted; the finished runs are in %s: the same command goes on from there", q.Resume)
+	}
+	if len(journal.Runs()) == 0 {
+		return runErr
+	}
+	return errors.Join(runErr, q.write(Summarise(q.Setup, q.Phases, journal.Runs())))
+}
+
+// describe prints what is fixed before anything is measured.
+func (q *Request) describe(say func(string, ...any)) {
+	s := q.Setup
+	say("WordCount (%d MiB, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases",
+		s.Protected.InputBytes/mib, s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
+	say("%d+%d modelled disks of %.1f MB/s, seeks %.1f to %.1f ms; dirty limit %d MiB; setup %s",
+		s.Disk.DataNodes, s.Disk.DataNodes, float64(s.Disk.BytesPerSecond)/megabyte, float64(s.Disk.SeekMinMicros)/1000,
+		float64(s.Disk.SeekMaxMicros)/1000, s.Kernel.DirtyBytes/mib, s.Hash())
+	for _, n := range s.Notes {
+		say("NOTE: %s", n)
+	}
+}
+
+func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
+	todo := Interleave(q.Phases, q.Runs)
+	if !slices.ContainsFunc(todo, func(t Turn) bool { return !journal.Has(t) }) {
+		q.Options.Progress.Printf("all runs are in the journal")
+		return nil
+	}
+	remove, err := q.runDir()
+	if err != nil {
+		return err
+	}
+	machine, err := StartMachine(ctx, q.Setup, q.Phases, q.Options)
+	if err != nil {
+		q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
+		return err
+	}
+	x := &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: machine, Journal: journal,
+		Progress: q.Options.Progress, Build: q.Build}
+	err = x.Run(ctx)
+	q.Options.Progress.Printf("putting everything back")
+	err = errors.Join(err, machine.Stop())
+	if err == nil && remove && !q.KeepLogs {
+		return os.RemoveAll(q.Options.RunDir)
+	}
+	q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
+	return err
+}
+
+// runDir makes the private run folder unless one was given, and says whether it
+// is ours to remove.
+func (q *Request) runDir() (ours bool, err error) {
+	if q.Options.RunDir == "" {
+		if err := os.MkdirAll("run", 0o755); err != nil {
+			return false, err
+		}
+		if q.Options.RunDir, err = os.MkdirTemp("run", "isolation-"); err != nil {
+			return false, err
+		}
+		ours = true
+	}
+	q.Options.RunDir, err = filepath.Abs(q.Options.RunDir)
+	return ours, err
+}
+
+func (q *Request) write(res Result) error {
+	fmt.Fprintln(q.Out)
+	errs := []error{res.WriteTable(q.Out)}
+	for _, n := range res.Notes() {
+		fmt.Fprintln(q.Out, n)
+	}
+	errs = append(errs,
+		writeFile(q.JSON, res.WriteJSON),
+		writeFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }),
+		writeFile(q.SVG, res.WriteSVG))
+	if q.Report != "" {
+		fmt.Fprintln(q.Out, "report:", q.Report)
+	}
+	return errors.Join(errs...)
+}
+
+// writeFile writes a whole file or none: a reader never sees half of it.
+func writeFile(path string, write func(io.Writer) error) error {
+	switch path {
+	case "":
+		return nil
+	case "-":
+		return write(os.Stdout)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(path + ".new")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Override changes the fields of s that the JSON file at path names, in the
+// form of the "setup" of --json. A field that does not exist is an error.
+func (s *Setup) Override(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("setup: %w", err)
+	}
+	defer f.Close()
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return fmt.Errorf("setup %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package isolation
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Colours that read on light and dark ground alike, and apart from each other
+// for eyes that do not tell red from green.
+var (
+	colourProtected = color.RGBA{0x1f, 0x77, 0xb4, 0xff}
+	colourAggressor = color.RGBA{0xe0, 0x7b, 0x1a, 0xff}
+	colourOther     = color.RGBA{0x8a, 0x8a, 0x8a, 0xff}
+	colourGrid      = color.RGBA{0x99, 0x99, 0x99, 0x66}
+	lineColours     = []color.Color{colourProtected, colourAggressor, color.RGBA{0x6a, 0x51, 0xa3, 0xff}, color.RGBA{0x2b, 0x9e, 0x8f, 0xff}}
+)
+
+func colourOf(owner string) color.Color {
+	switch owner {
+	case ownerProtected:
+		return colourProtected
+	case ownerAggressor:
+		return colourAggressor
+	}
+	return colourOther
+}
+
+const (
+	plotWidth  = 16 * vg.Centimeter
+	plotHeight = 7 * vg.Centimeter
+)
+
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = nil // the page's own
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	for _, s := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle,
+		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		s.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: 9}
+	}
+	p.Title.TextStyle.Font.Size = 10
+	p.Title.Padding = 6
+	p.Legend.Top = true
+	p.Y.Min = 0
+	return p
+}
+
+func grid(p *plot.Plot) {
+	g := plotter.NewGrid()
+	g.Vertical.Width = 0
+	g.Horizontal.Color = colourGrid
+	p.Add(g)
+}
+
+// runtimePlot is the main chart: a bar per phase with its slowdown on top, and
+// its runs as points.
+func runtimePlot(res Result) (*plot.Plot, error) {
+	p := newPlot("", "", "WordCount's run time, s")
+	grid(p)
+	var names []string
+	for i, f := range res.Phases {
+		bar, err := plotter.NewBarChart(plotter.Values{f.RuntimeS}, 34)
+		if err != nil {
+			return nil, err
+		}
+		bar.XMin, bar.LineStyle.Width = float64(i), 0
+		bar.Color = barColour(f.Name)
+		p.Add(bar)
+		if err := addRuns(p, float64(i), f.RuntimesS); err != nil {
+			return nil, err
+		}
+		label := fmt.Sprintf("%.0f s", f.RuntimeS)
+		switch {
+		case f.SlowdownVsFloor != nil && f.Name != "alone" && f.Name != "floor":
+			label = fmt.Sprintf("%.2f× floor", *f.SlowdownVsFloor)
+		case f.Slowdown != nil && f.Name != "alone":
+			label = fmt.Sprintf("%.2f× alone", *f.Slowdown)
+		}
+		if err := addLabel(p, float64(i), f.RuntimeSpread.Max, label); err != nil {
+			return nil, err
+		}
+		names = append(names, strings.Replace(f.Name, nativePrefix, "native\n", 1))
+		p.Y.Max = max(p.Y.Max, f.RuntimeSpread.Max*1.15)
+	}
+	p.NominalX(names...)
+	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
+	return p, nil
+}
+
+func barColour(phase string) color.Color {
+	switch {
+	case phase == "alone" || phase == "floor":
+		return colourOther
+	case strings.HasPrefix(phase, nativePrefix):
+		return colourAggressor
+	}
+	return colourProtected
+}
+
+func addRuns(p *plot.Plot, x float64, values []float64) error {
+	if len(values) < 2 {
+		return nil
+	}
+	var pts plotter.XYs
+	for _, v := range values {
+		pts = append(pts, plotter.XY{X: x, Y: v})
+	}
+	s, err := plotter.NewScatter(pts)
+	if err != nil {
+		return err
+	}
+	s.GlyphStyle = draw.GlyphStyle{Color: color.Black, Radius: 1.6, Shape: draw.RingGlyph{}}
+	p.Add(s)
+	return nil
+}
+
+func addLabel(p *plot.Plot, x, y float64, s string) error {
+	l, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: x, Y: y}}, Labels: []string{s}})
+	if err != nil {
+		return err
+	}
+	l.TextStyle[0].Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: 9}
+	l.TextStyle[0].XAlign, l.TextStyle[0].YAlign = text.XCenter, text.YBottom
+	l.Offset.Y = 3
+	p.Add(l)
+	return nil
+}
+
+// throughputPlot shows whose the device bytes of one run were, over time: by
+// the disks' own log where it was judged, else by the daemon's account, else
+// only the total. yMax is the same for all phases, so that they compare.
+func throughputPlot(r Run, yMax float64) (*plot.Plot, string, error) {
+	p := newPlot(fmt.Sprintf("%s, run %d", r.Phase, r.Number), "seconds since WordCount's start", "all disks, MB/s")
+	grid(p)
+	lines, source := throughputs(r)
+	for _, owner := range slices.Sorted(keys(lines)) {
+		l, err := plotter.NewLine(lines[owner])
+		if err != nil {
+			return nil, "", err
+		}
+		l.Color, l.Width = colourOf(owner), 1.4
+		p.Add(l)
+		p.Legend.Add(owner, l)
+	}
+	p.X.Min, p.X.Max, p.Y.Max = 0, max(1, r.RuntimeS), yMax
+	return p, source, nil
+}
+
+const (
+	sourceLog    = "by the modelled disks' request log and file extents"
+	sourceDaemon = "by Penstock's account"
+	sourceTotal  = "device counters, total only"
+	ownerTotal   = "total"
+)
+
+func throughputs(r Run) (map[string]plotter.XYs, string) {
+	out := map[string]plotter.XYs{}
+	if v := r.Verdict; v != nil {
+		for owner, mbps := range v.MBps {
+			out[owner] = steps(mbps, v.StepSeconds)
+		}
+		return out, sourceLog
+	}
+	if s := r.Series.Scrapes; len(s) > 1 {
+		for i := 1; i < len(s); i++ {
+			sums := map[string]float64{ownerProtected: 0, ownerAggressor: 0, ownerOther: 0}
+			for flow, bytes := range s[i].FlowBytes {
+				sums[ownerOf(r, flow)] += bytes - s[i-1].FlowBytes[flow]
+			}
+			for owner, b := range sums {
+				out[owner] = append(out[owner], plotter.XY{X: s[i].At, Y: b / megabyte / max(0.01, s[i].At-s[i-1].At)})
+			}
+		}
+		return out, sourceDaemon
+	}
+	out[ownerTotal] = steps(total(r.Series), r.Series.StepSeconds)
+	return out, sourceTotal
+}
+
+func ownerOf(r Run, flow string) string {
+	switch flow {
+	case r.Protected:
+		return ownerProtected
+	case r.Aggressor:
+		return ownerAggressor
+	}
+	return ownerOther
+}
+
+func steps(mbps []float64, step float64) plotter.XYs {
+	pts := make(plotter.XYs, len(mbps))
+	for i, v := range mbps {
+		pts[i] = plotter.XY{X: (float64(i) + 0.5) * step, Y: v}
+	}
+	return pts
+}
+
+// total is MB/s of all disks by step.
+func total(s Series) []float64 {
+	var sum []float64
+	for _, name := range slices.Sorted(keys(s.Disks)) {
+		for i, v := range s.Disks[name] {
+			if i == len(sum) {
+				sum = append(sum, 0)
+			}
+			sum[i] += v
+		}
+	}
+	return sum
+}
+
+func keys[V any](m map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// depthPlots are IBIS, Figure 7: the depth over time, and below it the latency
+// that it was adapted to, against the reference. One line a busy device.
+func depthPlots(r Run) (depth, latency *plot.Plot, err error) {
+	depth = newPlot("", "", "depth D, requests")
+	latency = newPlot("", "seconds since WordCount's start", "latency of a request, ms")
+	grid(depth)
+	grid(latency)
+	depth.X.Max, latency.X.Max = max(1, r.RuntimeS), max(1, r.RuntimeS)
+	depth.X.Min, latency.X.Min = 0, 0
+	for i, device := range busyDevices(r) {
+		c := lineColours[i%len(lineColours)]
+		if err := addSeries(depth, r, device, device, c, false, func(s Scrape) map[string]float64 { return s.Depth }); err != nil {
+			return nil, nil, err
+		}
+		if err := addSeries(latency, r, device, device, c, false, func(s Scrape) map[string]float64 { return s.LatencyMS }); err != nil {
+			return nil, nil, err
+		}
+		if err := addSeries(latency, r, device, device+" reference", c, true, func(s Scrape) map[string]float64 { return s.ReferenceMS }); err != nil {
+			return nil, nil, err
+		}
+	}
+	return depth, latency, nil
+}
+
+func addSeries(p *plot.Plot, r Run, device, name string, c color.Color, dashed bool, of func(Scrape) map[string]float64) error {
+	var pts plotter.XYs
+	for _, s := range r.Series.Scrapes {
+		if v, ok := of(s)[device]; ok {
+			pts = append(pts, plotter.XY{X: s.At, Y: v})
+			p.Y.Max = max(p.Y.Max, v*1.2)
+		}
+	}
+	if len(pts) < 2 {
+		return nil
+	}
+	l, err := plotter.NewLine(pts)
+	if err != nil {
+		return err
+	}
+	l.Color, l.Width = c, 1.4
+	if dashed {
+		l.Dashes = []vg.Length{4, 3}
+		l.Width = 1
+	}
+	p.Add(l)
+	p.Legend.Add(name, l)
+	return nil
+}
+
+// busyDevices are the devices whose latency ever was above zero.
+func busyDevices(r Run) []string {
+	seen := map[string]bool{}
+	for _, s := range r.Series.Scrapes {
+		for device, ms := range s.LatencyMS {
+			if ms > 0 {
+				seen[device] = true
+			}
+		}
+	}
+	names := slices.Collect(keys(seen))
+	sort.Strings(names)
+	return names
+}
+
+// typical is the run of a phase whose run time is nearest to the phase's median.
+func typical(runs []Run, f Figure) (Run, bool) {
+	best, found := Run{}, false
+	for _, r := range runs {
+		if r.Phase == f.Name && (!found || math.Abs(r.RuntimeS-f.RuntimeS) < math.Abs(best.RuntimeS-f.RuntimeS)) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+// svg draws the plot. Inline, text and axes take the page's own colour and font
+// and there is no XML declaration; as a file it has a white ground.
+func svg(p *plot.Plot, width, height vg.Length, inline bool) (string, error) {
+	if !inline {
+		p.BackgroundColor = color.White
+	}
+	c := vgsvg.New(width, height)
+	p.Draw(draw.New(c))
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return "", err
+	}
+	s := b.String()
+	if !inline {
+		return s, nil
+	}
+	if i := strings.Index(s, "<svg"); i >= 0 {
+		s = s[i:]
+	}
+	return strings.NewReplacer("#000000", "currentColor", "Liberation Sans", "inherit").Replace(s), nil
+}

@@ -1,0 +1,193 @@
+package isolation
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sampleRuns are made up, with figures that are easy to compute by hand.
+func sampleRuns() ([]Phase, []Run) {
+	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"})
+	if err != nil {
+		panic(err)
+	}
+	median := map[string]float64{"alone": 80, "floor": 100, "native-mq-deadline": 160, "native-bfq": 150, "native-none": 170, "sfqd2": 105, "sfqd-4": 130}
+	mbps := map[string]float64{"alone": 12, "floor": 40, "native-mq-deadline": 22, "native-bfq": 20, "native-none": 23, "sfqd2": 19.4, "sfqd-4": 21}
+	var runs []Run
+	for _, t := range Interleave(phases, 3) {
+		name := t.Phase.Name
+		r := Run{Phase: name, Number: t.Run, Build: "v1", Protected: "application_1_0001", Aggressor: "application_1_0002",
+			RuntimeS: median[name] + float64(t.Run-2), DeviceMBps: mbps[name], DemandMBps: 15,
+			Series: Series{StepSeconds: 1, Disks: map[string][]float64{"disk0": {1, 2, 3}, "disk1": {3, 2, 1}}}}
+		if t.Phase.Governed {
+			for s := range 5 {
+				at := float64(s)
+				r.Series.Scrapes = append(r.Series.Scrapes, Scrape{At: at, Depth: map[string]float64{"loop0": 1 + at},
+					LatencyMS: map[string]float64{"loop0": 200 + at}, ReferenceMS: map[string]float64{"loop0": 380},
+					FlowBytes: map[string]float64{"application_1_0001": 7e6 * at, "application_1_0002": 12e6 * at, "clients": 1e5 * at}})
+			}
+			r.Depth = &Periods{Min: 20, Max: 5, Between: 75}
+			p99 := 400.0
+			r.LatencyP99MS = &p99
+		}
+		runs = append(runs, r)
+	}
+	return phases, runs
+}
+
+func TestSummarise(t *testing.T) {
+	phases, runs := sampleRuns()
+	res := Summarise(testSetup(), phases, runs)
+	if res.Native != "native-bfq" {
+		t.Errorf("native is %q, want the one with the least slowdown", res.Native)
+	}
+	byName := map[string]Figure{}
+	for _, f := range res.Phases {
+		byName[f.Name] = f
+	}
+	near := func(what string, got *float64, want float64) {
+		t.Helper()
+		if got == nil || math.Abs(*got-want) > 1e-9 {
+			t.Errorf("%s = %v, want %v", what, optional(got, "%v"), want)
+		}
+	}
+	near("slowdown", byName["sfqd2"].Slowdown, 105.0/80)
+	near("slowdown against the floor", byName["sfqd2"].SlowdownVsFloor, 1.05)
+	near("device against native", byName["sfqd2"].DeviceVsNative, 19.4/20)
+	near("device against the fastest native", byName["sfqd2"].DeviceVsFastest, 19.4/23)
+	near("time at bounds", byName["sfqd2"].TimeAtDepthBounds, 0.25)
+	near("demand", res.ProtectedDemand, 15.0/24)
+	if byName["sfqd-4"].TimeAtDepthBounds != nil || byName["alone"].DeviceVsNative != nil {
+		t.Error("a figure that means nothing was given")
+	}
+	if got := byName["alone"].RuntimeSpread; got != (Spread{80, 79, 81, 1}) {
+		t.Errorf("spread %+v", got)
+	}
+}
+
+func TestSummariseWithoutReferencePhases(t *testing.T) {
+	phases, runs := sampleRuns()
+	res := Summarise(testSetup(), phases[5:6], runs)
+	if len(res.Phases) != 1 {
+		t.Fatalf("%d phases, want the chosen one", len(res.Phases))
+	}
+	if f := res.Phases[0]; f.Slowdown != nil || f.SlowdownVsFloor != nil || f.DeviceVsNative != nil || res.Native != "" {
+		t.Errorf("ratios to what did not run: %+v", f)
+	}
+}
+
+// The JSON has the documented fields, and no NaN breaks it.
+func TestJSONForm(t *testing.T) {
+	phases, runs := sampleRuns()
+	for i := range runs {
+		runs[i].Series.Disks = nil // a plain folder: no counters
+	}
+	var b bytes.Buffer
+	if err := Summarise(testSetup(), phases, runs).WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Setup  map[string]any   `json:"setup"`
+		Phases []map[string]any `json:"phases"`
+	}
+	if err := json.Unmarshal(b.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"name", "runtimes_s", "runtime_s", "slowdown", "slowdown_vs_floor", "device_mb_s", "device_vs_native", "time_at_depth_bounds"} {
+		if _, ok := doc.Phases[0][field]; !ok {
+			t.Errorf("no field %q", field)
+		}
+	}
+	if v := doc.Phases[0]["device_mb_s"]; v != nil {
+		t.Errorf("device_mb_s without counters is %v, want null", v)
+	}
+	if doc.Setup["against"] != "teragen" {
+		t.Errorf("setup %v", doc.Setup)
+	}
+}
+
+// The report is well-formed, names each phase and takes nothing from elsewhere.
+func TestReport(t *testing.T) {
+	phases, runs := sampleRuns()
+	runs[0].Verdict = &Verdict{StepSeconds: 1, MBps: map[string][]float64{ownerProtected: {1, 2}}}
+	res := Summarise(testSetup(), phases, runs)
+	var b bytes.Buffer
+	if err := res.WriteReport(&b, time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Entity = xml.HTMLEntity
+	plots := 0
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("not well-formed: %v", err)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "svg" {
+			plots++
+		}
+	}
+	if want := 1 + len(phases) + 2; plots != want {
+		t.Errorf("%d plots, want %d", plots, want)
+	}
+	for _, p := range phases {
+		if !strings.Contains(page, "<td>"+p.Name+"</td>") {
+			t.Errorf("phase %s is not in the table", p.Name)
+		}
+	}
+	for _, bad := range []string{"<script", "src=", "@import", "url(", "NaN", "ZgotmplZ"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %q", bad)
+		}
+	}
+	var chart bytes.Buffer
+	if err := res.WriteSVG(&chart); err != nil || !strings.Contains(chart.String(), "1.05× floor") {
+		t.Errorf("chart: %v", err)
+	}
+}
+
+func TestTable(t *testing.T) {
+	phases, runs := sampleRuns()
+	var b bytes.Buffer
+	if err := Summarise(testSetup(), phases, runs).WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"105.0 s", "104.0-106.0", "1.31", "1.05", "19.4 MB/s", "0.97", "25 %"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestProgressEstimates(t *testing.T) {
+	var out bytes.Buffer
+	p := &Progress{Out: &out}
+	phases, runs := sampleRuns()
+	turns := Interleave(phases[:1], 2)
+	p.plan(testSetup(), turns, runs[:1])
+	p.step(turns[0], "prepare")
+	p.finished(Run{Phase: "alone", Number: 1, RuntimeS: 80, Warnings: []string{"odd"}})
+	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: wordcount 80.0 s", "odd"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	var silent *Progress
+	silent.Printf("nothing %d", 1)
+	silent.step(turns[0], "nothing")
+	if got := fmt.Sprint(clock(65*time.Second), " ", clock(3661*time.Second)); got != "01:05 1:01:01" {
+		t.Errorf("clock: %s", got)
+	}
+}
