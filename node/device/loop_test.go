@@ -25,7 +25,7 @@ type rig struct {
 	nextID uint32
 	stop   func()
 
-	mu     sync.Mutex // the loop asks for rules while a test changes them
+	mu     sync.Mutex      // the loop asks for rules while a test changes them
 	policy map[string]Rule // replaced as a whole, since the loop reads it
 }
 
@@ -487,7 +487,7 @@ func TestModeAndWeightsChangeLive(t *testing.T) {
 		r.writer("b", 600*mib, &done)
 		time.Sleep(5 * time.Second)
 		r.setRule("a", Rule{Weight: 4, Mode: Enforce})
-		r.loop.Apply(Enforce, r.rule)
+		r.apply(Enforce, "", Rule{})
 		time.Sleep(4 * time.Second)
 		a0, b0 := r.flowNow("a").Bytes[1], r.flowNow("b").Bytes[1]
 		time.Sleep(20 * time.Second)
