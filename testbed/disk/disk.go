@@ -454,8 +454,16 @@ func (d *Disk) Model() (Model, error) {
 	return *now.Model, nil
 }
 
-// SyncLog brings the log file up to date with every request answered so far.
-func (d *Disk) SyncLog() error { return d.order(order{SyncLog: true}) }
+// SyncLog brings the log file up to date with every request answered so far. It
+// fails if the log's bound was reached, for then requests are missing.
+func (d *Disk) SyncLog() error {
+	err := d.order(order{SyncLog: true})
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("disk %s: the request log has reached its bound of %d bytes and is not complete: raise LogBytesMax",
+			d.options.Name, d.options.LogBytesMax)
+	}
+	return err
+}
 
 func (d *Disk) order(o order) error {
 	if !d.Modelled() {

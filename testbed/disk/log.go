@@ -227,6 +227,21 @@ func (l *requestLog) flushLocked() error {
 	return err
 }
 
+// errLogFull says that requests are missing from the log.
+var errLogFull = errors.New("the request log has reached its bound")
+
+func (l *requestLog) complete() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlogged > 0 {
+		return fmt.Errorf("%w: %d requests are missing", errLogFull, l.unlogged)
+	}
+	return nil
+}
+
 func (l *requestLog) close() error {
 	if l == nil {
 		return nil

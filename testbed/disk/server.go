@@ -228,7 +228,10 @@ func (d *device) obey(data []byte) error {
 		}
 	}
 	if o.SyncLog {
-		return d.log.flush()
+		if err := d.log.flush(); err != nil {
+			return err
+		}
+		return d.log.complete()
 	}
 	return nil
 }
@@ -366,6 +369,9 @@ func (n *controlNode) Read(_ context.Context, _ fs.FileHandle, dest []byte, offs
 func (n *controlNode) Write(_ context.Context, _ fs.FileHandle, data []byte, _ int64) (uint32, syscall.Errno) {
 	if err := n.device.obey(data); err != nil {
 		fmt.Fprintln(os.Stderr, "penstock: order refused:", err)
+		if errors.Is(err, errLogFull) {
+			return 0, syscall.ENOSPC
+		}
 		return 0, syscall.EINVAL
 	}
 	return uint32(len(data)), 0

@@ -74,9 +74,10 @@ type entry struct {
 // Ledger records the changes of one run. Its methods may be called at the same
 // time from several goroutines.
 type Ledger struct {
-	dir  string
-	file *os.File
-	boot string
+	machine machine
+	dir     string
+	file    *os.File
+	boot    string
 
 	mu      sync.Mutex
 	next    ID
@@ -85,6 +86,14 @@ type Ledger struct {
 	sysctls map[string]*os.File // held locks by parameter
 	opened  int                 // how often Open handed this ledger out
 }
+
+// machine is where things are on the machine; tests have small ones of their own.
+type machine struct {
+	sysctl string // kernel parameters
+	state  string // known runs and locked parameters
+}
+
+func thisMachine() machine { return machine{sysctl: "/proc/sys", state: StateDir()} }
 
 var (
 	openMu sync.Mutex
@@ -95,7 +104,9 @@ var (
 // if needed. Opened again in the same process it is the same ledger; the last
 // Close ends it. What an earlier, dead run left in that folder is put back
 // first. It fails with ErrInUse if another living process has the folder.
-func Open(runDir string) (*Ledger, error) {
+func Open(runDir string) (*Ledger, error) { return thisMachine().open(runDir) }
+
+func (m machine) open(runDir string) (*Ledger, error) {
 	dir, err := filepath.Abs(runDir)
 	if err != nil {
 		return nil, err
@@ -109,10 +120,10 @@ func Open(runDir string) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create the run's folder: %w", err)
 	}
-	if err := Recover(dir); err != nil {
+	if err := m.recover(dir); err != nil {
 		return nil, fmt.Errorf("put back what an earlier run left in %s: %w", dir, err)
 	}
-	l, err := lockedLedger(dir, os.O_CREATE)
+	l, err := m.lockedLedger(dir, os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +133,7 @@ func Open(runDir string) (*Ledger, error) {
 		l.file.Close()
 		return nil, err
 	}
-	if err := register(dir); err != nil {
+	if err := m.register(dir); err != nil {
 		l.file.Close()
 		return nil, err
 	}
@@ -272,20 +283,22 @@ func (l *Ledger) finish() error {
 	for _, file := range l.sysctls {
 		file.Close()
 	}
-	unregister(l.dir)
+	l.machine.unregister(l.dir)
 	return errors.Join(err, os.Remove(l.file.Name()), l.file.Close())
 }
 
 // Recover puts back what a dead run left behind. It does nothing if there is no
 // ledger in runDir, and fails with ErrInUse if the run is alive.
-func Recover(runDir string) error {
+func Recover(runDir string) error { return thisMachine().recover(runDir) }
+
+func (m machine) recover(runDir string) error {
 	dir, err := filepath.Abs(runDir)
 	if err != nil {
 		return err
 	}
-	l, err := lockedLedger(dir, 0)
+	l, err := m.lockedLedger(dir, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		unregister(dir)
+		m.unregister(dir)
 		return nil
 	}
 	if err != nil {
@@ -300,8 +313,10 @@ func Recover(runDir string) error {
 
 // RecoverAll recovers every known run that is dead. It returns the folders of
 // the recovered runs and of those left alone because they are alive.
-func RecoverAll() (recovered, alive []string, err error) {
-	paths, err := filepath.Glob(filepath.Join(StateDir(), "runs", "*"))
+func RecoverAll() (recovered, alive []string, err error) { return thisMachine().recoverAll() }
+
+func (m machine) recoverAll() (recovered, alive []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(m.state, "runs", "*"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -311,7 +326,7 @@ func RecoverAll() (recovered, alive []string, err error) {
 		if err != nil {
 			continue // its run ended just now
 		}
-		switch err := Recover(string(dir)); {
+		switch err := m.recover(string(dir)); {
 		case errors.Is(err, ErrInUse):
 			alive = append(alive, string(dir))
 		case err != nil:
@@ -332,16 +347,16 @@ func StateDir() string {
 	return fmt.Sprintf("/tmp/penstock-testbed-%d", os.Geteuid())
 }
 
-func register(dir string) error {
-	runs := filepath.Join(StateDir(), "runs")
+func (m machine) register(dir string) error {
+	runs := filepath.Join(m.state, "runs")
 	if err := os.MkdirAll(runs, 0o755); err != nil {
 		return fmt.Errorf("list the run: %w", err)
 	}
 	return os.WriteFile(filepath.Join(runs, shortHash(dir)), []byte(dir), 0o644)
 }
 
-func unregister(dir string) {
-	os.Remove(filepath.Join(StateDir(), "runs", shortHash(dir)))
+func (m machine) unregister(dir string) {
+	os.Remove(filepath.Join(m.state, "runs", shortHash(dir)))
 }
 
 func shortHash(text string) string {
@@ -351,7 +366,7 @@ func shortHash(text string) string {
 
 // lockedLedger opens the ledger file and locks it for as long as this process
 // lives. Descriptors are close-on-exec, so children do not keep the lock.
-func lockedLedger(dir string, flags int) (*Ledger, error) {
+func (m machine) lockedLedger(dir string, flags int) (*Ledger, error) {
 	file, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR|os.O_APPEND|flags, 0o644)
 	if err != nil {
 		return nil, err
@@ -363,7 +378,7 @@ func lockedLedger(dir string, flags int) (*Ledger, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 	}
-	return &Ledger{dir: dir, file: file, next: 1, sysctls: map[string]*os.File{}}, nil
+	return &Ledger{machine: m, dir: dir, file: file, next: 1, sysctls: map[string]*os.File{}}, nil
 }
 
 // load reads the entries that were not undone. A torn last line is the change

@@ -30,19 +30,19 @@ var twins = map[string]string{
 // again in the same run it only gets the new value; the one from before the
 // run is put back at the end.
 func SetSysctl(ctx context.Context, l *Ledger, parameter, value string) (ID, error) {
-	path := sysctlPath(parameter)
+	path := l.machine.sysctlPath(parameter)
 	l.mu.Lock()
 	held := l.sysctls[parameter] != nil
 	l.mu.Unlock()
 	if held {
 		return 0, os.WriteFile(path, []byte(value), 0)
 	}
-	lock, err := lockSysctl(ctx, parameter)
+	lock, err := l.machine.lockSysctl(ctx, parameter)
 	if err != nil {
 		return 0, err
 	}
 	if original, err := os.ReadFile(lock.Name()); err != nil || len(original) == 0 {
-		if err := noteOriginal(lock, parameter); err != nil {
+		if err := l.machine.noteOriginal(lock, parameter); err != nil {
 			lock.Close()
 			return 0, err
 		}
@@ -67,14 +67,10 @@ func DropCaches() error {
 	return nil
 }
 
-func sysctlPath(parameter string) string { return filepath.Join("/proc/sys", parameter) }
+func (m machine) sysctlPath(parameter string) string { return filepath.Join(m.sysctl, parameter) }
 
-func lockPath(parameter string) string {
-	return filepath.Join(StateDir(), "sysctl", strings.ReplaceAll(parameter, "/", "."))
-}
-
-func lockSysctl(ctx context.Context, parameter string) (*os.File, error) {
-	path := lockPath(parameter)
+func (m machine) lockSysctl(ctx context.Context, parameter string) (*os.File, error) {
+	path := filepath.Join(m.state, "sysctl", strings.ReplaceAll(parameter, "/", "."))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -104,9 +100,9 @@ func lockSysctl(ctx context.Context, parameter string) (*os.File, error) {
 
 // noteOriginal writes "PARAMETER VALUE" into the lock file: the line that, when
 // applied, brings the original state back.
-func noteOriginal(lock *os.File, parameter string) error {
+func (m machine) noteOriginal(lock *os.File, parameter string) error {
 	for {
-		raw, err := os.ReadFile(sysctlPath(parameter))
+		raw, err := os.ReadFile(m.sysctlPath(parameter))
 		if err != nil {
 			return err
 		}
@@ -129,7 +125,7 @@ func (l *Ledger) restoreSysctl(parameter string) error {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
 		var err error
-		if lock, err = lockSysctl(now, parameter); err != nil {
+		if lock, err = l.machine.lockSysctl(now, parameter); err != nil {
 			return nil // a living run has it and will put the original back
 		}
 	}
@@ -139,7 +135,7 @@ func (l *Ledger) restoreSysctl(parameter string) error {
 		return err // already put back
 	}
 	original, value, _ := strings.Cut(string(line), " ")
-	if err := os.WriteFile(sysctlPath(original), []byte(value), 0); err != nil {
+	if err := os.WriteFile(l.machine.sysctlPath(original), []byte(value), 0); err != nil {
 		return err
 	}
 	return lock.Truncate(0)
