@@ -53,12 +53,6 @@ func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
 	return r
 }
 
-func (r *rig) setRule(flow string, rule Rule) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.policy[flow] = rule
-}
-
 func policyOf(rules map[string]Rule) Policy {
 	return func(flow string) Rule {
 		if rule, ok := rules[flow]; ok {
@@ -439,7 +433,7 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)
 		defer r.stop()
-		r.setRule("a", Rule{Weight: 1, Mode: Observe})
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Observe})
 		var done sync.WaitGroup
 		begin := time.Now()
 		r.writer("a", 60*mib, &done)
@@ -458,7 +452,7 @@ func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)
 		defer r.stop()
-		r.setRule("a", Rule{Weight: 1, Mode: Observe})
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Observe})
 		f := r.disk.newFile("x", 64*mib)
 		f.fill(0, 16*mib)
 		g := newGate()
@@ -486,8 +480,7 @@ func TestModeAndWeightsChangeLive(t *testing.T) {
 		r.writer("a", 600*mib, &done)
 		r.writer("b", 600*mib, &done)
 		time.Sleep(5 * time.Second)
-		r.setRule("a", Rule{Weight: 4, Mode: Enforce})
-		r.apply(Enforce, "", Rule{})
+		r.apply(Enforce, "a", Rule{Weight: 4, Mode: Enforce})
 		time.Sleep(4 * time.Second)
 		a0, b0 := r.flowNow("a").Bytes[1], r.flowNow("b").Bytes[1]
 		time.Sleep(20 * time.Second)
