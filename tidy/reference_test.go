@@ -1,10 +1,14 @@
 package tidy
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"penstock/node/config"
 )
 
 // An operator learns of a setting or a metric from the manual alone, and must
@@ -52,5 +56,34 @@ func TestTheManualMatchesSettingsAndMetrics(t *testing.T) {
 		if _, ok := metrics["penstock_"+m[1]]; !ok {
 			t.Errorf("%s names the metric penstock_%s, which nothing exports.\nTo mend: delete or rename it there.", manual, m[1])
 		}
+	}
+}
+
+// The examples are what people copy.
+func TestTheManualsExamplesLoad(t *testing.T) {
+	var manual string
+	for _, f := range tree(t) {
+		if f.path == "docs/operate/install.md" {
+			manual = f.text
+		}
+	}
+	example := func(first string) string {
+		_, rest, ok := strings.Cut(manual, "\n    "+first)
+		if !ok {
+			t.Fatalf("install.md has no example that begins with %q", first)
+		}
+		block, _, _ := strings.Cut("    "+first+rest, "\n\n")
+		file := filepath.Join(t.TempDir(), "example.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(block, "\n    ", "\n")[4:]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const remedy = "To mend: correct the example in docs/operate/install.md."
+	if _, err := config.LoadNode(example("socket: ")); err != nil {
+		t.Errorf("the settings: %v\n%s", err, remedy)
+	}
+	if _, err := config.LoadWeights(example("mode: enforce")); err != nil {
+		t.Errorf("the weights: %v\n%s", err, remedy)
 	}
 }
