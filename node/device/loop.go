@@ -363,7 +363,7 @@ func (l *Loop) tell(s *Stream) {
 	if l.modeOf(s.flow) != Enforce || l.stuck {
 		mark = Open
 	}
-	if mark != s.sent {
+	if mark >= 0 && mark != s.sent {
 		s.sent = mark
 		s.Marker.Mark(s.ID, mark)
 	}

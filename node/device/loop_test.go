@@ -626,3 +626,28 @@ func TestDepthFollowsLatency(t *testing.T) {
 		done.Wait()
 	})
 }
+
+func TestFirstMarkComesWithTheChecksums(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		g := newGate()
+		meta := r.disk.newFile("x.meta", mib)
+		s := r.loop.Open(OpenRequest{
+			Marker: g, Flow: "a", Block: r.disk.newFile("x", 128*mib), Meta: meta, From: 64 * mib, To: 65 * mib,
+		})
+		time.Sleep(5 * time.Millisecond)
+		if g.last() != -1 {
+			t.Errorf("mark %d before the checksums can be there", g.last())
+		}
+		time.Sleep(time.Minute)
+		if g.last() != Open {
+			t.Errorf("mark %d at the end", g.last())
+		}
+		// 1/128 of the meta file belongs to 1 MiB of the block.
+		if got := r.disk.total("x.meta"); got > 3*pageBytes {
+			t.Errorf("%d bytes of checksums staged for 1 MiB", got)
+		}
+		r.loop.Close(s, 65*mib)
+	})
+}

@@ -14,7 +14,7 @@ func (l *Loop) openRead(s *Stream) {
 	if s.Meta != nil {
 		if r := metaRange(s); r != nil {
 			l.submit(r, time.Now())
-			return // staging goes on when it is done: data is of no use before
+			s.done = -1 // until it is there
 		}
 	}
 	l.stage(s)
