@@ -33,7 +33,7 @@ var ErrCheck = errors.New("output check failed")
 // ErrNotGoverned says that a run under Penstock was not: the daemon saw nothing
 // of a job, or not with the weight that it was to have. Its figures would be the
 // kernel's.
-var ErrNotGoverned = errors.New("Penstock did not govern this run")
+var ErrNotGoverned = errors.New("the run was not governed by Penstock")
 
 // ErrOutlasted says that the aggressor ended before the protected job, so that
 // the run's end measures nothing.

@@ -25,7 +25,6 @@ type rig struct {
 	nextID uint32
 	stop   func()
 
-	mu     sync.Mutex      // the loop asks for rules while a test changes them
 	policy map[string]Rule // replaced as a whole, since the loop reads it
 }
 
