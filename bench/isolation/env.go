@@ -124,14 +124,22 @@ const socketPathMax = 107 // sun_path, less the final zero
 
 func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
 
+// tunePatience is how long to wait while another run on this machine has the
+// dirty limits: two experiments at once would measure each other.
+const tunePatience = 30 * time.Minute
+
 // tuneKernel sets the dirty limits, the same for every phase; the ledger knows
 // what they were.
 func (m *Machine) tuneKernel(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return nil // in the setup's notes
 	}
-	wait, cancel := context.WithTimeout(ctx, time.Minute)
+	wait, cancel := context.WithTimeout(ctx, tunePatience)
 	defer cancel()
+	waiting := time.AfterFunc(time.Second, func() {
+		m.options.Progress.Printf("another run has changed the kernel's dirty limits: waiting for it to end, %v at most", tunePatience)
+	})
+	defer waiting.Stop()
 	k := m.setup.Kernel
 	for _, p := range []struct {
 		name  string
@@ -157,7 +165,7 @@ func (m *Machine) startCluster(ctx context.Context) error {
 	cfg := hadoop.Config{
 		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib,
 		Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
-		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Maps), Progress: say,
+		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Slots), Progress: say,
 	}
 	n := m.setup.Disk.DataNodes
 	for i := range n {
@@ -199,7 +207,7 @@ func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) (err error)
 		}
 		m.options.Progress.Printf("writing the input of %s, %d MiB", m.setup.Against, m.setup.Aggressor.Bytes/mib)
 		m.rows, err = m.cluster.WriteRows(ctx, aggressorInput(elsewhere), hadoop.Rows{Seed: seed,
-			Rows: m.setup.Aggressor.rows(), Files: m.setup.Aggressor.Maps, Sorted: m.setup.Against == "teravalidate"})
+			Rows: m.setup.Aggressor.rows(), Files: m.setup.Aggressor.Files, Sorted: m.setup.Against == "teravalidate"})
 		if err != nil {
 			return err
 		}

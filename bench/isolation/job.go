@@ -29,7 +29,8 @@ func (m *Machine) StartProtected(ctx context.Context, _ Phase) (Job, error) {
 	p := m.setup.Protected
 	output := m.output("", "wordcount")
 	return m.submit(ctx, hadoop.Job{Kind: hadoop.WordCount, Input: wordsDir, Output: output,
-		Reduces: p.Reduces, Queue: hadoop.QueueProtected, CPUs: fmt.Sprint(p.CPU)},
+		Reduces: p.Reduces, Queue: hadoop.QueueProtected, CPUs: fmt.Sprint(p.CPU),
+		Settings: map[string]string{"mapreduce.task.io.sort.mb": fmt.Sprint(p.SortMB)}},
 		func(ctx context.Context) error { return m.cluster.VerifyWordCount(ctx, output, m.words) })
 }
 
@@ -38,7 +39,7 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (Job, error) {
 	a := m.setup.Aggressor
 	kind := hadoop.Kind(m.setup.Against)
 	output := m.output(place(p.Elsewhere), m.setup.Against)
-	spec := hadoop.Job{Kind: kind, Output: output, Rows: a.rows(), Maps: a.Maps, Reduces: a.Reduces,
+	spec := hadoop.Job{Kind: kind, Output: output, Rows: a.rows(), Maps: a.Slots, Reduces: a.Reduces,
 		Queue: hadoop.QueueAggressor, CPUs: fmt.Sprint(a.CPU)}
 	if kind != hadoop.TeraGen {
 		spec.Input = aggressorInput(p.Elsewhere)

@@ -2,10 +2,155 @@ package isolation
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
 	"time"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/judge"
 )
 
-// Judge asks the modelled disks' own logs whose the device bytes were.
-func (m *Machine) Judge(context.Context, time.Time, time.Time, Job, Job) (*Verdict, error) {
-	return nil, nil
+// Judge joins the modelled disks' request logs to the files' places and the
+// NameNode's word on which blocks are whose. One look at the files' places
+// after the window will do: no block file of either job is deleted before. What
+// was (jobs' own files) and what is no file's (journal, bitmaps) is "other".
+func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor Job) (*Verdict, error) {
+	if !m.setup.Disk.Modelled {
+		return nil, nil
+	}
+	owners := map[string]string{}
+	if err := m.blocksOf(ctx, owners, ownerProtected, protected); err != nil {
+		return nil, err
+	}
+	if aggressor != nil {
+		if err := m.blocksOf(ctx, owners, ownerAggressor, aggressor); err != nil {
+			return nil, err
+		}
+	}
+	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
+	span := judge.Window{From: from.UnixNano() + toMonotonic, To: to.UnixNano() + toMonotonic}
+	t := newTally(span)
+	for _, d := range m.disks {
+		w := judge.NewWatcher(d.Mount())
+		if err := w.Look(); err != nil {
+			return nil, err
+		}
+		records, err := judge.ReadLog(d)
+		if err != nil {
+			return nil, err
+		}
+		inside := within(records, span)
+		t.latencies(inside)
+		t.bytes(w.Judge(inside, func(path string) string { return owners[blockID(path)] }, t.windows...))
+	}
+	return t.verdict(), nil
+}
+
+// blocksOf notes the owner of every block of the job's input and output.
+func (m *Machine) blocksOf(ctx context.Context, owners map[string]string, owner string, j Job) error {
+	real, ok := j.(*job)
+	if !ok {
+		return fmt.Errorf("%s is not a job of this environment", j.Application())
+	}
+	for _, path := range []string{real.app.Job.Input, real.app.Job.Output} {
+		if path == "" {
+			continue
+		}
+		text, err := m.fsck(ctx, path)
+		if err != nil {
+			return err
+		}
+		for _, id := range blockName.FindAllString(text, -1) {
+			owners[id] = owner
+		}
+	}
+	return nil
+}
+
+// fsck asks the NameNode for the blocks below an HDFS path: what `hdfs fsck
+// -files -blocks` prints, without a JVM.
+func (m *Machine) fsck(ctx context.Context, path string) (string, error) {
+	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("fsck %s: %s: %.200s: %w", path, resp.Status, body, err)
+	}
+	return string(body), nil
+}
+
+var blockName = regexp.MustCompile(`blk_\d+`)
+
+// blockID is the block of a DataNode's file: of blk_12 and of blk_12_34.meta
+// alike.
+func blockID(path string) string { return blockName.FindString(filepath.Base(path)) }
+
+func within(records []disk.Record, span judge.Window) []disk.Record {
+	var out []disk.Record
+	for _, r := range records {
+		if r.Ended >= span.From && r.Ended < span.To {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// tally adds up the judged disks.
+type tally struct {
+	windows []judge.Window
+	mbps    map[string][]float64
+	total   map[string]int64
+	millis  []float64
+}
+
+func newTally(span judge.Window) *tally {
+	return &tally{windows: judge.Windows(span, time.Second), mbps: map[string][]float64{}, total: map[string]int64{}}
+}
+
+func (t *tally) latencies(records []disk.Record) {
+	for _, r := range records {
+		if r.Op == disk.Read || r.Op == disk.Write {
+			t.millis = append(t.millis, float64(r.Ended-r.Submitted)/1e6)
+		}
+	}
+}
+
+func (t *tally) bytes(accounts []judge.Account) {
+	for i, a := range accounts {
+		for owner, u := range a.Owners {
+			if owner == judge.FileSystem {
+				owner = ownerOther
+			}
+			if t.mbps[owner] == nil {
+				t.mbps[owner] = make([]float64, len(accounts))
+			}
+			t.mbps[owner][i] += float64(u.Bytes()) / megabyte
+			t.total[owner] += u.Bytes()
+		}
+	}
+}
+
+func (t *tally) verdict() *Verdict {
+	v := &Verdict{StepSeconds: 1, MBps: t.mbps, Bytes: t.total, DeviceRequest: int64(len(t.millis))}
+	for _, mbps := range t.mbps {
+		for i := range mbps {
+			mbps[i] = round3(mbps[i])
+		}
+	}
+	if len(t.millis) > 0 {
+		v.LatencyP50MS, v.LatencyP99MS = round3(quantile(t.millis, 0.5)), round3(quantile(t.millis, 0.99))
+	}
+	return v
 }

@@ -33,7 +33,8 @@ type ProtectedSetup struct {
 	WordBytes  int   `json:"word_bytes"` // mean; longer words make the job hungrier for I/O on the same CPU
 	Vocabulary int   `json:"vocabulary"` // distinct words
 	Reduces    int   `json:"reduces"`
-	CPU        int   `json:"cpu"` // its tasks run on this CPU only
+	SortMB     int   `json:"sort_mb"` // mapreduce.task.io.sort.mb: a map reads while it sorts only with small buffers
+	CPU        int   `json:"cpu"`     // its tasks run on this CPU only
 }
 
 // AggressorSetup is the TeraGen, TeraSort or TeraValidate beside it. Bytes must
@@ -41,7 +42,8 @@ type ProtectedSetup struct {
 // first is refused.
 type AggressorSetup struct {
 	Bytes   int64 `json:"bytes"`
-	Maps    int   `json:"maps"`
+	Slots   int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
+	Files   int   `json:"files"` // of the input that TeraSort and TeraValidate read, one map each
 	Reduces int   `json:"reduces"`
 	CPU     int   `json:"cpu"`
 }
@@ -108,10 +110,10 @@ type MachineSetup struct {
 // DefaultSetup is the experiment at the scale of a small machine: two modelled
 // 12 MB/s disks that WordCount alone keeps half to three quarters busy.
 func DefaultSetup(against string) Setup {
-	return Setup{
+	s := Setup{
 		Against:   against,
-		Protected: ProtectedSetup{InputBytes: 768 * mib, Files: 2, WordBytes: 48, Vocabulary: 2000, Reduces: 1, CPU: 0},
-		Aggressor: AggressorSetup{Bytes: 3072 * mib, Maps: 2, Reduces: 2, CPU: 1},
+		Protected: ProtectedSetup{InputBytes: 768 * mib, Files: 2, WordBytes: 48, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
+		Aggressor: AggressorSetup{Bytes: 3072 * mib, Slots: 2, Files: 2, Reduces: 2, CPU: 1},
 		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 2_000, SeekMaxMicros: 12_000,
 			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
 		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
@@ -123,6 +125,10 @@ func DefaultSetup(against string) Setup {
 			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
 		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 64 * mib},
 	}
+	if against == "terasort" {
+		s.Aggressor.Files = 16 // a map sorts what it has read; more maps, fewer spills each
+	}
+	return s
 }
 
 // Validate rejects what cannot be run, naming the field to change.
@@ -132,8 +138,8 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("--against %q: choose one of %s", s.Against, strings.Join(Aggressors, ", "))
 	case s.Protected.InputBytes < mib || s.Aggressor.Bytes < mib:
 		return fmt.Errorf("input of %d and %d bytes: both jobs need at least 1 MiB", s.Protected.InputBytes, s.Aggressor.Bytes)
-	case s.Protected.Files < 1 || s.Aggressor.Maps < 1 || s.Aggressor.Reduces < 1 || s.Protected.Reduces < 1:
-		return fmt.Errorf("maps and reduces must be at least 1")
+	case s.Protected.Files < 1 || s.Aggressor.Slots < 1 || s.Aggressor.Files < 1 || s.Aggressor.Reduces < 1 || s.Protected.Reduces < 1:
+		return fmt.Errorf("files, slots and reduces must be at least 1")
 	case s.Disk.BytesPerSecond < 1_000_000:
 		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
 	case s.Disk.DataNodes < 1:
