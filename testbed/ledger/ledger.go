@@ -378,6 +378,15 @@ func (m machine) lockedLedger(dir string, flags int) (*Ledger, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 	}
+	// A run that ended in between has removed the file that is now locked.
+	locked, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if named, err := os.Stat(file.Name()); err != nil || !os.SameFile(locked, named) {
+		file.Close()
+		return m.lockedLedger(dir, flags)
+	}
 	return &Ledger{machine: m, dir: dir, file: file, next: 1, sysctls: map[string]*os.File{}}, nil
 }
 

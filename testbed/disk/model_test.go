@@ -1,0 +1,177 @@
+package disk
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const mib = 1 << 20
+
+// testModel transfers a MiB in 100 ms and crosses the disk in 14 ms.
+var testModel = Model{
+	BytesPerSecond: 10 * mib,
+	SeekMin:        2 * time.Millisecond,
+	SeekMax:        14 * time.Millisecond,
+	CapacityBytes:  1024 * mib,
+}
+
+func TestService(t *testing.T) {
+	for _, c := range []struct {
+		name                 string
+		head, offset, length int64
+		want                 time.Duration
+	}{
+		{"contiguous", 5 * mib, 5 * mib, mib, 100 * time.Millisecond},
+		{"across the disk", 0, 1024 * mib, 0, 14 * time.Millisecond},
+		{"and back", 1024 * mib, 0, 0, 14 * time.Millisecond},
+		{"a quarter of it takes half as long", 512 * mib, 256 * mib, 0, 8 * time.Millisecond},
+		{"to the track before", 4096, 0, 0, 2*time.Millisecond + time.Duration(12e6*math.Sqrt(4096./(1024*mib)))},
+		{"a gap ahead passes under the head", 0, 10240, 0, testModel.transfer(10240)},
+		{"beyond its capacity", 0, 4096 * mib, 0, 14 * time.Millisecond},
+	} {
+		if got := testModel.service(c.head, c.offset, c.length); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	if got := (Model{SeekMin: time.Second}).service(0, mib, mib); got != 0 {
+		t.Errorf("the model is off and takes %v", got)
+	}
+}
+
+func TestShortestSeekFirst(t *testing.T) {
+	a := arm{model: testModel}
+	for _, offset := range []int64{900, 100, 500, 101} {
+		a.submit(&request{offset: offset * mib, length: mib})
+	}
+	var order []int64
+	for now := int64(0); ; now = a.free {
+		r := a.next(now)
+		if r == nil {
+			break
+		}
+		order = append(order, r.offset/mib)
+	}
+	want := []int64{100, 101, 500, 900}
+	for i := range want {
+		if i >= len(order) || order[i] != want[i] {
+			t.Fatalf("served %v, want %v", order, want)
+		}
+	}
+}
+
+// Two sequential streams side by side keep the head between them; a third
+// request far away still gets its turn.
+func TestNobodyStarves(t *testing.T) {
+	a := arm{model: testModel}
+	far := &request{offset: 1000 * mib, length: mib}
+	a.submit(far)
+	near := []int64{0, 50 * mib}
+	for i := range near {
+		a.submit(&request{write: i == 1, offset: near[i], length: mib})
+	}
+	for now := int64(0); far.ended == 0; now = a.free {
+		r := a.next(now)
+		if r != far {
+			i := 0
+			if r.write {
+				i = 1
+			}
+			near[i] += mib
+			a.submit(&request{write: r.write, offset: near[i], length: mib, arrived: r.ended})
+		}
+		if now > int64(10*time.Second) {
+			t.Fatal("the far request starves")
+		}
+	}
+	// Past its age it is next: at most the one in service goes before it.
+	waited := time.Duration(far.ended - far.arrived)
+	if limit := DefaultAgeMax + 2*(100+14)*time.Millisecond; waited > limit {
+		t.Errorf("the far request waited %v, want at most %v", waited, limit)
+	}
+	if waited < DefaultAgeMax {
+		t.Errorf("the far request was served after %v, before its age, although others were nearer", waited)
+	}
+}
+
+func TestLatenessCostsNoThroughputUpToABound(t *testing.T) {
+	serve := func(late time.Duration) time.Duration {
+		a := arm{model: testModel}
+		for i := range 10 {
+			a.submit(&request{offset: int64(i) * mib, length: mib})
+		}
+		for now := int64(0); ; now = a.free + int64(late) {
+			if a.next(now) == nil {
+				return time.Duration(a.free)
+			}
+		}
+	}
+	if got := serve(50 * time.Millisecond); got != time.Second {
+		t.Errorf("10 MiB at 10 MiB/s, noticed 50 ms late each: %v, want 1s", got)
+	}
+	if got, want := serve(lateMax+time.Second), 10*time.Second; got != want {
+		t.Errorf("held up for 1 s more than allowed, nine times: %v, want %v", got, want)
+	}
+}
+
+// Whatever arrives when: the arm serves each request once, one at a time, never
+// before it arrived, is never idle while one waits, and passes over a request
+// that is past its age only for an older one.
+func TestArmProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := arm{model: testModel}
+		a.model.AgeMax = 300 * time.Millisecond
+		left := rapid.IntRange(1, 60).Draw(t, "requests")
+		var waiting []*request
+		var now, freed int64
+		for left > 0 || len(waiting) > 0 {
+			arriving := rapid.IntRange(0, min(left, 5)).Draw(t, "arriving")
+			if len(waiting) == 0 && left > 0 {
+				arriving = max(arriving, 1)
+			}
+			for range arriving {
+				r := &request{
+					offset:  rapid.Int64Range(0, 1000).Draw(t, "offset") * mib,
+					length:  rapid.Int64Range(1, 256).Draw(t, "pages") * 4096,
+					arrived: now + rapid.Int64Range(0, 1e8).Draw(t, "after ns"),
+				}
+				now = r.arrived
+				a.submit(r)
+				waiting = append(waiting, r)
+			}
+			left -= arriving
+			now = max(now, a.free)
+			oldest := waiting[0].arrived
+			for _, r := range waiting {
+				oldest = min(oldest, r.arrived)
+			}
+			r := a.next(now)
+			start := r.ended - r.service
+			switch {
+			case start < freed:
+				t.Fatalf("started at %d with the one before ending at %d", start, freed)
+			case start < r.arrived:
+				t.Fatalf("started %d ns before it arrived", r.arrived-start)
+			case start > max(freed, oldest, now-int64(lateMax)):
+				t.Fatalf("idle until %d with a request waiting since %d", start, oldest)
+			}
+			for i, w := range waiting {
+				if w == r {
+					waiting = append(waiting[:i], waiting[i+1:]...)
+					break
+				}
+			}
+			for _, w := range waiting {
+				if start-w.arrived > int64(a.model.AgeMax) && w.arrived < r.arrived {
+					t.Fatalf("a request that waited %d ns was passed over for a younger one", start-w.arrived)
+				}
+			}
+			freed = r.ended
+		}
+		if len(a.waiting) != 0 {
+			t.Fatalf("%d requests are left over", len(a.waiting))
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package ledger
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testMachine is a small machine with one kernel parameter pair and a folder
+// for runs.
+func testMachine(t *testing.T) (m machine, run string) {
+	t.Helper()
+	dir := t.TempDir()
+	m = machine{sysctl: filepath.Join(dir, "sys"), state: filepath.Join(dir, "state")}
+	write(t, m.sysctlPath("vm/dirty_bytes"), "0")
+	write(t, m.sysctlPath("vm/dirty_ratio"), "20")
+	write(t, m.sysctlPath("vm/swappiness"), "60")
+	return m, filepath.Join(dir, "run")
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, path, text string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != text {
+		t.Errorf("%s holds %q (%v), want %q", filepath.Base(path), got, err, text)
+	}
+}
+
+func open(t *testing.T, m machine, run string) *Ledger {
+	t.Helper()
+	l, err := m.open(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// die lets a run end as kill -9 would: nothing is undone, the locks go.
+func die(l *Ledger) {
+	openMu.Lock()
+	delete(opened, l.dir)
+	openMu.Unlock()
+	l.file.Close()
+	for _, lock := range l.sysctls {
+		lock.Close()
+	}
+}
+
+func must[T any](value T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func TestCloseUndoesTheLastChangeFirst(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	folder := filepath.Join(run, "folder")
+	setting := filepath.Join(run, "setting")
+	write(t, setting, "none [mq-deadline] bfq\n")
+	must(l.Remove(folder))(t)
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	must(l.Remove(filepath.Join(folder, "file")))(t) // the folder only goes if this goes first
+	write(t, filepath.Join(folder, "file"), "")
+	must(l.SetFile(setting, "bfq"))(t)
+	want(t, setting, "bfq")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, setting, "mq-deadline")
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the folder is still there")
+	}
+	if _, err := os.Stat(filepath.Join(run, FileName)); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the ledger is still there")
+	}
+}
+
+func TestOneLedgerPerRunInAProcess(t *testing.T) {
+	m, run := testMachine(t)
+	a, b := open(t, m, run), open(t, m, run)
+	if a != b {
+		t.Fatal("two ledgers of one run")
+	}
+	file := filepath.Join(run, "file")
+	must(a.Remove(file))(t)
+	write(t, file, "")
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, file, "")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the last Close has not undone the change")
+	}
+}
+
+func TestRecoverWorksOffWhatADeadRunLeft(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	kept, gone := filepath.Join(run, "kept"), filepath.Join(run, "gone")
+	id := must(l.Remove(kept))(t)
+	if err := l.Undo(id); err != nil {
+		t.Fatal(err)
+	}
+	write(t, kept, "made later, by somebody else")
+	must(l.Remove(gone))(t)
+	write(t, gone, "")
+	if err := m.recover(run); !errors.Is(err, ErrInUse) {
+		t.Fatalf("recovering a living run: %v, want ErrInUse", err)
+	}
+	if _, alive, err := m.recoverAll(); err != nil || len(alive) != 1 || alive[0] != run {
+		t.Fatalf("alive %v (%v), want the run", alive, err)
+	}
+	// Killed in the middle of recording the next change.
+	if _, err := l.file.WriteString(`{"id":3,"kind":"remove","path":"` + run); err != nil {
+		t.Fatal(err)
+	}
+	die(l)
+	recovered, alive, err := m.recoverAll()
+	if err != nil || len(alive) != 0 || len(recovered) != 1 {
+		t.Fatalf("recovered %v, alive %v (%v)", recovered, alive, err)
+	}
+	want(t, kept, "made later, by somebody else")
+	if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a recorded file was left behind")
+	}
+	if recovered, _, _ := m.recoverAll(); len(recovered) != 0 {
+		t.Errorf("%v is still listed", recovered)
+	}
+}
+
+func TestOpenRecoversFirst(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	setting := filepath.Join(run, "setting")
+	write(t, setting, "1")
+	must(l.SetFile(setting, "2"))(t)
+	die(l)
+	l = open(t, m, run)
+	want(t, setting, "1")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSysctlIsPutBack(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	swappiness := m.sysctlPath("vm/swappiness")
+	must(SetSysctl(t.Context(), l, "vm/swappiness", "10"))(t)
+	must(SetSysctl(t.Context(), l, "vm/swappiness", "20"))(t)
+	want(t, swappiness, "20")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, swappiness, "60")
+}
+
+// The kernel refuses a zero in dirty_bytes; the ratio brings the old state back.
+func TestSysctlWithATwin(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	must(SetSysctl(t.Context(), l, "vm/dirty_bytes", "67108864"))(t)
+	write(t, m.sysctlPath("vm/dirty_ratio"), "0") // as the kernel does
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, m.sysctlPath("vm/dirty_ratio"), "20")
+	want(t, m.sysctlPath("vm/dirty_bytes"), "67108864") // the real kernel zeroes it
+}
+
+// A run that follows a crashed one must not take the crashed one's value for
+// the original, and recovering the crashed one must not disturb it.
+func TestSysctlAfterACrash(t *testing.T) {
+	m, run := testMachine(t)
+	swappiness := m.sysctlPath("vm/swappiness")
+	crashed := open(t, m, run)
+	must(SetSysctl(t.Context(), crashed, "vm/swappiness", "10"))(t)
+
+	second := open(t, m, run+"2")
+	busy, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := SetSysctl(busy, second, "vm/swappiness", "20"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("two living runs set the same parameter: %v", err)
+	}
+	die(crashed)
+	must(SetSysctl(t.Context(), second, "vm/swappiness", "20"))(t)
+	if err := m.recover(run); err != nil {
+		t.Fatal(err)
+	}
+	want(t, swappiness, "20")
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, swappiness, "60")
+}
+
+func TestRecoverEndsTheRunsProcesses(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	// A daemon that starts a grandchild in a session of its own, as YARN does.
+	cmd := exec.Command("sh", "-c", "setsid sleep 600 & echo $!; trap '' TERM; wait; wait")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(l.StartProcess(cmd))(t)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	die(l)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if err := m.recover(run); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the daemon is still there")
+	}
+	// Gone, or dead and waiting for init to notice.
+	stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(line), "stat"))
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("the grandchild is still there: %s", stat)
+	}
+}
+
+func TestAnotherProcessWithTheSamePidIsLeftAlone(t *testing.T) {
+	started, err := processStarted(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := end(os.Getpid(), started+1); err != nil { // would end this test
+		t.Fatal(err)
+	}
+}
