@@ -41,6 +41,7 @@ type Daemon struct {
 	server   *ipc.Server
 	metrics  *metrics
 	stride   uint32
+	rights   sync.Once
 
 	mu      sync.Mutex
 	mode    device.Mode
@@ -371,6 +372,11 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 			return nil, nil, err
 		}
 		req.Block = block
+		if _, err := block.Query(0, 1); err != nil {
+			block.Close()
+			r.daemon.warnRights(err)
+			return nil, nil, err
+		}
 		if !req.Write {
 			size, err := block.Size()
 			if err == nil {
@@ -395,6 +401,16 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 		return d.loop, d.loop.Open(req), nil
 	}
 	return nil, nil, fmt.Errorf("%s: %w", m.Block, blockfile.ErrOutside)
+}
+
+// warnRights says once, loudly, that nothing can be governed for want of a right.
+func (d *Daemon) warnRights(err error) {
+	if errors.Is(err, os.ErrPermission) {
+		d.rights.Do(func() {
+			d.log.Error("the page cache may not be asked about block files: streams go ungoverned; "+
+				"run the daemon as the DataNode's user or with CAP_DAC_OVERRIDE", "error", err)
+		})
+	}
 }
 
 // Close implements ipc.Registration.

@@ -23,8 +23,10 @@ type Pages struct {
 }
 
 // noCachestat is set once the kernel has said that it lacks cachestat(2)
-// (before 6.5) or denies it to us: residency is then taken from mincore(2), and
-// every resident page of a written range counts as unsaved.
+// (before 6.5): residency is then taken from mincore(2), and every resident page
+// of a written range counts as unsaved. Both calls want the file's owner, or
+// the right to write to it; cachestat says so (EPERM), mincore would call every
+// page resident, so it is no way round a missing right.
 var noCachestat atomic.Bool
 
 // File is one open block or meta file.
@@ -61,7 +63,7 @@ func (b *File) Query(off, length int64) (Pages, error) {
 				Unsaved:  int64(stat.Dirty+stat.Writeback) * PageSize,
 			}, nil
 		}
-		if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+		if !errors.Is(err, unix.ENOSYS) {
 			return Pages{}, fmt.Errorf("cachestat %s: %w", f.Name(), err)
 		}
 		noCachestat.Store(true)
