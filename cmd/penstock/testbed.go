@@ -20,7 +20,7 @@ func newTestbedCommand() *cobra.Command {
 		Use:   "testbed",
 		Short: "Disks of known speed, and putting the machine back after tests",
 	}
-	cmd.AddCommand(newTestbedDisk(), newTestbedCheck(), newTestbedClean(), newDiskServe())
+	cmd.AddCommand(newTestbedDisk(), newTestbedCheck(), newTestbedClean(), newTestbedHadoop(), newDiskServe())
 	return cmd
 }
 

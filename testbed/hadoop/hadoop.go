@@ -179,6 +179,10 @@ func (c *Cluster) ResourceManagerURL() string {
 // DefaultFS is the file system's URI (fs.defaultFS).
 func (c *Cluster) DefaultFS() string { return fmt.Sprintf("hdfs://127.0.0.1:%d", c.ports.nnRPC) }
 
+// ClientConfDir is the configuration folder for clients: put it and the jars on
+// a classpath.
+func (c *Cluster) ClientConfDir() string { return c.confDir("client") }
+
 // FS gives access to the cluster's files.
 func (c *Cluster) FS() *FS { return &FS{c: c} }
 

@@ -164,7 +164,13 @@ func (c *Cluster) java(name, conf string, opts []string, cpus string, ownPIDs bo
 	if err != nil {
 		return nil, err
 	}
-	argv := append([]string{filepath.Join(home, "bin", "java")}, opts...)
+	var argv []string
+	if ownPIDs {
+		// Its /proc must show the namespace's own process numbers, or task
+		// JVMs would count some other process's CPU time as theirs.
+		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
+	}
+	argv = append(append(argv, filepath.Join(home, "bin", "java")), opts...)
 	argv = append(append(argv, class), args...)
 	return spawn(c.book, name, filepath.Join(c.LogDir(), name+".log"), c.env(conf), c.cfg.RunDir, ownPIDs, argv...)
 }

@@ -60,6 +60,12 @@ type rowReader struct {
 	buf    []byte
 }
 
+// newRowReader makes the rows from one number up to another of total, as file
+// number file.
+func newRowReader(seed uint64, file int, from, to, total uint64, sorted bool) *rowReader {
+	return &rowReader{rand: rand.NewPCG(seed, uint64(file)), next: from, end: to, total: total, sorted: sorted}
+}
+
 func (r *rowReader) Read(p []byte) (int, error) {
 	if len(r.buf) == 0 {
 		if r.next == r.end {
@@ -118,7 +124,7 @@ func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksu
 		to := spec.Rows * int64(i+1) / int64(spec.Files)
 		var last *rowReader
 		err := c.FS().CreateOn(ctx, fmt.Sprintf("%s/part-r-%05d", dir, i), c.DataNodeAddress(i%len(c.cfg.DataNodes)), (to-from)*RowBytes, func() io.Reader {
-			last = &rowReader{rand: rand.NewPCG(spec.Seed, uint64(i)), next: uint64(from), end: uint64(to), total: uint64(spec.Rows), sorted: spec.Sorted}
+			last = newRowReader(spec.Seed, i, uint64(from), uint64(to), uint64(spec.Rows), spec.Sorted)
 			return last
 		})
 		if err != nil {
