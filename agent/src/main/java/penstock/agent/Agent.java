@@ -33,7 +33,7 @@ public final class Agent {
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
             }
-            Client client = new Client(sockets, socket, "penstock-agent " + version());
+            Client client = new Client(sockets, socket, "penstock-agent " + version(), Client.BACKSTOP_NANOS);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);

@@ -44,6 +44,8 @@ final class Client implements Runnable {
     static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
     /** Gates open after one second; a new connection is worth a try only later. */
     static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
+    /** A living daemon lets a minimum through after 15 s; HDFS clients give up after 60 s. */
+    static final long BACKSTOP_NANOS = TimeUnit.SECONDS.toNanos(20);
     static final int MAX_STREAMS = 8192;
     private static final long MIN_BACKOFF_MILLIS = 100;
     private static final long MAX_BACKOFF_MILLIS = 1000;
@@ -53,6 +55,7 @@ final class Client implements Runnable {
     private final UnixSockets sockets;
     private final String path;
     private final String agent;
+    private final long backstopNanos;
     private final Thread thread = new Thread(this, "penstock-agent");
     private final AtomicBoolean started = new AtomicBoolean();
     private volatile boolean stopped;
@@ -77,7 +80,8 @@ final class Client implements Runnable {
     private boolean everConnected;
     private String lastFailure = "";
 
-    Client(UnixSockets sockets, String path, String agent) {
+    Client(UnixSockets sockets, String path, String agent, long backstopNanos) {
+        this.backstopNanos = backstopNanos;
         this.sockets = sockets;
         this.path = path;
         this.agent = agent;
@@ -135,6 +139,11 @@ final class Client implements Runnable {
 
     int stride() {
         return stride;
+    }
+
+    /** The longest that one wait may last, whatever the daemon does. */
+    long backstopNanos() {
+        return backstopNanos;
     }
 
     boolean enforcing(long now) {

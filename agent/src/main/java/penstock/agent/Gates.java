@@ -30,7 +30,6 @@ import java.util.concurrent.locks.LockSupport;
  * class loader finds them.
  */
 public final class Gates {
-    static final long BACKSTOP_NANOS = TimeUnit.SECONDS.toNanos(20);
     private static final long RECHECK_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
     /** HDFS checksums chunks of 512 bytes unless configured otherwise; finer than any page. */
     private static final long CHUNK = 512;
@@ -262,9 +261,9 @@ public final class Gates {
         try {
             long now = start;
             while (s.mark < need && !self.isInterrupted() && !s.isClosed()) {
-                long left = Math.min(c.enforcedFor(now), BACKSTOP_NANOS - (now - start));
+                long left = Math.min(c.enforcedFor(now), c.backstopNanos() - (now - start));
                 if (left <= 0) {
-                    if (now - start >= BACKSTOP_NANOS) {
+                    if (now - start >= c.backstopNanos()) {
                         BACKSTOPS.increment();
                     }
                     break;

@@ -1,0 +1,104 @@
+package penstock.agent;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.lang.instrument.Instrumentation;
+import java.lang.management.ManagementFactory;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+class AgentTest {
+    private final List<Object> transformers = new ArrayList<>();
+    private Class<?>[] loaded = {};
+
+    /** What the agent asks of a JVM. */
+    private final Instrumentation instrumentation = (Instrumentation) Proxy.newProxyInstance(
+            AgentTest.class.getClassLoader(), new Class<?>[] {Instrumentation.class}, (proxy, method, arguments) -> {
+                switch (method.getName()) {
+                    case "getAllLoadedClasses":
+                        return loaded;
+                    case "addTransformer":
+                        transformers.add(arguments[0]);
+                        return null;
+                    default:
+                        throw new UnsupportedOperationException(method.getName());
+                }
+            });
+
+    @AfterEach
+    void off() {
+        Gates.install(null);
+    }
+
+    @Test
+    void weaves() {
+        Status status = Agent.start("socket=/run/penstock/agent.sock", instrumentation);
+        assertEquals("woven", status.getState());
+        assertEquals(15, status.getWovenMethods().size());
+        assertEquals(List.of(), status.getMissing());
+        assertEquals(1, transformers.size());
+        assertFalse(status.isConnected());
+        assertEquals("off", status.getMode());
+    }
+
+    @Test
+    void staysOutWithoutASocket() {
+        for (String arguments : new String[] {null, "", "socket=", "socket=relative", "sockt=/x"}) {
+            Status status = Agent.start(arguments, instrumentation);
+            assertTrue(status.getState().startsWith("out: give the agent socket=/absolute/path"), status.getState());
+        }
+        assertEquals(0, transformers.size());
+    }
+
+    @Test
+    void staysOutIfAClassIsLoadedAlready() {
+        loaded = new Class<?>[] {String.class, DataNode.class};
+        Status status = Agent.start("socket=/s", instrumentation);
+        assertTrue(status.getState().contains("DataNode is loaded already"), status.getState());
+        assertEquals(List.of(), status.getWovenMethods());
+        assertEquals(0, transformers.size());
+    }
+
+    @Test
+    void anOldJvmIsTold() {
+        UnsupportedOperationException e = assertThrows(UnsupportedOperationException.class,
+                () -> UnixSockets.find("java.net.NoSuchAddress"));
+        assertTrue(e.getMessage().contains("has no Unix sockets; run the DataNode on Java 16 or later"), e.getMessage());
+    }
+
+    @Test
+    @Timeout(20)
+    void theMBeanShowsTheState() throws Exception {
+        Status status = new Status();
+        status.out("this Hadoop lacks something", List.of("a.B.c()V"));
+        status.register();
+        MBeanServer server = ManagementFactory.getPlatformMBeanServer();
+        ObjectName name = new ObjectName(Status.NAME);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+        while (!server.isRegistered(name)) {
+            assertTrue(System.nanoTime() < end);
+            Thread.onSpinWait();
+        }
+        try {
+            assertEquals("out: this Hadoop lacks something", server.getAttribute(name, "State"));
+            assertEquals("a.B.c()V", ((String[]) server.getAttribute(name, "Missing"))[0]);
+            for (String attribute : new String[] {"WovenMethods", "Connected", "Mode", "StreamsOpen", "GateWaits",
+                "GateWaitNanos", "GateBackstops", "FailedOpen", "Reconnects", "FramesDropped", "Suppressed"}) {
+                server.getAttribute(name, attribute);
+            }
+        } finally {
+            server.unregisterMBean(name);
+        }
+    }
+}

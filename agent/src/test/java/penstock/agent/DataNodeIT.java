@@ -1,0 +1,306 @@
+package penstock.agent;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.Callable;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
+import org.apache.commons.io.FileUtils;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.HdfsConfiguration;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.server.namenode.NameNode;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import penstock.agent.TestDaemon.Heard;
+
+/**
+ * The packed jar in a real DataNode, in a JVM of its own. The NameNode, the
+ * clients and the daemon are here.
+ */
+@Timeout(60)
+class DataNodeIT {
+    private static final String TASK = "attempt_1700000000000_0042_m_000000_0";
+    private static final String APPLICATION = "application_1700000000000_0042";
+    private static final byte[] DATA = new byte[3 << 20];
+
+    private static Path directory;
+    private static TestDaemon daemon;
+    private static NameNode nameNode;
+    private static Process dataNode;
+    private static DistributedFileSystem shell;
+    private static DistributedFileSystem task;
+
+    @BeforeAll
+    static void start() throws Exception {
+        new Random(1).nextBytes(DATA);
+        directory = Files.createTempDirectory("penstock");
+        daemon = new TestDaemon(directory.resolve("s"), Frames.ENFORCE);
+        daemon.generous = true;
+
+        Path resources = directory.resolve("conf");
+        Files.createDirectories(resources.resolve("webapps/datanode"));
+        Configuration conf = new HdfsConfiguration();
+        conf.set("fs.defaultFS", "hdfs://127.0.0.1:0");
+        conf.set("hadoop.tmp.dir", directory.resolve("tmp").toString());
+        conf.set("dfs.namenode.name.dir", directory.resolve("name").toString());
+        conf.set("dfs.datanode.data.dir", "[DISK]" + directory.resolve("data").toUri());
+        conf.set("dfs.namenode.http-address", "127.0.0.1:0");
+        conf.set("dfs.datanode.address", "127.0.0.1:0");
+        conf.set("dfs.datanode.http.address", "127.0.0.1:0");
+        conf.set("dfs.datanode.ipc.address", "127.0.0.1:0");
+        conf.setInt("dfs.replication", 1);
+        conf.setInt("dfs.namenode.safemode.extension", 0);
+        conf.setInt("dfs.heartbeat.interval", 1);
+        NameNode.format(conf);
+        nameNode = NameNode.createNameNode(new String[0], conf);
+        conf.set("fs.defaultFS", "hdfs://127.0.0.1:" + nameNode.getNameNodeAddress().getPort());
+        try (OutputStream out = Files.newOutputStream(resources.resolve("hdfs-site.xml"))) {
+            conf.writeXml(out);
+        }
+        startDataNode(resources);
+
+        shell = (DistributedFileSystem) FileSystem.newInstance(conf);
+        Configuration mapTask = new Configuration(conf);
+        mapTask.set("mapreduce.task.attempt.id", TASK);
+        task = (DistributedFileSystem) FileSystem.newInstance(mapTask);
+        assertEquals(List.of(directory.resolve("data") + "/"), withSlash(daemon.next(Frames.HELLO).directories()));
+        while (shell.getDataNodeStats().length == 0 || nameNode.isInSafeMode()) {
+            assertTrue(dataNode.isAlive(), DataNodeIT::log);
+            Thread.sleep(50);
+        }
+    }
+
+    private static List<String> withSlash(List<String> paths) {
+        List<String> all = new ArrayList<>();
+        paths.forEach(p -> all.add(p.endsWith("/") ? p : p + "/"));
+        return all;
+    }
+
+    private static void startDataNode(Path resources) throws IOException {
+        List<String> classPath = new ArrayList<>();
+        classPath.add(resources.toString());
+        for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
+            // Hadoop's jars only: the agent must come from its own.
+            if (entry.endsWith(".jar") && !entry.contains("byte-buddy") && !entry.contains("junit")) {
+                classPath.add(entry);
+            }
+        }
+        List<String> command = new ArrayList<>(List.of(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                "-javaagent:" + JarIT.JAR + "=socket=" + daemon.socket,
+                "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
+        for (String opened : "lang util io nio net util.concurrent".split(" ")) {
+            command.add("--add-opens=java.base/java." + opened + "=ALL-UNNAMED");
+        }
+        command.addAll(List.of("-cp", String.join(File.pathSeparator, classPath),
+                "org.apache.hadoop.hdfs.server.datanode.DataNode"));
+        dataNode = new ProcessBuilder(command).redirectErrorStream(true)
+                .redirectOutput(directory.resolve("log").toFile()).start();
+    }
+
+    private static String log() {
+        try {
+            return Files.readString(directory.resolve("log"));
+        } catch (IOException e) {
+            return e.toString();
+        }
+    }
+
+    @AfterAll
+    static void stop() throws Exception {
+        for (AutoCloseable c : new AutoCloseable[] {shell, task, daemon}) {
+            if (c != null) {
+                c.close();
+            }
+        }
+        if (dataNode != null) {
+            dataNode.destroyForcibly().waitFor();
+        }
+        if (nameNode != null) {
+            nameNode.stop();
+            nameNode.join();
+        }
+        FileUtils.deleteDirectory(directory.toFile());
+    }
+
+    private static void write(FileSystem fs, String name) throws IOException {
+        try (OutputStream out = fs.create(new org.apache.hadoop.fs.Path(name))) {
+            out.write(DATA);
+        }
+    }
+
+    private static byte[] read(FileSystem fs, String name) throws IOException {
+        try (FSDataInputStream in = fs.open(new org.apache.hadoop.fs.Path(name))) {
+            byte[] all = new byte[DATA.length];
+            in.readFully(0, all);
+            return all;
+        }
+    }
+
+    private static <T> FutureTask<T> run(Callable<T> body) {
+        FutureTask<T> task = new FutureTask<>(body);
+        Thread thread = new Thread(task);
+        thread.setDaemon(true);
+        thread.start();
+        return task;
+    }
+
+    @Test
+    void anOperationIsNamedAndFollowedFromOpenToClose() throws Exception {
+        write(task, "/named");
+        Heard open = daemon.next(Frames.OPEN);
+        assertTrue(open.write());
+        assertEquals(APPLICATION, open.flow());
+        assertEquals(0, open.from());
+        assertTrue(open.block().startsWith(directory.resolve("data/current") + "/"), open.block());
+        assertTrue(open.block().contains("/rbw/blk_"), open.block());
+        assertTrue(open.meta().startsWith(open.block()) && open.meta().endsWith(".meta"), open.meta());
+        List<Heard> told = daemon.until(Frames.CLOSE);
+        assertTrue(told.size() > 1, "no progress was told");
+        Heard close = told.get(told.size() - 1);
+        assertEquals(open.stream(), close.stream());
+        assertEquals(DATA.length, close.position());
+        assertFalse(close.failed());
+
+        assertArrayEquals(DATA, read(shell, "/named"));
+        open = daemon.next(Frames.OPEN);
+        assertFalse(open.write());
+        assertEquals("clients", open.flow());
+        assertTrue(open.block().contains("/finalized/"), open.block());
+        assertTrue(Files.exists(Path.of(open.block())) && Files.exists(Path.of(open.meta())));
+        assertEquals(0, open.from());
+        assertEquals(DATA.length, open.to());
+        assertEquals(DATA.length, daemon.next(Frames.CLOSE).position());
+
+        try (OutputStream out = shell.append(new org.apache.hadoop.fs.Path("/named"))) {
+            out.write(7);
+        }
+        open = daemon.next(Frames.OPEN);
+        assertTrue(open.write());
+        assertEquals(DATA.length, open.from());
+        assertEquals(DATA.length + 1, daemon.next(Frames.CLOSE).position());
+
+        try (FSDataInputStream in = task.open(new org.apache.hadoop.fs.Path("/named"))) {
+            byte[] some = new byte[1000];
+            in.readFully(1 << 20, some);
+            assertArrayEquals(Arrays.copyOfRange(DATA, 1 << 20, (1 << 20) + 1000), some);
+        }
+        open = daemon.next(Frames.OPEN);
+        assertEquals(APPLICATION, open.flow());
+        assertEquals(1 << 20, open.from());
+        assertTrue(bean().contains("\"State\" : \"woven\""), bean());
+        assertTrue(bean().contains("\"Suppressed\" : 0"), bean());
+    }
+
+    /** A reader and a writer stand at their gates; the DataNode's dataset must not notice. */
+    @Test
+    void whoIsHeldHoldsNoLock() throws Exception {
+        write(shell, "/held");
+        daemon.until(Frames.CLOSE);
+        daemon.generous = false;
+        FutureTask<byte[]> reader = run(() -> read(task, "/held"));
+        Heard reading = daemon.next(Frames.OPEN, h -> !h.write());
+        FutureTask<Void> writer = run(() -> {
+            write(task, "/held too");
+            return null;
+        });
+        Heard writing = daemon.next(Frames.OPEN, Heard::write);
+
+        List<String> held;
+        do {
+            held = heldThreads();
+            assertFalse(reader.isDone() || writer.isDone());
+        } while (held.size() < 2);
+        Pattern datasets = Pattern.compile("- locked <.*(fsdataset|DataSetLock|concurrent\\.locks)");
+        for (String thread : held) {
+            assertFalse(datasets.matcher(thread).find(), thread);
+            assertTrue(thread.contains("Locked ownable synchronizers:\n\t- None"), thread);
+        }
+        // Read locks show in no thread dump; that these need the write lock and pass does.
+        daemon.generous = true;
+        FutureTask<byte[]> others = run(() -> {
+            write(shell, "/free");
+            byte[] all = read(shell, "/free");
+            shell.delete(new org.apache.hadoop.fs.Path("/free"), false);
+            return all;
+        });
+        assertArrayEquals(DATA, others.get(20, TimeUnit.SECONDS));
+        assertFalse(reader.isDone() || writer.isDone());
+
+        daemon.mark(reading.stream(), Long.MAX_VALUE);
+        daemon.mark(writing.stream(), Long.MAX_VALUE);
+        assertArrayEquals(DATA, reader.get(20, TimeUnit.SECONDS));
+        writer.get(20, TimeUnit.SECONDS);
+        assertArrayEquals(DATA, read(shell, "/held too"));
+    }
+
+    /** The threads of the DataNode that wait in a gate, as the JVM's own dump shows them. */
+    private static List<String> heldThreads() throws Exception {
+        Process dump = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "jcmd").toString(),
+                Long.toString(dataNode.pid()), "Thread.print", "-l").redirectErrorStream(true).start();
+        String all = new String(dump.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        List<String> held = new ArrayList<>();
+        for (String thread : all.split("\n(?=\")")) {
+            if (thread.contains("penstock.agent.Gates.await")) {
+                held.add(thread);
+            }
+        }
+        return held;
+    }
+
+    private static String bean() throws Exception {
+        DatanodeInfo node = shell.getDataNodeStats()[0];
+        try (InputStream in = URI.create("http://127.0.0.1:" + node.getInfoPort() + "/jmx?qry=" + Status.NAME).toURL()
+                .openStream()) {
+            return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+        }
+    }
+
+    @Test
+    void theDataNodeOutlivesItsDaemon() throws Exception {
+        write(shell, "/survives");
+        daemon.until(Frames.CLOSE);
+        daemon.generous = false;
+        FutureTask<byte[]> reader = run(() -> read(task, "/survives"));
+        daemon.next(Frames.OPEN);
+        while (heldThreads().isEmpty()) {
+            assertFalse(reader.isDone());
+        }
+        Path socket = daemon.socket;
+        daemon.close();
+        assertArrayEquals(DATA, reader.get(5, TimeUnit.SECONDS));
+        write(task, "/ungoverned");
+        assertArrayEquals(DATA, read(shell, "/ungoverned"));
+
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon.generous = true;
+        daemon.next(Frames.HELLO);
+        while (!bean().contains("\"Mode\" : \"enforce\"")) {
+            assertTrue(dataNode.isAlive(), DataNodeIT::log);
+        }
+        assertArrayEquals(DATA, read(task, "/ungoverned"));
+        assertEquals(APPLICATION, daemon.next(Frames.OPEN).flow());
+    }
+}

@@ -1,0 +1,476 @@
+package penstock.agent;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import penstock.agent.TestDaemon.Heard;
+
+/** What a DataNode's thread meets, with a real socket and a daemon that does as it is told. */
+@Timeout(30)
+class GatesTest {
+    private static final File BLOCK = new File("/d/current/blk_1");
+    private static final File META = new File("/d/current/blk_1_1.meta");
+    private static final String CLIENT = "DFSClient_attempt_1700000000000_0001_m_000000_0_1_1";
+    private static final String APPLICATION = "application_1700000000000_0001";
+
+    private Path directory;
+    private Path socket;
+    private TestDaemon daemon;
+    private Client client;
+
+    @BeforeEach
+    void begin() throws Exception {
+        directory = Files.createTempDirectory("penstock");
+        socket = directory.resolve("s");
+    }
+
+    @AfterEach
+    void end() throws Exception {
+        Gates.install(null);
+        if (client != null) {
+            client.stop();
+        }
+        if (daemon != null) {
+            daemon.close();
+        }
+        Files.deleteIfExists(socket);
+        Files.delete(directory);
+    }
+
+    private void start(int mode) throws Exception {
+        daemon = new TestDaemon(socket, mode);
+        startClient(Client.BACKSTOP_NANOS);
+        connected();
+    }
+
+    private void startClient(long backstopNanos) {
+        client = new Client(UnixSockets.find(), socket.toString(), "test", backstopNanos);
+        Gates.install(client);
+        Gates.dataNode(List.of("/d", "/e"));
+    }
+
+    private void connected() throws Exception {
+        assertEquals(List.of("/d", "/e"), daemon.next(Frames.HELLO).directories());
+        await(() -> client.isConnected() && client.mode() == daemon.mode);
+    }
+
+    private static void await(BooleanSupplier condition) {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+        while (!condition.getAsBoolean()) {
+            assertTrue(System.nanoTime() < end, "it did not happen within 20 s");
+            Thread.onSpinWait();
+        }
+    }
+
+    /** A Hadoop thread. */
+    private static final class Worker<T> {
+        final FutureTask<T> task;
+        final Thread thread;
+
+        Worker(Callable<T> body) {
+            task = new FutureTask<>(body);
+            thread = new Thread(task);
+            thread.setDaemon(true);
+            thread.start();
+        }
+
+        /** Until it is parked in a gate. */
+        Worker<T> held() {
+            await(() -> LockSupport.getBlocker(thread) instanceof Stream);
+            assertFalse(task.isDone());
+            return this;
+        }
+
+        T result() throws Exception {
+            return task.get(20, TimeUnit.SECONDS);
+        }
+    }
+
+    private static Worker<Stream> reader(long start, long length) {
+        return new Worker<>(() -> {
+            Op op = Gates.enterClient(CLIENT);
+            try {
+                Stream s = Gates.openRead(BLOCK, META, start, length, 1_000_000);
+                Gates.constructed();
+                return s;
+            } finally {
+                Gates.exit(op);
+            }
+        });
+    }
+
+    private static Worker<Boolean> packet(Stream s, long offset, long end) {
+        return new Worker<>(() -> {
+            Gates.read(s, offset, end);
+            return Thread.currentThread().isInterrupted();
+        });
+    }
+
+    private Stream openReader() throws Exception {
+        Worker<Stream> reader = reader(0, -1);
+        daemon.mark(daemon.next(Frames.OPEN).stream(), 0);
+        return reader.result();
+    }
+
+    @Test
+    void aReadWaitsForItsMetaFileAndThenForEachPacket() throws Exception {
+        start(Frames.ENFORCE);
+        Worker<Stream> reader = reader(1000, 10_000).held();
+        Heard open = daemon.next(Frames.OPEN);
+        assertEquals(APPLICATION, open.flow());
+        assertEquals(BLOCK.getPath(), open.block());
+        assertEquals(META.getPath(), open.meta());
+        assertFalse(open.write());
+        assertEquals(512, open.from()); // whole chunks
+        assertEquals(11_264, open.to());
+        daemon.mark(open.stream(), 511);
+        reader.held();
+        daemon.mark(open.stream(), 512);
+        Stream s = reader.result();
+
+        Worker<Boolean> packet = packet(s, 512, 4608).held();
+        daemon.mark(open.stream(), 4607);
+        packet.held();
+        daemon.mark(open.stream(), 4608);
+        packet.result();
+
+        // The position is told before a wait, whatever the stride.
+        packet = packet(s, 4608, 8704).held();
+        assertEquals(4608, daemon.next(Frames.PROGRESS).position());
+        daemon.mark(open.stream(), Long.MAX_VALUE);
+        packet.result();
+        packet(s, 11_264, 11_264).result();
+        Gates.close(s, 11_264, false);
+        Gates.close(s, 11_264, true); // DataNodes close twice
+        Heard close = daemon.next(Frames.CLOSE);
+        assertEquals(11_264, close.position());
+        assertFalse(close.failed());
+        await(() -> client.streamsOpen() == 0);
+    }
+
+    @Test
+    void nothingWaitsPastWhatWasAnnounced() throws Exception {
+        start(Frames.ENFORCE);
+        Worker<Stream> reader = reader(0, 10_000);
+        Heard open = daemon.next(Frames.OPEN);
+        daemon.mark(open.stream(), open.to());
+        packet(reader.result(), 8192, 16_384).result(); // a block with chunks of 8 KiB
+    }
+
+    @Test
+    void aReadOfNothingIsNotGoverned() throws Exception {
+        start(Frames.ENFORCE);
+        assertNull(reader(-1, 10).result());
+        assertNull(reader(2_000_000, -1).result());
+    }
+
+    @Test
+    void aWriteIsALease() throws Exception {
+        start(Frames.ENFORCE);
+        Op op = Gates.enterPipeline("");
+        Stream s = Gates.openWrite(BLOCK, META, 100);
+        Gates.exit(op);
+        Heard open = daemon.next(Frames.OPEN);
+        assertTrue(open.write());
+        assertEquals("replication", open.flow());
+        assertEquals(100, open.from());
+        assertEquals(0, open.to());
+
+        Worker<Void> first = write(s, 100).held();
+        daemon.mark(open.stream(), 100);
+        first.held();
+        daemon.mark(open.stream(), 101); // one byte of lease lets a packet pass
+        first.result();
+        Worker<Void> second = write(s, 5100).held();
+        assertEquals(5100, daemon.next(Frames.PROGRESS).position());
+        daemon.mark(open.stream(), 10_000);
+        second.result();
+        Gates.close(s, 9000, true);
+        Heard close = daemon.next(Frames.CLOSE);
+        assertEquals(9000, close.position());
+        assertTrue(close.failed());
+    }
+
+    /** Receives a packet after onDisk bytes, with the previous packets' report first. */
+    private static Worker<Void> write(Stream s, long onDisk) {
+        return new Worker<>(() -> {
+            Gates.received(s, onDisk);
+            Gates.receiving(s);
+            assertEquals(s, Gates.writing());
+            Gates.packet(Gates.writing());
+            Gates.received(s, onDisk);
+            assertNull(Gates.writing());
+            return null;
+        });
+    }
+
+    @Test
+    void progressIsToldOncePerStride() throws Exception {
+        start(Frames.OBSERVE);
+        Stream s = reader(0, -1).result();
+        daemon.next(Frames.OPEN);
+        for (int at = 0; at <= 10_000; at += 100) {
+            Gates.read(s, at, at + 100);
+        }
+        Gates.close(s, 10_000, false);
+        List<Heard> told = daemon.until(Frames.CLOSE);
+        assertTrue(told.size() <= 11, told.toString()); // later ones replace those still unsent
+        long position = 0;
+        for (Heard h : told) {
+            assertTrue(h.position() > position || h.type() == Frames.CLOSE);
+            position = h.position();
+        }
+        assertEquals(10_000, position);
+        assertEquals(10_000, s.reported);
+    }
+
+    @Test
+    void gatesOpenWithinASecondOfTheLastHeartbeat() throws Exception {
+        start(Frames.ENFORCE);
+        Stream s = openReader();
+        Worker<Boolean> packet = packet(s, 0, 4096).held();
+        await(() -> daemon.lastBeat != 0);
+        daemon.beating = false;
+        packet.result();
+        long silence = System.nanoTime() - daemon.lastBeat;
+        // The agent counts from when it heard the beat; the machine may be busy.
+        assertTrue(silence < TimeUnit.MILLISECONDS.toNanos(1500), silence + " ns");
+        assertTrue(client.isConnected());
+        packet(s, 4096, 8192).result(); // and stay open
+        daemon.beating = true;
+        await(() -> client.enforcing(System.nanoTime()));
+        packet(s, 8192, 12_288).held();
+    }
+
+    @Test
+    void anotherModeOpensGatesAtOnce() throws Exception {
+        for (int mode : new int[] {Frames.OFF, Frames.OBSERVE}) {
+            start(Frames.ENFORCE);
+            Worker<Boolean> packet = packet(openReader(), 0, 4096).held();
+            daemon.mode = mode;
+            packet.result();
+            assertNotNull(reader(0, -1).result());
+            end();
+            begin();
+        }
+    }
+
+    @Test
+    void aLostDaemonOpensGatesAndANewOneRegainsTheStreams() throws Exception {
+        start(Frames.ENFORCE);
+        Stream s = openReader();
+        Worker<Boolean> packet = packet(s, 3000, 7096).held();
+        daemon.close();
+        packet.result();
+        Gates.read(s, 7096, 11_192);
+
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        connected();
+        Heard again = daemon.next(Frames.OPEN);
+        assertEquals(s.id, again.stream());
+        assertEquals(7096, again.from()); // its position by now
+        assertEquals(1_000_000, again.to());
+        await(() -> s.mark == Stream.NO_MARK);
+        Worker<Boolean> next = packet(s, 11_192, 15_288).held(); // no old mark counts
+        daemon.mark(s.id, 20_000);
+        next.result();
+        assertEquals(1, client.reconnects());
+    }
+
+    @Test
+    void withoutADaemonNothingWaitsAndNothingIsKept() throws Exception {
+        startClient(Client.BACKSTOP_NANOS);
+        Stream gone = reader(0, -1).result();
+        packet(gone, 0, 4096).result();
+        Gates.close(gone, 4096, false);
+        assertEquals(0, client.streamsOpen());
+        Stream staying = reader(0, -1).result();
+        packet(staying, 8192, 12_288).result();
+
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        connected();
+        Heard open = daemon.next(Frames.OPEN);
+        assertEquals(staying.id, open.stream());
+        assertEquals(8192, open.from());
+        assertEquals(0, client.reconnects());
+    }
+
+    @Test
+    void nonsenseFromTheDaemonEndsTheConnection() throws Exception {
+        start(Frames.ENFORCE);
+        Stream s = openReader();
+        byte[][] nonsense = {
+            {0, 12, 99, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // type
+            {0, 9, 7, 2, 0, 0, 0, 0, 0, 0, 0, 0, 2}, // version
+            {0, 9, 7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 3}, // mode
+            {0, 13, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // length
+            {-1, -1, -1, -1}, // oversized
+        };
+        for (byte[] bytes : nonsense) {
+            Worker<Boolean> packet = packet(s, 0, 4096).held();
+            daemon.raw(bytes);
+            packet.result();
+            connected();
+            assertEquals(s.id, daemon.next(Frames.OPEN).stream());
+            await(() -> s.mark == Stream.NO_MARK);
+        }
+        // Half a frame is not nonsense, only not yet a frame.
+        daemon.hangUp();
+        connected();
+        assertEquals(nonsense.length + 1, client.reconnects());
+        assertEquals(0, Gates.FAILURES.sum());
+    }
+
+    @Test
+    void aMarkForNobodyIsIgnored() throws Exception {
+        start(Frames.ENFORCE);
+        daemon.mark(12_345, 1);
+        assertNotNull(openReader());
+        assertEquals(0, client.reconnects());
+    }
+
+    /** A daemon that takes connections and nothing else, as a stopped one does. */
+    @Test
+    void aDeafDaemonHoldsNobodyUp() throws Exception {
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon.deaf = true;
+        startClient(Client.BACKSTOP_NANOS);
+        Stream s = reader(0, -1).result();
+        packet(s, 0, 4096).result();
+        daemon.deaf = false; // from the next connection on, within the WELCOME timeout
+        connected();
+        assertEquals(s.id, daemon.next(Frames.OPEN).stream());
+    }
+
+    @Test
+    void tooManyStreamsGoUngoverned() throws Exception {
+        startClient(Client.BACKSTOP_NANOS);
+        List<Stream> all = new ArrayList<>();
+        for (int i = 0; i < Client.MAX_STREAMS; i++) {
+            all.add(Gates.openWrite(BLOCK, META, 0));
+        }
+        long failed = Gates.FAILED_OPENS.sum();
+        assertNull(Gates.openWrite(BLOCK, META, 0));
+        assertNull(reader(0, -1).result());
+        assertEquals(failed + 2, Gates.FAILED_OPENS.sum());
+        Gates.close(all.get(0), 0, false);
+        assertNotNull(Gates.openWrite(BLOCK, META, 0));
+        assertEquals(Client.MAX_STREAMS, client.streamsOpen());
+    }
+
+    /** All the streams there may be, against a socket that takes nothing. */
+    @Test
+    void aFullSocketHoldsNobodyUp() throws Exception {
+        start(Frames.OBSERVE);
+        daemon.paused = true;
+        File longPath = new File("/" + "p".repeat(4000));
+        long longest = 0;
+        while (client.isConnected()) {
+            long before = System.nanoTime();
+            Stream s = Gates.openWrite(longPath, META, 0);
+            Gates.close(s, 1, false);
+            longest = Math.max(longest, System.nanoTime() - before);
+            if (s == null) {
+                Thread.onSpinWait(); // all streams are waiting to be told
+            }
+        }
+        assertTrue(longest < TimeUnit.MILLISECONDS.toNanos(500), longest + " ns in one call");
+        await(() -> client.streamsOpen() == 0);
+        assertTrue(client.framesDropped() > 0);
+        daemon.paused = false;
+        await(client::isConnected);
+    }
+
+    @Test
+    void aPathThatNoFrameHoldsGoesUngoverned() throws Exception {
+        start(Frames.ENFORCE);
+        long failed = Gates.FAILED_OPENS.sum();
+        Stream s = Gates.openRead(new File("/" + "p".repeat(5000)), META, 0, -1, 4096);
+        Gates.constructed();
+        Gates.read(s, 0, 4096);
+        assertEquals(failed + 1, Gates.FAILED_OPENS.sum());
+        Gates.close(s, 4096, false);
+        assertNotNull(openReader());
+        assertEquals(0, client.reconnects());
+    }
+
+    @Test
+    void anInterruptEndsTheWaitAndIsKept() throws Exception {
+        start(Frames.ENFORCE);
+        Worker<Boolean> packet = packet(openReader(), 0, 4096).held();
+        packet.thread.interrupt();
+        assertTrue(packet.result());
+    }
+
+    @Test
+    void theBackstopEndsEveryWait() throws Exception {
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        startClient(TimeUnit.MILLISECONDS.toNanos(300));
+        connected();
+        long backstops = Gates.BACKSTOPS.sum();
+        packet(openReader(), 0, 4096).held().result();
+        assertEquals(backstops + 1, Gates.BACKSTOPS.sum());
+    }
+
+    @Test
+    void aConstructorThatThrowsClosesItsStream() throws Exception {
+        start(Frames.OBSERVE);
+        Op op = Gates.enterScanner();
+        Stream first = Gates.openRead(BLOCK, META, 0, -1, 4096); // and throws
+        Stream second = Gates.openRead(BLOCK, META, 0, -1, 4096); // and throws too
+        Gates.exit(op);
+        assertEquals("scanner", daemon.next(Frames.OPEN).flow());
+        assertTrue(daemon.next(Frames.CLOSE, h -> h.stream() == first.id).failed());
+        assertTrue(daemon.next(Frames.CLOSE, h -> h.stream() == second.id).failed());
+        await(() -> client.streamsOpen() == 0);
+    }
+
+    @Test
+    void namesNest() throws Exception {
+        start(Frames.OBSERVE);
+        Op outer = Gates.enterBalancer();
+        Op inner = Gates.enterClient("DFSClient_NONMAPREDUCE_1_1");
+        Gates.openWrite(BLOCK, META, 0);
+        assertEquals("clients", daemon.next(Frames.OPEN).flow());
+        Gates.exit(inner);
+        Gates.openWrite(BLOCK, META, 0);
+        assertEquals("balancer", daemon.next(Frames.OPEN).flow());
+        Gates.exit(outer);
+        Gates.exit(null); // an entry that was suppressed
+        Gates.openWrite(BLOCK, META, 0);
+        assertEquals("unattributed", daemon.next(Frames.OPEN).flow());
+    }
+
+    @Test
+    void aFurtherDataNodeIsToldToTheDaemon() throws Exception {
+        start(Frames.OBSERVE);
+        Gates.dataNode(List.of("/f"));
+        assertEquals(List.of("/d", "/e", "/f"), daemon.next(Frames.HELLO).directories());
+    }
+
+    @Test
+    void whenSwitchedOffNothingHappens() throws Exception {
+        Gates.install(null);
+        assertNull(Gates.openRead(BLOCK, META, 0, -1, 4096));
+        assertNull(Gates.openWrite(BLOCK, META, 0));
+        Gates.received(null, 0);
+        Gates.close(null, 0, false);
+    }
+}

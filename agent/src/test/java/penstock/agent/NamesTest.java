@@ -1,0 +1,51 @@
+package penstock.agent;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+class NamesTest {
+    @ParameterizedTest
+    @CsvSource({
+        "DFSClient_attempt_1700000000000_0001_m_000000_0_-1234_1, application_1700000000000_0001",
+        "DFSClient_attempt_1700000000000_0042_r_000003_1_77_1, application_1700000000000_0042",
+        "DFSClient_attempt_1700000000000_12345_m_000000_0_1_1, application_1700000000000_12345",
+        // Tez numbers its DAG where MapReduce has the task's type.
+        "DFSClient_attempt_1700000000000_0007_1_00_000000_0_5_1, application_1700000000000_0007",
+        "DFSClient_NONMAPREDUCE_-190_1, clients",
+        // Spark's dates, of 14 digits and of 14 with its job's number behind.
+        "DFSClient_attempt_20260101123059_0001_m_000000_0_1_1, unattributed",
+        "DFSClient_attempt_202601011230595712345678_0001_m_000000_0_1_1, unattributed",
+        "DFSClient_attempt_170000000000_0001_m_000000_0_1_1, unattributed",
+        "DFSClient_attempt_1700000000000_001_m_000000_0_1_1, unattributed",
+        "DFSClient_attempt_1700000000000_00000000001_m_1, unattributed",
+        "DFSClient_attempt_1700000000000_0001, unattributed",
+        "DFSClient_attempt_1700000000000, unattributed",
+        "DFSClient_attempt_1700000000000x0001_m_1, unattributed",
+        "DFSClient_attempt_local42_0001_m_000000_0_1_1, unattributed",
+        "DFSClient_attempt_, unattributed",
+        "DFSClient_, unattributed",
+        "attempt_1700000000000_0001_m_000000_0, unattributed",
+        "application_1700000000000_0001, unattributed",
+        "hbase, unattributed",
+        "'', unattributed",
+    })
+    void reads(String client, String flow) {
+        assertEquals(flow, Names.ofClient(client));
+    }
+
+    @Test
+    void otherDigitsAreNoDigits() {
+        assertEquals("unattributed", Names.ofClient("DFSClient_attempt_170000000000\u0663_0001_m_1"));
+        assertEquals("unattributed", Names.ofClient(null));
+    }
+
+    @Test
+    void aPipelineWithoutAClientReplicates() {
+        assertEquals("replication", Names.ofPipeline(""));
+        assertEquals("clients", Names.ofPipeline("DFSClient_NONMAPREDUCE_1_1"));
+        assertEquals("unattributed", Names.ofPipeline(null));
+    }
+}

@@ -1,0 +1,221 @@
+package penstock.agent;
+
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
+
+/**
+ * A daemon of the tests' own on a real Unix socket: it welcomes, beats, keeps
+ * every frame it hears, and otherwise does what the test says.
+ */
+final class TestDaemon implements AutoCloseable {
+    static final int STRIDE = 1000;
+
+    /** A frame from the agent; the fields that its type lacks are zero or empty. */
+    record Heard(int type, int stream, boolean write, String flow, String block, String meta, long from, long to,
+            long position, boolean failed, List<String> directories) { }
+
+    final Path socket;
+    /** Answers every OPEN at once with the largest mark. */
+    volatile boolean generous;
+    volatile int mode;
+    volatile boolean beating = true;
+    /** Set before a connection is made: accept it and then do nothing, like a stopped process. */
+    volatile boolean deaf;
+    /** Reads no more, though it still beats. */
+    volatile boolean paused;
+    volatile long lastBeat;
+
+    private final BlockingQueue<Heard> heard = new LinkedBlockingQueue<>();
+    private final ServerSocketChannel server;
+    private final List<Thread> threads = new ArrayList<>();
+    private volatile SocketChannel current;
+    private volatile boolean closed;
+
+    TestDaemon(Path socket, int mode) throws IOException {
+        this.socket = socket;
+        this.mode = mode;
+        Files.deleteIfExists(socket);
+        server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
+        server.bind(UnixDomainSocketAddress.of(socket));
+        start(this::accept);
+        start(this::beat);
+    }
+
+    private synchronized void start(Runnable body) {
+        Thread thread = new Thread(body, "test-daemon");
+        thread.setDaemon(true);
+        thread.start();
+        threads.add(thread);
+    }
+
+    private void accept() {
+        while (!closed) {
+            try {
+                SocketChannel channel = server.accept();
+                current = channel;
+                if (!deaf) {
+                    start(() -> listen(channel));
+                }
+            } catch (IOException e) {
+                return;
+            }
+        }
+    }
+
+    private void beat() {
+        for (long tick = 0; !closed; tick++) {
+            if (beating && !deaf) {
+                SocketChannel channel = current;
+                if (channel != null) {
+                    lastBeat = System.nanoTime();
+                    send(channel, frame(Frames.HEARTBEAT, 9).putLong(tick).put((byte) mode));
+                }
+            }
+            try {
+                Thread.sleep(100);
+            } catch (InterruptedException e) {
+                return;
+            }
+        }
+    }
+
+    private void listen(SocketChannel channel) {
+        try (DataInputStream in = new DataInputStream(Channels.newInputStream(channel))) {
+            while (true) {
+                while (paused && !closed) {
+                    Thread.onSpinWait();
+                }
+                in.readUnsignedShort();
+                int type = in.readUnsignedByte();
+                if (in.readUnsignedByte() != 1) {
+                    throw new IOException("version");
+                }
+                Heard h = message(in, type);
+                heard.add(h);
+                if (type == Frames.HELLO) {
+                    send(channel, frame(Frames.WELCOME, 7).put((byte) mode).putInt(STRIDE).putShort((short) 100));
+                } else if (type == Frames.OPEN && generous) {
+                    mark(h.stream, Long.MAX_VALUE);
+                }
+            }
+        } catch (IOException e) {
+            // The agent went away, or the test closed the connection.
+        }
+    }
+
+    private static Heard message(DataInputStream in, int type) throws IOException {
+        switch (type) {
+            case Frames.HELLO: {
+                in.readInt();
+                in.readByte();
+                string(in);
+                List<String> directories = new ArrayList<>();
+                for (int n = in.readUnsignedShort(); n > 0; n--) {
+                    directories.add(string(in));
+                }
+                return new Heard(type, 0, false, "", "", "", 0, 0, 0, false, directories);
+            }
+            case Frames.OPEN:
+                return new Heard(type, in.readInt(), in.readByte() == 2, string(in), string(in), string(in),
+                        in.readLong(), in.readLong(), 0, false, List.of());
+            case Frames.PROGRESS:
+                return new Heard(type, in.readInt(), false, "", "", "", 0, 0, in.readLong(), false, List.of());
+            case Frames.CLOSE:
+                return new Heard(type, in.readInt(), false, "", "", "", 0, 0, in.readLong(), in.readByte() == 1,
+                        List.of());
+            default:
+                throw new IOException("type " + type);
+        }
+    }
+
+    private static String string(DataInputStream in) throws IOException {
+        byte[] bytes = new byte[in.readUnsignedShort()];
+        in.readFully(bytes);
+        return new String(bytes, StandardCharsets.UTF_8);
+    }
+
+    private static ByteBuffer frame(int type, int payload) {
+        return ByteBuffer.allocate(4 + payload).putShort((short) payload).put((byte) type).put((byte) 1);
+    }
+
+    private synchronized void send(SocketChannel channel, ByteBuffer frame) {
+        frame.flip();
+        try {
+            while (frame.hasRemaining()) {
+                channel.write(frame);
+            }
+        } catch (IOException e) {
+            // A connection that is gone hears nothing.
+        }
+    }
+
+    void mark(int stream, long position) {
+        send(current, frame(Frames.MARK, 12).putInt(stream).putLong(position));
+    }
+
+    void raw(byte... bytes) {
+        ByteBuffer b = ByteBuffer.allocate(bytes.length).put(bytes);
+        send(current, b);
+    }
+
+    void hangUp() throws IOException {
+        SocketChannel channel = current;
+        current = null;
+        channel.close();
+    }
+
+    /** The next frame of the type that the condition accepts; the others before it are forgotten. */
+    Heard next(int type, Predicate<Heard> condition) throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+        while (true) {
+            Heard h = heard.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+            assertNotNull(h, "no frame of type " + type + " came");
+            if (h.type == type && condition.test(h)) {
+                return h;
+            }
+        }
+    }
+
+    /** All frames up to the first of the type. */
+    List<Heard> until(int type) throws InterruptedException {
+        List<Heard> all = new ArrayList<>();
+        do {
+            Heard h = heard.poll(20, TimeUnit.SECONDS);
+            assertNotNull(h, "no frame of type " + type + " came");
+            all.add(h);
+        } while (all.get(all.size() - 1).type != type);
+        return all;
+    }
+
+    Heard next(int type) throws InterruptedException {
+        return next(type, h -> true);
+    }
+
+    @Override
+    public void close() throws IOException {
+        closed = true;
+        server.close();
+        SocketChannel channel = current;
+        if (channel != null) {
+            channel.close();
+        }
+        Files.deleteIfExists(socket);
+    }
+}
