@@ -24,7 +24,7 @@ var (
 	colourProtected = color.RGBA{0x1f, 0x77, 0xb4, 0xff}
 	colourAggressor = color.RGBA{0xe0, 0x7b, 0x1a, 0xff}
 	colourOther     = color.RGBA{0x8a, 0x8a, 0x8a, 0xff}
-	colourGrid      = color.RGBA{0x99, 0x99, 0x99, 0x66}
+	colourGrid      = color.NRGBA{0x99, 0x99, 0x99, 0x66}
 	lineColours     = []color.Color{colourProtected, colourAggressor, color.RGBA{0x6a, 0x51, 0xa3, 0xff}, color.RGBA{0x2b, 0x9e, 0x8f, 0xff}}
 )
 
@@ -37,6 +37,13 @@ func colourOf(owner string) color.Color {
 	}
 	return colourOther
 }
+
+// legendGap keeps a name off its line where the page's font is wider than the one that
+// the plot was measured with.
+const legendGap = "\u00a0\u00a0\u00a0"
+
+// edge leaves room for the last tick's label.
+const edge = 1.03
 
 const (
 	plotWidth  = 16 * vg.Centimeter
@@ -54,6 +61,8 @@ func newPlot(title, x, y string) *plot.Plot {
 	p.Title.TextStyle.Font.Size = 10
 	p.Title.Padding = 6
 	p.Legend.Top = true
+	p.Legend.Padding = 3
+	p.Legend.XOffs = -6
 	p.Y.Min = 0
 	return p
 }
@@ -143,7 +152,7 @@ func addLabel(p *plot.Plot, x, y float64, s string) error {
 // the disks' own log where it was judged, else by the daemon's account, else
 // only the total. yMax is the same for all phases, so that they compare.
 func throughputPlot(r Run, yMax float64) (*plot.Plot, string, error) {
-	p := newPlot(fmt.Sprintf("%s, run %d", r.Phase, r.Number), "seconds since WordCount's start", "all disks, MB/s")
+	p := newPlot(fmt.Sprintf("%s, run %d", r.Phase, r.Number), "seconds since WordCount's start", "MB/s")
 	grid(p)
 	lines, source := throughputs(r)
 	for _, owner := range slices.Sorted(keys(lines)) {
@@ -153,9 +162,9 @@ func throughputPlot(r Run, yMax float64) (*plot.Plot, string, error) {
 		}
 		l.Color, l.Width = colourOf(owner), 1.4
 		p.Add(l)
-		p.Legend.Add(owner, l)
+		p.Legend.Add(owner+legendGap, l)
 	}
-	p.X.Min, p.X.Max, p.Y.Max = 0, max(1, r.RuntimeS), yMax
+	p.X.Min, p.X.Max, p.Y.Max = 0, max(1, r.RuntimeS*edge), yMax
 	return p, source, nil
 }
 
@@ -236,10 +245,10 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 // that it was adapted to, against the reference. One line a busy device.
 func depthPlots(r Run) (depth, latency *plot.Plot, err error) {
 	depth = newPlot("", "", "depth D, requests")
-	latency = newPlot("", "seconds since WordCount's start", "latency of a request, ms")
+	latency = newPlot("", "seconds since WordCount's start", "latency, ms")
 	grid(depth)
 	grid(latency)
-	depth.X.Max, latency.X.Max = max(1, r.RuntimeS), max(1, r.RuntimeS)
+	depth.X.Max, latency.X.Max = max(1, r.RuntimeS*edge), max(1, r.RuntimeS*edge)
 	depth.X.Min, latency.X.Min = 0, 0
 	for i, device := range busyDevices(r) {
 		c := lineColours[i%len(lineColours)]
@@ -277,7 +286,7 @@ func addSeries(p *plot.Plot, r Run, device, name string, c color.Color, dashed b
 		l.Width = 1
 	}
 	p.Add(l)
-	p.Legend.Add(name, l)
+	p.Legend.Add(name+legendGap, l)
 	return nil
 }
 

@@ -26,10 +26,10 @@ func sampleRuns() ([]Phase, []Run) {
 		name := t.Phase.Name
 		r := Run{Phase: name, Number: t.Run, Build: "v1", Protected: "application_1_0001", Aggressor: "application_1_0002",
 			RuntimeS: median[name] + float64(t.Run-2), DeviceMBps: mbps[name], DemandMBps: 15,
-			Series: Series{StepSeconds: 1, Disks: map[string][]float64{"disk0": {1, 2, 3}, "disk1": {3, 2, 1}}}}
+			Series: Series{StepSeconds: 1, Disks: map[string][]float64{"disk0": {5, 10, 9, 11}, "disk1": {11, 9, 10, 5}}}}
 		if t.Phase.Governed {
-			for s := range 5 {
-				at := float64(s)
+			for s := range 50 {
+				at := 2 * float64(s)
 				r.Series.Scrapes = append(r.Series.Scrapes, Scrape{At: at, Depth: map[string]float64{"loop0": 1 + at},
 					LatencyMS: map[string]float64{"loop0": 200 + at}, ReferenceMS: map[string]float64{"loop0": 380},
 					FlowBytes: map[string]float64{"application_1_0001": 7e6 * at, "application_1_0002": 12e6 * at, "clients": 1e5 * at}})
