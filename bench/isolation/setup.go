@@ -112,9 +112,9 @@ type MachineSetup struct {
 func DefaultSetup(against string) Setup {
 	s := Setup{
 		Against:   against,
-		Protected: ProtectedSetup{InputBytes: 768 * mib, Files: 2, WordBytes: 48, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
-		Aggressor: AggressorSetup{Bytes: 3072 * mib, Slots: 2, Files: 2, Reduces: 2, CPU: 1},
-		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 2_000, SeekMaxMicros: 12_000,
+		Protected: ProtectedSetup{InputBytes: 512 * mib, Files: 2, WordBytes: 24, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
+		Aggressor: AggressorSetup{Bytes: 2560 * mib, Slots: 2, Files: 2, Reduces: 2, CPU: 1},
+		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 3_000, SeekMaxMicros: 14_000,
 			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
 		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
 			DirtyExpireCentisecs: 3000},

@@ -1,0 +1,72 @@
+package isolation
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"penstock/node/config"
+	"penstock/node/device"
+)
+
+// What the experiment writes is what the daemon reads: settings for every
+// governed phase, and weights before and after the applications are known.
+func TestTheDaemonTakesOurFiles(t *testing.T) {
+	dir := t.TempDir()
+	phases, err := ParsePhases([]string{"sfqd2", "sfqd-4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := testSetup().Penstock
+	for _, p := range phases {
+		file := filepath.Join(dir, "node.yaml")
+		weights := filepath.Join(dir, "weights.yaml")
+		if err := writeYAML(file, nodeSettings(s, p, filepath.Join(dir, "agent.sock"), "127.0.0.1:0", weights)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := config.LoadNode(file)
+		if err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		c, err := n.DeviceConfig("loop0", true)
+		if err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		if c.Quantum != s.QuantumBytes || c.Backlog != s.BacklogBytes || c.Ahead != s.Ahead || n.Mode != "enforce" {
+			t.Errorf("%s: %+v", p.Name, c)
+		}
+		if p.Adaptive() {
+			want := time.Duration(s.ReferenceRead.PerMiBMillis * float64(time.Millisecond))
+			if c.Algorithm != "sfqd2" || c.Depth.Read.PerMiB != want || c.Depth.Max != s.DepthMax || c.Depth.Gain != s.DepthGain {
+				t.Errorf("%s: %+v", p.Name, c)
+			}
+		} else if c.Algorithm != "sfqd" || c.FixedDepth != 4 {
+			t.Errorf("%s: %+v", p.Name, c)
+		}
+	}
+}
+
+func TestWeights(t *testing.T) {
+	d := &daemon{setup: testSetup().Penstock, weights: filepath.Join(t.TempDir(), "weights.yaml")}
+	const wordcount, teragen = "application_1700000000000_0002", "application_1700000000000_0001"
+	for _, c := range []struct {
+		protected, aggressor string
+		want                 map[string]int
+	}{
+		{"", "", map[string]int{wordcount: 1, teragen: 1, "clients": 32, "unattributed": 1}},
+		{wordcount, teragen, map[string]int{wordcount: 32, teragen: 1, "clients": 32, "replication": 1}},
+	} {
+		if err := d.writeWeights(c.protected, c.aggressor); err != nil {
+			t.Fatal(err)
+		}
+		w, err := config.LoadWeights(d.weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for flow, want := range c.want {
+			if got := w.Policy(flow); got.Weight != want || got.Mode != device.Enforce {
+				t.Errorf("%s after weights for %q: %+v, want weight %d", flow, c.protected, got, want)
+			}
+		}
+	}
+}
