@@ -29,8 +29,10 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.server.namenode.NameNode;
+import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.agent.TestDaemon.Heard;
@@ -73,6 +75,7 @@ class DataNodeIT {
         conf.setInt("dfs.replication", 1);
         conf.setInt("dfs.namenode.safemode.extension", 0);
         conf.setInt("dfs.heartbeat.interval", 1);
+        DefaultMetricsSystem.setMiniClusterMode(true); // format() leaves its sources behind
         NameNode.format(conf);
         nameNode = NameNode.createNameNode(new String[0], conf);
         conf.set("fs.defaultFS", "hdfs://127.0.0.1:" + nameNode.getNameNodeAddress().getPort());
@@ -86,10 +89,16 @@ class DataNodeIT {
         mapTask.set("mapreduce.task.attempt.id", TASK);
         task = (DistributedFileSystem) FileSystem.newInstance(mapTask);
         assertEquals(List.of(directory.resolve("data") + "/"), withSlash(daemon.next(Frames.HELLO).directories()));
-        while (shell.getDataNodeStats().length == 0 || nameNode.isInSafeMode()) {
+        while (nameNode.isInSafeMode() || !reported()) {
             assertTrue(dataNode.isAlive(), DataNodeIT::log);
             Thread.sleep(50);
         }
+    }
+
+    /** Whether the NameNode knows of the DataNode's space, which comes with its first heartbeat. */
+    private static boolean reported() throws IOException {
+        DatanodeInfo[] nodes = shell.getDataNodeStats();
+        return nodes.length == 1 && nodes[0].getRemaining() > 0;
     }
 
     private static List<String> withSlash(List<String> paths) {
@@ -143,6 +152,16 @@ class DataNodeIT {
             nameNode.join();
         }
         FileUtils.deleteDirectory(directory.toFile());
+    }
+
+    /** The frames of the previous test, its last CLOSE included, must not be taken for this one's. */
+    @BeforeEach
+    void forget() throws Exception {
+        daemon.generous = true;
+        while (!bean().contains("\"StreamsOpen\" : 0,")) {
+            assertTrue(dataNode.isAlive(), DataNodeIT::log);
+        }
+        daemon.forget();
     }
 
     private static void write(FileSystem fs, String name) throws IOException {

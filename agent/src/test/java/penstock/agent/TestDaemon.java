@@ -193,6 +193,10 @@ final class TestDaemon implements AutoCloseable {
         }
     }
 
+    void forget() {
+        heard.clear();
+    }
+
     /** All frames up to the first of the type. */
     List<Heard> until(int type) throws InterruptedException {
         List<Heard> all = new ArrayList<>();
