@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,8 @@ import (
 //	record := submitted ns i64 | ended ns i64 | service ns i64
 //	          | offset u64 | length u32 | op u8 | 3 zero bytes
 //
-// Times are CLOCK_MONOTONIC, the same for all processes of a machine.
+// Times are CLOCK_MONOTONIC, the same for all processes of a machine. With the
+// model on, records stand in the order in which the disk served the requests.
 
 // Op is what a request asks of the disk.
 type Op byte
@@ -162,16 +164,25 @@ func ReadLog(path string) (LogHeader, []Record, error) {
 	}
 }
 
-// requestLog is the writing side. A nil requestLog logs nothing.
+// requestLog is the writing side. Records are collected in memory and written by
+// whoever flushes, so that a slow log holds no request up. A nil requestLog logs
+// nothing.
 type requestLog struct {
 	mu       sync.Mutex
-	out      *os.File
-	buffer   []byte
-	room     int64 // bytes left below the bound
+	buffer   []byte // not yet written
+	room     int64  // bytes left below the bound
 	unlogged int64
+	long     chan struct{} // signalled when much is waiting to be written
+
+	writing sync.Mutex
+	out     *os.File
+	spare   []byte
 }
 
-const logBufferBytes = 64 << 10
+const (
+	logBufferBytes    = 64 << 10 // more than that is "much"
+	logBufferBytesMax = 16 << 20 // not logged beyond that: the log's disk does not keep up
+)
 
 // createLog starts a log that grows to at most maxBytes.
 func createLog(path string, maxBytes int64) (*requestLog, error) {
@@ -183,12 +194,12 @@ func createLog(path string, maxBytes int64) (*requestLog, error) {
 	unix.ClockGettime(unix.CLOCK_REALTIME, &wall)
 	header := appendHeader(nil, LogHeader{MonotonicNs: Monotonic(), WallNs: wall.Nano()})
 	if _, err := out.Write(header); err != nil {
-		return nil, err
+		return nil, errors.Join(err, out.Close())
 	}
 	return &requestLog{
-		out:    out,
-		buffer: make([]byte, 0, logBufferBytes),
-		room:   maxBytes - int64(len(header)) - recordSize, // the last is for Lost
+		out:  out,
+		long: make(chan struct{}, 1),
+		room: maxBytes - int64(len(header)) - recordSize, // the last is for Lost
 	}, nil
 }
 
@@ -198,33 +209,55 @@ func (l *requestLog) add(r Record) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.room < recordSize {
+	if l.room < recordSize || len(l.buffer) > logBufferBytesMax {
 		l.unlogged++
 		return
 	}
 	l.room -= recordSize
 	l.buffer = appendRecord(l.buffer, r)
-	if len(l.buffer)+recordSize > logBufferBytes {
-		l.flushLocked()
+	if len(l.buffer) > logBufferBytes {
+		select {
+		case l.long <- struct{}{}:
+		default:
+		}
 	}
 }
 
+// flush writes what has been added so far.
 func (l *requestLog) flush() error {
 	if l == nil {
 		return nil
 	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.flushLocked()
-}
-
-func (l *requestLog) flushLocked() error {
-	if len(l.buffer) == 0 {
+	full := l.buffer
+	l.buffer = l.spare[:0]
+	l.mu.Unlock()
+	l.spare = full
+	if len(full) == 0 {
 		return nil
 	}
-	_, err := l.out.Write(l.buffer)
-	l.buffer = l.buffer[:0]
+	_, err := l.out.Write(full)
 	return err
+}
+
+// keepFlushing writes out now and then, so that little is lost if the server is
+// killed.
+func (l *requestLog) keepFlushing() {
+	if l == nil {
+		return
+	}
+	for tick := time.Tick(time.Second); ; {
+		select {
+		case <-tick:
+		case <-l.long:
+		}
+		if err := l.flush(); err != nil {
+			fmt.Fprintln(os.Stderr, "penstock: request log:", err)
+			return
+		}
+	}
 }
 
 // errLogFull says that requests are missing from the log.
@@ -247,12 +280,12 @@ func (l *requestLog) close() error {
 		return nil
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.unlogged > 0 {
 		now := Monotonic()
 		l.buffer = appendRecord(l.buffer, Record{Submitted: now, Ended: now, Length: min(l.unlogged, 1<<32-1), Op: Lost})
 	}
-	return errors.Join(l.flushLocked(), l.out.Close())
+	l.mu.Unlock()
+	return errors.Join(l.flush(), l.out.Close())
 }
 
 // Monotonic is the clock of the request log in ns, for marking windows.

@@ -76,7 +76,7 @@ func (m Model) seek(head, offset int64) time.Duration {
 
 // request is one read or write that the disk has been given.
 type request struct {
-	write          bool
+	op             Op
 	offset, length int64
 	arrived        int64 // ns on the caller's clock
 	ended          int64 // ns, set by arm.next: when the disk is done with it

@@ -68,19 +68,15 @@ func TestNobodyStarves(t *testing.T) {
 	a := arm{model: testModel}
 	far := &request{offset: 1000 * mib, length: mib}
 	a.submit(far)
-	near := []int64{0, 50 * mib}
-	for i := range near {
-		a.submit(&request{write: i == 1, offset: near[i], length: mib})
+	near := map[Op]int64{Read: 0, Write: 50 * mib}
+	for op, offset := range near {
+		a.submit(&request{op: op, offset: offset, length: mib})
 	}
 	for now := int64(0); far.ended == 0; now = a.free {
 		r := a.next(now)
 		if r != far {
-			i := 0
-			if r.write {
-				i = 1
-			}
-			near[i] += mib
-			a.submit(&request{write: r.write, offset: near[i], length: mib, arrived: r.ended})
+			near[r.op] += mib
+			a.submit(&request{op: r.op, offset: near[r.op], length: mib, arrived: r.ended})
 		}
 		if now > int64(10*time.Second) {
 			t.Fatal("the far request starves")

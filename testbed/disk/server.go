@@ -105,7 +105,7 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	go d.run()
-	go d.flushLog()
+	go d.log.keepFlushing()
 	server, err := fs.Mount(c.MountPoint, &rootNode{device: d}, &fs.Options{
 		MountOptions: fuse.MountOptions{
 			FsName:            "penstock-" + c.Name,
@@ -159,23 +159,19 @@ func (d *device) setModel(m Model) error {
 	return nil
 }
 
-// serve holds the caller for as long as the disk takes for the request, and
-// logs it.
+// serve holds the caller for as long as the disk takes for the request. It is
+// in the log before it is answered.
 func (d *device) serve(op Op, arrived, offset, length int64) {
-	record := Record{Submitted: arrived, Offset: offset, Length: length, Op: op}
 	if op == Discard || d.off.Load() {
-		record.Ended = Monotonic()
-		d.log.add(record)
+		d.log.add(Record{Submitted: arrived, Ended: Monotonic(), Offset: offset, Length: length, Op: op})
 		return
 	}
-	r := &request{write: op == Write, offset: offset, length: length, arrived: arrived, done: make(chan struct{})}
+	r := &request{op: op, offset: offset, length: length, arrived: arrived, done: make(chan struct{})}
 	d.mu.Lock()
 	d.arm.submit(r)
 	d.wake.Signal()
 	d.mu.Unlock()
 	<-r.done
-	record.Ended, record.Service = r.ended, r.service
-	d.log.add(record)
 }
 
 // run drives the arm. It has a thread of its own and sleeps by the kernel's
@@ -193,18 +189,11 @@ func (d *device) run() {
 		}
 		d.mu.Unlock()
 		d.sleepUntil(r.ended)
+		d.log.add(Record{
+			Submitted: r.arrived, Ended: r.ended, Service: r.service,
+			Offset: r.offset, Length: r.length, Op: r.op,
+		})
 		close(r.done)
-	}
-}
-
-// flushLog writes the log out now and then, so that little is lost if the
-// server is killed.
-func (d *device) flushLog() {
-	for range time.Tick(time.Second) {
-		if err := d.log.flush(); err != nil {
-			fmt.Fprintln(os.Stderr, "penstock: request log:", err)
-			return
-		}
 	}
 }
 
