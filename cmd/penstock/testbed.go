@@ -20,7 +20,7 @@ func newTestbedCommand() *cobra.Command {
 		Use:   "testbed",
 		Short: "Disks of known speed, and putting the machine back after tests",
 	}
-	cmd.AddCommand(newTestbedDisk(), newTestbedCheck(), newTestbedClean(), newTestbedHadoop(), newDiskServe())
+	cmd.AddCommand(newTestbedDisk(), newTestbedCheck(), newTestbedClean(), newTestbedHadoop(), newDiskServe(), newDiskRecover())
 	return cmd
 }
 
@@ -33,6 +33,16 @@ func newDiskServe() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			return disk.Serve(args[0], os.Stdin, os.Stdout)
 		},
+	}
+}
+
+// newDiskRecover is what a disk's server starts when its parent has died.
+func newDiskRecover() *cobra.Command {
+	return &cobra.Command{
+		Use:    "disk-recover DIR",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE:   func(_ *cobra.Command, args []string) error { return disk.RecoverDead(args[0]) },
 	}
 }
 

@@ -19,8 +19,8 @@
 // not depend on the code that it judges. IBIS (section 7.1) ran on real disks
 // of eight nodes; this stands in for them on one.
 //
-// Every change to the system is in the run's ledger before it is made. Without
-// root or /dev/fuse, Open returns a plain folder that says that it is one.
+// Every change to the system is in the run's ledger before it is made; when the
+// process that started the disk dies, the server has them undone. Without root or /dev/fuse, Open returns a plain folder that says that it is one.
 package disk
 
 import (
@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,6 +156,7 @@ type Disk struct {
 	ledger  *ledger.Ledger
 	changes []ledger.ID
 	server  *exec.Cmd
+	alive   io.Closer // the server takes its closing for this process's end
 	exited  chan struct{}
 }
 
@@ -284,6 +286,7 @@ func (d *Disk) startServer(ctx context.Context) error {
 	}
 	config, err := json.Marshal(serveConfig{
 		Name:        d.options.Name,
+		RunDir:      d.options.RunDir,
 		Backing:     backing,
 		MountPoint:  d.fuse,
 		LogPath:     d.logPath,
@@ -303,7 +306,7 @@ func (d *Disk) startServer(ctx context.Context) error {
 	defer messages.Close()
 	// Not tied to ctx, and in a session of its own: it is ended by its mount's
 	// end, after everything that needs it.
-	cmd := exec.Command(binary, "testbed", "disk-serve", string(config))
+	cmd := exec.Command(binary, commandGroup, serveCommand, string(config))
 	cmd.Env = []string{childVariable + "=1", "GOMAXPROCS=2"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stderr = messages
@@ -311,7 +314,7 @@ func (d *Disk) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer stdin.Close()
+	d.alive = stdin
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -520,6 +523,9 @@ func (d *Disk) Stop() error {
 	}
 	err = errors.Join(err, d.ledger.Close())
 	d.ledger = nil
+	if d.alive != nil {
+		d.alive.Close()
+	}
 	return err
 }
 

@@ -368,65 +368,129 @@ func checkGone(t *testing.T, dir, device string) {
 	}
 }
 
-func TestRecoverAfterKill(t *testing.T) {
+// victim is a run in a process of its own, with everything that a run may start.
+type victim struct {
+	process   *exec.Cmd
+	dir       string
+	device    string
+	server    int
+	child     int
+	parameter string // testParameter before the run
+}
+
+func startVictim(t *testing.T) *victim {
+	t.Helper()
+	v := &victim{dir: t.TempDir()}
+	parameter, err := os.ReadFile(filepath.Join("/proc/sys", testParameter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.parameter = string(parameter)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.process = exec.Command(self)
+	v.process.Env = append(os.Environ(), parentVariable+"="+v.dir)
+	out, err := v.process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		v.process.Process.Kill()
+		v.process.Wait()
+		Recover(v.dir)
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if n, _ := fmt.Sscan(line, &v.device, &v.server, &v.child); n != 3 {
+		rest, _ := io.ReadAll(out)
+		t.Fatalf("the run says %q (%v) %s", line, err, rest)
+	}
+	return v
+}
+
+func (v *victim) checkGone(t *testing.T) {
+	t.Helper()
+	checkGone(t, v.dir, v.device)
+	if left, _ := filepath.Glob(filepath.Join("/dev/shm", fmt.Sprintf("penstock-%d-*", v.process.Process.Pid))); len(left) > 0 {
+		t.Errorf("left in memory: %v", left)
+	}
+	for _, pid := range []int{v.server, v.child} {
+		if running(pid) {
+			t.Errorf("process %d is still there", pid)
+		}
+	}
+	if now, err := os.ReadFile(filepath.Join("/proc/sys", testParameter)); err != nil || string(now) != v.parameter {
+		t.Errorf("%s is %q (%v), was %q", testParameter, now, err, v.parameter)
+	}
+}
+
+// running reports whether a process lives; one that only waits for its parent to
+// notice its end does not.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// await polls for what has no event to wait for.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s: %s", what)
+		}
+	}
+}
+
+func TestAKilledRunIsPutBackByItsDisk(t *testing.T) {
+	if Available() != nil {
+		if err := RecoverDead(t.TempDir()); err != nil {
+			t.Errorf("recovering a run that never was: %v", err)
+		}
+		return
+	}
+	v := startVictim(t)
+	if err := Recover(v.dir); !errors.Is(err, ledger.ErrInUse) {
+		t.Fatalf("recovering a living run: %v, want ErrInUse", err)
+	}
+	if err := v.process.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	v.process.Wait()
+	await(t, "the run is not put back", func() bool {
+		_, err := os.Stat(filepath.Join(v.dir, ledger.FileName))
+		return errors.Is(err, os.ErrNotExist)
+	})
+	v.checkGone(t)
+}
+
+func TestRecoverAfterEverythingWasKilled(t *testing.T) {
 	if Available() != nil {
 		if err := Recover(t.TempDir()); err != nil {
 			t.Errorf("recovering a run that never was: %v", err)
 		}
 		return
 	}
-	dir := t.TempDir()
-	t.Cleanup(func() { Recover(dir) })
-	parameter, err := os.ReadFile(filepath.Join("/proc/sys", testParameter))
-	if err != nil {
+	v := startVictim(t)
+	// The server first, so that it cannot act on its parent's end.
+	if err := unix.Kill(v.server, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
+	await(t, "the server lives", func() bool { return !running(v.server) })
+	if err := v.process.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	run := exec.Command(self)
-	run.Env = append(os.Environ(), parentVariable+"="+dir)
-	out, err := run.StdoutPipe()
-	if err != nil {
+	v.process.Wait()
+	if !running(v.child) {
+		t.Error("the run's child is gone before anybody recovered the run")
+	}
+	if err := Recover(v.dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { run.Process.Kill(); run.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	var device string
-	var pids [2]int
-	if n, _ := fmt.Sscan(line, &device, &pids[0], &pids[1]); n != 3 {
-		rest, _ := io.ReadAll(out)
-		t.Fatalf("the run says %q (%v) %s", line, err, rest)
-	}
-	if err := Recover(dir); !errors.Is(err, ledger.ErrInUse) {
-		t.Fatalf("recovering a living run: %v, want ErrInUse", err)
-	}
-	if err := run.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	run.Wait()
-	if now, err := os.ReadFile(filepath.Join(dir, "victim", "fs", "dirty")); err != nil || len(now) != 16*mib {
-		t.Errorf("the disk does not outlive its run: %d bytes, %v", len(now), err)
-	}
-	if err := Recover(dir); err != nil {
-		t.Fatal(err)
-	}
-	checkGone(t, dir, device)
-	if left, _ := filepath.Glob(filepath.Join("/dev/shm", fmt.Sprintf("penstock-%d-*", run.Process.Pid))); len(left) > 0 {
-		t.Errorf("left in memory: %v", left)
-	}
-	for _, pid := range pids {
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !strings.Contains(string(stat), ") Z ") {
-			t.Errorf("process %d is still there: %s", pid, stat)
-		}
-	}
-	if now, err := os.ReadFile(filepath.Join("/proc/sys", testParameter)); err != nil || string(now) != string(parameter) {
-		t.Errorf("%s is %q (%v), was %q", testParameter, now, err, parameter)
-	}
+	v.checkGone(t)
 }
 
 // A daemon with mounts of its own must not keep the disk alive.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"strconv"
@@ -15,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"penstock/testbed/ledger"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -33,6 +36,7 @@ const (
 // serveConfig is what the server is started with.
 type serveConfig struct {
 	Name        string `json:"name"`
+	RunDir      string `json:"run_dir"`
 	Backing     string `json:"backing"` // sparse file of the disk's size
 	MountPoint  string `json:"mount_point"`
 	LogPath     string `json:"log_path"` // "": no log
@@ -46,39 +50,78 @@ type order struct {
 	SyncLog bool   `json:"sync_log,omitempty"`
 }
 
-// IsServeCommand reports whether the process was started as a disk's server.
-func IsServeCommand() bool {
-	return len(os.Args) == 4 && os.Args[1] == "testbed" && os.Args[2] == "disk-serve"
-}
+// The hidden commands that Start's own binary is executed with.
+const (
+	commandGroup   = "testbed"
+	serveCommand   = "disk-serve"   // CONFIG: be a disk's server
+	recoverCommand = "disk-recover" // DIR: put back what the dead run in DIR has left
+)
 
 // ServeIfChild turns the process into a disk's server, and ends it, if it was
 // started as one. Start re-executes its own binary, so the main function of a
 // command and the TestMain of tests that start disks call this first.
 func ServeIfChild() {
-	if !IsServeCommand() {
+	if len(os.Args) != 4 || os.Args[1] != commandGroup {
 		return
 	}
-	if err := Serve(os.Args[3], os.Stdin, os.Stdout); err != nil {
+	var err error
+	switch os.Args[2] {
+	case serveCommand:
+		err = Serve(os.Args[3], os.Stdin, os.Stdout)
+	case recoverCommand:
+		err = RecoverDead(os.Args[3])
+	default:
+		return
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "penstock:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
+// RecoverDead is Recover for a run that may have been recovered by another of
+// its servers, or may be about to: that is no error.
+func RecoverDead(runDir string) error {
+	if err := ledger.Recover(runDir); !errors.Is(err, ledger.ErrInUse) {
+		return err
+	}
+	return nil
+}
+
+// watchParent waits for the parent's end, which closes the pipe, and has the run
+// put back then: kernel parameters must not stay changed because somebody used
+// kill -9. The work is left to a process of its own, since it ends this one.
+func watchParent(parent io.Reader, runDir string) {
+	io.Copy(io.Discard, parent)
+	binary, err := os.Executable()
+	if err == nil {
+		cmd := exec.Command(binary, commandGroup, recoverCommand, runDir)
+		cmd.Env = []string{childVariable + "=1"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		cmd.Stderr = os.Stderr
+		err = cmd.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "penstock: put back the run of the parent that ended:", err)
+	}
+}
+
 // Serve runs a disk's server until its mount goes away; config is JSON.
 //
 // It waits for a line on in before it touches anything: by then the parent has
 // recorded the process in the run's ledger. If the parent dies before that the
-// server ends too. Later it outlives its parent on purpose: a disk whose server
-// vanishes leaves a file system that answers with errors and an unmount that
-// cannot write back, one that goes on serving can be taken down in order by
-// Recover. It says "ready" on out when the disk can be used.
+// server ends too. If it dies later the server has the whole run put back
+// (watchParent) and goes on serving until that unmounts it: a disk whose server
+// vanishes leaves a file system that answers with errors and cannot write back.
+// It says "ready" on out when the disk can be used.
 func Serve(config string, in io.Reader, out io.Writer) error {
 	var c serveConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return fmt.Errorf("the server's configuration: %w", err)
 	}
-	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
+	parent := bufio.NewReader(in)
+	if _, err := parent.ReadString('\n'); err != nil {
 		return errors.New("the parent ended before the disk was started")
 	}
 	// Signals to end are for the parent, which takes the disk down in order; the
@@ -126,6 +169,7 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 		server.Unmount()
 		return err
 	}
+	go watchParent(parent, c.RunDir)
 	server.Wait()
 	return d.log.close()
 }
