@@ -160,7 +160,7 @@ func (c *Cluster) site() properties {
 		"yarn.app.mapreduce.am.admin.user.env":       "",
 		"yarn.app.mapreduce.am.staging-dir":          "/staging",
 		"yarn.app.mapreduce.am.resource.mb":          strconv.Itoa(containerMB),
-		"yarn.app.mapreduce.am.command-opts":         c.taskOpts(200),
+		"yarn.app.mapreduce.am.command-opts":         c.taskOpts(200) + " " + quick,
 		"mapreduce.am.max-attempts":                  "1",
 		"mapreduce.map.memory.mb":                    strconv.Itoa(containerMB),
 		"mapreduce.reduce.memory.mb":                 strconv.Itoa(containerMB),
@@ -289,8 +289,8 @@ log4j.logger.org.apache.hadoop.hdfs.server.datanode.DataNode.clienttrace=WARN
 `
 
 // jvmOpts are the options of every JVM of the cluster: what Hadoop 3.4 needs on
-// Java 17, a small heap, and no files outside the run folder.
-func (c *Cluster) jvmOpts(heapMB int) []string {
+// Java 17, a small heap, no files outside the run folder, and what is given.
+func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 	opts := []string{
 		"-Xmx" + strconv.Itoa(heapMB) + "m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto",
 		"-Djava.io.tmpdir=" + filepath.Join(c.cfg.RunDir, "tmp"),
@@ -299,8 +299,14 @@ func (c *Cluster) jvmOpts(heapMB int) []string {
 	for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch", "java.util.concurrent"} {
 		opts = append(opts, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
 	}
-	return opts
+	return append(opts, more...)
 }
+
+// quick keeps a JVM to its first compiler. One that lives for seconds, or does
+// little, spends half of its CPU time on compiling better code than it will ever
+// need; on two CPUs that is what the measured job would wait for. DataNodes and
+// map tasks, which carry the data, keep both compilers.
+const quick = "-XX:TieredStopAtLevel=1"
 
 // taskOpts is jvmOpts for containers, less the temporary directory, which the
 // NodeManager gives each of them.

@@ -62,6 +62,7 @@ type Config struct {
 
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
+	NoYARN       bool       // HDFS only: no ResourceManager, no NodeManager, no jobs
 	LocalDirs    []string   // intermediate data (spills, shuffle); default in the run folder
 
 	Replication int   // default 1
@@ -130,7 +131,9 @@ func (cfg *Config) validate() error {
 			}
 		}
 	}
-	if cfg.NodeManagers == 0 {
+	if cfg.NoYARN {
+		cfg.NodeManagers = 0
+	} else if cfg.NodeManagers == 0 {
 		cfg.NodeManagers = 1
 	}
 	if len(cfg.LocalDirs) == 0 {

@@ -95,6 +95,8 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		// default of 100 MB a map reads in bursts at the disk's full rate and
 		// then not at all while it sorts, and it needs a third more CPU.
 		settings["mapreduce.task.io.sort.mb"] = "16"
+		// Its reduce adds up a few thousand numbers.
+		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
 	if job.Maps == 1 {
 		settings["mapreduce.job.maps"] = "1"
@@ -104,7 +106,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		generic = append(generic, "-D", k+"="+settings[k])
 	}
-	client, err := c.java(name, "client", c.jvmOpts(256), job.CPUs, false, class, append(generic, args...)...)
+	client, err := c.java(name, "client", c.jvmOpts(256, quick), job.CPUs, false, class, append(generic, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -84,15 +84,20 @@ func (c *Cluster) prepare() error {
 }
 
 func (c *Cluster) launch(ctx context.Context) error {
-	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), ResourceManager, %d NodeManager(s)",
-		Version, len(c.cfg.DataNodes), c.cfg.NodeManagers)
+	yarn := "no YARN"
+	if !c.cfg.NoYARN {
+		yarn = fmt.Sprintf("ResourceManager, %d NodeManager(s)", c.cfg.NodeManagers)
+	}
+	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", Version, len(c.cfg.DataNodes), yarn)
 	begin := time.Now()
 	// The ResourceManager needs nobody, so it comes up beside the formatting.
 	var err error
-	if c.rm, err = c.java("rm", "client", c.jvmOpts(256), "", false, classResourceManager); err != nil {
-		return err
+	if !c.cfg.NoYARN {
+		if c.rm, err = c.java("rm", "client", c.jvmOpts(256, quick), "", false, classResourceManager); err != nil {
+			return err
+		}
 	}
-	format, err := c.java("nn-format", "client", c.jvmOpts(128), "", false, classNameNode, "-format", "-force", "-nonInteractive")
+	format, err := c.java("nn-format", "client", c.jvmOpts(128, quick), "", false, classNameNode, "-format", "-force", "-nonInteractive")
 	if err != nil {
 		return err
 	}
@@ -105,11 +110,11 @@ func (c *Cluster) launch(ctx context.Context) error {
 	if format.err != nil {
 		return format.failure()
 	}
-	if c.nn, err = c.java("nn", "client", c.jvmOpts(256), "", false, classNameNode); err != nil {
+	if c.nn, err = c.java("nn", "client", c.jvmOpts(256, quick), "", false, classNameNode); err != nil {
 		return err
 	}
 	for i := range c.cfg.NodeManagers {
-		nm, err := c.java(fmt.Sprintf("nm%d", i), fmt.Sprintf("nm%d", i), c.jvmOpts(256), "", os.Geteuid() == 0, classNodeManager)
+		nm, err := c.java(fmt.Sprintf("nm%d", i), fmt.Sprintf("nm%d", i), c.jvmOpts(256, quick), "", os.Geteuid() == 0, classNodeManager)
 		if err != nil {
 			return err
 		}
@@ -126,6 +131,9 @@ func (c *Cluster) launch(ctx context.Context) error {
 		return err
 	}
 	c.logf("  HDFS ready after %.1f s: %s", time.Since(begin).Seconds(), c.NameNodeURL())
+	if c.cfg.NoYARN {
+		return nil
+	}
 	if err := c.await(ctx, "ResourceManager and NodeManagers", c.yarnReady); err != nil {
 		return err
 	}
@@ -136,7 +144,7 @@ func (c *Cluster) launch(ctx context.Context) error {
 func (c *Cluster) launchDataNode(i int) (*daemon, error) {
 	dn := c.cfg.DataNodes[i]
 	name := fmt.Sprintf("dn%d", i)
-	return c.java(name, name, append(c.jvmOpts(dn.HeapMB), dn.JVMArgs...), dn.CPUs, false, classDataNode)
+	return c.java(name, name, c.jvmOpts(dn.HeapMB, dn.JVMArgs...), dn.CPUs, false, classDataNode)
 }
 
 // env is the environment of daemons and clients: nothing of the caller's own
