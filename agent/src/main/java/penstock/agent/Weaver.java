@@ -136,11 +136,11 @@ final class Weaver implements ClassFileTransformer {
 
     static Weaver of(ClassFileLocator classes) throws Missing, IOException {
         Weaver weaver = new Weaver(classes);
-        weaver.check(TypePool.Default.of(classes), weaver.types());
+        TypePool pool = TypePool.Default.of(classes);
+        weaver.check(pool, weaver.types());
         for (String type : weaver.types()) {
-            byte[] original = classes.locate(type).resolve();
-            weaver.originals.put(type, original);
-            weaver.woven.put(type, weaver.weave(type, original));
+            weaver.originals.put(type, classes.locate(type).resolve());
+            weaver.woven.put(type, weave(type, classes, pool));
         }
         return weaver;
     }
@@ -173,7 +173,11 @@ final class Weaver implements ClassFileTransformer {
             if (Arrays.equals(original, originals.get(type))) {
                 return ready;
             }
-            return weave(type, original);
+            ClassFileLocator changed =
+                    new ClassFileLocator.Compound(ClassFileLocator.Simple.of(type, original), classes);
+            TypePool pool = TypePool.Default.of(changed);
+            check(pool, Collections.singleton(type));
+            return weave(type, changed, pool);
         } catch (Throwable t) {
             // Half of the methods without the other half would misname I/O.
             Gates.install(null);
@@ -182,10 +186,7 @@ final class Weaver implements ClassFileTransformer {
         }
     }
 
-    private byte[] weave(String type, byte[] original) throws Missing {
-        ClassFileLocator locator = new ClassFileLocator.Compound(ClassFileLocator.Simple.of(type, original), classes);
-        TypePool pool = TypePool.Default.of(locator);
-        check(pool, Collections.singleton(type));
+    private static byte[] weave(String type, ClassFileLocator locator, TypePool pool) {
         DynamicType.Builder<?> builder = new ByteBuddy().with(TypeValidation.DISABLED)
                 .redefine(pool.describe(type).resolve(), locator);
         if (type.equals(SENDER) || type.equals(RECEIVER)) {
