@@ -66,7 +66,7 @@ type Config struct {
 	LocalDirs    []string   // intermediate data (spills, shuffle); default in the run folder
 
 	Replication int   // default 1
-	BlockSize   int64 // bytes, default 64 MiB; rounded up to a multiple of 512
+	BlockSize   int64 // bytes, default 16 MiB (128 MiB scaled as the modelled disks are); rounded up to a multiple of 512
 	TaskSlots   int   // tasks one queue runs at a time beside its ApplicationMaster; default 2
 	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
 
@@ -146,7 +146,7 @@ func (cfg *Config) validate() error {
 		return fmt.Errorf("hadoop: replication %d needs as many DataNodes, there are %d", cfg.Replication, len(cfg.DataNodes))
 	}
 	if cfg.BlockSize == 0 {
-		cfg.BlockSize = 64 << 20
+		cfg.BlockSize = 16 << 20
 	}
 	cfg.BlockSize = (cfg.BlockSize + 511) / 512 * 512
 	if cfg.TaskSlots == 0 {
