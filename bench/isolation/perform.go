@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"penstock/testbed/ledger"
 )
 
 // Request is one call of the experiment from the command line.
@@ -70,6 +72,13 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 	if !slices.ContainsFunc(todo, func(t Turn) bool { return !journal.Has(t) }) {
 		q.Options.Progress.Printf("all runs are in the journal")
 		return nil
+	}
+	dead, _, err := ledger.RecoverAll()
+	for _, dir := range dead {
+		q.Options.Progress.Printf("put back what a killed run had left: %s", dir)
+	}
+	if err != nil {
+		return fmt.Errorf("put back what killed runs left: %w", err)
 	}
 	remove, err := q.runDir()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -60,11 +61,34 @@ func newPlot(title, x, y string) *plot.Plot {
 	}
 	p.Title.TextStyle.Font.Size = 10
 	p.Title.Padding = 6
+	p.X.Tick.Marker, p.Y.Tick.Marker = roundTicks{}, roundTicks{}
 	p.Legend.Top = true
 	p.Legend.Padding = 3
 	p.Legend.XOffs = -6
 	p.Y.Min = 0
 	return p
+}
+
+// roundTicks marks an axis at multiples of 1, 2 or 5 times a power of ten.
+type roundTicks struct{}
+
+func (roundTicks) Ticks(low, high float64) []plot.Tick {
+	if !(high > low) {
+		return nil
+	}
+	const most = 7
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/most)))
+	for _, f := range []float64{1, 2, 5, 10} {
+		if (high-low)/(step*f) <= most {
+			step *= f
+			break
+		}
+	}
+	var ticks []plot.Tick
+	for i := math.Ceil(low / step); i*step <= high; i++ {
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'g', 4, 64)})
+	}
+	return ticks
 }
 
 func grid(p *plot.Plot) {

@@ -125,8 +125,11 @@ func DefaultSetup(against string) Setup {
 			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
 		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 64 * mib},
 	}
-	if against == "terasort" {
+	switch against {
+	case "terasort":
 		s.Aggressor.Files = 16 // a map sorts what it has read; more maps, fewer spills each
+	case "teragen":
+		s.Aggressor.Slots = 4 // two writers are often on the same disk, and leave the other idle
 	}
 	return s
 }
