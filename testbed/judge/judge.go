@@ -6,12 +6,12 @@
 // What is hard about it is time. A request names a place on the device, and
 // places change hands: files are created, renamed, deleted, and their blocks
 // used again. So the Watcher records the layout again and again, and a request
-// is looked up in the layouts before and after it. A write is of whoever has
-// the place *after* it (blocks get their place when they are written), a read of
-// whoever had it *before*. Only if that layout knows nobody does the other one
-// decide. A file that was created and deleted between two layouts is not seen;
-// its bytes count as the file system's, so choose the interval well below the
-// life of the files that matter, or call Watcher.Look at the right moments.
+// is looked up in the layouts before and after it. A write is of whoever has the
+// place *after* it (blocks get their place when they are written), a read of
+// whoever had it *before*. Only if that layout knows nobody do the others next to
+// it decide. A file that was created and deleted between two layouts is not
+// seen; its bytes count as the file system's, so choose the interval well below
+// the life of the files that matter, or call Watcher.Look at the right moments.
 //
 // Bytes of nobody's file are the file system's own: journal, inodes, bitmaps.
 // The service of a request that spans several owners is split by bytes.
@@ -114,9 +114,11 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 // find names the file that a place belonged to when the request was made.
 func (w *Watcher) find(op disk.Op, at, from, to int64) (path string, until int64) {
 	after := sort.Search(len(w.layouts), func(i int) bool { return w.layouts[i].at >= at })
-	order := [2]int{after - 1, after} // a read: before, then after
+	// The next ones but one help where a look missed a file that was renamed
+	// from one folder to another while it went through them.
+	order := [4]int{after - 1, after, after - 2, after + 1} // a read: before, then after
 	if op == disk.Write {
-		order = [2]int{after, after - 1}
+		order = [4]int{after, after - 1, after + 1, after - 2}
 	}
 	until = to
 	for _, i := range order {

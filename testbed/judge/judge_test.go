@@ -49,6 +49,7 @@ func TestWhoseItWasThen(t *testing.T) {
 		100: {{0, 100, "a/1"}, {100, 200, "b/1"}},
 		200: {{0, 100, "b/2"}},
 		300: {{50, 100, "c/1"}},
+		400: {{50, 100, "c/1"}},
 	})
 	for _, c := range []struct {
 		name     string
@@ -63,7 +64,7 @@ func TestWhoseItWasThen(t *testing.T) {
 		{"a read before the first layout", disk.Read, 50, 0, 100, map[string]int64{"a": 100}},
 		{"a write after the last", disk.Write, 500, 50, 100, map[string]int64{"c": 50}},
 		{"two owners", disk.Read, 150, 50, 150, map[string]int64{"a": 50, "b": 50}},
-		{"a file and nobody", disk.Read, 350, 0, 100, map[string]int64{FileSystem: 50, "c": 50}},
+		{"a file and nobody", disk.Read, 450, 0, 100, map[string]int64{FileSystem: 50, "c": 50}},
 		{"nobody, ever", disk.Write, 150, 500, 600, map[string]int64{FileSystem: 100}},
 		{"part of it was written later", disk.Write, 250, 0, 100, map[string]int64{"b": 50, "c": 50}},
 	} {
@@ -77,6 +78,25 @@ func TestWhoseItWasThen(t *testing.T) {
 		if len(account.Owners) != len(c.want) {
 			t.Errorf("%s: %v, want %v", c.name, account.Owners, c.want)
 		}
+	}
+}
+
+// A file that is renamed during a look can be missing from that one layout.
+func TestALookThatMissesAFile(t *testing.T) {
+	w := watcherOf(map[int64][]extent{
+		100: {{0, 100, "a/1"}},
+		200: {},
+		300: {{0, 100, "a/1"}, {100, 200, "b/1"}},
+		400: {{0, 100, "a/1"}, {100, 200, "b/1"}},
+	})
+	records := []disk.Record{
+		{Op: disk.Write, Ended: 150, Offset: 0, Length: 100},
+		{Op: disk.Read, Ended: 250, Offset: 0, Length: 100},
+		{Op: disk.Write, Ended: 150, Offset: 100, Length: 100},
+	}
+	account := w.Judge(records, byFolder, Window{0, 1000})[0]
+	if a, b := account.Owners["a"], account.Owners["b"]; a.Bytes() != 200 || b.Bytes() != 100 {
+		t.Errorf("%+v, want 200 bytes of a and 100 of b", account.Owners)
 	}
 }
 
