@@ -189,15 +189,18 @@ func printJSON(cmd *cobra.Command, value any) error {
 	return out.Encode(value)
 }
 
-// parseBytes reads a size such as 512, 64K, 12M or 3G, in powers of 1024.
+// parseBytes reads a size such as 512, 64K, 1.5M or 3G, in powers of 1024.
 func parseBytes(text string) (int64, error) {
-	digits, shift := text, 0
-	if i := strings.IndexByte("KMGT", (text + " ")[max(len(text)-1, 0)]); i >= 0 {
-		digits, shift = text[:len(text)-1], 10*(i+1)
+	const units, bytesMax = "KMGT", 1 << 50
+	digits, unit := text, 1.0
+	if n := len(text); n > 0 {
+		if i := strings.IndexByte(units, text[n-1]); i >= 0 {
+			digits, unit = text[:n-1], float64(int64(1)<<(10*(i+1)))
+		}
 	}
 	number, err := strconv.ParseFloat(digits, 64)
-	if err != nil || !(number >= 0 && number < 1<<20) && shift > 0 || !(number >= 0 && number <= 1<<53) {
-		return 0, fmt.Errorf("%q is no size: want a number with K, M, G or T behind it, such as 12M", text)
+	if bytes := number * unit; err == nil && bytes >= 0 && bytes <= bytesMax {
+		return int64(bytes), nil
 	}
-	return int64(number * float64(int64(1)<<shift)), nil
+	return 0, fmt.Errorf("%q is no size: want a number with K, M, G or T behind it, such as 12M", text)
 }
