@@ -57,7 +57,7 @@ type DataNode struct {
 
 // Config describes a cluster. The zero value of a field is its default.
 type Config struct {
-	RunDir string // private, created when missing: conf, logs, data, tmp
+	RunDir string // private, created when missing; its conf, data, java, logs and tmp are made anew
 	Lib    string // folder of Hadoop's jars, from Fetch
 
 	DataNodes    []DataNode // default: one

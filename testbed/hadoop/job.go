@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	osuser "os/user"
 	"regexp"
 	"slices"
 	"strconv"
@@ -296,8 +297,8 @@ func parseCounters(out []byte) map[string]int64 {
 
 // user is the name under which everything runs.
 func user() string {
-	if u := os.Getenv("USER"); u != "" {
-		return u
+	if u, err := osuser.Current(); err == nil {
+		return u.Username
 	}
 	return "root"
 }

@@ -53,8 +53,22 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes the run folder and every daemon's configuration.
+// prepare makes the run folder and every daemon's configuration. What an
+// earlier cluster left in the run folder goes: a client's old output would be
+// taken for the new one's. Volumes elsewhere are never emptied.
 func (c *Cluster) prepare() error {
+	for _, d := range []string{"conf", "data", "java", "logs", "tmp"} {
+		if err := os.RemoveAll(filepath.Join(c.cfg.RunDir, d)); err != nil {
+			return err
+		}
+	}
+	for _, dn := range c.cfg.DataNodes {
+		for _, v := range dn.Volumes {
+			if _, err := os.Stat(filepath.Join(v.Dir, "current")); err == nil {
+				return fmt.Errorf("hadoop: volume %s holds another cluster's data; empty it or choose another folder", v.Dir)
+			}
+		}
+	}
 	for _, d := range []string{"tmp", "logs", "data/nn", "java"} {
 		if err := os.MkdirAll(filepath.Join(c.cfg.RunDir, d), 0o755); err != nil {
 			return err
