@@ -73,12 +73,8 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 		q.Options.Progress.Printf("all runs are in the journal")
 		return nil
 	}
-	dead, _, err := ledger.RecoverAll()
-	for _, dir := range dead {
-		q.Options.Progress.Printf("put back what a killed run had left: %s", dir)
-	}
-	if err != nil {
-		return fmt.Errorf("put back what killed runs left: %w", err)
+	if err := q.recover(); err != nil {
+		return err
 	}
 	remove, err := q.runDir()
 	if err != nil {
@@ -101,14 +97,39 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 	return err
 }
 
+// recover puts back what killed experiments of this checkout have left. What
+// others have left is theirs: `penstock testbed clean` sees to that.
+func (q *Request) recover() error {
+	dirs, err := filepath.Glob(filepath.Join(runParent, runPrefix+"*", ledger.FileName))
+	if err != nil {
+		return err
+	}
+	for _, file := range dirs {
+		switch err := ledger.Recover(filepath.Dir(file)); {
+		case errors.Is(err, ledger.ErrInUse): // a living run
+		case err != nil:
+			return fmt.Errorf("put back what a killed run left in %s: %w", filepath.Dir(file), err)
+		default:
+			q.Options.Progress.Printf("put back what a killed run had left: %s", filepath.Dir(file))
+		}
+	}
+	return nil
+}
+
+// Where run folders are made, below the current directory.
+const (
+	runParent = "run"
+	runPrefix = "isolation-"
+)
+
 // runDir makes the private run folder unless one was given, and says whether it
 // is ours to remove.
 func (q *Request) runDir() (ours bool, err error) {
 	if q.Options.RunDir == "" {
-		if err := os.MkdirAll("run", 0o755); err != nil {
+		if err := os.MkdirAll(runParent, 0o755); err != nil {
 			return false, err
 		}
-		if q.Options.RunDir, err = os.MkdirTemp("run", "isolation-"); err != nil {
+		if q.Options.RunDir, err = os.MkdirTemp(runParent, runPrefix); err != nil {
 			return false, err
 		}
 		ours = true
