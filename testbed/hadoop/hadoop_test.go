@@ -390,6 +390,18 @@ func TestJavaHomeBindsToCPUs(t *testing.T) {
 	}
 }
 
+func TestJavaIsChecked(t *testing.T) {
+	for version, good := range map[string]bool{"17.0.15": true, "11.0.2": true, "1.8.0_402": false, "25": false} {
+		err := checkJava("/j/bin/java", "IMPLEMENTOR=\"x\"\nJAVA_VERSION=\""+version+"\"\n")
+		if (err == nil) != good {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+	if err := checkJava("/j/bin/java", ""); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCompleteLibIsNotFetchedAgain(t *testing.T) {
 	cache := t.TempDir()
 	lib := filepath.Join(cache, "hadoop-"+Version, "lib")

@@ -218,11 +218,8 @@ func (c *Cluster) makeJavaHome(cpus string) (string, error) {
 	if _, err := os.Stat(script); err == nil {
 		return home, nil
 	}
-	java, err := exec.LookPath("java")
+	java, err := findJava()
 	if err != nil {
-		return "", fmt.Errorf("hadoop: no java on the PATH; install a Java 17 runtime: %w", err)
-	}
-	if java, err = filepath.EvalSymlinks(java); err != nil {
 		return "", err
 	}
 	bind := ""
@@ -233,6 +230,40 @@ func (c *Cluster) makeJavaHome(cpus string) (string, error) {
 		return "", err
 	}
 	return home, os.WriteFile(script, []byte("#!/bin/sh\nexec "+bind+java+" \"$@\"\n"), 0o755)
+}
+
+// findJava is the java of JAVA_HOME or else of the PATH, if Hadoop runs on it.
+func findJava() (string, error) {
+	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
+	if os.Getenv("JAVA_HOME") == "" {
+		var err error
+		if java, err = exec.LookPath("java"); err != nil {
+			return "", fmt.Errorf("hadoop: no java on the PATH; install a Java 17 runtime: %w", err)
+		}
+	}
+	java, err := filepath.EvalSymlinks(java)
+	if err != nil {
+		return "", fmt.Errorf("hadoop: JAVA_HOME: %w", err)
+	}
+	release, err := os.ReadFile(filepath.Join(java, "..", "..", "release"))
+	if err != nil {
+		return java, nil // an unusual installation: let it show
+	}
+	return java, checkJava(java, string(release))
+}
+
+// checkJava reads an installation's release file. The options that this package
+// gives need Java 9, and Hadoop 3.4 needs the security manager that 24 removed.
+func checkJava(java, release string) error {
+	_, version, ok := strings.Cut(release, "JAVA_VERSION=\"")
+	if !ok {
+		return nil
+	}
+	var major int
+	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && (major < 9 || major > 23) {
+		return fmt.Errorf("hadoop: %s is Java %d; Hadoop %s needs 11 or 17 here: set JAVA_HOME", java, major, Version)
+	}
+	return nil
 }
 
 // await polls a condition until it holds, a daemon dies or the context ends.
