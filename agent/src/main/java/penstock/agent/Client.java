@@ -339,7 +339,7 @@ final class Client implements Runnable {
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();
-                    s.raise(Long.MAX_VALUE);
+                    s.mark(Long.MAX_VALUE);
                     forget(s);
                     return;
                 }
@@ -391,7 +391,7 @@ final class Client implements Runnable {
         public void mark(int stream, long position) {
             Stream s = streams.get(stream);
             if (s != null && s.session == session) {
-                s.raise(position);
+                s.mark(position);
             }
         }
 

@@ -59,11 +59,10 @@ public final class Stream {
         return closed.compareAndSet(false, true);
     }
 
-    void raise(long to) {
-        if (to > mark) {
-            mark = to;
-            wake();
-        }
+    /** The daemon's last word holds: a mark may sink when a stream is to be governed again. */
+    void mark(long to) {
+        mark = to;
+        wake();
     }
 
     void wake() {
