@@ -1,0 +1,136 @@
+package failure
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// heldUpMax is how long a client may stand still when the daemon has gone. The
+// promise is a second; a busy machine needs more to do anything at all.
+const heldUpMax = 5 * time.Second
+
+// Agents that come up before any daemon let everything through, and are
+// governed once there is one.
+func TestAgentStartsWithoutDaemon(t *testing.T) {
+	dir := begin(t)
+	if daemons > 0 { // these agents have seen one: take new ones
+		for i := range nodes {
+			restartDataNode(t, i)
+		}
+	}
+	f := transfer{app: newApplication(), path: dir + "/before", bytes: 24 * mib, seed: 1, replication: 2}
+	put(t, f).endIntact(t, f)
+	readBack(t, f)
+
+	d := startGoverning(t)
+	readBack(t, f)
+	d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), reads)
+	f = transfer{app: newApplication(), path: dir + "/after", bytes: 24 * mib, seed: 2, replication: 2}
+	put(t, f).endIntact(t, f)
+	for i := range nodes {
+		d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), writes, onDevice(i))
+	}
+	readBack(t, f)
+}
+
+// The daemon is killed with -9 while one application reads and one writes, and
+// started again before they end.
+func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
+	dir := begin(t)
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * mib, seed: 3}
+	put(t, old).endIntact(t, old)
+	evict(t)
+
+	d := startGoverning(t)
+	old.app, old.limit = newApplication(), 16*mib
+	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 64 * mib, seed: 4, replication: 2, limit: 16 * mib}
+	reader, writer := get(t, old), put(t, fresh)
+	both := []*operation{reader, writer}
+	for _, o := range both {
+		o.awaitStop(t, 16*mib)
+	}
+	for _, a := range []application{old.app, fresh.app} {
+		d.awaitMetric(t, atLeast(1), "flow_streams", flow(a))
+		d.awaitMetric(t, atLeast(8*mib), "flow_bytes_total", flow(a))
+	}
+
+	// Not at a stop, but at work.
+	for _, o := range both {
+		o.to(40 * mib)
+	}
+	for _, o := range both {
+		o.awaitProgress(t, 17*mib)
+	}
+	d.kill(t)
+	for _, o := range both {
+		if held := o.moves(t); held > heldUpMax {
+			t.Errorf("%s: held up for %v by a dead daemon", o.what, held)
+		}
+	}
+	for _, o := range both {
+		o.awaitStop(t, 40*mib)
+	}
+
+	d = startGoverning(t)
+	d.awaitMetric(t, atLeast(1), "flow_streams", flow(fresh.app))
+	for _, o := range both {
+		o.to(-1)
+	}
+	reader.endIntact(t, old)
+	writer.endIntact(t, fresh)
+	// What was past before the new daemon's time is not its business; the rest
+	// is, but for what the reader's socket had taken in ahead.
+	d.awaitMetric(t, atLeast(8*mib), "flow_bytes_total", flow(old.app), reads)
+	for i := range nodes {
+		d.awaitMetric(t, atLeast(16*mib), "flow_bytes_total", flow(fresh.app), writes, onDevice(i))
+	}
+	d.awaitMetric(t, is(0), "flow_streams")
+	replicated(t, fresh)
+	readBack(t, fresh)
+}
+
+// The daemon is stopped: it still holds its connections, but says nothing.
+// Operations end while it is stopped, and it governs again when it goes on.
+func TestDaemonStopped(t *testing.T) {
+	dir := begin(t)
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * mib, seed: 5}
+	put(t, old).endIntact(t, old)
+	evict(t)
+
+	d := startGoverning(t)
+	old.app, old.limit = newApplication(), 16*mib
+	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 64 * mib, seed: 6, replication: 2, limit: 16 * mib}
+	reader, writer := get(t, old), put(t, fresh)
+	both := []*operation{reader, writer}
+	for _, o := range both {
+		o.awaitStop(t, 16*mib)
+		o.to(-1)
+	}
+	for _, o := range both {
+		o.awaitProgress(t, 18*mib)
+	}
+	d.signal(t, syscall.SIGSTOP)
+	eventually(t, "the daemon is stopped", func() bool { return d.state(t) == "T" })
+	for _, o := range both {
+		if held := o.moves(t); held > heldUpMax {
+			t.Errorf("%s: held up for %v by a stopped daemon", o.what, held)
+		}
+	}
+	reader.endIntact(t, old)
+	writer.endIntact(t, fresh)
+	if s := d.state(t); s != "T" {
+		t.Fatalf("the daemon's state is %s: this test has shown nothing", s)
+	}
+
+	d.signal(t, syscall.SIGCONT)
+	d.awaitAgents(t, nodes)
+	d.awaitMetric(t, is(0), "flow_streams")
+	replicated(t, fresh)
+	fresh.app = newApplication()
+	readBack(t, fresh)
+	d.awaitMetric(t, atLeast(float64(fresh.bytes)*3/4), "flow_bytes_total", flow(fresh.app), reads)
+	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * mib, seed: 7}
+	put(t, last).endIntact(t, last)
+	d.awaitMetric(t, atLeast(float64(last.bytes)), "flow_bytes_total", flow(last.app), writes)
+}

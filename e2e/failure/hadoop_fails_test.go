@@ -1,0 +1,310 @@
+package failure
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/node/blockfile"
+	"penstock/testbed/disk"
+)
+
+// The disks run full in the middle of a block: the client gets HDFS's error,
+// the daemon and the DataNodes live, and once there is room all goes on.
+func TestDiskFull(t *testing.T) {
+	dir := begin(t)
+	d := startGoverning(t)
+	f := transfer{app: newApplication(), path: dir + "/too-large", bytes: 64 * mib, seed: 9, limit: 16 * mib}
+	writer := put(t, f)
+	writer.awaitStop(t, 16*mib)
+	pids := [nodes]int{small.cluster.DataNodePID(0), small.cluster.DataNodePID(1)}
+
+	var ballast []string
+	t.Cleanup(func() {
+		for _, path := range ballast {
+			os.Remove(path)
+		}
+	})
+	for _, disk := range small.disks {
+		path := filepath.Join(disk.Mount(), "ballast")
+		ballast = append(ballast, path)
+		leave(t, path, 8*mib)
+	}
+	writer.to(-1)
+	t.Logf("the client's error: %s", writer.fails(t))
+
+	d.awaitMetric(t, is(0), "flow_streams")
+	d.awaitMetric(t, is(0), "device_backlog_bytes")
+	d.awaitMetric(t, is(0), "device_outstanding")
+	if status, body := d.ask(t, "/-/healthy"); status != 200 {
+		t.Errorf("healthy: %d %s", status, body)
+	}
+	for i, pid := range pids {
+		if now := small.cluster.DataNodePID(i); now != pid {
+			t.Errorf("DataNode %d: process %d is now %d", i, pid, now)
+		}
+	}
+
+	for _, path := range ballast {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The NameNode hears of the room at the DataNodes' next heartbeats; until
+	// then it refuses.
+	again := transfer{app: newApplication(), path: dir + "/fits", bytes: 32 * mib, seed: 10, replication: 2}
+	eventually(t, "a file can be written again", func() bool {
+		o := put(t, again)
+		o.await(t, "an end", func() bool { return o.ended })
+		return o.failure == ""
+	})
+	for i := range nodes {
+		d.awaitMetric(t, atLeast(float64(again.bytes)), "flow_bytes_total", flow(again.app), writes, onDevice(i))
+	}
+	replicated(t, again)
+	readBack(t, again)
+}
+
+// leave fills the file system up to so many bytes.
+func leave(t *testing.T, path string, bytes int64) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-bytes); err != nil {
+		t.Fatalf("ballast: %v", err)
+	}
+}
+
+// A DataNode dies and comes back while clients write and read, under a daemon
+// that stays.
+func TestDataNodeKilledUnderLoad(t *testing.T) {
+	dir := begin(t)
+	d := startGoverning(t)
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * mib, seed: 11, replication: 2}
+	put(t, old).endIntact(t, old)
+	evict(t)
+
+	old.app, old.limit = newApplication(), 8*mib
+	first := transfer{app: newApplication(), path: dir + "/first", bytes: 48 * mib, seed: 12, replication: 2, limit: 16 * mib, node: 0}
+	second := transfer{app: newApplication(), path: dir + "/second", bytes: 48 * mib, seed: 13, replication: 2, limit: 16 * mib, node: 1}
+	reader, writer, other := get(t, old), put(t, first), put(t, second)
+	all := []*operation{reader, writer, other}
+	reader.awaitStop(t, 8*mib)
+	writer.awaitStop(t, 16*mib)
+	other.awaitStop(t, 16*mib)
+	d.awaitMetric(t, atLeast(2), "flow_streams", onDevice(1))
+	for _, o := range all {
+		o.to(-1)
+	}
+	for _, o := range []*operation{writer, other} {
+		o.awaitProgress(t, 17*mib)
+	}
+	small.cluster.KillDataNode(1)
+	t.Cleanup(func() { // also when this test fails
+		if small.cluster.DataNodePID(1) == 0 {
+			restartDataNode(t, 1)
+		}
+	})
+	d.awaitAgents(t, nodes-1)
+	d.awaitMetric(t, is(0), "flow_streams", onDevice(1))
+	d.awaitMetric(t, is(0), "device_outstanding", onDevice(1))
+	restartDataNode(t, 1)
+	d.awaitAgents(t, nodes)
+
+	reader.endIntact(t, old)
+	writer.endIntact(t, first)
+	other.endIntact(t, second)
+	for _, f := range []transfer{old, first, second} {
+		replicated(t, f)
+		readBack(t, f)
+	}
+	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * mib, seed: 14, replication: 2}
+	put(t, last).endIntact(t, last)
+	d.awaitMetric(t, atLeast(float64(last.bytes)), "flow_bytes_total", flow(last.app), writes, onDevice(1))
+	if status, body := d.ask(t, "/-/healthy"); status != 200 {
+		t.Errorf("healthy: %d %s", status, body)
+	}
+}
+
+// Clients that open a block and then do nothing hold no slot of the device, and
+// another client beside them has its full rate.
+func TestClientStalls(t *testing.T) {
+	dir := begin(t)
+	d := startGoverning(t)
+	f := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * mib, seed: 15}
+	other := transfer{app: newApplication(), path: dir + "/dawdled", bytes: 48 * mib, seed: 16}
+	for _, f := range []transfer{f, other} {
+		put(t, f).endIntact(t, f)
+	}
+	timed := func() time.Duration {
+		evict(t)
+		f.app = newApplication()
+		begin := time.Now()
+		get(t, f).endIntact(t, f)
+		return time.Since(begin)
+	}
+	timed() // the JVMs compile
+	alone := timed()
+
+	evict(t)
+	other.limit = mib
+	var stalled []*operation
+	for range 3 {
+		other.app = newApplication()
+		stalled = append(stalled, get(t, other))
+	}
+	dawdler := transfer{app: newApplication(), path: dir + "/written", bytes: 8 * mib, seed: 17, limit: mib}
+	stalled = append(stalled, put(t, dawdler))
+	for _, o := range stalled {
+		o.awaitStop(t, mib)
+	}
+	since := time.Now()
+	device := onDevice(0)
+	d.awaitMetric(t, is(len(stalled)), "flow_streams", device)
+	d.awaitMetric(t, is(0), "device_outstanding", device)
+	beside := []time.Duration{timed(), timed()}
+	if got := d.metric(t, "flow_streams", device); got != float64(len(stalled)) {
+		t.Errorf("%v streams are open, want the %d that stall", got, len(stalled))
+	}
+	d.awaitMetric(t, is(0), "device_outstanding", device)
+	t.Logf("48 MiB: alone %v, beside %d clients that stall for %v: %v", alone, len(stalled), time.Since(since), beside)
+	if best := min(beside[0], beside[1]); best > 2*alone+time.Second {
+		t.Errorf("48 MiB take %v beside clients that stall, %v alone", best, alone)
+	}
+	for _, o := range stalled {
+		o.to(-1)
+	}
+	for _, o := range stalled[:3] {
+		o.endIntact(t, other)
+	}
+	stalled[3].endIntact(t, dawdler)
+	readBack(t, dawdler)
+}
+
+// Both DataNodes copy blocks to each other while clients write to both.
+func TestReplicationBothWaysUnderLoad(t *testing.T) {
+	dir := begin(t)
+	d := startGoverning(t)
+	app := newApplication()
+	var copied []transfer
+	for i := range 6 {
+		copied = append(copied, transfer{app: app, path: fmt.Sprintf("%s/copied%d", dir, i), bytes: 12 * mib, seed: int64(20 + i), node: i % nodes})
+	}
+	var writing []*operation
+	for _, f := range copied {
+		writing = append(writing, put(t, f))
+	}
+	for i, o := range writing {
+		o.endIntact(t, copied[i])
+	}
+	evict(t)
+
+	var fresh []transfer
+	for i := range nodes {
+		fresh = append(fresh, transfer{app: newApplication(), path: fmt.Sprintf("%s/fresh%d", dir, i), bytes: 48 * mib, seed: int64(30 + i), replication: 2, node: i, limit: 4 * mib})
+	}
+	writing = nil
+	for _, f := range fresh {
+		writing = append(writing, put(t, f))
+	}
+	for _, o := range writing {
+		o.awaitStop(t, 4*mib)
+	}
+	for _, f := range copied {
+		run(t, "setrep", "replication=2 path="+f.path).end(t)
+	}
+	for _, o := range writing {
+		o.to(-1)
+	}
+	for i, o := range writing {
+		o.endIntact(t, fresh[i])
+	}
+	for _, f := range append(copied, fresh...) {
+		replicated(t, f)
+	}
+	for i := range nodes {
+		for _, direction := range []string{reads, writes} {
+			d.awaitMetric(t, atLeast(12*mib), "flow_bytes_total", `flow="replication"`, direction, onDevice(i))
+		}
+		d.awaitMetric(t, atLeast(2*48*mib/nodes), "flow_bytes_total", flow(fresh[i].app), writes)
+	}
+	d.awaitMetric(t, is(0), "flow_streams")
+	d.awaitMetric(t, is(0), "device_backlog_bytes")
+}
+
+// hsync: what it has returned for is visible to others and on the disk, also
+// while the daemon holds the writer and drains what it wrote.
+func TestHsync(t *testing.T) {
+	dir := begin(t)
+	setModel(t, disk.Model{BytesPerSecond: 10e6})
+	d := startGoverning(t)
+	at := int64(12 * mib)
+	f := transfer{app: newApplication(), path: dir + "/synced", bytes: 24 * mib, seed: 40, limit: at, hsync: true}
+	rival := transfer{app: newApplication(), path: dir + "/rival", bytes: 24 * mib, seed: 41}
+	beside := put(t, rival)
+	writer := put(t, f)
+	writer.awaitStop(t, at)
+	onDisk(t, f, at)
+	part := f
+	part.app, part.bytes, part.limit = newApplication(), at, 0
+	get(t, part).endIntact(t, part) // by another client, while the file is open
+
+	writer.to(at + 4*mib)
+	writer.awaitStop(t, at+4*mib)
+	onDisk(t, f, at+4*mib)
+	writer.to(-1)
+	writer.endIntact(t, f)
+	beside.endIntact(t, rival)
+	d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), writes)
+	if err := small.cluster.Check(); err != nil {
+		t.Fatal(err)
+	}
+	readBack(t, f)
+	if _, err := small.cluster.FS().Checksum(context.Background(), f.path); err != nil {
+		t.Error(err)
+	}
+}
+
+// onDisk checks that no page of the file's one block, so far of the given
+// length, waits to be written.
+func onDisk(t *testing.T, f transfer, length int64) {
+	t.Helper()
+	all, _ := replicas(t, f.path)
+	if len(all) != 1 {
+		t.Fatalf("%s: replicas %v, want one", f.path, all)
+	}
+	root := filepath.Join(small.disks[f.node].Mount(), "data")
+	dir, err := blockfile.OpenDir(root, "/sys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	eachBlockFile(t, small.disks[f.node], func(path string) {
+		if filepath.Base(path) != all[0].block {
+			return
+		}
+		file, err := dir.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if size, err := file.Size(); err != nil || size != length {
+			t.Errorf("after hsync of %d bytes the block file has %d (%v)", length, size, err)
+		}
+		if pages, err := file.Query(0, length); err != nil || pages.Unsaved != 0 {
+			t.Errorf("after hsync %d bytes are not on the disk (%v)", pages.Unsaved, err)
+		}
+	})
+}
