@@ -112,8 +112,8 @@ type MachineSetup struct {
 func DefaultSetup(against string) Setup {
 	s := Setup{
 		Against:   against,
-		Protected: ProtectedSetup{InputBytes: 512 * mib, Files: 2, WordBytes: 24, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
-		Aggressor: AggressorSetup{Bytes: 2560 * mib, Slots: 2, Files: 2, Reduces: 2, CPU: 1},
+		Protected: ProtectedSetup{InputBytes: 384 * mib, Files: 2, WordBytes: 9, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
+		Aggressor: AggressorSetup{Bytes: 2048 * mib, Slots: 4, Files: 4, Reduces: 2, CPU: 1},
 		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 3_000, SeekMaxMicros: 14_000,
 			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
 		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
@@ -123,13 +123,12 @@ func DefaultSetup(against string) Setup {
 			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
 			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
 			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
-		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 64 * mib},
+		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 16 * mib},
 	}
-	switch against {
-	case "terasort":
-		s.Aggressor.Files = 16 // a map sorts what it has read; more maps, fewer spills each
-	case "teragen":
-		s.Aggressor.Slots = 4 // two writers are often on the same disk, and leave the other idle
+	if against == "terasort" {
+		// A map sorts what it has read: more maps, fewer spills each; and on one
+		// CPU half the bytes last longer than those of the other aggressors.
+		s.Aggressor.Bytes, s.Aggressor.Files = 1024*mib, 8
 	}
 	return s
 }
