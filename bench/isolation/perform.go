@@ -100,11 +100,17 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 // recover puts back what killed experiments of this checkout have left. What
 // others have left is theirs: `penstock testbed clean` sees to that.
 func (q *Request) recover() error {
-	dirs, err := filepath.Glob(filepath.Join(runParent, runPrefix+"*", ledger.FileName))
-	if err != nil {
-		return err
+	// The cluster's ledger lies a folder deeper; its processes go before the
+	// disks that they use.
+	var files []string
+	for _, below := range []string{"*", ""} {
+		found, err := filepath.Glob(filepath.Join(runParent, runPrefix+"*", below, ledger.FileName))
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
 	}
-	for _, file := range dirs {
+	for _, file := range files {
 		switch err := ledger.Recover(filepath.Dir(file)); {
 		case errors.Is(err, ledger.ErrInUse): // a living run
 		case err != nil:
