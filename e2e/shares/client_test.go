@@ -1,0 +1,113 @@
+package shares
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// client is a Hadoop client in a JVM of its own that carries a task's id: what
+// a task of that application does, without YARN.
+type client struct {
+	flow string // the application's id
+	what string
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	done chan struct{}
+	err  error
+	in   *endless // of a writer
+}
+
+// application is the id of the number-th application.
+func application(number int) string { return fmt.Sprintf("application_1700000000000_%04d", number) }
+
+// shell starts `hadoop fs` as a task of an application.
+func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) *client {
+	t.Helper()
+	p := &client{flow: application(app), what: fmt.Sprint("hadoop fs ", args), done: make(chan struct{})}
+	argv := append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+		"-cp", c.hadoop.ClientConfDir() + ":" + c.lib + "/*", "org.apache.hadoop.fs.FsShell",
+		"-D", fmt.Sprintf("mapreduce.task.attempt.id=attempt_1700000000000_%04d_m_000000_0", app)}, args...)
+	p.cmd = exec.Command("java", argv...)
+	p.cmd.Stdin, p.cmd.Stderr = stdin, &p.out
+	p.cmd.WaitDelay = time.Second // its input need not end before it does
+	id, err := c.book.StartProcess(p.cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.done
+		if err := c.book.Undo(id); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// put is a writer that always has more to write, until it is told to end.
+func (c *cluster) put(t *testing.T, app int, path string) *client {
+	t.Helper()
+	c.remove(t, path) // registered first, so done last
+	input := &endless{}
+	p := c.shell(t, app, input, "-put", "-d", "-", path)
+	p.in = input
+	return p
+}
+
+// endless is zeros until full.
+type endless struct{ full atomic.Bool }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.full.Load() {
+		return 0, io.EOF
+	}
+	return zeros{}.Read(p)
+}
+
+// cat is a reader that takes all it can get.
+func (c *cluster) cat(t *testing.T, app int, path string) *client {
+	t.Helper()
+	return c.shell(t, app, nil, "-cat", path)
+}
+
+// running fails the test if the client has ended.
+func (p *client) running(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.done:
+		t.Fatalf("%s ended too early: %v: %s", p.what, p.err, p.out.Bytes())
+	default:
+	}
+}
+
+// finish waits for the client, having ended a writer's input.
+func (p *client) finish(t *testing.T) {
+	t.Helper()
+	if p.in != nil {
+		p.in.full.Store(true)
+	}
+	select {
+	case <-p.done:
+		if p.err != nil && !errors.Is(p.err, exec.ErrWaitDelay) {
+			t.Fatalf("%s: %v: %s", p.what, p.err, p.out.Bytes())
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("%s has not ended after a minute", p.what)
+	}
+}
+
+// kill ends a client at once.
+func (p *client) kill() {
+	p.cmd.Process.Kill()
+	<-p.done
+}

@@ -1,0 +1,238 @@
+package shares
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/judge"
+)
+
+const (
+	window = 10 * time.Second // shares hold over windows of this length
+	slide  = time.Second      // at every such step
+)
+
+// contest is two applications that want more of the disk than there is.
+type contest struct {
+	*cluster
+	strong, weak *client // with weights of 3:1
+	paths        map[string][]string
+}
+
+// backlogged waits until both applications have stood at their marks, so that
+// from now on each has more to do than the disk does for it.
+func (c *contest) backlogged(t *testing.T) {
+	t.Helper()
+	err := c.node.await(t.Context(), "backlogged with both applications", func(m metrics) error {
+		for _, p := range []*client{c.strong, c.weak} {
+			p.running(t)
+			if m.flow("waits_total", p.flow) < 3 || m.flow("bytes_total", p.flow) < 4*mib {
+				return fmt.Errorf("%s has not been held back yet", p.flow)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// span is what was seen between two moments.
+type span struct {
+	judge.Window
+	before, after metrics
+}
+
+// watch lets the contest go on for some time and fails if an application's
+// queue was found empty more often than by chance: then it was not backlogged
+// and its share would mean nothing.
+func (c *contest) watch(t *testing.T, length time.Duration) span {
+	t.Helper()
+	scrape := func() metrics {
+		m, err := c.node.scrape(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	s := span{before: scrape()}
+	s.From = disk.Monotonic()
+	looks, idle, depths := 0, map[string]int{}, map[float64]int{}
+	queued := map[string]map[float64]int{c.strong.flow: {}, c.weak.flow: {}}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(length); ; {
+		select {
+		case <-tick.C:
+			m := scrape()
+			looks++
+			depths[m.sum("penstock_device_depth{")]++
+			for _, p := range []*client{c.strong, c.weak} {
+				queued[p.flow][m.flow("queued_requests", p.flow)]++
+				if m.flow("queued_requests", p.flow) == 0 {
+					idle[p.flow]++
+				}
+			}
+			continue
+		case <-end:
+		case <-t.Context().Done():
+			t.Fatal("interrupted")
+		}
+		break
+	}
+	s.after = scrape()
+	s.To = disk.Monotonic()
+	c.strong.running(t)
+	c.weak.running(t)
+	t.Logf("looked at the queues %d times; lengths found: %v; depths: %v", looks, queued, depths)
+	for flow, n := range idle {
+		if n > looks/10 {
+			t.Errorf("%s had nothing queued in %d of %d looks: it was not always backlogged", flow, n, looks)
+		}
+	}
+	return s
+}
+
+// ratios judges every window of 10 s within the span: what the strong
+// application got for each unit that the weak one got.
+func (c *contest) ratios(t *testing.T, s span, measure func(judge.Usage) float64) []float64 {
+	t.Helper()
+	var windows []judge.Window
+	for from := s.From; from+int64(window) <= s.To; from += int64(slide) {
+		windows = append(windows, judge.Window{From: from, To: from + int64(window)})
+	}
+	var out []float64
+	for _, a := range c.judge(t, c.owners(t, c.paths), windows...) {
+		out = append(out, measure(a.Owners[c.strong.flow])/measure(a.Owners[c.weak.flow]))
+	}
+	return out
+}
+
+func bytesOf(u judge.Usage) float64   { return float64(u.Bytes()) }
+func serviceOf(u judge.Usage) float64 { return float64(u.Service) }
+
+// within5 fails the test if any of the windows is off the ratio by over 5 %.
+func within5(t *testing.T, what string, ratios []float64, want float64) {
+	t.Helper()
+	sorted := slices.Sorted(slices.Values(ratios))
+	low, high := sorted[0], sorted[len(sorted)-1]
+	t.Logf("%s, %d windows of %v: min %.3f, median %.3f, max %.3f", what, len(sorted), window, low, sorted[len(sorted)/2], high)
+	if low < want*0.95 || high > want*1.05 {
+		t.Errorf("%s: ratios of %.3f to %.3f, want %.3f within 5 %% in every window: %.3f", what, low, high, want, ratios)
+	}
+}
+
+// sameAccount holds Penstock's own account of the span against the judge's:
+// the bytes of each application, and how the service was shared. A reference
+// latency is not a service time, so only shares of service can be compared.
+func (c *contest) sameAccount(t *testing.T, s span) {
+	t.Helper()
+	judged := c.judge(t, c.owners(t, c.paths), s.Window)[0]
+	got := func(name, flow string) float64 { return s.after.flow(name, flow) - s.before.flow(name, flow) }
+	var service, judgedService float64
+	for _, p := range []*client{c.strong, c.weak} {
+		service += got("service_seconds_total", p.flow)
+		judgedService += judged.Owners[p.flow].Service.Seconds()
+	}
+	for _, p := range []*client{c.strong, c.weak} {
+		u := judged.Owners[p.flow]
+		within2(t, "bytes of "+p.flow, got("bytes_total", p.flow), bytesOf(u))
+		within2(t, "share of service of "+p.flow, got("service_seconds_total", p.flow)/service, u.Service.Seconds()/judgedService)
+		t.Logf("%s: unscheduled %.1f MiB, forced %v", p.flow, got("unscheduled_bytes_total", p.flow)/mib, got("forced_total", p.flow))
+	}
+	other := judged.Owners[judge.FileSystem]
+	t.Logf("nobody's: %.1f MiB, %.1f %% of the service; the disk was busy for %.1f %% of the time", bytesOf(other)/mib,
+		100*other.Service.Seconds()/judged.Total().Service.Seconds(), 100*judged.Total().Service.Seconds()/(float64(s.To-s.From)/1e9))
+}
+
+func within2(t *testing.T, what string, account, judged float64) {
+	t.Helper()
+	off := account/judged - 1
+	t.Logf("%s: Penstock says %.4g, the judge %.4g: %+.2f %%", what, account, judged, 100*off)
+	if !(math.Abs(off) <= 0.02) {
+		t.Errorf("%s: Penstock says %.4g, the judge %.4g: they differ by over 2 %%", what, account, judged)
+	}
+}
+
+// TestWriters: two writers that always have more to write share the device by
+// weight, and a new weight tells within seconds.
+func TestWriters(t *testing.T) {
+	c := &contest{cluster: start(t)}
+	c.node.weigh(t, map[string]int{application(11): 3, application(12): 1})
+	c.limit(t)
+	c.strong, c.weak = c.put(t, 11, "/writer-3"), c.put(t, 12, "/writer-1")
+	c.paths = map[string][]string{c.strong.flow: {"/writer-3"}, c.weak.flow: {"/writer-1"}}
+	c.backlogged(t)
+	s := c.watch(t, 30*time.Second)
+	within5(t, "bytes of two writers at 3:1", c.ratios(t, s, bytesOf), 3)
+	c.sameAccount(t, s)
+
+	changed := disk.Monotonic()
+	c.node.weigh(t, map[string]int{c.strong.flow: 1, c.weak.flow: 3})
+	s = c.watch(t, 13*time.Second)
+	c.follows(t, changed, s)
+}
+
+// follows fails the test unless, within seconds of the change of weights from
+// 3:1 to 1:3, the shares are as the new weights say, and stay so.
+func (c *contest) follows(t *testing.T, changed int64, s span) {
+	t.Helper()
+	const patience, short, step = 5 * time.Second, 2 * time.Second, 250 * time.Millisecond
+	var windows []judge.Window
+	for from := changed; from+int64(short) <= s.To; from += int64(step) {
+		windows = append(windows, judge.Window{From: from, To: from + int64(short)})
+	}
+	owner := c.owners(t, c.paths)
+	told := changed // when the last window began that still looks like the old weights
+	var ratios []string
+	for _, a := range c.judge(t, owner, windows...) {
+		r := bytesOf(a.Owners[c.strong.flow]) / bytesOf(a.Owners[c.weak.flow])
+		ratios = append(ratios, fmt.Sprintf("%.2f", r))
+		if r > 0.6 {
+			told = a.Window.From + int64(step)
+		}
+	}
+	t.Logf("after the change of weights to 1:3, ratios in windows of %v, every %v: %v", short, step, ratios)
+	t.Logf("the shares followed after %v", time.Duration(told-changed))
+	if told-changed > int64(patience) {
+		t.Errorf("the shares followed the weights only after %v", time.Duration(told-changed))
+	}
+	a := c.judge(t, owner, judge.Window{From: s.To - int64(window), To: s.To})[0]
+	within5(t, "bytes of two writers at 1:3", []float64{bytesOf(a.Owners[c.strong.flow]) / bytesOf(a.Owners[c.weak.flow])}, 1./3)
+}
+
+// TestReaders: two readers of cold files share the device by weight.
+func TestReaders(t *testing.T) {
+	c := &contest{cluster: start(t)}
+	c.node.weigh(t, map[string]int{application(21): 3, application(22): 1})
+	c.write(t, "/read-3", 512*mib)
+	c.write(t, "/read-1", 256*mib)
+	c.forget(t)
+	c.limit(t)
+	c.strong, c.weak = c.cat(t, 21, "/read-3"), c.cat(t, 22, "/read-1")
+	c.paths = map[string][]string{c.strong.flow: {"/read-3"}, c.weak.flow: {"/read-1"}}
+	c.backlogged(t)
+	s := c.watch(t, 30*time.Second)
+	within5(t, "bytes of two readers at 3:1", c.ratios(t, s, bytesOf), 3)
+	c.sameAccount(t, s)
+}
+
+// TestReaderAgainstWriter: what is shared between a reader and a writer is the
+// device's service; bytes may cost one of them more than the other.
+func TestReaderAgainstWriter(t *testing.T) {
+	c := &contest{cluster: start(t)}
+	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
+	c.write(t, "/read", 512*mib)
+	c.forget(t)
+	c.limit(t)
+	c.strong, c.weak = c.cat(t, 31, "/read"), c.put(t, 32, "/written")
+	c.paths = map[string][]string{c.strong.flow: {"/read"}, c.weak.flow: {"/written"}}
+	c.backlogged(t)
+	s := c.watch(t, 30*time.Second)
+	within5(t, "service of a reader and a writer at 3:1", c.ratios(t, s, serviceOf), 3)
+	c.sameAccount(t, s)
+}
