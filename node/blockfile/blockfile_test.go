@@ -164,6 +164,11 @@ func TestDeviceOfPartition(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(sys, "devices/pci/block/sdz/queue/rotational"), []byte("0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	for name, value := range map[string]string{"max_sectors_kb": "1280\n", "read_ahead_kb": "128\n"} {
+		if err := os.WriteFile(filepath.Join(sys, "devices/pci/block/sdz/queue", name), []byte(value), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.MkdirAll(filepath.Join(sys, "dev/block"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +180,8 @@ func TestDeviceOfPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if p.Device != (Device{Name: "sdz"}) {
-		t.Errorf("device %+v, want sdz, not rotational", p.Device)
+	if p.Device != (Device{Name: "sdz", Readahead: 1280 << 10}) {
+		t.Errorf("device %+v, want sdz, not rotational, readahead of its largest request", p.Device)
 	}
 	none, err := OpenDir(root, t.TempDir())
 	if err != nil {

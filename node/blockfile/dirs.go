@@ -42,7 +42,11 @@ type Dir struct {
 type Device struct {
 	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN where there is no block device
 	Rotational bool   // what the kernel says of it; true where it does not say
+	Readahead  int64  // bytes that one readahead(2) brings in at most
 }
+
+// defaultReadahead is the kernel's own default, for devices that do not say.
+const defaultReadahead = 128 << 10
 
 // OpenDir registers a data directory. sysfs is the root of sysfs, "/sys" but
 // for tests.
@@ -97,10 +101,13 @@ func (d *Dir) Open(path string) (*File, error) {
 			f, err = d.openBeneath(final)
 		}
 	}
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	return &File{f, d.Device.Readahead}, nil
 }
 
-func (d *Dir) openBeneath(rel string) (*File, error) {
+func (d *Dir) openBeneath(rel string) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
@@ -119,7 +126,7 @@ func (d *Dir) openBeneath(rel string) (*File, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("%s: not a regular file", name)
 	}
-	return &File{os.NewFile(uintptr(fd), name)}, nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // finalPath maps current/BP/current/rbw/blk_N (or BP/tmp/blk_N) to the place
@@ -159,14 +166,29 @@ func deviceOf(root *os.File, sysfs string) (Device, error) {
 	target, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		// tmpfs, overlay, network file systems: no block device to look up.
-		return Device{Name: fmt.Sprintf("dev-%d:%d", major, minor), Rotational: true}, nil
+		return Device{Name: fmt.Sprintf("dev-%d:%d", major, minor), Rotational: true, Readahead: defaultReadahead}, nil
 	}
 	if _, err := os.Stat(filepath.Join(target, "partition")); err == nil {
 		target = filepath.Dir(target)
 	}
-	device := Device{Name: filepath.Base(target), Rotational: true}
-	if b, err := os.ReadFile(filepath.Join(target, "queue/rotational")); err == nil {
-		device.Rotational = strings.TrimSpace(string(b)) != "0"
+	device := Device{Name: filepath.Base(target), Rotational: true, Readahead: defaultReadahead}
+	if v, err := queueValue(target, "rotational"); err == nil {
+		device.Rotational = v != 0
 	}
+	// The kernel cuts a readahead(2) to the larger of the two, silently.
+	for _, name := range []string{"max_sectors_kb", "read_ahead_kb"} {
+		if kb, err := queueValue(target, name); err == nil {
+			device.Readahead = max(device.Readahead, kb<<10)
+		}
+	}
+	device.Readahead = device.Readahead / PageSize * PageSize
 	return device, nil
+}
+
+func queueValue(sysfsDevice, name string) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(sysfsDevice, "queue", name))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }

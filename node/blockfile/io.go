@@ -13,7 +13,8 @@ import (
 // PageSize is the unit in which residency is counted and ranges are rounded.
 var PageSize = int64(os.Getpagesize())
 
-// probeBytes is the distance at which Stage touches a range to wait for it.
+// probeBytes is the distance at which Stage touches a range to wait for it, and
+// the length of the reads that fetch what readahead left out.
 const probeBytes = 128 << 10
 
 // Pages is what the page cache holds of a range, in bytes (whole pages).
@@ -30,7 +31,10 @@ type Pages struct {
 var noCachestat atomic.Bool
 
 // File is one open block or meta file.
-type File struct{ f *os.File }
+type File struct {
+	f         *os.File
+	readahead int64 // bytes that one readahead(2) brings in at most
+}
 
 // Name is the path that the file was opened by.
 func (b *File) Name() string { return b.f.Name() }
@@ -107,28 +111,68 @@ func (b *File) PrepareStaging() error {
 	return nil
 }
 
-// Stage brings [off, off+length) into the page cache and returns when it is
-// there. The range may reach past the end of the file.
+// Stage brings [off, off+length) into the page cache and returns when all of it
+// is there. The range may reach past the end of the file.
+//
+// readahead(2) reports success whatever it did: it only queues requests, is cut
+// to the device's largest request, and may leave pages out under memory
+// pressure. So the range is asked for in parts that are not cut, waited for, and
+// looked at again; what is missing then is read.
 func (b *File) Stage(off, length int64) error {
-	f := b.f
+	for at := off; at < off+length; at += b.readahead {
+		n := min(b.readahead, off+length-at)
+		if _, _, errno := unix.Syscall(unix.SYS_READAHEAD, b.f.Fd(), uintptr(at), uintptr(n)); errno != 0 {
+			return fmt.Errorf("readahead %s at %d: %w", b.f.Name(), at, errno)
+		}
+	}
+	// A read of one byte waits for its page. The block layer may split and
+	// reorder a range, so wait at several places.
+	var probe [1]byte
+	for at := off; at < off+length; at += probeBytes {
+		if err := b.read(probe[:], at); err != nil {
+			return err
+		}
+	}
+	return b.complete(off, length)
+}
+
+// complete waits for the last page of the range and reads what is still
+// missing, in parts.
+func (b *File) complete(off, length int64) error {
 	if length <= 0 {
 		return nil
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_READAHEAD, f.Fd(), uintptr(off), uintptr(length)); errno != 0 {
-		return fmt.Errorf("readahead %s at %d: %w", f.Name(), off, errno)
-	}
-	// readahead(2) only queues the requests; a read of one byte waits for its
-	// page. The block layer may split a range, so wait at several places.
 	var probe [1]byte
-	for at := off; ; at += probeBytes {
-		at = min(at, off+length-1)
-		if _, err := f.ReadAt(probe[:], at); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("staging %s at %d: %w", f.Name(), at, err)
-		}
-		if at == off+length-1 {
-			return nil
+	if err := b.read(probe[:], off+length-1); err != nil {
+		return err
+	}
+	size, err := b.Size()
+	if err != nil {
+		return err
+	}
+	end := min(off+length, size)
+	if end <= off {
+		return nil
+	}
+	start := off / PageSize * PageSize
+	pages, err := b.Query(off, end-off)
+	if err != nil || pages.Resident >= (end-start+PageSize-1)/PageSize*PageSize {
+		return err
+	}
+	buf := make([]byte, probeBytes)
+	for at := off; at < end; at += probeBytes {
+		if err := b.read(buf[:min(probeBytes, end-at)], at); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+func (b *File) read(p []byte, at int64) error {
+	if _, err := b.f.ReadAt(p, at); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("staging %s at %d: %w", b.f.Name(), at, err)
+	}
+	return nil
 }
 
 // Drain writes the dirty pages of [off, off+length) to the device and returns

@@ -283,6 +283,7 @@ func (l *Loop) release(s *Stream) {
 	if !s.closed || s.released || len(s.pending) > 0 {
 		return
 	}
+	l.endWait(s, time.Now())
 	s.released = true
 	s.closeFiles()
 	delete(l.streams, s)

@@ -441,8 +441,14 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 			t.Errorf("observed writer took %v of virtual time", took)
 		}
 		time.Sleep(10 * time.Second)
-		if got := r.flowNow("a"); got.Bytes[1] != 60*mib {
+		got := r.flowNow("a")
+		if got.Bytes[1] != 60*mib {
 			t.Errorf("observed writer: %d bytes accounted", got.Bytes[1])
+		}
+		// It was done at once; enforced, it would have waited until its backlog of
+		// 60 MiB was under 8, at 12 MB/s less the seeks.
+		if got.WouldWait < 4*time.Second || got.WouldWait > 8*time.Second {
+			t.Errorf("observed writer would have waited %v", got.WouldWait)
 		}
 	})
 }

@@ -136,3 +136,12 @@ func (l *Loop) observeWait(s *Stream, now time.Time) {
 		s.waiting = time.Time{}
 	}
 }
+
+// endWait ends the wait of a closed stream. In observe mode a fast writer is
+// done before a quantum is drained, and would have waited until now.
+func (l *Loop) endWait(s *Stream, now time.Time) {
+	if !s.waiting.IsZero() {
+		s.mark = Open
+		l.observeWait(s, now)
+	}
+}

@@ -125,6 +125,9 @@ func (l *Loop) grant(f *flow) {
 	}
 	for _, s := range f.writers {
 		if s.closed {
+			if room > 0 {
+				l.endWait(s, now)
+			}
 			continue
 		}
 		l.observeWait(s, now)

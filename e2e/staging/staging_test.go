@@ -1,0 +1,172 @@
+// Package staging tests the central idea by itself: one process stages and
+// drains another one's files on a real (modelled) block device, and the other
+// one's own reads then cause no device I/O.
+package staging
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/node/blockfile"
+	"penstock/testbed/disk"
+)
+
+const mib = 1 << 20
+
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T, rate int64) (*disk.Disk, *blockfile.Dir) {
+	t.Helper()
+	d, err := disk.Start(t.Context(), disk.Options{Name: "staging", RunDir: t.TempDir(), Size: 256 * mib,
+		Model: disk.Model{BytesPerSecond: rate, SeekMin: 3 * time.Millisecond, SeekMax: 14 * time.Millisecond}})
+	if err != nil {
+		t.Fatalf("this test needs a modelled disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	dir, err := blockfile.OpenDir(d.Mount(), "/sys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	return d, dir
+}
+
+// cold makes a file whose pages are on the device only.
+func cold(t *testing.T, name string, size int) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readBytes(t *testing.T, d *disk.Disk) int64 {
+	t.Helper()
+	n, _, err := d.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Quanta larger than the device's largest request are the case that readahead(2)
+// cuts without a word.
+func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
+	d, dir := start(t, 0)
+	for _, quantum := range []int64{64 << 10, 512 << 10, mib, 2 * mib, 8 * mib} {
+		const size = 16*mib + 4321
+		name := filepath.Join(d.Mount(), "blk")
+		cold(t, name, size)
+		f, err := dir.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.PrepareStaging(); err != nil {
+			t.Fatal(err)
+		}
+		before := readBytes(t, d)
+		for at := int64(0); at < size; at += quantum {
+			if err := f.Stage(at, quantum); err != nil {
+				t.Fatal(err)
+			}
+			n := min(quantum, size-at)
+			pages, err := f.Query(at, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pages.Resident < n {
+				t.Fatalf("quantum %d at %d: %d bytes resident after staging", quantum, at, pages.Resident)
+			}
+		}
+		staged := readBytes(t, d)
+		if got := staged - before; got < size || got > size+mib {
+			t.Errorf("quantum %d: the device read %d bytes for %d", quantum, got, size)
+		}
+		// The DataNode's part: sequential, through its own descriptor, with the
+		// kernel's own readahead on.
+		reader, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, reader, make([]byte, 64<<10)); err != nil {
+			t.Fatal(err)
+		}
+		reader.Close()
+		if got := readBytes(t, d) - staged; got != 0 {
+			t.Errorf("quantum %d: reading the staged file moved %d bytes from the device", quantum, got)
+		}
+		f.Close()
+	}
+}
+
+func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
+	const rate, size = 24_000_000, 48 * mib
+	d, dir := start(t, rate)
+	name := filepath.Join(d.Mount(), "blk")
+	cold(t, name, size)
+	f, err := dir.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.PrepareStaging(); err != nil {
+		t.Fatal(err)
+	}
+	measure := func(what string, do func(off, length int64) error) {
+		begin := time.Now()
+		for at := int64(0); at < size; at += 2 * mib {
+			if err := do(at, 2*mib); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := float64(size) / time.Since(begin).Seconds()
+		t.Logf("%s one quantum of 2 MiB at a time: %.1f MB/s of %.1f", what, got/1e6, rate/1e6)
+		if got < 0.7*rate || got > 1.1*rate {
+			t.Errorf("%s at %.1f MB/s on a disk of %.1f MB/s", what, got/1e6, rate/1e6)
+		}
+	}
+	measure("staging", f.Stage)
+
+	writer, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	dirty := make([]byte, 2*mib)
+	measure("draining", func(off, length int64) error {
+		// The writer is one quantum ahead of the drain and never syncs.
+		if _, err := writer.WriteAt(dirty[:length], off); err != nil {
+			return err
+		}
+		return f.Drain(off, length)
+	})
+	pages, err := f.Query(0, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages.Unsaved != 0 {
+		t.Errorf("%d bytes unsaved after draining", pages.Unsaved)
+	}
+}
