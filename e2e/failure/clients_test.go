@@ -16,8 +16,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"penstock/testbed/disk"
 )
 
 // clients is the JVM that the HDFS clients live in.
@@ -115,7 +113,6 @@ type transfer struct {
 	seed        int64
 	limit       int64 // put, get: stop there until told to go on; 0: do not
 	replication int   // put; default 1
-	block       int64 // put: block size; default 128 MiB
 	node        int   // put: the DataNode of the first replica
 	hsync       bool  // put: at a stop, hsync rather than hflush
 }
@@ -128,8 +125,10 @@ type operation struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed at the next event
 	progress int64         // bytes
-	moved    time.Time     // of the last progress
-	reached  int64         // the stop it stands at; 0: none
+	watched  time.Time
+	from     int64     // where it was then
+	sign     time.Time // when it was well past that
+	reached  int64     // the stop it stands at; 0: none
 	ended    bool
 	answer   string
 	failure  string
@@ -137,12 +136,11 @@ type operation struct {
 
 func put(t *testing.T, f transfer) *operation {
 	t.Helper()
-	args := f.args() + " on=" + small.cluster.DataNodeAddress(f.node)
+	// One block: its stream lives as long as the file is written. And no larger
+	// than the file, for the NameNode sets a whole block's room aside.
+	args := f.args() + fmt.Sprintf(" block=%d on=%s", f.bytes, small.cluster.DataNodeAddress(f.node))
 	if f.replication > 0 {
 		args += fmt.Sprintf(" replication=%d", f.replication)
-	}
-	if f.block > 0 {
-		args += fmt.Sprintf(" block=%d", f.block)
 	}
 	if f.hsync {
 		args += " hsync=1"
@@ -168,7 +166,7 @@ func run(t *testing.T, operationName, args string) *operation {
 	c := small.clients
 	c.mu.Lock()
 	c.next++
-	o := &operation{id: c.next, what: operationName + " " + args, changed: make(chan struct{}), moved: time.Now()}
+	o := &operation{id: c.next, what: operationName + " " + args, changed: make(chan struct{})}
 	c.running[o.id] = o
 	c.mu.Unlock()
 	c.send(fmt.Sprintf("%d %s %s", o.id, operationName, args))
@@ -189,13 +187,15 @@ func (o *operation) take(event string) {
 	switch name {
 	case "progress":
 		o.progress, _ = strconv.ParseInt(value, 10, 64)
-		o.moved = time.Now()
 	case "reached":
 		o.reached, _ = strconv.ParseInt(value, 10, 64)
 	case "done":
 		o.ended, o.answer = true, value
 	case "error":
 		o.ended, o.failure = true, value
+	}
+	if o.sign.IsZero() && (o.progress >= o.from+onTheWay || o.reached > 0 || o.ended) {
+		o.sign = time.Now()
 	}
 	close(o.changed)
 	o.changed = make(chan struct{})
@@ -256,15 +256,25 @@ func (o *operation) fails(t *testing.T) string {
 	return o.failure
 }
 
-// moves waits for the operation's next progress and returns how long it took.
-func (o *operation) moves(t *testing.T) time.Duration {
-	t.Helper()
-	begin := time.Now()
+// onTheWay is what a client's and the sockets' buffers hold, and more: an
+// operation that has come so much further has been served meanwhile.
+const onTheWay = 8 * mib
+
+// watch begins to look out for the operation's being served.
+func (o *operation) watch() {
 	o.mu.Lock()
-	from := o.progress
-	o.mu.Unlock()
-	o.await(t, "progress", func() bool { return o.progress > from || o.ended && o.failure == "" })
-	return time.Since(begin)
+	defer o.mu.Unlock()
+	o.watched, o.from, o.sign = time.Now(), o.progress, time.Time{}
+}
+
+// heldUp waits until the operation has been served since watch, and returns how
+// long that took.
+func (o *operation) heldUp(t *testing.T) time.Duration {
+	t.Helper()
+	o.await(t, "being served", func() bool { return !o.sign.IsZero() })
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sign.Sub(o.watched)
 }
 
 // endIntact waits for success and holds the SHA-256 of what was moved against
@@ -381,14 +391,4 @@ func compare(t *testing.T, path string, f transfer, r replica) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s on DataNode %d: %d bytes, not those of %s from %d", r.block, r.node, len(got), f.path, r.offset)
 	}
-}
-
-// written is how many bytes a disk has been given so far, by the kernel's count.
-func written(t *testing.T, d *disk.Disk) int64 {
-	t.Helper()
-	_, w, err := d.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
 }

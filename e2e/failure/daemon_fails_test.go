@@ -38,13 +38,13 @@ func TestAgentStartsWithoutDaemon(t *testing.T) {
 // started again before they end.
 func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 	dir := begin(t)
-	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * mib, seed: 3}
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 96 * mib, seed: 3}
 	put(t, old).endIntact(t, old)
 	evict(t)
 
 	d := startGoverning(t)
 	old.app, old.limit = newApplication(), 16*mib
-	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 64 * mib, seed: 4, replication: 2, limit: 16 * mib}
+	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 96 * mib, seed: 4, replication: 2, limit: 16 * mib}
 	reader, writer := get(t, old), put(t, fresh)
 	both := []*operation{reader, writer}
 	for _, o := range both {
@@ -57,19 +57,25 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 
 	// Not at a stop, but at work.
 	for _, o := range both {
-		o.to(40 * mib)
+		o.to(64 * mib)
 	}
 	for _, o := range both {
 		o.awaitProgress(t, 17*mib)
 	}
+	for _, o := range both {
+		o.watch()
+		if at := o.at(); at >= 64*mib {
+			t.Fatalf("%s: at its stop before the daemon is killed", o.what)
+		}
+	}
 	d.kill(t)
 	for _, o := range both {
-		if held := o.moves(t); held > heldUpMax {
+		if held := o.heldUp(t); held > heldUpMax {
 			t.Errorf("%s: held up for %v by a dead daemon", o.what, held)
 		}
 	}
 	for _, o := range both {
-		o.awaitStop(t, 40*mib)
+		o.awaitStop(t, 64*mib)
 	}
 
 	d = startGoverning(t)
@@ -113,7 +119,10 @@ func TestDaemonStopped(t *testing.T) {
 	d.signal(t, syscall.SIGSTOP)
 	eventually(t, "the daemon is stopped", func() bool { return d.state(t) == "T" })
 	for _, o := range both {
-		if held := o.moves(t); held > heldUpMax {
+		o.watch()
+	}
+	for _, o := range both {
+		if held := o.heldUp(t); held > heldUpMax {
 			t.Errorf("%s: held up for %v by a stopped daemon", o.what, held)
 		}
 	}

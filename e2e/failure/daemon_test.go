@@ -36,7 +36,7 @@ mode: %s
 weights: %s
 device:
   quantum: 1MiB
-  backlog: 8MiB
+  backlog: 4MiB
   dirty: 32MiB
   run: 4MiB
   depth:
@@ -169,25 +169,35 @@ func (d *daemon) state(t *testing.T) string {
 
 var web = http.Client{Timeout: 10 * time.Second}
 
-func (d *daemon) ask(t *testing.T, path string) (status int, body string) {
+// fetch gets a page that must be there.
+func fetch(t *testing.T, url string) []byte {
 	t.Helper()
-	resp, err := web.Get("http://" + d.address + path)
+	resp, err := web.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v: %s", url, resp.Status, err, raw)
 	}
-	return resp.StatusCode, string(raw)
+	return raw
+}
+
+// checkHealthy asks the daemon whether its loops turn.
+func (d *daemon) checkHealthy(t *testing.T) {
+	t.Helper()
+	if !d.alive() {
+		t.Fatal("the daemon has ended")
+	}
+	fetch(t, "http://"+d.address+"/-/healthy")
 }
 
 // metric is the sum of the metric's series that carry all the labels, such as
 // flow="clients".
 func (d *daemon) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	_, body := d.ask(t, "/metrics")
+	body := string(fetch(t, "http://"+d.address+"/metrics"))
 	sum := 0.0
 series:
 	for line := range strings.SplitSeq(body, "\n") {
@@ -211,9 +221,11 @@ series:
 
 func (d *daemon) awaitMetric(t *testing.T, holds func(v float64) bool, name string, labels ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("penstock_%s %v as it should be", name, labels), func() bool {
-		return holds(d.metric(t, name, labels...))
-	})
+	last := 0.0
+	eventually(t, "the right value of the metric", func() bool {
+		last = d.metric(t, name, labels...)
+		return holds(last)
+	}, func() string { return fmt.Sprintf("penstock_%s %v is %v", name, labels, last) })
 }
 
 func (d *daemon) awaitAgents(t *testing.T, n int) {

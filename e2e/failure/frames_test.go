@@ -96,12 +96,7 @@ func TestBadFrames(t *testing.T) {
 	// All the while, the others are served.
 	writer.to(-1)
 	writer.endIntact(t, f)
-	if !d.alive() {
-		t.Fatal("the daemon has ended")
-	}
-	if status, body := d.ask(t, "/-/healthy"); status != 200 {
-		t.Errorf("healthy: %d %s", status, body)
-	}
+	d.checkHealthy(t)
 	for i := range nodes {
 		d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), writes, onDevice(i))
 	}

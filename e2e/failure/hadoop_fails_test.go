@@ -41,28 +41,26 @@ func TestDiskFull(t *testing.T) {
 	d.awaitMetric(t, is(0), "flow_streams")
 	d.awaitMetric(t, is(0), "device_backlog_bytes")
 	d.awaitMetric(t, is(0), "device_outstanding")
-	if status, body := d.ask(t, "/-/healthy"); status != 200 {
-		t.Errorf("healthy: %d %s", status, body)
-	}
+	d.checkHealthy(t)
 	for i, pid := range pids {
 		if now := small.cluster.DataNodePID(i); now != pid {
 			t.Errorf("DataNode %d: process %d is now %d", i, pid, now)
 		}
 	}
 
+	for i := range nodes { // the NameNode hears of it with a heartbeat
+		eventually(t, "the NameNode knows that there is no room", func() bool { return dataNode(t, i).Remaining < diskBytes/2 })
+	}
 	for _, path := range ballast {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The NameNode hears of the room at the DataNodes' next heartbeats; until
-	// then it refuses.
+	for i := range nodes {
+		eventually(t, "the NameNode knows that there is room", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
+	}
 	again := transfer{app: newApplication(), path: dir + "/fits", bytes: 32 * mib, seed: 10, replication: 2}
-	eventually(t, "a file can be written again", func() bool {
-		o := put(t, again)
-		o.await(t, "an end", func() bool { return o.ended })
-		return o.failure == ""
-	})
+	put(t, again).endIntact(t, again)
 	for i := range nodes {
 		d.awaitMetric(t, atLeast(float64(again.bytes)), "flow_bytes_total", flow(again.app), writes, onDevice(i))
 	}
@@ -133,9 +131,7 @@ func TestDataNodeKilledUnderLoad(t *testing.T) {
 	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * mib, seed: 14, replication: 2}
 	put(t, last).endIntact(t, last)
 	d.awaitMetric(t, atLeast(float64(last.bytes)), "flow_bytes_total", flow(last.app), writes, onDevice(1))
-	if status, body := d.ask(t, "/-/healthy"); status != 200 {
-		t.Errorf("healthy: %d %s", status, body)
-	}
+	d.checkHealthy(t)
 }
 
 // Clients that open a block and then do nothing hold no slot of the device, and

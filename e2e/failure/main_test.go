@@ -25,7 +25,7 @@ import (
 const (
 	mib       = 1 << 20
 	nodes     = 2
-	diskBytes = 640 * mib
+	diskBytes = 1024 * mib
 	// patience bounds every wait for an event; a busy machine needs a part of it.
 	patience = 90 * time.Second
 )
@@ -131,6 +131,9 @@ func setUp(ctx context.Context) (err error) {
 		Settings: map[string]string{
 			// By default a volume takes no block once it has less than 1 GiB left.
 			"dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0",
+			// A copy that met the stale replica of a DataNode's last life is tried
+			// again after this, not after minutes.
+			"dfs.namenode.reconstruction.pending.timeout-sec": "3",
 		},
 	})
 	if err != nil {
@@ -240,12 +243,16 @@ func setModel(t *testing.T, m disk.Model) {
 	}
 }
 
-// eventually asks until the answer is yes.
-func eventually(t *testing.T, what string, holds func() bool) {
+// eventually asks until the answer is yes; now says how it stands if that is
+// too late.
+func eventually(t *testing.T, what string, holds func() bool, now ...func() string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for !holds() {
 		if time.Now().After(deadline) {
+			for _, say := range now {
+				what += "; " + say()
+			}
 			t.Fatalf("not within %v: %s", patience, what)
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -103,7 +103,7 @@ public final class Client {
         MessageDigest digest = MessageDigest.getInstance("SHA-256");
         byte[] buffer = new byte[STEP];
         FSDataOutputStream out = fs.create(path, FsPermission.getFileDefault(), true, 64 << 10,
-                (short) number("replication", 1), number("block", 128 << 20), null, favored());
+                (short) number("replication", 1), number("block", 0), null, favored());
         try {
             for (long pos = 0; pos < bytes; ) {
                 if (at(pos)) {
@@ -179,7 +179,7 @@ public final class Client {
             return null;
         }
         URI address = URI.create("hdfs://" + args.get("on"));
-        return new InetSocketAddress[] {new InetSocketAddress(address.getHost(), address.getPort())};
+        return new InetSocketAddress[] {InetSocketAddress.createUnresolved(address.getHost(), address.getPort())};
     }
 
     private synchronized boolean at(long pos) {
