@@ -105,9 +105,3 @@ func (p *client) finish(t *testing.T) {
 		t.Fatalf("%s has not ended after a minute", p.what)
 	}
 }
-
-// kill ends a client at once.
-func (p *client) kill() {
-	p.cmd.Process.Kill()
-	<-p.done
-}

@@ -48,8 +48,8 @@ type span struct {
 }
 
 // watch lets the contest go on for some time and fails if an application's
-// queue was found empty more often than by chance: then it was not backlogged
-// and its share would mean nothing.
+// queue was found empty now and then: it was not always backlogged, and its
+// share would mean nothing.
 func (c *contest) watch(t *testing.T, length time.Duration) span {
 	t.Helper()
 	scrape := func() metrics {
@@ -61,7 +61,7 @@ func (c *contest) watch(t *testing.T, length time.Duration) span {
 	}
 	s := span{before: scrape()}
 	s.From = disk.Monotonic()
-	looks, idle, depths := 0, map[string]int{}, map[float64]int{}
+	looks, depths := 0, map[float64]int{} // by depth: how often it was seen
 	queued := map[string]map[float64]int{c.strong.flow: {}, c.weak.flow: {}}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -73,9 +73,6 @@ func (c *contest) watch(t *testing.T, length time.Duration) span {
 			depths[m.sum("penstock_device_depth{")]++
 			for _, p := range []*client{c.strong, c.weak} {
 				queued[p.flow][m.flow("queued_requests", p.flow)]++
-				if m.flow("queued_requests", p.flow) == 0 {
-					idle[p.flow]++
-				}
 			}
 			continue
 		case <-end:
@@ -88,9 +85,9 @@ func (c *contest) watch(t *testing.T, length time.Duration) span {
 	s.To = disk.Monotonic()
 	c.strong.running(t)
 	c.weak.running(t)
-	t.Logf("looked at the queues %d times; lengths found: %v; depths: %v", looks, queued, depths)
-	for flow, n := range idle {
-		if n > looks/10 {
+	t.Logf("looked at the queues %d times; lengths and how often: %v; depths: %v", looks, queued, depths)
+	for flow, lengths := range queued {
+		if n := lengths[0]; n > looks/100 {
 			t.Errorf("%s had nothing queued in %d of %d looks: it was not always backlogged", flow, n, looks)
 		}
 	}
@@ -121,7 +118,7 @@ func within5(t *testing.T, what string, ratios []float64, want float64) {
 	sorted := slices.Sorted(slices.Values(ratios))
 	low, high := sorted[0], sorted[len(sorted)-1]
 	t.Logf("%s, %d windows of %v: min %.3f, median %.3f, max %.3f", what, len(sorted), window, low, sorted[len(sorted)/2], high)
-	if low < want*0.95 || high > want*1.05 {
+	if !(low >= want*0.95 && high <= want*1.05) { // so that NaN fails
 		t.Errorf("%s: ratios of %.3f to %.3f, want %.3f within 5 %% in every window: %.3f", what, low, high, want, ratios)
 	}
 }
@@ -142,7 +139,12 @@ func (c *contest) sameAccount(t *testing.T, s span) {
 		u := judged.Owners[p.flow]
 		within2(t, "bytes of "+p.flow, got("bytes_total", p.flow), bytesOf(u))
 		within2(t, "share of service of "+p.flow, got("service_seconds_total", p.flow)/service, u.Service.Seconds()/judgedService)
-		t.Logf("%s: unscheduled %.1f MiB, forced %v", p.flow, got("unscheduled_bytes_total", p.flow)/mib, got("forced_total", p.flow))
+		if n := got("unscheduled_bytes_total", p.flow); n > bytesOf(u)/100 {
+			t.Errorf("the kernel moved %.1f MiB of %s by itself, out of the schedule: what else fills this machine's page cache?", n/mib, p.flow)
+		}
+		if n := got("forced_total", p.flow); n > 0 {
+			t.Errorf("%s was let through %.0f times after the longest wait: its share was none of its weight's", p.flow, n)
+		}
 	}
 	other := judged.Owners[judge.FileSystem]
 	t.Logf("nobody's: %.1f MiB, %.1f %% of the service; the disk was busy for %.1f %% of the time", bytesOf(other)/mib,
