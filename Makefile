@@ -47,7 +47,7 @@ unit: unit-go unit-java ## Run the tests that need no cluster
 
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests on a small real Hadoop cluster
-	go test -count=1 -timeout 30m -v ./e2e/...
+	go test -count=1 -timeout 30m -p 1 -v ./e2e/...
 
 .PHONY: lint
 lint: ## Check format, vet, staticcheck and the rules of STYLE.md
