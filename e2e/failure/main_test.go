@@ -221,6 +221,9 @@ func begin(t *testing.T) (dir string) {
 	started := time.Now()
 	dir = "/" + t.Name()
 	setModel(t, usual)
+	for i := range nodes {
+		eventually(t, "the NameNode knows of room on the disks", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
+	}
 	t.Cleanup(func() {
 		setModel(t, disk.Model{}) // what is dirty is written back quickly
 		if err := small.cluster.FS().Remove(context.Background(), dir); err != nil {
