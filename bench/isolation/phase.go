@@ -13,7 +13,8 @@ var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
 // Aggressors are the three jobs of IBIS, Figure 3.
 var Aggressors = []string{"teragen", "terasort", "teravalidate"}
 
-// DefaultAggressor is the one that hurts WordCount most on the default setup.
+// DefaultAggressor is the aggressor when none is named; docs/design/contention.md
+// compares what the three do to WordCount.
 const DefaultAggressor = "terasort"
 
 // depthMax bounds the fixed depth of sfqd-<D>.
