@@ -134,6 +134,10 @@ func setUp(ctx context.Context) (err error) {
 			// A copy that met the stale replica of a DataNode's last life is tried
 			// again after this, not after minutes.
 			"dfs.namenode.reconstruction.pending.timeout-sec": "3",
+			// A replica left unfinished, and reported while the block is still
+			// written elsewhere, stands in the way of a new copy until the next
+			// full report: by default, for hours.
+			"dfs.blockreport.intervalMsec": "3000",
 		},
 	})
 	if err != nil {
