@@ -15,7 +15,7 @@ var Aggressors = []string{"teragen", "terasort", "teravalidate"}
 
 // DefaultAggressor is the aggressor when none is named; docs/design/contention.md
 // compares what the three do to WordCount.
-const DefaultAggressor = "terasort"
+const DefaultAggressor = "teragen"
 
 // depthMax bounds the fixed depth of sfqd-<D>.
 const depthMax = 64

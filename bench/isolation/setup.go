@@ -112,18 +112,18 @@ type MachineSetup struct {
 func DefaultSetup(against string) Setup {
 	s := Setup{
 		Against:   against,
-		Protected: ProtectedSetup{InputBytes: 384 * mib, Files: 2, WordBytes: 9, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
+		Protected: ProtectedSetup{InputBytes: 288 * mib, Files: 2, WordBytes: 6, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
 		Aggressor: AggressorSetup{Bytes: 2048 * mib, Slots: 4, Files: 4, Reduces: 2, CPU: 1},
 		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 3_000, SeekMaxMicros: 14_000,
 			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
 		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
 			DirtyExpireCentisecs: 3000},
-		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: 8 * mib,
+		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: 12 * mib,
 			ProtectedWeight: 32, AggressorWeight: 1, ClientsWeight: 32,
 			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
 			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
 			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
-		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 16 * mib},
+		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 8 * mib},
 	}
 	if against == "terasort" {
 		// A map sorts what it has read: more maps, fewer spills each; and on one
