@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,19 +49,22 @@ func TestMain(m *testing.M) {
 	disk.ServeIfChild()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := 1
+	ended := make(chan struct{})
 	begin := time.Now()
 	err := setUp(ctx)
 	if err == nil {
 		fmt.Printf("HDFS on modelled disks ready after %.1f s in %s\n", time.Since(begin).Seconds(), small.dir)
 		go func() {
 			<-ctx.Done()
-			if small.dir != "" {
+			select {
+			case <-ended:
+			default:
 				fmt.Println("interrupted: putting everything back")
-				tearDown()
-				os.Exit(1)
+				tearDown() // the tests fail for want of a cluster, and end
 			}
 		}()
 		code = m.Run()
+		close(ended)
 	}
 	err = errors.Join(err, tearDown())
 	if err != nil {
@@ -75,7 +79,6 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		fmt.Println(err)
 	}
-	small.dir = ""
 	stop()
 	os.Exit(code)
 }
@@ -152,7 +155,9 @@ func setUp(ctx context.Context) (err error) {
 	return err
 }
 
-func tearDown() error {
+// tearDown puts everything back, once: an interrupt and the end of the tests that
+// it breaks off both call it.
+var tearDown = sync.OnceValue(func() error {
 	var errs []error
 	if small.clients != nil {
 		small.clients.stop()
@@ -169,7 +174,7 @@ func tearDown() error {
 		errs = append(errs, small.book.Close())
 	}
 	return errors.Join(errs...)
-}
+})
 
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
