@@ -258,6 +258,9 @@ func (l *Loop) cancel(s *Stream) {
 	}
 	kept := s.pending[:0]
 	for _, r := range s.pending {
+		if r.finished {
+			continue // it stood behind others: nothing more comes of it
+		}
 		if !r.started.IsZero() {
 			kept = append(kept, r)
 		} else if s.Write && !r.meta {

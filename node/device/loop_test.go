@@ -453,6 +453,27 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 	})
 }
 
+// A closed reader may leave a resident range behind a quantum that was never
+// dispatched.
+func TestReaderThatEndsBeforeItsTurnIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		r.reader("b", 64*mib, 0, &done) // has the device
+		synctest.Wait()
+		f := r.disk.newFile("x", 8*mib)
+		f.fill(firstStage, 8*mib)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Block: f, To: 8 * mib})
+		synctest.Wait()
+		r.loop.Close(s, 0)
+		if got := r.flowNow("a"); got.Streams != 0 || got.Queued != 0 {
+			t.Errorf("after its end: %d streams, %d requests queued", got.Streams, got.Queued)
+		}
+		done.Wait()
+	})
+}
+
 func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)
