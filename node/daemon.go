@@ -16,6 +16,8 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +31,7 @@ import (
 
 const (
 	maxDevices   = 256
+	maxOpening   = 32 // files being opened at a time in one directory; each is a thread
 	reloadPeriod = 250 * time.Millisecond
 	sysfs        = "/sys"
 )
@@ -42,6 +45,7 @@ type Daemon struct {
 	metrics  *metrics
 	stride   uint32
 	rights   sync.Once
+	loaded   string // fingerprint of the weights file before it was last read
 
 	mu      sync.Mutex
 	mode    device.Mode
@@ -56,12 +60,13 @@ type Daemon struct {
 
 // New checks the settings and loads the weights.
 func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
+	loaded := fingerprint(settings.Weights)
 	weights, err := config.LoadWeights(settings.Weights)
 	if err != nil {
 		return nil, fmt.Errorf("weights: %w", err)
 	}
 	d := &Daemon{
-		settings: settings, log: log, weights: weights,
+		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed: map[uint32]bool{0: true, uint32(os.Geteuid()): true},
 		loops:   map[string]*device.Loop{},
 	}
@@ -147,6 +152,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer loops.Wait()
 	defer stopLoops()
 
+	d.checkKillSwitch() // before the first agent comes
 	go d.watch(ctx)
 	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
 	err = d.server.Serve(ctx, listener)
@@ -182,7 +188,6 @@ func (d *Daemon) currentMode() device.Mode {
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
-	last := fingerprint(d.settings.Weights)
 	for {
 		d.checkKillSwitch()
 		select {
@@ -190,8 +195,8 @@ func (d *Daemon) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := fingerprint(d.settings.Weights); now != last {
-			last = now
+		if now := fingerprint(d.settings.Weights); now != d.loaded {
+			d.loaded = now
 			d.reload()
 		}
 	}
@@ -315,7 +320,8 @@ type registration struct {
 
 type registered struct {
 	*blockfile.Dir
-	loop *device.Loop
+	loop    *device.Loop
+	opening chan struct{} // a place for each open under way
 }
 
 func (r *registration) add(uid uint32, path string) error {
@@ -333,7 +339,9 @@ func (r *registration) add(uid uint32, path string) error {
 		dir.Close()
 		return err
 	}
-	r.dirs = append(r.dirs, registered{dir, loop})
+	r.dirs = append(r.dirs, registered{dir, loop, make(chan struct{}, maxOpening)})
+	// The longest path first: a directory may lie below another one's.
+	slices.SortFunc(r.dirs, func(a, b registered) int { return len(b.Path) - len(a.Path) })
 	return nil
 }
 
@@ -342,7 +350,7 @@ func (r *registration) add(uid uint32, path string) error {
 func mayRegister(dir *blockfile.Dir, uid uint32, listed []string) error {
 	if len(listed) > 0 {
 		for _, l := range listed {
-			if dir.Path == l {
+			if dir.Path == filepath.Clean(l) {
 				return nil
 			}
 		}
@@ -364,6 +372,8 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 		if _, err := d.Rel(m.Block); err != nil {
 			continue
 		}
+		d.opening <- struct{}{}
+		defer func() { <-d.opening }()
 		req := device.OpenRequest{
 			Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write, From: m.From, To: m.To,
 		}

@@ -110,7 +110,7 @@ func (d *Dir) Open(path string) (*File, error) {
 func (d *Dir) openBeneath(rel string) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	}
 	name := filepath.Join(d.Path, rel)
 	fd, err := unix.Openat2(int(d.root.Fd()), rel, &how)

@@ -4,11 +4,12 @@ import "time"
 
 // age looks at what time alone changes; it runs at every tick.
 func (l *Loop) age(now time.Time) {
+	late := false
 	for r := range l.running {
-		if !l.stuck && now.Sub(r.started) > l.cfg.MaxWait {
-			l.stick()
-			break
-		}
+		late = late || now.Sub(r.started) > l.cfg.MaxWait
+	}
+	if late != l.stuck {
+		l.stick(late)
 	}
 	for s := range l.streams {
 		if s.closed {
@@ -17,7 +18,7 @@ func (l *Loop) age(now time.Time) {
 		if s.Write && !s.unflushed.IsZero() && now.Sub(s.unflushed) > l.cfg.FlushAge {
 			l.drain(s, true)
 		}
-		if !s.waiting.IsZero() && now.Sub(s.waiting) > l.cfg.MaxWait && l.modeOf(s.flow) == Enforce {
+		if !s.waiting.IsZero() && now.Sub(s.waiting) > l.cfg.MaxWait && l.modeOf(s.flow) == Enforce && !l.stuck {
 			l.force(s, now)
 		}
 	}
@@ -34,8 +35,8 @@ func (l *Loop) age(now time.Time) {
 // force lets a minimum quantum through for a stream that has waited too long,
 // whatever its flow's share says. The flow keeps the debt.
 func (l *Loop) force(s *Stream, now time.Time) {
-	s.flow.forced++
 	if s.Write {
+		s.flow.forced++
 		s.waiting = now
 		s.mark = s.pos + leaseFloor
 		l.tell(s)
@@ -44,6 +45,10 @@ func (l *Loop) force(s *Stream, now time.Time) {
 	if len(s.pending) == 0 || !s.pending[0].started.IsZero() {
 		return // its quantum is at the device
 	}
+	if len(l.running) >= l.sched.Depth()+maxAside {
+		return // each request in flight is a thread
+	}
+	s.flow.forced++
 	s.waiting = now
 	r := s.pending[0]
 	if r.length > firstStage && !r.meta {
@@ -64,24 +69,34 @@ func (l *Loop) force(s *Stream, now time.Time) {
 			}
 		}
 	}
-	l.charge(s.flow, l.cost(false, r.length))
+	r.cost = l.cost(false, r.length)
+	l.charge(s.flow, r.cost)
 	l.start(r, now)
 }
 
 // stick opens all marks of a device that does not answer: its streams then meet
-// the device's state by themselves, as they would natively.
-func (l *Loop) stick() {
-	l.stuck = true
-	l.log.Error("the device has not answered a request in time: its streams are let through until it does", "bound", l.cfg.MaxWait)
+// the device's state by themselves, as they would natively. It takes them back
+// once no request is late.
+func (l *Loop) stick(late bool) {
+	l.stuck = late
+	if late {
+		l.log.Error("the device has not answered a request in time: its streams are let through until it does", "bound", l.cfg.MaxWait)
+	} else {
+		l.log.Info("the device answers again")
+		l.restartWaits()
+	}
 	for s := range l.streams {
 		l.tell(s)
 	}
 }
 
-func (l *Loop) unstick() {
-	l.stuck = false
-	l.log.Info("the device answers again")
+// restartWaits lets the time that streams have waited begin anew, when it was
+// not enforcement that made it long.
+func (l *Loop) restartWaits() {
+	now := time.Now()
 	for s := range l.streams {
-		l.tell(s)
+		if !s.waiting.IsZero() {
+			s.waiting = now
+		}
 	}
 }

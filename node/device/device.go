@@ -112,7 +112,8 @@ type Config struct {
 
 	// MaxWait is how long a stream may wait before a minimum quantum is let
 	// through whatever its share says; the flow keeps the debt. HDFS clients
-	// give up at 60 s. 1 s..30 s, default 15 s.
+	// give up at 60 s, and the agent's own bound is 20 s. 1 s..15 s, default
+	// 12 s: the quantum's own time at the device comes on top.
 	MaxWait time.Duration
 
 	// FlushAge is when a slow writer's backlog is drained although it fills no
@@ -130,6 +131,8 @@ const (
 	firstStage  = 256 << 10 // a reader's first quantum; it doubles from there
 	leaseBytes  = 1 << 20   // how far a writer may go beyond what it has reported
 	leaseFloor  = 64 << 10  // the least lease: one HDFS packet
+	packetBytes = 1 << 20   // a reader may need as much at once: io.file.buffer.size
+	maxAside    = 64        // requests in flight beyond the depth, let through after MaxWait
 	pageBytes   = 4096
 	tickPeriod  = 100 * time.Millisecond
 	idleFlowAge = 5 * time.Minute // a flow without streams is forgotten after this
@@ -148,7 +151,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.Run, 8<<20)
 	setDefault(&c.FixedDepth, 4)
 	setDefault(&c.Period, time.Second)
-	setDefault(&c.MaxWait, 15*time.Second)
+	setDefault(&c.MaxWait, 12*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
 	setDefault(&c.MaxFlows, 4096)
 	var errs []error
@@ -170,8 +173,8 @@ func (c *Config) Validate() error {
 	check(c.Run >= c.Quantum, "run %d: use at least one quantum (%d)", c.Run, c.Quantum)
 	check(c.FixedDepth >= 1 && c.FixedDepth <= 1024, "fixed depth %d: use 1 to 1024", c.FixedDepth)
 	check(c.Period >= 100*time.Millisecond, "period %v: use at least 100ms", c.Period)
-	check(c.MaxWait >= time.Second && c.MaxWait <= 30*time.Second,
-		"max wait %v: use 1s to 30s (HDFS clients give up at 60s)", c.MaxWait)
+	check(c.MaxWait >= time.Second && c.MaxWait <= 15*time.Second,
+		"max wait %v: use 1s to 15s (agents give up at 20s, HDFS clients at 60s)", c.MaxWait)
 	check(c.FlushAge >= 100*time.Millisecond, "flush age %v: use at least 100ms", c.FlushAge)
 	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {

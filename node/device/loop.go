@@ -302,11 +302,16 @@ func (l *Loop) release(s *Stream) {
 	}
 }
 
+// closeFiles gives the descriptors back without waiting: the last close of a
+// file that HDFS has deleted frees its blocks, which is device I/O, and the loop
+// must not stand still for it.
 func (s *Stream) closeFiles() {
-	s.Block.Close()
-	if s.Meta != nil {
-		s.Meta.Close()
-	}
+	go func() {
+		s.Block.Close()
+		if s.Meta != nil {
+			s.Meta.Close()
+		}
+	}()
 }
 
 // flow finds or makes the flow of that name; past the bound it is the
@@ -331,6 +336,9 @@ func (l *Loop) flow(name string) *flow {
 }
 
 func (l *Loop) apply(mode Mode, policy Policy) {
+	if mode != l.mode {
+		l.restartWaits()
+	}
 	l.mode, l.policy = mode, policy
 	for _, f := range l.flows {
 		f.rule = policy(f.name)
@@ -347,13 +355,17 @@ func (l *Loop) apply(mode Mode, policy Policy) {
 	}
 }
 
-// forget stops governing a stream that stays open in the DataNode.
+// forget stops governing a stream that stays open in the DataNode. It may be
+// called again while a request of the stream is still in flight.
 func (l *Loop) forget(s *Stream) {
-	s.sent = Open
-	s.Marker.Mark(s.ID, Open)
+	if !s.closed {
+		s.sent = Open
+		s.Marker.Mark(s.ID, Open)
+	}
 	l.cancel(s)
 	if s.Write {
 		l.drained(s, s.pos-s.next)
+		s.next = s.pos // taken back once
 	}
 	s.closed = true
 	l.release(s)
@@ -363,6 +375,9 @@ func (l *Loop) modeOf(f *flow) Mode { return min(l.mode, f.rule.Mode) }
 
 // tell sends the stream's mark where it differs from what the agent knows.
 func (l *Loop) tell(s *Stream) {
+	if s.closed {
+		return // gone, or not governed any more
+	}
 	mark := s.mark
 	if l.modeOf(s.flow) != Enforce || l.stuck {
 		mark = Open
@@ -381,11 +396,18 @@ func (l *Loop) submit(r *request, now time.Time) {
 	r.stream.pending = append(r.stream.pending, r)
 	h, err := l.sched.Submit(f.id, r.cost, 0)
 	if err != nil {
-		// The flow's queue is full: its streams ask again as requests finish,
-		// and this quantum goes by unscheduled, as it would have natively.
+		// The flow's queue is full. The quantum is left to the kernel, as it
+		// would have been natively, and charged.
 		l.fault("submit", err)
 		l.charge(f, r.cost)
-		l.start(r, now)
+		f.service += r.cost
+		f.behind += r.length
+		f.bytes[direction(r.write)] += r.length
+		r.started, r.finished = now, true
+		if r.write && !r.meta {
+			l.drained(r.stream, r.length)
+		}
+		r.stream.advance()
 		return
 	}
 	f.handles = append(f.handles, h)
@@ -460,9 +482,6 @@ func (l *Loop) finish(r result) {
 			l.onLatency(req.write, r.latency)
 		}
 	}
-	if l.stuck && len(l.running) == 0 {
-		l.unstick()
-	}
 	s.advance()
 	if req.write {
 		if !req.meta {
@@ -489,9 +508,9 @@ func (l *Loop) cost(write bool, bytes int64) int64 {
 	return max(1, int64(line.Fixed)+int64(float64(line.PerMiB)*float64(bytes)/(1<<20)))
 }
 
-// charge accounts for service that the device gave a flow outside the queue.
+// charge tells the scheduler of service that the device gives a flow outside the
+// queue. The flow's account is kept where the bytes are.
 func (l *Loop) charge(f *flow, cost int64) {
-	f.service += cost
 	if err := l.sched.Charge(f.id, cost); err != nil {
 		l.fault("charge", err)
 	}

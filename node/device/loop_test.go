@@ -620,6 +620,7 @@ func TestEndOpensEveryMark(t *testing.T) {
 		r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 64 * mib})
 		time.Sleep(time.Second)
 		r.stop()
+		synctest.Wait()
 		if g.last() != Open || f.timesClosed() != 1 {
 			t.Errorf("after the end: mark %d, closed %d times", g.last(), f.timesClosed())
 		}
@@ -675,5 +676,70 @@ func TestFirstMarkComesWithTheChecksums(t *testing.T) {
 			t.Errorf("%d bytes of checksums staged for 1 MiB", got)
 		}
 		r.loop.Close(s, 65*mib)
+	})
+}
+
+func TestKillSwitchWhileARequestIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.disk.newFile("x", 0)
+		g := newGate()
+		f.write(0, 8*mib)
+		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Write: true, Block: f})
+		for pos := int64(mib); pos <= 8*mib; pos += mib {
+			r.loop.Progress(s, pos)
+		}
+		time.Sleep(50 * time.Millisecond) // the first quanta are at the device
+		r.apply(Off, "", Rule{})
+		r.apply(Off, "", Rule{}) // a reload of the weights meanwhile
+		r.apply(Enforce, "", Rule{})
+		time.Sleep(10 * time.Second)
+		if g.last() != Open {
+			t.Errorf("a stream that is not governed any more stands at %d", g.last())
+		}
+		if snap, _ := r.loop.Snapshot(); snap.Backlog != 0 || r.flowNow("a").Backlog != 0 {
+			t.Errorf("backlog %d, of the flow %d, after all was taken back", snap.Backlog, r.flowNow("a").Backlog)
+		}
+	})
+}
+
+func TestStuckEndsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		r.disk.hang = make(chan struct{})
+		r.writer("a", 100*mib, &done)
+		time.Sleep(14 * time.Second)
+		if snap, _ := r.loop.Snapshot(); !snap.Stuck {
+			t.Error("a device that does not answer is not called stuck")
+		}
+		close(r.disk.hang)
+		r.disk.mu.Lock()
+		r.disk.hang = nil
+		r.disk.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		snap, _ := r.loop.Snapshot()
+		if snap.Stuck || snap.Outstanding == 0 {
+			t.Errorf("answering again: stuck %v with %d requests in flight", snap.Stuck, snap.Outstanding)
+		}
+		done.Wait()
+	})
+}
+
+func TestAbsurdClaimIsHeldAgainstTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.disk.newFile("x", 0)
+		f.write(0, 4*mib)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
+		r.loop.Progress(s, 1<<62)
+		r.loop.Close(s, 1<<62)
+		time.Sleep(5 * time.Second)
+		if got := r.flowNow("a"); got.Bytes[1] != 4*mib || got.Backlog != 0 {
+			t.Errorf("drained %d bytes, backlog %d, of a file of 4 MiB", got.Bytes[1], got.Backlog)
+		}
 	})
 }

@@ -13,8 +13,8 @@ func (l *Loop) openRead(s *Stream) {
 	s.mark = -1
 	if s.Meta != nil {
 		if r := metaRange(s); r != nil {
-			l.submit(r, time.Now())
 			s.done = -1 // until it is there
+			l.submit(r, time.Now())
 		}
 	}
 	l.stage(s)
@@ -52,7 +52,7 @@ func metaRange(s *Stream) *request {
 func (l *Loop) stage(s *Stream) {
 	const freeRanges = 64 // resident quanta skipped over in one go
 	now := time.Now()
-	base := s.pos + int64(l.cfg.Ahead)*l.cfg.Quantum
+	base := s.pos + max(int64(l.cfg.Ahead)*l.cfg.Quantum, packetBytes)
 	for free := 0; s.next < s.To; {
 		window := base
 		if len(s.flow.ready) <= l.sched.Depth() {
@@ -103,9 +103,11 @@ func (l *Loop) read(s *Stream, pos int64) {
 		// The reader was not held (observe mode, or the daemon was away) and
 		// the kernel fetched for it: charge what was not there at the open.
 		if bytes := s.skipped(s.next, pos, l.cfg.Quantum); bytes > 0 {
+			cost := l.cost(false, bytes)
 			s.flow.behind += bytes
 			s.flow.bytes[0] += bytes
-			l.charge(s.flow, l.cost(false, bytes))
+			s.flow.service += cost
+			l.charge(s.flow, cost)
 		}
 		s.next = pos
 		if len(s.pending) == 0 {

@@ -8,6 +8,7 @@ import "time"
 
 // written takes the writer's progress.
 func (l *Loop) written(s *Stream, pos int64) {
+	pos = s.within(pos)
 	if pos <= s.pos {
 		return
 	}
@@ -16,6 +17,20 @@ func (l *Loop) written(s *Stream, pos int64) {
 	s.pos = pos
 	l.drain(s, false)
 	l.grant(s.flow)
+}
+
+// within holds a claim that goes beyond a lease against the file, so that no
+// frame makes the loop queue what does not exist. HDFS reports what it has
+// flushed to the file, never more.
+func (s *Stream) within(pos int64) int64 {
+	if pos-s.pos <= leaseBytes {
+		return pos
+	}
+	size, err := s.Block.Size()
+	if err != nil {
+		return s.pos
+	}
+	return max(s.pos, min(pos, size))
 }
 
 // drain cuts what is written into quanta and queues them. Pages that are still
@@ -57,7 +72,7 @@ func (l *Loop) closeWrite(s *Stream, pos int64) {
 			pos = size
 		}
 	}
-	if pos > s.pos {
+	if pos = s.within(pos); pos > s.pos {
 		l.backlog += pos - s.pos
 		s.flow.backlog += pos - s.pos
 		s.pos = pos

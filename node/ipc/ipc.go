@@ -30,15 +30,14 @@ import (
 // Bounds of the socket.
 const (
 	MaxConnections = 64
-	MaxStreams     = 16384 // open at once on one connection; HDFS's own bound is 4,096 threads
-	sendQueue      = 4096  // marks that a peer has not read yet
+	MaxStreams     = 16384          // open at once on one connection; HDFS's own bound is 4,096 threads
+	sendQueue      = 2 * MaxStreams // marks that a peer has not read yet: a change of mode sends one to each stream
 	helloWait      = 5 * time.Second
 	sendWait       = 5 * time.Second
 	HeartbeatEvery = 250 * time.Millisecond
 )
 
-// Opener finds the device of a stream and opens it there. A nil stream without
-// an error means that the stream is not governed.
+// Opener is the daemon as agents see it.
 type Opener interface {
 	// Register takes the data directories of a peer and gives what Open uses.
 	Register(uid uint32, dirs []string) (Registration, error)
@@ -50,6 +49,8 @@ type Opener interface {
 
 // Registration is one peer's data directories.
 type Registration interface {
+	// Open opens a stream's files and starts it on their device. It may block
+	// for as long as the device does.
 	Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error)
 	Close()
 }
@@ -202,13 +203,12 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 		s.Stats.Refused.Add(1)
 		return fmt.Errorf("directories refused: %w", err)
 	}
-	defer reg.Close()
 	if int32(hello.PID) != cred.Pid {
 		s.Log.Warn("the agent names another process than the kernel does", "says", hello.PID, "is", cred.Pid)
 	}
 	s.Log.Info("agent connected", "agent", hello.Agent, "pid", cred.Pid, "uid", cred.Uid, "directories", hello.Directories)
 
-	conn := &connection{server: s, c: c, queue: make(chan wire.Message, sendQueue), streams: map[uint32]opened{}}
+	conn := &connection{server: s, c: c, queue: make(chan wire.Mark, sendQueue), streams: map[uint32]*opened{}}
 	connCtx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
 	sender.Add(1)
@@ -219,7 +219,13 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	}()
 	defer sender.Wait()
 	defer cancel()
-	defer conn.closeAll()
+	defer func() {
+		conn.closeAll()
+		go func() { // an open may still wait for its device
+			conn.opens.Wait()
+			reg.Close()
+		}()
+	}()
 	return conn.receive(r, reg)
 }
 
@@ -230,17 +236,55 @@ func (s *Server) countFrame(err error) {
 	}
 }
 
+// opened is a stream from its OPEN frame on. Its files are opened beside the
+// receiving goroutine, so that a device which does not answer holds up its own
+// streams only; what the agent says meanwhile is kept.
 type opened struct {
-	loop   *device.Loop
+	mu     sync.Mutex
+	loop   *device.Loop // nil until the files are open
 	stream *device.Stream
+	pos    int64 // what was said before that; negative: nothing, or nobody knows
+	closed bool
+}
+
+func (o *opened) progress(pos int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.loop != nil {
+		o.loop.Progress(o.stream, pos)
+	} else {
+		o.pos = pos
+	}
+}
+
+func (o *opened) close(pos int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.loop != nil {
+		o.loop.Close(o.stream, pos)
+	} else {
+		o.closed, o.pos = true, pos
+	}
+}
+
+func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.loop, o.stream = loop, stream
+	if o.closed {
+		loop.Close(stream, o.pos)
+	} else if o.pos >= 0 {
+		loop.Progress(stream, o.pos)
+	}
 }
 
 // connection is one agent. streams belongs to the receiving goroutine.
 type connection struct {
 	server  *Server
 	c       *net.UnixConn
-	queue   chan wire.Message
-	streams map[uint32]opened
+	queue   chan wire.Mark
+	streams map[uint32]*opened
+	opens   sync.WaitGroup
 }
 
 // Mark queues a mark for the agent; it is called by device loops.
@@ -271,12 +315,12 @@ func (c *connection) receive(r *wire.Reader, reg Registration) error {
 			}
 		case wire.Progress:
 			if o, ok := c.streams[m.Stream]; ok {
-				o.loop.Progress(o.stream, m.Position)
+				o.progress(m.Position)
 			}
 		case wire.Close:
 			if o, ok := c.streams[m.Stream]; ok {
 				delete(c.streams, m.Stream)
-				o.loop.Close(o.stream, m.Position)
+				o.close(m.Position)
 			}
 		default:
 			c.server.Stats.BadFrames.Add(1)
@@ -295,21 +339,25 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		c.server.Stats.OpenErrors.Add(1)
 		return nil
 	}
-	loop, stream, err := reg.Open(m, c)
-	if err != nil {
-		// Not governed, not held up: a file may be gone, or lie elsewhere.
-		c.server.Stats.OpenErrors.Add(1)
-		c.server.Log.Debug("stream not governed", "block", m.Block, "error", err)
-		c.Mark(m.Stream, device.Open)
-		return nil
-	}
-	c.streams[m.Stream] = opened{loop, stream}
+	o := &opened{pos: -1}
+	c.streams[m.Stream] = o
+	c.opens.Go(func() {
+		loop, stream, err := reg.Open(m, c)
+		if err != nil {
+			// Not governed, not held up: a file may be gone, or lie elsewhere.
+			c.server.Stats.OpenErrors.Add(1)
+			c.server.Log.Debug("stream not governed", "block", m.Block, "error", err)
+			c.Mark(m.Stream, device.Open)
+			return
+		}
+		o.ready(loop, stream)
+	})
 	return nil
 }
 
 func (c *connection) closeAll() {
 	for _, o := range c.streams {
-		o.loop.Close(o.stream, -1)
+		o.close(-1)
 	}
 	clear(c.streams)
 }

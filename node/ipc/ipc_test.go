@@ -235,9 +235,8 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Every open is answered with a mark that the peer never reads.
-	open := frames(t, wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Block: "/x/b"})
-	for {
-		if _, err := c.Write(open); err != nil {
+	for id := uint32(0); ; id++ {
+		if _, err := c.Write(frames(t, wire.Open{Stream: id, Direction: wire.Write, Flow: "a", Block: "/x/b"})); err != nil {
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
 				t.Fatal("a peer that does not read was never disconnected")
@@ -275,5 +274,64 @@ func TestListen(t *testing.T) {
 	}
 	if _, err := Listen(file, 0o600, -1); err == nil {
 		t.Error("a plain file was replaced")
+	}
+}
+
+// slowOpener opens nothing until it is let.
+type slowOpener struct {
+	daemon
+	gate chan struct{}
+}
+
+func (d *slowOpener) Register(uint32, []string) (Registration, error) { return d, nil }
+
+func (d *slowOpener) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Stream, error) {
+	if m.Flow == "slow" {
+		<-d.gate
+	}
+	return d.daemon.Open(m, k)
+}
+
+func TestOpenThatBlocksHoldsUpNobodyElse(t *testing.T) {
+	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Opener: d, Allow: func(uint32) bool { return true }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	c := dial(t, path)
+	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "slow", Block: "/x/a"}
+	other := wire.Open{Stream: 2, Direction: wire.Write, Flow: "quick", Block: "/x/b"}
+	if _, err := c.Write(frames(t, hello, open, wire.Progress{Stream: 1, Position: 7}, other)); err != nil {
+		t.Fatal(err)
+	}
+	r := wire.NewReader(c)
+	next := func() uint32 {
+		for {
+			m, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mark, ok := m.(wire.Mark); ok {
+				return mark.Stream
+			}
+		}
+	}
+	if got := next(); got != 2 {
+		t.Errorf("the first mark is for stream %d, not for the one whose files open at once", got)
+	}
+	close(d.gate)
+	if got := next(); got != 1 {
+		t.Errorf("the second mark is for stream %d", got)
 	}
 }

@@ -265,6 +265,7 @@ public final class Gates {
                 if (left <= 0) {
                     if (now - start >= c.backstopNanos()) {
                         BACKSTOPS.increment();
+                        s.mark(Long.MAX_VALUE); // once, not at each packet, until the daemon's next word
                     }
                     break;
                 }
