@@ -41,7 +41,7 @@ func (d *daemon) Open(m wire.Open, _ device.Marker) (*device.Loop, *device.Strea
 	return nil, nil, errors.New("no device here")
 }
 
-func serve(t *testing.T, d *daemon, allow bool) (*Server, string) {
+func serve(t *testing.T, d Opener, allow bool) (*Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Listen(path, 0o600, -1)
@@ -294,21 +294,7 @@ func (d *slowOpener) Open(m wire.Open, k device.Marker) (*device.Loop, *device.S
 
 func TestOpenThatBlocksHoldsUpNobodyElse(t *testing.T) {
 	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(path, 0o600, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Opener: d, Allow: func(uint32) bool { return true }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	_, path := serve(t, d, true)
 	c := dial(t, path)
 	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "slow", Block: "/x/a"}
 	other := wire.Open{Stream: 2, Direction: wire.Write, Flow: "quick", Block: "/x/b"}
