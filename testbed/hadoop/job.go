@@ -99,6 +99,11 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		// Its reduce adds up a few thousand numbers.
 		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
+	if job.Kind == TeraSort {
+		// The maps' parts are large beside a small task's heap: what does not
+		// fit into a third of it goes to the local disk, as on a cluster.
+		settings["mapreduce.reduce.shuffle.input.buffer.percent"] = "0.3"
+	}
 	if job.Maps == 1 {
 		settings["mapreduce.job.maps"] = "1"
 	}
