@@ -1,0 +1,83 @@
+package device
+
+import (
+	"fmt"
+	"time"
+)
+
+// Who is governed and how: flows and their rules, modes, and what the agent is
+// told of a mark.
+
+// flow finds or makes the flow of that name; past the bound it is the
+// unattributed one.
+func (l *Loop) flow(name string) *flow {
+	if f := l.flows[name]; f != nil {
+		return f
+	}
+	if len(l.flows) >= l.cfg.MaxFlows-1 && name != UnattributedFlow {
+		return l.flow(UnattributedFlow)
+	}
+	f := &flow{name: name, rule: l.policy(name), idle: time.Now()}
+	id, err := l.sched.AddFlow(f.rule.Weight)
+	if err != nil { // the bound above is the scheduler's own: a fault of ours
+		l.fault("add flow "+name, err)
+		panic(fmt.Sprintf("device %s: no flow for %s: %v", l.Name, name, err))
+	}
+	f.id = id
+	l.flows[name] = f
+	l.byID[id] = f
+	return f
+}
+
+func (l *Loop) apply(mode Mode, policy Policy) {
+	if mode != l.mode {
+		l.restartWaits()
+	}
+	l.mode, l.policy = mode, policy
+	for _, f := range l.flows {
+		f.rule = policy(f.name)
+		if err := l.sched.SetWeight(f.id, f.rule.Weight); err != nil {
+			l.fault("set weight of "+f.name, err)
+		}
+	}
+	for s := range l.streams {
+		if l.modeOf(s.flow) == Off {
+			l.forget(s)
+		} else {
+			l.tell(s)
+		}
+	}
+}
+
+// forget stops governing a stream that stays open in the DataNode. It may be
+// called again while a request of the stream is still in flight.
+func (l *Loop) forget(s *Stream) {
+	if !s.closed {
+		s.sent = Open
+		s.Marker.Mark(s.ID, Open)
+	}
+	l.cancel(s)
+	if s.Write {
+		l.drained(s, s.pos-s.next)
+		s.next = s.pos // taken back once
+	}
+	s.closed = true
+	l.release(s)
+}
+
+func (l *Loop) modeOf(f *flow) Mode { return min(l.mode, f.rule.Mode) }
+
+// tell sends the stream's mark where it differs from what the agent knows.
+func (l *Loop) tell(s *Stream) {
+	if s.closed {
+		return // gone, or not governed any more
+	}
+	mark := s.mark
+	if l.modeOf(s.flow) != Enforce || l.stuck {
+		mark = Open
+	}
+	if mark >= 0 && mark != s.sent {
+		s.sent = mark
+		s.Marker.Mark(s.ID, mark)
+	}
+}
