@@ -288,6 +288,9 @@ func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, co
 		if errors.Is(err, errElsewhere) || (err != nil && look.elsewhere) {
 			continue
 		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the DataNode has just cleaned up after an attempt that was broken off
+		}
 		if err != nil {
 			return err
 		}
