@@ -44,15 +44,11 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (Job, error) {
 	if kind != hadoop.TeraGen {
 		spec.Input = aggressorInput(p.Elsewhere)
 	}
-	before, err := m.Disks()
-	if err != nil {
-		return nil, err
-	}
 	j, err := m.submit(ctx, spec, func(ctx context.Context) error { return m.checkAggressor(ctx, kind, output) })
 	if err != nil {
 		return nil, err
 	}
-	if err := m.warm(ctx, j, p, before); err != nil {
+	if err := m.warm(ctx, j, p); err != nil {
 		// Nobody knows of this job yet, so it is ended here.
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 		defer cancel()
@@ -81,9 +77,15 @@ func (m *Machine) submit(ctx context.Context, spec hadoop.Job, check func(contex
 	return j, nil
 }
 
-// warm waits until the aggressor's own disks have moved warmBytes, or, where
-// there are no counters, until the job reports progress.
-func (m *Machine) warm(ctx context.Context, j *job, p Phase, before []DiskCounters) error {
+// warm waits until the aggressor's own disks have moved warmBytes since the job
+// was submitted, or, where there are no counters, until it reports progress.
+// What its client reads before it submits does not count: TeraSort's reads a
+// sample of the input, seconds before the first task starts.
+func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
+	before, err := m.Disks()
+	if err != nil {
+		return err
+	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
