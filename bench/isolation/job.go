@@ -77,36 +77,28 @@ func (m *Machine) submit(ctx context.Context, spec hadoop.Job, check func(contex
 	return j, nil
 }
 
-// warm waits until the aggressor's own disks have moved warmBytes since the job
-// was submitted, or, where there are no counters, until it reports progress.
-// What its client reads before it submits does not count: TeraSort's reads a
-// sample of the input, seconds before the first task starts.
+// warm waits until the aggressor has a task, and its own disks have then moved
+// warmBytes or, where there are no counters, the job reports progress. Only a
+// task's I/O counts: TeraSort's client reads a sample of the input before it
+// submits, and what it has asked for is still being sent after that.
 func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
-	before, err := m.Disks()
-	if err != nil {
-		return err
-	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+	var before int64
+	tasks := false
 	for {
-		now, err := m.Disks()
+		moved, counted, err := m.movedBy(p)
 		if err != nil {
 			return err
 		}
-		var moved int64
-		n := m.setup.Disk.DataNodes
-		for i := range now {
-			if other := i >= n; other == p.Elsewhere {
-				moved += both(now[i]) - both(before[i])
-			}
-		}
-		if moved >= warmBytes {
-			return nil
-		}
-		if len(now) == 0 {
-			if s, err := j.app.Status(ctx); err == nil && s.Progress > 0 {
+		if !tasks || !counted {
+			s, err := j.app.Status(ctx)
+			if err == nil && !counted && s.Progress > 0 {
 				return nil
 			}
+			tasks, before = err == nil && s.Containers > 1, moved
+		} else if moved-before >= warmBytes {
+			return nil
 		}
 		select {
 		case <-tick.C:
@@ -116,6 +108,18 @@ func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// movedBy adds up what the disks of the aggressor's data have moved; counted is
+// false where no disk has counters.
+func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
+	now, err := m.Disks()
+	for i, d := range now {
+		if elsewhere := i >= m.setup.Disk.DataNodes; elsewhere == p.Elsewhere {
+			bytes += both(d)
+		}
+	}
+	return bytes, len(now) > 0, err
 }
 
 func (m *Machine) checkAggressor(ctx context.Context, kind hadoop.Kind, output string) error {

@@ -46,6 +46,7 @@ type Status struct {
 	State       string // NEW ... ACCEPTED, RUNNING, FINISHED, FAILED, KILLED
 	FinalStatus string // UNDEFINED, SUCCEEDED, FAILED, KILLED
 	Progress    float64
+	Containers  int           // running ones; with an MRAppMaster, tasks run from the second on
 	Started     time.Time     // submission, as accepted by the ResourceManager
 	Finished    time.Time     // zero while it runs
 	Elapsed     time.Duration // the ResourceManager's elapsedTime, in whole milliseconds
@@ -191,13 +192,15 @@ func parseApp(body []byte) (Status, error) {
 			State, FinalStatus, Diagnostics        string
 			Progress                               float64
 			StartedTime, FinishedTime, ElapsedTime int64
+			RunningContainers                      int // -1 when there are none
 		}
 	}
 	if err := json.Unmarshal(body, &doc); err != nil {
 		return Status{}, fmt.Errorf("ResourceManager: %w", err)
 	}
 	s := Status{State: doc.App.State, FinalStatus: doc.App.FinalStatus, Progress: doc.App.Progress, Diagnostics: doc.App.Diagnostics,
-		Started: time.UnixMilli(doc.App.StartedTime), Elapsed: time.Duration(doc.App.ElapsedTime) * time.Millisecond}
+		Containers: max(0, doc.App.RunningContainers),
+		Started:    time.UnixMilli(doc.App.StartedTime), Elapsed: time.Duration(doc.App.ElapsedTime) * time.Millisecond}
 	if doc.App.FinishedTime > 0 {
 		s.Finished = time.UnixMilli(doc.App.FinishedTime)
 	}
