@@ -174,7 +174,7 @@ func TestDiskKeepsItsRateAndLogsEveryRequest(t *testing.T) {
 		}
 	}
 	// Never faster than the model; how much slower depends on the machine.
-	ideal := model.transfer(2 * blocks * mib)
+	ideal := model.transfer(Read, 2*blocks*mib)
 	if took := time.Since(begin); took < ideal || took > 10*ideal {
 		t.Errorf("64 MiB took %v, want a little over %v", took, ideal)
 	}
@@ -201,7 +201,7 @@ func TestDiskKeepsItsRateAndLogsEveryRequest(t *testing.T) {
 			t.Errorf("a request began at %d, the one before it ended at %d", start, lastEnd)
 		}
 		lastEnd = r.Ended
-		if r.Service < int64(model.transfer(r.Length)) {
+		if r.Service < int64(model.transfer(r.Op, r.Length)) {
 			t.Errorf("%d bytes in %d ns", r.Length, r.Service)
 		}
 	}

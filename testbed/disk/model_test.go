@@ -29,14 +29,14 @@ func TestService(t *testing.T) {
 		{"and back", 1024 * mib, 0, 0, 14 * time.Millisecond},
 		{"a quarter of it takes half as long", 512 * mib, 256 * mib, 0, 8 * time.Millisecond},
 		{"to the track before", 4096, 0, 0, 2*time.Millisecond + time.Duration(12e6*math.Sqrt(4096./(1024*mib)))},
-		{"a gap ahead passes under the head", 0, 10240, 0, testModel.transfer(10240)},
+		{"a gap ahead passes under the head", 0, 10240, 0, testModel.transfer(Read, 10240)},
 		{"beyond its capacity", 0, 4096 * mib, 0, 14 * time.Millisecond},
 	} {
-		if got := testModel.service(c.head, c.offset, c.length); got != c.want {
+		if got := testModel.service(Read, c.head, c.offset, c.length); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	if got := (Model{SeekMin: time.Second}).service(0, mib, mib); got != 0 {
+	if got := (Model{SeekMin: time.Second}).service(Read, 0, mib, mib); got != 0 {
 		t.Errorf("the model is off and takes %v", got)
 	}
 }

@@ -192,7 +192,7 @@ func (d *device) setModel(m Model) error {
 	if err := m.validate(); err != nil {
 		return err
 	}
-	if m.CapacityBytes == 0 {
+	if m.Channels == 0 && m.CapacityBytes == 0 {
 		m.CapacityBytes = d.size
 	}
 	d.mu.Lock()
