@@ -65,7 +65,6 @@ func Probe(s Setup) Setup {
 	if unix.Sysinfo(&info) == nil {
 		s.Machine.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
 	}
-	s.Hadoop.Version = hadoop.Version
 	if reason := disk.Available(); reason != nil {
 		s.Disk.Modelled = false
 		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
@@ -100,7 +99,7 @@ func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (
 	if err := m.tuneKernel(ctx); err != nil {
 		return nil, err
 	}
-	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, hadoop.Version, o.RunDir)
+	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, setup.Hadoop.Version, o.RunDir)
 	for _, kind := range []string{"disk", "other"} {
 		for i := range setup.Disk.DataNodes {
 			d, err := disk.Open(ctx, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), RunDir: o.RunDir,
@@ -158,12 +157,12 @@ func (m *Machine) tuneKernel(ctx context.Context) error {
 
 func (m *Machine) startCluster(ctx context.Context) error {
 	say := m.options.Progress.Printf
-	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, say)
+	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, m.setup.Hadoop.Version, say)
 	if err != nil {
 		return err
 	}
 	cfg := hadoop.Config{
-		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib,
+		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Version: m.setup.Hadoop.Version, Lib: lib,
 		Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
 		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Slots), Progress: say,
 	}

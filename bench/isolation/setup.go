@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"penstock/testbed/hadoop"
 )
 
 const mib = 1 << 20
@@ -123,7 +125,7 @@ func DefaultSetup(against string) Setup {
 			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
 			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
 			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
-		Hadoop: HadoopSetup{Version: "3.4.2", Replication: 1, BlockBytes: 8 * mib},
+		Hadoop: HadoopSetup{Version: hadoop.DefaultVersion, Replication: 1, BlockBytes: 8 * mib},
 	}
 	if against == "terasort" {
 		// A map sorts what it has read: more maps, fewer spills each; and on one
@@ -150,7 +152,7 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("dirty_bytes %d must be above dirty_background_bytes %d, both above 0",
 			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)
 	}
-	return nil
+	return hadoop.CheckVersion(s.Hadoop.Version)
 }
 
 // Hash identifies the setup: equal setups, and only those, have equal hashes.

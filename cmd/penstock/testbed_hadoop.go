@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"penstock/testbed/disk"
@@ -23,16 +24,20 @@ func newTestbedHadoop() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "hadoop [DIR]",
-		Short: "Run a real Hadoop " + hadoop.Version + " on this machine until interrupted",
+		Short: "Run a real Hadoop on this machine until interrupted",
 		Long: `Starts NameNode, DataNodes, ResourceManager and NodeManagers, each a JVM of its
 own, on free ports of 127.0.0.1, and prints how to reach them. DIR is the run
 folder; without it a temporary one is made. Ctrl-C stops everything; logs stay
-in the folder. The first time it fetches Hadoop's jars with Maven.`,
+in the folder. The first time it fetches that version's jars with Maven.`,
 		Example: `  penstock testbed hadoop
+  penstock testbed hadoop --hadoop 3.5.0 --nodemanagers 2
   penstock testbed hadoop --datanodes 2 --rate 12M --datanode-opts -javaagent:$PWD/penstock-agent.jar=socket=/run/penstock/agent.sock`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			if err := hadoop.CheckVersion(cfg.Version); err != nil {
+				return usageError{fmt.Errorf("--hadoop: %w", err)}
+			}
 			if cfg.BlockSize, err = parseBytes(blockSize); err != nil {
 				return usageError{fmt.Errorf("--block-size: %w", err)}
 			}
@@ -56,7 +61,7 @@ in the folder. The first time it fetches Hadoop's jars with Maven.`,
 				return err
 			}
 			cfg.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
-			if cfg.Lib, err = hadoop.Fetch(ctx, cache, cfg.Progress); err != nil {
+			if cfg.Lib, err = hadoop.Fetch(ctx, cache, cfg.Version, cfg.Progress); err != nil {
 				return err
 			}
 			for i := range dataNodes {
@@ -78,7 +83,7 @@ in the folder. The first time it fetches Hadoop's jars with Maven.`,
 			}
 			defer func() { err = errors.Join(err, c.Stop()) }() // before the disks go
 			if asJSON {
-				err = printJSON(cmd, map[string]any{"run_dir": cfg.RunDir, "fs": c.DefaultFS(), "namenode": c.NameNodeURL(),
+				err = printJSON(cmd, map[string]any{"version": c.Version(), "run_dir": cfg.RunDir, "fs": c.DefaultFS(), "namenode": c.NameNodeURL(),
 					"resourcemanager": c.ResourceManagerURL(), "conf": c.ClientConfDir(), "lib": cfg.Lib})
 			} else {
 				fmt.Fprintf(out, "file system      %s\nNameNode         %s\nResourceManager  %s\nlogs             %s\n\nA shell command:\n  java -cp '%s:%s/*' org.apache.hadoop.fs.FsShell -ls /\n\nCtrl-C stops it.\n",
@@ -102,6 +107,7 @@ in the folder. The first time it fetches Hadoop's jars with Maven.`,
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&cfg.Version, "hadoop", hadoop.DefaultVersion, "version: "+strings.Join(hadoop.Versions, ", "))
 	flags.IntVar(&dataNodes, "datanodes", 2, "number of DataNodes")
 	flags.IntVar(&cfg.NodeManagers, "nodemanagers", 1, "number of NodeManagers")
 	flags.IntVar(&cfg.Replication, "replication", 1, "replicas of each block")

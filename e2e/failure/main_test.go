@@ -106,7 +106,7 @@ func setUp(ctx context.Context) (err error) {
 	if small.book, err = ledger.Open(small.dir); err != nil {
 		return err
 	}
-	lib, err := hadoop.Fetch(ctx, filepath.Join(root, ".cache"), say)
+	lib, err := hadoop.Fetch(ctx, filepath.Join(root, ".cache"), hadoop.DefaultVersion, say)
 	if err != nil {
 		return err
 	}

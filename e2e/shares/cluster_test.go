@@ -123,7 +123,7 @@ func startCluster(ctx context.Context, logf func(string, ...any)) (_ *cluster, e
 	if c.node, err = startNode(ctx, c.book, dir, binary, socket); err != nil {
 		return nil, err
 	}
-	if c.lib, err = hadoop.Fetch(ctx, filepath.Join(root, ".cache"), logf); err != nil {
+	if c.lib, err = hadoop.Fetch(ctx, filepath.Join(root, ".cache"), hadoop.DefaultVersion, logf); err != nil {
 		return nil, err
 	}
 	c.hadoop, err = hadoop.Start(ctx, hadoop.Config{

@@ -288,7 +288,7 @@ log4j.logger.BlockStateChange=WARN
 log4j.logger.org.apache.hadoop.hdfs.server.datanode.DataNode.clienttrace=WARN
 `
 
-// jvmOpts are the options of every JVM of the cluster: what Hadoop 3.4 needs on
+// jvmOpts are the options of every JVM of the cluster: what Hadoop needs on
 // Java 17, a small heap, no files outside the run folder, and what is given.
 func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 	opts := []string{

@@ -32,9 +32,6 @@ import (
 	"penstock/testbed/ledger"
 )
 
-// Version is the Hadoop release that this package fetches and runs.
-const Version = "3.4.2"
-
 // Queues of the cluster: half of the containers each, and never more.
 const (
 	QueueProtected = "protected"
@@ -57,8 +54,9 @@ type DataNode struct {
 
 // Config describes a cluster. The zero value of a field is its default.
 type Config struct {
-	RunDir string // private, created when missing; its conf, data, java, logs and tmp are made anew
-	Lib    string // folder of Hadoop's jars, from Fetch
+	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are made anew
+	Version string // one of Versions; default DefaultVersion
+	Lib     string // folder of that version's jars, from Fetch
 
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
@@ -102,8 +100,14 @@ func (cfg *Config) validate() error {
 	if cfg.RunDir == "" || !filepath.IsAbs(cfg.RunDir) {
 		return fmt.Errorf("hadoop: RunDir %q must be an absolute path", cfg.RunDir)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+Version+".jar")); err != nil {
-		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", Version, cfg.Lib, err)
+	if cfg.Version == "" {
+		cfg.Version = DefaultVersion
+	}
+	if err := CheckVersion(cfg.Version); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {
+		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", cfg.Version, cfg.Lib, err)
 	}
 	if len(cfg.DataNodes) == 0 {
 		cfg.DataNodes = make([]DataNode, 1)
@@ -167,6 +171,9 @@ func (cfg *Config) validate() error {
 
 // RunDir is the cluster's private folder.
 func (c *Cluster) RunDir() string { return c.cfg.RunDir }
+
+// Version is the Hadoop release that runs.
+func (c *Cluster) Version() string { return c.cfg.Version }
 
 // BlockSize is the default block size in bytes.
 func (c *Cluster) BlockSize() int64 { return c.cfg.BlockSize }

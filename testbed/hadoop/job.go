@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	osuser "os/user"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 	"time"
 )
 
-// Kind is one of the example jobs of the Hadoop distribution.
+// Kind is one of the example or test jobs of the Hadoop distribution.
 type Kind string
 
 // The jobs of IBIS, section 7.2.
@@ -27,16 +28,26 @@ const (
 	TeraValidate Kind = "teravalidate"
 )
 
+// TestDFSIO, Hadoop's own measure of HDFS: maps that each write one file, and
+// maps that each read one again.
+const (
+	TestDFSIOWrite Kind = "testdfsio-write"
+	TestDFSIORead  Kind = "testdfsio-read"
+)
+
+var kinds = []Kind{WordCount, TeraGen, TeraSort, TeraValidate, TestDFSIOWrite, TestDFSIORead}
+
 // Job describes one submission.
 type Job struct {
-	Kind    Kind
-	Input   string // HDFS path; not for TeraGen
-	Output  string // HDFS path, must not exist
-	Rows    int64  // TeraGen: rows of 100 bytes
-	Maps    int    // TeraGen: number of maps; else the input's blocks decide. Default 2
-	Reduces int    // WordCount, TeraSort: default 1
-	Queue   string // QueueProtected or QueueAggressor
-	CPUs    string // taskset list for the job's client and all of its containers; empty: all
+	Kind      Kind
+	Input     string // HDFS path; not for TeraGen and TestDFSIOWrite. TestDFSIORead: the Output of a TestDFSIOWrite
+	Output    string // HDFS path, must not exist; TestDFSIORead writes into its Input instead
+	Rows      int64  // TeraGen: rows of 100 bytes
+	Maps      int    // TeraGen: number of maps; TestDFSIO: of files; else the input's blocks decide. Default 2
+	FileBytes int64  // TestDFSIO: bytes of each file
+	Reduces   int    // WordCount, TeraSort: default 1
+	Queue     string // QueueProtected or QueueAggressor
+	CPUs      string // taskset list for the job's client and all of its containers; empty: all
 	// Settings become -D options of the submission.
 	Settings map[string]string
 }
@@ -108,12 +119,23 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	if job.Maps == 1 {
 		settings["mapreduce.job.maps"] = "1"
 	}
+	opts := c.jvmOpts(256, quick)
+	if job.Kind == TestDFSIOWrite || job.Kind == TestDFSIORead {
+		settings["test.build.data"] = job.dfsioDir()
+		// It and what it links to are in jars that nobody else may see.
+		jars := filepath.Join(c.cfg.Lib, "*")
+		tests := filepath.Join(filepath.Dir(c.cfg.Lib), testsFolder, "*")
+		settings["mapreduce.application.classpath"] = jars + "," + tests
+		opts = append(opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
+		// The client's own account of the speed, which would land in the run folder.
+		args = append(args, "-resFile", filepath.Join(c.LogDir(), name+".results"))
+	}
 	maps.Copy(settings, job.Settings)
 	var generic []string
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		generic = append(generic, "-D", k+"="+settings[k])
 	}
-	client, err := c.java(name, "client", c.jvmOpts(256, quick), job.CPUs, false, class, append(generic, args...)...)
+	client, err := c.java(name, "client", opts, job.CPUs, false, class, append(generic, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +172,7 @@ var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)`
 // command is the client's main class and arguments.
 func (j Job) command() (class string, args []string, err error) {
 	const examples = "org.apache.hadoop.examples."
-	if j.Output == "" {
+	if j.Output == "" && j.Kind != TestDFSIORead {
 		return "", nil, fmt.Errorf("hadoop: %s needs an output path", j.Kind)
 	}
 	if j.Queue != QueueProtected && j.Queue != QueueAggressor {
@@ -162,6 +184,12 @@ func (j Job) command() (class string, args []string, err error) {
 			return "", nil, fmt.Errorf("hadoop: teragen of %d rows", j.Rows)
 		}
 		return examples + "terasort.TeraGen", []string{strconv.FormatInt(j.Rows, 10), j.Output}, nil
+	case TestDFSIOWrite, TestDFSIORead:
+		if j.FileBytes < 1 || j.dfsioDir() == "" {
+			return "", nil, fmt.Errorf("hadoop: %s needs FileBytes, %d, above 0 and a path", j.Kind, j.FileBytes)
+		}
+		return "org.apache.hadoop.fs.TestDFSIO", []string{j.Kind.dfsioMode(),
+			"-nrFiles", strconv.Itoa(j.dfsioFiles()), "-size", fmt.Sprintf("%dB", j.FileBytes)}, nil
 	case WordCount:
 		class = examples + "WordCount"
 	case TeraSort:
@@ -169,7 +197,7 @@ func (j Job) command() (class string, args []string, err error) {
 	case TeraValidate:
 		class = examples + "terasort.TeraValidate"
 	default:
-		return "", nil, fmt.Errorf("hadoop: unknown job %q; there are %s, %s, %s and %s", j.Kind, WordCount, TeraGen, TeraSort, TeraValidate)
+		return "", nil, fmt.Errorf("hadoop: unknown job %q; there are %q", j.Kind, kinds)
 	}
 	if j.Input == "" {
 		return "", nil, fmt.Errorf("hadoop: %s needs an input path", j.Kind)

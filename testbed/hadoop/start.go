@@ -102,7 +102,7 @@ func (c *Cluster) launch(ctx context.Context) error {
 	if !c.cfg.NoYARN {
 		yarn = fmt.Sprintf("ResourceManager, %d NodeManager(s)", c.cfg.NodeManagers)
 	}
-	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", Version, len(c.cfg.DataNodes), yarn)
+	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", c.cfg.Version, len(c.cfg.DataNodes), yarn)
 	begin := time.Now()
 	// The ResourceManager needs nobody, so it comes up beside the formatting.
 	var err error
@@ -218,7 +218,7 @@ func (c *Cluster) makeJavaHome(cpus string) (string, error) {
 	if _, err := os.Stat(script); err == nil {
 		return home, nil
 	}
-	java, err := findJava()
+	java, err := findJava(c.cfg.Version)
 	if err != nil {
 		return "", err
 	}
@@ -232,8 +232,8 @@ func (c *Cluster) makeJavaHome(cpus string) (string, error) {
 	return home, os.WriteFile(script, []byte("#!/bin/sh\nexec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
-// findJava is the java of JAVA_HOME or else of the PATH, if Hadoop runs on it.
-func findJava() (string, error) {
+// findJava is the java of JAVA_HOME or else of the PATH, if that Hadoop runs on it.
+func findJava(version string) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
 		var err error
@@ -249,19 +249,19 @@ func findJava() (string, error) {
 	if err != nil {
 		return java, nil // an unusual installation: let it show
 	}
-	return java, checkJava(java, string(release))
+	return java, checkJava(version, java, string(release))
 }
 
-// checkJava reads an installation's release file. The options that this package
-// gives need Java 9, and Hadoop 3.4 needs the security manager that 24 removed.
-func checkJava(java, release string) error {
+// checkJava reads an installation's release file. All of these Hadoops need the
+// security manager that Java 24 removed.
+func checkJava(hadoop, java, release string) error {
 	_, version, ok := strings.Cut(release, "JAVA_VERSION=\"")
 	if !ok {
 		return nil
 	}
 	var major int
-	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && (major < 9 || major > 23) {
-		return fmt.Errorf("hadoop: %s is Java %d; Hadoop %s needs 11 or 17 here: set JAVA_HOME", java, major, Version)
+	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && (major < leastJava(hadoop) || major > 23) {
+		return fmt.Errorf("hadoop: %s is Java %d; Hadoop %s needs %d to 23 here, 17 is best: set JAVA_HOME", java, major, hadoop, leastJava(hadoop))
 	}
 	return nil
 }

@@ -1,0 +1,71 @@
+package hadoop
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// dfsioDir is the folder that a TestDFSIO job works in.
+func (j Job) dfsioDir() string {
+	if j.Kind == TestDFSIORead {
+		return j.Input
+	}
+	return j.Output
+}
+
+func (j Job) dfsioFiles() int {
+	if j.Maps < 1 {
+		return 2
+	}
+	return j.Maps
+}
+
+func (k Kind) dfsioMode() string {
+	if k == TestDFSIORead {
+		return "-read"
+	}
+	return "-write"
+}
+
+// VerifyTestDFSIO reads what a TestDFSIOWrite has written below dir, its Output,
+// and checks every byte and every file's length.
+func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fileBytes int64) error {
+	for i := range files {
+		path := fmt.Sprintf("%s/io_data/test_io_%d", dir, i)
+		r, err := c.FS().Open(ctx, path, 0, 0)
+		if err != nil {
+			return err
+		}
+		n, err := checkDFSIO(r)
+		r.Close()
+		if err == nil && n != fileBytes {
+			err = fmt.Errorf("%d bytes, written were %d", n, fileBytes)
+		}
+		if err != nil {
+			return fmt.Errorf("TestDFSIO's %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// checkDFSIO reads a file to its end. TestDFSIO fills its buffer, whose length
+// is a multiple of the period, with 50 characters from '0' on, over and over.
+func checkDFSIO(r io.Reader) (n int64, err error) {
+	in := bufio.NewReaderSize(r, 1<<20)
+	for {
+		b, err := in.ReadByte()
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		if want := byte('0' + n%50); b != want {
+			return n, fmt.Errorf("byte %d is %q, written was %q", n, b, want)
+		}
+		n++
+	}
+}

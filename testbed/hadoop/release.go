@@ -1,0 +1,40 @@
+package hadoop
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// DefaultVersion is the Hadoop release that runs unless another is asked for.
+const DefaultVersion = "3.4.2"
+
+// Versions are the releases that this package fetches and runs, the oldest
+// first: the last of each line that clusters are on.
+var Versions = []string{"3.3.6", "3.4.2", "3.5.0"}
+
+// CheckVersion rejects a release that is not among Versions.
+func CheckVersion(version string) error {
+	if !slices.Contains(Versions, version) {
+		return fmt.Errorf("hadoop: no version %q here; there are %s", version, strings.Join(Versions, ", "))
+	}
+	return nil
+}
+
+// examplesVersion is the release whose example jobs run on a version. Those of
+// 3.5.0 were never published; 3.4.2's run on it unchanged.
+func examplesVersion(version string) string {
+	if version == "3.5.0" {
+		return "3.4.2"
+	}
+	return version
+}
+
+// leastJava is the oldest Java that a version runs on here. The options that
+// this package gives need Java 9; 3.5's classes are made for 17.
+func leastJava(version string) int {
+	if version == "3.5.0" {
+		return 17
+	}
+	return 9
+}
