@@ -29,6 +29,15 @@ public interface AgentMXBean {
     /** Waits that ended after 20 s because the daemon, though alive, did not raise the mark. */
     long getGateBackstops();
 
+    /** Waits that ended because the daemon had gone or said nothing for a second. */
+    long getOrphanedWaits();
+
+    /** The longest of them, from the daemon's last sign of life on. */
+    long getOrphanedWaitNanosLongest();
+
+    /** The longest of them in the daemon's latest absence that made anybody wait. */
+    long getOrphanedWaitNanosLatest();
+
     /** Streams that went ungoverned: too many, or with a path that no frame can hold. */
     long getFailedOpen();
 

@@ -155,7 +155,17 @@ final class Client implements Runnable {
         return mode == Frames.ENFORCE ? lastHeartbeat + HEARTBEAT_LOST_NANOS - now : 0;
     }
 
+    /** Whether there is no daemon, or one that has fallen silent. */
+    boolean isLost(long now) {
+        return !connected || now - lastHeartbeat >= HEARTBEAT_LOST_NANOS;
+    }
+
     // ---- figures
+
+    /** When the daemon was last heard, in System.nanoTime(). */
+    long lastHeartbeat() {
+        return lastHeartbeat;
+    }
 
     boolean isConnected() {
         return connected;
@@ -219,8 +229,8 @@ final class Client implements Runnable {
     }
 
     private void disconnect() {
+        connected = false; // before the mode, so that a wait that ends for it sees why
         mode = Frames.OFF;
-        connected = false;
         selector = null;
         for (Stream s = queue.poll(); s != null; s = queue.poll()) {
             s.queued.set(false);

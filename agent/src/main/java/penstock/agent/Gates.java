@@ -37,6 +37,7 @@ public final class Gates {
     static final LongAdder WAITS = new LongAdder();
     static final LongAdder WAIT_NANOS = new LongAdder();
     static final LongAdder BACKSTOPS = new LongAdder();
+    static final Orphans ORPHANS = new Orphans();
     static final LongAdder FAILED_OPENS = new LongAdder();
     static final LongAdder FAILURES = new LongAdder();
 
@@ -274,8 +275,12 @@ public final class Gates {
             }
         } finally {
             s.waiting(null);
+            long end = System.nanoTime();
             WAITS.increment();
-            WAIT_NANOS.add(System.nanoTime() - start);
+            WAIT_NANOS.add(end - start);
+            if (c.isLost(end)) {
+                ORPHANS.ended(start, end, c.lastHeartbeat());
+            }
         }
     }
 }

@@ -89,6 +89,21 @@ final class Status implements AgentMXBean {
     }
 
     @Override
+    public long getOrphanedWaits() {
+        return Gates.ORPHANS.count();
+    }
+
+    @Override
+    public long getOrphanedWaitNanosLongest() {
+        return Gates.ORPHANS.longestNanos();
+    }
+
+    @Override
+    public long getOrphanedWaitNanosLatest() {
+        return Gates.ORPHANS.latestNanos();
+    }
+
+    @Override
     public long getFailedOpen() {
         return Gates.FAILED_OPENS.sum();
     }

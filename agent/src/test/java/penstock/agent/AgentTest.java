@@ -94,7 +94,8 @@ class AgentTest {
             assertEquals("out: this Hadoop lacks something", server.getAttribute(name, "State"));
             assertEquals("a.B.c()V", ((String[]) server.getAttribute(name, "Missing"))[0]);
             for (String attribute : new String[] {"WovenMethods", "Connected", "Mode", "StreamsOpen", "GateWaits",
-                "GateWaitNanos", "GateBackstops", "FailedOpen", "Reconnects", "FramesDropped", "Suppressed"}) {
+                "GateWaitNanos", "GateBackstops", "OrphanedWaits", "OrphanedWaitNanosLongest",
+                "OrphanedWaitNanosLatest", "FailedOpen", "Reconnects", "FramesDropped", "Suppressed"}) {
                 server.getAttribute(name, attribute);
             }
         } finally {

@@ -247,9 +247,13 @@ class GatesTest {
         Stream s = openReader();
         Worker<Boolean> packet = packet(s, 0, 4096).held();
         await(() -> daemon.lastBeat != 0);
+        long orphaned = Gates.ORPHANS.count();
         daemon.beating = false;
         packet.result();
         long silence = System.nanoTime() - daemon.lastBeat;
+        assertEquals(orphaned + 1, Gates.ORPHANS.count());
+        assertTrue(Gates.ORPHANS.latestNanos() >= Client.HEARTBEAT_LOST_NANOS && Gates.ORPHANS.latestNanos() <= silence,
+                Gates.ORPHANS.latestNanos() + " ns of " + silence);
         // The agent counts from when it heard the beat; the machine may be busy.
         assertTrue(silence < TimeUnit.MILLISECONDS.toNanos(1500), silence + " ns");
         assertTrue(client.isConnected());
@@ -264,8 +268,10 @@ class GatesTest {
         for (int mode : new int[] {Frames.OFF, Frames.OBSERVE}) {
             start(Frames.ENFORCE);
             Worker<Boolean> packet = packet(openReader(), 0, 4096).held();
+            long orphaned = Gates.ORPHANS.count();
             daemon.mode = mode;
             packet.result();
+            assertEquals(orphaned, Gates.ORPHANS.count()); // this daemon lives
             assertNotNull(reader(0, -1).result());
             end();
             begin();
@@ -277,8 +283,10 @@ class GatesTest {
         start(Frames.ENFORCE);
         Stream s = openReader();
         Worker<Boolean> packet = packet(s, 3000, 7096).held();
+        long orphaned = Gates.ORPHANS.count();
         daemon.close();
         packet.result();
+        assertEquals(orphaned + 1, Gates.ORPHANS.count());
         Gates.read(s, 7096, 11_192);
 
         daemon = new TestDaemon(socket, Frames.ENFORCE);
