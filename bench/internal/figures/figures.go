@@ -1,0 +1,79 @@
+// Package figures turns a handful of measurements into what may be said of
+// them, for the measurements that compare Penstock with its absence.
+//
+// The difficulty is that an overhead of a few per cent drowns in a machine's
+// own noise: two DataNodes of the same kind differ by more. So values are
+// compared in pairs that were measured in the same round, where most of the
+// noise is common to both, and what is told is the ratio's confidence interval:
+// a bound is kept only if the interval's upper end keeps it. Ratios are averaged
+// as logarithms, since half and double are equally far from one. IBIS (section
+// 7.7) gives single figures; here five rounds are the least that count.
+package figures
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Confidence is the part of all repetitions whose interval holds the true value.
+const Confidence = 0.95
+
+// Median is the middle value, or the mean of the two in the middle; no values
+// give NaN.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(values))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// Quantile is the smallest of the values that at least a part q (0 to 1] of
+// them do not exceed; no values give NaN.
+func Quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(values))
+	i := int(math.Ceil(q*float64(len(s)))) - 1
+	return s[min(max(i, 0), len(s)-1)]
+}
+
+// Ratio is a paired ratio: its geometric mean and its confidence interval.
+type Ratio struct {
+	Mean  float64 `json:"mean"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Pairs int     `json:"pairs"`
+}
+
+// PairedRatio compares values with bases of the same rounds: values[i] and
+// bases[i] were measured together. It needs two pairs, all of them positive;
+// else it returns nil, for an interval cannot be told.
+//
+// The interval is Student's, of the mean of the logarithms: with five to ten
+// pairs a bootstrap's is too narrow (it draws from what it has, and the extremes
+// are not among it).
+func PairedRatio(values, bases []float64) *Ratio {
+	if len(values) != len(bases) || len(values) < 2 {
+		return nil
+	}
+	logs := make([]float64, len(values))
+	for i, v := range values {
+		if !(v > 0 && bases[i] > 0) || math.IsInf(v, 1) || math.IsInf(bases[i], 1) {
+			return nil
+		}
+		logs[i] = math.Log(v / bases[i])
+	}
+	mean, deviation := stat.MeanStdDev(logs, nil)
+	n := float64(len(logs))
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile((1 + Confidence) / 2)
+	half := t * deviation / math.Sqrt(n)
+	return &Ratio{Mean: math.Exp(mean), Low: math.Exp(mean - half), High: math.Exp(mean + half), Pairs: len(logs)}
+}
