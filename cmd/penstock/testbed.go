@@ -48,25 +48,30 @@ func newDiskRecover() *cobra.Command {
 
 func newTestbedDisk() *cobra.Command {
 	var (
-		o          disk.Options
-		size, rate string
-		asJSON     bool
+		o      disk.Options
+		size   string
+		model  modelFlags
+		asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:   "disk [DIR]",
 		Short: "Mount a modelled disk until interrupted",
-		Long: `Mounts an empty file system on a disk that is as slow as asked for: one head,
-seeks by distance, one budget for reads and writes. It is a real block device
-and goes away with this command (Ctrl-C). DIR is the run folder; without it a
-temporary one is made. Needs root and /dev/fuse.`,
-		Example: "  penstock testbed disk --name a --size 3G --rate 12M --seek-min 3ms --seek-max 14ms",
-		Args:    cobra.MaximumNArgs(1),
+		Long: `Mounts an empty file system on a disk that is as slow as asked for. A hard disk
+(--kind hdd) has one head, seeks by distance and one budget for reads and
+writes. A solid-state disk (--kind ssd) has channels that serve side by side:
+throughput grows with the requests in flight up to their number, and writes are
+slower than reads. It is a real block device and goes away with this command
+(Ctrl-C). DIR is the run folder; without it a temporary one is made. Needs root
+and /dev/fuse.`,
+		Example: `  penstock testbed disk --name a --size 3G --rate 12M --seek-min 3ms --seek-max 14ms
+  penstock testbed disk --kind ssd --rate 40M --write-rate 25M --channels 8`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.Size, err = parseBytes(size); err != nil {
 				return usageError{fmt.Errorf("--size: %w", err)}
 			}
-			if o.Model.BytesPerSecond, err = parseBytes(rate); err != nil {
-				return usageError{fmt.Errorf("--rate: %w", err)}
+			if o.Model, err = model.model(cmd.Flags().Changed); err != nil {
+				return usageError{err}
 			}
 			if len(args) == 1 {
 				o.RunDir = args[0]
@@ -97,10 +102,7 @@ temporary one is made. Needs root and /dev/fuse.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.Name, "name", "disk", "name of the disk")
 	flags.StringVar(&size, "size", "1G", "size; memory is used for what is written (K, M, G: powers of 1024)")
-	flags.StringVar(&rate, "rate", "12M", "transfer rate in bytes per second, 0 for no limit")
-	flags.DurationVar(&o.Model.SeekMin, "seek-min", 3*time.Millisecond, "shortest seek, rotation included")
-	flags.DurationVar(&o.Model.SeekMax, "seek-max", 14*time.Millisecond, "seek over the whole disk")
-	flags.DurationVar(&o.Model.AgeMax, "age-max", disk.DefaultAgeMax, "how long shorter seeks may be preferred to a waiting request")
+	model.register(cmd)
 	flags.StringVar(&o.Scheduler, "scheduler", "mq-deadline", "I/O scheduler: none, mq-deadline, bfq")
 	flags.IntVar(&o.QueueDepth, "queue-depth", 32, "requests that the disk takes at a time")
 	flags.IntVar(&o.ReadaheadKB, "readahead-kb", 128, "the kernel's readahead")
@@ -108,6 +110,62 @@ temporary one is made. Needs root and /dev/fuse.`,
 	flags.StringVar(&o.LogPath, "log", "", "request log (default: NAME.log in the run folder)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// modelFlags are the flags that describe a disk's speed. Those that are not
+// given are the kind's.
+type modelFlags struct {
+	kind, rate, writeRate string
+	given                 disk.Model
+}
+
+func (f *modelFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	hdd, ssd := disk.HDD(disk.HDDRate), disk.SSD(disk.SSDRate)
+	flags.StringVar(&f.kind, "kind", "hdd", "hdd or ssd: what the flags below stand at when not given")
+	flags.StringVar(&f.rate, "rate", "", fmt.Sprintf("transfer rate in bytes per second, 0 for no limit (hdd %d, ssd %d)", hdd.BytesPerSecond, ssd.BytesPerSecond))
+	flags.StringVar(&f.writeRate, "write-rate", "", "transfer rate of writes (hdd as --rate, ssd 5/8 of it)")
+	flags.DurationVar(&f.given.SeekMin, "seek-min", hdd.SeekMin, "shortest seek, rotation included (hdd)")
+	flags.DurationVar(&f.given.SeekMax, "seek-max", hdd.SeekMax, "seek over the whole disk (hdd)")
+	flags.DurationVar(&f.given.AgeMax, "age-max", disk.DefaultAgeMax, "how long shorter seeks may be preferred to a waiting request (hdd)")
+	flags.IntVar(&f.given.Channels, "channels", ssd.Channels, "channels that serve side by side (ssd)")
+	flags.DurationVar(&f.given.ReadLatency, "read-latency", ssd.ReadLatency, "a read's own time on its channel, before the transfer (ssd)")
+	flags.DurationVar(&f.given.WriteLatency, "write-latency", ssd.WriteLatency, "a write's own time on its channel (ssd)")
+}
+
+// model is the kind's preset with what was given put in.
+func (f *modelFlags) model(given func(flag string) bool) (m disk.Model, err error) {
+	rates := map[string]int64{"hdd": disk.HDDRate, "ssd": disk.SSDRate}
+	rate, ok := rates[f.kind]
+	if !ok {
+		return m, fmt.Errorf("--kind %q: want hdd or ssd", f.kind)
+	}
+	if given("rate") {
+		if rate, err = parseBytes(f.rate); err != nil {
+			return m, fmt.Errorf("--rate: %w", err)
+		}
+	}
+	if m = disk.HDD(rate); f.kind == "ssd" {
+		m = disk.SSD(rate)
+	}
+	if given("write-rate") {
+		if m.WriteBytesPerSecond, err = parseBytes(f.writeRate); err != nil {
+			return m, fmt.Errorf("--write-rate: %w", err)
+		}
+	}
+	for flag, put := range map[string]func(){
+		"seek-min":      func() { m.SeekMin = f.given.SeekMin },
+		"seek-max":      func() { m.SeekMax = f.given.SeekMax },
+		"age-max":       func() { m.AgeMax = f.given.AgeMax },
+		"channels":      func() { m.Channels = f.given.Channels },
+		"read-latency":  func() { m.ReadLatency = f.given.ReadLatency },
+		"write-latency": func() { m.WriteLatency = f.given.WriteLatency },
+	} {
+		if given(flag) {
+			put()
+		}
+	}
+	return m, m.Validate()
 }
 
 func newTestbedCheck() *cobra.Command {

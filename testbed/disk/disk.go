@@ -3,7 +3,8 @@
 //
 // A process of its own serves a file through FUSE and lets each read and write
 // take as long as a model of a hard disk says (model.go: one head, seeks by
-// distance, one budget for reads and writes). A loop device with direct I/O
+// distance, one budget for reads and writes) or of a solid-state disk
+// (channels.go: a knee, writes slower than reads). A loop device with direct I/O
 // makes a block device of that file, with ext4 on top. So everything above the
 // model is the kernel's own: page cache, readahead, writeback, I/O scheduler,
 // and a limit that no cgroup can evade. Limits in cgroups were tried instead
@@ -117,7 +118,7 @@ func (o *Options) validate() error {
 	if o.LogBytesMax < 1<<10 {
 		return fmt.Errorf("a request log of %d bytes: want at least 1 KiB", o.LogBytesMax)
 	}
-	return o.Model.validate()
+	return o.Model.Validate()
 }
 
 // ErrNotModelled is what a plain folder answers when asked for what only a
@@ -435,7 +436,7 @@ func (d *Disk) LogPath() string { return d.logPath }
 // SetModel changes the model, also while requests wait. The zero Model turns it
 // off: what waits is answered at once.
 func (d *Disk) SetModel(m Model) error {
-	if err := m.validate(); err != nil {
+	if err := m.Validate(); err != nil {
 		return err
 	}
 	return d.order(order{Model: &m})

@@ -24,7 +24,7 @@ import (
 //	          | offset u64 | length u32 | op u8 | 3 zero bytes
 //
 // Times are CLOCK_MONOTONIC, the same for all processes of a machine. With the
-// model on, records stand in the order in which the disk served the requests.
+// model on, records stand in the order in which the requests ended.
 
 // Op is what a request asks of the disk.
 type Op byte
@@ -40,7 +40,7 @@ const (
 type Record struct {
 	Submitted int64 // ns, CLOCK_MONOTONIC: when the disk got it
 	Ended     int64 // ns: when the disk was done with it, by the model
-	Service   int64 // ns of the disk's time spent on it, seek and transfer
+	Service   int64 // ns of the disk's time spent on it: seek and transfer, or its part of all channels' time
 	Offset    int64 // bytes from the start of the device
 	Length    int64 // bytes, at most 4 GiB - 1
 	Op        Op

@@ -75,7 +75,8 @@ const DefaultAgeMax = 500 * time.Millisecond
 // Off reports whether the model takes no time.
 func (m Model) Off() bool { return m.BytesPerSecond == 0 }
 
-func (m Model) validate() error {
+// Validate says what is wrong with a model; nil if nothing is.
+func (m Model) Validate() error {
 	switch {
 	case m.BytesPerSecond < 0:
 		return errors.New("the model's rate must be 0 (no limit) or more bytes per second")

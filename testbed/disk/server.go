@@ -144,10 +144,14 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 		}
 	}
 	d.wake = sync.NewCond(&d.mu)
+	if d.alarm, err = newAlarm(); err != nil {
+		return err
+	}
 	if err := d.setModel(c.Model); err != nil {
 		return err
 	}
 	go d.run()
+	go d.answer()
 	go d.log.keepFlushing()
 	server, err := fs.Mount(c.MountPoint, &rootNode{device: d}, &fs.Options{
 		MountOptions: fuse.MountOptions{
@@ -174,8 +178,8 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 	return d.log.close()
 }
 
-// device is the running disk: the arm, the clock that it is driven by and the
-// bytes.
+// device is the running disk: the arm or the channels, the clock that they are
+// driven by, and the bytes.
 type device struct {
 	backing *os.File
 	size    int64
@@ -183,13 +187,19 @@ type device struct {
 
 	off atomic.Bool // the model is off: no queue
 
-	mu   sync.Mutex
+	mu    sync.Mutex
+	model Model
+
+	arm  arm // of a model with one head
 	wake *sync.Cond
-	arm  arm
+
+	channels channels // of a model with channels
+	underway underway
+	alarm    *alarm
 }
 
 func (d *device) setModel(m Model) error {
-	if err := m.validate(); err != nil {
+	if err := m.Validate(); err != nil {
 		return err
 	}
 	if m.Channels == 0 && m.CapacityBytes == 0 {
@@ -197,9 +207,12 @@ func (d *device) setModel(m Model) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.arm.model = m
+	d.model, d.arm.model, d.channels = m, m, newChannels(m)
 	d.off.Store(m.Off())
 	d.wake.Signal()
+	if m.Off() {
+		d.alarm.set(0) // nobody waits any longer
+	}
 	return nil
 }
 
@@ -212,8 +225,12 @@ func (d *device) serve(op Op, arrived, offset, length int64) {
 	}
 	r := &request{op: op, offset: offset, length: length, arrived: arrived, done: make(chan struct{})}
 	d.mu.Lock()
-	d.arm.submit(r)
-	d.wake.Signal()
+	if d.model.Channels > 0 {
+		d.accept(r)
+	} else {
+		d.arm.submit(r)
+		d.wake.Signal()
+	}
 	d.mu.Unlock()
 	<-r.done
 }
@@ -233,11 +250,7 @@ func (d *device) run() {
 		}
 		d.mu.Unlock()
 		d.sleepUntil(r.ended)
-		d.log.add(Record{
-			Submitted: r.arrived, Ended: r.ended, Service: r.service,
-			Offset: r.offset, Length: r.length, Op: r.op,
-		})
-		close(r.done)
+		d.finish(r)
 	}
 }
 
@@ -272,7 +285,7 @@ func (d *device) obey(data []byte) error {
 func (d *device) state() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	text, _ := json.Marshal(order{Model: &d.arm.model})
+	text, _ := json.Marshal(order{Model: &d.model})
 	return append(text, '\n')
 }
 

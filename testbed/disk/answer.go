@@ -1,0 +1,80 @@
+package disk
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// alarm wakes one goroutine at a moment that may be moved while it waits. It is
+// the kernel's timer, since the runtime's is up to a millisecond late.
+type alarm struct {
+	fd   int
+	file *os.File
+}
+
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("the disk's timer: %w", err)
+	}
+	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
+}
+
+// set moves the alarm to a moment on the clock of Monotonic; one that is past
+// goes off at once.
+func (a *alarm) set(at int64) {
+	const never = 0
+	when := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, never+1))}
+	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &when, nil)
+}
+
+// wait returns once the alarm has gone off. An error means that it never will.
+func (a *alarm) wait() error {
+	var times [8]byte
+	_, err := a.file.Read(times[:])
+	return err
+}
+
+// accept gives a request to the channels; answer will end it. The lock is held.
+func (d *device) accept(r *request) {
+	d.channels.submit(r)
+	d.underway.add(r)
+	if d.underway[0] == r {
+		d.alarm.set(r.ended)
+	}
+}
+
+// answer ends the requests of a disk with channels when their time has come, all
+// of them when the model is turned off.
+func (d *device) answer() {
+	for {
+		if err := d.alarm.wait(); err != nil {
+			panic(fmt.Sprint("the disk's timer is gone and nothing would be answered any more: ", err))
+		}
+		d.mu.Lock()
+		now := Monotonic()
+		if d.off.Load() {
+			now = math.MaxInt64
+		}
+		ended := d.underway.take(now)
+		if len(d.underway) > 0 {
+			d.alarm.set(d.underway[0].ended)
+		}
+		d.mu.Unlock()
+		for _, r := range ended {
+			d.finish(r)
+		}
+	}
+}
+
+// finish logs a request and then answers it.
+func (d *device) finish(r *request) {
+	d.log.add(Record{
+		Submitted: r.arrived, Ended: r.ended, Service: r.service,
+		Offset: r.offset, Length: r.length, Op: r.op,
+	})
+	close(r.done)
+}
