@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"penstock/testbed/disk"
 	"penstock/testbed/ledger"
