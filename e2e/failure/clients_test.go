@@ -1,95 +1,18 @@
 package failure
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"penstock/testbed/client"
 )
-
-// clients is the JVM that the HDFS clients live in.
-type clients struct {
-	stdin  io.WriteCloser
-	exited <-chan struct{}
-
-	mu      sync.Mutex
-	next    int
-	running map[int]*operation
-}
-
-func startClients(lib string) (*clients, error) {
-	args := []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true",
-		"-Djava.io.tmpdir=" + filepath.Join(small.dir, "tmp"),
-		"-cp", strings.Join([]string{small.cluster.ClientConfDir(), filepath.Join(small.dir, "client"), lib + "/*"}, ":")}
-	for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch"} {
-		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
-	}
-	cmd := exec.Command("java", append(args, "Client")...)
-	log, err := os.Create(filepath.Join(small.cluster.LogDir(), "clients.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd.Stderr = log
-	c := &clients{running: map[int]*operation{}}
-	if c.stdin, err = cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	// Not cmd.StdoutPipe, which Wait closes while the last events are unread.
-	stdout, write, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer write.Close()
-	cmd.Stdout = write
-	if c.exited, err = start(cmd); err != nil {
-		return nil, err
-	}
-	go c.listen(stdout)
-	return c, nil
-}
-
-func (c *clients) stop() {
-	c.stdin.Close()
-	<-c.exited
-}
-
-func (c *clients) listen(stdout io.Reader) {
-	lines := bufio.NewScanner(stdout)
-	lines.Buffer(nil, mib)
-	for lines.Scan() {
-		id, rest, _ := strings.Cut(lines.Text(), " ")
-		n, err := strconv.Atoi(id)
-		c.mu.Lock()
-		o := c.running[n]
-		c.mu.Unlock()
-		if err == nil && o != nil {
-			o.take(rest)
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, o := range c.running {
-		o.take("error the clients' JVM has ended")
-	}
-}
-
-func (c *clients) send(line string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fmt.Fprintln(c.stdin, line) // if the JVM is gone, every operation has its error
-}
 
 // application is a job that the clients can be a task of.
 type application int
@@ -102,8 +25,8 @@ func newApplication() application {
 	return lastApplication
 }
 
-func (a application) attempt() string { return fmt.Sprintf("attempt_1700000000000_%04d_m_000000_0", a) }
-func (a application) flow() string    { return fmt.Sprintf("application_1700000000000_%04d", a) }
+func (a application) attempt() string { return client.Attempt(int(a)) }
+func (a application) flow() string    { return client.Application(int(a)) }
 
 // transfer describes a put or a get.
 type transfer struct {
@@ -163,25 +86,17 @@ func (f transfer) args() string {
 
 func run(t *testing.T, operationName, args string) *operation {
 	t.Helper()
-	c := small.clients
-	c.mu.Lock()
-	c.next++
-	o := &operation{id: c.next, what: operationName + " " + args, changed: make(chan struct{})}
-	c.running[o.id] = o
-	c.mu.Unlock()
-	c.send(fmt.Sprintf("%d %s %s", o.id, operationName, args))
+	o := &operation{what: operationName + " " + args, changed: make(chan struct{})}
+	o.id = small.clients.Do(operationName, args, o.take)
 	t.Cleanup(func() {
 		o.to(-1) // a test that failed leaves nobody standing
-		c.mu.Lock()
-		delete(c.running, o.id)
-		c.mu.Unlock()
+		small.clients.Forget(o.id)
 	})
 	return o
 }
 
 // take takes one event.
-func (o *operation) take(event string) {
-	name, value, _ := strings.Cut(event, " ")
+func (o *operation) take(name, value string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch name {
@@ -206,7 +121,7 @@ func (o *operation) to(limit int64) {
 	o.mu.Lock()
 	o.reached = 0
 	o.mu.Unlock()
-	small.clients.send(fmt.Sprintf("%d to limit=%d", o.id, limit))
+	small.clients.Limit(o.id, limit)
 }
 
 // await waits for a condition of the operation's fields. An operation that
@@ -281,7 +196,7 @@ func (o *operation) heldUp(t *testing.T) time.Duration {
 // the file's as it is computed here.
 func (o *operation) endIntact(t *testing.T, f transfer) {
 	t.Helper()
-	if got, want := o.end(t), f.sum(); got != want {
+	if got, want := o.end(t), client.Sum(f.seed, f.bytes); got != want {
 		t.Errorf("%s: SHA-256 is %s, want %s", o.what, got, want)
 	}
 }
@@ -292,30 +207,6 @@ func readBack(t *testing.T, f transfer) {
 	evict(t)
 	f.limit = 0
 	get(t, f).endIntact(t, f)
-}
-
-func (f transfer) sum() string {
-	h := sha256.New()
-	buf := make([]byte, 64<<10)
-	for pos := int64(0); pos < f.bytes; pos += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), f.bytes-pos)]
-		fill(buf, f.seed, pos)
-		h.Write(buf)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// fill makes the bytes of a file from pos on, a multiple of 8: SplitMix64 of
-// the position, which the clients compute as well.
-func fill(buf []byte, seed, pos int64) {
-	var word [8]byte
-	for i := 0; i < len(buf); i += 8 {
-		z := uint64(seed) + uint64((pos+int64(i))/8+1)*0x9e3779b97f4a7c15
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		binary.LittleEndian.PutUint64(word[:], z^z>>31)
-		copy(buf[i:], word[:])
-	}
 }
 
 // replica is one copy of a block.
@@ -387,7 +278,7 @@ func compare(t *testing.T, path string, f transfer, r replica) {
 		return
 	}
 	want := make([]byte, r.length)
-	fill(want, f.seed, r.offset)
+	client.Fill(want, f.seed, r.offset)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s on DataNode %d: %d bytes, not those of %s from %d", r.block, r.node, len(got), f.path, r.offset)
 	}

@@ -1,41 +1,25 @@
 package failure
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	node "penstock/testbed/daemon"
 )
 
-// daemon is `penstock node` as a process.
-type daemon struct {
-	cmd     *exec.Cmd
-	exited  <-chan struct{}
-	address string // of /metrics
-	weights string // path of its weights file
-}
+// daemon is `penstock node` under a test: what goes wrong with it fails the test.
+type daemon struct{ *node.Daemon }
 
 // daemons counts those started, for their files' names.
 var daemons int
 
-var listening = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
-
-// settings: quanta, bounds and reference latencies for disks of the usual speed.
-const settings = `socket: %s
-listen: 127.0.0.1:0
-mode: %s
-weights: %s
-device:
-  quantum: 1MiB
+// device has quanta, bounds and reference latencies for disks of the usual speed.
+const device = `  quantum: 1MiB
   backlog: 4MiB
   dirty: 32MiB
   run: 4MiB
@@ -48,51 +32,18 @@ device:
 func startDaemon(t *testing.T, mode string) *daemon {
 	t.Helper()
 	daemons++
-	base := filepath.Join(small.cluster.LogDir(), fmt.Sprintf("node%d", daemons))
-	d := &daemon{weights: base + ".weights.yaml"}
-	d.setWeights(t, "default: 1\n")
-	if err := os.WriteFile(base+".yaml", fmt.Appendf(nil, settings, small.socket, mode, d.weights), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	read, write, err := os.Pipe()
+	d, err := node.Start(t.Context(), node.Options{Book: small.book, Binary: small.binary,
+		Base: filepath.Join(small.cluster.LogDir(), fmt.Sprintf("node%d", daemons)), Socket: small.socket,
+		Mode: mode, Device: device, Patience: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.cmd = exec.Command(small.binary, "node", "--config", base+".yaml", "--log-level", "debug")
-	d.cmd.Stderr = write
-	d.exited, err = start(d.cmd)
-	write.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.stop(t) })
-	ready := make(chan string, 1)
-	go keepLog(read, base+".log", ready)
-	select {
-	case d.address = <-ready:
-	case <-d.exited:
-		t.Fatalf("the daemon ended: see %s.log", base)
-	case <-time.After(patience):
-		t.Fatalf("the daemon is not ready: see %s.log", base)
-	}
-	return d
-}
-
-// keepLog writes the daemon's log to a file and says when it is ready.
-func keepLog(from io.ReadCloser, path string, ready chan<- string) {
-	defer from.Close()
-	file, err := os.Create(path)
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		fmt.Fprintln(file, lines.Text())
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			ready <- m[1]
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
 		}
-	}
+	})
+	return &daemon{d}
 }
 
 // startGoverning starts a daemon and waits until both DataNodes' agents are there.
@@ -105,66 +56,34 @@ func startGoverning(t *testing.T) *daemon {
 
 func (d *daemon) setWeights(t *testing.T, text string) {
 	t.Helper()
-	// Renamed into place: the daemon must not read half a file.
-	if err := os.WriteFile(d.weights+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(d.weights+".new", d.weights); err != nil {
+	if err := d.SetWeights(text); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (d *daemon) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := d.cmd.Process.Signal(s); err != nil {
-		t.Fatalf("%v to the daemon: %v", s, err)
+	if err := d.Signal(s); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // kill ends the daemon with -9.
 func (d *daemon) kill(t *testing.T) {
 	t.Helper()
-	d.signal(t, syscall.SIGKILL)
-	<-d.exited
-}
-
-func (d *daemon) alive() bool {
-	select {
-	case <-d.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// stop ends the daemon as an operator does.
-func (d *daemon) stop(t *testing.T) {
-	if !d.alive() {
-		return
-	}
-	d.cmd.Process.Signal(syscall.SIGCONT)
-	d.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-d.exited:
-		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-			t.Errorf("the daemon ended with %d", code)
-		}
-	case <-time.After(patience):
-		t.Errorf("the daemon does not end on SIGTERM")
-		d.cmd.Process.Kill()
-		<-d.exited
+	if err := d.Kill(); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // state is the process's state as /proc gives it: R, S, T, ...
 func (d *daemon) state(t *testing.T) string {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	state, err := d.State()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(raw), ") ")
-	return after[:1]
+	return state
 }
 
 var web = http.Client{Timeout: 10 * time.Second}
@@ -187,36 +106,23 @@ func fetch(t *testing.T, url string) []byte {
 // checkHealthy asks the daemon whether its loops turn.
 func (d *daemon) checkHealthy(t *testing.T) {
 	t.Helper()
-	if !d.alive() {
+	if !d.Alive() {
 		t.Fatal("the daemon has ended")
 	}
-	fetch(t, "http://"+d.address+"/-/healthy")
+	if _, err := d.Get(t.Context(), "/-/healthy"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // metric is the sum of the metric's series that carry all the labels, such as
 // flow="clients".
 func (d *daemon) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	body := string(fetch(t, "http://"+d.address+"/metrics"))
-	sum := 0.0
-series:
-	for line := range strings.SplitSeq(body, "\n") {
-		rest, ok := strings.CutPrefix(line, "penstock_"+name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		for _, l := range labels {
-			if !strings.Contains(rest, l) {
-				continue series
-			}
-		}
-		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			t.Fatalf("metric %q: %v", line, err)
-		}
-		sum += value
+	value, err := d.Metric(t.Context(), name, labels...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return sum
+	return value
 }
 
 func (d *daemon) awaitMetric(t *testing.T, holds func(v float64) bool, name string, labels ...string) {

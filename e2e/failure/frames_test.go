@@ -1,15 +1,12 @@
 package failure
 
 import (
-	"errors"
-	"io"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"penstock/node/ipc"
+	node "penstock/testbed/daemon"
 	"penstock/wire"
 )
 
@@ -22,40 +19,18 @@ func TestBadFrames(t *testing.T) {
 	writer.awaitStop(t, 8*mib)
 
 	data := filepath.Join(small.disks[0].Mount(), "data")
-	hello, err := wire.Append(nil, wire.Hello{PID: 1, Role: 1, Agent: "a peer that is wrong", Directories: []string{data}})
+	hello, err := node.Hello(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	frame := func(typ, version byte, length int, payload ...byte) []byte {
-		return append([]byte{byte(length >> 8), byte(length), typ, version}, payload...)
-	}
-	seed := [32]byte{'p', 'e', 'n', 's', 't', 'o', 'c', 'k'}
-	noise := make([]byte, 64<<10)
-	rand.NewChaCha8(seed).Read(noise)
-	noise[0], noise[1] = 0xff, 0xff // whatever the seed, not a hello
-	after := func(b []byte) []byte { return append(append([]byte(nil), hello...), b...) }
-	welcome, err := wire.Append(nil, wire.Welcome{Mode: 2, Stride: 1, HeartbeatMs: 250})
+	bad, err := node.BadFrames(data)
 	if err != nil {
 		t.Fatal(err)
-	}
-	bad := map[string][]byte{
-		"noise":                    noise,
-		"noise after a hello":      after(noise),
-		"oversized":                frame(1, 1, 0xffff),
-		"oversized after a hello":  after(append(frame(3, 1, wire.MaxPayload+1), make([]byte, wire.MaxPayload+1)...)),
-		"of no type":               after(frame(200, 1, 0)),
-		"of a version to come":     after(frame(4, 9, 12, make([]byte, 12)...)),
-		"too short for its type":   after(frame(4, 1, 3, 0, 0, 0)),
-		"a welcome from an agent":  after(welcome),
-		"progress before a hello":  frame(4, 1, 12, make([]byte, 12)...),
-		"a string beyond its end":  after(frame(3, 1, 9, 0, 0, 0, 1, 1, 0xff, 0xff, 'a', 'b')),
-		"two hellos":               after(hello),
-		"a stream's negative mark": after(frame(4, 1, 12, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)),
 	}
 	before := d.metric(t, "agent_bad_frames_total")
-	for what, frames := range bad {
-		if err := refused(frames); err != nil {
-			t.Errorf("%s: %v", what, err)
+	for _, b := range bad {
+		if err := node.Refused(small.socket, b.Bytes, patience); err != nil {
+			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
 	d.awaitMetric(t, atLeast(before+float64(len(bad))), "agent_bad_frames_total")
@@ -68,7 +43,7 @@ func TestBadFrames(t *testing.T) {
 	}
 	for range 3 {
 		c := dial(t)
-		c.Write(after(frame(4, 1, 12, 0, 0)))
+		c.Write(append(append([]byte(nil), hello...), 0, 12, 4, 1, 0, 0)) // of a PROGRESS
 		c = dial(t)
 		c.Write(hello[:3])
 	}
@@ -112,26 +87,4 @@ func dial(t *testing.T) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// refused sends frames and waits until the daemon hangs up.
-func refused(frames []byte) error {
-	c, err := net.Dial("unix", small.socket)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	// It may hang up before it has read all.
-	sent := make(chan struct{})
-	go func() { c.Write(frames); close(sent) }()
-	_, err = io.Copy(io.Discard, c)
-	<-sent
-	var late net.Error
-	if errors.As(err, &late) && late.Timeout() {
-		return errors.New("the daemon does not hang up")
-	}
-	return nil
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/testbed/client"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
@@ -42,7 +41,7 @@ var small struct {
 	book    *ledger.Ledger
 	disks   [nodes]*disk.Disk
 	cluster *hadoop.Cluster
-	clients *clients
+	clients *client.JVM
 }
 
 func TestMain(m *testing.M) {
@@ -110,8 +109,8 @@ func setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	compiled := make(chan error, 1)
-	go func() { compiled <- compileClient(ctx, lib) }()
+	compiled, classes := make(chan error, 1), filepath.Join(small.dir, "client")
+	go func() { compiled <- client.Compile(ctx, lib, classes) }()
 
 	var dataNodes []hadoop.DataNode
 	for i := range small.disks {
@@ -151,7 +150,9 @@ func setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	small.clients, err = startClients(lib)
+	small.clients, err = client.Start(client.Options{Book: small.book, Lib: lib, Classes: classes,
+		Conf: small.cluster.ClientConfDir(), Temp: filepath.Join(small.dir, "tmp"),
+		Log: filepath.Join(small.cluster.LogDir(), "clients.log")})
 	return err
 }
 
@@ -160,7 +161,7 @@ func setUp(ctx context.Context) (err error) {
 var tearDown = sync.OnceValue(func() error {
 	var errs []error
 	if small.clients != nil {
-		small.clients.stop()
+		small.clients.Stop()
 	}
 	if small.cluster != nil {
 		errs = append(errs, small.cluster.Stop())
@@ -177,51 +178,6 @@ var tearDown = sync.OnceValue(func() error {
 })
 
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-
-func compileClient(ctx context.Context, lib string) error {
-	dir := filepath.Join(small.dir, "client")
-	out, err := exec.CommandContext(ctx, "javac", "-nowarn", "-d", dir, "-cp", lib+"/*",
-		filepath.Join("client", "Client.java")).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("javac client/Client.java: %w: %s", err, out)
-	}
-	return nil
-}
-
-// forker starts processes on one thread that lives as long as the tests: the
-// kernel sends the parent-death signal when the thread that forked ends.
-var forker = func() chan<- func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-}()
-
-// start starts a process that dies with the tests and is in the ledger.
-func start(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	var id ledger.ID
-	started := make(chan error)
-	forker <- func() {
-		var err error
-		id, err = small.book.StartProcess(cmd)
-		started <- err
-	}
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
-	done := make(chan struct{})
-	go func() {
-		cmd.Wait()
-		small.book.Undo(id)
-		close(done)
-	}()
-	return done, nil
-}
 
 // begin gives a test its folder in HDFS, which is removed with it, disks of the
 // usual speed, and a look at the cluster's processes at its end.

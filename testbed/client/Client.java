@@ -87,6 +87,12 @@ public final class Client {
                 event("done", "-");
             } else if (operation.equals("blocks")) {
                 event("done", blocks(fs, path));
+            } else if (operation.equals("probe-write")) {
+                new Probe(this, fs).write(path);
+                event("done", "-");
+            } else if (operation.equals("probe-read")) {
+                new Probe(this, fs).read(path);
+                event("done", "-");
             } else {
                 event("error", "no such operation: " + operation);
             }
@@ -182,7 +188,7 @@ public final class Client {
         return new InetSocketAddress[] {InetSocketAddress.createUnresolved(address.getHost(), address.getPort())};
     }
 
-    private synchronized boolean at(long pos) {
+    synchronized boolean at(long pos) {
         return limit != NO_LIMIT && pos >= limit;
     }
 
@@ -199,7 +205,7 @@ public final class Client {
     }
 
     /** The file's bytes from pos on: a mixed counter, so that any part can be made anywhere. */
-    private static void fill(byte[] buffer, long seed, long pos) {
+    static void fill(byte[] buffer, long seed, long pos) {
         for (int i = 0; i < buffer.length; i += 8) {
             long z = seed + ((pos + i) / 8 + 1) * 0x9e3779b97f4a7c15L;
             z = (z ^ (z >>> 30)) * 0xbf58476d1ce4e5b9L;
@@ -211,14 +217,14 @@ public final class Client {
         }
     }
 
-    private void event(String name, Object value) {
+    void event(String name, Object value) {
         synchronized (OUT) {
             OUT.println(id + " " + name + " " + value);
             OUT.flush();
         }
     }
 
-    private long number(String key, long otherwise) {
+    long number(String key, long otherwise) {
         return args.containsKey(key) ? Long.parseLong(args.get(key)) : otherwise;
     }
 

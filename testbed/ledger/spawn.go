@@ -1,0 +1,51 @@
+package ledger
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// forker starts processes on one thread that never ends: the kernel sends the
+// parent-death signal when the thread that forked ends, and Go may end a thread
+// at any time that it likes.
+var forker = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// Spawn starts cmd like StartProcess, in a process group of its own, so that it
+// is killed when this process dies. The channel is closed when it has been waited
+// for and struck out; cmd.ProcessState then says how it ended.
+func (l *Ledger) Spawn(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var id ID
+	started := make(chan error)
+	forker() <- func() {
+		var err error
+		id, err = l.StartProcess(cmd)
+		started <- err
+	}
+	if err := <-started; err != nil {
+		if cmd.Process != nil { // it runs, but could not be recorded
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		l.Undo(id)
+		close(done)
+	}()
+	return done, nil
+}
