@@ -34,7 +34,7 @@ func TestConfigIsCheckedAtItsEdges(t *testing.T) {
 			t.Errorf("New(%+v): error %v, want success: %v", test.cfg, err, test.ok)
 		}
 	}
-	if got, want := sfq.Algorithms(), []string{"fifo", "sfq", "sfqd", "sfqd2"}; !slices.Equal(got, want) {
+	if got, want := sfq.Algorithms(), []string{"drr", "fifo", "sfq", "sfqd", "sfqd2"}; !slices.Equal(got, want) {
 		t.Errorf("Algorithms() = %v, want %v", got, want)
 	}
 }

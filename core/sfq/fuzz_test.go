@@ -12,46 +12,48 @@ import (
 // the square of the walk, hence the bound on its length.
 func FuzzScheduler(f *testing.F) {
 	f.Add([]byte{1})
-	f.Fuzz(func(t *testing.T, ops []byte) {
-		if len(ops) == 0 || len(ops) > 600 {
-			return
-		}
-		exact := ops[0]&1 == 0
-		p := newPair(t, sfq.Config{Algorithm: "sfqd", Depth: 1 + int(ops[0]>>1)%8, MaxFlows: 5, MaxQueued: 4}, exact)
-		p.addFlow(1)
-		p.addFlow(32)
-		for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
-			which, much := int(ops[1]), int(ops[2])
-			// Small, and now and then the largest.
-			amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
-			switch ops[0] % 12 {
+	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, "sfqd", ops) })
+}
+
+func fuzz(t *testing.T, algorithm string, ops []byte) {
+	if len(ops) == 0 || len(ops) > 600 {
+		return
+	}
+	exact := ops[0]&1 == 0
+	p := newPair(t, sfq.Config{Algorithm: algorithm, Depth: 1 + int(ops[0]>>1)%8, MaxFlows: 5, MaxQueued: 4}, exact)
+	p.addFlow(1)
+	p.addFlow(32)
+	for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
+		which, much := int(ops[1]), int(ops[2])
+		// Small, and now and then the largest.
+		amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
+		switch ops[0] % 12 {
+		case 0:
+			p.addFlow(min(int(amount), sfq.MaxWeight))
+		case 1:
+			p.removeFlow(which)
+		case 2:
+			p.setWeight(which, min(int(amount), sfq.MaxWeight))
+		case 3, 4, 5:
+			p.submit(which, amount)
+		case 6, 7:
+			p.next()
+		case 8:
+			p.complete(which, -1)
+		case 9:
+			p.complete(which, amount-1)
+		case 10:
+			p.cancel(which, much&1 == 0)
+		case 11:
+			switch much & 3 {
 			case 0:
-				p.addFlow(min(int(amount), sfq.MaxWeight))
+				p.setDepth(which % 9)
 			case 1:
-				p.removeFlow(which)
-			case 2:
-				p.setWeight(which, min(int(amount), sfq.MaxWeight))
-			case 3, 4, 5:
-				p.submit(which, amount)
-			case 6, 7:
-				p.next()
-			case 8:
-				p.complete(which, -1)
-			case 9:
-				p.complete(which, amount-1)
-			case 10:
-				p.cancel(which, much&1 == 0)
-			case 11:
-				switch much & 3 {
-				case 0:
-					p.setDepth(which % 9)
-				case 1:
-					p.drain()
-				default:
-					p.charge(which, amount)
-				}
+				p.drain()
+			default:
+				p.charge(which, amount)
 			}
 		}
-		p.drain()
-	})
+	}
+	p.drain()
 }

@@ -25,6 +25,7 @@ type model struct {
 	depth int
 	out   int
 	seq   int
+	turns *turns // deficit round robin instead; nil for SFQ
 }
 
 type modelFlow struct {
@@ -53,6 +54,23 @@ func newModel(depth int) *model {
 
 func (m *model) addFlow(f sfq.Flow, weight int64) {
 	m.flows[f] = &modelFlow{weight: weight, before: new(big.Rat), vBegin: new(big.Rat)}
+	if m.turns != nil {
+		m.turns.deficit[f] = new(big.Int)
+	}
+}
+
+func (m *model) removeFlow(f sfq.Flow) {
+	delete(m.flows, f)
+	if m.turns != nil {
+		delete(m.turns.deficit, f)
+	}
+}
+
+func (m *model) setWeight(f sfq.Flow, weight int64) {
+	if m.turns != nil {
+		m.turns.weighed(f, m.flows[f].weight, weight)
+	}
+	m.flows[f].weight = weight
 }
 
 func larger(a, b *big.Rat) *big.Rat {
@@ -94,6 +112,9 @@ func (m *model) submit(flow sfq.Flow, cost int64) *modelRequest {
 	r := &modelRequest{flow: flow, cost: cost, seq: m.seq, run: f.run}
 	m.seq++
 	f.queue = append(f.queue, r)
+	if m.turns != nil && len(f.queue) == 1 {
+		m.turns.arrived(flow)
+	}
 	return r
 }
 
@@ -108,6 +129,9 @@ func (m *model) waiting() int {
 
 // first returns the request that is due, or nil.
 func (m *model) first() *modelRequest {
+	if m.turns != nil && m.waiting() > 0 && m.out < m.depth {
+		return m.turns.due()
+	}
 	var best *modelRequest
 	var bestStart *big.Rat
 	for _, f := range m.flows {
@@ -132,6 +156,9 @@ func (m *model) dispatch(flow sfq.Flow) *modelRequest {
 	f.served = append(f.served, r.service)
 	f.out++
 	m.out++
+	if m.turns != nil {
+		m.turns.dispatched(r)
+	}
 	return r
 }
 
@@ -145,6 +172,9 @@ func (m *model) end(r *modelRequest, cost int64) {
 	}
 	f.out--
 	m.out--
+	if m.turns != nil {
+		m.turns.moved(r.flow, cost-r.cost)
+	}
 	m.rest()
 }
 
@@ -158,6 +188,9 @@ func (m *model) withdraw(r *modelRequest) {
 		}
 	}
 	f.queue = rest
+	if m.turns != nil {
+		m.turns.emptied(r.flow)
+	}
 	m.rest()
 }
 
@@ -167,6 +200,9 @@ func (m *model) charge(flow sfq.Flow, cost int64) {
 		m.begin(f)
 	}
 	f.served = append(f.served, &modelService{cost, f.weight})
+	if m.turns != nil {
+		m.turns.moved(flow, cost)
+	}
 }
 
 func (m *model) rest() {
@@ -175,5 +211,8 @@ func (m *model) rest() {
 	}
 	for _, f := range m.flows {
 		m.v = larger(m.v, f.finish())
+	}
+	if m.turns != nil {
+		m.turns.rested()
 	}
 }

@@ -43,7 +43,11 @@ func newPair(t fataler, cfg sfq.Config, exact bool) *pair {
 	if err != nil {
 		t.Fatalf("New(%+v): %v", cfg, err)
 	}
-	return &pair{t: t, s: s, m: newModel(s.Depth()), cfg: cfg, exact: exact}
+	m := newModel(s.Depth())
+	if cfg.Algorithm == "drr" {
+		m = newDRRModel(s.Depth())
+	}
+	return &pair{t: t, s: s, m: m, cfg: cfg, exact: exact}
 }
 
 func (p *pair) want(what string, got, want error) bool {
@@ -91,7 +95,7 @@ func (p *pair) removeFlow(i int) {
 	}
 	if p.want("RemoveFlow", p.s.RemoveFlow(f), want) {
 		p.flows = slices.Delete(p.flows, i, i+1)
-		delete(p.m.flows, f)
+		p.m.removeFlow(f)
 		_, err := p.s.Submit(f, 1, 0)
 		p.want("Submit to a removed flow", err, sfq.ErrUnknownFlow)
 	}
@@ -110,7 +114,7 @@ func (p *pair) setWeight(i, weight int) {
 	}
 	f := p.flows[i%len(p.flows)]
 	p.want("SetWeight", p.s.SetWeight(f, weight), nil)
-	p.m.flows[f].weight = int64(weight)
+	p.m.setWeight(f, int64(weight))
 	p.check()
 }
 
@@ -158,6 +162,9 @@ func (p *pair) next() {
 		p.t.Fatalf("Next returned %+v, which is not its flow's first\n%s", r, p.s)
 	}
 	if got != due {
+		if p.m.turns != nil {
+			p.t.Fatalf("Next dispatched r%d of flow %d, due is submission %d of flow %d\n%s", r.Ref, r.Flow, due.seq, due.flow, p.s)
+		}
 		late := new(big.Rat).Sub(p.m.flows[got.flow].start(), p.m.flows[due.flow].start())
 		if p.exact || late.Cmp(tolerance) > 0 {
 			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: due is submission %d of flow %d\n%s",

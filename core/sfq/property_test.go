@@ -52,7 +52,7 @@ func walk(t *rapid.T, algorithm string, exact bool) {
 // With weights that are powers of two nothing is rounded, so every decision,
 // ties included, must be the exact model's.
 func TestSameDecisionsAsModelExactly(t *testing.T) {
-	for _, algorithm := range []string{"sfq", "sfqd"} {
+	for _, algorithm := range []string{"sfq", "sfqd", "drr"} {
 		t.Run(algorithm, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { walk(t, algorithm, true) })
 		})
@@ -62,7 +62,7 @@ func TestSameDecisionsAsModelExactly(t *testing.T) {
 // With any weights the decision may differ only where two exact start tags are
 // closer than the rounding of a whole walk.
 func TestSameDecisionsAsModelWithinRounding(t *testing.T) {
-	for _, algorithm := range []string{"sfq", "sfqd"} {
+	for _, algorithm := range []string{"sfq", "sfqd", "drr"} {
 		t.Run(algorithm, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { walk(t, algorithm, false) })
 		})
@@ -81,8 +81,8 @@ type rivals struct {
 	out    []sfq.Request
 }
 
-func newRivals(t *rapid.T, depth int) *rivals {
-	s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: depth})
+func newRivals(t *rapid.T, algorithm string, depth int) *rivals {
+	s, err := sfq.New(sfq.Config{Algorithm: algorithm, Depth: depth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (r *rivals) allowed() int64 { return r.cost[0]*r.weight[1] + r.cost[1]*r.we
 func TestFairnessBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 12).Draw(t, "depth")
-		r := newRivals(t, depth)
+		r := newRivals(t, "sfqd", depth)
 		guest, err := r.s.AddFlow(rapid.IntRange(1, 100).Draw(t, "guest's weight"))
 		if err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func TestFairnessBound(t *testing.T) {
 func TestNoDebtAfterCancelAndCorrection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 6).Draw(t, "depth")
-		r := newRivals(t, depth)
+		r := newRivals(t, "sfqd", depth)
 		for range rapid.IntRange(50, 200).Draw(t, "steps") {
 			r.dispatch(t)
 			k := rapid.IntRange(0, len(r.out)-1).Draw(t, "ended")

@@ -120,7 +120,8 @@ type Config struct {
 	// Algorithm is one of Algorithms(): "fifo" (arrival order, whatever the
 	// weights), "sfq" (one outstanding request), "sfqd" (Depth of them), or
 	// "sfqd2", the same scheduler as "sfqd", said by a caller who moves the
-	// depth with package depth. It has no default.
+	// depth with package depth; or "drr", deficit round robin, with Depth
+	// requests outstanding. It has no default.
 	Algorithm string
 
 	// Depth is how many requests may be outstanding at first, 1 to MaxDepth.
