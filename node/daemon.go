@@ -13,31 +13,31 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"os/user"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/device"
 	"penstock/node/ipc"
-	"penstock/wire"
 )
 
 const (
 	maxDevices   = 256
 	maxOpening   = 32 // files being opened at a time in one directory; each is a thread
 	reloadPeriod = 250 * time.Millisecond
+	stopWait     = 5 * time.Second // how long a stop waits for requests in flight
 	sysfs        = "/sys"
 )
 
 // Daemon is one node's daemon.
 type Daemon struct {
+	Build string // of the program, as the status tells it; set before Run
+
 	settings *config.Node
 	log      *slog.Logger
 	allowed  map[uint32]bool
@@ -46,13 +46,14 @@ type Daemon struct {
 	stride   uint32
 	rights   sync.Once
 	loaded   string // fingerprint of the weights file before it was last read
+	started  time.Time
 
 	mu      sync.Mutex
 	mode    device.Mode
 	weights *config.Weights
 	killed  bool // the kill switch is on
-	loops   map[string]*device.Loop
-	run     func(*device.Loop) // starts a loop; set by Run
+	devices map[string]*governed
+	run     func(*governed) // starts a device's goroutines; set by Run
 	ready   bool
 	reloads int64 // weights files taken
 	refused int64 // and refused
@@ -68,7 +69,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed: map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		loops:   map[string]*device.Loop{},
+		devices: map[string]*governed{}, started: time.Now(),
 	}
 	for _, name := range settings.Users {
 		uid, err := userID(name)
@@ -143,23 +144,43 @@ func (d *Daemon) Run(ctx context.Context) error {
 	loopCtx, stopLoops := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
 	d.mu.Lock()
-	d.run = func(l *device.Loop) {
-		loops.Add(1)
-		go func() { defer loops.Done(); l.Run(loopCtx) }()
+	d.run = func(g *governed) {
+		loops.Go(func() { g.loop.Run(loopCtx) })
+		go g.obey(loopCtx, d.rules)
+		go g.follow(loopCtx)
 	}
 	d.ready = true
 	d.mu.Unlock()
-	defer loops.Wait()
-	defer stopLoops()
 
 	d.checkKillSwitch() // before the first agent comes
 	go d.watch(ctx)
 	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
-	err = d.server.Serve(ctx, listener)
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(ctx, listener) }()
+	select {
+	case err = <-served:
+		served <- err
+	case <-ctx.Done():
+	}
 	d.mu.Lock()
 	d.ready = false
 	d.mu.Unlock()
 	d.log.Info("stopping: every mark opens")
+	ended := make(chan error, 1)
+	go func() {
+		err := <-served
+		stopLoops()
+		loops.Wait()
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+	case <-time.After(stopWait):
+		// What the device owes is the kernel's business from here on; waiting for
+		// it would hold up a restart for as long as the device hangs.
+		stopLoops()
+		d.log.Error("a device has not answered: stopping without it", "waited", stopWait)
+	}
 	return err
 }
 
@@ -245,24 +266,35 @@ func (d *Daemon) checkKillSwitch() {
 	d.log.Warn("kill switch", "on", on, "file", d.settings.KillSwitch, "mode", d.mode.String())
 }
 
-// apply hands mode and policy to all loops; d.mu is held.
+// apply has every loop take the rules in force, without waiting for one; d.mu is
+// held.
 func (d *Daemon) apply() {
-	for _, l := range d.loops {
-		l.Apply(d.mode, d.weights.Policy)
+	for _, g := range d.devices {
+		select {
+		case g.wake <- struct{}{}:
+		default: // it is about to look at them
+		}
 	}
 }
 
-// loop finds or starts the device's loop.
-func (d *Daemon) loop(dev blockfile.Device) (*device.Loop, error) {
+// rules are mode and policy in force.
+func (d *Daemon) rules() (device.Mode, device.Policy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if l := d.loops[dev.Name]; l != nil {
-		return l, nil
+	return d.mode, d.weights.Policy
+}
+
+// device finds the device or starts its loop.
+func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g := d.devices[dev.Name]; g != nil {
+		return g, nil
 	}
 	if d.run == nil || !d.ready {
 		return nil, errors.New("the daemon is not running")
 	}
-	if len(d.loops) >= maxDevices {
+	if len(d.devices) >= maxDevices {
 		return nil, fmt.Errorf("more than %d devices", maxDevices)
 	}
 	c, err := d.settings.DeviceConfig(dev.Name, dev.Rotational)
@@ -276,10 +308,11 @@ func (d *Daemon) loop(dev blockfile.Device) (*device.Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.loops[dev.Name] = l
-	d.run(l)
+	g := newGoverned(dev, c, l)
+	d.devices[dev.Name] = g
+	d.run(g)
 	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum)
-	return l, nil
+	return g, nil
 }
 
 // Heartbeat implements ipc.Opener.
@@ -287,9 +320,9 @@ func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode, alive bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	alive = true
-	for _, l := range d.loops {
-		tick += l.Tick()
-		alive = alive && l.Alive()
+	for _, g := range d.devices {
+		tick += g.loop.Tick()
+		alive = alive && g.loop.Alive()
 	}
 	return tick, d.mode, alive
 }
@@ -297,142 +330,9 @@ func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode, alive bool) {
 // Stride implements ipc.Opener.
 func (d *Daemon) Stride() uint32 { return d.stride }
 
-// Register implements ipc.Opener.
-func (d *Daemon) Register(uid uint32, dirs []string) (ipc.Registration, error) {
-	reg := &registration{daemon: d}
-	for _, path := range dirs {
-		// A directory that cannot be had is not governed; the others are.
-		if err := reg.add(uid, path); err != nil {
-			d.log.Warn("data directory not governed", "error", err)
-		}
+func inode(st os.FileInfo) uint64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
 	}
-	if len(reg.dirs) == 0 {
-		return nil, errors.New("none of the agent's data directories may be governed")
-	}
-	return reg, nil
-}
-
-// registration is one agent's data directories.
-type registration struct {
-	daemon *Daemon
-	dirs   []registered
-}
-
-type registered struct {
-	*blockfile.Dir
-	loop    *device.Loop
-	opening chan struct{} // a place for each open under way
-}
-
-func (r *registration) add(uid uint32, path string) error {
-	listed := r.daemon.settings.DataDirs
-	dir, err := blockfile.OpenDir(path, sysfs)
-	if err != nil {
-		return err
-	}
-	if err := mayRegister(dir, uid, listed); err != nil {
-		dir.Close()
-		return err
-	}
-	loop, err := r.daemon.loop(dir.Device)
-	if err != nil {
-		dir.Close()
-		return err
-	}
-	r.dirs = append(r.dirs, registered{dir, loop, make(chan struct{}, maxOpening)})
-	// The longest path first: a directory may lie below another one's.
-	slices.SortFunc(r.dirs, func(a, b registered) int { return len(b.Path) - len(a.Path) })
-	return nil
-}
-
-// mayRegister holds a directory against the list in the settings or, without
-// one, against the peer's own user.
-func mayRegister(dir *blockfile.Dir, uid uint32, listed []string) error {
-	if len(listed) > 0 {
-		for _, l := range listed {
-			if dir.Path == filepath.Clean(l) {
-				return nil
-			}
-		}
-		return fmt.Errorf("data directory %s is not in data_dirs of the settings", dir.Path)
-	}
-	owner, err := dir.Owner()
-	if err != nil {
-		return err
-	}
-	if owner != uid && uid != 0 {
-		return fmt.Errorf("data directory %s belongs to user %d, not to %d: list it in data_dirs", dir.Path, owner, uid)
-	}
-	return nil
-}
-
-// Open implements ipc.Registration.
-func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
-	for _, d := range r.dirs {
-		if _, err := d.Rel(m.Block); err != nil {
-			continue
-		}
-		d.opening <- struct{}{}
-		defer func() { <-d.opening }()
-		req := device.OpenRequest{
-			Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write, From: m.From, To: m.To,
-		}
-		block, err := d.Open(m.Block)
-		if err != nil {
-			return nil, nil, err
-		}
-		req.Block = block
-		if _, err := block.Query(0, 1); err != nil {
-			block.Close()
-			r.daemon.warnRights(err)
-			return nil, nil, err
-		}
-		if !req.Write {
-			size, err := block.Size()
-			if err == nil {
-				err = block.PrepareStaging()
-			}
-			if err != nil {
-				block.Close()
-				return nil, nil, err
-			}
-			req.To = min(req.To, size)
-		}
-		if m.Meta != "" {
-			// Without its meta file a block is governed all the same.
-			if meta, err := d.Open(m.Meta); err == nil {
-				if err := meta.PrepareStaging(); err == nil {
-					req.Meta = meta
-				} else {
-					meta.Close()
-				}
-			}
-		}
-		return d.loop, d.loop.Open(req), nil
-	}
-	return nil, nil, fmt.Errorf("%s: %w", m.Block, blockfile.ErrOutside)
-}
-
-// warnRights says once, loudly, that nothing can be governed for want of a right.
-func (d *Daemon) warnRights(err error) {
-	if errors.Is(err, os.ErrPermission) {
-		d.rights.Do(func() {
-			d.log.Error("the page cache may not be asked about block files: streams go ungoverned; "+
-				"run the daemon as the DataNode's user or with CAP_DAC_OVERRIDE", "error", err)
-		})
-	}
-}
-
-// Close implements ipc.Registration.
-func (r *registration) Close() {
-	for _, d := range r.dirs {
-		d.Dir.Close()
-	}
-}
-
-func (w *webServer) address() string {
-	if w == nil {
-		return "off"
-	}
-	return w.listener.Addr().(*net.TCPAddr).String()
+	return 0
 }

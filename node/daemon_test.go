@@ -22,6 +22,7 @@ import (
 // test plays: real sockets, real page cache, no DataNode.
 type running struct {
 	t       *testing.T
+	daemon  *Daemon
 	dir     string // the registered data directory
 	weights string
 	kill    string
@@ -55,6 +56,7 @@ func start(t *testing.T, mode string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.daemon = d
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()

@@ -1,19 +1,10 @@
 package node
 
 import (
-	"context"
-	"fmt"
-	"net"
-	"net/http"
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"penstock/node/device"
 )
 
 // metrics turns the loops' snapshots into Prometheus metrics at each scrape.
@@ -36,6 +27,10 @@ var (
 	outstandingDesc = desc("device_outstanding", "Requests in flight.", "device")
 	dirtyDesc       = desc("device_backlog_bytes", "Bytes written that the device does not have yet, all flows.", "device")
 	stuckDesc       = desc("device_stuck", "1 while the device has not answered a request in time and its streams are let through.", "device")
+	silentDesc      = desc("device_silent", "1 while the device's loop does not answer; its other metrics are then missing.", "device")
+	foreignDesc     = desc("device_foreign_bytes_total", "Bytes that the device moved for others than the governed flows.", "device", "direction")
+	busyDesc        = desc("device_busy_seconds_total", "Time in which the device had work, by the kernel's account.", "device")
+	inFlightDesc    = desc("device_kernel_in_flight", "Requests that the kernel has at the device, anybody's.", "device")
 	errorsDesc      = desc("device_errors_total", "Requests and decisions that failed.", "device")
 	latencyDesc     = desc("device_latency_seconds", "Mean latency of the last control period's requests.", "device")
 	referenceDesc   = desc("device_latency_reference_seconds", "Mean reference latency of the same requests.", "device")
@@ -99,10 +94,6 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	d := m.daemon
 	d.mu.Lock()
 	mode, reloads, refused := d.mode, d.reloads, d.refused
-	loops := make([]*device.Loop, 0, len(d.loops))
-	for _, l := range d.loops {
-		loops = append(loops, l)
-	}
 	d.mu.Unlock()
 	stats := &d.server.Stats
 	gauge(modeDesc, float64(mode))
@@ -113,12 +104,26 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(slowPeersDesc, float64(stats.SlowPeers.Load()))
 	count(reloadsDesc, float64(reloads), "taken")
 	count(reloadsDesc, float64(refused), "refused")
-	for _, l := range loops {
-		snap, ok := l.Snapshot()
-		if !ok {
+	for _, r := range d.readAll() {
+		dev := r.dev.Name
+		silent := 1.0
+		if r.answered {
+			silent = 0
+		}
+		gauge(silentDesc, silent, dev)
+		r.mu.Lock()
+		alien := r.history.alien
+		r.mu.Unlock()
+		if r.counted {
+			count(foreignDesc, float64(alien[0]), dev, "read")
+			count(foreignDesc, float64(alien[1]), dev, "write")
+			count(busyDesc, r.counters.Busy.Seconds(), dev)
+			gauge(inFlightDesc, float64(r.counters.InFlight), dev)
+		}
+		if !r.answered {
 			continue
 		}
-		dev := snap.Device
+		snap := r.snap
 		gauge(depthDesc, float64(snap.Depth), dev)
 		gauge(outstandingDesc, float64(snap.Outstanding), dev)
 		gauge(dirtyDesc, float64(snap.Backlog), dev)
@@ -151,61 +156,4 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			count(flowWouldDesc, f.WouldWait.Seconds(), dev, f.Name)
 		}
 	}
-}
-
-// webServer serves metrics and health; it takes no commands.
-type webServer struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-func (d *Daemon) serveHTTP(address string) (*webServer, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
-		if _, _, alive := d.Heartbeat(); !alive {
-			http.Error(w, "a device loop does not turn", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "healthy")
-	})
-	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		d.mu.Lock()
-		ready := d.ready
-		d.mu.Unlock()
-		if !ready {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
-	w := &webServer{listener: l, server: &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-	}}
-	go func() {
-		if err := w.server.Serve(l); err != nil && err != http.ErrServerClosed {
-			d.log.Error("http", "error", err)
-		}
-	}()
-	return w, nil
-}
-
-func (w *webServer) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if w.server.Shutdown(ctx) != nil {
-		w.server.Close()
-	}
-}
-
-func inode(st os.FileInfo) uint64 {
-	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return s.Ino
-	}
-	return 0
 }

@@ -52,6 +52,7 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
 				return nil
 			}
+			d.Build = version
 			return d.Run(cmd.Context())
 		},
 	}

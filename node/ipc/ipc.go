@@ -15,8 +15,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +64,42 @@ type Server struct {
 	Log    *slog.Logger
 
 	Stats Stats
+
+	mu     sync.Mutex
+	agents map[*connection]Agent
+}
+
+// Agent is one connection, as it is shown to the operator.
+type Agent struct {
+	PID         int32 // PID and UID are the kernel's word, the rest is the peer's
+	UID         uint32
+	Role        wire.Role
+	Name        string // and version
+	Directories []string
+	Since       time.Time
+}
+
+// Agents are those that are connected and accepted, oldest first; at most
+// MaxConnections of them.
+func (s *Server) Agents() []Agent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.agents), func(a, b Agent) int { return a.Since.Compare(b.Since) })
+}
+
+func (s *Server) enter(c *connection, a Agent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.agents == nil {
+		s.agents = map[*connection]Agent{}
+	}
+	s.agents[c] = a
+}
+
+func (s *Server) leave(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.agents, c)
 }
 
 // Stats counts what happened on the socket.
@@ -209,6 +247,10 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	s.Log.Info("agent connected", "agent", hello.Agent, "pid", cred.Pid, "uid", cred.Uid, "directories", hello.Directories)
 
 	conn := &connection{server: s, c: c, queue: make(chan wire.Mark, sendQueue), streams: map[uint32]*opened{}}
+	s.enter(conn, Agent{
+		PID: cred.Pid, UID: cred.Uid, Role: hello.Role, Name: hello.Agent, Directories: hello.Directories, Since: time.Now(),
+	})
+	defer s.leave(conn)
 	connCtx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
 	sender.Add(1)

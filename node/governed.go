@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/node/blockfile"
+	"penstock/node/device"
+	"penstock/node/monitor"
+)
+
+// governed is a device with its loop, and what the daemon keeps beside it: who
+// registered it, what it did in the last seconds, what of that was foreign.
+//
+// A loop may stand still: that is what heartbeats are about, and it is when an
+// operator asks. So nothing that answers an operator, sends a heartbeat or holds
+// the daemon's lock waits for a loop; what must reach one goes through a
+// goroutine of the device's own, and who asks one for a snapshot waits for a
+// bounded time.
+type governed struct {
+	dev    blockfile.Device
+	config device.Config
+	loop   *device.Loop
+	wake   chan struct{} // the loop has new rules to apply; holds one
+
+	mu      sync.Mutex
+	asking  *answer        // a snapshot under way
+	dirs    map[string]int // registered directories, and by how many agents
+	history history
+}
+
+// answer is a snapshot that several may wait for.
+type answer struct {
+	done chan struct{}
+	snap device.Snapshot
+	ok   bool
+}
+
+// snapshotWait bounds the wait for a loop's snapshot. A loop that turns answers
+// in milliseconds, also with thousands of flows.
+const snapshotWait = time.Second
+
+func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
+	return &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1), dirs: map[string]int{}}
+}
+
+// snapshot asks the loop; ok is false when it has ended or does not answer in
+// time. However often a loop that stands still is asked, one question waits.
+func (g *governed) snapshot() (device.Snapshot, bool) {
+	g.mu.Lock()
+	a := g.asking
+	if a == nil {
+		a = &answer{done: make(chan struct{})}
+		g.asking = a
+		go func() {
+			a.snap, a.ok = g.loop.Snapshot()
+			g.mu.Lock()
+			g.asking = nil
+			g.mu.Unlock()
+			close(a.done)
+		}()
+	}
+	g.mu.Unlock()
+	late := time.NewTimer(snapshotWait)
+	defer late.Stop()
+	select {
+	case <-a.done:
+		return a.snap, a.ok
+	case <-late.C:
+		return device.Snapshot{}, false
+	}
+}
+
+// reading is all that is known of a device at a moment.
+type reading struct {
+	*governed
+	snap     device.Snapshot
+	answered bool
+	counters monitor.Counters
+	counted  bool // counters are there
+	at       time.Time
+}
+
+// read looks at the device's counters and then asks its loop, in this order:
+// what the loop has charged by then the device has done (see monitor.Foreign).
+func (g *governed) read() reading {
+	r := reading{governed: g, at: time.Now()}
+	var err error
+	r.counters, err = monitor.Read(sysfs, g.dev.Name)
+	r.counted = err == nil
+	r.snap, r.answered = g.snapshot()
+	return r
+}
+
+// follow samples the device until ctx ends.
+func (g *governed) follow(ctx context.Context) {
+	ticker := time.NewTicker(samplePeriod)
+	defer ticker.Stop()
+	for {
+		r := g.read()
+		if r.answered {
+			g.mu.Lock()
+			g.history.add(r, g.config.Quantum)
+			g.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// obey hands the rules in force to the loop each time they have changed.
+func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.Policy)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+			g.loop.Apply(rules())
+		}
+	}
+}
+
+func (g *governed) directories() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(maps.Keys(g.dirs))
+}
+
+func (g *governed) addDir(path string, agents int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.dirs[path] += agents; g.dirs[path] <= 0 {
+		delete(g.dirs, path)
+	}
+}
+
+// readAll reads all devices at once, sorted by name: those that do not answer
+// hold up nobody for longer than one would.
+func (d *Daemon) readAll() []reading {
+	d.mu.Lock()
+	all := slices.SortedFunc(maps.Values(d.devices), func(a, b *governed) int {
+		return strings.Compare(a.dev.Name, b.dev.Name)
+	})
+	d.mu.Unlock()
+	readings := make([]reading, len(all))
+	var asked sync.WaitGroup
+	for i, g := range all {
+		asked.Go(func() { readings[i] = g.read() })
+	}
+	asked.Wait()
+	return readings
+}

@@ -1,0 +1,49 @@
+package monitor
+
+// Foreign counts the bytes of one direction that a device moved for others than
+// the governed flows. The zero value is ready; the first observation is where
+// it begins to count.
+//
+// With dev the device's bytes and own what the daemon moved or charged,
+// dev - own is the foreign bytes plus what is in transit: done by the device, or
+// by the kernel before its turn, and not yet charged. So
+//
+//	dev - own - transit  <=  foreign  <=  dev - own
+//
+// and the count follows the lower bound when that rises. It is thus late by
+// transit (a constant while the load is steady) and does not grow from noise.
+// When it stands above the upper bound the daemon has charged for bytes that
+// never came to the device, and counting goes on from there; the count itself
+// never falls.
+//
+// What it gets wrong:
+//   - counted as foreign although HDFS caused it: the file system's metadata and
+//     journal, and the checksum files of blocks being written (about 1 % of
+//     the data), which the kernel writes out by itself;
+//   - counted late or, if the daemon ends before, not at all: what a growing
+//     backlog hides, since the kernel may have written any of it already;
+//   - hidden: foreign bytes up to what the daemon charged in excess: two
+//     applications that staged the same range at once, holes in a file, and
+//     pages written that were deleted before the device saw them.
+type Foreign struct {
+	seen  int64 // foreign bytes as of the bounds
+	begun bool
+	last  int64 // the device's count
+}
+
+// Observe takes a reading and gives how many bytes have proved to be foreign
+// since the last one, never negative. Transit is the most that the device may
+// have done and the daemon not have charged yet; slack is the most that the
+// daemon may have charged between the two readings. All in bytes.
+func (f *Foreign) Observe(device, own, transit, slack int64) int64 {
+	upper := device - own
+	if !f.begun || device < f.last { // the first, or another device under the same name
+		f.begun, f.seen, f.last = true, upper, device
+		return 0
+	}
+	f.last = device
+	f.seen = min(f.seen, upper+slack)
+	bytes := max(0, upper-transit-f.seen)
+	f.seen += bytes
+	return bytes
+}

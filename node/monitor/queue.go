@@ -1,0 +1,54 @@
+package monitor
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Queue is how the kernel's own block layer is set up for a device. A value that
+// the kernel does not tell is empty or -1.
+type Queue struct {
+	Scheduler   string   // in force: none, mq-deadline, bfq, kyber
+	Schedulers  []string // to choose from
+	Requests    int64    // nr_requests: what the kernel's queue holds
+	ReadaheadKB int64    // read_ahead_kb
+	RequestKB   int64    // max_sectors_kb: the largest request
+}
+
+// ReadQueue looks at a device's queue in sysfs.
+func ReadQueue(sysfs, name string) Queue {
+	dir := filepath.Join(sysfs, "block", name, "queue")
+	number := func(file string) int64 {
+		text, err := readSmall(filepath.Join(dir, file))
+		if err != nil {
+			return -1
+		}
+		v, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			return -1
+		}
+		return v
+	}
+	q := Queue{Requests: number("nr_requests"), ReadaheadKB: number("read_ahead_kb"), RequestKB: number("max_sectors_kb")}
+	if text, err := readSmall(filepath.Join(dir, "scheduler")); err == nil {
+		q.Scheduler, q.Schedulers = ParseScheduler(text)
+	}
+	return q
+}
+
+// ParseScheduler reads queue/scheduler: the names, the one in force in brackets.
+// A device without a choice says "none" without brackets.
+func ParseScheduler(text string) (inForce string, all []string) {
+	for _, name := range strings.Fields(text) {
+		if n, ok := strings.CutPrefix(name, "["); ok {
+			name = strings.TrimSuffix(n, "]")
+			inForce = name
+		}
+		all = append(all, name)
+	}
+	if inForce == "" && len(all) == 1 {
+		inForce = all[0]
+	}
+	return inForce, all
+}

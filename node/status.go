@@ -1,0 +1,146 @@
+package node
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/node/monitor"
+	"penstock/node/status"
+	"penstock/wire"
+)
+
+// Bounds of the document: flows of one device, and of all of them together, of
+// which each device may have an equal part and at least a few.
+const (
+	maxStatusFlows    = 256
+	maxStatusAllFlows = 4096
+	minStatusFlows    = 16
+)
+
+var roles = map[wire.Role]string{wire.RoleDataNode: "datanode"}
+
+func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
+	doc := d.status()
+	w.Header().Set("Content-Type", "application/json")
+	out := json.NewEncoder(w)
+	out.SetIndent("", " ")
+	if err := out.Encode(doc); err != nil {
+		d.log.Debug("status not sent", "error", err)
+	}
+}
+
+// status puts the document together.
+func (d *Daemon) status() status.Document {
+	readings := d.readAll()
+	tick, _, alive := d.Heartbeat()
+	now := time.Now()
+	stats := &d.server.Stats
+	doc := status.Document{
+		Version: status.Version, Build: d.Build, PID: os.Getpid(), Started: d.started, Time: now, MonotonicNS: monotonic(),
+		Socket: d.settings.Socket, Users: slices.Sorted(maps.Keys(d.allowed)),
+		Heartbeat: status.Heartbeat{Alive: alive, Tick: tick, Stalled: d.stalled()},
+		SocketCounts: status.Socket{
+			Refused: stats.Refused.Load(), BadFrames: stats.BadFrames.Load(),
+			OpenErrors: stats.OpenErrors.Load(), SlowPeers: stats.SlowPeers.Load(),
+		},
+		Agents: []status.Agent{}, Devices: []status.Device{}, Silent: []string{},
+	}
+	d.mu.Lock()
+	doc.Mode = d.mode.String()
+	doc.KillSwitch = status.Switch{File: d.settings.KillSwitch, On: d.killed}
+	doc.Weights = status.Weights{
+		File: d.settings.Weights, Rules: len(d.weights.Rules), Default: d.weights.Default, Taken: d.reloads, Refused: d.refused,
+	}
+	d.mu.Unlock()
+	for _, a := range d.server.Agents() {
+		doc.Agents = append(doc.Agents, status.Agent{
+			PID: a.PID, UID: a.UID, Role: roles[a.Role], Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
+		})
+	}
+	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
+	for _, r := range readings {
+		doc.Devices = append(doc.Devices, r.status(bound))
+		if !r.answered {
+			doc.Silent = append(doc.Silent, r.dev.Name)
+		}
+	}
+	return doc
+}
+
+// stalled names the devices whose loop does not turn.
+func (d *Daemon) stalled() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := []string{}
+	for name, g := range d.devices {
+		if !g.loop.Alive() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// status is the device with at most bound flows.
+func (r reading) status(bound int) status.Device {
+	queue := monitor.ReadQueue(sysfs, r.dev.Name)
+	s := status.Device{
+		Name: r.dev.Name, Directories: append([]string{}, r.directories()...), Rotational: r.dev.Rotational, Answered: r.answered,
+		Kernel: status.Kernel{
+			Counted: r.counted, Scheduler: queue.Scheduler, Requests: queue.Requests,
+			ReadaheadKB: queue.ReadaheadKB, RequestKB: queue.RequestKB, InFlight: r.counters.InFlight,
+		},
+		Algorithm: r.config.Algorithm, QuantumBytes: r.config.Quantum,
+		BacklogBound: r.config.Backlog, DirtyBound: r.config.Dirty,
+		Flows: []status.Flow{},
+	}
+	if !r.answered {
+		return s
+	}
+	snap := r.snap
+	s.Depth, s.Outstanding, s.BacklogBytes = snap.Depth, snap.Outstanding, snap.Backlog
+	s.Stuck, s.Errors = snap.Stuck, snap.Errors
+	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
+	if c := snap.Control; c != nil {
+		s.DepthMin, s.DepthMax = cmp.Or(r.config.Depth.Min, 1), cmp.Or(r.config.Depth.Max, 12) // as core/depth fills them in
+		s.LatencyNS, s.ReferenceNS = int64(c.Latency), int64(c.Reference)
+		s.Periods = status.Periods{Total: int64(c.Periods), AtMin: int64(c.AtMin), AtMax: int64(c.AtMax)}
+	}
+	r.mu.Lock()
+	var windows []status.FlowWindow
+	s.Window, windows = r.history.window(r)
+	s.Foreign = status.Pair{Read: r.history.alien[0], Written: r.history.alien[1]}
+	r.mu.Unlock()
+	for i, f := range snap.Flows {
+		s.Flows = append(s.Flows, status.Flow{
+			Name: f.Name, Weight: f.Weight, Mode: f.Mode.String(), Streams: f.Streams, Queued: f.Queued,
+			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
+			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),
+			Requests: f.Requests, Waits: f.Waits, Forced: f.Forced, WouldWaitNS: int64(f.WouldWait), Window: windows[i],
+		})
+	}
+	slices.SortStableFunc(s.Flows, func(a, b status.Flow) int {
+		return cmp.Or(cmp.Compare(b.Window.Share, a.Window.Share), cmp.Compare(b.ServiceNS, a.ServiceNS), strings.Compare(a.Name, b.Name))
+	})
+	if left := len(s.Flows) - bound; left > 0 {
+		s.FlowsLeftOff, s.Flows = left, s.Flows[:bound]
+	}
+	return s
+}
+
+// monotonic is CLOCK_MONOTONIC in nanoseconds, 0 if the kernel does not tell.
+func monotonic() int64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
+		return 0
+	}
+	return t.Nano()
+}

@@ -1,0 +1,64 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// DefaultAddress is where a daemon listens whose settings do not say otherwise.
+const DefaultAddress = "127.0.0.1:9707"
+
+const (
+	maxDocument = 64 << 20 // bytes
+	askWait     = 5 * time.Second
+)
+
+// Fetch asks the daemon at address, host:port.
+func Fetch(ctx context.Context, address string) (*Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/status", nil)
+	if err != nil {
+		return nil, fmt.Errorf("address %q: give host:port, such as %s", address, DefaultAddress)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no daemon answers at %s (is penstock node running, and this its \"listen\"?): %w", address, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("status of %s: %w", address, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status of %s: %s: is it a Penstock daemon, and not an older one?", address, resp.Status)
+	}
+	d, err := Parse(body)
+	if err != nil {
+		return nil, fmt.Errorf("status of %s: %w", address, err)
+	}
+	return d, nil
+}
+
+// Parse reads a document. Unknown fields are left out: a newer daemon has more.
+func Parse(body []byte) (*Document, error) {
+	if len(body) > maxDocument {
+		return nil, fmt.Errorf("over %d bytes", maxDocument)
+	}
+	d := &Document{}
+	if err := json.Unmarshal(body, d); err != nil {
+		return nil, err
+	}
+	switch {
+	case d.Version == 0:
+		return nil, errors.New("no document of a Penstock daemon")
+	case d.Version != Version:
+		return nil, fmt.Errorf("version %d of the document, this penstock reads %d: use the daemon's own", d.Version, Version)
+	}
+	return d, nil
+}

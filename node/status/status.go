@@ -1,0 +1,178 @@
+// Package status is what the node daemon says of itself at GET /status, and how
+// to ask for it.
+//
+// Problem: an operator's question is seldom one number. Why is this application
+// slow needs its share beside what it is due, who else was active, what the
+// device does, and what of it was not Penstock's. Prometheus' text has the
+// counters, but a share is a ratio over one and the same window and an
+// entitlement depends on who was active in it; two scrapes do not give that, and
+// neither does a tool that guesses. Choice: the daemon, which has the windows,
+// works them out once and gives one document; `penstock top`, `penstock doctor`
+// and whoever wants to script something read the same. The metrics stay the
+// place for history.
+//
+// The document is versioned: fields are added without notice, a field that is
+// taken away or changes its meaning raises Version. Units are in the names,
+// counts begin with the daemon and only grow. It is bounded: past the bound the
+// flows that used the device least are left off, and their number is given.
+package status
+
+import "time"
+
+// Version of the document.
+const Version = 1
+
+// Document is the daemon at one moment.
+type Document struct {
+	Version      int       `json:"version"`
+	Build        string    `json:"build"`
+	PID          int       `json:"pid"`
+	Started      time.Time `json:"started"`
+	Time         time.Time `json:"time"`
+	MonotonicNS  int64     `json:"monotonic_ns"` // CLOCK_MONOTONIC
+	Mode         string    `json:"mode"`         // off, observe or enforce; what is in force
+	KillSwitch   Switch    `json:"kill_switch"`
+	Socket       string    `json:"socket"`
+	Users        []uint32  `json:"users"` // ids that may connect
+	Weights      Weights   `json:"weights"`
+	Heartbeat    Heartbeat `json:"heartbeat"`
+	Agents       []Agent   `json:"agents"`
+	SocketCounts Socket    `json:"socket_counts"`
+	Devices      []Device  `json:"devices"`
+	Silent       []string  `json:"silent"` // devices whose loop did not answer in time
+}
+
+// Switch is the kill switch.
+type Switch struct {
+	File string `json:"file"`
+	On   bool   `json:"on"`
+}
+
+// Weights is the weights file.
+type Weights struct {
+	File    string `json:"file"` // empty: none, every application has weight 1
+	Rules   int    `json:"rules"`
+	Default int    `json:"default"`
+	Taken   int64  `json:"taken"`   // times it was read again and taken
+	Refused int64  `json:"refused"` // and refused for a mistake in it
+}
+
+// Heartbeat is what agents are told. When it is not alive they get none, and
+// open their gates after a second.
+type Heartbeat struct {
+	Alive   bool     `json:"alive"`
+	Tick    uint64   `json:"tick"`
+	Stalled []string `json:"stalled"` // devices whose loop does not turn
+}
+
+// Agent is one connection.
+type Agent struct {
+	PID         int32     `json:"pid"` // PID and UID by the kernel's word
+	UID         uint32    `json:"uid"`
+	Role        string    `json:"role"`
+	Agent       string    `json:"agent"` // name and version
+	Directories []string  `json:"directories"`
+	Since       time.Time `json:"since"`
+}
+
+// Socket counts what happened on the agents' socket.
+type Socket struct {
+	Refused    int64 `json:"refused"`
+	BadFrames  int64 `json:"bad_frames"`
+	OpenErrors int64 `json:"open_errors"`
+	SlowPeers  int64 `json:"slow_peers"`
+}
+
+// Device is one block device.
+type Device struct {
+	Name        string   `json:"name"`
+	Directories []string `json:"directories"` // data directories on it
+	Rotational  bool     `json:"rotational"`
+	Answered    bool     `json:"answered"` // false: what the loop alone knows is not filled in
+
+	Kernel Kernel `json:"kernel"`
+
+	Algorithm    string  `json:"algorithm"`
+	QuantumBytes int64   `json:"quantum_bytes"`
+	BacklogBound int64   `json:"backlog_bound_bytes"` // of one application
+	DirtyBound   int64   `json:"dirty_bound_bytes"`   // of all
+	Depth        int     `json:"depth"`
+	DepthMin     float64 `json:"depth_min"`
+	DepthMax     float64 `json:"depth_max"`
+	Periods      Periods `json:"depth_periods"`
+	Outstanding  int     `json:"outstanding"`
+	LatencyNS    int64   `json:"latency_ns"`   // mean of the last control period; 0: none
+	ReferenceNS  int64   `json:"reference_ns"` // of the same requests
+	BacklogBytes int64   `json:"backlog_bytes"`
+	Stuck        bool    `json:"stuck"`
+	Errors       int64   `json:"errors"`
+
+	Window  Window `json:"window"`
+	Foreign Pair   `json:"foreign_bytes"`
+
+	Flows        []Flow `json:"flows"`
+	FlowsLeftOff int    `json:"flows_left_off"`
+}
+
+// Kernel is the device in the kernel's own block layer. Numbers that it does not
+// tell are -1.
+type Kernel struct {
+	Counted     bool   `json:"counted"` // false: there is no block device to count
+	Scheduler   string `json:"scheduler"`
+	Requests    int64  `json:"nr_requests"`
+	ReadaheadKB int64  `json:"read_ahead_kb"`
+	RequestKB   int64  `json:"max_sectors_kb"`
+	InFlight    int64  `json:"in_flight"`
+}
+
+// Periods counts sfqd2's control periods by where they left the depth.
+type Periods struct {
+	Total int64 `json:"total"`
+	AtMin int64 `json:"at_min"`
+	AtMax int64 `json:"at_max"`
+}
+
+// Pair is something by direction.
+type Pair struct {
+	Read    int64 `json:"read"`
+	Written int64 `json:"written"`
+}
+
+// Window is what happened in the last seconds.
+type Window struct {
+	Seconds     float64 `json:"seconds"`     // its length; 0: too early to tell
+	Utilisation float64 `json:"utilisation"` // 0..1, by the kernel's account
+	Foreign     Pair    `json:"foreign_bytes"`
+}
+
+// Flow is one application's queue at the device.
+type Flow struct {
+	Name             string `json:"name"`
+	Weight           int    `json:"weight"`
+	Mode             string `json:"mode"`
+	Streams          int    `json:"streams"`
+	Queued           int    `json:"queued"`
+	BacklogBytes     int64  `json:"backlog_bytes"`
+	Bytes            Pair   `json:"bytes"` // moved by the device
+	ResidentBytes    int64  `json:"resident_bytes"`
+	UnscheduledBytes int64  `json:"unscheduled_bytes"`
+	ServiceNS        int64  `json:"service_ns"`
+	Requests         int64  `json:"requests"`
+	Waits            int64  `json:"waits"`
+	Forced           int64  `json:"forced"`
+	WouldWaitNS      int64  `json:"would_wait_ns"`
+
+	Window FlowWindow `json:"window"`
+}
+
+// FlowWindow is the flow in the device's window. Share and entitlement of the
+// active flows add up to 1 each; a flow below its entitlement that has nothing
+// queued did not want more.
+type FlowWindow struct {
+	Active      bool    `json:"active"`      // had service in the window, or waits for it
+	Share       float64 `json:"share"`       // of the service given in the window, 0..1
+	Entitlement float64 `json:"entitlement"` // weight among the active flows, 0..1
+	Bytes       Pair    `json:"bytes"`
+	WouldWaitNS int64   `json:"would_wait_ns"`
+	Waits       int64   `json:"waits"`
+}

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// webServer serves metrics, status and health; it takes no commands.
+type webServer struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+func (d *Daemon) serveHTTP(address string) (*webServer, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /status", d.serveStatus)
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		if stalled := d.stalled(); len(stalled) > 0 {
+			http.Error(w, "the loop does not turn of: "+strings.Join(stalled, " "), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "healthy")
+	})
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		d.mu.Lock()
+		ready := d.ready
+		d.mu.Unlock()
+		if !ready {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	w := &webServer{listener: l, server: &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	}}
+	go func() {
+		if err := w.server.Serve(l); err != nil && err != http.ErrServerClosed {
+			d.log.Error("http", "error", err)
+		}
+	}()
+	return w, nil
+}
+
+func (w *webServer) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if w.server.Shutdown(ctx) != nil {
+		w.server.Close()
+	}
+}
+
+func (w *webServer) address() string {
+	if w == nil {
+		return "off"
+	}
+	return w.listener.Addr().(*net.TCPAddr).String()
+}
