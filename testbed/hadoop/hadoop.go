@@ -90,6 +90,8 @@ type Cluster struct {
 	dns    []*daemon
 	apps   []*App
 	jobSeq int
+	// reconfigured are the DataNodes' properties that Reconfigure has set.
+	reconfigured properties
 	logf   func(format string, args ...any)
 
 	stopOnce sync.Once
@@ -210,6 +212,16 @@ func (c *Cluster) DataNodePID(i int) int {
 // block locations name it.
 func (c *Cluster) DataNodeAddress(i int) string {
 	return fmt.Sprintf("127.0.0.1:%d", c.ports.dn[i].data)
+}
+
+// DataNodeURL is the base of DataNode i's web address.
+func (c *Cluster) DataNodeURL(i int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
+}
+
+// DataNodeURL is the base of DataNode i's web address.
+func (c *Cluster) DataNodeURL(i int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
 }
 
 // LogDir holds one file per daemon (nn.log, dn0.log, ...), the clients' output
