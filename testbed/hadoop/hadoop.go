@@ -92,7 +92,7 @@ type Cluster struct {
 	jobSeq int
 	// reconfigured are the DataNodes' properties that Reconfigure has set.
 	reconfigured properties
-	logf   func(format string, args ...any)
+	logf         func(format string, args ...any)
 
 	stopOnce sync.Once
 	stopErr  error

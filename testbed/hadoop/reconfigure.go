@@ -1,0 +1,124 @@
+package hadoop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Reconfigure changes properties of every DataNode while it runs, as `hdfs
+// dfsadmin -reconfig datanode` does, and returns when all of them have taken
+// them; an empty value removes a property. No stream is cut and no JVM loses its
+// compiled code, as a restart would do. Hadoop 3.4 and 3.5 take the throttlers'
+// bandwidths (dfs.datanode.data.{read,write,transfer}.bandwidthPerSec, whole
+// bytes per second) this way; a property that the running version does not take
+// is an error that says so, and the others may have changed then. A block that
+// is being transferred keeps the throttler that it began with. Not to be called
+// from several goroutines at once.
+func (c *Cluster) Reconfigure(ctx context.Context, settings map[string]string) error {
+	now := properties{}
+	maps.Copy(now, c.reconfigured)
+	var changed []string
+	for name, value := range settings {
+		if now[name] == value {
+			continue
+		}
+		changed = append(changed, name)
+		if now[name] = value; value == "" {
+			delete(now, name)
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	slices.Sort(changed)
+	errs := make(chan error)
+	for i := range c.cfg.DataNodes {
+		site := c.dataNodeSite(i)
+		maps.Copy(site, now)
+		if err := c.writeConf(fmt.Sprintf("dn%d", i), site); err != nil {
+			return err
+		}
+	}
+	for i := range c.cfg.DataNodes {
+		go func() { errs <- c.reconfigure(ctx, i, changed) }()
+	}
+	var all error
+	for range c.cfg.DataNodes {
+		all = errors.Join(all, <-errs)
+	}
+	c.reconfigured = now
+	return all
+}
+
+func (c *Cluster) reconfigure(ctx context.Context, i int, changed []string) error {
+	if _, err := c.reconfigCommand(ctx, i, "start"); err != nil {
+		return err
+	}
+	for {
+		out, err := c.reconfigCommand(ctx, i, "status")
+		if err != nil {
+			return err
+		}
+		done, err := parseReconfigStatus(out, changed)
+		if done || err != nil {
+			if err != nil {
+				err = fmt.Errorf("DataNode %d of Hadoop %s: %w", i, c.Version(), err)
+			}
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("reconfigure DataNode %d: %w", i, ctx.Err())
+		}
+	}
+}
+
+// reconfigCommand runs one dfsadmin to its end and returns what it printed.
+func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) (string, error) {
+	c.mu.Lock()
+	c.jobSeq++
+	name := fmt.Sprintf("reconfig-%d-dn%d-%s", c.jobSeq, i, operation)
+	c.mu.Unlock()
+	address := fmt.Sprintf("127.0.0.1:%d", c.ports.dn[i].ipc)
+	d, err := c.java(name, "client", c.jvmOpts(128, quick), "", false, "org.apache.hadoop.hdfs.tools.DFSAdmin",
+		"-reconfig", "datanode", address, operation)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		d.kill()
+		return "", fmt.Errorf("dfsadmin -reconfig datanode %s %s: %w", address, operation, ctx.Err())
+	}
+	if d.err != nil {
+		return "", d.failure()
+	}
+	out, err := os.ReadFile(d.log)
+	return string(out), err
+}
+
+// parseReconfigStatus reads what `dfsadmin -reconfig datanode ADDRESS status`
+// prints: whether the task has ended, and an error unless it has then changed
+// all of the properties.
+func parseReconfigStatus(out string, changed []string) (done bool, err error) {
+	if !strings.Contains(out, " and finished at ") {
+		if strings.Contains(out, "no task was found") {
+			return false, errors.New("no reconfiguration was begun")
+		}
+		return false, nil
+	}
+	for _, name := range changed {
+		if !strings.Contains(out, "SUCCESS: Changed property "+name+"\n") {
+			return true, fmt.Errorf("%s was not changed while it ran (Hadoop 3.4 and 3.5 can); it said:\n%s", name, strings.TrimSpace(out))
+		}
+	}
+	return true, nil
+}
