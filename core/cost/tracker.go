@@ -1,0 +1,295 @@
+package cost
+
+import (
+	"fmt"
+	"time"
+)
+
+// Tracker corrects a model while the device runs and notices when the device
+// has become much slower than it was.
+//
+// While the device is busy, the time that passes is the cost of what it does. So
+// the tracker cuts the busy time into slices that end with a completion, and
+// holds each one's busy time against the predicted cost of what completed in
+// it. The quotient, smoothed and bounded, is the scale of the model. Reads and
+// writes have a scale each as far as the load tells them apart: where slices
+// with more reads come out later than those with more writes, the two drift
+// apart; under an even mixture they move together, so that what the profile
+// says of their ratio holds.
+//
+// A device that works on P requests at a time is only partly busy with fewer in
+// flight: n of them count as n/P of the time.
+//
+// A slice that took 4 times its prediction is slow. Two slow ones in a row, of 4
+// busy seconds together, make the verdict Slow: ten times slower is noticed
+// within 10 s also where one request then takes 3 s, and a stall by itself, of
+// whatever cause, is within one slice and makes no verdict before it lasts 8 s.
+// Healthy slices (2 times at most), two in a row of 2 s together, end it. Slow
+// slices do not move the scale of the model, and it stays within a factor of 2
+// of where it began: a device that fades slowly is noticed as well.
+//
+// I/O of others on the device (Others) counts as done, so that load is not taken
+// for slowness, but its cost is a guess, so slices with much of it correct
+// nothing.
+//
+// Times are durations since any fixed moment, from a clock that does not go
+// back. No method allocates. A Tracker belongs to one caller at a time.
+type Tracker struct {
+	parallel float64
+	learning learning
+
+	scale  [2]float64 // read, write: of the healthy device
+	common float64    // what both have in common
+	tilt   float64    // reads are common*tilt, writes common/tilt
+	origin float64    // common stays within a factor of 2 of it
+	mix    float64    // running mean of the reads' part of the work; negative before the first slice
+	off    float64    // running mean of the slices' error
+
+	now      time.Duration
+	inFlight int
+	pending  float64 // predicted cost of what is in flight, ns, unscaled
+
+	busy   float64    // of the open slice, ns
+	work   [2]float64 // predicted cost of what completed in it, ns, unscaled
+	others float64
+
+	slow, healthy run
+	verdict       Verdict
+}
+
+// Verdict is what a Tracker thinks of the device.
+type Verdict struct {
+	Slow   bool
+	Factor float64 // times slower than it was when healthy; 1 unless Slow
+}
+
+// TrackerConfig sets up a Tracker.
+type TrackerConfig struct {
+	// Parallel is how many requests the device works on at a time, 1 to 1024:
+	// the rate at saturation times the latency of a request alone. 0 means 1,
+	// as a hard disk.
+	Parallel float64
+
+	// Learn says that the model was not measured on this device, so that only
+	// its ratios mean something: the first seconds of load give its scale, and
+	// the device cannot be called slow before.
+	Learn bool
+}
+
+const (
+	sliceBusy   = float64(500 * time.Millisecond) // a slice ends with the first completion after it
+	slowAt      = 4.0                             // times the prediction
+	healthyAt   = 2.0
+	slowBusy    = float64(4 * time.Second)
+	healthyBusy = float64(2 * time.Second)
+	hangBusy    = float64(8 * time.Second) // without an end of the slice
+	runSlices   = 2
+
+	gain       = 0.05 // of a slice's error that the common scale takes over
+	tiltGain   = 0.05 // of the product of how far error and mixture are off their means
+	meanGain   = 0.05
+	errorMax   = 0.7 // an odd slice moves the scale by at most gain times this
+	driftMax   = 2.0 // of the common scale from its origin, either way
+	tiltMax    = 1.4
+	othersMax  = 0.1 // part of a slice's work, beyond which it corrects nothing
+	factorMax  = 1000.0
+	factorGain = 0.3
+
+	learnBusy   = float64(5 * time.Second)
+	learnSlices = 4
+	learnMax    = 100.0 // the learnt scale's bound, either way
+)
+
+// run is slices of one kind in a row.
+type run struct {
+	slices         int
+	busy, expected float64
+}
+
+func (r *run) add(busy, expected float64) {
+	r.slices++
+	r.busy += busy
+	r.expected += expected
+}
+
+// learning is what the first slices of an unprofiled device said. The worst of
+// them is left out: it may hold a stall.
+type learning struct {
+	on         bool
+	all, worst run
+}
+
+// NewTracker returns a tracker of an idle device. An error says what is out of
+// range.
+func NewTracker(cfg TrackerConfig) (*Tracker, error) {
+	if cfg.Parallel == 0 {
+		cfg.Parallel = 1
+	}
+	if !(cfg.Parallel >= 1 && cfg.Parallel <= 1024) { // so that NaN fails
+		return nil, fmt.Errorf("cost: a device that works on %v requests at a time: use 1 to 1024", cfg.Parallel)
+	}
+	t := &Tracker{parallel: cfg.Parallel, common: 1, tilt: 1, origin: 1, mix: -1, verdict: Verdict{Factor: 1}}
+	t.learning.on = cfg.Learn
+	t.rescale()
+	return t, nil
+}
+
+// Start notes that the device was given a request of that predicted cost.
+func (t *Tracker) Start(now, predicted time.Duration) {
+	t.advance(now)
+	t.inFlight++
+	t.pending += float64(max(predicted, 0))
+}
+
+// End notes that a request is done. predicted is what Start was told; actual is
+// the model's cost now that it is known what the request was, and 0 if the
+// device had nothing to do for it.
+func (t *Tracker) End(now time.Duration, write bool, predicted, actual time.Duration) {
+	t.advance(now)
+	t.inFlight = max(t.inFlight-1, 0)
+	t.pending = max(t.pending-float64(max(predicted, 0)), 0)
+	if t.inFlight == 0 {
+		t.pending = 0
+	}
+	if actual <= 0 {
+		return
+	}
+	if write {
+		t.work[1] += float64(actual)
+	} else {
+		t.work[0] += float64(actual)
+	}
+	if t.busy >= sliceBusy {
+		t.close()
+	}
+}
+
+// Others notes what the device did for others than the caller since the last
+// call, as predicted cost; rather too much than too little. What is not
+// positive counts as 0.
+func (t *Tracker) Others(cost time.Duration) { t.others += float64(max(cost, 0)) }
+
+// Look returns the verdict, to be asked every second or more often.
+func (t *Tracker) Look(now time.Duration) Verdict {
+	t.advance(now)
+	if !t.learning.on && !t.verdict.Slow && t.busy >= hangBusy {
+		// Nothing has ended for long. Whatever is in flight may be nearly done.
+		if most := t.expected() + float64(t.common*t.pending); t.busy >= slowAt*most {
+			t.verdict = Verdict{Slow: true, Factor: factor(t.busy, most)}
+			t.rescale()
+		}
+	}
+	return t.verdict
+}
+
+// Scale returns what a direction's predicted costs are to be multiplied with to
+// be this device's time now, slowness included.
+func (t *Tracker) Scale(write bool) float64 {
+	if write {
+		return t.scale[1]
+	}
+	return t.scale[0]
+}
+
+// Scaled returns a predicted cost multiplied with its direction's scale, 0 to
+// Max.
+func (t *Tracker) Scaled(write bool, predicted time.Duration) time.Duration {
+	return time.Duration(min(max(float64(predicted)*t.Scale(write), 0), float64(Max)))
+}
+
+func (t *Tracker) advance(now time.Duration) {
+	passed := now - t.now
+	if passed <= 0 {
+		return
+	}
+	t.now = now
+	if t.inFlight > 0 {
+		t.busy += float64(float64(passed) * min(1, float64(t.inFlight)/t.parallel))
+	}
+}
+
+// expected is how long the slice's work should have taken, were the device
+// healthy. The conversions keep products from being fused with sums on machines
+// that would, so that all decide alike.
+func (t *Tracker) expected() float64 {
+	return float64(t.common*t.tilt*t.work[0]) + float64(t.common/t.tilt*t.work[1]) + float64(t.common*t.others)
+}
+
+// close ends the slice and judges it.
+func (t *Tracker) close() {
+	busy, expected := t.busy, t.expected()
+	own := t.work[0] + t.work[1]
+	reads := t.work[0] / own
+	clean := t.others <= othersMax*own
+	raw := own + t.others
+	t.busy, t.work, t.others = 0, [2]float64{}, 0
+
+	if t.learning.on {
+		t.learn(busy, raw)
+		return
+	}
+	switch ratio := busy / expected; {
+	case ratio >= slowAt:
+		t.slow.add(busy, expected)
+		t.healthy = run{}
+	case ratio <= healthyAt:
+		t.healthy.add(busy, expected)
+		t.slow = run{}
+	default:
+		t.slow, t.healthy = run{}, run{}
+	}
+	switch v := &t.verdict; {
+	case !v.Slow && t.slow.slices >= runSlices && t.slow.busy >= slowBusy:
+		*v = Verdict{Slow: true, Factor: factor(t.slow.busy, t.slow.expected)}
+	case v.Slow && t.healthy.slices >= runSlices && t.healthy.busy >= healthyBusy:
+		*v = Verdict{Factor: 1}
+	case v.Slow:
+		v.Factor += float64(factorGain * (factor(busy, expected) - v.Factor))
+	case clean && t.slow.slices == 0:
+		t.correct(busy, expected, reads)
+	}
+	t.rescale()
+}
+
+func factor(busy, expected float64) float64 {
+	if expected <= 0 {
+		return factorMax
+	}
+	return min(max(busy/expected, 1), factorMax)
+}
+
+// correct moves the scales by a part of a healthy slice's error.
+func (t *Tracker) correct(busy, expected, reads float64) {
+	off := 2 * (busy - expected) / (busy + expected)
+	off = min(max(off, -errorMax), errorMax)
+	if t.mix < 0 {
+		t.mix, t.off = reads, off
+	}
+	t.common = min(max(t.common*(1+float64(gain*off)), t.origin/driftMax), t.origin*driftMax)
+	t.tilt = min(max(t.tilt*(1+float64(tiltGain*(off-t.off)*(reads-t.mix))), 1/tiltMax), tiltMax)
+	t.mix += float64(meanGain * (reads - t.mix))
+	t.off += float64(meanGain * (off - t.off))
+}
+
+// learn takes the scale from the first slices.
+func (t *Tracker) learn(busy, raw float64) {
+	l := &t.learning
+	l.all.add(busy, raw)
+	if l.worst.slices == 0 || busy*l.worst.expected > l.worst.busy*raw {
+		l.worst = run{1, busy, raw}
+	}
+	if l.all.slices > 1 {
+		scale := (l.all.busy - l.worst.busy) / (l.all.expected - l.worst.expected)
+		t.common = min(max(scale, 1/learnMax), learnMax)
+		t.origin = t.common
+	}
+	if l.all.slices >= learnSlices && l.all.busy-l.worst.busy >= learnBusy {
+		l.on = false
+	}
+	t.rescale()
+}
+
+func (t *Tracker) rescale() {
+	t.scale[0] = t.common * t.tilt * t.verdict.Factor
+	t.scale[1] = t.common / t.tilt * t.verdict.Factor
+}

@@ -1,0 +1,326 @@
+package cost_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"penstock/core/cost"
+
+	"pgregory.net/rapid"
+)
+
+// device serves requests one after the other, in virtual time, each in its
+// predicted cost times a factor that the test sets.
+type device struct {
+	tracker *cost.Tracker
+	model   cost.Model
+	now     time.Duration
+	factor  [2]float64 // by direction
+	queue   []job      // in flight, the first in service
+}
+
+type job struct {
+	write     bool
+	predicted time.Duration
+}
+
+func newDevice(t interface{ Fatal(...any) }, cfg cost.TrackerConfig) *device {
+	tracker, err := cost.NewTracker(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &device{tracker: tracker, model: hdd, factor: [2]float64{1, 1}}
+}
+
+func (d *device) start(write bool, bytes int64) {
+	j := job{write, d.model.Of(write, false, bytes)}
+	d.tracker.Start(d.now, j.predicted)
+	d.queue = append(d.queue, j)
+}
+
+// finish lets the first request in flight end, looking at the tracker each
+// second until then, and gives the verdict.
+func (d *device) finish(extra time.Duration) (v cost.Verdict) {
+	j := d.queue[0]
+	d.queue = d.queue[1:]
+	i := 0
+	if j.write {
+		i = 1
+	}
+	end := d.now + time.Duration(float64(j.predicted)*d.factor[i]) + extra
+	for ; d.now+time.Second < end; v = d.tracker.Look(d.now) {
+		d.now += time.Second
+	}
+	d.now = end
+	d.tracker.End(d.now, j.write, j.predicted, j.predicted)
+	return d.tracker.Look(d.now)
+}
+
+// run keeps depth requests in flight for so long, until says stop.
+func (d *device) run(length time.Duration, depth int, bytes int64, write func() bool, stop func(cost.Verdict) bool) {
+	for end := d.now + length; d.now < end; {
+		for len(d.queue) < depth {
+			d.start(write(), bytes)
+		}
+		if stop(d.finish(0)) {
+			return
+		}
+	}
+}
+
+func never(cost.Verdict) bool           { return false }
+func slow(v cost.Verdict) bool          { return v.Slow }
+func healthy(v cost.Verdict) bool       { return !v.Slow }
+func always(w bool) func() bool         { return func() bool { return w } }
+func near(got, want, part float64) bool { return math.Abs(got/want-1) <= part }
+
+func quanta(t *rapid.T) int64 { return 64 << 10 << rapid.IntRange(0, 6).Draw(t, "quantum, as a power") }
+
+func TestTenTimesSlowerIsNoticed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDevice(t, cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		depth, bytes := rapid.IntRange(1, 12).Draw(t, "depth"), min(quanta(t), 2<<20)
+		write := rapid.Bool().Draw(t, "write")
+		before := rapid.Float64Range(0.5, 1.6).Draw(t, "factor before")
+		d.factor = [2]float64{before, before}
+		d.run(time.Duration(rapid.IntRange(20_000, 40_000).Draw(t, "ms before"))*time.Millisecond, depth, bytes, always(write), func(v cost.Verdict) bool {
+			if v.Slow {
+				t.Fatal("a device that is as before is called slow")
+			}
+			return false
+		})
+		changed := d.now
+		d.factor = [2]float64{10 * before, 10 * before}
+		d.run(time.Minute, depth, bytes, always(write), slow)
+		if took := d.now - changed; took > 10*time.Second {
+			t.Fatalf("ten times slower was noticed after %v", took)
+		}
+		d.run(20*time.Second, depth, bytes, always(write), never)
+		if v := d.tracker.Look(d.now); !v.Slow || !near(v.Factor, 10, 0.3) {
+			t.Fatalf("after a while the verdict is %+v", v)
+		}
+		if got := d.tracker.Scale(write); !near(got, 10*before, 0.3) {
+			t.Fatalf("scale %.2f of a device that takes %.2f of what the model says", got, 10*before)
+		}
+		changed = d.now
+		d.factor = [2]float64{before, before}
+		d.run(time.Minute, depth, bytes, always(write), healthy)
+		if took := d.now - changed; took > 10*time.Second {
+			t.Fatalf("the recovery was noticed after %v", took)
+		}
+	})
+}
+
+func TestOneStallIsNoVerdict(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDevice(t, cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		depth, bytes := rapid.IntRange(1, 12).Draw(t, "depth"), quanta(t)
+		for range rapid.IntRange(1, 4).Draw(t, "stalls") {
+			d.run(10*time.Second, depth, bytes, always(false), never)
+			for len(d.queue) < depth {
+				d.start(false, bytes)
+			}
+			stall := time.Duration(rapid.IntRange(1, 7000).Draw(t, "stall in ms")) * time.Millisecond
+			if v := d.finish(stall); v.Slow {
+				t.Fatalf("a stall of %v makes the device slow", stall)
+			}
+			d.run(5*time.Second, depth, bytes, always(false), func(v cost.Verdict) bool {
+				if v.Slow {
+					t.Fatalf("a stall of %v makes the device slow", stall)
+				}
+				return false
+			})
+		}
+		if got := d.tracker.Scale(false); !near(got, 1, 0.15) {
+			t.Fatalf("stalls moved the scale to %.2f", got)
+		}
+	})
+}
+
+func TestStallsThatLastAreNoticed(t *testing.T) {
+	d := newDevice(t, cost.TrackerConfig{})
+	d.run(5*time.Second, 2, 2<<20, always(false), never)
+	before := d.now
+	d.start(false, 2<<20)
+	for !d.tracker.Look(d.now).Slow {
+		if d.now += 100 * time.Millisecond; d.now-before > 10*time.Second {
+			t.Fatal("a device that does nothing for 10 s is not called slow")
+		}
+	}
+	if took := d.now - before; took < 7*time.Second {
+		t.Errorf("a stall of %v is called slowness", took)
+	}
+}
+
+func TestIdleTimeIsNotSlowness(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDevice(t, cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		for range rapid.IntRange(10, 200).Draw(t, "bursts") {
+			d.now += time.Duration(rapid.IntRange(0, 30_000).Draw(t, "idle ms")) * time.Millisecond
+			if v := d.tracker.Look(d.now); v.Slow {
+				t.Fatalf("an idle device is called slow: %+v", v)
+			}
+			d.start(rapid.Bool().Draw(t, "write"), quanta(t))
+			if v := d.finish(0); v.Slow {
+				t.Fatalf("a device with bursts of load is called slow: %+v", v)
+			}
+		}
+		if got := d.tracker.Scale(false); !near(got, 1, 0.02) {
+			t.Fatalf("scale %.3f", got)
+		}
+	})
+}
+
+func TestScaleFollowsTheDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDevice(t, cost.TrackerConfig{})
+		f := rapid.Float64Range(0.6, 1.8).Draw(t, "factor")
+		d.factor = [2]float64{f, f}
+		i, every := 0, rapid.IntRange(1, 5).Draw(t, "a write every so many")
+		even := func() bool { i++; return i%every == 0 }
+		d.run(2*time.Minute, rapid.IntRange(1, 8).Draw(t, "depth"), quanta(t), even, never)
+		for _, write := range []bool{false, true} {
+			if got := d.tracker.Scale(write); !near(got, f, 0.07) {
+				t.Fatalf("scale of writes=%v is %.3f, the device takes %.3f", write, got, f)
+			}
+		}
+	})
+}
+
+// Where the mixture varies, what is wrong with one direction only can be told.
+func TestDirectionsAreToldApart(t *testing.T) {
+	d := newDevice(t, cost.TrackerConfig{})
+	d.factor = [2]float64{0.8, 1.25}
+	for range 60 {
+		d.run(5*time.Second, 2, 512<<10, always(false), never)
+		d.run(5*time.Second, 2, 512<<10, always(true), never)
+	}
+	if r, w := d.tracker.Scale(false), d.tracker.Scale(true); !near(r, 0.8, 0.1) || !near(w, 1.25, 0.1) {
+		t.Errorf("scales of reads and writes: %.3f and %.3f, want 0.8 and 1.25", r, w)
+	}
+}
+
+func TestUnprofiledDeviceIsLearnt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDevice(t, cost.TrackerConfig{Learn: true})
+		f := math.Exp(rapid.Float64Range(math.Log(1/50.0), math.Log(50)).Draw(t, "ln of the factor"))
+		d.factor = [2]float64{f, f}
+		d.start(false, 1<<20)
+		d.finish(5 * time.Second) // a stall at the start
+		d.run(time.Minute+time.Duration(10*f*float64(time.Second)), 2, 1<<20, always(false), func(v cost.Verdict) bool {
+			if v.Slow {
+				t.Fatal("a device that never was quicker is called slow")
+			}
+			return false
+		})
+		if got := d.tracker.Scale(false); !near(got, f, 0.1) {
+			t.Fatalf("scale %.3f of a device that takes %.3f of the model", got, f)
+		}
+	})
+}
+
+// One request at a time does not keep a device busy that can do several.
+func TestParallelDevice(t *testing.T) {
+	for depth := 1; depth <= 16; depth *= 2 {
+		tracker, err := cost.NewTracker(cost.TrackerConfig{Parallel: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const occupancy = 2 * time.Millisecond // with 8 at a time each takes 16 ms
+		took := 8 * occupancy * time.Duration(max(depth, 8)) / 8
+		for round := range 2000 {
+			now := time.Duration(round) * took
+			for range depth {
+				tracker.Start(now, occupancy)
+			}
+			for range depth {
+				tracker.End(now+took, false, occupancy, occupancy)
+			}
+			if tracker.Look(now + took).Slow {
+				t.Fatalf("slow at depth %d", depth)
+			}
+		}
+		if got := tracker.Scale(false); !near(got, 1, 0.05) {
+			t.Errorf("scale %.3f at depth %d", got, depth)
+		}
+	}
+}
+
+func TestLoadOfOthersIsNotSlowness(t *testing.T) {
+	d := newDevice(t, cost.TrackerConfig{})
+	d.run(5*time.Second, 1, 1<<20, always(false), never)
+	for range 50 { // others get nine tenths of the device
+		d.start(false, 1<<20)
+		d.tracker.Others(9 * hdd.Of(false, false, 1<<20))
+		if v := d.finish(9 * hdd.Of(false, false, 1<<20)); v.Slow {
+			t.Fatal("a device that works for others is called slow")
+		}
+	}
+	if got := d.tracker.Scale(false); !near(got, 1, 0.01) {
+		t.Errorf("others moved the scale to %.3f", got)
+	}
+}
+
+func TestTrackerConfig(t *testing.T) {
+	for _, p := range []float64{0, 1, 1024} {
+		if _, err := cost.NewTracker(cost.TrackerConfig{Parallel: p}); err != nil {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+	for _, p := range []float64{-1, 0.99, 1024.1, math.NaN(), math.Inf(1)} {
+		if _, err := cost.NewTracker(cost.TrackerConfig{Parallel: p}); err == nil {
+			t.Errorf("%v is taken", p)
+		}
+	}
+}
+
+// Whatever is reported, in whatever order, nothing leaves its bounds.
+func TestTrackerStaysWithinBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tracker, err := cost.NewTracker(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn"), Parallel: rapid.Float64Range(1, 64).Draw(t, "parallel")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		any := rapid.OneOf(rapid.Int64(), rapid.Int64Range(0, 1e12), rapid.Int64Range(0, 1e9))
+		for range rapid.IntRange(1, 200).Draw(t, "calls") {
+			now, a, b := time.Duration(any.Draw(t, "now")), time.Duration(any.Draw(t, "a")), time.Duration(any.Draw(t, "b"))
+			switch rapid.IntRange(0, 3).Draw(t, "call") {
+			case 0:
+				tracker.Start(now, a)
+			case 1:
+				tracker.End(now, rapid.Bool().Draw(t, "write"), a, b)
+			case 2:
+				tracker.Others(a)
+			case 3:
+				v := tracker.Look(now)
+				if !(v.Factor >= 1 && v.Factor <= 1000) || !v.Slow && v.Factor != 1 {
+					t.Fatalf("verdict %+v", v)
+				}
+			}
+			for _, w := range []bool{false, true} {
+				if s := tracker.Scale(w); !(s >= 1e-3 && s <= 1e6) {
+					t.Fatalf("scale %v", s)
+				}
+				if c := tracker.Scaled(w, a); c < 0 || c > cost.Max {
+					t.Fatalf("cost %v scaled to %v", a, c)
+				}
+			}
+		}
+	})
+}
+
+func TestTrackerAllocatesNothing(t *testing.T) {
+	d := newDevice(t, cost.TrackerConfig{Learn: true})
+	var now time.Duration
+	if n := testing.AllocsPerRun(1000, func() {
+		now += 100 * time.Millisecond
+		c := hdd.Of(false, true, 1<<20)
+		d.tracker.Start(now, c)
+		d.tracker.Others(time.Millisecond)
+		d.tracker.End(now+c, false, c, d.tracker.Scaled(false, c))
+		d.tracker.Look(now)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
