@@ -18,7 +18,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what Penstock does for applications on real Hadoop",
 	}
-	cmd.AddCommand(newBenchIsolation())
+	cmd.AddCommand(newBenchIsolation(), newBenchDecision())
 	return cmd
 }
 

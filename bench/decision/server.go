@@ -1,0 +1,135 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"penstock/node/config"
+	"penstock/node/device"
+	"penstock/node/ipc"
+	"penstock/wire"
+)
+
+// Streams that the server knows by the name of their block.
+const (
+	coldBlock     = "/cold"     // 64 KiB that a device has to deliver
+	residentBlock = "/resident" // in the page cache
+	endlessBlock  = "/endless"  // never waited for, however far one goes
+	coldBytes     = 64 << 10
+)
+
+// server is the daemon's own socket and device loop, with files that take no
+// time in place of a DataNode's.
+type server struct {
+	path   string
+	loop   *device.Loop
+	stride uint32
+	quanta atomic.Int64
+}
+
+// serve starts a server in dir. stride 0 is the daemon's default. What it
+// returns ends it.
+func serve(ctx context.Context, dir, name string, stride uint32) (*server, func() error, error) {
+	cfg, err := (&config.Node{}).DeviceConfig("", false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if stride == 0 {
+		stride = cfg.Stride()
+	}
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	s := &server{path: filepath.Join(dir, name), stride: stride}
+	if s.loop, err = device.New(device.Options{Name: "memory", Config: cfg, Mode: device.Enforce, Policy: equal, Log: log}); err != nil {
+		return nil, nil, err
+	}
+	listener, err := ipc.Listen(s.path, 0o600, -1)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	looped, served := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(looped)
+		s.loop.Run(ctx)
+	}()
+	go func() {
+		served <- (&ipc.Server{Opener: s, Allow: func(uint32) bool { return true }, Log: log}).Serve(ctx, listener)
+	}()
+	return s, func() error {
+		cancel()
+		<-looped
+		return <-served
+	}, nil
+}
+
+// Register implements ipc.Opener.
+func (s *server) Register(uint32, []string) (ipc.Registration, error) { return registration{s}, nil }
+
+// Heartbeat implements ipc.Opener.
+func (s *server) Heartbeat() (uint64, device.Mode, bool) {
+	return s.loop.Tick(), device.Enforce, s.loop.Alive()
+}
+
+// Stride implements ipc.Opener.
+func (s *server) Stride() uint32 { return s.stride }
+
+type registration struct{ *server }
+
+// Open implements ipc.Registration.
+func (r registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+	request := device.OpenRequest{Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write,
+		From: m.From, To: m.To}
+	switch {
+	case strings.HasSuffix(m.Block, coldBlock):
+		request.Block = &memoryFile{size: coldBytes, quanta: &r.quanta}
+	case strings.HasSuffix(m.Block, residentBlock):
+		request.Block = &memoryFile{size: coldBytes, resident: true, quanta: &r.quanta}
+	case strings.HasSuffix(m.Block, endlessBlock):
+		request.Block = &memoryFile{resident: true, quanta: &r.quanta}
+		request.Write, request.To = false, request.From // nothing to wait for: the mark opens at once
+	default:
+		return nil, nil, errors.New("no such block")
+	}
+	return r.loop, r.loop.Open(request), nil
+}
+
+// Close implements ipc.Registration.
+func (r registration) Close() {}
+
+// echo answers every byte on a socket with itself: the least that a round trip
+// costs.
+func echo(dir string) (path string, stop func() error, err error) {
+	path = filepath.Join(dir, "echo.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return "", nil, err
+	}
+	go func() {
+		for {
+			c, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 4096)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					if _, err := c.Write(buf[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return path, listener.Close, nil
+}

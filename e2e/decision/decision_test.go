@@ -1,0 +1,35 @@
+// Package decision tests the agent's side of `penstock bench decision`: the
+// benchmark is compiled when it runs, against the agent's own classes, so a
+// change of theirs would otherwise break it unnoticed.
+package decision
+
+import (
+	"path/filepath"
+	"testing"
+
+	"penstock/bench/decision"
+)
+
+func TestTheAgentsSideIsMeasured(t *testing.T) {
+	jar, err := filepath.Abs("../../bin/penstock-agent.jar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := decision.Perform(t.Context(), decision.Request{
+		Flows: []int{10}, Length: decision.MinLength, Trips: 200, AgentJar: jar})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.LeftOut != "" {
+		t.Fatalf("run make build first; left out: %s", res.LeftOut)
+	}
+	want := []string{"echo", "read packet", "write packet", "packet with a message", "open to mark, resident", "open to mark, cold"}
+	if len(res.Agent) != len(want) {
+		t.Fatalf("%d figures, want %v: %+v", len(res.Agent), want, res.Agent)
+	}
+	for i, name := range want {
+		if got := res.Agent[i]; got.Name != name || !(got.P50 > 0 && got.P99 >= got.P50) {
+			t.Errorf("figure %d is %+v, want %s", i, got, name)
+		}
+	}
+}
