@@ -219,11 +219,6 @@ func (c *Cluster) DataNodeURL(i int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
 }
 
-// DataNodeURL is the base of DataNode i's web address.
-func (c *Cluster) DataNodeURL(i int) string {
-	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
-}
-
 // LogDir holds one file per daemon (nn.log, dn0.log, ...), the clients' output
 // (job-N.log) and the containers' folders.
 func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }

@@ -409,8 +409,7 @@ func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) e
 }
 
 func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
-	url := fmt.Sprintf("http://127.0.0.1:%d/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo", c.ports.dn[i].http)
-	body, err := c.get(ctx, url)
+	body, err := c.get(ctx, c.DataNodeURL(i)+"/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo")
 	if err != nil {
 		return err
 	}
