@@ -1,0 +1,210 @@
+package device
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"penstock/core/depth"
+)
+
+// Shares in virtual time, judged as on the real disk (e2e/shares): from the
+// disk's own log, in every window of 10 s. What differs there is the machine
+// only, so what a window is off by here is the scheduler's part of it.
+
+const (
+	shareWindow = 10 * time.Second
+	shareSlide  = time.Second
+	settling    = 2 * time.Second // how long after a change shares need not hold
+
+	// An application with one part in eleven gets 40 quanta in a window: one
+	// more or less at the window's ends is half of what is allowed.
+	shareQuantum = 256 << 10
+)
+
+// part is an application that wants all it can get.
+type part struct {
+	flow   string
+	weight int
+	write  bool
+	size   int64 // bytes of its file; it leaves at their end
+}
+
+func (p part) start(r *rig, done *sync.WaitGroup) {
+	if p.write {
+		r.writer(p.flow, p.size, done)
+	} else {
+		r.reader(p.flow, p.size, 0, done)
+	}
+}
+
+// shareRig is a loop with the settings that e2e/shares has, on a disk with its
+// seeks: 12 MB/s, 2 ms.
+func shareRig(t *testing.T, algorithm string, parts []part) *rig {
+	weights := map[string]int{}
+	for _, p := range parts {
+		weights[p.flow] = p.weight
+	}
+	r := newRig(t, func(c *Config) {
+		line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 180 * time.Millisecond}
+		*c = Config{
+			Algorithm: algorithm, FixedDepth: 4, Quantum: shareQuantum, Ahead: 16, Backlog: 8 * mib, MaxFlows: 8192,
+			Depth: depth.Config{Min: 1, Max: 12, Start: 2, Gain: 0.5, Read: line, Write: line},
+		}
+	}, weights)
+	r.disk = newModelDisk(12e6, 2*time.Millisecond)
+	return r
+}
+
+// between gives the bytes of each flow between two moments, a request counting
+// where it ended, and the times of each flow's first and last request.
+func (d *modelDisk) between(from, to time.Time) (bytes map[string]int64, first, last map[string]time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	bytes, first, last = map[string]int64{}, map[string]time.Time{}, map[string]time.Time{}
+	for _, s := range d.log {
+		flow, _, _ := strings.Cut(s.name, "/")
+		if first[flow].IsZero() {
+			first[flow] = s.at
+		}
+		last[flow] = s.at
+		if !s.at.Before(from) && s.at.Before(to) {
+			bytes[flow] += s.length
+		}
+	}
+	return bytes, first, last
+}
+
+// hold fails the test unless in every window between two moments each of the
+// parts got its due within 5 %, and together they had what the disk can do. All
+// requests cost the same for each byte here, so bytes are judged.
+func hold(t *testing.T, what string, d *modelDisk, from, to time.Time, parts []part) {
+	t.Helper()
+	weights, windows, worst := 0, 0, map[string]float64{}
+	for _, p := range parts {
+		weights += p.weight
+	}
+	for ; !from.Add(shareWindow).After(to); from = from.Add(shareSlide) {
+		bytes, _, _ := d.between(from, from.Add(shareWindow))
+		var sum int64
+		for _, p := range parts {
+			sum += bytes[p.flow]
+		}
+		windows++
+		// Below its rate by the seeks, before each request at the most.
+		transfer := float64(shareQuantum) / float64(d.rate)
+		if least := 0.99 * shareWindow.Seconds() * float64(d.rate) * transfer / (transfer + d.seek.Seconds()); float64(sum) < least {
+			t.Errorf("%s: in the window from %v the parts had %d bytes, want at least %.0f", what, from, sum, least)
+		}
+		for _, p := range parts {
+			due := float64(p.weight) / float64(weights)
+			off := float64(bytes[p.flow])/float64(sum)/due - 1
+			if math.Abs(off) > math.Abs(worst[p.flow]) {
+				worst[p.flow] = off
+			}
+			if !(math.Abs(off) <= 0.05) {
+				t.Errorf("%s: in the window from %v %s is off its due by %+.1f %%", what, from, p.flow, 100*off)
+			}
+		}
+	}
+	if windows == 0 {
+		t.Fatalf("%s: no window", what)
+	}
+	var line strings.Builder
+	for _, p := range parts {
+		fmt.Fprintf(&line, " %s %+.1f %%", p.flow, 100*worst[p.flow])
+	}
+	t.Logf("%s, %d windows, worst deviations:%s", what, windows, &line)
+}
+
+// mixes are the kinds of application that share by 7:3:1.
+var mixes = map[string][]part{
+	"writers": {{"a", 7, true, 200 * mib}, {"b", 3, true, 400 * mib}, {"c", 1, true, 400 * mib}},
+	"readers": {{"a", 7, false, 200 * mib}, {"b", 3, false, 400 * mib}, {"c", 1, false, 400 * mib}},
+	"mix":     {{"a", 7, false, 200 * mib}, {"b", 3, true, 400 * mib}, {"c", 1, false, 400 * mib}},
+}
+
+// Two applications are at work, a third with the greatest weight joins them and
+// leaves again. From 2 s after each change all have their due.
+func TestThreeWeightsAJoinAndALeave(t *testing.T) {
+	for _, algorithm := range []string{"sfqd", "sfqd2"} {
+		for name, parts := range mixes {
+			t.Run(algorithm+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := shareRig(t, algorithm, parts)
+					var staying, leaving sync.WaitGroup
+					began := time.Now()
+					parts[1].start(r, &staying)
+					parts[2].start(r, &staying)
+					// No round number: it must not matter where in a period it joins.
+					time.Sleep(13*time.Second + 370*time.Millisecond)
+					joined := time.Now()
+					parts[0].start(r, &leaving)
+					leaving.Wait()
+					time.Sleep(settling + shareWindow + 5*shareSlide)
+					end := time.Now()
+					r.stop()
+					staying.Wait()
+					_, first, last := r.disk.between(began, end)
+					left := last[parts[0].flow]
+					t.Logf("asked for its first request after %v; was there for %v", first[parts[0].flow].Sub(joined), left.Sub(joined))
+					hold(t, "before", r.disk, began.Add(settling), joined, parts[1:])
+					hold(t, "with the third", r.disk, joined.Add(settling), left.Add(-settling), parts)
+					hold(t, "after", r.disk, left.Add(settling), end, parts[1:])
+				})
+			})
+		}
+	}
+}
+
+// 5,000 applications that have done I/O and keep quiet change nothing: what the
+// disk is asked for by the two that are busy is the same, request by request,
+// at the same times.
+func TestIdleFlowsChangeNothing(t *testing.T) {
+	const idle = 5000
+	parts := []part{{"a", 3, false, 100 * mib}, {"b", 1, true, 100 * mib}}
+	requests := func(idle int) (log []served) {
+		synctest.Test(t, func(t *testing.T) {
+			r := shareRig(t, "sfq", parts) // the model disk leaves open which of two goes first
+			defer r.stop()
+			start := time.Now().Add(time.Minute)
+			var quiet, busy sync.WaitGroup
+			for i := range idle {
+				part{flow: fmt.Sprint("idle-", i), size: 4096, write: i%2 == 0}.start(r, &quiet)
+			}
+			quiet.Wait()
+			time.Sleep(time.Until(start))
+			if snap, ok := r.loop.Snapshot(); !ok || len(snap.Flows) != idle {
+				t.Fatalf("the loop knows %d flows, want %d", len(snap.Flows), idle)
+			}
+			before := len(r.disk.log)
+			for _, p := range parts {
+				p.start(r, &busy)
+			}
+			busy.Wait()
+			time.Sleep(time.Second)
+			for _, s := range r.disk.log[before:] {
+				flow, _, _ := strings.Cut(s.name, "/")
+				log = append(log, served{flow, s.offset, s.length, time.Time{}.Add(s.at.Sub(start))})
+			}
+		})
+		return log
+	}
+	alone, beside := requests(0), requests(idle)
+	if len(alone) < 300 {
+		t.Fatalf("%d requests only", len(alone))
+	}
+	if !slices.Equal(alone, beside) {
+		for i := range min(len(alone), len(beside)) {
+			if alone[i] != beside[i] {
+				t.Fatalf("request %d of %d is %v, beside %d idle flows %v", i, len(alone), alone[i], idle, beside[i])
+			}
+		}
+		t.Fatalf("%d requests, beside %d idle flows %d", len(alone), idle, len(beside))
+	}
+}
