@@ -207,32 +207,6 @@ func TestJobsAreChecked(t *testing.T) {
 	}
 }
 
-func TestDFSIOReadsWhatItWrote(t *testing.T) {
-	for _, job := range []Job{
-		{Kind: TestDFSIOWrite, Output: "/io", Maps: 3, FileBytes: 5, Queue: QueueAggressor},
-		{Kind: TestDFSIORead, Input: "/io", Maps: 3, FileBytes: 5, Queue: QueueAggressor},
-	} {
-		class, args, err := job.command()
-		if err != nil || !strings.HasSuffix(class, ".TestDFSIO") || strings.Join(args[1:], " ") != "-nrFiles 3 -size 5B" {
-			t.Errorf("%s %v %v", class, args, err)
-		}
-		if job.dfsioDir() != "/io" {
-			t.Errorf("%s works in %q", job.Kind, job.dfsioDir())
-		}
-	}
-}
-
-func TestDFSIOFilesAreChecked(t *testing.T) {
-	good := strings.Repeat("0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`a", 3000)[:130_001]
-	if n, err := checkDFSIO(strings.NewReader(good)); err != nil || n != 130_001 {
-		t.Errorf("%d %v", n, err)
-	}
-	bad := good[:100_000] + "x" + good[100_001:]
-	if _, err := checkDFSIO(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "byte 100000") {
-		t.Errorf("a wrong byte: %v", err)
-	}
-}
-
 func TestTextCountsAreTheTextsCounts(t *testing.T) {
 	text := Text{Seed: 3, Vocabulary: 100, WordBytes: 12, FileBytes: 1 << 20}
 	if err := text.validate(); err != nil {
@@ -417,76 +391,6 @@ func TestJavaHomeBindsToCPUs(t *testing.T) {
 		if st, err := os.Stat(filepath.Join(home, "bin", "java")); err != nil || st.Mode()&0o111 == 0 {
 			t.Errorf("%q: not executable: %v", cpus, err)
 		}
-	}
-}
-
-func TestJavaIsChecked(t *testing.T) {
-	for _, test := range []struct {
-		hadoop, java string
-		good         bool
-	}{
-		{"3.4.2", "17.0.15", true}, {"3.4.2", "11.0.2", true}, {"3.4.2", "1.8.0_402", false}, {"3.4.2", "9", true},
-		{"3.4.2", "23", true}, {"3.4.2", "24", false}, {"3.4.2", "25", false},
-		{"3.5.0", "16.0.1", false}, {"3.5.0", "17", true},
-	} {
-		err := checkJava(test.hadoop, "/j/bin/java", "IMPLEMENTOR=\"x\"\nJAVA_VERSION=\""+test.java+"\"\n")
-		if (err == nil) != test.good {
-			t.Errorf("Hadoop %s on Java %s: %v", test.hadoop, test.java, err)
-		}
-	}
-	if err := checkJava(DefaultVersion, "/j/bin/java", ""); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestCompleteLibIsNotFetchedAgain(t *testing.T) {
-	cache := t.TempDir()
-	for _, version := range Versions {
-		home := filepath.Join(cache, "hadoop-"+version)
-		if complete(home, version) {
-			t.Error("no folder counts as complete")
-		}
-		for _, jar := range essential(version) {
-			file := filepath.Join(home, jar)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := Fetch(t.Context(), cache, version, nil)
-		if err != nil || got != filepath.Join(home, "lib") {
-			t.Errorf("%s: %s %v", version, got, err)
-		}
-	}
-	if got, err := Fetch(t.Context(), cache, "", nil); err != nil || !strings.Contains(got, DefaultVersion) {
-		t.Errorf("the default version: %s %v", got, err)
-	}
-}
-
-func TestAnUnknownVersionIsAnsweredWithTheKnownOnes(t *testing.T) {
-	_, err := Fetch(t.Context(), t.TempDir(), "2.10.2", nil)
-	for _, named := range append([]string{"2.10.2"}, Versions...) {
-		if err == nil || !strings.Contains(err.Error(), named) {
-			t.Errorf("%v does not name %s", err, named)
-		}
-	}
-}
-
-func TestJarsOfTestsAreSetApart(t *testing.T) {
-	work := t.TempDir()
-	if err := os.Mkdir(filepath.Join(work, "lib"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, jar := range []string{"a-1.jar", "a-1-tests.jar"} {
-		if err := os.WriteFile(filepath.Join(work, "lib", jar), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := setTestsApart(work); err != nil {
-		t.Fatal(err)
-	}
-	jars, err := filepath.Glob(filepath.Join(work, "*", "*"))
-	if want := work + "/lib/a-1.jar " + work + "/tests/a-1-tests.jar"; err != nil || strings.Join(jars, " ") != want {
-		t.Errorf("%s %v", jars, err)
 	}
 }
 
