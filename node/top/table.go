@@ -1,0 +1,252 @@
+// Package top shows what a node's daemon does, live: devices above, the flows of
+// all devices below, in a terminal, as text or as JSON.
+//
+// Problem: somebody's job is slow and one look has to say whether the disk, its
+// share, its own demand or somebody outside is the reason. Choices: everything
+// shown comes from one status document, so that share, entitlement and rate are
+// of one window and the view keeps no history of its own; a flow is a row
+// whatever device it is on, since the question begins with an application; and
+// text and terminal are drawn by the same code, so that what is pasted into a
+// report is what was on the screen. The terminal's view is a state, messages
+// and a drawing (model.go), which can be tested without a terminal; the library
+// does raw mode, resizing and putting the terminal back.
+//
+// Names come from other processes: what cannot be printed is not sent to the
+// terminal.
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"penstock/node/status"
+)
+
+// Selection says what of a document is drawn, and in which order.
+type Selection struct {
+	Sort     string // one of Columns
+	Reverse  bool
+	Filter   string // rows whose application or device contains it; empty: all
+	HideIdle bool   // leave out flows that were not active in the window
+}
+
+// Columns are what flows can be sorted by.
+var Columns = []string{"share", "due", "rate", "backlog", "weight", "application", "device"}
+
+// Check refuses an unknown column.
+func (s Selection) Check() error {
+	if !slices.Contains(Columns, s.Sort) {
+		return fmt.Errorf("sort by %q: use one of %s", s.Sort, strings.Join(Columns, ", "))
+	}
+	return nil
+}
+
+// row is one flow of one device.
+type row struct {
+	device  string
+	seconds float64 // length of the window
+	status.Flow
+}
+
+func (r row) rate(bytes int64) float64 {
+	if r.seconds <= 0 {
+		return 0
+	}
+	return float64(bytes) / r.seconds
+}
+
+func (r row) bytesPerSecond() float64 { return r.rate(r.Window.Bytes.Read + r.Window.Bytes.Written) }
+
+// rows are the flows to be shown, in order. Equal ones are in the order of
+// their names, so that rows do not jump.
+func (s Selection) rows(doc *status.Document) []row {
+	var rows []row
+	for _, d := range doc.Devices {
+		for _, f := range d.Flows {
+			f.Name = printable(f.Name)
+			idle := !f.Window.Active && f.BacklogBytes == 0
+			if s.HideIdle && idle || !strings.Contains(f.Name, s.Filter) && !strings.Contains(d.Name, s.Filter) {
+				continue
+			}
+			rows = append(rows, row{d.Name, d.Window.Seconds, f})
+		}
+	}
+	order := map[string]func(a, b row) int{
+		"share":       func(a, b row) int { return cmp.Compare(b.Window.Share, a.Window.Share) },
+		"due":         func(a, b row) int { return cmp.Compare(b.Window.Entitlement, a.Window.Entitlement) },
+		"rate":        func(a, b row) int { return cmp.Compare(b.bytesPerSecond(), a.bytesPerSecond()) },
+		"backlog":     func(a, b row) int { return cmp.Compare(b.BacklogBytes, a.BacklogBytes) },
+		"weight":      func(a, b row) int { return cmp.Compare(b.Weight, a.Weight) },
+		"application": func(a, b row) int { return strings.Compare(a.Name, b.Name) },
+		"device":      func(a, b row) int { return strings.Compare(a.device, b.device) },
+	}[s.Sort]
+	slices.SortStableFunc(rows, func(a, b row) int {
+		c := order(a, b)
+		if s.Reverse {
+			c = -c
+		}
+		return cmp.Or(c, strings.Compare(a.Name, b.Name), strings.Compare(a.device, b.device))
+	})
+	return rows
+}
+
+// table is columns of text, numbers to the right.
+type table struct {
+	heads []string
+	left  int // columns, from the first on, that are set to the left
+	cells [][]string
+}
+
+func (t *table) add(cells ...string) { t.cells = append(t.cells, cells) }
+
+// lines gives the head and a line for each row.
+func (t *table) lines() []string {
+	widths := make([]int, len(t.heads))
+	all := append([][]string{t.heads}, t.cells...)
+	for _, cells := range all {
+		for i, c := range cells {
+			widths[i] = max(widths[i], len([]rune(c)))
+		}
+	}
+	lines := make([]string, len(all))
+	for n, cells := range all {
+		var b strings.Builder
+		for i, c := range cells {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			if i < t.left {
+				fmt.Fprintf(&b, "%-*s", widths[i], c)
+			} else {
+				fmt.Fprintf(&b, "%*s", widths[i], c)
+			}
+		}
+		lines[n] = strings.TrimRight(b.String(), " ")
+	}
+	return lines
+}
+
+// headline says who answers and whether anything is governed.
+func headline(doc *status.Document, address string) string {
+	parts := []string{"penstock " + printable(address), "mode " + doc.Mode}
+	if doc.KillSwitch.On {
+		parts = append(parts, "KILL SWITCH ON")
+	}
+	if n := len(doc.Agents); n == 1 {
+		parts = append(parts, "1 agent")
+	} else {
+		parts = append(parts, fmt.Sprintf("%d agents", n))
+	}
+	if !doc.Heartbeat.Alive {
+		parts = append(parts, "NO HEARTBEAT")
+	}
+	return strings.Join(append(parts, doc.Time.Format(time.TimeOnly)), "  ")
+}
+
+func deviceTable(doc *status.Document) *table {
+	t := &table{left: 2, heads: []string{
+		"DEVICE", "STATE", "ALGORITHM", "D", "IN FLIGHT", "BUSY", "LATENCY", "REFERENCE", "BACKLOG", "FOREIGN READ", "WRITTEN",
+	}}
+	for _, d := range doc.Devices {
+		state := deviceState(d)
+		if !d.Answered {
+			t.add(d.Name, state, d.Algorithm)
+			continue
+		}
+		foreign := func(bytes int64) string {
+			if !d.Kernel.Counted || d.Window.Seconds == 0 {
+				return "-"
+			}
+			return megabytes(float64(bytes) / d.Window.Seconds)
+		}
+		busy := "-"
+		if d.Kernel.Counted {
+			busy = percent(d.Window.Utilisation)
+		}
+		t.add(d.Name, state, d.Algorithm, fmt.Sprintf("%d of %.0f", d.Depth, d.DepthMax), fmt.Sprint(d.Outstanding), busy,
+			milliseconds(d.LatencyNS), milliseconds(d.ReferenceNS), mebibytes(d.BacklogBytes),
+			foreign(d.Window.Foreign.Read), foreign(d.Window.Foreign.Written))
+	}
+	return t
+}
+
+func deviceState(d status.Device) string {
+	switch {
+	case !d.Answered:
+		return "NO ANSWER"
+	case d.Stuck:
+		return "STUCK"
+	}
+	return "ok"
+}
+
+func flowTable(rows []row) *table {
+	t := &table{left: 2, heads: []string{
+		"APPLICATION", "DEVICE", "WEIGHT", "SHARE", "DUE", "READ", "WRITTEN", "BACKLOG", "STREAMS", "QUEUED", "WAITS/S", "WOULD WAIT",
+	}}
+	for _, r := range rows {
+		weight, would := fmt.Sprint(r.Weight), "-"
+		switch r.Mode {
+		case "observe":
+			would = fmt.Sprintf("%.2f s/s", r.rate(r.Window.WouldWaitNS)/1e9)
+		case "off":
+			weight += " off"
+		}
+		due := "-"
+		if r.Window.Active {
+			due = percent(r.Window.Entitlement)
+		}
+		t.add(r.Name, r.device, weight, percent(r.Window.Share), due, megabytes(r.rate(r.Window.Bytes.Read)),
+			megabytes(r.rate(r.Window.Bytes.Written)), mebibytes(r.BacklogBytes), fmt.Sprint(r.Streams), fmt.Sprint(r.Queued),
+			fmt.Sprintf("%.1f", r.rate(r.Window.Waits)), would)
+	}
+	return t
+}
+
+// leftOff is a line about flows that the document does not hold, or empty.
+func leftOff(doc *status.Document) string {
+	n := 0
+	for _, d := range doc.Devices {
+		n += d.FlowsLeftOff
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d flows with the least service are left off", n)
+}
+
+// Text draws a document for a pipe or a file.
+func Text(doc *status.Document, address string, s Selection) string {
+	lines := []string{headline(doc, address)}
+	lines = append(lines, deviceTable(doc).lines()...)
+	lines = append(lines, "")
+	lines = append(lines, flowTable(s.rows(doc)).lines()...)
+	if more := leftOff(doc); more != "" {
+		lines = append(lines, more)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func percent(part float64) string        { return fmt.Sprintf("%.1f %%", 100*part) }
+func megabytes(perSecond float64) string { return fmt.Sprintf("%.1f MB/s", perSecond/1e6) }
+func mebibytes(bytes int64) string       { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+func milliseconds(ns int64) string {
+	if ns == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", float64(ns)/1e6)
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
