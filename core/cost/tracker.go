@@ -37,6 +37,7 @@ import (
 type Tracker struct {
 	parallel float64
 	learning learning
+	tied     bool // both directions have one scale
 
 	scale  [2]float64 // read, write: of the healthy device
 	common float64    // what both have in common
@@ -71,8 +72,9 @@ type TrackerConfig struct {
 	Parallel float64
 
 	// Learn says that the model was not measured on this device, so that only
-	// its ratios mean something: the first seconds of load give its scale, and
-	// the device cannot be called slow before.
+	// its ratios mean something: the first seconds of load give its scale, the
+	// device cannot be called slow before, and reads and writes stay in the
+	// ratio that the model gives them.
 	Learn bool
 }
 
@@ -129,7 +131,7 @@ func NewTracker(cfg TrackerConfig) (*Tracker, error) {
 		return nil, fmt.Errorf("cost: a device that works on %v requests at a time: use 1 to 1024", cfg.Parallel)
 	}
 	t := &Tracker{parallel: cfg.Parallel, common: 1, tilt: 1, origin: 1, mix: -1, verdict: Verdict{Factor: 1}}
-	t.learning.on = cfg.Learn
+	t.learning.on, t.tied = cfg.Learn, cfg.Learn
 	t.rescale()
 	return t, nil
 }
@@ -154,11 +156,7 @@ func (t *Tracker) End(now time.Duration, write bool, predicted, actual time.Dura
 	if actual <= 0 {
 		return
 	}
-	if write {
-		t.work[1] += float64(actual)
-	} else {
-		t.work[0] += float64(actual)
-	}
+	t.work[index(write)] += float64(actual)
 	if t.busy >= sliceBusy {
 		t.close()
 	}
@@ -184,17 +182,28 @@ func (t *Tracker) Look(now time.Duration) Verdict {
 
 // Scale returns what a direction's predicted costs are to be multiplied with to
 // be this device's time now, slowness included.
-func (t *Tracker) Scale(write bool) float64 {
+func (t *Tracker) Scale(write bool) float64 { return t.scale[index(write)] }
+
+// Tilt returns the part of Scale by which the directions differ: what both have
+// in common makes no difference to shares.
+func (t *Tracker) Tilt(write bool) float64 {
 	if write {
-		return t.scale[1]
+		return 1 / t.tilt
 	}
-	return t.scale[0]
+	return t.tilt
 }
 
-// Scaled returns a predicted cost multiplied with its direction's scale, 0 to
-// Max.
-func (t *Tracker) Scaled(write bool, predicted time.Duration) time.Duration {
-	return time.Duration(min(max(float64(predicted)*t.Scale(write), 0), float64(Max)))
+// Scaled returns a predicted cost multiplied with a factor such as Scale or
+// Tilt, 0 to Max.
+func Scaled(predicted time.Duration, factor float64) time.Duration {
+	return time.Duration(min(max(float64(float64(predicted)*factor), 0), float64(Max)))
+}
+
+func index(write bool) int {
+	if write {
+		return 1
+	}
+	return 0
 }
 
 func (t *Tracker) advance(now time.Duration) {
@@ -266,6 +275,9 @@ func (t *Tracker) correct(busy, expected, reads float64) {
 		t.mix, t.off = reads, off
 	}
 	t.common = min(max(t.common*(1+float64(gain*off)), t.origin/driftMax), t.origin*driftMax)
+	if t.tied {
+		return
+	}
 	t.tilt = min(max(t.tilt*(1+float64(tiltGain*(off-t.off)*(reads-t.mix))), 1/tiltMax), tiltMax)
 	t.mix += float64(meanGain * (reads - t.mix))
 	t.off += float64(meanGain * (off - t.off))

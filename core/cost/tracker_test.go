@@ -302,7 +302,10 @@ func TestTrackerStaysWithinBounds(t *testing.T) {
 				if s := tracker.Scale(w); !(s >= 1e-3 && s <= 1e6) {
 					t.Fatalf("scale %v", s)
 				}
-				if c := tracker.Scaled(w, a); c < 0 || c > cost.Max {
+				if f := tracker.Tilt(w); !(f >= 0.7 && f <= 1.45) {
+					t.Fatalf("tilt %v", f)
+				}
+				if c := cost.Scaled(a, tracker.Scale(w)); c < 0 || c > cost.Max {
 					t.Fatalf("cost %v scaled to %v", a, c)
 				}
 			}
@@ -318,7 +321,7 @@ func TestTrackerAllocatesNothing(t *testing.T) {
 		c := hdd.Of(false, true, 1<<20)
 		d.tracker.Start(now, c)
 		d.tracker.Others(time.Millisecond)
-		d.tracker.End(now+c, false, c, d.tracker.Scaled(false, c))
+		d.tracker.End(now+c, false, c, cost.Scaled(c, d.tracker.Scale(false)))
 		d.tracker.Look(now)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -69,7 +69,7 @@ func (l *Loop) force(s *Stream, now time.Time) {
 			}
 		}
 	}
-	r.cost = l.cost(false, r.length)
+	r.cost = l.costs.price(false, l.costs.guess(r)).tag
 	l.charge(s.flow, r.cost)
 	l.start(r, now)
 }

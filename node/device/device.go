@@ -25,8 +25,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
+	"penstock/core/cost"
 	"penstock/core/depth"
 	"penstock/core/sfq"
 )
@@ -70,8 +73,9 @@ type Policy func(flow string) Rule
 
 // Config has one paragraph per setting; Validate fills in the defaults.
 type Config struct {
-	// Algorithm is fifo, sfq (one request at a time), sfqd (a fixed depth) or
-	// sfqd2 (the depth follows the device's latency). Default sfqd2.
+	// Algorithm is one of sfq.Algorithms(): fifo, sfq (one request at a time),
+	// sfqd and drr (a fixed depth) or sfqd2 (the depth follows the device's
+	// latency). Default sfqd2.
 	Algorithm string
 
 	// Quantum is the bytes of one device request, 64 KiB..64 MiB, whole pages.
@@ -100,12 +104,20 @@ type Config struct {
 	// turn; it saves seeks and moves no share. Default 8 MiB.
 	Run int64
 
-	// FixedDepth is the depth of sfqd, 1..1024. Default 4.
+	// FixedDepth is the depth of sfqd and drr, 1..1024. Default 4.
 	FixedDepth int
 
-	// Depth configures sfqd2, and its Read and Write lines are also the cost of
-	// a request: device time grows as a + b*bytes, and only ratios matter.
+	// Depth configures sfqd2.
 	Depth depth.Config
+
+	// Cost is what a request costs of the device's time, from its profile.
+	// Without one the reference latencies of Depth stand in for it: their ratios
+	// hold, and what they are in seconds is learnt from the first load.
+	Cost cost.Model
+
+	// Parallel is how many requests the device works on at a time, from its
+	// profile, 1..1024. Default 1, as a hard disk.
+	Parallel float64
 
 	// Period is how often sfqd2 moves the depth. Default 1 s, as in the paper.
 	Period time.Duration
@@ -160,11 +172,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	switch c.Algorithm {
-	case "fifo", "sfq", "sfqd", "sfqd2":
-	default:
-		check(false, "algorithm %q: use fifo, sfq, sfqd or sfqd2", c.Algorithm)
-	}
+	check(slices.Contains(sfq.Algorithms(), c.Algorithm), "algorithm %q: use one of %s", c.Algorithm, strings.Join(sfq.Algorithms(), ", "))
 	check(c.Quantum >= minQuantum && c.Quantum <= maxQuantum && c.Quantum%pageBytes == 0,
 		"quantum %d: use whole pages between 64 KiB and 64 MiB", c.Quantum)
 	check(c.Ahead >= 1 && c.Ahead <= 16, "ahead %d: use 1 to 16 quanta", c.Ahead)
@@ -179,6 +187,14 @@ func (c *Config) Validate() error {
 	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {
 		errs = append(errs, fmt.Errorf("depth: %w", err))
+	}
+	if c.profiled() {
+		if err := c.Cost.Validate(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if _, err := c.tracker(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

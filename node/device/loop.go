@@ -30,6 +30,7 @@ type Loop struct {
 	policy    Policy
 	sched     sfq.Scheduler
 	control   *depth.Controller // nil but for sfqd2
+	costs     costs
 	flows     map[string]*flow
 	byID      map[sfq.Flow]*flow
 	streams   map[*Stream]struct{}
@@ -65,6 +66,11 @@ type Options struct {
 	Policy  Policy
 	Log     *slog.Logger
 	Latency func(write bool, latency time.Duration) // called for every device request; may be nil
+
+	// Counters reads the kernel's counters of the device; ok is false while it
+	// has none. It is called once a second and must not block. May be nil: what
+	// others do on the device is then not known.
+	Counters func() (c Counters, ok bool)
 }
 
 // eventQueue bounds what connections may have sent that the loop has not seen;
@@ -80,6 +86,10 @@ func New(o Options) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
+	costs, err := newCosts(o)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", o.Name, err)
+	}
 	l := &Loop{
 		Name:      o.Name,
 		events:    make(chan event, eventQueue),
@@ -91,6 +101,7 @@ func New(o Options) (*Loop, error) {
 		mode:      o.Mode,
 		policy:    o.Policy,
 		sched:     sched,
+		costs:     costs,
 		flows:     map[string]*flow{},
 		byID:      map[sfq.Flow]*flow{},
 		streams:   map[*Stream]struct{}{},
@@ -186,6 +197,7 @@ func (l *Loop) Run(ctx context.Context) {
 			l.finish(r)
 		case now := <-ticker.C:
 			l.age(now)
+			l.watch(now)
 			l.tick.Add(1)
 			l.ticked.Store(now.UnixNano())
 		case <-period.C:
@@ -216,232 +228,6 @@ func (l *Loop) handle(e event) {
 	}
 }
 
-func (l *Loop) open(s *Stream) {
-	s.flow = l.flow(s.Flow)
-	if l.modeOf(s.flow) == Off {
-		s.released = true
-		s.closeFiles()
-		s.Marker.Mark(s.ID, Open)
-		return
-	}
-	l.streams[s] = struct{}{}
-	s.flow.streams++
-	if s.Write {
-		s.flow.writers = append(s.flow.writers, s)
-		l.grant(s.flow)
-	} else {
-		l.openRead(s)
-	}
-}
-
-func (l *Loop) close(s *Stream, pos int64) {
-	if s.closed || s.released {
-		return
-	}
-	s.closed = true
-	if s.Write {
-		l.closeWrite(s, pos)
-	} else {
-		if pos >= 0 {
-			l.read(s, pos)
-		}
-		l.cancel(s)
-	}
-	l.release(s)
-}
-
-// cancel takes back what has not been dispatched. It leaves no debt.
-func (l *Loop) cancel(s *Stream) {
-	f := s.flow
-	for range f.drop(s) {
-		l.unqueue(f)
-	}
-	kept := s.pending[:0]
-	for _, r := range s.pending {
-		if r.finished {
-			continue // it stood behind others: nothing more comes of it
-		}
-		if !r.started.IsZero() {
-			kept = append(kept, r)
-		} else if s.Write && !r.meta {
-			l.drained(s, r.length)
-		}
-	}
-	s.pending = kept
-}
-
-// unqueue cancels the flow's newest queued request in the scheduler; which
-// quantum a queued request stands for is open until it is dispatched.
-func (l *Loop) unqueue(f *flow) {
-	last := len(f.handles) - 1
-	h := f.handles[last]
-	f.handles = f.handles[:last]
-	if err := l.sched.Cancel(h); err != nil {
-		l.fault("cancel", err)
-	}
-}
-
-// release lets go of a closed stream once nothing of it is in flight.
-func (l *Loop) release(s *Stream) {
-	if !s.closed || s.released || len(s.pending) > 0 {
-		return
-	}
-	l.endWait(s, time.Now())
-	s.released = true
-	s.closeFiles()
-	delete(l.streams, s)
-	f := s.flow
-	if s.Write {
-		f.removeWriter(s)
-	}
-	if f.last == s {
-		f.last = nil
-	}
-	if f.streams--; f.streams == 0 {
-		f.idle = time.Now()
-	}
-}
-
-// closeFiles gives the descriptors back without waiting: the last close of a
-// file that HDFS has deleted frees its blocks, which is device I/O, and the loop
-// must not stand still for it.
-func (s *Stream) closeFiles() {
-	go func() {
-		s.Block.Close()
-		if s.Meta != nil {
-			s.Meta.Close()
-		}
-	}()
-}
-
-// submit queues one quantum.
-func (l *Loop) submit(r *request, now time.Time) {
-	f := r.stream.flow
-	r.queued = now
-	r.cost = l.cost(r.write, r.length)
-	r.stream.pending = append(r.stream.pending, r)
-	h, err := l.sched.Submit(f.id, r.cost, 0)
-	if err != nil {
-		// The flow's queue is full. The quantum is left to the kernel, as it
-		// would have been natively, and charged.
-		l.fault("submit", err)
-		l.charge(f, r.cost)
-		f.service += r.cost
-		f.behind += r.length
-		f.bytes[direction(r.write)] += r.length
-		r.started, r.finished = now, true
-		if r.write && !r.meta {
-			l.drained(r.stream, r.length)
-		}
-		r.stream.advance()
-		return
-	}
-	f.handles = append(f.handles, h)
-	f.ready = append(f.ready, r)
-}
-
-// dispatch hands requests to the device as long as the scheduler lets it.
-func (l *Loop) dispatch() {
-	for {
-		d, ok := l.sched.Next()
-		if !ok {
-			break
-		}
-		f := l.byID[d.Flow]
-		f.handles = f.handles[1:]
-		r := f.take(l.cfg.Run)
-		r.handle = d.Handle
-		l.start(r, time.Now())
-		if !r.write && !r.stream.closed {
-			l.stage(r.stream) // the next one has to queue before this one ends
-		}
-	}
-	if l.control != nil && l.sched.Waiting() > 0 {
-		l.control.Limited()
-	}
-}
-
-func (l *Loop) start(r *request, now time.Time) {
-	r.started = now
-	r.stream.inFlight++
-	l.running[r] = struct{}{}
-	go func() { l.results <- work(r) }()
-}
-
-// finish settles a completed request and moves its stream on.
-func (l *Loop) finish(r result) {
-	req, s := r.request, r.request.stream
-	f := s.flow
-	delete(l.running, req)
-	s.inFlight--
-	req.finished = true
-	if r.err != nil {
-		l.fault("device request", r.err)
-	}
-	actual := l.cost(req.write, r.bytes)
-	if req.handle != 0 {
-		var err error
-		if r.bytes > 0 {
-			err = l.sched.Complete(req.handle, actual)
-		} else {
-			err = l.sched.Cancel(req.handle) // nothing to do for it: nothing to pay
-		}
-		if err != nil {
-			l.fault("complete", err)
-		}
-	}
-	if r.bytes > 0 {
-		f.requests++
-		f.service += actual
-		f.bytes[direction(req.write)] += r.bytes
-	}
-	if !req.write {
-		f.resident += max(0, req.length-r.bytes)
-	} else if !r.io {
-		f.behind += r.bytes
-	}
-	if r.io {
-		if l.control != nil {
-			l.control.Observe(req.write, r.bytes, r.latency)
-		}
-		if l.onLatency != nil {
-			l.onLatency(req.write, r.latency)
-		}
-	}
-	s.advance()
-	if req.write {
-		if !req.meta {
-			l.drained(s, req.length)
-		}
-		l.grant(f)
-	} else if !s.closed {
-		if r.err != nil {
-			s.done = s.To // the DataNode will meet the same error by itself
-		}
-		l.stage(s)
-	}
-	l.release(s)
-}
-
-// cost is device time: linear in the bytes, with the coefficients that the
-// reference latency has. Only ratios matter, so the depth at which the
-// reference was taken does not.
-func (l *Loop) cost(write bool, bytes int64) int64 {
-	line := l.cfg.Depth.Read
-	if write {
-		line = l.cfg.Depth.Write
-	}
-	return max(1, int64(line.Fixed)+int64(float64(line.PerMiB)*float64(bytes)/(1<<20)))
-}
-
-// charge tells the scheduler of service that the device gives a flow outside the
-// queue. The flow's account is kept where the bytes are.
-func (l *Loop) charge(f *flow, cost int64) {
-	if err := l.sched.Charge(f.id, cost); err != nil {
-		l.fault("charge", err)
-	}
-}
-
 func (l *Loop) fault(what string, err error) {
 	l.errors++
 	if now := time.Now(); now.Sub(l.lastError) > time.Second {
@@ -461,11 +247,4 @@ func (l *Loop) shutDown() {
 	for s := range l.streams {
 		s.closeFiles()
 	}
-}
-
-func direction(write bool) int {
-	if write {
-		return 1
-	}
-	return 0
 }

@@ -103,11 +103,7 @@ func (l *Loop) read(s *Stream, pos int64) {
 		// The reader was not held (observe mode, or the daemon was away) and
 		// the kernel fetched for it: charge what was not there at the open.
 		if bytes := s.skipped(s.next, pos, l.cfg.Quantum); bytes > 0 {
-			cost := l.cost(false, bytes)
-			s.flow.behind += bytes
-			s.flow.bytes[0] += bytes
-			s.flow.service += cost
-			l.charge(s.flow, cost)
+			l.behind(s.flow, false, bytes)
 		}
 		s.next = pos
 		if len(s.pending) == 0 {

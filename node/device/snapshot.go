@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/core/cost"
 	"penstock/core/depth"
 )
 
@@ -18,6 +19,8 @@ type Snapshot struct {
 	Stuck       bool
 	Errors      int64
 	Control     *depth.Report // nil but for sfqd2
+	Slow        cost.Verdict  // whether the device has become slow
+	Scale       [2]float64    // what the model's costs of reads and writes are multiplied with
 	Flows       []FlowSnapshot
 }
 
@@ -28,11 +31,11 @@ type FlowSnapshot struct {
 	Mode      Mode
 	Streams   int
 	Queued    int
-	Backlog   int64    // bytes
-	Bytes     [2]int64 // read, written by the device
-	Resident  int64    // bytes read that needed no device
-	Behind    int64    // bytes of Bytes that the kernel moved unscheduled
-	Service   time.Duration
+	Backlog   int64         // bytes
+	Bytes     [2]int64      // read, written by the device
+	Resident  int64         // bytes read that needed no device
+	Behind    int64         // bytes of Bytes that the kernel moved unscheduled
+	Service   time.Duration // of the device's time
 	Requests  int64
 	Waits     int64
 	Forced    int64
@@ -58,6 +61,7 @@ func (l *Loop) snapshot() Snapshot {
 		Device: l.Name, Algorithm: l.cfg.Algorithm,
 		Depth: l.sched.Depth(), Outstanding: l.sched.Outstanding(),
 		Backlog: l.backlog, Stuck: l.stuck, Errors: l.errors,
+		Slow: l.costs.verdict, Scale: [2]float64{l.costs.tracker.Scale(false), l.costs.tracker.Scale(true)},
 	}
 	if l.control != nil {
 		r := l.control.Report()

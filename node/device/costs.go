@@ -1,0 +1,156 @@
+package device
+
+import (
+	"time"
+
+	"penstock/core/cost"
+)
+
+// What requests cost. A queued request has the cost of one that goes on where
+// the device is, since that is what most do; when it completes it is known what
+// it was, and the flow's tags move by the difference.
+//
+// A request was sequential if the one that completed just before it, on the
+// whole device, was of the same open file and ended where it begins. The order of
+// completion, not that of dispatch: the kernel and the disk change the order of
+// what is in flight, and only the completions tell to which. Places are taken by
+// the file and not by the device's blocks: file systems lay out a block file of
+// 128 MiB in one piece or a few, so asking for its extents (FIEMAP), a call for
+// each quantum, would mend one seek in some dozens of quanta. A stream that goes
+// on in a file that another stream has left counts as a new place.
+
+// costs are a device's model, what corrects it, and where the device's head is.
+type costs struct {
+	model   cost.Model
+	tracker *cost.Tracker
+	epoch   time.Time
+	verdict cost.Verdict
+
+	file File // of the last request that completed
+	end  int64
+
+	own      Counters // what the loop has the device do
+	others   others
+	counters func() (Counters, bool)
+	looked   time.Time
+}
+
+// profiled tells whether the costs were measured.
+func (c *Config) profiled() bool { return c.Cost != (cost.Model{}) }
+
+// model is the profile's or, without one, made of the reference latencies: how
+// they grow with a request's size is how its cost does.
+func (c *Config) model() cost.Model {
+	if c.profiled() {
+		return c.Cost
+	}
+	read, write := cost.Line(c.Depth.Read), cost.Line(c.Depth.Write)
+	if write == (cost.Line{}) {
+		write = read
+	}
+	return cost.Model{
+		Read:  cost.Coefficients{Random: read, Sequential: read},
+		Write: cost.Coefficients{Random: write, Sequential: write},
+	}
+}
+
+func (c *Config) tracker() (*cost.Tracker, error) {
+	return cost.NewTracker(cost.TrackerConfig{Parallel: c.Parallel, Learn: !c.profiled()})
+}
+
+func newCosts(o Options) (costs, error) {
+	tracker, err := o.Config.tracker()
+	return costs{
+		model: o.Config.model(), tracker: tracker, epoch: time.Now(),
+		verdict: cost.Verdict{Factor: 1}, counters: o.Counters,
+	}, err
+}
+
+// price is what is paid for a cost: once to the scheduler, once to the account.
+type price struct {
+	tag     int64 // in the scheduler's units: nanoseconds of the model
+	service int64 // ns of the device's time as it is now
+}
+
+// price leaves out of the tags what reads and writes have in common: it would
+// make no difference to shares but, each time it is corrected, a disturbance.
+func (c *costs) price(write bool, predicted time.Duration) price {
+	return price{
+		tag:     max(1, int64(cost.Scaled(predicted, c.tracker.Tilt(write)))),
+		service: int64(cost.Scaled(predicted, c.tracker.Scale(write))),
+	}
+}
+
+// guess is what a request is taken for before it is done.
+func (c *costs) guess(r *request) time.Duration {
+	return c.model.Of(r.write, true, r.length)
+}
+
+// started notes a request that goes to the device.
+func (c *costs) started(r *request, now time.Time) {
+	c.tracker.Start(now.Sub(c.epoch), c.guess(r))
+}
+
+// finished gives the price of a request that is done, nothing if there was
+// nothing to do for it.
+func (c *costs) finished(r result, now time.Time) price {
+	req := r.request
+	var done, charged time.Duration
+	switch {
+	case r.io && r.bytes > 0:
+		done = c.model.Of(req.write, c.file == req.file && c.end == req.offset, r.bytes)
+		charged = done
+		c.file, c.end = req.file, req.offset+req.length
+		c.own.add(req.write, r.bytes)
+	case r.bytes > 0:
+		charged = c.unscheduled(req.write, r.bytes)
+	}
+	c.tracker.End(now.Sub(c.epoch), req.write, c.guess(req), done)
+	if charged == 0 {
+		return price{}
+	}
+	return c.price(req.write, charged)
+}
+
+// unscheduled is the cost of what the kernel read ahead or wrote out by itself:
+// it did so between the requests of others, so it went to a new place.
+func (c *costs) unscheduled(write bool, bytes int64) time.Duration {
+	return c.model.Of(write, false, bytes)
+}
+
+// behind books bytes that the kernel moved for a flow outside of the schedule.
+func (l *Loop) behind(f *flow, write bool, bytes int64) {
+	price := l.costs.price(write, l.costs.unscheduled(write, bytes))
+	f.behind += bytes
+	f.bytes[direction(write)] += bytes
+	f.service += price.service
+	l.charge(f, price.tag)
+}
+
+// charge tells the scheduler of service that the device gives a flow outside the
+// queue. The flow's account is kept where the bytes are.
+func (l *Loop) charge(f *flow, cost int64) {
+	if err := l.sched.Charge(f.id, cost); err != nil {
+		l.fault("charge", err)
+	}
+}
+
+// watch keeps an eye on the device's speed; it runs at every tick.
+func (l *Loop) watch(now time.Time) {
+	c := &l.costs
+	if c.counters != nil && now.Sub(c.looked) >= time.Second {
+		c.looked = now
+		if counters, ok := c.counters(); ok {
+			c.tracker.Others(c.others.cost(c.model, counters, c.own))
+		}
+	}
+	before := c.verdict
+	c.verdict = c.tracker.Look(now.Sub(c.epoch))
+	switch {
+	case c.verdict.Slow && !before.Slow:
+		l.log.Warn("the device has become slow: its requests take many times what they should. Shares hold, but there is less to share; look at the disk's health (smartctl, kernel log)",
+			"times", int(c.verdict.Factor+0.5), "profiled", l.cfg.profiled())
+	case before.Slow && !c.verdict.Slow:
+		l.log.Info("the device is as fast as before again")
+	}
+}

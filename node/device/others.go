@@ -1,0 +1,66 @@
+package device
+
+import (
+	"time"
+
+	"penstock/core/cost"
+)
+
+// Counters are what a device has done for everybody, reads and writes, since any
+// moment in the past.
+type Counters struct{ Requests, Bytes [2]int64 }
+
+func (c *Counters) add(write bool, bytes int64) {
+	c.Requests[direction(write)]++
+	c.Bytes[direction(write)] += bytes
+}
+
+// others estimates what a device does for others than the loop, so that their
+// load is not taken for slowness.
+//
+// The device counts a request when it ends and the loop a quantum when all of
+// it has, so from second to second the difference swings by what is in flight;
+// smoothed over some seconds it does not. Nothing is made of a difference of a few
+// percent, such as the file system's own writes. A quantum becomes several
+// requests, how many is not known; partBytes is a usual size, and there are
+// never more requests of others than pages.
+type others struct {
+	begun     bool
+	last, own Counters
+	bytes     [2]float64 // smoothed, a second's
+	requests  [2]float64
+	device    [2]float64
+}
+
+const (
+	othersGain = 0.3
+	othersLess = 0.03 // of the device's bytes: not worth a cost
+	partBytes  = 512 << 10
+)
+
+// cost is what the device did for others in the last second.
+func (o *others) cost(m cost.Model, device, own Counters) (sum time.Duration) {
+	last, lastOwn := o.last, o.own
+	o.last, o.own = device, own
+	if !o.begun {
+		o.begun = true
+		return 0
+	}
+	for i := range 2 {
+		bytes := float64(device.Bytes[i] - last.Bytes[i])
+		mine := float64(own.Bytes[i] - lastOwn.Bytes[i])
+		if bytes < 0 {
+			return 0 // another device under the same name
+		}
+		requests := float64(device.Requests[i]-last.Requests[i]) - max(mine/partBytes, float64(own.Requests[i]-lastOwn.Requests[i]))
+		o.bytes[i] += othersGain * (bytes - mine - o.bytes[i])
+		o.requests[i] += othersGain * (requests - o.requests[i])
+		o.device[i] += othersGain * (bytes - o.device[i])
+		if o.bytes[i] <= othersLess*(o.device[0]+o.device[1]) {
+			continue
+		}
+		n := int64(min(max(o.requests[i], 1), o.bytes[i]/pageBytes+1))
+		sum += m.Of(i == 1, false, int64(o.bytes[i])) + time.Duration(n-1)*m.Of(i == 1, false, 0)
+	}
+	return min(sum, cost.Max)
+}
