@@ -22,6 +22,8 @@ type modelDisk struct {
 	served map[string]int64
 	log    []served
 	hang   chan struct{} // while set, requests do not end
+	slow   float64       // times slower than it should be; 0 means 1
+	done   Counters
 }
 
 type served struct {
@@ -35,7 +37,7 @@ func newModelDisk(rate int64, seek time.Duration) *modelDisk {
 	return &modelDisk{rate: rate, seek: seek, served: map[string]int64{}}
 }
 
-func (d *modelDisk) do(f *modelFile, off, length int64) {
+func (d *modelDisk) do(f *modelFile, write bool, off, length int64) {
 	d.mu.Lock()
 	hang := d.hang
 	now := time.Now()
@@ -47,6 +49,9 @@ func (d *modelDisk) do(f *modelFile, off, length int64) {
 	if d.file != f || d.end != off {
 		took += d.seek
 	}
+	if d.slow > 0 {
+		took = time.Duration(float64(took) * d.slow)
+	}
 	d.file, d.end = f, off+length
 	d.free = start.Add(took)
 	d.served[f.name] += length
@@ -54,9 +59,26 @@ func (d *modelDisk) do(f *modelFile, off, length int64) {
 	wait := d.free.Sub(now)
 	d.mu.Unlock()
 	time.Sleep(wait) // virtual
+	d.mu.Lock()
+	d.done.add(write, length)
+	d.mu.Unlock()
 	if hang != nil {
 		<-hang
 	}
+}
+
+// slower makes the disk that many times slower than it should be.
+func (d *modelDisk) slower(times float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slow = times
+}
+
+// counters are what the kernel would say of it.
+func (d *modelDisk) counters() (Counters, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.done, true
 }
 
 func (d *modelDisk) total(name string) int64 {
@@ -126,13 +148,13 @@ func (f *modelFile) Stage(off, length int64) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	f.disk.do(f, off, length)
+	f.disk.do(f, false, off, length)
 	f.fill(off, length)
 	return nil
 }
 
 func (f *modelFile) Drain(off, length int64) error {
-	f.disk.do(f, off, length)
+	f.disk.do(f, true, off, length)
 	f.clean(off, length)
 	return nil
 }

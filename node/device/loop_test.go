@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,6 +26,7 @@ type rig struct {
 	stop   func()
 
 	policy map[string]Rule // replaced as a whole, since the loop reads it
+	log    strings.Builder // to be read after stop
 }
 
 func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
@@ -40,7 +41,8 @@ func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
 	for name, w := range weights {
 		r.policy[name] = Rule{Weight: w, Mode: Enforce}
 	}
-	loop, err := New(Options{Name: "model", Config: c, Mode: Enforce, Policy: policyOf(r.policy), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	loop, err := New(Options{Name: "model", Config: c, Mode: Enforce, Policy: policyOf(r.policy), Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Counters: func() (Counters, bool) { return r.disk.counters() }})
 	if err != nil {
 		t.Fatal(err)
 	}

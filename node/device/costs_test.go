@@ -1,0 +1,218 @@
+package device
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"penstock/core/cost"
+	"penstock/core/depth"
+	"penstock/core/sfq"
+)
+
+// profile is what the model disk takes.
+func profile(c *Config) {
+	lines := cost.Coefficients{
+		Random:     cost.Line{Fixed: 10 * time.Millisecond, PerMiB: mib * time.Second / 12e6},
+		Sequential: cost.Line{PerMiB: mib * time.Second / 12e6},
+	}
+	c.Cost = cost.Model{Read: lines, Write: lines}
+}
+
+// verdict waits for the device to be called slow, or not slow any more, and
+// gives how long that took.
+func (r *rig) verdict(slow bool, patience time.Duration) time.Duration {
+	r.t.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		snap, ok := r.loop.Snapshot()
+		if !ok {
+			r.t.Fatal("the loop has ended")
+		}
+		if snap.Slow.Slow == slow {
+			return time.Since(began)
+		}
+		if time.Since(began) > patience {
+			r.t.Fatalf("after %v the verdict is %+v", patience, snap.Slow)
+		}
+	}
+}
+
+func TestSlowDiskIsNoticedWithinTenSeconds(t *testing.T) {
+	loads := map[string]func(r *rig, done *sync.WaitGroup){
+		"two writers":   func(r *rig, done *sync.WaitGroup) { r.writer("a", 2000*mib, done); r.writer("b", 2000*mib, done) },
+		"two readers":   func(r *rig, done *sync.WaitGroup) { r.reader("a", 2000*mib, 0, done); r.reader("b", 2000*mib, 0, done) },
+		"a mix":         func(r *rig, done *sync.WaitGroup) { r.reader("a", 2000*mib, 0, done); r.writer("b", 2000*mib, done) },
+		"a slow reader": func(r *rig, done *sync.WaitGroup) { r.reader("a", 2000*mib, 3e6, done) },
+	}
+	configs := map[string]func(*Config){
+		"profiled":      profile,
+		"unprofiled":    func(*Config) {},
+		"depth follows": func(c *Config) { profile(c); c.Algorithm = "sfqd2" },
+	}
+	for load, start := range loads {
+		for name, config := range configs {
+			t.Run(load+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, config, nil)
+					var done sync.WaitGroup
+					start(r, &done)
+					for range 300 {
+						time.Sleep(100 * time.Millisecond)
+						if snap, _ := r.loop.Snapshot(); snap.Slow.Slow {
+							t.Fatalf("the device is called slow at once: %+v", snap.Slow)
+						}
+					}
+					r.disk.slower(10)
+					t.Logf("noticed after %v", r.verdict(true, 10*time.Second))
+					time.Sleep(30 * time.Second)
+					if snap, _ := r.loop.Snapshot(); math.Abs(snap.Slow.Factor-10) > 3 {
+						t.Errorf("ten times slower is said to be %.1f", snap.Slow.Factor)
+					}
+					r.disk.slower(1)
+					t.Logf("recovered after %v", r.verdict(false, 25*time.Second))
+					r.apply(Off, "", Rule{})
+					done.Wait()
+					r.stop()
+					if n := strings.Count(r.log.String(), "level=WARN"); n != 1 || strings.Count(r.log.String(), "as fast as before") != 1 {
+						t.Errorf("want one warning and one recovery in the log:\n%s", &r.log)
+					}
+				})
+			})
+		}
+	}
+}
+
+// foreign does requests behind the loop's back until stop is closed.
+func (r *rig) foreign(length int64, depth int, stop chan struct{}, done *sync.WaitGroup) {
+	for i := range depth {
+		f := r.disk.newFile(fmt.Sprint("foreign/", i), 1<<40)
+		done.Go(func() {
+			for n := int64(0); ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+					r.disk.do(f, n%2 == 0, n*10*mib, length)
+				}
+			}
+		})
+	}
+}
+
+func TestNoFalseAlarm(t *testing.T) {
+	for _, config := range []func(*Config){profile, func(*Config) {}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, config, nil)
+			watch := func(what string, length time.Duration) {
+				t.Helper()
+				for range length / (100 * time.Millisecond) {
+					time.Sleep(100 * time.Millisecond)
+					if snap, _ := r.loop.Snapshot(); snap.Slow.Slow {
+						t.Fatalf("%s: called slow: %+v", what, snap.Slow)
+					}
+				}
+			}
+			var done, others sync.WaitGroup
+			for range 20 {
+				r.reader("a", 3*mib, 0, &done)
+				r.writer("b", mib/2, &done)
+				watch("bursts", 7*time.Second)
+			}
+			r.reader("a", 4000*mib, 0, &done)
+			watch("load", 20*time.Second)
+			for _, length := range []int64{4096, 64 << 10, mib} {
+				stop := make(chan struct{})
+				r.foreign(length, 9, stop, &others)
+				watch(fmt.Sprintf("foreign requests of %d bytes", length), time.Minute)
+				close(stop)
+				others.Wait()
+				watch("afterwards", 10*time.Second)
+			}
+			r.apply(Off, "", Rule{})
+			done.Wait()
+			r.stop()
+		})
+	}
+}
+
+// The account of the service is the device's time.
+func TestServiceIsDeviceTime(t *testing.T) {
+	for name, config := range map[string]func(*Config){"profiled": profile, "unprofiled": func(*Config) {}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, config, map[string]int{"a": 3, "b": 1})
+			var done sync.WaitGroup
+			r.reader("a", 2000*mib, 0, &done)
+			r.writer("b", 2000*mib, &done)
+			time.Sleep(30 * time.Second)
+			before := r.flowNow("a").Service + r.flowNow("b").Service
+			time.Sleep(time.Minute)
+			service := r.flowNow("a").Service + r.flowNow("b").Service - before
+			if got := service.Seconds() / 60; got < 0.97 || got > 1.03 {
+				t.Errorf("%s: %.1f %% of the time of a busy device is accounted for", name, 100*got)
+			}
+			r.apply(Off, "", Rule{})
+			done.Wait()
+			r.stop()
+		})
+	}
+}
+
+// A request that goes on where the last one ended pays no seek; it is taken for
+// such a one until it is done, and the flow pays the difference then.
+func TestSeeksAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { profile(c); c.FixedDepth = 1 }, nil)
+		f := r.disk.newFile("x", 16*mib)
+		read := func(from, to int64) {
+			s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Block: f, From: from, To: to})
+			r.loop.Progress(s, from)
+			time.Sleep(2 * time.Second)
+			r.loop.Close(s, to)
+			time.Sleep(time.Second)
+		}
+		m := r.loop.costs.model
+		read(0, 4*mib) // 256 KiB, 256, 512, 1, 2 MiB
+		want := m.Of(false, true, 4*mib) + 10*time.Millisecond
+		if got := r.flowNow("a").Service; (got - want).Abs() > time.Microsecond {
+			t.Errorf("4 MiB in a row cost %v, want %v", got, want)
+		}
+		read(8*mib, 8*mib+256<<10)
+		want += m.Of(false, false, 256<<10)
+		if got := r.flowNow("a").Service; (got - want).Abs() > time.Microsecond {
+			t.Errorf("with 256 KiB at another place: %v, want %v", got, want)
+		}
+		r.stop()
+	})
+}
+
+func TestCostsOfAConfig(t *testing.T) {
+	line := depth.Line{Fixed: time.Millisecond, PerMiB: time.Millisecond}
+	for _, name := range sfq.Algorithms() {
+		c := Config{Algorithm: name, Depth: depth.Config{Read: line}}
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+		if m := c.model(); m.Write.Random != cost.Line(line) {
+			t.Errorf("writes without a line of their own cost %v", m.Write)
+		}
+		if _, err := New(Options{Name: "x", Config: c, Policy: policyOf(nil), Log: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for want, change := range map[string]func(*Config){
+		"algorithm \"x\": use one of": func(c *Config) { c.Algorithm = "x" },
+		"cost of random reads":        func(c *Config) { profile(c); c.Cost.Read.Random.PerMiB = 1 },
+		"requests at a time":          func(c *Config) { c.Parallel = 2000 },
+	} {
+		c := Config{Depth: depth.Config{Read: line}}
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want something with %q", err, want)
+		}
+	}
+}
