@@ -55,7 +55,7 @@ func startDaemon(ctx context.Context, m *Machine, p Phase) (_ *daemon, err error
 		return nil, err
 	}
 	settings := filepath.Join(dir, "node.yaml")
-	if err := writeYAML(settings, nodeSettings(m.setup.Penstock, p, m.socket(), address, d.weights)); err != nil {
+	if err := writeYAML(settings, nodeSettings(m.setup.Penstock, p, m.socket(), address, d.weights, m.options.Profile)); err != nil {
 		return nil, err
 	}
 	log, err := os.Create(d.log)
@@ -82,19 +82,24 @@ func startDaemon(ctx context.Context, m *Machine, p Phase) (_ *daemon, err error
 }
 
 // nodeSettings is the settings file. The device section is the same for every
-// device: they are all alike.
-func nodeSettings(s PenstockSetup, p Phase, socket, listen, weights string) map[string]any {
+// device: they are all alike. A profile tells what a request costs and how long
+// it may take; without one the setup's lines do both.
+func nodeSettings(s PenstockSetup, p Phase, socket, listen, weights, profile string) map[string]any {
 	line := func(l LatencySetup) map[string]any {
 		return map[string]any{"fixed": millis(l.FixedMillis), "per_mib": millis(l.PerMiBMillis)}
 	}
-	device := map[string]any{"algorithm": "sfqd2", "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead,
-		"backlog": bytesIn(s.BacklogBytes)}
-	if p.Depth > 0 {
-		device["algorithm"] = "sfqd"
-		device["depth"] = map[string]any{"fixed": p.Depth}
+	depth := map[string]any{}
+	device := map[string]any{"algorithm": p.Algorithm, "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead,
+		"backlog": bytesIn(s.BacklogBytes), "depth": depth}
+	if profile != "" {
+		device["profile"] = profile
 	} else {
-		device["depth"] = map[string]any{"min": s.DepthMin, "max": s.DepthMax, "start": s.DepthStart,
-			"gain": s.DepthGain, "read": line(s.ReferenceRead), "write": line(s.ReferenceWrite)}
+		depth["read"], depth["write"] = line(s.ReferenceRead), line(s.ReferenceWrite)
+	}
+	if p.Adaptive() {
+		depth["min"], depth["max"], depth["start"], depth["gain"] = s.DepthMin, s.DepthMax, s.DepthStart, s.DepthGain
+	} else {
+		depth["fixed"] = p.Depth
 	}
 	return map[string]any{"socket": socket, "listen": listen, "mode": "enforce", "weights": weights, "device": device}
 }

@@ -13,7 +13,7 @@ import (
 // governed phase, and weights before and after the applications are known.
 func TestTheDaemonTakesOurFiles(t *testing.T) {
 	dir := t.TempDir()
-	phases, err := ParsePhases([]string{"sfqd2", "sfqd-4"})
+	phases, err := ParsePhases([]string{"sfqd2", "sfqd-4", "drr-4"}, testSetup().Disk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestTheDaemonTakesOurFiles(t *testing.T) {
 	for _, p := range phases {
 		file := filepath.Join(dir, "node.yaml")
 		weights := filepath.Join(dir, "weights.yaml")
-		if err := writeYAML(file, nodeSettings(s, p, filepath.Join(dir, "agent.sock"), "127.0.0.1:0", weights)); err != nil {
+		if err := writeYAML(file, nodeSettings(s, p, filepath.Join(dir, "agent.sock"), "127.0.0.1:0", weights, "")); err != nil {
 			t.Fatal(err)
 		}
 		n, err := config.LoadNode(file)
@@ -40,7 +40,7 @@ func TestTheDaemonTakesOurFiles(t *testing.T) {
 			if c.Algorithm != "sfqd2" || c.Depth.Read.PerMiB != want || c.Depth.Max != s.DepthMax || c.Depth.Gain != s.DepthGain {
 				t.Errorf("%s: %+v", p.Name, c)
 			}
-		} else if c.Algorithm != "sfqd" || c.FixedDepth != 4 {
+		} else if c.Algorithm != p.Algorithm || c.FixedDepth != 4 {
 			t.Errorf("%s: %+v", p.Name, c)
 		}
 	}

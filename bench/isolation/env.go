@@ -24,6 +24,7 @@ type Options struct {
 	CacheDir string // downloads; kept between runs
 	AgentJar string // penstock-agent.jar
 	Binary   string // penstock itself, for the node daemon
+	Profile  string // profile of the disks, absolute; "" none
 	Progress *Progress
 }
 
@@ -38,6 +39,7 @@ type Machine struct {
 	disks   []*disk.Disk // contested, one per DataNode; then the other ones
 	cluster *hadoop.Cluster
 	daemon  *daemon
+	capped  int // MB/s that each DataNode's throttler lets pass; 0 is no cap
 
 	words  *hadoop.WordCounts
 	rows   hadoop.Checksum128
@@ -226,16 +228,20 @@ func place(elsewhere bool) string {
 	return ""
 }
 
-// Limit switches the modelled rate on or off on every disk.
-func (m *Machine) Limit(_ context.Context, on bool) error {
+// Limit switches the modelled rate on or off on every disk. Off also lifts the
+// DataNodes' caps: there is then no limit at all.
+func (m *Machine) Limit(ctx context.Context, on bool) error {
+	if !on {
+		if err := m.throttle(ctx, 0); err != nil {
+			return err
+		}
+	}
 	if !m.setup.Disk.Modelled {
 		return nil
 	}
 	var model disk.Model
-	if s := m.setup.Disk; on {
-		model = disk.Model{BytesPerSecond: s.BytesPerSecond,
-			SeekMin: time.Duration(s.SeekMinMicros) * time.Microsecond,
-			SeekMax: time.Duration(s.SeekMaxMicros) * time.Microsecond}
+	if on {
+		model = m.setup.Disk.model()
 	}
 	var errs []error
 	for _, d := range m.disks {
@@ -244,7 +250,33 @@ func (m *Machine) Limit(_ context.Context, on bool) error {
 	return errors.Join(errs...)
 }
 
-// Arrange sets the phase's kernel scheduler and starts its daemon.
+// throttle caps what each DataNode's own throttler lets pass, in MB/s; 0 means no
+// cap. The throttler knows directions but no applications, so the direction of
+// the aggressor is capped, and the protected job's I/O in it along with it:
+// TeraGen writes, TeraValidate reads, TeraSort first the one and then the other.
+func (m *Machine) throttle(ctx context.Context, mbps int) error {
+	if mbps == m.capped || m.cluster == nil {
+		return nil
+	}
+	rate := ""
+	if mbps > 0 {
+		rate = strconv.Itoa(mbps * megabyte)
+	}
+	settings := map[string]string{}
+	if m.setup.Against != "teravalidate" {
+		settings["dfs.datanode.data.write.bandwidthPerSec"] = rate
+	}
+	if m.setup.Against != "teragen" {
+		settings["dfs.datanode.data.read.bandwidthPerSec"] = rate
+	}
+	if err := m.cluster.Reconfigure(ctx, settings); err != nil {
+		return fmt.Errorf("cap the DataNodes at %d MB/s: %w", mbps, err)
+	}
+	m.capped = mbps
+	return nil
+}
+
+// Arrange sets the phase's kernel scheduler and caps and starts its daemon.
 func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	kernel := p.Kernel
 	if kernel == "" {
@@ -258,6 +290,9 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 		}
 	}
 	if err := m.cluster.Check(); err != nil {
+		return err
+	}
+	if err := m.throttle(ctx, p.Cap); err != nil {
 		return err
 	}
 	if !p.Governed {

@@ -18,6 +18,10 @@ type Experiment struct {
 	Journal  *Journal
 	Progress *Progress // nil: silent
 	Build    string    // version of penstock, noted in each run
+	// CheckAll lets the aggressor finish after every run and checks its output.
+	// Otherwise only the first run of each phase does; in the later ones the
+	// aggressor is killed after the window, which takes half of the time.
+	CheckAll bool
 
 	SampleEvery time.Duration // of the device counters; default 250 ms
 	ScrapeEvery time.Duration // of the daemon's metrics; default 1 s
@@ -49,7 +53,7 @@ func (x *Experiment) Run(ctx context.Context) error {
 			todo = append(todo, t)
 		}
 	}
-	x.Progress.plan(x.Setup, todo, x.Journal.Runs())
+	x.Progress.plan(x.Setup, todo, x.Journal.Runs(), x.CheckAll)
 	for _, t := range todo {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -191,17 +195,18 @@ func (x *Experiment) window(ctx context.Context, protected, aggressor Job) (from
 	return protected.Times()
 }
 
-// afterwards finishes the run without the disks' limit: the aggressor ends, the
-// judge speaks, outputs are checked and deleted.
+// afterwards finishes the run without the disks' limit: the aggressor ends or is
+// ended, the judge speaks, outputs are checked and deleted.
 func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor Job) error {
 	begin := time.Now()
 	if err := x.Env.Limit(ctx, false); err != nil {
 		return err
 	}
-	x.Progress.step(t, "let "+x.Setup.Against+" finish")
-	jobs := []Job{protected}
-	if aggressor != nil {
-		jobs = append(jobs, aggressor)
+	r.Killed = aggressor != nil && !x.CheckAll && x.Journal.Checked(t.Phase)
+	check := []Job{protected}
+	if aggressor != nil && !r.Killed {
+		check = append(check, aggressor)
+		x.Progress.step(t, "let "+x.Setup.Against+" finish")
 		select {
 		case <-aggressor.Done():
 		case <-ctx.Done():
@@ -216,7 +221,12 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	if r.Verdict, err = x.Env.Judge(ctx, from, to, protected, aggressor); err != nil {
 		r.Warnings = append(r.Warnings, "the judge: "+err.Error())
 	}
-	for _, j := range jobs {
+	if r.Killed { // not before: its files say whose the bytes were
+		if err := aggressor.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	for _, j := range check {
 		if err := j.Check(ctx); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrCheck, j.Application(), err)
 		}

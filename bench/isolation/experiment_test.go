@@ -133,7 +133,7 @@ func (f finisher) Limit(ctx context.Context, on bool) error {
 
 func experiment(t *testing.T, f *fake, phases ...string) *Experiment {
 	t.Helper()
-	list, err := ParsePhases(phases)
+	list, err := ParsePhases(phases, testSetup().Disk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,6 +164,41 @@ func TestOrderOfATurn(t *testing.T) {
 	r := x.Journal.Runs()[0]
 	if r.Phase != "sfqd2" || r.Number != 1 || r.Protected != "app-protected" || r.Aggressor != "app-aggressor" || r.RuntimeS <= 0 {
 		t.Errorf("run %+v", r)
+	}
+}
+
+// After a phase's first run the aggressor is killed, but not before the judge has
+// seen where its files lie; an unchecked output is not called checked.
+func TestLaterRunsKillTheAggressor(t *testing.T) {
+	for _, checkAll := range []bool{false, true} {
+		f := &fake{}
+		x := experiment(t, f, "native-none", "sfqd-4")
+		x.Runs, x.CheckAll = 2, checkAll
+		if err := x.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		counts := map[string]int{}
+		for _, c := range f.calls {
+			counts[c]++
+		}
+		killed, checked := 2, 2
+		if checkAll {
+			killed, checked = 0, 4
+		}
+		if counts["kill aggressor"] != killed || counts["check aggressor"] != checked || counts["check protected"] != 4 || counts["judge"] != 4 {
+			t.Errorf("check all %v: calls %v", checkAll, counts)
+		}
+		for i, r := range x.Journal.Runs() {
+			if want := i >= 2 && !checkAll; r.Killed != want {
+				t.Errorf("check all %v: run %d has killed %v, want %v", checkAll, i, r.Killed, want)
+			}
+		}
+		if i := slices.Index(f.calls, "kill aggressor"); i >= 0 {
+			want := []string{"limit false", "judge", "kill aggressor", "check protected", "limit false", "discard protected", "discard aggressor", "release"}
+			if got := f.calls[i-2:]; !slices.Equal(got[:len(want)], want) {
+				t.Errorf("order %v, want %v", got[:len(want)], want)
+			}
+		}
 	}
 }
 

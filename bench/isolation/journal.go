@@ -142,6 +142,16 @@ func (j *Journal) Has(t Turn) bool {
 	return false
 }
 
+// Checked says whether a run of the phase has had both outputs checked.
+func (j *Journal) Checked(p Phase) bool {
+	for _, r := range j.runs {
+		if r.Phase == p.Name && !r.Killed {
+			return true
+		}
+	}
+	return false
+}
+
 // Append adds a finished run and flushes it to the device.
 func (j *Journal) Append(r Run) error {
 	if j.file != nil {

@@ -8,7 +8,13 @@ import (
 	"testing"
 )
 
-func testSetup() Setup { return DefaultSetup("teragen") }
+func testSetup() Setup {
+	s, err := DefaultSetup("teragen", HDD)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
 
 func TestJournalResumes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.jsonl")
@@ -135,5 +141,40 @@ func TestSetupHash(t *testing.T) {
 	b.Penstock.ReferenceRead.PerMiBMillis++
 	if a.Hash() == b.Hash() || len(a.diff(b)) != 1 {
 		t.Errorf("a nested difference is not seen: %v", a.diff(b))
+	}
+}
+
+// header is the first line of a journal of before there were kinds of disks,
+// weights to choose and peers.
+const header = `{"penstock_isolation_journal":1,"hash":"d671b58c175e5189907c2489","setup":{"against":"terasort",` +
+	`"protected":{"input_bytes":301989888,"files":2,"word_bytes":6,"vocabulary":2000,"reduces":1,"sort_mb":16,"cpu":0},` +
+	`"aggressor":{"bytes":1073741824,"slots":4,"files":8,"reduces":2,"cpu":1},"disk":{"bytes_per_second":12000000,` +
+	`"seek_min_us":3000,"seek_max_us":14000,"size_bytes":6442450944,"datanodes":2,"modelled":true},"kernel":{` +
+	`"scheduler":"mq-deadline","dirty_bytes":67108864,"dirty_background_bytes":33554432,"dirty_expire_centisecs":3000},` +
+	`"penstock":{"agent_in_all_phases":true,"quantum_bytes":2097152,"ahead":2,"backlog_bytes":12582912,` +
+	`"protected_weight":32,"aggressor_weight":1,"clients_weight":32,"depth_min":1,"depth_max":12,"depth_start":2,` +
+	`"depth_gain":0.5,"reference_read":{"fixed_ms":20,"per_mib_ms":180},"reference_write":{"fixed_ms":20,"per_mib_ms":180}},` +
+	`"hadoop":{"version":"3.4.2","replication":1,"block_bytes":8388608},"machine":{"kernel_release":"6.18.44-fc-v595",` +
+	`"cpus":2,"memory_bytes":25276514304}}}`
+
+// The defaults are still those of older journals, and their runs, which have
+// always been checked, go on to count.
+func TestJournalOfBeforeResumes(t *testing.T) {
+	s, err := DefaultSetup("terasort", HDD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Machine = MachineSetup{KernelRelease: "6.18.44-fc-v595", CPUs: 2, MemoryBytes: 25276514304}
+	path := filepath.Join(t.TempDir(), "runs.jsonl")
+	if err := os.WriteFile(path, []byte(header+"\n"+`{"run":{"phase":"floor","run":1,"build":"92be6da"}}`+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j, err := OpenJournal(path, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if floor := (Phase{Name: "floor"}); !j.Has(Turn{floor, 1}) || !j.Checked(floor) || j.Checked(Phase{Name: "sfqd2"}) {
+		t.Errorf("runs %+v", j.Runs())
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 // Judge joins the modelled disks' request logs to the files' places and the
 // NameNode's word on which blocks are whose. One look at the files' places
-// after the window will do: no block file of either job is deleted before. What
+// after the window will do: no block file of either job is deleted before, and
+// none of an aggressor that still runs. What
 // was (jobs' own files) and what is no file's (journal, bitmaps) is "other".
 func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor Job) (*Verdict, error) {
 	if !m.setup.Disk.Modelled {
@@ -72,9 +73,10 @@ func (m *Machine) blocksOf(ctx context.Context, owners map[string]string, owner 
 }
 
 // fsck asks the NameNode for the blocks below an HDFS path: what `hdfs fsck
-// -files -blocks` prints, without a JVM.
+// -files -blocks -openforwrite` prints, without a JVM. Files that are open for
+// writing are those of an aggressor that still runs.
 func (m *Machine) fsck(ctx context.Context, path string) (string, error) {
-	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}}
+	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
 	if err != nil {
 		return "", err

@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ type Request struct {
 	Setup    Setup
 	Phases   []Phase
 	Runs     int
+	CheckAll bool    // see Experiment
 	Options  Options // RunDir "": a private one is made and, after success, removed
 	Build    string
 	Resume   string // journal; "": the runs are kept in memory only
@@ -33,6 +35,13 @@ type Request struct {
 // failure or Ctrl-C the results of what was finished are still written, and the
 // error returned.
 func Perform(ctx context.Context, q Request) error {
+	if q.Options.Profile != "" {
+		content, err := os.ReadFile(q.Options.Profile)
+		if err != nil {
+			return fmt.Errorf("the device's profile: %w", err)
+		}
+		q.Setup.Penstock.ProfileSHA256 = fmt.Sprintf("%x", sha256.Sum256(content))
+	}
 	q.Setup = Probe(q.Setup)
 	if err := q.Setup.Validate(); err != nil {
 		return err
@@ -59,9 +68,11 @@ func (q *Request) describe(say func(string, ...any)) {
 	s := q.Setup
 	say("WordCount (%d MiB, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases",
 		s.Protected.InputBytes/mib, s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
-	say("%d+%d modelled disks of %.1f MB/s, seeks %.1f to %.1f ms; dirty limit %d MiB; setup %s",
-		s.Disk.DataNodes, s.Disk.DataNodes, float64(s.Disk.BytesPerSecond)/megabyte, float64(s.Disk.SeekMinMicros)/1000,
-		float64(s.Disk.SeekMaxMicros)/1000, s.Kernel.DirtyBytes/mib, s.Hash())
+	say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
+		s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
+	if s.Penstock.ProfileSHA256 != "" {
+		say("device profile %s (sha256 %.12s)", q.Options.Profile, s.Penstock.ProfileSHA256)
+	}
 	for _, n := range s.Notes {
 		say("NOTE: %s", n)
 	}
@@ -86,7 +97,7 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 		return err
 	}
 	x := &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: machine, Journal: journal,
-		Progress: q.Options.Progress, Build: q.Build}
+		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll}
 	err = x.Run(ctx)
 	q.Options.Progress.Printf("putting everything back")
 	err = errors.Join(err, machine.Stop())

@@ -17,10 +17,28 @@ var Aggressors = []string{"teragen", "terasort", "teravalidate"}
 // compares what the three do to WordCount.
 const DefaultAggressor = "teragen"
 
-// depthMax bounds the fixed depth of sfqd-<D>.
-const depthMax = 64
+// depthMax bounds the fixed depth of sfqd-<D> and drr-<D>, capMax the throttler's
+// cap in MB/s.
+const (
+	depthMax = 64
+	capMax   = 10_000
+)
 
-const nativePrefix = "native-"
+// fixedDepths are what "sfqd" stands for: IBIS, Figure 6, compares SFQ(D2) with
+// these, from no concurrency to the most that its controller uses.
+var fixedDepths = []int{1, 2, 4, 8, 12}
+
+// drrDepth is the depth of "drr": the one at which SFQ(D2) settles on these disks
+// (docs/design/isolation.md), so that what is compared is the order of requests
+// and not how many of them are outstanding.
+const drrDepth = 2
+
+const (
+	nativePrefix    = "native-"
+	throttlerPrefix = "throttler-"
+	sfqdPrefix      = "sfqd-"
+	drrPrefix       = "drr-"
+)
 
 // Phase is one arrangement of the protected job, the aggressor and the disks.
 type Phase struct {
@@ -28,23 +46,26 @@ type Phase struct {
 	Against   bool   // the aggressor runs beside the protected job
 	Elsewhere bool   // the aggressor's data lies on the other modelled disks
 	Kernel    string // kernel I/O scheduler of every modelled disk; "" means the setup's
-	Depth     int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
+	Cap       int    // of each DataNode's own throttler, MB/s; 0 means none
 	Governed  bool   // penstock node runs
+	Algorithm string // the daemon's; "" when it does not run
+	Depth     int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
 }
 
-// Native says that the two jobs meet on the same disks without Penstock.
-func (p Phase) Native() bool { return p.Against && !p.Elsewhere && !p.Governed }
+// Native says that the two jobs meet on the same disks as Hadoop has it.
+func (p Phase) Native() bool { return p.Against && !p.Elsewhere && !p.Governed && p.Cap == 0 }
 
 // Adaptive says that SFQ(D2) chooses the depth.
-func (p Phase) Adaptive() bool { return p.Governed && p.Depth == 0 }
+func (p Phase) Adaptive() bool { return p.Algorithm == "sfqd2" }
 
 // ParsePhases turns names from the command line into phases, in the order
-// given and each once. "native" stands for one phase per kernel scheduler and
-// "penstock" for sfqd2.
-func ParsePhases(names []string) ([]Phase, error) {
+// given and each once. Some names stand for several: "native" for one phase a
+// kernel scheduler, "sfqd" for one a depth, "throttler" for one a cap, which
+// follow from the rate of the disk, and "all" for everything.
+func ParsePhases(names []string, d DiskSetup) ([]Phase, error) {
 	var phases []Phase
 	for _, name := range names {
-		more, err := parsePhase(strings.TrimSpace(name))
+		more, err := parsePhase(strings.TrimSpace(name), d)
 		if err != nil {
 			return nil, err
 		}
@@ -60,34 +81,68 @@ func ParsePhases(names []string) ([]Phase, error) {
 	return phases, nil
 }
 
-const phaseHelp = "alone, floor, native (native-mq-deadline, native-bfq, native-none), sfqd2, sfqd-<depth>"
+const phaseHelp = "all, alone, floor, native (native-mq-deadline, native-bfq, native-none), " +
+	"throttler (throttler-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
 
-func parsePhase(name string) ([]Phase, error) {
+func parsePhase(name string, d DiskSetup) ([]Phase, error) {
 	switch {
+	case name == "all":
+		return ParsePhases([]string{"alone", "floor", "native", "throttler", "drr", "sfqd", "sfqd2"}, d)
 	case name == "alone":
 		return []Phase{{Name: name}}, nil
 	case name == "floor":
 		return []Phase{{Name: name, Against: true, Elsewhere: true}}, nil
 	case name == "native":
-		var all []Phase
-		for _, k := range KernelSchedulers {
-			all = append(all, native(k))
-		}
-		return all, nil
+		return each(KernelSchedulers, native), nil
 	case strings.HasPrefix(name, nativePrefix):
 		if k := strings.TrimPrefix(name, nativePrefix); slices.Contains(KernelSchedulers, k) {
 			return []Phase{native(k)}, nil
 		}
+	case name == "throttler":
+		return each(d.caps(), throttled), nil
+	case strings.HasPrefix(name, throttlerPrefix):
+		return numbered(name, throttlerPrefix, "cap in MB/s", capMax, throttled)
 	case name == "sfqd2" || name == "penstock":
-		return []Phase{{Name: "sfqd2", Against: true, Governed: true}}, nil
-	case strings.HasPrefix(name, "sfqd-"):
-		depth, err := strconv.Atoi(strings.TrimPrefix(name, "sfqd-"))
-		if err == nil && depth >= 1 && depth <= depthMax {
-			return []Phase{{Name: "sfqd-" + strconv.Itoa(depth), Against: true, Governed: true, Depth: depth}}, nil
-		}
-		return nil, fmt.Errorf("phase %q: the depth must be a whole number from 1 to %d", name, depthMax)
+		return []Phase{{Name: "sfqd2", Against: true, Governed: true, Algorithm: "sfqd2"}}, nil
+	case name == "sfqd":
+		return each(fixedDepths, sfqd), nil
+	case strings.HasPrefix(name, sfqdPrefix):
+		return numbered(name, sfqdPrefix, "depth", depthMax, sfqd)
+	case name == "drr":
+		return []Phase{drr(drrDepth)}, nil
+	case strings.HasPrefix(name, drrPrefix):
+		return numbered(name, drrPrefix, "depth", depthMax, drr)
 	}
 	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+}
+
+// numbered parses the number behind the prefix of a phase's name.
+func numbered(name, prefix, what string, most int, phase func(int) Phase) ([]Phase, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, prefix))
+	if err != nil || n < 1 || n > most {
+		return nil, fmt.Errorf("phase %q: the %s must be a whole number from 1 to %d", name, what, most)
+	}
+	return []Phase{phase(n)}, nil
+}
+
+func each[T any](values []T, phase func(T) Phase) []Phase {
+	var all []Phase
+	for _, v := range values {
+		all = append(all, phase(v))
+	}
+	return all
+}
+
+func sfqd(depth int) Phase {
+	return Phase{Name: sfqdPrefix + strconv.Itoa(depth), Against: true, Governed: true, Algorithm: "sfqd", Depth: depth}
+}
+
+func drr(depth int) Phase {
+	return Phase{Name: drrPrefix + strconv.Itoa(depth), Against: true, Governed: true, Algorithm: "drr", Depth: depth}
+}
+
+func throttled(mbps int) Phase {
+	return Phase{Name: throttlerPrefix + strconv.Itoa(mbps), Against: true, Cap: mbps}
 }
 
 func native(kernel string) Phase {

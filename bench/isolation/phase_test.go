@@ -18,44 +18,53 @@ func TestParsePhases(t *testing.T) {
 		{"alone,floor,native,sfqd2", "alone floor native-mq-deadline native-bfq native-none sfqd2"},
 		{"native-bfq,native", "native-bfq native-mq-deadline native-none"}, // each once
 		{"penstock, sfqd-4,sfqd-04", "sfqd2 sfqd-4"},
+		{"sfqd-4,sfqd", "sfqd-4 sfqd-1 sfqd-2 sfqd-8 sfqd-12"},
+		{"drr,drr-2,drr-64", "drr-2 drr-64"},
+		{"throttler,throttler-10000", "throttler-2 throttler-4 throttler-6 throttler-8 throttler-10000"},
+		{"all", "alone floor native-mq-deadline native-bfq native-none throttler-2 throttler-4 throttler-6 throttler-8 " +
+			"drr-2 sfqd-1 sfqd-2 sfqd-4 sfqd-8 sfqd-12 sfqd2"},
 	} {
-		phases, err := ParsePhases(strings.Split(c.in, ","))
+		phases, err := ParsePhases(strings.Split(c.in, ","), testSetup().Disk)
 		if err != nil || names(phases) != c.want {
 			t.Errorf("ParsePhases(%q) = %q, %v; want %q", c.in, names(phases), err, c.want)
 		}
 	}
-	for _, bad := range []string{"", "nativ", "native-cfq", "sfqd-0", "sfqd-65", "sfqd-x", "sfqd"} {
-		if _, err := ParsePhases([]string{bad}); err == nil {
+	for _, bad := range []string{"", "nativ", "native-cfq", "sfqd-0", "sfqd-65", "sfqd-x", "sfqd-", "drr-0", "drr-65", "throttler-0", "throttler-10001", "throttler-1.5"} {
+		if _, err := ParsePhases([]string{bad}, testSetup().Disk); err == nil {
 			t.Errorf("ParsePhases(%q) was accepted", bad)
 		}
 	}
 }
 
 func TestPhaseKinds(t *testing.T) {
-	phases, err := ParsePhases([]string{"alone", "floor", "native-bfq", "sfqd2", "sfqd-3"})
+	phases, err := ParsePhases([]string{"alone", "floor", "native-bfq", "sfqd2", "sfqd-3", "drr-5", "throttler-4"}, testSetup().Disk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct {
 		against, elsewhere, native, governed, adaptive bool
-		depth                                          int
+		depth, cap                                     int
+		algorithm                                      string
 	}{
 		{},
 		{against: true, elsewhere: true},
 		{against: true, native: true},
-		{against: true, governed: true, adaptive: true},
-		{against: true, governed: true, depth: 3},
+		{against: true, governed: true, adaptive: true, algorithm: "sfqd2"},
+		{against: true, governed: true, depth: 3, algorithm: "sfqd"},
+		{against: true, governed: true, depth: 5, algorithm: "drr"},
+		{against: true, cap: 4},
 	} {
 		p := phases[i]
 		if p.Against != want.against || p.Elsewhere != want.elsewhere || p.Native() != want.native ||
-			p.Governed != want.governed || p.Adaptive() != want.adaptive || p.Depth != want.depth {
+			p.Governed != want.governed || p.Adaptive() != want.adaptive || p.Depth != want.depth ||
+			p.Cap != want.cap || p.Algorithm != want.algorithm {
 			t.Errorf("%s: %+v, want %+v", p.Name, p, want)
 		}
 	}
 }
 
 func TestInterleave(t *testing.T) {
-	phases, _ := ParsePhases([]string{"alone", "sfqd2"})
+	phases, _ := ParsePhases([]string{"alone", "sfqd2"}, testSetup().Disk)
 	var got []string
 	for _, turn := range Interleave(phases, 2) {
 		got = append(got, turn.Phase.Name, string(rune('0'+turn.Run)))

@@ -25,8 +25,9 @@ var (
 	colourProtected = color.RGBA{0x1f, 0x77, 0xb4, 0xff}
 	colourAggressor = color.RGBA{0xe0, 0x7b, 0x1a, 0xff}
 	colourOther     = color.RGBA{0x8a, 0x8a, 0x8a, 0xff}
+	colourPeer      = color.RGBA{0x2b, 0x9e, 0x8f, 0xff}
 	colourGrid      = color.NRGBA{0x99, 0x99, 0x99, 0x66}
-	lineColours     = []color.Color{colourProtected, colourAggressor, color.RGBA{0x6a, 0x51, 0xa3, 0xff}, color.RGBA{0x2b, 0x9e, 0x8f, 0xff}}
+	lineColours     = []color.Color{colourProtected, colourAggressor, color.RGBA{0x6a, 0x51, 0xa3, 0xff}, colourPeer}
 )
 
 func colourOf(owner string) color.Color {
@@ -98,39 +99,57 @@ func grid(p *plot.Plot) {
 	p.Add(g)
 }
 
-// runtimePlot is the main chart: a bar per phase with its slowdown on top, and
-// its runs as points.
+// runtimePlot is the main chart: a bar per phase with its slowdown behind it, and
+// its runs as points. The bars lie, so that sixteen names can be read.
 func runtimePlot(res Result) (*plot.Plot, error) {
-	p := newPlot("", "", "WordCount's run time, s")
-	grid(p)
-	var names []string
+	p := newPlot("", "WordCount's run time, s", "")
+	g := plotter.NewGrid()
+	g.Horizontal.Width = 0
+	g.Vertical.Color = colourGrid
+	p.Add(g)
+	n := len(res.Phases)
+	names := make([]string, n)
 	for i, f := range res.Phases {
-		bar, err := plotter.NewBarChart(plotter.Values{f.RuntimeS}, 34)
+		y := float64(n - 1 - i) // the first one on top
+		bar, err := plotter.NewBarChart(plotter.Values{f.RuntimeS}, barHeight*3/5)
 		if err != nil {
 			return nil, err
 		}
-		bar.XMin, bar.LineStyle.Width = float64(i), 0
+		bar.Horizontal, bar.XMin, bar.LineStyle.Width = true, y, 0
 		bar.Color = barColour(f.Name)
 		p.Add(bar)
-		if err := addRuns(p, float64(i), f.RuntimesS); err != nil {
+		if err := addRuns(p, y, f.RuntimesS); err != nil {
 			return nil, err
 		}
-		label := fmt.Sprintf("%.0f s", f.RuntimeS)
-		switch {
-		case f.SlowdownVsFloor != nil && f.Name != "alone" && f.Name != "floor":
-			label = fmt.Sprintf("%.2f× floor", *f.SlowdownVsFloor)
-		case f.Slowdown != nil && f.Name != "alone":
-			label = fmt.Sprintf("%.2f× alone", *f.Slowdown)
-		}
-		if err := addLabel(p, float64(i), f.RuntimeSpread.Max, label); err != nil {
+		if err := addLabel(p, f.RuntimeSpread.Max, y, barLabel(f)); err != nil {
 			return nil, err
 		}
-		names = append(names, strings.Replace(f.Name, nativePrefix, "native\n", 1))
-		p.Y.Max = max(p.Y.Max, f.RuntimeSpread.Max*1.15)
+		names[n-1-i] = f.Name
+		p.X.Max = max(p.X.Max, f.RuntimeSpread.Max*1.25)
 	}
-	p.NominalX(names...)
-	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
+	p.NominalY(names...)
+	p.X.Min, p.Y.Min, p.Y.Max = 0, -0.6, float64(n)-0.4
 	return p, nil
+}
+
+// Of the main chart: so much for each bar, and for axis and title.
+const (
+	barHeight   = 0.75 * vg.Centimeter
+	chartMargin = 1.8 * vg.Centimeter
+)
+
+func (res Result) chartHeight() vg.Length {
+	return chartMargin + barHeight*vg.Length(len(res.Phases))
+}
+
+func barLabel(f Figure) string {
+	switch {
+	case f.SlowdownVsFloor != nil && f.Name != "alone" && f.Name != "floor":
+		return fmt.Sprintf("%.2f× floor", *f.SlowdownVsFloor)
+	case f.Slowdown != nil && f.Name != "alone":
+		return fmt.Sprintf("%.2f× alone", *f.Slowdown)
+	}
+	return fmt.Sprintf("%.0f s", f.RuntimeS)
 }
 
 func barColour(phase string) color.Color {
@@ -139,17 +158,19 @@ func barColour(phase string) color.Color {
 		return colourOther
 	case strings.HasPrefix(phase, nativePrefix):
 		return colourAggressor
+	case strings.HasPrefix(phase, throttlerPrefix), strings.HasPrefix(phase, drrPrefix):
+		return colourPeer
 	}
 	return colourProtected
 }
 
-func addRuns(p *plot.Plot, x float64, values []float64) error {
+func addRuns(p *plot.Plot, y float64, values []float64) error {
 	if len(values) < 2 {
 		return nil
 	}
 	var pts plotter.XYs
 	for _, v := range values {
-		pts = append(pts, plotter.XY{X: x, Y: v})
+		pts = append(pts, plotter.XY{X: v, Y: y})
 	}
 	s, err := plotter.NewScatter(pts)
 	if err != nil {
@@ -166,8 +187,8 @@ func addLabel(p *plot.Plot, x, y float64, s string) error {
 		return err
 	}
 	l.TextStyle[0].Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: 9}
-	l.TextStyle[0].XAlign, l.TextStyle[0].YAlign = text.XCenter, text.YBottom
-	l.Offset.Y = 3
+	l.TextStyle[0].XAlign, l.TextStyle[0].YAlign = text.XLeft, text.YCenter
+	l.Offset.X = 5
 	p.Add(l)
 	return nil
 }

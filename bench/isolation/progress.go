@@ -19,7 +19,8 @@ type Progress struct {
 	begun    time.Time
 	setup    Setup
 	todo     []Turn
-	lengths  map[string][]float64 // seconds of whole turns, by phase
+	kinds    []turnKind             // of todo
+	lengths  map[turnKind][]float64 // seconds of whole turns
 	turn     Turn
 	turnFrom time.Time
 	name     string
@@ -38,15 +39,32 @@ func (p *Progress) Printf(format string, args ...any) {
 	fmt.Fprintf(p.Out, format+"\n", args...)
 }
 
-func (p *Progress) plan(setup Setup, todo []Turn, had []Run) {
+// turnKind tells turns apart that take differently long: one whose aggressor is
+// killed after the window is much shorter.
+type turnKind struct {
+	phase  string
+	killed bool
+}
+
+// plan takes the turns that are to be done and the runs that are done already.
+func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	p.begun, p.setup, p.todo = time.Now(), setup, todo
-	p.lengths = map[string][]float64{}
+	p.lengths = map[turnKind][]float64{}
+	checked := map[string]bool{}
 	for _, r := range had {
-		p.lengths[r.Phase] = append(p.lengths[r.Phase], r.RuntimeS+r.AfterS+turnOverhead.Seconds())
+		k := turnKind{r.Phase, r.Killed}
+		p.lengths[k] = append(p.lengths[k], r.RuntimeS+r.AfterS+turnOverhead.Seconds())
+		checked[r.Phase] = checked[r.Phase] || !r.Killed
+	}
+	p.kinds = nil
+	for _, t := range todo {
+		name := t.Phase.Name
+		p.kinds = append(p.kinds, turnKind{name, t.Phase.Against && !checkAll && checked[name]})
+		checked[name] = true
 	}
 	p.mu.Unlock()
 	if len(had) > 0 {
@@ -109,13 +127,18 @@ func (p *Progress) finished(r Run) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lengths[r.Phase] = append(p.lengths[r.Phase], time.Since(p.turnFrom).Seconds())
+	k := turnKind{r.Phase, r.Killed}
+	p.lengths[k] = append(p.lengths[k], time.Since(p.turnFrom).Seconds())
 	if len(p.todo) > 0 {
-		p.todo = p.todo[1:]
+		p.todo, p.kinds = p.todo[1:], p.kinds[1:]
 	}
 	p.clear()
-	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: wordcount %.1f s, disks %.1f MB/s, outputs right\n",
-		clock(time.Since(p.begun)), r.Phase, r.Number, r.RuntimeS, r.DeviceMBps)
+	outputs := "outputs right"
+	if r.Killed {
+		outputs = "its output right, " + p.setup.Against + " killed"
+	}
+	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: wordcount %.1f s, disks %.1f MB/s, %s\n",
+		clock(time.Since(p.begun)), r.Phase, r.Number, r.RuntimeS, r.DeviceMBps, outputs)
 	for _, w := range r.Warnings {
 		fmt.Fprintln(p.Out, "       note:", w)
 	}
@@ -131,23 +154,27 @@ func (p *Progress) clear() {
 // turnOverhead is what a turn takes beside WordCount and the work after it.
 const turnOverhead = 20 * time.Second
 
-// remaining is how long the turns to do should take, from the same phase's runs
-// where there are any, else from the other phases', else from the disk's rate.
+// remaining is how long the turns to do should take: as long as turns of the same
+// kind, else as those of other phases that check as much, else as any, else by
+// the disk's rate.
 func (p *Progress) remaining() string {
 	var all []float64
-	for _, l := range p.lengths {
+	alike := map[bool][]float64{}
+	for k, l := range p.lengths {
 		all = append(all, l...)
+		alike[k.killed] = append(alike[k.killed], l...)
 	}
-	guess := turnOverhead.Seconds()*2 + float64(p.setup.Protected.InputBytes)/
+	rough := turnOverhead.Seconds()*2 + float64(p.setup.Protected.InputBytes)/
 		float64(max(1, p.setup.Disk.BytesPerSecond*int64(p.setup.Disk.DataNodes)))*2
-	if len(all) > 0 {
-		guess = median(all)
-	}
 	var sum float64
 	for i, t := range p.todo {
-		one := guess
-		if l := p.lengths[t.Phase.Name]; len(l) > 0 {
-			one = median(l)
+		k := p.kinds[i]
+		one := rough
+		for _, known := range [][]float64{p.lengths[k], alike[k.killed], all} {
+			if len(known) > 0 {
+				one = median(known)
+				break
+			}
 		}
 		if i == 0 && t == p.turn {
 			one = max(5, one-time.Since(p.turnFrom).Seconds())

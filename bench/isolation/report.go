@@ -43,7 +43,7 @@ func (res Result) WriteReport(w io.Writer, made time.Time) error {
 		return err
 	}
 	v := reportView{
-		Title:  "WordCount against " + res.Setup.Against,
+		Title:  fmt.Sprintf("WordCount against %s on a %s", res.Setup.Against, res.Setup.Disk.kindName()),
 		Made:   made.UTC().Format("2006-01-02 15:04 UTC"),
 		Result: res, Notes: append(res.Notes(), res.Setup.Notes...),
 		Setup: string(setup), Modelled: res.Setup.Disk.Modelled,
@@ -62,7 +62,7 @@ func (res Result) runtimeFigure() (figureView, error) {
 	if err != nil {
 		return figureView{}, err
 	}
-	s, err := svg(p, plotWidth, plotHeight, true)
+	s, err := svg(p, plotWidth, res.chartHeight(), true)
 	return figureView{SVG: template.HTML(s), Caption: "Median run time of WordCount in each phase; circles are single runs."}, err
 }
 
@@ -120,8 +120,9 @@ func (res Result) WriteSVG(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p.Title.Text = "WordCount beside " + res.Setup.Against
-	s, err := svg(p, plotWidth, plotHeight, false)
+	protected, aggressor := res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight
+	p.Title.Text = fmt.Sprintf("WordCount beside %s, %s, %d:%d", res.Setup.Against, res.Setup.Disk.kindName(), protected, aggressor)
+	s, err := svg(p, plotWidth, res.chartHeight(), false)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,14 @@ type Result struct {
 	// I/O, as a part of their rate; the experiment means something from a half
 	// to three quarters.
 	ProtectedDemand *float64 `json:"protected_demand"`
-	Builds          []string `json:"builds"` // of penstock; more than one is a warning
-	Warnings        []string `json:"warnings,omitempty"`
+	// Comparisons set SFQ(D2) against the best fixed depth, the best cap of the
+	// throttler and deficit round robin, as far as they ran.
+	Comparisons []Comparison `json:"comparisons,omitempty"`
+	// CheckedAll says that the aggressor's output was checked after every run;
+	// otherwise only after the first of each phase (checked_runs).
+	CheckedAll bool     `json:"checked_all"`
+	Builds     []string `json:"builds"` // of penstock; more than one is a warning
+	Warnings   []string `json:"warnings,omitempty"`
 
 	runs []Run
 }
@@ -44,17 +50,21 @@ type Figure struct {
 	RequestP99MS      *float64  `json:"request_p99_ms"`           // Penstock's requests, median of the runs
 	DeviceP99MS       *float64  `json:"device_p99_ms"`            // the disks' own log, median of the runs
 	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // what the loser got, judged from the disks' log
+	AggressorSpread   *Spread   `json:"aggressor_spread_mb_s"`
+	AggressorVsNative *float64  `json:"aggressor_vs_native"` // against Result.Native
+	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside WordCount's
 }
 
 // Summarise computes the result of phases from their runs; other phases' runs in
 // the journal are left out.
 func Summarise(setup Setup, phases []Phase, runs []Run) Result {
-	res := Result{Setup: setup}
+	res := Result{Setup: setup, CheckedAll: true}
 	of := map[string][]Run{}
 	for _, r := range runs {
 		if slices.ContainsFunc(phases, func(p Phase) bool { return p.Name == r.Phase }) {
 			of[r.Phase] = append(of[r.Phase], r)
 			res.runs = append(res.runs, r)
+			res.CheckedAll = res.CheckedAll && !r.Killed
 			if !slices.Contains(res.Builds, r.Build) {
 				res.Builds = append(res.Builds, r.Build)
 			}
@@ -69,6 +79,7 @@ func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 		}
 	}
 	res.compare(phases, of)
+	res.Comparisons = comparisons(res.Phases)
 	return res
 }
 
@@ -77,6 +88,9 @@ func figure(p Phase, runs []Run) Figure {
 	var mbps, p99, deviceP99, aggressor, atBounds []float64
 	for _, r := range runs {
 		f.RuntimesS = append(f.RuntimesS, r.RuntimeS)
+		if !r.Killed {
+			f.CheckedRuns++
+		}
 		if len(r.Series.Disks) > 0 {
 			mbps = append(mbps, r.DeviceMBps)
 		}
@@ -100,14 +114,18 @@ func figure(p Phase, runs []Run) Figure {
 		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
 	}
 	f.RequestP99MS, f.DeviceP99MS = ratio(median(p99), 1), ratio(median(deviceP99), 1)
-	f.AggressorMBps, f.TimeAtDepthBounds = ratio(median(aggressor), 1), ratio(median(atBounds), 1)
+	if len(aggressor) > 0 {
+		spread := NewSpread(aggressor)
+		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
+	}
+	f.TimeAtDepthBounds = ratio(median(atBounds), 1)
 	return f
 }
 
 // compare fills in the ratios.
 func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	alone, floor := math.NaN(), math.NaN()
-	native, nativeMBps, fastestMBps := math.NaN(), math.NaN(), math.NaN()
+	native, nativeMBps, fastestMBps, nativeAggressor := math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	for _, f := range res.Phases {
 		mbps := orNaN(f.DeviceMBps)
 		i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == f.Name })
@@ -119,6 +137,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 		case phases[i].Native():
 			if !(native <= f.RuntimeS) { // also when there is none yet
 				native, nativeMBps, res.Native = f.RuntimeS, mbps, f.Name
+				nativeAggressor = orNaN(f.AggressorMBps)
 			}
 			if !(fastestMBps >= mbps) {
 				fastestMBps = mbps
@@ -133,6 +152,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 		}
 		mbps := orNaN(f.DeviceMBps)
 		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, nativeMBps), ratio(mbps, fastestMBps)
+		f.AggressorVsNative = ratio(orNaN(f.AggressorMBps), nativeAggressor)
 	}
 	var demands []float64
 	for _, r := range of["alone"] {
@@ -171,6 +191,15 @@ func (res Result) Notes() []string {
 	if res.Native != "" {
 		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed WordCount down least.")
 	}
+	for _, c := range res.Comparisons {
+		notes = append(notes, c.String())
+	}
+	if text := res.loser(); text != "" {
+		notes = append(notes, text)
+	}
+	if !res.CheckedAll {
+		notes = append(notes, "WordCount's counts were checked after every run, the aggressor's output after the first of each phase: later ones were killed when WordCount had ended.")
+	}
 	if len(res.Builds) > 1 {
 		notes = append(notes, "Runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
 	}
@@ -180,11 +209,12 @@ func (res Result) Notes() []string {
 // WriteTable prints the figures for a terminal.
 func (res Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\tD at a bound\t")
+	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\taggressor\tvs native\tdevice p99\tD at a bound\t")
 	for _, f := range res.Phases {
-		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
+		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
 			f.RuntimeSpread.Min, f.RuntimeSpread.Max, times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
-			times(f.DeviceVsNative), percent(f.TimeAtDepthBounds))
+			times(f.DeviceVsNative), optional(f.AggressorMBps, "%.1f MB/s"), times(f.AggressorVsNative), optional(f.DeviceP99MS, "%.0f ms"),
+			percent(f.TimeAtDepthBounds))
 	}
 	return t.Flush()
 }

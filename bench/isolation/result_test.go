@@ -15,7 +15,7 @@ import (
 
 // sampleRuns are made up, with figures that are easy to compute by hand.
 func sampleRuns() ([]Phase, []Run) {
-	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"})
+	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"}, testSetup().Disk)
 	if err != nil {
 		panic(err)
 	}
@@ -176,7 +176,7 @@ func TestProgressEstimates(t *testing.T) {
 	p := &Progress{Out: &out}
 	phases, runs := sampleRuns()
 	turns := Interleave(phases[:1], 2)
-	p.plan(testSetup(), turns, runs[:1])
+	p.plan(testSetup(), turns, runs[:1], false)
 	p.step(turns[0], "prepare")
 	p.finished(Run{Phase: "alone", Number: 1, RuntimeS: 80, Warnings: []string{"odd"}})
 	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: wordcount 80.0 s", "odd"} {

@@ -8,7 +8,7 @@ import (
 
 // MB is the unit of every throughput here: disks are sold, and modelled, in
 // decimal megabytes.
-const megabyte = 1e6
+const megabyte = 1_000_000
 
 // Run is one finished run of one phase, as the journal keeps it. Every figure is
 // over the window: from the protected job's start to its finish as the
@@ -27,12 +27,13 @@ type Run struct {
 	DeviceMBps float64 `json:"device_mb_s"`
 	DemandMBps float64 `json:"demand_mb_s"` // device MB/s between 5 % and 95 % of the window's bytes
 
-	Depth        *Periods `json:"depth_periods,omitempty"`  // control periods in the window, busy devices
-	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // Penstock's requests
-	AfterS       float64  `json:"after_s"`                  // from the window's end until both outputs were checked
-	Series       Series   `json:"series"`                   // for the plots
-	Verdict      *Verdict `json:"verdict,omitempty"`        // the independent judge's account
-	Warnings     []string `json:"warnings,omitempty"`       // what did not go as it should, short of failure
+	Depth        *Periods `json:"depth_periods,omitempty"`    // control periods in the window, busy devices
+	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"`   // Penstock's requests
+	AfterS       float64  `json:"after_s"`                    // from the window's end until the outputs were checked
+	Killed       bool     `json:"aggressor_killed,omitempty"` // after the window, so its output was not checked
+	Series       Series   `json:"series"`                     // for the plots
+	Verdict      *Verdict `json:"verdict,omitempty"`          // the independent judge's account
+	Warnings     []string `json:"warnings,omitempty"`         // what did not go as it should, short of failure
 }
 
 // Series is what a run looked like, in steps from the window's start.

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"penstock/core/sfq"
 	"penstock/testbed/hadoop"
 )
 
@@ -50,17 +52,6 @@ type AggressorSetup struct {
 	CPU     int   `json:"cpu"`
 }
 
-// DiskSetup is the modelled disk, one of each kind per DataNode: the contested
-// one, and the other one that the aggressor of the floor uses.
-type DiskSetup struct {
-	BytesPerSecond int64 `json:"bytes_per_second"`
-	SeekMinMicros  int64 `json:"seek_min_us"`
-	SeekMaxMicros  int64 `json:"seek_max_us"`
-	SizeBytes      int64 `json:"size_bytes"`
-	DataNodes      int   `json:"datanodes"`
-	Modelled       bool  `json:"modelled"` // false: the folder's own disk, see Notes
-}
-
 // KernelSetup holds the kernel's knobs; dirty limits are scaled to the disk, or
 // the page cache of a large machine would swallow the whole experiment.
 type KernelSetup struct {
@@ -87,6 +78,9 @@ type PenstockSetup struct {
 	DepthGain        float64      `json:"depth_gain"`
 	ReferenceRead    LatencySetup `json:"reference_read"`
 	ReferenceWrite   LatencySetup `json:"reference_write"`
+	// ProfileSHA256 is the digest of the device's profile, whose costs and
+	// reference latencies then hold instead of the two above; "" without one.
+	ProfileSHA256 string `json:"profile_sha256,omitempty"`
 }
 
 // LatencySetup is the reference latency of a request: fixed + per_mib * MiB.
@@ -110,14 +104,18 @@ type MachineSetup struct {
 }
 
 // DefaultSetup is the experiment at the scale of a small machine: two modelled
-// 12 MB/s disks that WordCount alone keeps half to three quarters busy.
-func DefaultSetup(against string) Setup {
+// hard disks, or one solid-state disk, that WordCount alone keeps half to three
+// quarters busy (docs/design/isolation.md). An error says which flag is wrong.
+func DefaultSetup(against, kind string) (Setup, error) {
+	d, err := newDisk(kind)
+	if err != nil {
+		return Setup{}, err
+	}
 	s := Setup{
 		Against:   against,
 		Protected: ProtectedSetup{InputBytes: 288 * mib, Files: 2, WordBytes: 6, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
 		Aggressor: AggressorSetup{Bytes: 2048 * mib, Slots: 4, Files: 4, Reduces: 2, CPU: 1},
-		Disk: DiskSetup{BytesPerSecond: 12_000_000, SeekMinMicros: 3_000, SeekMaxMicros: 14_000,
-			SizeBytes: 6 << 30, DataNodes: 2, Modelled: true},
+		Disk:      d,
 		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
 			DirtyExpireCentisecs: 3000},
 		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: 12 * mib,
@@ -132,7 +130,34 @@ func DefaultSetup(against string) Setup {
 		// CPU half the bytes last longer than those of the other aggressors.
 		s.Aggressor.Bytes, s.Aggressor.Files = 1024*mib, 8
 	}
-	return s
+	if kind == SSD {
+		// Longer words cost less CPU a byte, so that WordCount reads what half to
+		// three quarters of the faster disk give.
+		s.Protected.InputBytes, s.Protected.WordBytes = 640*mib, 12
+		if against == "teravalidate" {
+			s.Aggressor.Bytes = 3072 * mib // it reads at the disk's whole rate
+		}
+		// Nothing seeks, so a smaller quantum loses nothing. The references are, as
+		// on the hard disk, the time of two quanta: the least depth that keeps the
+		// disk busy.
+		s.Penstock.QuantumBytes = mib
+		s.Penstock.ReferenceRead = LatencySetup{FixedMillis: 2, PerMiBMillis: 52}
+		s.Penstock.ReferenceWrite = LatencySetup{FixedMillis: 4, PerMiBMillis: 84}
+	}
+	return s, nil
+}
+
+// SetWeights reads "32:1", the protected job's weight and the aggressor's. The
+// files that both jobs' clients read and write count as the protected job's.
+func (s *Setup) SetWeights(text string) error {
+	left, right, _ := strings.Cut(text, ":")
+	protected, err := strconv.Atoi(left)
+	aggressor, err2 := strconv.Atoi(right)
+	if err != nil || err2 != nil || min(protected, aggressor) < 1 || max(protected, aggressor) > sfq.MaxWeight {
+		return fmt.Errorf("--weights %q: give the protected job's and the aggressor's as 32:1, each 1 to %d", text, sfq.MaxWeight)
+	}
+	s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Penstock.ClientsWeight = protected, aggressor, protected
+	return nil
 }
 
 // Validate rejects what cannot be run, naming the field to change.
@@ -146,6 +171,8 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("files, slots and reduces must be at least 1")
 	case s.Disk.BytesPerSecond < 1_000_000:
 		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
+	case s.Disk.Kind != "" && s.Disk.Kind != SSD || (s.Disk.Kind == SSD) != (s.Disk.Channels > 0):
+		return fmt.Errorf("disk kind %q with %d channels: %q has channels, a hard disk has neither", s.Disk.Kind, s.Disk.Channels, SSD)
 	case s.Disk.DataNodes < 1:
 		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
 	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:

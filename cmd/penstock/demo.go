@@ -23,6 +23,6 @@ flags; 130 interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
 	}
-	f.register(cmd, "alone,floor,native-mq-deadline,sfqd2", 1, "report/demo.html")
+	f.register(cmd, "alone,floor,native-mq-deadline,sfqd2", 1, "report/demo.html", "all")
 	return cmd
 }

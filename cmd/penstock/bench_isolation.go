@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"penstock/bench/isolation"
+	"penstock/testbed/hadoop"
+)
+
+func newBenchIsolation() *cobra.Command {
+	var f isolationFlags
+	cmd := &cobra.Command{
+		Use:   "isolation",
+		Short: "Does a protected job keep its run time beside an aggressor, and do the disks stay busy?",
+		Long: `The isolation experiment of IBIS, section 7.2, on a real Hadoop with modelled
+disks: WordCount, protected, beside TeraGen, TeraSort or TeraValidate, in phases:
+
+  alone        WordCount by itself
+  floor        the aggressor's data on other modelled disks: what sharing CPU costs
+  native       together under a kernel I/O scheduler: stands for native-mq-deadline,
+               native-bfq and native-none
+  throttler-N  together, the DataNodes' own throttler at N MB/s each, in the
+               aggressor's direction; throttler stands for four caps
+  drr-N        together under Penstock, deficit round robin, N requests outstanding;
+               drr stands for one depth
+  sfqd-N       together under Penstock, SFQ(D) with the depth fixed at N; sfqd stands
+               for 1, 2, 4, 8 and 12
+  sfqd2        together under Penstock, SFQ(D2)
+
+"all" stands for all of them. The report says which depth and which cap was best.
+
+Runs are interleaved. With --resume, finished runs are kept in a journal: after
+Ctrl-C, kill -9 or a failure the same command goes on from there; it refuses a
+journal of another setup. A run takes one to two minutes. WordCount's output is
+checked after every run; the aggressor's after the first run of each phase in the
+journal, and in later runs the aggressor is killed when WordCount has ended, which
+saves most of that time. --check all checks it every time.
+
+Needs root and /dev/fuse for the modelled disks (without them it says so), Java,
+and, the first time, Maven.
+
+Exit codes: 0 done; 1 a run, a check of outputs or putting back failed; 2 wrong
+flags; 130 interrupted.`,
+		Example: `  penstock bench isolation --against terasort --phases alone,floor,native,sfqd2 \
+      --runs 5 --resume terasort.jsonl --json terasort.json --report terasort.html
+  penstock bench isolation --disk ssd --weights 2:1 --phases all --runs 5 --resume ssd.jsonl`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
+	}
+	f.register(cmd, "alone,floor,native,sfqd2", 1, "", "first")
+	return cmd
+}
+
+// isolationFlags are shared by `bench isolation` and `demo`.
+type isolationFlags struct {
+	request                            isolation.Request
+	against, disk, setup               string
+	weights, hadoop, check             string
+	phases                             []string
+	wordcountSize, aggressorSize, rate string
+	cacheDir, agentJar, runDir         string
+	profile                            string
+}
+
+func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, report, check string) {
+	flags, q := cmd.Flags(), &f.request
+	flags.StringVar(&f.against, "against", isolation.DefaultAggressor, "aggressor: "+strings.Join(isolation.Aggressors, ", "))
+	flags.StringVar(&f.disk, "disk", isolation.HDD, "kind of the modelled disks: "+isolation.HDD+", "+isolation.SSD)
+	flags.StringVar(&f.weights, "weights", "", "weights of WordCount and the aggressor (default 32:1)")
+	flags.StringVar(&f.hadoop, "hadoop", "", "Hadoop's version: "+strings.Join(hadoop.Versions, ", ")+" (default "+hadoop.DefaultVersion+")")
+	flags.StringVar(&f.profile, "profile", "", "profile `FILE` of the disks, from penstock profile: costs and reference latencies")
+	flags.StringVar(&f.check, "check", check, "after which runs the aggressor's output is checked: all, or the first of each phase")
+	flags.StringSliceVar(&f.phases, "phases", strings.Split(phases, ","), "phases to run, in this order")
+	flags.IntVar(&q.Runs, "runs", runs, "runs of each phase")
+	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished runs; made if missing")
+	flags.StringVar(&q.JSON, "json", "", "write the figures to `FILE` (- for standard output)")
+	flags.StringVar(&q.Report, "report", report, "write the HTML report to `FILE`")
+	flags.StringVar(&q.SVG, "svg", "", "write the main chart to `FILE`")
+	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
+	flags.StringVar(&f.setup, "setup", "", "JSON `FILE` with fields of the setup to change, in the form of --json's \"setup\"")
+	flags.StringVar(&f.wordcountSize, "wordcount-size", "", "WordCount's input (K, M, G: powers of 1024)")
+	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes")
+	flags.StringVar(&f.rate, "disk-rate", "", "rate of each modelled disk in bytes per second; an SSD's writes keep their proportion")
+	flags.StringVar(&f.runDir, "run-dir", "", "run folder (default: a new one in ./run)")
+	flags.StringVar(&f.cacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
+	flags.StringVar(&f.agentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
+}
+
+// perform turns the flags into a request and carries it out.
+func (f *isolationFlags) perform(cmd *cobra.Command) (err error) {
+	q := &f.request
+	if q.Runs < 1 {
+		return usageError{errors.New("--runs must be at least 1")}
+	}
+	if f.check != "all" && f.check != "first" {
+		return usageError{fmt.Errorf("--check %q: choose all or first", f.check)}
+	}
+	q.CheckAll = f.check == "all"
+	if err := f.fillSetup(); err != nil {
+		return usageError{err}
+	}
+	if q.Phases, err = isolation.ParsePhases(f.phases, q.Setup.Disk); err != nil {
+		return usageError{err}
+	}
+	if err := f.fillOptions(); err != nil {
+		return err
+	}
+	q.Build, q.Out = version, cmd.OutOrStdout()
+	if q.JSON == "-" {
+		q.Out = cmd.ErrOrStderr()
+	}
+	q.Options.Progress = &isolation.Progress{Out: os.Stderr, Terminal: isTerminal(os.Stderr)}
+	return isolation.Perform(cmd.Context(), *q)
+}
+
+func (f *isolationFlags) fillSetup() error {
+	s, err := isolation.DefaultSetup(f.against, f.disk)
+	if err != nil {
+		return err
+	}
+	if f.setup != "" {
+		if err := s.Override(f.setup); err != nil {
+			return err
+		}
+		s.Against = f.against
+	}
+	if f.weights != "" {
+		if err := s.SetWeights(f.weights); err != nil {
+			return err
+		}
+	}
+	if f.hadoop != "" {
+		s.Hadoop.Version = f.hadoop
+	}
+	for _, size := range []struct {
+		flag, text string
+		set        func(int64)
+	}{
+		{"wordcount-size", f.wordcountSize, func(n int64) { s.Protected.InputBytes = n }},
+		{"aggressor-size", f.aggressorSize, func(n int64) { s.Aggressor.Bytes = n }},
+		{"disk-rate", f.rate, s.Disk.SetRate},
+	} {
+		if size.text == "" {
+			continue
+		}
+		n, err := parseBytes(size.text)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", size.flag, err)
+		}
+		size.set(n)
+	}
+	f.request.Setup = s
+	return s.Validate()
+}
+
+func (f *isolationFlags) fillOptions() (err error) {
+	o := &f.request.Options
+	if o.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	o.AgentJar = f.agentJar
+	if o.AgentJar == "" {
+		o.AgentJar = filepath.Join(filepath.Dir(o.Binary), "penstock-agent.jar")
+	}
+	for _, p := range []*string{&o.AgentJar, &f.cacheDir, &f.runDir, &f.profile} {
+		if *p != "" {
+			if *p, err = filepath.Abs(*p); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := os.Stat(o.AgentJar); err != nil {
+		return fmt.Errorf("the agent: %w (run make build, or name it with --agent-jar)", err)
+	}
+	o.CacheDir, o.RunDir, o.Profile = f.cacheDir, f.runDir, f.profile
+	return nil
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
