@@ -62,7 +62,7 @@ const testParameter = "vm/dirtytime_expire_seconds"
 
 // modelled starts a disk that goes away with the test. Where there can be none
 // it checks what stands in for it, and reports false.
-func modelled(t *testing.T, o Options) (*Disk, bool) {
+func modelled(t testing.TB, o Options) (*Disk, bool) {
 	t.Helper()
 	if o.RunDir == "" {
 		o.RunDir = t.TempDir()
@@ -83,7 +83,7 @@ func modelled(t *testing.T, o Options) (*Disk, bool) {
 	return d, true
 }
 
-func checkFolder(t *testing.T, d *Disk) {
+func checkFolder(t testing.TB, d *Disk) {
 	t.Helper()
 	if d.Modelled() || d.Reason() == nil {
 		t.Error("a plain folder says that it is a modelled disk")
@@ -137,7 +137,7 @@ func aligned(bytes int) []byte {
 	return raw[skip : skip+bytes]
 }
 
-func openDirect(t *testing.T, path string) *os.File {
+func openDirect(t testing.TB, path string) *os.File {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o644)
 	if err != nil {
