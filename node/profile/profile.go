@@ -1,0 +1,243 @@
+// Package profile is a device's profile: what its requests cost, what their
+// latency may be, and how large a quantum has to be. `penstock profile` measures
+// it (package measure) and writes it to a file; the node daemon reads the file
+// that its settings name.
+//
+// A profile holds for one device, and a wrong one is worse than none: shares
+// would be computed from another disk's seeks. So the file says which device was
+// measured, by model and size, which stay when kernel names move from boot to
+// boot, and Fits tells whether it is that one. The file is YAML, for people to
+// read and to correct, with a version, and read strictly: an unknown field, a
+// unit that is missing or a value that no disk has is an error with its reason.
+// IBIS (section 4) profiles once for each storage setup, by hand, for the
+// reference latency alone.
+package profile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"penstock/core/cost"
+	"penstock/core/depth"
+)
+
+// Version is the version of the file format that this program writes, and the
+// only one it reads.
+const Version = 1
+
+// maxFile bounds a profile file, in bytes.
+const maxFile = 64 << 10
+
+// The bounds of what a profile says beside the costs, which core/cost bounds.
+const (
+	QuantumMin     = 64 << 10
+	QuantumMax     = 64 << 20
+	ReferenceMax   = time.Minute // of either part of a reference latency
+	ParallelMax    = 1024
+	sizeTolerance  = 0.01 // part by which a device of the same model may differ in size
+	quantumDivisor = 4096
+)
+
+// Profile is what a profile file says.
+type Profile struct {
+	Version  int       `yaml:"version" json:"version"`
+	Device   Device    `yaml:"device" json:"device"`
+	Measured time.Time `yaml:"measured" json:"measured"`
+	// Cost is what requests cost of the device's time at saturation. Without
+	// Write, which a read-only measurement leaves out, writes cost what reads do.
+	Cost Cost `yaml:"cost" json:"cost"`
+	// Reference is the latency of requests just before the device saturates.
+	Reference Reference `yaml:"reference" json:"reference"`
+	// Quantum is the least that keeps most of the sequential rate, in bytes.
+	Quantum Bytes `yaml:"quantum" json:"quantum_bytes"`
+	// Parallel is how many requests the device works on at a time.
+	Parallel float64 `yaml:"parallel" json:"parallel"`
+	// Residual is how far the measurements are from the costs, as a part: the
+	// root of the mean square.
+	Residual float64 `yaml:"residual" json:"residual"`
+}
+
+// Device says which device was measured.
+type Device struct {
+	Name       string `yaml:"name" json:"name"`   // the kernel's, then
+	Model      string `yaml:"model" json:"model"` // what the device calls itself; may be empty
+	Bytes      int64  `yaml:"bytes" json:"bytes"`
+	Rotational bool   `yaml:"rotational" json:"rotational"`
+}
+
+// Cost is core/cost's Model as it is in the file.
+type Cost struct {
+	Read  Coefficients  `yaml:"read" json:"read"`
+	Write *Coefficients `yaml:"write,omitempty" json:"write,omitempty"`
+}
+
+// Coefficients are one direction's lines.
+type Coefficients struct {
+	Random     Line `yaml:"random" json:"random"`
+	Sequential Line `yaml:"sequential" json:"sequential"`
+}
+
+// Line is a time as a function of a request's size.
+type Line struct {
+	Fixed  Duration `yaml:"fixed" json:"fixed_ns"`
+	PerMiB Duration `yaml:"per_mib" json:"per_mib_ns"`
+}
+
+// Reference are the reference latencies, and at which concurrency they were
+// found. Without Write they are those of reads.
+type Reference struct {
+	Read        Line  `yaml:"read" json:"read"`
+	Write       *Line `yaml:"write,omitempty" json:"write,omitempty"`
+	Concurrency int   `yaml:"concurrency" json:"concurrency"`
+}
+
+// Model gives the costs as core/cost has them.
+func (p *Profile) Model() cost.Model {
+	lines := func(c *Coefficients) cost.Coefficients {
+		return cost.Coefficients{
+			Random:     cost.Line{Fixed: time.Duration(c.Random.Fixed), PerMiB: time.Duration(c.Random.PerMiB)},
+			Sequential: cost.Line{Fixed: time.Duration(c.Sequential.Fixed), PerMiB: time.Duration(c.Sequential.PerMiB)},
+		}
+	}
+	m := cost.Model{Read: lines(&p.Cost.Read)}
+	m.Write = m.Read
+	if p.Cost.Write != nil {
+		m.Write = lines(p.Cost.Write)
+	}
+	return m
+}
+
+// References gives the reference latencies as core/depth has them.
+func (p *Profile) References() (read, write depth.Line) {
+	line := func(l Line) depth.Line {
+		return depth.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
+	}
+	read = line(p.Reference.Read)
+	if p.Reference.Write == nil {
+		return read, read
+	}
+	return read, line(*p.Reference.Write)
+}
+
+// Fits returns nil if the profile is of that device, or of one of the same model
+// and size.
+func (p *Profile) Fits(d Device) error {
+	var errs []error
+	if p.Device.Model != d.Model {
+		errs = append(errs, fmt.Errorf("it was measured on a %q (%s), this is a %q (%s)", p.Device.Model, p.Device.Name, d.Model, d.Name))
+	}
+	if off := float64(p.Device.Bytes) - float64(d.Bytes); off > sizeTolerance*float64(d.Bytes) || -off > sizeTolerance*float64(d.Bytes) {
+		errs = append(errs, fmt.Errorf("it was measured on a device of %d bytes (%s), this one has %d (%s)", p.Device.Bytes, p.Device.Name, d.Bytes, d.Name))
+	}
+	if p.Device.Rotational != d.Rotational {
+		errs = append(errs, errors.New("one of them is a hard disk, the other is not"))
+	}
+	return errors.Join(errs...)
+}
+
+// Validate refuses what no disk has.
+func (p *Profile) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(p.Version == Version, "version %d: this program reads version %d; measure again with `penstock profile`", p.Version, Version)
+	check(p.Device.Name != "" && p.Device.Bytes > 0, "device: give name and bytes, or measure again")
+	errs = append(errs, p.Model().Validate())
+	read, write := p.References()
+	for name, l := range map[string]depth.Line{"reads": read, "writes": write} {
+		check(l.Fixed >= 0 && l.PerMiB >= 0 && l.Fixed <= ReferenceMax && l.PerMiB <= ReferenceMax && l != (depth.Line{}),
+			"reference latency of %s, %v + %v/MiB: both parts must be 0 to %v, and one above 0", name, l.Fixed, l.PerMiB, ReferenceMax)
+	}
+	check(p.Quantum >= QuantumMin && p.Quantum <= QuantumMax && p.Quantum%quantumDivisor == 0,
+		"quantum %d: use whole pages between 64KiB and 64MiB", p.Quantum)
+	check(p.Parallel >= 1 && p.Parallel <= ParallelMax, "parallel %v: use 1 to %d", p.Parallel, ParallelMax)
+	check(p.Residual >= 0 && p.Residual <= 1, "residual %v: it is a part, 0 to 1", p.Residual)
+	check(p.Reference.Concurrency >= 0 && p.Reference.Concurrency <= ParallelMax, "concurrency %d: use 0 to %d", p.Reference.Concurrency, ParallelMax)
+	return errors.Join(errs...)
+}
+
+// Parse reads a profile from the text of its file.
+func Parse(text []byte) (*Profile, error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("over %d bytes: this is no profile", maxFile)
+	}
+	p := &Profile{}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(p); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the file is empty")
+		}
+		return nil, err
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one document: keep one")
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Load reads a profile file.
+func Load(file string) (*Profile, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: %w", file, err)
+	}
+	p, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: %w", file, err)
+	}
+	return p, nil
+}
+
+// Text is the profile as its file has it.
+func (p *Profile) Text() ([]byte, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.WriteString("# A device's profile, written by `penstock profile`. The settings of\n# `penstock node` name it: device: {profile: THIS-FILE}.\n")
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(p); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// Identify reads from sysfs ("/sys" but for tests) which device a kernel name is
+// now. Virtual devices have no model.
+func Identify(sysfs, name string) (Device, error) {
+	dir := filepath.Join(sysfs, "block", name)
+	text := func(file string) string {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(b))
+	}
+	sectors, err := strconv.ParseInt(text("size"), 10, 64)
+	if err != nil || sectors <= 0 || sectors > 1<<53 {
+		return Device{}, fmt.Errorf("%s: the kernel does not know a block device of that name", name)
+	}
+	return Device{Name: name, Model: text("device/model"), Bytes: sectors * 512, Rotational: text("queue/rotational") != "0"}, nil
+}
