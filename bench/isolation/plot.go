@@ -40,7 +40,7 @@ func colourOf(owner string) color.Color {
 	return colourOther
 }
 
-// legendGap keeps a name off its line where the page's font is wider than the one that
+// legendGap keeps a name off its line or bar where the page's font is wider than the one that
 // the plot was measured with.
 const legendGap = "\u00a0\u00a0\u00a0"
 
@@ -124,7 +124,7 @@ func runtimePlot(res Result) (*plot.Plot, error) {
 		if err := addLabel(p, f.RuntimeSpread.Max, y, barLabel(f)); err != nil {
 			return nil, err
 		}
-		names[n-1-i] = f.Name
+		names[n-1-i] = f.Name + legendGap
 		p.X.Max = max(p.X.Max, f.RuntimeSpread.Max*1.25)
 	}
 	p.NominalY(names...)

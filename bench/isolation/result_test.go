@@ -84,6 +84,35 @@ func TestSummariseWithoutReferencePhases(t *testing.T) {
 	}
 }
 
+// What the loser pays, and which outputs were checked, is told.
+func TestLoserAndChecks(t *testing.T) {
+	phases, runs := sampleRuns()
+	for i := range runs {
+		r := &runs[i]
+		r.Killed = r.Phase != "alone" && r.Number > 1
+		part := map[string]float64{"native-bfq": 10, "sfqd2": 4}[r.Phase]
+		r.Verdict = &Verdict{Bytes: map[string]int64{ownerAggressor: int64(part * megabyte * r.RuntimeS)}}
+	}
+	res := Summarise(testSetup(), phases, runs)
+	for _, f := range res.Phases {
+		if f.Name == "sfqd2" && (times(f.AggressorVsNative) != "0.40" || f.AggressorSpread == nil || f.CheckedRuns != 1) {
+			t.Errorf("sfqd2: %+v", f)
+		}
+		if f.Name == "alone" && (f.AggressorMBps != nil || f.AggressorVsNative != nil || f.CheckedRuns != 3) {
+			t.Errorf("alone: %+v", f)
+		}
+	}
+	notes := strings.Join(res.Notes(), "\n")
+	for _, want := range []string{"teragen gets 4.0 MB/s while WordCount runs, 0.40 of", "after the first of each phase", "against sfqd-4, the best fixed depth", ": mixed."} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("no %q in\n%s", want, notes)
+		}
+	}
+	if res.CheckedAll {
+		t.Error("says that every output was checked")
+	}
+}
+
 // The JSON has the documented fields, and no NaN breaks it.
 func TestJSONForm(t *testing.T) {
 	phases, runs := sampleRuns()
@@ -101,7 +130,8 @@ func TestJSONForm(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	for _, field := range []string{"name", "runtimes_s", "runtime_s", "slowdown", "slowdown_vs_floor", "device_mb_s", "device_vs_native", "time_at_depth_bounds"} {
+	for _, field := range []string{"name", "runtimes_s", "runtime_s", "slowdown", "slowdown_vs_floor", "device_mb_s", "device_vs_native", "time_at_depth_bounds",
+		"aggressor_mb_s", "aggressor_vs_native", "checked_runs"} {
 		if _, ok := doc.Phases[0][field]; !ok {
 			t.Errorf("no field %q", field)
 		}
