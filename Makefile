@@ -21,6 +21,8 @@ UNIT_PACKAGES  = $$(go list ./... | grep -v '^penstock/e2e')
 DEMO_ARGS ?=
 BENCH_TIME ?= 1s
 FUZZ_TIME ?= 10s
+SOAK_SEED ?= 1
+SOAK_KILLS ?= 300
 
 ##@ Use
 
@@ -64,6 +66,12 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 .PHONY: race
 race: ## Run the tests of what has goroutines under the race detector (needs gcc)
 	CGO_ENABLED=1 go test -race ./node/... ./wire/...
+
+.PHONY: soak
+soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, by SOAK_SEED (1); goes on where it was broken off
+	@mkdir -p report
+	bin/penstock testbed soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
+	  --resume report/soak-$(SOAK_SEED)-$(SOAK_KILLS).jsonl --json report/soak-$(SOAK_SEED)-$(SOAK_KILLS).json
 
 ##@ Measure
 

@@ -33,6 +33,9 @@ type Options struct {
 	Socket string         // for agents
 	Mode   string         // off, observe or enforce
 	Device string         // the settings' device section, YAML, indented by two spaces
+	// Weights is the weights file's first text; default every weight 1.
+	Weights  string
+	LogLevel string // default debug
 	// Patience bounds the wait for it to be ready, and to end on SIGTERM.
 	Patience time.Duration
 }
@@ -58,13 +61,16 @@ weights: %s
 device:
 %s`
 
-// GoodWeights is the weights file that a daemon starts with.
-const GoodWeights = "default: 1\n"
-
 // Start starts a daemon and returns when it is ready.
 func Start(ctx context.Context, o Options) (*Daemon, error) {
 	d := &Daemon{options: o, Weights: o.Base + ".weights.yaml", Log: o.Base + ".log"}
-	if err := d.SetWeights(GoodWeights); err != nil {
+	if o.Weights == "" {
+		o.Weights = "default: 1\n"
+	}
+	if o.LogLevel == "" {
+		o.LogLevel = "debug"
+	}
+	if err := d.SetWeights(o.Weights); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(o.Base+".yaml", fmt.Appendf(nil, settings, o.Socket, o.Mode, d.Weights, o.Device), 0o644); err != nil {
@@ -74,7 +80,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(o.Binary, "node", "--config", o.Base+".yaml", "--log-level", "debug")
+	d.cmd = exec.Command(o.Binary, "node", "--config", o.Base+".yaml", "--log-level", o.LogLevel)
 	d.cmd.Stderr = write
 	d.exited, err = o.Book.Spawn(d.cmd)
 	write.Close()

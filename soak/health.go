@@ -1,0 +1,155 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Usage is what a process holds at a moment.
+type Usage struct {
+	Process string  `json:"process"` // daemon, datanode0, datanode1
+	PID     int     `json:"pid"`
+	AgeS    float64 `json:"age_s"` // since this process was first looked at
+	RSSKiB  int64   `json:"rss_kib"`
+	FDs     int     `json:"fds"`
+	Threads int     `json:"threads"`
+}
+
+// usage looks at a process. One that has gone meanwhile is an error.
+func usage(process string, pid int) (Usage, error) {
+	u := Usage{Process: process, PID: pid}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	rss, err := statusField(string(status), "VmRSS")
+	if err != nil {
+		return u, err
+	}
+	threads, err := statusField(string(status), "Threads")
+	if err != nil {
+		return u, err
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	u.RSSKiB, u.Threads, u.FDs = rss, int(threads), len(fds)
+	return u, err
+}
+
+// statusField reads a number of /proc/PID/status, in the unit that it has there.
+func statusField(status, name string) (int64, error) {
+	for line := range strings.SplitSeq(status, "\n") {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			if f := strings.Fields(rest); len(f) > 0 {
+				return strconv.ParseInt(f[0], 10, 64)
+			}
+		}
+	}
+	return 0, fmt.Errorf("no %s in the process's status", name)
+}
+
+// usages looks at the daemon and the DataNodes; those that are not there are left
+// out.
+func (c *campaign) usages() (all []Usage) {
+	look := func(process string, pid int) {
+		u, err := usage(process, pid)
+		if pid == 0 || err != nil {
+			return
+		}
+		if _, known := c.seen[pid]; !known {
+			c.seen[pid] = time.Now()
+		}
+		u.AgeS = time.Since(c.seen[pid]).Seconds()
+		all = append(all, u)
+	}
+	look("daemon", c.m.daemon.PID())
+	for i := range Nodes {
+		look(fmt.Sprintf("datanode%d", i), c.m.cluster.DataNodePID(i))
+	}
+	return all
+}
+
+const jstackPatience = 20 * time.Second
+
+// stack is where the threads of a JVM stand, deadlocks included.
+func stack(pid int) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), jstackPatience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "jstack", "-l", strconv.Itoa(pid)).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("jstack %d: %w: %.300s", pid, err, out)
+	}
+	return string(out), nil
+}
+
+// stacks writes the DataNodes' stacks beside the logs and says where, and whether
+// there is a deadlock.
+func (m *machine) stacks() string {
+	var said []string
+	for i := range Nodes {
+		pid := m.cluster.DataNodePID(i)
+		if pid == 0 {
+			continue
+		}
+		text, err := stack(pid)
+		if err != nil {
+			said = append(said, err.Error())
+			continue
+		}
+		file := fmt.Sprintf("%s/dn%d.stack", m.cluster.LogDir(), i)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			said = append(said, err.Error())
+			continue
+		}
+		said = append(said, fmt.Sprintf("DataNode %d, %s: %s", i, deadlock(text), file))
+	}
+	return strings.Join(said, "\n")
+}
+
+func deadlock(stack string) string {
+	if strings.Contains(stack, "Java-level deadlock") {
+		return "DEADLOCK"
+	}
+	return "no deadlock"
+}
+
+// checkThreads looks for deadlocks in the DataNodes and asks the daemon whether its
+// loops turn.
+func (m *machine) checkThreads(ctx context.Context) error {
+	if _, err := m.daemon.Get(ctx, "/-/healthy"); err != nil {
+		return err
+	}
+	if said := m.stacks(); strings.Contains(said, "DEADLOCK") || strings.Contains(said, "jstack") {
+		return fmt.Errorf("the DataNodes' threads: %s", said)
+	}
+	return nil
+}
+
+// checkFileSystem has the NameNode look at every block (fsck).
+func (m *machine) checkFileSystem(ctx context.Context) error {
+	page, err := m.page(ctx, m.cluster.NameNodeURL()+"/fsck?ugi=root&path=%2F")
+	if err != nil {
+		return err
+	}
+	return checkReport(string(page))
+}
+
+// checkReport reads fsck's report.
+func checkReport(report string) error {
+	if !strings.Contains(report, "is HEALTHY") {
+		return fmt.Errorf("the file system is not healthy:\n%.3000s", report)
+	}
+	for _, name := range []string{"Corrupt blocks", "Missing blocks", "Under-replicated blocks", "Missing replicas"} {
+		for line := range strings.SplitSeq(report, "\n") {
+			rest, ok := strings.CutPrefix(strings.TrimSpace(line), name+":")
+			if f := strings.Fields(rest); ok && (len(f) == 0 || f[0] != "0") {
+				return fmt.Errorf("the file system is not whole: %s", strings.TrimSpace(line))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package soak
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteTable prints the figures and the verdict.
+func (r Result) WriteTable(w io.Writer) error {
+	fmt.Fprintf(w, "seed %d, Hadoop %s: %d kills (%d of the daemon, %d of DataNodes) among %d faults, in %s\n\n",
+		r.Setup.Seed, r.Setup.Hadoop, r.Kills, r.DaemonKill, r.NodeKill, len(r.Outcomes), clock(time.Duration(r.Seconds*float64(time.Second))))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "fault\ttimes\tlongest operation, ms: median\tp99\tmax\tfailed\tover after, s: median\tmax\t")
+	for _, k := range r.Kinds {
+		if k.Count == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t\n", k.Kind, k.Count, k.Stall.Median, k.Stall.P99, k.Stall.Max,
+			k.Failed, k.Took.Median/1000, k.Took.Max/1000)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	o := r.Orphan
+	fmt.Fprintf(w, "\nwaits at gates for want of a daemon, by the agents: in %d of %d kills and stops of the daemon, %d waits;\n"+
+		"  the longest of each, since its last sign of life: median %.0f ms, p99 %.0f, max %.0f\n", o.Held, o.Faults, o.Waits, o.MS.Median, o.MS.P99, o.MS.Max)
+	if o.Elsewhere > 0 {
+		fmt.Fprintf(w, "  and %d waits during other faults, the longest %.0f ms\n", o.Elsewhere, o.ElsewhereMS)
+	}
+	fmt.Fprintf(w, "  (%d waits at gates during faults in all; %d operations of the probe)\n\n", r.GateWaits, r.ProbeOps)
+	for _, l := range r.Loads {
+		fmt.Fprintf(w, "%s: %d rounds of %.0f s (median), %d jobs failed for good, %d rounds wrong\n", l.Load, l.Rounds, l.Seconds, l.Failed, l.Wrong)
+	}
+	fmt.Fprintf(w, "files: %d written and read back, %d MiB; %d attempts repeated\n\n", r.Files.Files, r.Files.Bytes/mib, r.Files.Again)
+	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "process\tlives\tlongest, s\tRSS max, MiB\tKiB/min\tdescriptors max\tper min\tthreads max\tper min\t")
+	for _, g := range r.Growth {
+		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%+.0f\t%d\t%+.2f\t%d\t%+.2f\t\n", g.Process, g.Lives, g.LongestS, float64(g.RSSKiBMax)/1024,
+			g.RSSKiBPerMin, g.FDsMax, g.FDsPerMin, g.ThreadsMax, g.ThreadsPerMin)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if r.Good {
+		_, err := fmt.Fprintln(w, "\nGOOD: nothing was lost, nobody was held up for long")
+		return err
+	}
+	fmt.Fprintln(w, "\nNOT GOOD:")
+	for _, f := range r.Findings {
+		fmt.Fprintln(w, " -", f)
+	}
+	return nil
+}
+
+// WriteJSON writes everything.
+func (r Result) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// Progress prints what happens, a line each. A nil one is silent.
+type Progress struct {
+	Out io.Writer
+
+	mu        sync.Mutex
+	begun     time.Time // of this stretch's faults
+	kills     int       // of the campaign
+	done, now int       // kills: when this stretch began, and now
+}
+
+// Printf prints a line with the time since the stretch began.
+func (p *Progress) Printf(format string, args ...any) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.print(fmt.Sprintf(format, args...))
+}
+
+func (p *Progress) print(text string) {
+	if p.begun.IsZero() {
+		p.begun = time.Now()
+	}
+	fmt.Fprintf(p.Out, "%s  %s\n", clock(time.Since(p.begun)), text)
+}
+
+func (p *Progress) plan(kills, done int) {
+	if p != nil {
+		p.kills, p.done, p.now = kills, done, done
+	}
+}
+
+func (p *Progress) step(o Outcome) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.Kind.kill() {
+		p.now++
+	}
+	text := fmt.Sprintf("%3d/%d kills  #%d %s: over after %.1f s, longest operation %.0f ms", p.now, p.kills, o.Number, o.Step, o.TookMS/1000, o.StallMS)
+	if o.Orphans > 0 {
+		text += fmt.Sprintf(", %d waits without a daemon, longest %.0f ms", o.Orphans, o.OrphanMS)
+	}
+	if len(o.Failed) > 0 {
+		text += fmt.Sprintf(", %d operations FAILED: %.200s", len(o.Failed), o.Failed[0])
+	}
+	p.print(text + p.remaining())
+}
+
+func (p *Progress) round(r Round) {
+	text := fmt.Sprintf("round %d of %s: right, %.0f s", r.Number, r.Load, r.Seconds)
+	if r.Wrong != "" {
+		text = fmt.Sprintf("round %d of %s: WRONG: %s", r.Number, r.Load, r.Wrong)
+	}
+	for _, f := range r.Failed {
+		text += "\n  a job failed for good: " + f
+	}
+	p.Printf("%s", text)
+}
+
+// remaining is how long the faults to come should take, from those of this stretch.
+func (p *Progress) remaining() string {
+	if p.now == p.done || p.now >= p.kills {
+		return ""
+	}
+	each := time.Since(p.begun) / time.Duration(p.now-p.done)
+	return fmt.Sprintf("   about %s left", clock(each*time.Duration(p.kills-p.now)))
+}

@@ -1,0 +1,296 @@
+package soak
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Result is what a campaign has shown.
+type Result struct {
+	Setup    Setup    `json:"setup"`
+	Build    string   `json:"build"`
+	Good     bool     `json:"good"`
+	Findings []string `json:"findings"` // why not; empty if it is
+	Seconds  float64  `json:"s"`        // of all stretches that ended
+	Stretch  int      `json:"stretches"`
+
+	Kills      int `json:"kills"`
+	DaemonKill int `json:"daemon_kills"`
+	NodeKill   int `json:"datanode_kills"`
+
+	Kinds  []KindResult  `json:"kinds"`
+	Loads  []LoadResult  `json:"loads"`
+	Files  FilesResult   `json:"files"`
+	Growth []Growth      `json:"growth"`
+	Orphan OrphansResult `json:"orphans"`
+	// GateWaits counts the waits at gates during all faults.
+	GateWaits int64 `json:"gate_waits"`
+	ProbeOps  int   `json:"probe_ops"`
+
+	Outcomes []Outcome `json:"outcomes"`
+	Rounds   []Round   `json:"rounds"`
+}
+
+// KindResult is one kind of fault: the longest operation of the probe in each, in
+// milliseconds, and how long each took until all was as before.
+type KindResult struct {
+	Kind   Kind   `json:"kind"`
+	Count  int    `json:"count"`
+	Stall  Spread `json:"stall_ms"`
+	Took   Spread `json:"took_ms"`
+	Failed int    `json:"failed_operations"`
+	// OrphanMS is the agents' longest wait without a daemon.
+	OrphanMS float64 `json:"orphan_ms"`
+}
+
+// Spread is a distribution by nearest rank.
+type Spread struct {
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
+	Max    float64 `json:"max"`
+}
+
+func spread(all []float64) (s Spread) {
+	if len(all) == 0 {
+		return s
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	rank := func(p float64) float64 { return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)] }
+	return Spread{rank(0.5), rank(0.99), rank(1)}
+}
+
+// OrphansResult are the exact figures of the waits without a daemon, over the kills
+// and stops of the daemon.
+type OrphansResult struct {
+	Faults int    `json:"faults"` // of the daemon
+	Held   int    `json:"held"`   // of them, those in which anybody waited at all
+	Waits  int64  `json:"waits"`
+	MS     Spread `json:"ms"` // the longest of each fault in which anybody waited
+	// Elsewhere counts such waits during other faults: a daemon that lived, and was
+	// not heard for a second.
+	Elsewhere   int64   `json:"elsewhere"`
+	ElsewhereMS float64 `json:"elsewhere_ms"`
+}
+
+// LoadResult is one kind of jobs.
+type LoadResult struct {
+	Load    string  `json:"load"`
+	Rounds  int     `json:"rounds"`
+	Failed  int     `json:"failed_jobs"`
+	Wrong   int     `json:"wrong"`
+	Seconds float64 `json:"median_s"`
+}
+
+// FilesResult is the files of our own.
+type FilesResult struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+	Again int   `json:"again"`
+}
+
+// Growth is how what a process holds changes while it lives: the slope of the
+// least-squares lines through all its lives, with one slope and an offset for each.
+type Growth struct {
+	Process       string  `json:"process"`
+	Lives         int     `json:"lives"`
+	LongestS      float64 `json:"longest_s"`
+	RSSKiBMax     int64   `json:"rss_kib_max"`
+	RSSKiBPerMin  float64 `json:"rss_kib_per_min"`
+	FDsMax        int     `json:"fds_max"`
+	FDsPerMin     float64 `json:"fds_per_min"`
+	ThreadsMax    int     `json:"threads_max"`
+	ThreadsPerMin float64 `json:"threads_per_min"`
+}
+
+// settled is the age from which on a process counts: what it takes to begin with
+// is no growth.
+const settled = 3.0 // seconds
+
+func growth(process string, all []Usage) Growth {
+	g := Growth{Process: process}
+	lives := map[int][]Usage{}
+	var order []int
+	for _, u := range all {
+		if u.Process != process {
+			continue
+		}
+		g.RSSKiBMax, g.FDsMax, g.ThreadsMax = max(g.RSSKiBMax, u.RSSKiB), max(g.FDsMax, u.FDs), max(g.ThreadsMax, u.Threads)
+		g.LongestS = max(g.LongestS, u.AgeS)
+		if len(lives[u.PID]) == 0 {
+			order = append(order, u.PID)
+		}
+		lives[u.PID] = append(lives[u.PID], u)
+	}
+	g.Lives = len(order)
+	slope := func(value func(Usage) float64) float64 {
+		var along, across float64
+		for _, pid := range order {
+			life := slices.DeleteFunc(slices.Clone(lives[pid]), func(u Usage) bool { return u.AgeS < settled })
+			var age, mean float64
+			for _, u := range life {
+				age += u.AgeS / float64(len(life))
+				mean += value(u) / float64(len(life))
+			}
+			for _, u := range life {
+				across += (u.AgeS - age) * (value(u) - mean)
+				along += (u.AgeS - age) * (u.AgeS - age)
+			}
+		}
+		if along == 0 {
+			return 0
+		}
+		return 60 * across / along
+	}
+	g.RSSKiBPerMin = slope(func(u Usage) float64 { return float64(u.RSSKiB) })
+	g.FDsPerMin = slope(func(u Usage) float64 { return float64(u.FDs) })
+	g.ThreadsPerMin = slope(func(u Usage) float64 { return float64(u.Threads) })
+	return g
+}
+
+// Bounds of a good campaign. The figures are reported exactly; these only tell a
+// defect from a busy machine.
+const (
+	// orphanMax: gates promise to open a second after the last sign of life.
+	orphanMax = 2000.0 // ms
+	// stallMax: what a client may feel of a dead daemon, the machine's share included.
+	stallMax = 5000.0 // ms
+	// Of the daemon, however many streams it governs.
+	rssKiBMax = 200 << 10
+	fdsMax    = 1000
+)
+
+// Summarise judges what the journal holds.
+func Summarise(s Setup, build string, j *Journal) Result {
+	r := Result{Setup: s, Build: build, Outcomes: j.outcomes, Rounds: j.rounds, Stretch: len(j.endings),
+		Findings: append([]string{}, j.findings...)}
+	var usages []Usage
+	byKind := map[Kind][]Outcome{}
+	for _, o := range j.outcomes {
+		byKind[o.Kind] = append(byKind[o.Kind], o)
+		usages = append(usages, o.Usage...)
+		r.GateWaits += o.GateWaits
+	}
+	for _, k := range append([]Kind{KillDaemon, KillDataNode}, distinct(between)...) {
+		r.Kinds = append(r.Kinds, kindResult(k, byKind[k]))
+	}
+	r.DaemonKill, r.NodeKill = len(byKind[KillDaemon]), len(byKind[KillDataNode])
+	r.Kills = r.DaemonKill + r.NodeKill
+	r.Orphan = orphans(j.outcomes)
+	clean := false
+	for _, e := range j.endings {
+		r.Seconds += e.Seconds
+		r.Files.Files, r.Files.Bytes, r.Files.Again = r.Files.Files+e.Files, r.Files.Bytes+e.FileBytes, r.Files.Again+e.Again
+		r.ProbeOps += e.ProbeOps
+		usages = append(usages, e.Usage...)
+		clean = e.Clean && e.Last == len(j.outcomes)
+	}
+	for _, process := range []string{"daemon", "datanode0", "datanode1"} {
+		r.Growth = append(r.Growth, growth(process, usages))
+	}
+	for _, load := range []string{"terasort", "testdfsio"} {
+		if l := loadResult(load, j.rounds); l.Rounds > 0 {
+			r.Loads = append(r.Loads, l)
+		}
+	}
+	r.judge(clean)
+	return r
+}
+
+func (r *Result) judge(clean bool) {
+	find := func(format string, args ...any) { r.Findings = append(r.Findings, fmt.Sprintf(format, args...)) }
+	if r.Kills < r.Setup.Kills {
+		find("%d of %d kills were done", r.Kills, r.Setup.Kills)
+	}
+	if !clean && len(r.Findings) == 0 {
+		find("the checks at the end were not all made")
+	}
+	if r.Orphan.MS.Max > orphanMax {
+		find("a wait at a gate lasted %.0f ms without a daemon; gates open after 1000", r.Orphan.MS.Max)
+	}
+	calm := 0.0
+	for _, k := range r.Kinds {
+		if k.Kind == Calm {
+			calm = k.Stall.Max
+		}
+	}
+	for _, k := range r.Kinds {
+		ours := k.Kind != KillDataNode && k.Kind != StopDataNode && k.Kind != SlowDisk
+		if ours && k.Kind != Calm && k.Stall.Max > max(stallMax, 2*calm) {
+			find("%s: an operation took %.0f ms; without a fault the longest took %.0f", k.Kind, k.Stall.Max, calm)
+		}
+		if ours && k.Failed > 0 {
+			find("%s: %d operations of the probe failed", k.Kind, k.Failed)
+		}
+	}
+	for _, g := range r.Growth {
+		if g.Process == "daemon" && (g.RSSKiBMax > rssKiBMax || g.FDsMax > fdsMax) {
+			find("the daemon held %d MiB and %d descriptors", g.RSSKiBMax>>10, g.FDsMax)
+		}
+	}
+	r.Good = len(r.Findings) == 0
+}
+
+func kindResult(k Kind, all []Outcome) KindResult {
+	r := KindResult{Kind: k, Count: len(all)}
+	var stalls, took []float64
+	for _, o := range all {
+		stalls, took = append(stalls, o.StallMS), append(took, o.TookMS)
+		r.Failed += len(o.Failed)
+		r.OrphanMS = max(r.OrphanMS, o.OrphanMS)
+	}
+	r.Stall, r.Took = spread(stalls), spread(took)
+	return r
+}
+
+func orphans(all []Outcome) (r OrphansResult) {
+	var longest []float64
+	for _, o := range all {
+		if o.Kind != KillDaemon && o.Kind != StopDaemon {
+			r.Elsewhere += o.Orphans
+			r.ElsewhereMS = max(r.ElsewhereMS, o.OrphanMS)
+			continue
+		}
+		r.Faults++
+		r.Waits += o.Orphans
+		if o.Orphans > 0 {
+			r.Held++
+			longest = append(longest, o.OrphanMS)
+		}
+	}
+	r.MS = spread(longest)
+	return r
+}
+
+func loadResult(load string, rounds []Round) LoadResult {
+	r := LoadResult{Load: load}
+	var seconds []float64
+	for _, o := range rounds {
+		if o.Load != load {
+			continue
+		}
+		r.Rounds++
+		r.Failed += len(o.Failed)
+		if o.Wrong != "" {
+			r.Wrong++
+		}
+		seconds = append(seconds, o.Seconds)
+	}
+	r.Seconds = spread(seconds).Median
+	return r
+}
+
+func distinct(kinds []Kind) (all []Kind) {
+	for _, k := range kinds {
+		if !slices.Contains(all, k) {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func clock(d time.Duration) string {
+	s := int(d.Seconds())
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}

@@ -1,0 +1,67 @@
+package soak
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+)
+
+// Setup is everything that may change what a campaign shows. It is hashed into
+// the journal, with the plan's seed and length.
+type Setup struct {
+	Seed   uint64 `json:"seed"`
+	Kills  int    `json:"kills"`
+	Hadoop string `json:"hadoop"` // version
+
+	Disk       disk.Model `json:"disk"` // of each DataNode
+	DiskBytes  int64      `json:"disk_bytes"`
+	BlockBytes int64      `json:"block_bytes"`
+
+	// Each round of TeraGen, TeraSort and TeraValidate sorts TeraBytes, each of
+	// TestDFSIO writes and reads Tasks files of DFSIOBytes; 0 leaves it out.
+	TeraBytes  int64 `json:"tera_bytes"`
+	DFSIOBytes int64 `json:"dfsio_bytes"`
+	Tasks      int   `json:"tasks"`
+}
+
+const mib = 1 << 20
+
+// DefaultSetup is a campaign for a machine of two cores: disks quick enough that a
+// round of jobs takes about a minute, and slow enough that writers meet their
+// backlog's bound and readers their mark.
+func DefaultSetup(seed uint64, kills int) Setup {
+	return Setup{Seed: seed, Kills: kills, Hadoop: hadoop.DefaultVersion,
+		Disk:      disk.Model{BytesPerSecond: 80_000_000, SeekMin: 500 * time.Microsecond, SeekMax: 3 * time.Millisecond},
+		DiskBytes: 4 << 30, BlockBytes: 16 * mib,
+		TeraBytes: 128 * mib, DFSIOBytes: 64 * mib, Tasks: 2}
+}
+
+// Validate rejects what cannot be run.
+func (s Setup) Validate() error {
+	switch {
+	case s.Kills < 1 || s.Kills > 100_000:
+		return fmt.Errorf("%d kills: want 1 to 100000", s.Kills)
+	case s.TeraBytes < hadoop.RowBytes:
+		return fmt.Errorf("%d bytes to sort: at least %d", s.TeraBytes, hadoop.RowBytes)
+	case s.DFSIOBytes < 0 || s.Tasks < 1:
+		return fmt.Errorf("%d files of %d bytes of TestDFSIO: want at least 1 of 0", s.Tasks, s.DFSIOBytes)
+	case slow(s.Disk).BytesPerSecond < 4096:
+		return fmt.Errorf("disks of %d bytes per second: ten times slower, that is below a page per second", s.Disk.BytesPerSecond)
+	}
+	return hadoop.CheckVersion(s.Hadoop)
+}
+
+// hash identifies the setup.
+func (s Setup) hash() string {
+	b, err := json.Marshal(s) // fields in the order of their declaration
+	if err != nil {
+		panic("soak: setup does not marshal: " + err.Error()) // no field can fail
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
