@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"penstock/core/cost"
 	"penstock/core/depth"
 )
 
@@ -25,6 +26,8 @@ const (
 	// An application with one part in eleven gets 40 quanta in a window: one
 	// more or less at the window's ends is half of what is allowed.
 	shareQuantum = 256 << 10
+	shareRate    = 12_000_000 // bytes per second
+	shareSeek    = 2 * time.Millisecond
 )
 
 // part is an application that wants all it can get.
@@ -44,8 +47,8 @@ func (p part) start(r *rig, done *sync.WaitGroup) {
 }
 
 // shareRig is a loop with the settings that e2e/shares has, on a disk with its
-// seeks: 12 MB/s, 2 ms.
-func shareRig(t *testing.T, algorithm string, parts []part) *rig {
+// seeks: 12 MB/s, 2 ms. With the disk's profile it knows what seeks cost.
+func shareRig(t *testing.T, algorithm string, profiled bool, parts []part) *rig {
 	weights := map[string]int{}
 	for _, p := range parts {
 		weights[p.flow] = p.weight
@@ -56,54 +59,75 @@ func shareRig(t *testing.T, algorithm string, parts []part) *rig {
 			Algorithm: algorithm, FixedDepth: 4, Quantum: shareQuantum, Ahead: 16, Backlog: 8 * mib, MaxFlows: 8192,
 			Depth: depth.Config{Min: 1, Max: 12, Start: 2, Gain: 0.5, Read: line, Write: line},
 		}
+		if profiled {
+			perMiB := mib * time.Second / shareRate
+			c.Cost.Read = cost.Coefficients{Random: cost.Line{Fixed: shareSeek, PerMiB: perMiB}, Sequential: cost.Line{PerMiB: perMiB}}
+			c.Cost.Write = c.Cost.Read
+		}
 	}, weights)
-	r.disk = newModelDisk(12e6, 2*time.Millisecond)
+	r.disk = newModelDisk(shareRate, shareSeek)
 	return r
 }
 
-// between gives the bytes of each flow between two moments, a request counting
-// where it ended, and the times of each flow's first and last request.
-func (d *modelDisk) between(from, to time.Time) (bytes map[string]int64, first, last map[string]time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	bytes, first, last = map[string]int64{}, map[string]time.Time{}, map[string]time.Time{}
-	for _, s := range d.log {
-		flow, _, _ := strings.Cut(s.name, "/")
-		if first[flow].IsZero() {
-			first[flow] = s.at
-		}
-		last[flow] = s.at
-		if !s.at.Before(from) && s.at.Before(to) {
-			bytes[flow] += s.length
-		}
-	}
-	return bytes, first, last
+// got is what the disk did for a flow, and when the first and the last of it
+// was done.
+type got struct {
+	bytes       int64
+	service     time.Duration
+	first, last time.Time
 }
 
+// between is what each flow got between two moments, a request counting where
+// it ended.
+func (d *modelDisk) between(from, to time.Time) map[string]got {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]got{}
+	for i, s := range d.log {
+		if s.at.Before(from) || !s.at.Before(to) {
+			continue
+		}
+		flow, _, _ := strings.Cut(s.name, "/")
+		g := out[flow]
+		if g.first.IsZero() {
+			g.first = s.at
+		}
+		g.last = s.at
+		g.bytes += s.length
+		g.service += time.Duration(float64(s.length) / float64(d.rate) * float64(time.Second))
+		if i == 0 || d.log[i-1].name != s.name || d.log[i-1].offset+d.log[i-1].length != s.offset {
+			g.service += d.seek
+		}
+		out[flow] = g
+	}
+	return out
+}
+
+func bytesOf(g got) float64   { return float64(g.bytes) }
+func serviceOf(g got) float64 { return float64(g.service) }
+
 // hold fails the test unless in every window between two moments each of the
-// parts got its due within 5 %, and together they had what the disk can do. All
-// requests cost the same for each byte here, so bytes are judged.
-func hold(t *testing.T, what string, d *modelDisk, from, to time.Time, parts []part) {
+// parts got its due within 5 %, and together they had all of the disk's time.
+func hold(t *testing.T, what string, d *modelDisk, from, to time.Time, measure func(got) float64, parts []part) {
 	t.Helper()
 	weights, windows, worst := 0, 0, map[string]float64{}
 	for _, p := range parts {
 		weights += p.weight
 	}
 	for ; !from.Add(shareWindow).After(to); from = from.Add(shareSlide) {
-		bytes, _, _ := d.between(from, from.Add(shareWindow))
-		var sum int64
+		shares := d.between(from, from.Add(shareWindow))
+		sum, service := 0.0, time.Duration(0)
 		for _, p := range parts {
-			sum += bytes[p.flow]
+			sum += measure(shares[p.flow])
+			service += shares[p.flow].service
 		}
 		windows++
-		// Below its rate by the seeks, before each request at the most.
-		transfer := float64(shareQuantum) / float64(d.rate)
-		if least := 0.99 * shareWindow.Seconds() * float64(d.rate) * transfer / (transfer + d.seek.Seconds()); float64(sum) < least {
-			t.Errorf("%s: in the window from %v the parts had %d bytes, want at least %.0f", what, from, sum, least)
+		if busy := service.Seconds() / shareWindow.Seconds(); busy < 0.99 {
+			t.Errorf("%s: in the window from %v the parts had %.3f of the disk's time", what, from, busy)
 		}
 		for _, p := range parts {
 			due := float64(p.weight) / float64(weights)
-			off := float64(bytes[p.flow])/float64(sum)/due - 1
+			off := measure(shares[p.flow])/sum/due - 1
 			if math.Abs(off) > math.Abs(worst[p.flow]) {
 				worst[p.flow] = off
 			}
@@ -132,11 +156,15 @@ var mixes = map[string][]part{
 // Two applications are at work, a third with the greatest weight joins them and
 // leaves again. From 2 s after each change all have their due.
 func TestThreeWeightsAJoinAndALeave(t *testing.T) {
-	for _, algorithm := range []string{"sfqd", "sfqd2"} {
+	for _, loop := range []struct {
+		algorithm string
+		profiled  bool
+		measure   func(got) float64 // what the loop takes for its costs
+	}{{"sfqd", false, bytesOf}, {"sfqd2", false, bytesOf}, {"sfqd2", true, serviceOf}} {
 		for name, parts := range mixes {
-			t.Run(algorithm+"/"+name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/profiled=%v/%s", loop.algorithm, loop.profiled, name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := shareRig(t, algorithm, parts)
+					r := shareRig(t, loop.algorithm, loop.profiled, parts)
 					var staying, leaving sync.WaitGroup
 					began := time.Now()
 					parts[1].start(r, &staying)
@@ -150,12 +178,11 @@ func TestThreeWeightsAJoinAndALeave(t *testing.T) {
 					end := time.Now()
 					r.stop()
 					staying.Wait()
-					_, first, last := r.disk.between(began, end)
-					left := last[parts[0].flow]
-					t.Logf("asked for its first request after %v; was there for %v", first[parts[0].flow].Sub(joined), left.Sub(joined))
-					hold(t, "before", r.disk, began.Add(settling), joined, parts[1:])
-					hold(t, "with the third", r.disk, joined.Add(settling), left.Add(-settling), parts)
-					hold(t, "after", r.disk, left.Add(settling), end, parts[1:])
+					third := r.disk.between(began, end)[parts[0].flow]
+					t.Logf("its first request ended after %v, its last after %v", third.first.Sub(joined), third.last.Sub(joined))
+					hold(t, "before", r.disk, began.Add(settling), joined, loop.measure, parts[1:])
+					hold(t, "with the third", r.disk, joined.Add(settling), third.last.Add(-settling), loop.measure, parts)
+					hold(t, "after", r.disk, third.last.Add(settling), end, loop.measure, parts[1:])
 				})
 			})
 		}
@@ -170,7 +197,7 @@ func TestIdleFlowsChangeNothing(t *testing.T) {
 	parts := []part{{"a", 3, false, 100 * mib}, {"b", 1, true, 100 * mib}}
 	requests := func(idle int) (log []served) {
 		synctest.Test(t, func(t *testing.T) {
-			r := shareRig(t, "sfq", parts) // the model disk leaves open which of two goes first
+			r := shareRig(t, "sfq", false, parts) // the model disk leaves open which of two goes first
 			defer r.stop()
 			start := time.Now().Add(time.Minute)
 			var quiet, busy sync.WaitGroup
