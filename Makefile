@@ -87,6 +87,10 @@ bench: ## Measure one scheduling decision; the cluster's experiment is `penstock
 setup: ## Install what the machine lacks (as root), or say what is missing
 	@scripts/setup
 
+.PHONY: reference
+reference: ## Write docs/reference/cli from what the commands say of themselves
+	go run ./cmd/penstock reference docs/reference/cli
+
 .PHONY: clean
 clean: ## Remove what the build made; downloads in .cache/ stay
 	rm -rf bin agent/target

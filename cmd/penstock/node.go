@@ -15,7 +15,7 @@ import (
 
 func newNodeCommand() *cobra.Command {
 	var file, format, level string
-	var check bool
+	var check, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "node --config FILE",
 		Short: "Run the node daemon beside a DataNode",
@@ -48,6 +48,9 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 			if err != nil {
 				return err
 			}
+			if check && asJSON {
+				return printJSON(cmd, map[string]any{"settings": file, "weights": settings.Weights, "good": true})
+			}
 			if check {
 				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
 				return nil
@@ -58,6 +61,7 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "settings `FILE` (YAML)")
 	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the weights, then exit")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "with --check: print JSON")
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd

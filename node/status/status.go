@@ -55,6 +55,7 @@ type Weights struct {
 	Default int    `json:"default"`
 	Taken   int64  `json:"taken"`   // times it was read again and taken
 	Refused int64  `json:"refused"` // and refused for a mistake in it
+	Error   string `json:"error"`   // the mistake, while the last good file is in force
 }
 
 // Heartbeat is what agents are told. When it is not alive they get none, and
@@ -105,6 +106,8 @@ type Device struct {
 	ReferenceNS  int64   `json:"reference_ns"` // of the same requests
 	BacklogBytes int64   `json:"backlog_bytes"`
 	Stuck        bool    `json:"stuck"`
+	SlowFactor   float64 `json:"slow_factor"` // times slower than when healthy; 1: it is healthy
+	Profiled     bool    `json:"profiled"`    // costs and references were measured on this device
 	Errors       int64   `json:"errors"`
 
 	Window  Window `json:"window"`

@@ -180,6 +180,8 @@ func deviceState(d status.Device) string {
 		return "NO ANSWER"
 	case d.Stuck:
 		return "STUCK"
+	case d.SlowFactor > 1:
+		return fmt.Sprintf("SLOW x%.0f", d.SlowFactor)
 	}
 	return "ok"
 }

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/doctor"
+)
+
+func newDoctorCommand() *cobra.Command {
+	var (
+		address, dataNode string
+		ignore            []string
+		asJSON            bool
+	)
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check whether Penstock works on this node, and say what to mend",
+		Long: `Looks at the daemon, the DataNode and the machine, changes nothing, and says of
+each thing: ok, warn (worse than it could be, or perhaps wanted) or fail
+(Penstock governs nothing, or I/O passes it by), with what that means and what
+to do. Run it on the node, as root or as the daemon's user.
+
+docs/reference/doctor.md has the checks.
+
+Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
+		Example: `  penstock doctor
+  penstock doctor --datanode http://dn7.example:9864 --json | jq '.results[] | select(.verdict == "fail")'
+  penstock doctor --ignore short-circuit    # known and accepted`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range ignore {
+				if !slices.Contains(doctor.Names(), name) {
+					return usageError{fmt.Errorf("--ignore %s: there is no such check; there are %s", name, strings.Join(doctor.Names(), ", "))}
+				}
+			}
+			if !strings.HasPrefix(dataNode, "http://") {
+				return usageError{errors.New("--datanode: give http://HOST:PORT")}
+			}
+			report := doctor.Judge(doctor.Gather(cmd.Context(), address, dataNode, version), ignore)
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			if asJSON {
+				if err := printJSON(cmd, report); err != nil {
+					return err
+				}
+			} else {
+				fmt.Fprint(cmd.OutOrStdout(), report.Text())
+			}
+			if report.Failures > 0 {
+				return fmt.Errorf("doctor: %d checks failed", report.Failures)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	addressFlag(cmd, &address)
+	flags.StringVar(&dataNode, "datanode", "http://127.0.0.1:9864", "`URL` of the DataNode's web address")
+	flags.StringSliceVar(&ignore, "ignore", nil, "let these `CHECKS` only warn")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

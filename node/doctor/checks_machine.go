@@ -1,0 +1,200 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"penstock/node/status"
+)
+
+// The checks of devices, kernel, JVM and Hadoop.
+
+// Least versions: openat2 came with Linux 5.6, cachestat with 6.5, Unix sockets
+// in Java with 16. Hadoop's are those that the agent is tested with.
+var (
+	leastKernel = [2]int{5, 6}
+	bestKernel  = [2]int{6, 5}
+	leastJava   = 16
+	hadoopLines = map[string]string{"3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
+)
+
+// each judges every device and gives one line for all that are well.
+func each(f *Facts, well string, judge func(d status.Device) []Result) []Result {
+	if f.Status == nil || len(f.Status.Devices) == 0 {
+		return nil
+	}
+	var results []Result
+	var fine []string
+	for _, d := range f.Status.Devices {
+		if r := judge(d); r != nil {
+			results = append(results, r...)
+		} else {
+			fine = append(fine, d.Name)
+		}
+	}
+	if len(fine) > 0 {
+		results = append(results, good("%s: %s", strings.Join(fine, ", "), well)...)
+	}
+	return results
+}
+
+func checkDevices(f *Facts) []Result {
+	return each(f, "answering, as quick as ever", func(d status.Device) []Result {
+		switch {
+		case !d.Answered:
+			return bad(Fail, d.Name+": its loop does not answer", "agents open all their gates", "look at the kernel's log; restart the daemon and report this")
+		case d.Stuck:
+			return bad(Fail, d.Name+": has not answered a request in time", "its streams are let through until it does",
+				"look at the kernel's log and the disk's health; HDFS will meet the same delay")
+		case d.SlowFactor > 1:
+			return bad(Warn, fmt.Sprintf("%s: %.0f times slower than when it was healthy", d.Name, d.SlowFactor),
+				"every application on it is slower, by its share", "look at the disk's health, or who else uses it: penstock top shows foreign I/O")
+		case !d.Kernel.Counted:
+			return bad(Warn, d.Name+": no block device lies below "+strings.Join(d.Directories, ", "),
+				"on a memory, overlay or network file system there is no device whose time could be shared out", "put data directories on local disks")
+		case d.Errors > 0:
+			return bad(Warn, fmt.Sprintf("%s: %d requests failed", d.Name, d.Errors), "the blocks concerned went ungoverned", "the daemon's log has them")
+		}
+		return nil
+	})
+}
+
+func checkScheduler(f *Facts) []Result {
+	return each(f, "a fitting kernel scheduler", func(d status.Device) []Result {
+		if !d.Kernel.Counted {
+			return nil
+		}
+		use := "echo mq-deadline > /sys/block/" + d.Name + "/queue/scheduler, and a udev rule to keep it"
+		switch s := d.Kernel.Scheduler; {
+		case s == "mq-deadline", !d.Rotational && (s == "none" || s == "kyber"):
+			return nil
+		case s == "":
+			return bad(Warn, d.Name+": the kernel's scheduler is unknown", "whether it works against Penstock's order cannot be told", use)
+		case s == "none":
+			return bad(Warn, d.Name+": none, on a hard disk", "what is in flight reaches the disk unsorted and makes it seek more than need be", use)
+		case s == "bfq":
+			return bad(Warn, d.Name+": bfq", "it shares the disk out between processes, and the daemon is one: two schedulers in a row, and idling between requests", use)
+		default:
+			return bad(Warn, d.Name+": "+s, "Penstock was measured over mq-deadline (none, on flash)", use)
+		}
+	})
+}
+
+func checkQueue(f *Facts) []Result {
+	return each(f, "the kernel's queue holds what D allows", func(d status.Device) []Result {
+		k := d.Kernel
+		if k.RequestKB > 0 && k.Requests > 0 {
+			pieces := (d.QuantumBytes + k.RequestKB<<10 - 1) / (k.RequestKB << 10)
+			if need := pieces * int64(d.DepthMax); need > k.Requests {
+				return bad(Warn, fmt.Sprintf("%s: nr_requests is %d; D at its bound is %d requests of %d KiB", d.Name, k.Requests, need, k.RequestKB),
+					"requests wait where the daemon does not see it, and others' with them",
+					fmt.Sprintf("set /sys/block/%s/queue/nr_requests to at least %d, or lower depth.max", d.Name, need))
+			}
+		}
+		if k.ReadaheadKB<<10 > d.QuantumBytes {
+			return bad(Warn, fmt.Sprintf("%s: read_ahead_kb is %d, more than a quantum of %d KiB", d.Name, k.ReadaheadKB, d.QuantumBytes>>10),
+				"the kernel reads further ahead of whoever reads past Penstock than it lets others read in a turn",
+				fmt.Sprintf("set /sys/block/%s/queue/read_ahead_kb to %d or less", d.Name, d.QuantumBytes>>10))
+		}
+		return nil
+	})
+}
+
+func checkProfile(f *Facts) []Result {
+	return each(f, "costs from a profile", func(d status.Device) []Result {
+		if d.Profiled || !d.Kernel.Counted {
+			return nil
+		}
+		return bad(Warn, d.Name+": no profile", "costs and reference latencies are those of a usual disk of its kind, so that D may settle too low or too high",
+			"run penstock profile on it in a quiet hour, and name its file as \"profile\" below \"device\" in the settings")
+	})
+}
+
+func checkDirtyLimits(f *Facts) []Result {
+	switch {
+	case f.Status == nil || len(f.Status.Devices) == 0:
+		return nil
+	case f.Memory.Err != nil:
+		return bad(Warn, f.Memory.Err.Error(), "the kernel's dirty limits cannot be told", "run the doctor on the node itself")
+	}
+	var sum int64
+	for _, d := range f.Status.Devices {
+		sum += d.DirtyBound
+	}
+	found := fmt.Sprintf("the kernel writes back from %s on and holds writers at %s; backlogs may reach %s",
+		mib(f.Memory.background()), mib(f.Memory.dirty()), mib(sum))
+	remedy := fmt.Sprintf("set vm.dirty_background_bytes well above %d, or lower \"dirty\" in the daemon's settings", sum)
+	switch {
+	case f.Memory.dirty() <= sum:
+		return bad(Fail, found, "one application's backlog makes the kernel hold every writer, whatever their weights", remedy+"; and vm.dirty_bytes above that")
+	case f.Memory.background() <= sum:
+		return bad(Warn, found, "the kernel writes out behind Penstock's back, in its own order", remedy)
+	}
+	return good("%s", found)
+}
+
+func mib(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
+
+func checkKernel(f *Facts) []Result {
+	major, minor, err := parseRelease(f.KernelRelease)
+	switch v := [2]int{major, minor}; {
+	case err != nil:
+		return bad(Warn, err.Error(), "whether the kernel has what the daemon needs cannot be told", "it needs Linux 5.6 at least")
+	case less(v, leastKernel):
+		return bad(Fail, "Linux "+f.KernelRelease, "there is no openat2: the daemon cannot open block files safely, and governs nothing", "use Linux 5.6 or later, best 6.5")
+	case f.CachestatErr != nil && less(v, bestKernel):
+		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "written pages cannot be told from unwritten ones: the daemon drains some twice", "Linux 6.5 or later has it")
+	case f.CachestatErr != nil:
+		return bad(Warn, "cachestat: "+f.CachestatErr.Error(), "the daemon makes do with mincore, which cannot tell written pages from unwritten ones",
+			"a container's system call filter may forbid it: allow number 451")
+	}
+	return good("Linux %s, cachestat works", f.KernelRelease)
+}
+
+func less(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }
+
+func checkJava(f *Facts) []Result {
+	if f.DataNode.Err != nil || f.DataNode.Java == "" {
+		return nil
+	}
+	n, err := parseJava(f.DataNode.Java)
+	switch {
+	case err != nil:
+		return bad(Warn, err.Error(), "whether the agent can connect cannot be told", "it needs Java 16 at least")
+	case n < leastJava:
+		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets: the agent stays out", "run the DataNode on Java 17 or later")
+	}
+	return good("Java %d", n)
+}
+
+func checkHadoop(f *Facts) []Result {
+	if f.DataNode.Err != nil || f.DataNode.Version == "" {
+		return nil
+	}
+	major, minor, err := parseRelease(f.DataNode.Version)
+	tested, ok := hadoopLines[fmt.Sprintf("%d.%d", major, minor)]
+	switch {
+	case err != nil || !ok:
+		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it weaves only if all that it needs is there (see the check of agent)",
+			"watch the shares closely, or use 3.3, 3.4 or 3.5")
+	case f.DataNode.Version != tested && !strings.HasPrefix(f.DataNode.Version, tested+","):
+		return good("Hadoop %s; %s of this line is tested", f.DataNode.Version, tested)
+	}
+	return good("Hadoop %s", f.DataNode.Version)
+}
+
+func checkClock(f *Facts) []Result {
+	var results []Result
+	if s := f.Status; s != nil && (s.MonotonicNS < f.Before || s.MonotonicNS > f.After) {
+		results = bad(Warn, "the daemon's monotonic clock is not this machine's",
+			"the daemon is on another machine or in a time namespace of its own: what was checked here need not hold there", "run the doctor where the daemon runs")
+	}
+	switch {
+	case f.ClockErr != nil:
+		return append(results, bad(Warn, f.ClockErr.Error(), "whether the clock is synchronised cannot be told", "chronyc tracking or timedatectl tells")...)
+	case !f.Synchronised:
+		return append(results, bad(Warn, "the system clock is not synchronised",
+			"scheduling does not mind, it goes by the monotonic clock; logs and figures of several nodes cannot be compared", "run chrony or another NTP client")...)
+	}
+	return append(results, good("synchronised")...)
+}
