@@ -20,10 +20,13 @@ import (
 	"syscall"
 	"time"
 
+	"penstock/core/cost"
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/device"
 	"penstock/node/ipc"
+	"penstock/node/monitor"
+	"penstock/node/profile"
 )
 
 const (
@@ -55,8 +58,9 @@ type Daemon struct {
 	devices map[string]*governed
 	run     func(*governed) // starts a device's goroutines; set by Run
 	ready   bool
-	reloads int64 // weights files taken
-	refused int64 // and refused
+	reloads int64  // weights files taken
+	refused int64  // and refused
+	mistake string // in the weights file, while the last good one is in force
 }
 
 // New checks the settings and loads the weights.
@@ -240,6 +244,7 @@ func (d *Daemon) reload() {
 		d.log.Error("weights file refused; the last good one stays in force", "error", err)
 		d.mu.Lock()
 		d.refused++
+		d.mistake = err.Error()
 		d.mu.Unlock()
 		return
 	}
@@ -247,6 +252,7 @@ func (d *Daemon) reload() {
 	defer d.mu.Unlock()
 	d.weights = weights
 	d.reloads++
+	d.mistake = ""
 	d.mode = d.wantedMode()
 	d.apply()
 	d.log.Info("weights reloaded", "rules", len(weights.Rules), "mode", d.mode.String())
@@ -297,13 +303,20 @@ func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
 	if len(d.devices) >= maxDevices {
 		return nil, fmt.Errorf("more than %d devices", maxDevices)
 	}
-	c, err := d.settings.DeviceConfig(dev.Name, dev.Rotational)
+	id, err := profile.Identify(sysfs, dev.Name)
+	if err != nil { // no block device, as under a memory file system
+		id = profile.Device{Name: dev.Name, Rotational: dev.Rotational}
+	}
+	c, misfit, err := d.settings.ConfigFor(id)
 	if err != nil {
 		return nil, err
 	}
+	if misfit != nil {
+		d.log.Error("profile not used: costs come from the reference latencies", "device", dev.Name, "error", misfit)
+	}
 	l, err := device.New(device.Options{
 		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.weights.Policy, Log: d.log,
-		Latency: d.metrics.latencyOf(dev.Name),
+		Latency: d.metrics.latencyOf(dev.Name), Counters: countersOf(dev.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -311,8 +324,17 @@ func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
 	g := newGoverned(dev, c, l)
 	d.devices[dev.Name] = g
 	d.run(g)
-	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum)
+	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum, "profiled", c.Cost != (cost.Model{}))
 	return g, nil
+}
+
+func countersOf(name string) func() (device.Counters, bool) {
+	return func() (device.Counters, bool) {
+		c, err := monitor.Read(sysfs, name)
+		return device.Counters{
+			Requests: [2]int64{c.Reads, c.Writes}, Bytes: [2]int64{c.ReadBytes, c.WrittenBytes},
+		}, err == nil
+	}
 }
 
 // Heartbeat implements ipc.Opener.

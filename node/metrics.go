@@ -31,6 +31,7 @@ var (
 	foreignDesc     = desc("device_foreign_bytes_total", "Bytes that the device moved for others than the governed flows.", "device", "direction")
 	busyDesc        = desc("device_busy_seconds_total", "Time in which the device had work, by the kernel's account.", "device")
 	inFlightDesc    = desc("device_kernel_in_flight", "Requests that the kernel has at the device, anybody's.", "device")
+	scaleDesc       = desc("device_cost_scale", "What the costs of the device's profile are multiplied with to be its time now.", "device", "direction")
 	errorsDesc      = desc("device_errors_total", "Requests and decisions that failed.", "device")
 	latencyDesc     = desc("device_latency_seconds", "Mean latency of the last control period's requests.", "device")
 	referenceDesc   = desc("device_latency_reference_seconds", "Mean reference latency of the same requests.", "device")
@@ -132,6 +133,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			stuck = 1
 		}
 		gauge(stuckDesc, stuck, dev)
+		gauge(scaleDesc, snap.Scale[0], dev, "read")
+		gauge(scaleDesc, snap.Scale[1], dev, "write")
 		count(errorsDesc, float64(snap.Errors), dev)
 		if c := snap.Control; c != nil {
 			gauge(latencyDesc, c.Latency.Seconds(), dev)

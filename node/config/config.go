@@ -16,12 +16,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
-	"penstock/core/depth"
 	"penstock/node/device"
+	"penstock/node/profile"
 )
 
 // maxFile bounds either file, in bytes.
@@ -57,88 +56,8 @@ type Node struct {
 	Device  Device            `yaml:"device"`
 	Devices map[string]Device `yaml:"devices"`
 
-	base string // directory of the file: other paths are relative to it
-}
-
-// Device is the file's form of device.Config. What is not set has the default
-// of the device's kind.
-type Device struct {
-	Algorithm string   `yaml:"algorithm"`
-	Quantum   Bytes    `yaml:"quantum"`
-	Ahead     int      `yaml:"ahead"`
-	Backlog   Bytes    `yaml:"backlog"`
-	Dirty     Bytes    `yaml:"dirty"`
-	Run       Bytes    `yaml:"run"`
-	Depth     Depth    `yaml:"depth"`
-	Period    Duration `yaml:"period"`
-	MaxWait   Duration `yaml:"max_wait"`
-	FlushAge  Duration `yaml:"flush_age"`
-	MaxFlows  int      `yaml:"max_flows"`
-}
-
-// Depth configures D: fixed for sfqd, the rest for sfqd2. Read and Write are
-// the reference latency of a request, Lref = fixed + per_mib * MiB.
-type Depth struct {
-	Fixed int     `yaml:"fixed"`
-	Min   float64 `yaml:"min"`
-	Max   float64 `yaml:"max"`
-	Start float64 `yaml:"start"`
-	Gain  float64 `yaml:"gain"`
-	Read  *Line   `yaml:"read"`
-	Write *Line   `yaml:"write"`
-}
-
-// Line is a latency as a function of a request's bytes.
-type Line struct {
-	Fixed  Duration `yaml:"fixed"`
-	PerMiB Duration `yaml:"per_mib"`
-}
-
-// Reference latencies where the file gives none, until a profile of the device
-// tells: two requests' time on a 7,200 rpm disk at 150 MB/s, and four on a SATA
-// flash disk at 400 MB/s.
-var (
-	rotational = depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 14 * time.Millisecond}
-	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
-)
-
-// Config gives the settings of a device by its kernel name.
-func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
-	d, ok := n.Devices[name]
-	if !ok {
-		d = n.Device
-	}
-	def := flash
-	if rotates {
-		def = rotational
-	}
-	line := func(l *Line) depth.Line {
-		if l == nil {
-			return def
-		}
-		return depth.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
-	}
-	c := device.Config{
-		Algorithm:  d.Algorithm,
-		Quantum:    int64(d.Quantum),
-		Ahead:      d.Ahead,
-		Backlog:    int64(d.Backlog),
-		Dirty:      int64(d.Dirty),
-		Run:        int64(d.Run),
-		FixedDepth: d.Depth.Fixed,
-		Depth: depth.Config{
-			Min: d.Depth.Min, Max: d.Depth.Max, Start: d.Depth.Start, Gain: d.Depth.Gain,
-			Read: line(d.Depth.Read), Write: line(d.Depth.Write),
-		},
-		Period:   time.Duration(d.Period),
-		MaxWait:  time.Duration(d.MaxWait),
-		FlushAge: time.Duration(d.FlushAge),
-		MaxFlows: d.MaxFlows,
-	}
-	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("settings of device %s: %w", name, err)
-	}
-	return c, nil
+	base     string // directory of the file: other paths are relative to it
+	profiles map[string]*profile.Profile
 }
 
 // LoadNode reads the settings file.
@@ -191,6 +110,7 @@ func (n *Node) validate() error {
 			errs = append(errs, fmt.Errorf("data_dirs: %q: give an absolute path", d))
 		}
 	}
+	errs = append(errs, n.loadProfiles())
 	if _, err := n.DeviceConfig("", true); err != nil {
 		errs = append(errs, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/node/device"
+	"penstock/node/profile"
 )
 
 func write(t *testing.T, text string) string {
@@ -182,4 +183,66 @@ func FuzzParseBytes(f *testing.F) {
 			t.Errorf("%q is %d", s, v)
 		}
 	})
+}
+
+// measured writes a profile of a disk of 1 GB beside the settings.
+func measured(t *testing.T, dir string) {
+	t.Helper()
+	line := func(fixed, perMiB time.Duration) profile.Line {
+		return profile.Line{Fixed: profile.Duration(fixed), PerMiB: profile.Duration(perMiB)}
+	}
+	p := profile.Profile{
+		Version: profile.Version, Device: profile.Device{Name: "loop3", Bytes: 1 << 30},
+		Cost: profile.Cost{Read: profile.Coefficients{
+			Random: line(time.Millisecond, 20*time.Millisecond), Sequential: line(0, 20*time.Millisecond),
+		}},
+		Reference: profile.Reference{Read: line(2*time.Millisecond, 40*time.Millisecond)},
+		Quantum:   512 << 10, Parallel: 4,
+	}
+	text, err := p.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "disk.profile"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProfile(t *testing.T) {
+	name := write(t, `
+socket: agent.sock
+device: {profile: disk.profile}
+devices:
+  sdb: {profile: disk.profile, quantum: 1MiB, depth: {write: {fixed: 9ms}}}
+  sdc: {quantum: 4MiB}
+`)
+	if _, err := LoadNode(name); err == nil || !strings.Contains(err.Error(), "disk.profile") {
+		t.Errorf("a profile that is not there: %v", err)
+	}
+	measured(t, filepath.Dir(name))
+	n, err := LoadNode(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, misfit, err := n.ConfigFor(profile.Device{Name: "loop7", Bytes: 1 << 30})
+	if err != nil || misfit != nil {
+		t.Fatal(err, misfit)
+	}
+	if c.Quantum != 512<<10 || c.Parallel != 4 || c.Cost.Write.Random.Fixed != time.Millisecond || c.Depth.Write.PerMiB != 40*time.Millisecond {
+		t.Errorf("settings with a profile: %+v", c)
+	}
+	b, err := n.DeviceConfig("sdb", false)
+	if err != nil || b.Quantum != 1<<20 || b.Depth.Write.Fixed != 9*time.Millisecond || b.Depth.Read.Fixed != 2*time.Millisecond || b.Parallel != 4 {
+		t.Errorf("what is set holds: %+v, %v", b, err)
+	}
+	if c, err := n.DeviceConfig("sdc", false); err != nil || c.Cost.Read.Random.PerMiB != 0 || c.Depth.Read != flash {
+		t.Errorf("a device without a profile: %+v, %v", c, err)
+	}
+	other, misfit, err := n.ConfigFor(profile.Device{Name: "loop7", Bytes: 2 << 30})
+	if err != nil || misfit == nil || !strings.Contains(misfit.Error(), "not of this device") || !strings.Contains(misfit.Error(), "disk.profile") {
+		t.Errorf("a profile of another device: %v, %v", misfit, err)
+	}
+	if other.Parallel > 1 || other.Quantum != 2<<20 || other.Depth.Read != flash {
+		t.Errorf("settings without the profile of another device: %+v", other)
+	}
 }

@@ -90,7 +90,7 @@ type Config struct {
 
 	// Backlog bounds what one application may have written on the device that
 	// the device does not have yet, in bytes, at least two quanta. Writers
-	// overshoot it by at most one lease (1 MiB) each. Default 8 MiB.
+	// overshoot it by at most one lease (1 MiB) each. Default 8 MiB or two quanta.
 	Backlog int64
 
 	// Dirty bounds the backlog of all applications on the device together:
@@ -158,9 +158,9 @@ func (c *Config) Validate() error {
 	setDefault(&c.Algorithm, "sfqd2")
 	setDefault(&c.Quantum, 2<<20)
 	setDefault(&c.Ahead, 2)
-	setDefault(&c.Backlog, 8<<20)
-	setDefault(&c.Dirty, 32<<20)
-	setDefault(&c.Run, 8<<20)
+	setDefault(&c.Backlog, max(8<<20, 2*c.Quantum))
+	setDefault(&c.Dirty, max(32<<20, c.Backlog))
+	setDefault(&c.Run, max(8<<20, c.Quantum))
 	setDefault(&c.FixedDepth, 4)
 	setDefault(&c.Period, time.Second)
 	setDefault(&c.MaxWait, 12*time.Second)

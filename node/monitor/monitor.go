@@ -30,6 +30,8 @@ import (
 // Counters are a block device's own, since it was set up (the kernel's
 // Documentation/block/stat.rst).
 type Counters struct {
+	Reads        int64 // requests
+	Writes       int64
 	ReadBytes    int64
 	WrittenBytes int64
 	InFlight     int64         // requests at the device or in its queue now
@@ -62,6 +64,7 @@ func ParseStat(text string) (Counters, error) {
 		return Counters{}, errors.New("block device stat: a count is beyond what a device can have done")
 	}
 	return Counters{
+		Reads: n[0], Writes: n[4],
 		ReadBytes: n[2] * sectorBytes, WrittenBytes: n[6] * sectorBytes,
 		InFlight: n[8], Busy: time.Duration(n[9]) * time.Millisecond,
 	}, nil

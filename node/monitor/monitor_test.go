@@ -15,7 +15,7 @@ const sample = "  446216   784926  9550688  4382310  1442493 1104294 58452008 21
 
 func TestParseStat(t *testing.T) {
 	c, err := ParseStat(sample)
-	want := Counters{ReadBytes: 9550688 * 512, WrittenBytes: 58452008 * 512, InFlight: 3, Busy: 1213416 * time.Millisecond}
+	want := Counters{Reads: 446216, Writes: 1442493, ReadBytes: 9550688 * 512, WrittenBytes: 58452008 * 512, InFlight: 3, Busy: 1213416 * time.Millisecond}
 	if err != nil || c != want {
 		t.Errorf("%+v, %v", c, err)
 	}

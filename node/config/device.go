@@ -1,0 +1,165 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"penstock/core/depth"
+	"penstock/node/device"
+	"penstock/node/profile"
+)
+
+// Device is the file's form of device.Config. What is not set has the default
+// of the device's kind.
+type Device struct {
+	// Profile is the path of the device's profile, which `penstock profile`
+	// wrote: costs, reference latencies and quantum, where they are not set here.
+	Profile   string   `yaml:"profile"`
+	Algorithm string   `yaml:"algorithm"`
+	Quantum   Bytes    `yaml:"quantum"`
+	Ahead     int      `yaml:"ahead"`
+	Backlog   Bytes    `yaml:"backlog"`
+	Dirty     Bytes    `yaml:"dirty"`
+	Run       Bytes    `yaml:"run"`
+	Depth     Depth    `yaml:"depth"`
+	Period    Duration `yaml:"period"`
+	MaxWait   Duration `yaml:"max_wait"`
+	FlushAge  Duration `yaml:"flush_age"`
+	MaxFlows  int      `yaml:"max_flows"`
+}
+
+// Depth configures D: fixed for sfqd, the rest for sfqd2. Read and Write are
+// the reference latency of a request, Lref = fixed + per_mib * MiB.
+type Depth struct {
+	Fixed int     `yaml:"fixed"`
+	Min   float64 `yaml:"min"`
+	Max   float64 `yaml:"max"`
+	Start float64 `yaml:"start"`
+	Gain  float64 `yaml:"gain"`
+	Read  *Line   `yaml:"read"`
+	Write *Line   `yaml:"write"`
+}
+
+// Line is a latency as a function of a request's bytes.
+type Line struct {
+	Fixed  Duration `yaml:"fixed"`
+	PerMiB Duration `yaml:"per_mib"`
+}
+
+// Reference latencies where the file gives none, until a profile of the device
+// tells: two requests' time on a 7,200 rpm disk at 150 MB/s, and four on a SATA
+// flash disk at 400 MB/s.
+var (
+	rotational = depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 14 * time.Millisecond}
+	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
+)
+
+// loadProfiles reads the profile of each section that names one.
+func (n *Node) loadProfiles() error {
+	n.profiles = map[string]*profile.Profile{}
+	errs := []error{n.loadProfile(&n.Device)}
+	for _, name := range slices.Sorted(maps.Keys(n.Devices)) {
+		d := n.Devices[name]
+		if err := n.loadProfile(&d); err != nil {
+			errs = append(errs, fmt.Errorf("device %s: %w", name, err))
+		}
+		n.Devices[name] = d
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) loadProfile(d *Device) (err error) {
+	if d.Profile == "" {
+		return nil
+	}
+	if !filepath.IsAbs(d.Profile) {
+		d.Profile = filepath.Join(n.base, d.Profile)
+	}
+	if n.profiles[d.Profile] == nil {
+		n.profiles[d.Profile], err = profile.Load(d.Profile)
+	}
+	return err
+}
+
+func (n *Node) device(name string) Device {
+	if d, ok := n.Devices[name]; ok {
+		return d
+	}
+	return n.Device
+}
+
+// Profile gives the file that the device of that kernel name has its profile
+// from, and what is in it; nil if it has none.
+func (n *Node) Profile(name string) (file string, p *profile.Profile) {
+	file = n.device(name).Profile
+	return file, n.profiles[file]
+}
+
+// ConfigFor gives the settings of that device. If the profile is not of such a
+// device, it is left aside, and misfit says why.
+func (n *Node) ConfigFor(id profile.Device) (c device.Config, misfit, err error) {
+	file, p := n.Profile(id.Name)
+	if p != nil {
+		if why := p.Fits(id); why != nil {
+			misfit = fmt.Errorf("profile %s is not of this device: %w; measure it with `penstock profile`", file, why)
+			p = nil
+		}
+	}
+	c, err = n.config(id.Name, id.Rotational, p)
+	return c, misfit, err
+}
+
+// DeviceConfig gives the settings of a device by its kernel name, with its
+// profile, if it has one, whatever device that was measured on.
+func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
+	_, p := n.Profile(name)
+	return n.config(name, rotates, p)
+}
+
+func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Config, error) {
+	d := n.device(name)
+	read, write := flash, flash
+	if rotates {
+		read, write = rotational, rotational
+	}
+	c := device.Config{
+		Algorithm:  d.Algorithm,
+		Quantum:    int64(d.Quantum),
+		Ahead:      d.Ahead,
+		Backlog:    int64(d.Backlog),
+		Dirty:      int64(d.Dirty),
+		Run:        int64(d.Run),
+		FixedDepth: d.Depth.Fixed,
+		Period:     time.Duration(d.Period),
+		MaxWait:    time.Duration(d.MaxWait),
+		FlushAge:   time.Duration(d.FlushAge),
+		MaxFlows:   d.MaxFlows,
+	}
+	if p != nil {
+		c.Cost, c.Parallel = p.Model(), p.Parallel
+		read, write = p.References()
+		if c.Quantum == 0 {
+			c.Quantum = int64(p.Quantum)
+		}
+	}
+	c.Depth = depth.Config{
+		Min: d.Depth.Min, Max: d.Depth.Max, Start: d.Depth.Start, Gain: d.Depth.Gain,
+		Read: d.Depth.Read.or(read), Write: d.Depth.Write.or(write),
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("settings of device %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// or gives the line or, if the file has none, the other one.
+func (l *Line) or(other depth.Line) depth.Line {
+	if l == nil {
+		return other
+	}
+	return depth.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
+}
