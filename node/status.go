@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/core/cost"
 	"penstock/node/monitor"
 	"penstock/node/status"
 	"penstock/wire"
@@ -57,7 +58,7 @@ func (d *Daemon) status() status.Document {
 	doc.Mode = d.mode.String()
 	doc.KillSwitch = status.Switch{File: d.settings.KillSwitch, On: d.killed}
 	doc.Weights = status.Weights{
-		File: d.settings.Weights, Rules: len(d.weights.Rules), Default: d.weights.Default, Taken: d.reloads, Refused: d.refused,
+		File: d.settings.Weights, Rules: len(d.weights.Rules), Default: d.weights.Default, Taken: d.reloads, Refused: d.refused, Error: d.mistake,
 	}
 	d.mu.Unlock()
 	for _, a := range d.server.Agents() {
@@ -99,7 +100,7 @@ func (r reading) status(bound int) status.Device {
 			ReadaheadKB: queue.ReadaheadKB, RequestKB: queue.RequestKB, InFlight: r.counters.InFlight,
 		},
 		Algorithm: r.config.Algorithm, QuantumBytes: r.config.Quantum,
-		BacklogBound: r.config.Backlog, DirtyBound: r.config.Dirty,
+		BacklogBound: r.config.Backlog, DirtyBound: r.config.Dirty, Profiled: r.config.Cost != (cost.Model{}),
 		Flows: []status.Flow{},
 	}
 	if !r.answered {
@@ -107,7 +108,7 @@ func (r reading) status(bound int) status.Device {
 	}
 	snap := r.snap
 	s.Depth, s.Outstanding, s.BacklogBytes = snap.Depth, snap.Outstanding, snap.Backlog
-	s.Stuck, s.Errors = snap.Stuck, snap.Errors
+	s.Stuck, s.Errors, s.SlowFactor = snap.Stuck, snap.Errors, max(1, snap.Slow.Factor)
 	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
 	if c := snap.Control; c != nil {
 		s.DepthMin, s.DepthMax = cmp.Or(r.config.Depth.Min, 1), cmp.Or(r.config.Depth.Max, 12) // as core/depth fills them in
