@@ -5,9 +5,131 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"penstock/bench/overhead"
+	"penstock/testbed/hadoop"
 )
+
+func newBenchOverhead() *cobra.Command {
+	var f overheadFlags
+	cmd := &cobra.Command{
+		Use:   "overhead",
+		Short: "What Penstock costs an application that is alone: CPU, memory, run time",
+		Long: `The overhead of IBIS, section 7.7, on a real HDFS whose disks hold nobody up:
+
+  native    the DataNode without the agent
+  absent    with the agent, without a daemon
+  observe   with agent and daemon, which accounts and holds nobody back
+  enforce   with agent and daemon, which holds streams at their marks
+
+For each: CPU seconds per GB of the DataNode and of the daemon, writing, reading
+cold and reading from the page cache; MB/s; run times of TeraGen and TeraSort; the
+daemon's memory. Each round starts two DataNodes anew, one with the agent and one
+without, warms both, and measures every variant; ratios are taken within rounds
+and told with 95 % confidence intervals. At the end it says which targets are kept.
+
+With --resume, finished rounds are kept in a journal: after Ctrl-C, kill -9 or a
+failure the same command goes on from there; it refuses a journal of another setup.
+A round takes a minute to a minute and a half; nothing else should run meanwhile.
+
+Needs root and /dev/fuse for disks in memory (without them it says so), a JDK, and,
+the first time, Maven.
+
+Exit codes: 0 done, also when a target is missed; 1 failed; 2 wrong flags; 130
+interrupted.`,
+		Example: `  penstock bench overhead --rounds 10 --bytes 10G --resume overhead.jsonl \
+      --json overhead.json --report overhead.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
+	}
+	flags, q := cmd.Flags(), &f.request
+	flags.IntVar(&q.Rounds, "rounds", 10, "rounds; at least 5 for a figure to rely on")
+	flags.StringVar(&f.bytes, "bytes", "10G", "bytes that each variant moves in all rounds, written and read twice (K, M, G: powers of 1024)")
+	flags.StringVar(&f.warm, "warm", "768M", "bytes written, and read twice, on each DataNode before it is measured")
+	flags.StringVar(&f.job, "job-bytes", "256M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
+	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")
+	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
+	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished rounds; made if missing")
+	flags.StringVar(&f.json, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
+	flags.StringVar(&f.report, "report", "", "write the HTML report to `FILE`")
+	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
+	flags.StringVar(&q.Options.RunDir, "run-dir", "", "run folder (default: a new one in ./run)")
+	flags.StringVar(&q.Options.CacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
+	flags.StringVar(&q.Options.AgentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
+	flags.StringArrayVar(&q.Options.JVMArgs, "datanode-opt", nil, "option of both DataNodes' JVMs, as for a profiler; {place} becomes agent or native")
+	return cmd
+}
+
+type overheadFlags struct {
+	request                  overhead.Request
+	bytes, warm, job, hadoop string
+	variants                 []string
+	json, report             string
+}
+
+func (f *overheadFlags) perform(cmd *cobra.Command) error {
+	q := &f.request
+	if err := f.fill(); err != nil {
+		return usageError{err}
+	}
+	o := &q.Options
+	var err error
+	if o.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	if o.AgentJar == "" {
+		o.AgentJar = filepath.Join(filepath.Dir(o.Binary), "penstock-agent.jar")
+	}
+	for _, p := range []*string{&o.AgentJar, &o.CacheDir} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(o.AgentJar); err != nil {
+		return fmt.Errorf("the agent: %w (run make build, or name it with --agent-jar)", err)
+	}
+	o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+	q.Build = version
+	res, err := overhead.Perform(cmd.Context(), *q)
+	if res == nil {
+		return err
+	}
+	err = errors.Join(err, writeResult(cmd, f.json, *res))
+	if f.report != "" {
+		err = errors.Join(err, res.WriteReportFile(f.report))
+	}
+	return err
+}
+
+// fill turns the flags into the request's setup and checks them.
+func (f *overheadFlags) fill() (err error) {
+	q, s := &f.request, overhead.DefaultSetup()
+	if q.Rounds < 1 || q.Rounds > overhead.MaxRounds {
+		return fmt.Errorf("--rounds %d: use 1 to %d", q.Rounds, overhead.MaxRounds)
+	}
+	var total int64
+	for _, size := range []struct {
+		flag, text string
+		to         *int64
+	}{{"bytes", f.bytes, &total}, {"warm", f.warm, &s.WarmBytes}, {"job-bytes", f.job, &s.JobBytes}} {
+		if *size.to, err = parseBytes(size.text); err != nil {
+			return fmt.Errorf("--%s: %w", size.flag, err)
+		}
+	}
+	if err := hadoop.CheckVersion(f.hadoop); err != nil {
+		return fmt.Errorf("--hadoop: %w", err)
+	}
+	s.Hadoop = f.hadoop
+	s.StreamBytes = overhead.StreamBytesFor(total, q.Rounds)
+	if s.Variants, err = overhead.ParseVariants(f.variants); err != nil {
+		return fmt.Errorf("--variants: %w", err)
+	}
+	q.Setup = s
+	return s.Validate()
+}
 
 // result is what a benchmark found.
 type result interface {

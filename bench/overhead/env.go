@@ -1,0 +1,351 @@
+package overhead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+	"penstock/testbed/ledger"
+)
+
+// Options say where the real environment lives; nothing in them changes a
+// figure.
+type Options struct {
+	RunDir   string // private, absolute
+	CacheDir string // downloads; kept between runs
+	AgentJar string
+	Binary   string   // penstock itself, for the daemon
+	JVMArgs  []string // of both DataNodes, as for a profiler
+	Say      func(format string, args ...any)
+}
+
+// Machine is the real environment: two DataNodes, each on a disk of its own, the
+// client and the daemon. What it changes is in the run folder's ledger first.
+type Machine struct {
+	options Options
+	setup   Setup
+	book    *ledger.Ledger
+	disks   [2]*disk.Disk
+	cluster *hadoop.Cluster
+	client  *client
+	daemon  *daemon
+	local   string // the jobs' intermediate files, in memory
+	fresh   bool   // the DataNodes have just been started with the cluster
+	files   int    // numbers the outputs
+	written string // what the last write wrote
+	rows    string // what the last TeraGen wrote
+}
+
+// Probe completes a setup with what the machine is and what it lacks.
+func Probe(s Setup) Setup {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		s.KernelRelease = unix.ByteSliceToString(u.Release[:])
+	}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		s.CPUs = set.Count()
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		s.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	s.Modelled = true
+	if reason := disk.Available(); reason != nil {
+		s.Modelled = false
+		s.Notes = append(s.Notes, "No disks in memory: "+reason.Error()+". Both DataNodes are on the folder's own disk, whose speed is in the figures.")
+	}
+	if os.Geteuid() != 0 {
+		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found.")
+	}
+	return s
+}
+
+const socketPathMax = 107 // sun_path, less the final zero
+
+// StartMachine brings up disks, cluster and client. On an error everything is
+// put back.
+func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
+	m := &Machine{options: o, setup: setup}
+	if n := len(m.socket()); n > socketPathMax {
+		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
+			o.RunDir, n, socketPathMax)
+	}
+	if m.book, err = ledger.Open(o.RunDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Stop())
+		}
+	}()
+	if err := m.tuneKernel(ctx); err != nil {
+		return nil, err
+	}
+	for i := range m.disks {
+		if m.disks[i], err = disk.Open(ctx, disk.Options{Name: fmt.Sprintf("disk%d", i), RunDir: o.RunDir,
+			Size: setup.DiskBytes, Scheduler: "none", LogBytesMax: mib}); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.localFolder(); err != nil {
+		return nil, err
+	}
+	return m, m.startCluster(ctx)
+}
+
+func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
+
+func (m *Machine) tuneKernel(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return nil // in the setup's notes
+	}
+	const patience = 30 * time.Minute // while another run on this machine has them
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, p := range []struct {
+		name  string
+		value int64
+	}{{"vm/dirty_bytes", m.setup.DirtyBytes}, {"vm/dirty_background_bytes", m.setup.DirtyBackgroundBytes}} {
+		if _, err := ledger.SetSysctl(wait, m.book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
+			return fmt.Errorf("set the kernel's dirty limits: %w", err)
+		}
+	}
+	return nil
+}
+
+// localFolder keeps the machine's own disk out of the jobs' run times.
+func (m *Machine) localFolder() (err error) {
+	parent := "/dev/shm"
+	if st, err := os.Stat(parent); err != nil || !st.IsDir() {
+		parent = m.options.RunDir
+	}
+	if m.local, err = os.MkdirTemp(parent, "penstock-overhead-"); err != nil {
+		return err
+	}
+	_, err = m.book.Remove(m.local)
+	return err
+}
+
+func (m *Machine) startCluster(ctx context.Context) error {
+	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, m.setup.Hadoop, m.options.Say)
+	if err != nil {
+		return err
+	}
+	cfg := hadoop.Config{RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib, Version: m.setup.Hadoop,
+		NoYARN: true, BlockSize: m.setup.BlockBytes, Progress: m.options.Say}
+	for i, d := range m.disks {
+		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{HeapMB: m.setup.HeapMB, JVMArgs: m.jvmArgs(i, 0),
+			Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), "dfs"), Type: []string{"DISK", "SSD"}[i]}}})
+	}
+	if m.cluster, err = hadoop.Start(ctx, cfg); err != nil {
+		return err
+	}
+	m.fresh = true
+	// A place is a folder whose storage policy names its DataNode's only volume.
+	for i, policy := range []string{"HOT", "ALL_SSD"} {
+		if err := m.cluster.FS().Mkdir(ctx, placeDir(i)); err != nil {
+			return err
+		}
+		if err := m.cluster.FS().SetStoragePolicy(ctx, placeDir(i), policy); err != nil {
+			return err
+		}
+	}
+	m.client, err = startClient(ctx, m.book, m.cluster, lib, m.options.RunDir, m.local)
+	return err
+}
+
+func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
+
+// jvmArgs are the DataNode's, with the agent or without.
+func (m *Machine) jvmArgs(place, agent int) []string {
+	args := append([]string{"-Dpenstock.overhead=1"}, m.options.JVMArgs...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "{place}", map[bool]string{true: "agent", false: "native"}[place == agent])
+	}
+	if place == agent {
+		args = append(args, fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket()))
+	}
+	return args
+}
+
+// Begin starts the DataNodes anew and warms them. The one with the agent is
+// warmed with a daemon and without, so that its compiler has seen both.
+func (m *Machine) Begin(ctx context.Context, agent int) error {
+	if !m.fresh || agent != 0 {
+		for i := range m.disks {
+			m.cluster.StopDataNode(i)
+		}
+		for i := range m.disks {
+			if err := m.cluster.StartDataNode(ctx, i, m.jvmArgs(i, agent)...); err != nil {
+				return err
+			}
+		}
+	}
+	jobs := m.fresh && m.setup.JobBytes > 0
+	m.fresh = false
+	for _, v := range []Variant{Native, Absent, Enforce} {
+		place, bytes := agent, m.setup.WarmBytes/2
+		if v == Native {
+			place, bytes = 1-agent, m.setup.WarmBytes
+		}
+		if err := m.warm(ctx, v, place, bytes, jobs); err != nil {
+			return fmt.Errorf("warm-up: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, jobs bool) (err error) {
+	if err := m.Arrange(ctx, v); err != nil {
+		return err
+	}
+	defer func() {
+		_, released := m.Release(context.WithoutCancel(ctx))
+		err = errors.Join(err, released)
+	}()
+	path := m.output(place)
+	if _, _, err := m.client.do(ctx, "write", path, strconv.FormatInt(bytes, 10)); err != nil {
+		return err
+	}
+	blocks, err := m.cluster.FS().Blocks(ctx, path)
+	if err != nil {
+		return err
+	}
+	for _, b := range blocks {
+		if want := m.cluster.DataNodeAddress(place); !slices.Contains(b.DataNodes, want) {
+			return fmt.Errorf("a block of %s is on %v and not on %s", path, b.DataNodes, want)
+		}
+	}
+	if err := m.forget(place); err != nil {
+		return err
+	}
+	for range 2 { // cold, cached
+		if _, _, err := m.client.do(ctx, "read", path); err != nil {
+			return err
+		}
+	}
+	if !jobs { // the client's JVM has run them before
+		return nil
+	}
+	for _, job := range Jobs {
+		if _, err := m.Do(ctx, v, place, job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Arrange starts the variant's daemon.
+func (m *Machine) Arrange(ctx context.Context, v Variant) (err error) {
+	if err := m.cluster.Check(); err != nil {
+		return err
+	}
+	if v.governed() {
+		m.daemon, err = startDaemon(ctx, m.book, m.options.Binary, m.options.RunDir, m.socket(), string(v))
+	}
+	return err
+}
+
+// Release ends the daemon.
+func (m *Machine) Release(context.Context) (int64, error) {
+	if m.daemon == nil {
+		return 0, nil
+	}
+	peak, err := peakMemory(m.daemon.pid())
+	err = errors.Join(err, m.daemon.stop())
+	m.daemon = nil
+	return peak, err
+}
+
+func (m *Machine) output(place int) string {
+	m.files++
+	return fmt.Sprintf("%s/%d", placeDir(place), m.files)
+}
+
+// Do performs one operation and accounts for it.
+func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s Sample, err error) {
+	var command []string
+	switch op {
+	case Write:
+		m.written = m.output(place)
+		command = []string{"write", m.written, strconv.FormatInt(m.setup.StreamBytes, 10)}
+	case Cold:
+		if err := m.forget(place); err != nil {
+			return s, err
+		}
+		command = []string{"read", m.written}
+	case Cached:
+		command = []string{"read", m.written}
+	case TeraGen:
+		m.rows = m.output(place)
+		command = []string{"teragen", m.rows, strconv.FormatInt(m.setup.JobBytes/hadoop.RowBytes, 10)}
+	case TeraSort:
+		command = []string{"terasort", m.rows, m.output(place)}
+	default:
+		return s, fmt.Errorf("no such operation")
+	}
+	node, daemon, err := m.usage(place)
+	if err != nil {
+		return s, err
+	}
+	took, bytes, err := m.client.do(ctx, command...)
+	if err != nil {
+		return s, err
+	}
+	nodeAfter, _, err := m.usage(place)
+	if err != nil {
+		return s, err
+	}
+	s = Sample{Bytes: bytes, Seconds: took.Seconds(), DataNodeCPU: (nodeAfter - node).Seconds()}
+	if op == Write || op == TeraGen || op == TeraSort {
+		synced := time.Now()
+		if err := m.sync(place); err != nil {
+			return s, err
+		}
+		s.SyncSeconds = time.Since(synced).Seconds()
+	}
+	_, daemonAfter, err := m.usage(place)
+	s.DaemonCPU = (daemonAfter - daemon).Seconds()
+	return s, err
+}
+
+// usage is the CPU time of the place's DataNode and of the daemon so far.
+func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
+	if node, err = cpuTime(m.cluster.DataNodePID(place)); err == nil && m.daemon != nil {
+		daemon, err = cpuTime(m.daemon.pid())
+	}
+	return node, daemon, err
+}
+
+// Stop puts everything back. It may be called after a start that failed half-way.
+func (m *Machine) Stop() error {
+	_, err := m.Release(context.Background())
+	errs := []error{err}
+	if m.client != nil {
+		errs = append(errs, m.client.stop())
+	}
+	if m.cluster != nil {
+		errs = append(errs, m.cluster.Stop())
+	}
+	for _, d := range slices.Backward(m.disks[:]) {
+		if d != nil {
+			errs = append(errs, d.Stop())
+		}
+	}
+	if m.book != nil {
+		errs = append(errs, m.book.Close())
+	}
+	m.client, m.cluster, m.disks, m.book = nil, nil, [2]*disk.Disk{}, nil
+	return errors.Join(errs...)
+}

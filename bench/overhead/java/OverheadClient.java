@@ -1,0 +1,100 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Random;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.examples.terasort.TeraGen;
+import org.apache.hadoop.examples.terasort.TeraSort;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.util.ToolRunner;
+
+/**
+ * The load of the overhead's measurement, in one JVM that stays warm: streams of
+ * Hadoop's own client under the name of a task, and MapReduce jobs in this JVM
+ * (LocalJobRunner), whose run time is then work and not the start of JVMs.
+ *
+ * <p>A line on standard input is {@code write PATH BYTES}, {@code read PATH},
+ * {@code teragen PATH ROWS} or {@code terasort FROM TO}; the answer is {@code ok
+ * NANOSECONDS BYTES} or {@code error TEXT}. The end of input ends the process.
+ */
+public final class OverheadClient {
+    private static final int STEP = 1 << 20;
+    private static final byte[] BUFFER = new byte[STEP];
+
+    private OverheadClient() { }
+
+    public static void main(String[] argv) throws Exception {
+        PrintStream out = System.out;
+        System.setOut(System.err); // a library's output is no answer
+        new Random(1).nextBytes(BUFFER);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String answer;
+            try {
+                String[] words = line.split(" ");
+                long begun = System.nanoTime();
+                long bytes = perform(words);
+                answer = "ok " + (System.nanoTime() - begun) + " " + bytes;
+            } catch (Throwable t) {
+                t.printStackTrace();
+                answer = "error " + String.valueOf(t).replaceAll("\\s+", " ");
+            }
+            out.println(answer);
+            out.flush();
+        }
+        System.exit(0);
+    }
+
+    private static long perform(String[] words) throws Exception {
+        Configuration conf = new Configuration();
+        switch (words[0]) {
+            case "write":
+                return write(conf, new Path(words[1]), Long.parseLong(words[2]));
+            case "read":
+                return read(conf, new Path(words[1]));
+            case "teragen":
+                job(ToolRunner.run(conf, new TeraGen(), new String[] {words[2], words[1]}), "TeraGen");
+                return 100 * Long.parseLong(words[2]);
+            case "terasort":
+                job(ToolRunner.run(conf, new TeraSort(), new String[] {words[1], words[2]}), "TeraSort");
+                return FileSystem.get(conf).getContentSummary(new Path(words[1])).getLength();
+            default:
+                throw new IllegalArgumentException("no such command: " + words[0]);
+        }
+    }
+
+    private static void job(int code, String name) {
+        if (code != 0) {
+            throw new IllegalStateException(name + " failed with code " + code + "; its messages are in the client's log");
+        }
+    }
+
+    private static FileSystem task(Configuration conf) throws Exception {
+        conf.set("mapreduce.task.attempt.id", "attempt_1700000000000_0001_m_000000_0");
+        return FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf);
+    }
+
+    private static long write(Configuration conf, Path path, long bytes) throws Exception {
+        try (FileSystem fs = task(conf); FSDataOutputStream out = fs.create(path, false)) {
+            for (long left = bytes; left > 0; left -= STEP) {
+                out.write(BUFFER, 0, (int) Math.min(STEP, left));
+            }
+        }
+        return bytes;
+    }
+
+    private static long read(Configuration conf, Path path) throws Exception {
+        byte[] into = new byte[STEP];
+        long bytes = 0;
+        try (FileSystem fs = task(conf); FSDataInputStream in = fs.open(path)) {
+            for (int n = in.read(into); n >= 0; n = in.read(into)) {
+                bytes += n;
+            }
+        }
+        return bytes;
+    }
+}
