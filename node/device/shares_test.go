@@ -65,7 +65,9 @@ func shareRig(t *testing.T, algorithm string, profiled bool, parts []part) *rig 
 			c.Cost.Write = c.Cost.Read
 		}
 	}, weights)
-	r.disk = newModelDisk(shareRate, shareSeek)
+	r.disk.mu.Lock()
+	defer r.disk.mu.Unlock()
+	r.disk.rate, r.disk.seek = shareRate, shareSeek
 	return r
 }
 
