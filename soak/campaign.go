@@ -157,7 +157,9 @@ func (c *campaign) run(ctx context.Context) (err error) {
 		return err
 	}
 	e := Ending{Last: len(c.journal.outcomes), Files: files.done, FileBytes: files.bytes, Again: files.again}
-	err = c.look(ctx, files, &e)
+	looking, cancelLook := context.WithTimeout(ctx, lookPatience)
+	defer cancelLook()
+	err = c.look(looking, files, &e)
 	e.Seconds, e.Clean = time.Since(begin).Seconds(), err == nil
 	if err != nil && ctx.Err() == nil {
 		c.finding("%v", err)
@@ -166,8 +168,11 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	return errors.Join(c.failure(), ctx.Err())
 }
 
-// roundPatience bounds a round of jobs that no fault hits any more.
-const roundPatience = 15 * time.Minute
+// Bounds of what follows the last fault: a round of jobs, and the checks.
+const (
+	roundPatience = 15 * time.Minute
+	lookPatience  = 5 * time.Minute
+)
 
 // faults does the plan's steps.
 func (c *campaign) faults(ctx context.Context) error {
@@ -177,12 +182,13 @@ func (c *campaign) faults(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	c.progress.attack()
 	for _, s := range c.plan.Steps[len(c.journal.outcomes):] {
 		if err := wait(ctx, s.Pause); err != nil {
 			return err
 		}
 		if !c.m.daemon.Alive() {
-			return fmt.Errorf("penstock node has ended by itself: see %s", c.m.daemon.Log)
+			return fmt.Errorf("%w: see %s", errGone, c.m.daemon.Log)
 		}
 		if err := errors.Join(c.m.cluster.Check(), c.failure()); err != nil {
 			return err

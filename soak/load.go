@@ -36,6 +36,7 @@ func (c *campaign) rounds(ctx context.Context, load string, round func(context.C
 			if err == nil {
 				break
 			}
+			c.m.cluster.FS().Remove(ctx, dir) // best effort: it only takes room
 			var failed jobFailed
 			if !errors.As(err, &failed) {
 				r.Wrong = err.Error()

@@ -159,6 +159,9 @@ func (m *machine) startDaemon(ctx context.Context) (err error) {
 // have been told the mode.
 func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 	return m.await(ctx, "the agents are connected, mode "+mode, func(ctx context.Context) (bool, error) {
+		if !m.daemon.Alive() {
+			return false, fmt.Errorf("%w: see %s", errGone, m.daemon.Log)
+		}
 		for i := range Nodes {
 			if m.cluster.DataNodePID(i) == 0 {
 				continue
@@ -172,6 +175,9 @@ func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 	})
 }
 
+// errGone ends every wait for the daemon.
+var errGone = errors.New("penstock node has ended by itself")
+
 // await asks until the answer is yes. If that takes too long it says why, and
 // writes down where the threads of the DataNodes stand.
 func (m *machine) await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
@@ -183,6 +189,9 @@ func (m *machine) await(ctx context.Context, what string, holds func(context.Con
 		ok, err := holds(ctx)
 		if ok && err == nil {
 			return nil
+		}
+		if errors.Is(err, errGone) {
+			return err
 		}
 		select {
 		case <-tick.C:

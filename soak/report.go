@@ -68,7 +68,8 @@ type Progress struct {
 	Out io.Writer
 
 	mu        sync.Mutex
-	begun     time.Time // of this stretch's faults
+	begun     time.Time // of this stretch
+	faults    time.Time // of its first fault
 	kills     int       // of the campaign
 	done, now int       // kills: when this stretch began, and now
 }
@@ -93,6 +94,13 @@ func (p *Progress) print(text string) {
 func (p *Progress) plan(kills, done int) {
 	if p != nil {
 		p.kills, p.done, p.now = kills, done, done
+	}
+}
+
+// attack says that the faults begin.
+func (p *Progress) attack() {
+	if p != nil {
+		p.faults = time.Now()
 	}
 }
 
@@ -131,6 +139,6 @@ func (p *Progress) remaining() string {
 	if p.now == p.done || p.now >= p.kills {
 		return ""
 	}
-	each := time.Since(p.begun) / time.Duration(p.now-p.done)
+	each := time.Since(p.faults) / time.Duration(p.now-p.done)
 	return fmt.Sprintf("   about %s left", clock(each*time.Duration(p.kills-p.now)))
 }
