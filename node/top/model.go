@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"penstock/node/status"
 )
@@ -81,7 +81,7 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return tickMsg{} })
 		}
 		return m, m.ask
-	case tea.KeyMsg:
+	case tea.KeyPressMsg:
 		if m.editing {
 			return m.edit(msg)
 		}
@@ -91,33 +91,33 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // edit takes a key while the filter is typed.
-func (m Model) edit(key tea.KeyMsg) (tea.Model, tea.Cmd) {
+func (m Model) edit(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	const longest = 128 // as a flow's name
 	filter := []rune(m.selection.Filter)
-	switch key.Type {
-	case tea.KeyCtrlC:
+	switch key.String() {
+	case "ctrl+c":
 		return m, tea.Quit
-	case tea.KeyEnter:
+	case "enter":
 		m.editing = false
-	case tea.KeyEsc:
+	case "esc":
 		m.editing, filter = false, nil
-	case tea.KeyBackspace:
+	case "backspace":
 		filter = filter[:max(0, len(filter)-1)]
-	case tea.KeyRunes, tea.KeySpace:
-		filter = append(filter, key.Runes...)
+	default:
+		filter = append(filter, []rune(key.Text)...)
 	}
 	m.selection.Filter, m.offset = string(filter[:min(len(filter), longest)]), 0
 	return m, nil
 }
 
-func (m Model) key(key tea.KeyMsg) (tea.Model, tea.Cmd) {
+func (m Model) key(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	page := max(1, m.room())
 	switch key.String() {
 	case "q", "ctrl+c":
 		return m, tea.Quit
 	case "ctrl+z":
 		return m, tea.Suspend
-	case "p", " ":
+	case "p", "space":
 		m.paused = !m.paused
 	case "/":
 		m.editing = true
@@ -166,7 +166,14 @@ func (m Model) room() int {
 }
 
 // View implements tea.Model.
-func (m Model) View() string {
+func (m Model) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen = true
+	return v
+}
+
+// lines are the screen's.
+func (m Model) lines() []string {
 	lines := []string{}
 	if m.doc == nil {
 		lines = append(lines, bold.Render("penstock "+printable(m.address)))
@@ -188,7 +195,7 @@ func (m Model) View() string {
 	for i := range lines {
 		lines[i] = fit.Render(lines[i])
 	}
-	return strings.Join(lines, "\n")
+	return lines
 }
 
 // notice is the line under the headline: what is wrong, or what is not shown.
@@ -266,7 +273,7 @@ func (m Model) rowsOrNone() []row {
 // Run shows the view on the terminal until the reader quits or ctx ends, which
 // gives ctx's error. The terminal is put back in either case.
 func Run(ctx context.Context, m Model, options ...tea.ProgramOption) error {
-	options = append(options, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithoutSignalHandler())
+	options = append(options, tea.WithContext(ctx), tea.WithoutSignalHandler())
 	_, err := tea.NewProgram(m, options...).Run()
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -1,0 +1,166 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/node/doctor"
+	"penstock/node/status"
+	"penstock/testbed/hadoop"
+)
+
+// load writes files until the test ends.
+func load(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; err == nil && ctx.Err() == nil; i++ {
+			content := io.LimitReader(rand.NewChaCha8([32]byte{byte(i)}), 16*mib)
+			err = bed.cluster.FS().Create(ctx, "/load", content, hadoop.CreateOptions{Overwrite: true})
+		}
+		done <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTop(t *testing.T) {
+	load(t)
+	var doc *status.Document
+	eventually(t, "top shows the writers' share", func() bool {
+		doc = top(t)
+		return len(doc.Devices) == 1 && len(doc.Devices[0].Flows) > 0 && doc.Devices[0].Flows[0].Window.Share > 0.9 &&
+			doc.Devices[0].LatencyNS > 0
+	})
+	dev := doc.Devices[0]
+	f := dev.Flows[0]
+	if doc.Mode != "enforce" || len(doc.Agents) != 1 || int(doc.Agents[0].PID) != bed.cluster.DataNodePID(0) {
+		t.Errorf("the daemon: %+v", doc)
+	}
+	if dev.Name != filepath.Base(bed.disk.Device()) || dev.Directories[0] != filepath.Join(bed.disk.Mount(), "data") ||
+		dev.Kernel.Scheduler != "mq-deadline" || dev.ReferenceNS <= 0 || dev.Window.Utilisation <= 0 {
+		t.Errorf("the device: %+v", dev)
+	}
+	if f.Name != "clients" || f.Weight != 7 || f.Window.Entitlement < 0.5 || f.Bytes.Written == 0 || f.Window.Bytes.Written == 0 {
+		t.Errorf("the flow: %+v", f)
+	}
+	text, code := run(t, "top", "--once", "--address", bed.daemon.Address)
+	if code != 0 || !bytes.Contains(text, []byte("APPLICATION")) || !bytes.Contains(text, []byte("clients")) {
+		t.Errorf("top --once: exit %d: %s", code, text)
+	}
+	t.Logf("\n%s", text)
+}
+
+// What is written to the disk past HDFS is foreign, and nearly nothing else is.
+func TestForeignIO(t *testing.T) {
+	load(t)
+	name := filepath.Join(bed.disk.Mount(), "not-of-hdfs")
+	eventually(t, "the device is known", func() bool { return len(top(t).Devices) == 1 })
+	before := top(t).Devices[0]
+	const size = 24 * mib
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(name)
+	defer f.Close()
+	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{}), size); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	var after status.Device
+	eventually(t, "the foreign bytes are counted", func() bool {
+		after = top(t).Devices[0]
+		return after.Foreign.Written-before.Foreign.Written >= size
+	})
+	own := after.Flows[0].Bytes.Written - before.Flows[0].Bytes.Written
+	t.Logf("%d MiB written past HDFS, %d MiB by it: %d MiB counted as foreign", size/mib, own/mib, (after.Foreign.Written-before.Foreign.Written)/mib)
+	if over := after.Foreign.Written - before.Foreign.Written - size; over > own/5+8*mib {
+		t.Errorf("%d bytes too many are called foreign, of %d by HDFS", over, own)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	well := map[string]doctor.Verdict{
+		"daemon": doctor.OK, "heartbeat": doctor.OK, "kill-switch": doctor.OK, "mode": doctor.OK, "weights": doctor.OK,
+		"datanode": doctor.OK, "agent": doctor.OK, "socket": doctor.OK, "directories": doctor.OK, "rights": doctor.OK,
+		"short-circuit": doctor.OK, "devices": doctor.OK, "scheduler": doctor.OK, "kernel": doctor.OK, "java": doctor.OK,
+		"hadoop": doctor.OK, "profile": doctor.Warn,
+	}
+	t.Run("a well node", func(t *testing.T) {
+		eventually(t, "the agent is connected", func() bool { return len(top(t).Agents) == 1 })
+		r, code := diagnose(t, 0, "--ignore", "dirty-limits") // the machine's own, which other programs set
+		expect(t, r, well)
+		if code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	t.Run("no agent", func(t *testing.T) {
+		r, code := diagnose(t, 1)
+		expect(t, r, map[string]doctor.Verdict{"datanode": doctor.OK, "agent": doctor.Fail, "directories": doctor.Fail})
+		if code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	t.Run("another scheduler", func(t *testing.T) {
+		id, err := bed.book.SetFile(fmt.Sprintf("/sys/block/%s/queue/scheduler", filepath.Base(bed.disk.Device())), "none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer bed.book.Undo(id)
+		r, _ := diagnose(t, 0)
+		expect(t, r, map[string]doctor.Verdict{"scheduler": doctor.Warn})
+	})
+	t.Run("kill switch", func(t *testing.T) {
+		file := socket() + ".off"
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(file)
+		eventually(t, "the kill switch is on", func() bool { return top(t).KillSwitch.On })
+		r, _ := diagnose(t, 0)
+		expect(t, r, map[string]doctor.Verdict{"kill-switch": doctor.Warn})
+	})
+	t.Run("a mistake in the weights", func(t *testing.T) {
+		if err := bed.daemon.SetWeights("defualt: 1\n"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the file is refused", func() bool { return top(t).Weights.Error != "" })
+		r, _ := diagnose(t, 0)
+		expect(t, r, map[string]doctor.Verdict{"weights": doctor.Warn})
+	})
+	t.Run("no daemon", func(t *testing.T) {
+		if err := bed.daemon.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := startDaemon(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		eventually(t, "the agent has noticed", func() bool {
+			r, code := diagnose(t, 0)
+			if code != 1 {
+				t.Fatalf("exit code %d", code)
+			}
+			return strings.Contains(r.Text(), "not connected to a daemon")
+		})
+		if out, code := run(t, "top", "--once", "--address", bed.daemon.Address); code != 1 || len(out) > 0 {
+			t.Errorf("top without a daemon: exit %d: %s", code, out)
+		}
+	})
+}
