@@ -1,0 +1,106 @@
+package doctor
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fakeDataNode answers as a DataNode's web address does, with the beans given by
+// name.
+func fakeDataNode(t *testing.T, beans map[string]string, conf string) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /jmx", func(w http.ResponseWriter, r *http.Request) {
+		w.Write([]byte(`{"beans":[` + beans[r.URL.Query().Get("qry")] + `]}`))
+	})
+	if conf != "" {
+		mux.HandleFunc("GET /conf", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(conf)) })
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestGather(t *testing.T) {
+	dir := t.TempDir()
+	url := fakeDataNode(t, map[string]string{
+		"Hadoop:service=DataNode,name=DataNodeInfo": `{"Version":"3.4.2"}`,
+		"java.lang:type=Runtime":                    `{"Name":"1@host","SpecVersion":"17"}`,
+		"penstock:type=Agent":                       `{"State":"woven","WovenMethods":["a","b"],"Connected":true,"Mode":"observe"}`,
+	}, `{"properties":[{"key":"dfs.datanode.data.dir","value":"[DISK]file://`+dir+`,/nowhere/at/all"},
+		{"key":"dfs.client.read.shortcircuit","value":"true"},{"key":"dfs.domain.socket.path","value":"/run/dn"}]}`)
+	f := Gather(t.Context(), "127.0.0.1:1", url+"/", "v1")
+	if f.Status != nil || f.StatusErr == nil {
+		t.Error("a daemon answers at port 1")
+	}
+	d := f.DataNode
+	if d.Err != nil || d.Version != "3.4.2" || d.Java != "17" || d.PID != 1 || d.ConfErr != nil {
+		t.Errorf("%+v", d)
+	}
+	if d.Agent == nil || d.Agent.State != "woven" || len(d.Agent.WovenMethods) != 2 || !d.Agent.Connected {
+		t.Errorf("%+v", d.Agent)
+	}
+	if len(f.Directories) != 2 || f.Directories[0].Owner != uint32(os.Getuid()) || f.Directories[1].Err == nil {
+		t.Errorf("%+v", f.Directories)
+	}
+	if f.Memory.Err != nil || f.Memory.Available <= 0 || f.Memory.background() <= 0 || f.KernelRelease == "" {
+		t.Errorf("%+v, %q", f.Memory, f.KernelRelease)
+	}
+	r := Judge(f, nil)
+	text := r.Text()
+	for _, want := range []string{"fail  daemon", "ok    agent", "fail  short-circuit", "ok    java", "ok    hadoop"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestGatherWithoutADataNode(t *testing.T) {
+	for name, url := range map[string]string{
+		"nobody":          "http://127.0.0.1:1",
+		"another service": fakeDataNode(t, nil, ""),
+	} {
+		if f := Gather(t.Context(), "127.0.0.1:1", url, "v1"); f.DataNode.Err == nil {
+			t.Errorf("%s is taken for a DataNode", name)
+		}
+	}
+	bare := fakeDataNode(t, map[string]string{"Hadoop:service=DataNode,name=DataNodeInfo": `{"Version":"3.4.2"}`}, "")
+	f := Gather(t.Context(), "127.0.0.1:1", bare, "v1")
+	if f.DataNode.Err != nil || f.DataNode.Agent != nil || f.DataNode.ConfErr == nil {
+		t.Errorf("%+v", f.DataNode)
+	}
+}
+
+func TestPathToASocket(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	paths, err := pathTo(name)
+	if err != nil || paths[0].Name != "/" || paths[len(paths)-1].Name != name || paths[len(paths)-2].Name != dir {
+		t.Errorf("%+v, %v", paths, err)
+	}
+	for _, bad := range []string{dir, filepath.Join(dir, "nothing")} {
+		if _, err := pathTo(bad); err == nil {
+			t.Errorf("%s is a socket", bad)
+		}
+	}
+}
+
+func TestOwnProcess(t *testing.T) {
+	p, err := readProcess(os.Getpid())
+	if err != nil || p.PID != os.Getpid() || int(p.UID) != os.Geteuid() {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if before := monotonic(); before <= 0 || monotonic() < before {
+		t.Error("the monotonic clock goes backwards")
+	}
+}
