@@ -196,7 +196,7 @@ func measured(t *testing.T, dir string) {
 		Cost: profile.Cost{Read: profile.Coefficients{
 			Random: line(time.Millisecond, 20*time.Millisecond), Sequential: line(0, 20*time.Millisecond),
 		}},
-		Reference: profile.Reference{Read: line(2*time.Millisecond, 40*time.Millisecond)},
+		Reference: profile.Reference{Read: profile.Latency{Line: line(2*time.Millisecond, 40*time.Millisecond), Concurrency: 2}},
 		Quantum:   512 << 10, Parallel: 4,
 	}
 	text, err := p.Text()

@@ -92,12 +92,16 @@ type Line struct {
 	PerMiB Duration `yaml:"per_mib" json:"per_mib_ns"`
 }
 
-// Reference are the reference latencies, and at which concurrency they were
-// found. Without Write they are those of reads.
+// Reference are the reference latencies. Without Write they are those of reads.
 type Reference struct {
-	Read        Line  `yaml:"read" json:"read"`
-	Write       *Line `yaml:"write,omitempty" json:"write,omitempty"`
-	Concurrency int   `yaml:"concurrency" json:"concurrency"`
+	Read  Latency  `yaml:"read" json:"read"`
+	Write *Latency `yaml:"write,omitempty" json:"write,omitempty"`
+}
+
+// Latency is that of requests with so many in flight.
+type Latency struct {
+	Line        `yaml:",inline"`
+	Concurrency int `yaml:"concurrency" json:"concurrency"`
 }
 
 // Model gives the costs as core/cost has them.
@@ -118,7 +122,7 @@ func (p *Profile) Model() cost.Model {
 
 // References gives the reference latencies as core/depth has them.
 func (p *Profile) References() (read, write depth.Line) {
-	line := func(l Line) depth.Line {
+	line := func(l Latency) depth.Line {
 		return depth.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
 	}
 	read = line(p.Reference.Read)
@@ -155,16 +159,20 @@ func (p *Profile) Validate() error {
 	check(p.Version == Version, "version %d: this program reads version %d; measure again with `penstock profile`", p.Version, Version)
 	check(p.Device.Name != "" && p.Device.Bytes > 0, "device: give name and bytes, or measure again")
 	errs = append(errs, p.Model().Validate())
-	read, write := p.References()
-	for name, l := range map[string]depth.Line{"reads": read, "writes": write} {
-		check(l.Fixed >= 0 && l.PerMiB >= 0 && l.Fixed <= ReferenceMax && l.PerMiB <= ReferenceMax && l != (depth.Line{}),
-			"reference latency of %s, %v + %v/MiB: both parts must be 0 to %v, and one above 0", name, l.Fixed, l.PerMiB, ReferenceMax)
+	reference := func(name string, l *Latency) {
+		fixed, perMiB := time.Duration(l.Fixed), time.Duration(l.PerMiB)
+		check(fixed >= 0 && perMiB >= 0 && fixed <= ReferenceMax && perMiB <= ReferenceMax && fixed+perMiB > 0,
+			"reference latency of %s, %v + %v/MiB: both parts must be 0 to %v, and one above 0", name, fixed, perMiB, ReferenceMax)
+		check(l.Concurrency >= 1 && l.Concurrency <= ParallelMax, "concurrency %d: use 1 to %d", l.Concurrency, ParallelMax)
+	}
+	reference("reads", &p.Reference.Read)
+	if p.Reference.Write != nil {
+		reference("writes", p.Reference.Write)
 	}
 	check(p.Quantum >= QuantumMin && p.Quantum <= QuantumMax && p.Quantum%quantumDivisor == 0,
 		"quantum %d: use whole pages between 64KiB and 64MiB", p.Quantum)
 	check(p.Parallel >= 1 && p.Parallel <= ParallelMax, "parallel %v: use 1 to %d", p.Parallel, ParallelMax)
 	check(p.Residual >= 0 && p.Residual <= 1, "residual %v: it is a part, 0 to 1", p.Residual)
-	check(p.Reference.Concurrency >= 0 && p.Reference.Concurrency <= ParallelMax, "concurrency %d: use 0 to %d", p.Reference.Concurrency, ParallelMax)
 	return errors.Join(errs...)
 }
 

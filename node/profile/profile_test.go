@@ -18,13 +18,13 @@ func line(fixed, perMiB time.Duration) Line { return Line{Duration(fixed), Durat
 func sample() *Profile {
 	read := Coefficients{Random: line(8*time.Millisecond, 87*time.Millisecond), Sequential: line(150*time.Microsecond, 87*time.Millisecond)}
 	write := Coefficients{Random: line(9*time.Millisecond, 90*time.Millisecond), Sequential: line(0, 90*time.Millisecond)}
-	reference := line(20*time.Millisecond, 180*time.Millisecond)
+	reference := Latency{line(20*time.Millisecond, 180*time.Millisecond), 3}
 	return &Profile{
 		Version:   Version,
 		Device:    Device{Name: "sdb", Model: "Disk 3000", Bytes: 4_000_787_030_016, Rotational: true},
 		Measured:  time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC),
 		Cost:      Cost{Read: read, Write: &write},
-		Reference: Reference{Read: line(18*time.Millisecond, 175*time.Millisecond), Write: &reference, Concurrency: 2},
+		Reference: Reference{Read: Latency{line(18*time.Millisecond, 175*time.Millisecond), 2}, Write: &reference},
 		Quantum:   2 << 20, Parallel: 1.25, Residual: 0.02,
 	}
 }
@@ -77,6 +77,7 @@ func TestRefused(t *testing.T) {
 		"cannot be cheaper":           {"fixed: 8ms", "fixed: 100us"},
 		"no disk is that fast":        {"per_mib: 90ms", "per_mib: 1us"},
 		"reference latency of reads":  {"per_mib: 175ms", "per_mib: 2m"},
+		"concurrency 0":               {"concurrency: 3", "concurrency: 0"},
 		"device: give name and bytes": {"bytes: 4000787030016", "bytes: 0"},
 		"more than one document":      {"version: 1", "version: 1\n---\nversion: 1"},
 	} {

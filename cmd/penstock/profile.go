@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/profile"
+	"penstock/node/profile/measure"
+)
+
+func newProfileCommand() *cobra.Command {
+	var (
+		o          measure.Options
+		space      string
+		plot, file string
+		asJSON     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "profile DIR|DEVICE",
+		Short: "Measure a disk: costs, reference latencies, quantum",
+		Long: `Measures what requests cost on a disk and writes it to a file that the settings
+of "penstock node" name (device: {profile: FILE}): the costs of reads and writes,
+random and sequential, by which service is accounted for; the latency just before
+the disk saturates, which the depth is steered by; and the smallest quantum that
+keeps 97 % of the sequential rate.
+
+DIR is a folder on the disk, such as a DataNode's data directory. The load is put
+on a file of its own there, which has no name, so nothing is left of it. It goes
+the way of the daemon's own requests. DEVICE is a whole block device: it is only
+read, unless --write is given, WHICH DESTROYS WHAT IS ON IT. On hard disks a
+device shows seeks over the whole disk, a folder only those within its file.
+
+Measure while the disk is idle: beside other load the result is refused or
+comes with a warning.`,
+		Example: `  penstock profile /data/1 --out /etc/penstock/sdb.profile
+  penstock profile /dev/sdb --plot sdb.svg --time 5m`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("profile: give one folder or block device")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			o.Path = args[0]
+			if o.Space, err = parseBytes(space); err != nil {
+				return usageError{fmt.Errorf("--space: %w", err)}
+			}
+			errs := cmd.ErrOrStderr()
+			if o.Write {
+				fmt.Fprintf(errs, "WARNING: --write overwrites everything on %s if it is a device. Beginning in 5 s; Ctrl-C stops it.\n", o.Path)
+				select {
+				case <-cmd.Context().Done():
+					return context.Canceled
+				case <-time.After(5 * time.Second):
+				}
+			}
+			bar := &progressBar{out: errs, terminal: isTerminal(os.Stderr), began: time.Now()}
+			o.Progress = bar.show
+			r, err := measure.Run(cmd.Context(), o)
+			bar.clear()
+			if err != nil {
+				return fmt.Errorf("profile %s: %w", o.Path, err)
+			}
+			for _, w := range r.Warnings {
+				fmt.Fprintln(errs, "warning:", w)
+			}
+			return conclude(cmd.OutOrStdout(), cmd, r, file, plot, asJSON)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&file, "out", "o", "", "write the profile to `FILE` (YAML)")
+	flags.StringVar(&plot, "plot", "", "draw throughput and latency by concurrency to `FILE` (SVG)")
+	flags.DurationVar(&o.Time, "time", time.Minute, "how long to measure, about; at least 5s")
+	flags.StringVar(&space, "space", "1G", "what to take up in a folder, at least 64M (K, M, G: powers of 1024)")
+	flags.BoolVar(&o.Write, "write", false, "DEVICE: measure writes, too, and so overwrite all that is on it")
+	flags.Uint64Var(&o.Seed, "seed", 1, "of the places that requests go to")
+	flags.BoolVar(&asJSON, "json", false, "print JSON: the profile and every point measured")
+	return cmd
+}
+
+// conclude writes what was asked for.
+func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file, plot string, asJSON bool) error {
+	if plot != "" {
+		svg, err := r.Plot()
+		if err == nil {
+			err = os.WriteFile(plot, svg, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	if file != "" {
+		text, err := r.Profile.Text()
+		if err == nil {
+			err = os.WriteFile(file, text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	if asJSON {
+		return printJSON(cmd, r)
+	}
+	printProfile(out, r.Profile)
+	fmt.Fprintf(out, "quantum keeps    %.0f %% of the sequential rate where streams take turns\n", 100*r.Kept)
+	fmt.Fprintf(out, "residual error   %.1f %%\n", 100*r.Profile.Residual)
+	switch {
+	case file != "":
+		fmt.Fprintf(out, "\nWritten to %s. In the daemon's settings: device: {profile: %s}\n", file, file)
+	default:
+		fmt.Fprintln(out, "\nNot written: give --out FILE for the daemon.")
+	}
+	return nil
+}
+
+// printProfile is for people.
+func printProfile(out io.Writer, p *profile.Profile) {
+	kind := "flash or virtual"
+	if p.Device.Rotational {
+		kind = "hard disk"
+	}
+	fmt.Fprintf(out, "device           %s %s, %.1f GB, %s\n", p.Device.Name, p.Device.Model, float64(p.Device.Bytes)/1e9, kind)
+	line := func(name string, l profile.Line, more string) {
+		fixed, perMiB := time.Duration(l.Fixed), time.Duration(l.PerMiB)
+		fmt.Fprintf(out, "%-16s %v + %v/MiB%s\n", name, fixed.Round(time.Microsecond), perMiB.Round(time.Microsecond), more)
+	}
+	direction := func(name string, c profile.Coefficients, l profile.Latency) {
+		rate := 0.0
+		if c.Sequential.PerMiB > 0 {
+			rate = float64(1<<20) / time.Duration(c.Sequential.PerMiB).Seconds() / 1e6
+		}
+		line("random "+name, c.Random, "")
+		line("going on", c.Sequential, fmt.Sprintf("  (%.1f MB/s)", rate))
+		line("reference", l.Line, fmt.Sprintf("  (%d at a time)", l.Concurrency))
+	}
+	direction("reads", p.Cost.Read, p.Reference.Read)
+	if p.Cost.Write != nil && p.Reference.Write != nil {
+		direction("writes", *p.Cost.Write, *p.Reference.Write)
+	}
+	fmt.Fprintf(out, "at a time        %.1f\nquantum          %v\n", p.Parallel, p.Quantum)
+}
+
+// progressBar shows how far a measurement is: on a terminal one line that is
+// rewritten, elsewhere a line for each saturated load.
+type progressBar struct {
+	out      io.Writer
+	terminal bool
+	began    time.Time
+	shown    bool
+}
+
+func (b *progressBar) show(p measure.Progress) {
+	const width = 24
+	what := p.What
+	if p.Point != nil {
+		what += fmt.Sprintf(": %.1f MB/s, %v", p.Point.BytesPerSecond/1e6, p.Point.Latency.Round(10*time.Microsecond))
+	}
+	took := time.Since(b.began).Round(time.Second)
+	if b.terminal {
+		full := width * p.Done / max(1, p.Total)
+		fmt.Fprintf(b.out, "\r\x1b[K[%s%s] %3d %% %4v  %s", strings.Repeat("#", full), strings.Repeat(".", width-full), 100*p.Done/max(1, p.Total), took, what)
+		b.shown = true
+	} else if p.Point != nil || p.Done == 0 {
+		fmt.Fprintf(b.out, "%3d %% %4v  %s\n", 100*p.Done/max(1, p.Total), took, what)
+	}
+}
+
+func (b *progressBar) clear() {
+	if b.shown {
+		fmt.Fprint(b.out, "\r\x1b[K")
+	}
+}
