@@ -80,6 +80,8 @@ func (c *cluster) cat(t *testing.T, app int, path string) *client {
 	return c.shell(t, app, nil, "-cat", path)
 }
 
+func (p *client) name() string { return p.flow }
+
 // running fails the test if the client has ended.
 func (p *client) running(t *testing.T) {
 	t.Helper()

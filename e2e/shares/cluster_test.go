@@ -34,6 +34,7 @@ var slow = disk.Model{BytesPerSecond: 12_000_000, SeekMin: 2 * time.Millisecond,
 // NameNode, a DataNode with the agent on a modelled disk, YARN, and the daemon.
 type cluster struct {
 	dir    string // private; kept when a test fails
+	binary string // penstock
 	lib    string // Hadoop's jars
 	book   *ledger.Ledger
 	disk   *disk.Disk
@@ -104,7 +105,7 @@ func startCluster(ctx context.Context, logf func(string, ...any)) (_ *cluster, e
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: dir}
+	c := &cluster{dir: dir, binary: binary}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("%w (logs are kept in %s)", err, dir), c.stop())
@@ -119,8 +120,7 @@ func startCluster(ctx context.Context, logf func(string, ...any)) (_ *cluster, e
 	if c.disk, err = disk.Start(ctx, disk.Options{Name: "disk", RunDir: dir, Size: 6 << 30, Scheduler: "mq-deadline"}); err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(dir, "agent.sock")
-	if c.node, err = startNode(ctx, c.book, dir, binary, socket); err != nil {
+	if c.node, err = startNode(ctx, c.book, dir, binary, c.socket(), usual); err != nil {
 		return nil, err
 	}
 	if c.lib, err = hadoop.Fetch(ctx, filepath.Join(root, ".cache"), hadoop.DefaultVersion, logf); err != nil {
@@ -129,19 +129,51 @@ func startCluster(ctx context.Context, logf func(string, ...any)) (_ *cluster, e
 	c.hadoop, err = hadoop.Start(ctx, hadoop.Config{
 		RunDir: filepath.Join(dir, "hadoop"), Lib: c.lib, Progress: logf,
 		DataNodes: []hadoop.DataNode{{
-			Volumes: []hadoop.Volume{{Dir: filepath.Join(c.disk.Mount(), "dfs")}},
-			JVMArgs: []string{"-javaagent:" + agent + "=socket=" + socket},
+			Volumes: []hadoop.Volume{{Dir: c.dataDir()}},
+			JVMArgs: []string{"-javaagent:" + agent + "=socket=" + c.socket()},
 		}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return c, c.node.await(ctx, "connected to the agent", func(m metrics) error {
+	return c, c.connected(ctx)
+}
+
+func (c *cluster) socket() string { return filepath.Join(c.dir, "agent.sock") }
+
+// dataDir is the DataNode's volume.
+func (c *cluster) dataDir() string { return filepath.Join(c.disk.Mount(), "dfs") }
+
+func (c *cluster) connected(ctx context.Context) error {
+	return c.node.await(ctx, "connected to the agent", func(m metrics) error {
 		if m["penstock_agent_connections"] != 1 {
 			return fmt.Errorf("%v agents", m["penstock_agent_connections"])
 		}
 		return nil
 	})
+}
+
+// retune restarts the daemon with another device section, for the rest of the
+// test.
+func (c *cluster) retune(t *testing.T, device tuning) {
+	t.Helper()
+	restart := func(ctx context.Context, device tuning) (err error) {
+		if err := c.node.stop(); err != nil {
+			return err
+		}
+		if c.node, err = startNode(ctx, c.book, c.dir, c.binary, c.socket(), device); err != nil {
+			return err
+		}
+		return c.connected(ctx)
+	}
+	t.Cleanup(func() {
+		if err := restart(context.Background(), usual); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := restart(t.Context(), device); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // raiseDirtyLimits keeps the kernel's own writeback away: it is out of any
@@ -186,9 +218,9 @@ func (c *cluster) stop() error {
 }
 
 // limit turns the disk's rate on for the rest of the test.
-func (c *cluster) limit(t *testing.T) {
+func (c *cluster) limit(t *testing.T, model disk.Model) {
 	t.Helper()
-	if err := c.disk.SetModel(slow); err != nil {
+	if err := c.disk.SetModel(model); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -196,7 +228,12 @@ func (c *cluster) limit(t *testing.T) {
 // write makes a file of one block, as fast as the machine can.
 func (c *cluster) write(t *testing.T, path string, size int64) {
 	t.Helper()
-	err := c.hadoop.FS().Create(t.Context(), path, io.LimitReader(zeros{}, size), hadoop.CreateOptions{BlockSize: size})
+	c.create(t, path, zeros{}, size)
+}
+
+func (c *cluster) create(t *testing.T, path string, from io.Reader, size int64) {
+	t.Helper()
+	err := c.hadoop.FS().Create(t.Context(), path, io.LimitReader(from, size), hadoop.CreateOptions{BlockSize: size})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,8 @@ import (
 // in every window. With 512 KiB it is below 2 %, but for the requests of several
 // quanta that are in flight then. As much is staged ahead of a reader as a writer
 // may have in its backlog, so that clients that wait for a CPU leave neither
-// flow's queue empty.
+// flow's queue empty. Tests that need another device section have the daemon
+// restarted with it (retune).
 const settings = `
 socket: %s
 listen: %s
@@ -34,17 +35,23 @@ mode: enforce
 weights: %s
 device:
   algorithm: sfqd2
-  quantum: 512KiB
+  quantum: %s
   ahead: 16
   backlog: 8MiB
+  max_flows: 8192
   depth:
     min: 1
     max: 12
     start: 2
     gain: 0.5
-    read: {fixed: 20ms, per_mib: 180ms}
-    write: {fixed: 20ms, per_mib: 180ms}
+    read: %s
+    write: %s
 `
+
+// tuning is what differs between tests in the device section.
+type tuning struct{ quantum, read, write string }
+
+var usual = tuning{quantum: "512KiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 20ms, per_mib: 180ms}"}
 
 // node is a running `penstock node`.
 type node struct {
@@ -58,7 +65,7 @@ type node struct {
 	http    *http.Client
 }
 
-func startNode(ctx context.Context, book *ledger.Ledger, dir, binary, socket string) (*node, error) {
+func startNode(ctx context.Context, book *ledger.Ledger, dir, binary, socket string, device tuning) (*node, error) {
 	// Free now; should somebody else get it first, the daemon says so.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,10 +79,10 @@ func startNode(ctx context.Context, book *ledger.Ledger, dir, binary, socket str
 		return nil, err
 	}
 	config := filepath.Join(dir, "node.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, settings, socket, address, n.weights), 0o644); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, settings, socket, address, n.weights, device.quantum, device.read, device.write), 0o644); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(n.log)
+	log, err := os.OpenFile(n.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}

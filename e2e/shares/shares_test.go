@@ -23,15 +23,34 @@ type contest struct {
 	paths        map[string][]string
 }
 
-// backlogged waits until both applications have stood at their marks, so that
-// from now on each has more to do than the disk does for it.
+// contender is a client of an application's that should still be at work.
+type contender interface {
+	name() string // of its flow
+	running(*testing.T)
+}
+
 func (c *contest) backlogged(t *testing.T) {
 	t.Helper()
-	err := c.node.await(t.Context(), "backlogged with both applications", func(m metrics) error {
-		for _, p := range []*client{c.strong, c.weak} {
+	c.cluster.backlogged(t, c.strong, c.weak)
+}
+
+// often is how often the queues are looked at.
+const often = 100 * time.Millisecond
+
+func (c *contest) watch(t *testing.T, length, interval time.Duration) span {
+	t.Helper()
+	return c.cluster.watch(t, length, interval, c.strong, c.weak)
+}
+
+// backlogged waits until all the applications have stood at their marks, so that
+// from now on each has more to do than the disk does for it.
+func (c *cluster) backlogged(t *testing.T, contenders ...contender) {
+	t.Helper()
+	err := c.node.await(t.Context(), "backlogged with every application", func(m metrics) error {
+		for _, p := range contenders {
 			p.running(t)
-			if m.flow("waits_total", p.flow) < 3 || m.flow("bytes_total", p.flow) < 4*mib {
-				return fmt.Errorf("%s has not been held back yet", p.flow)
+			if m.flow("waits_total", p.name()) < 3 || m.flow("bytes_total", p.name()) < 4*mib {
+				return fmt.Errorf("%s has not been held back yet", p.name())
 			}
 		}
 		return nil
@@ -47,10 +66,10 @@ type span struct {
 	before, after metrics
 }
 
-// watch lets the contest go on for some time and fails if an application's
-// queue was found empty now and then: it was not always backlogged, and its
-// share would mean nothing.
-func (c *contest) watch(t *testing.T, length time.Duration) span {
+// watch lets the contest go on for some time, looks at the queues at every
+// interval, and fails if an application's was found empty now and then: it was
+// not always backlogged, and its share would mean nothing.
+func (c *cluster) watch(t *testing.T, length, interval time.Duration, contenders ...contender) span {
 	t.Helper()
 	scrape := func() metrics {
 		m, err := c.node.scrape(t.Context())
@@ -62,29 +81,33 @@ func (c *contest) watch(t *testing.T, length time.Duration) span {
 	s := span{before: scrape()}
 	s.From = disk.Monotonic()
 	looks, depths := 0, map[float64]int{} // by depth: how often it was seen
-	queued := map[string]map[float64]int{c.strong.flow: {}, c.weak.flow: {}}
-	tick := time.NewTicker(100 * time.Millisecond)
+	queued := map[string]map[float64]int{}
+	for _, p := range contenders {
+		queued[p.name()] = map[float64]int{}
+	}
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for end := time.After(length); ; {
+	end := time.After(length)
+	for watching := true; watching; {
 		select {
 		case <-tick.C:
 			m := scrape()
 			looks++
 			depths[m.sum("penstock_device_depth{")]++
-			for _, p := range []*client{c.strong, c.weak} {
-				queued[p.flow][m.flow("queued_requests", p.flow)]++
+			for _, p := range contenders {
+				queued[p.name()][m.flow("queued_requests", p.name())]++
 			}
-			continue
 		case <-end:
+			watching = false
 		case <-t.Context().Done():
 			t.Fatal("interrupted")
 		}
-		break
 	}
 	s.after = scrape()
 	s.To = disk.Monotonic()
-	c.strong.running(t)
-	c.weak.running(t)
+	for _, p := range contenders {
+		p.running(t)
+	}
 	t.Logf("looked at the queues %d times; lengths and how often: %v; depths: %v", looks, queued, depths)
 	for flow, lengths := range queued {
 		if n := lengths[0]; n > looks/100 {
@@ -165,17 +188,17 @@ func within2(t *testing.T, what string, account, judged float64) {
 func TestWriters(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	c.node.weigh(t, map[string]int{application(11): 3, application(12): 1})
-	c.limit(t)
+	c.limit(t, slow)
 	c.strong, c.weak = c.put(t, 11, "/writer-3"), c.put(t, 12, "/writer-1")
 	c.paths = map[string][]string{c.strong.flow: {"/writer-3"}, c.weak.flow: {"/writer-1"}}
 	c.backlogged(t)
-	s := c.watch(t, 30*time.Second)
+	s := c.watch(t, 30*time.Second, often)
 	within5(t, "bytes of two writers at 3:1", c.ratios(t, s, bytesOf), 3)
 	c.sameAccount(t, s)
 
 	changed := disk.Monotonic()
 	c.node.weigh(t, map[string]int{c.strong.flow: 1, c.weak.flow: 3})
-	s = c.watch(t, 13*time.Second)
+	s = c.watch(t, 13*time.Second, often)
 	c.follows(t, changed, s)
 }
 
@@ -214,11 +237,11 @@ func TestReaders(t *testing.T) {
 	c.write(t, "/read-3", 512*mib)
 	c.write(t, "/read-1", 256*mib)
 	c.forget(t)
-	c.limit(t)
+	c.limit(t, slow)
 	c.strong, c.weak = c.cat(t, 21, "/read-3"), c.cat(t, 22, "/read-1")
 	c.paths = map[string][]string{c.strong.flow: {"/read-3"}, c.weak.flow: {"/read-1"}}
 	c.backlogged(t)
-	s := c.watch(t, 30*time.Second)
+	s := c.watch(t, 30*time.Second, often)
 	within5(t, "bytes of two readers at 3:1", c.ratios(t, s, bytesOf), 3)
 	c.sameAccount(t, s)
 }
@@ -230,11 +253,11 @@ func TestReaderAgainstWriter(t *testing.T) {
 	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.write(t, "/read", 512*mib)
 	c.forget(t)
-	c.limit(t)
+	c.limit(t, slow)
 	c.strong, c.weak = c.cat(t, 31, "/read"), c.put(t, 32, "/written")
 	c.paths = map[string][]string{c.strong.flow: {"/read"}, c.weak.flow: {"/written"}}
 	c.backlogged(t)
-	s := c.watch(t, 30*time.Second)
+	s := c.watch(t, 30*time.Second, often)
 	within5(t, "service of a reader and a writer at 3:1", c.ratios(t, s, serviceOf), 3)
 	c.sameAccount(t, s)
 }

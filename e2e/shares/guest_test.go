@@ -1,0 +1,127 @@
+package shares
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	clients "penstock/testbed/client"
+)
+
+// guests are HDFS clients in one JVM that is up before they come: when one joins,
+// what is seen is the join and not the start of a JVM on a busy machine.
+type guests struct {
+	*cluster
+	jvm *clients.JVM
+}
+
+func (c *cluster) guests(t *testing.T) *guests {
+	t.Helper()
+	classes := filepath.Join(c.dir, "client")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := clients.Compile(ctx, c.lib, classes); err != nil {
+		t.Fatal(err)
+	}
+	jvm, err := clients.Start(clients.Options{Book: c.book, Lib: c.lib, Classes: classes, Conf: c.hadoop.ClientConfDir(),
+		Temp: c.dir, Log: filepath.Join(c.hadoop.LogDir(), "clients.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(jvm.Stop)
+	return &guests{cluster: c, jvm: jvm}
+}
+
+// part is an application that wants all it can get until its file is at its end.
+type part struct {
+	number int // of the application
+	weight int
+	write  bool
+	bytes  int64
+}
+
+func (p part) flow() string { return application(p.number) }
+func (p part) path() string { return fmt.Sprint("/part-", p.number) }
+
+// prepare writes what a reader will read.
+func (g *guests) prepare(t *testing.T, p part) {
+	t.Helper()
+	if !p.write {
+		g.create(t, p.path(), &filled{seed: int64(p.number)}, p.bytes)
+	}
+}
+
+// filled is the bytes that a guest expects.
+type filled struct{ seed, pos int64 }
+
+func (f *filled) Read(b []byte) (int, error) {
+	b = b[:len(b)/8*8]
+	clients.Fill(b, f.seed, f.pos)
+	f.pos += int64(len(b))
+	return len(b), nil
+}
+
+// guest is a part at work.
+type guest struct {
+	part
+	ended chan struct{}
+	mu    sync.Mutex
+	err   error
+}
+
+// join starts a part.
+func (g *guests) join(t *testing.T, p part) *guest {
+	t.Helper()
+	operation, args := "get", ""
+	if p.write {
+		operation, args = "put", fmt.Sprintf(" replication=1 block=%d", g.hadoop.BlockSize())
+		g.remove(t, p.path())
+	}
+	guest := &guest{part: p, ended: make(chan struct{})}
+	once := sync.OnceFunc(func() { close(guest.ended) })
+	g.jvm.Do(operation, fmt.Sprintf("attempt=%s path=%s bytes=%d seed=%d", clients.Attempt(p.number), p.path(), p.bytes, p.number)+args,
+		func(event, value string) {
+			switch event {
+			case "done":
+				once()
+			case "error":
+				guest.mu.Lock()
+				guest.err = fmt.Errorf("%s: %s", p.path(), value)
+				guest.mu.Unlock()
+				once()
+			}
+		})
+	return guest
+}
+
+func (g *guest) name() string { return g.flow() }
+
+// running fails the test if the guest has ended.
+func (g *guest) running(t *testing.T) {
+	t.Helper()
+	select {
+	case <-g.ended:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		t.Fatalf("%s ended too early (%v)", g.path(), g.err)
+	default:
+	}
+}
+
+// wait waits until the guest has read or written all.
+func (g *guest) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-g.ended:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.err != nil {
+			t.Fatal(g.err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("%s has not ended after a minute", g.path())
+	}
+}

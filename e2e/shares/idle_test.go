@@ -1,0 +1,176 @@
+package shares
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/wire"
+)
+
+const idleFlows = 5000
+
+// TestIdleFlows: 5,000 applications that have read a little and keep quiet change
+// nothing for two that are busy, and cost the daemon little.
+func TestIdleFlows(t *testing.T) {
+	c := &contest{cluster: start(t)}
+	c.retune(t, usual) // a daemon of its own: it remembers the flows for minutes
+	c.node.weigh(t, map[string]int{application(61): 3, application(62): 1})
+	const size = 32 * mib
+	c.write(t, "/idle", size)
+	c.limit(t, slow)
+	c.strong, c.weak = c.put(t, 61, "/busy-3"), c.put(t, 62, "/busy-1")
+	c.paths = map[string][]string{c.strong.flow: {"/busy-3"}, c.weak.flow: {"/busy-1"}}
+	c.backlogged(t)
+
+	// Without scrapes, whose cost grows with the flows that they show.
+	const quietly = 5 * time.Second
+	before := c.node.cpu(t, quietly)
+	c.openIdle(t, c.block(t, "/idle"), size)
+	after := c.node.cpu(t, quietly)
+	s := c.watch(t, 2*window, 2*time.Second)
+	within5(t, fmt.Sprintf("bytes of two writers at 3:1 beside %d idle flows", idleFlows), c.ratios(t, s, bytesOf), 3)
+	c.sameAccount(t, s)
+
+	known := 0
+	for name := range s.after {
+		if strings.HasPrefix(name, "penstock_flow_streams{") {
+			known++
+		}
+	}
+	if known < idleFlows+2 {
+		t.Errorf("the daemon knows %d flows, want at least %d", known, idleFlows+2)
+	}
+	rss := c.node.rss(t)
+	t.Logf("the daemon used %.1f %% of a CPU with two flows, %.1f %% with %d; it holds %.0f MiB", 100*before, 100*after, known, float64(rss)/mib)
+	if after > before+0.1 {
+		t.Errorf("the daemon needs %.0f %% of a CPU beside %d idle flows, %.0f %% without them", 100*after, idleFlows, 100*before)
+	}
+	if rss > 192*mib {
+		t.Errorf("the daemon holds %.0f MiB beside %d idle flows", float64(rss)/mib, idleFlows)
+	}
+}
+
+// block is the path of the one block of an HDFS file.
+func (c *cluster) block(t *testing.T, path string) (found string) {
+	t.Helper()
+	name := blockName.FindString(c.fsck(t, path))
+	err := filepath.WalkDir(c.dataDir(), func(p string, e fs.DirEntry, err error) error {
+		if err == nil && e.Name() == name {
+			found = p
+		}
+		return err
+	})
+	if err != nil || found == "" {
+		t.Fatalf("the DataNode has no file of %s (%s): %v", path, name, err)
+	}
+	return found
+}
+
+// openIdle is an agent that opens a stream of each of so many applications on a
+// block that is in the page cache, is let through, and closes it.
+func (c *cluster) openIdle(t *testing.T, block string, size int64) {
+	t.Helper()
+	conn, err := net.Dial("unix", c.socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	send := bufio.NewWriter(conn)
+	say := func(m wire.Message) {
+		t.Helper()
+		frame, err := wire.Append(nil, m)
+		if err == nil {
+			_, err = send.Write(frame)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleDataNode, Agent: "idle flows", Directories: []string{c.dataDir()}})
+	const page = 4096
+	for i := range idleFlows {
+		from := int64(i) * page % size
+		say(wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: fmt.Sprintf("application_1700000000001_%04d", i),
+			Block: block, From: from, To: from + page})
+	}
+	if err := send.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	receive, open := wire.NewReader(bufio.NewReader(conn)), map[uint32]bool{}
+	for len(open) < idleFlows {
+		m, err := receive.Next()
+		if err != nil {
+			t.Fatalf("%d of %d streams are open: %v", len(open), idleFlows, err)
+		}
+		if mark, ok := m.(wire.Mark); ok && mark.Position == wire.Unlimited {
+			open[mark.Stream] = true
+		}
+	}
+	for i := range idleFlows {
+		say(wire.Close{Stream: uint32(i), Position: int64(i)*page%size + page})
+	}
+	if err := send.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	err = c.node.await(t.Context(), "rid of the streams", func(m metrics) error {
+		if n := m.sum("penstock_flow_streams{", `flow="application_1700000000001_`); n > 0 {
+			return fmt.Errorf("%v are open", n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cpu is how much of a CPU the daemon uses over some time.
+func (n *node) cpu(t *testing.T, length time.Duration) float64 {
+	t.Helper()
+	used := func() float64 {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(raw), ") ")
+		const user, system, ticks = 11, 12, 100 // fields behind the name; ticks a second
+		fields := strings.Fields(after)
+		u, err1 := strconv.ParseFloat(fields[user], 64)
+		s, err2 := strconv.ParseFloat(fields[system], 64)
+		if err1 != nil || err2 != nil {
+			t.Fatalf("/proc's word on the daemon is %q", raw)
+		}
+		return (u + s) / ticks
+	}
+	before, from := used(), time.Now()
+	<-time.After(length)
+	return (used() - before) / time.Since(from).Seconds()
+}
+
+// rss is the memory that the daemon holds, in bytes.
+func (n *node) rss(t *testing.T) int64 {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib int64
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			if _, err := fmt.Sscan(rest, &kib); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return kib << 10
+}

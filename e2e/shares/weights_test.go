@@ -1,0 +1,196 @@
+package shares
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/judge"
+)
+
+const settling = 2 * time.Second // after an application has joined or left
+
+// An application with one part of eleven gets 40 quanta of 256 KiB in a window:
+// one more or less at the window's ends is half of the 5 % that are allowed.
+var fine = tuning{quantum: "256KiB", read: usual.read, write: usual.write}
+
+// A disk without a head, on which a write takes longer than a read, and what the
+// daemon is told of it. Of the time of all 8 channels, 64 KiB take an eighth of
+// the latency and their transfer: 5.59 ms to read, 8.99 ms to write. Going on
+// where the last request ended is no cheaper on it, so that every request costs
+// what the daemon takes it to cost.
+var (
+	flash     = disk.SSD(12_000_000)
+	flashCost = tuning{quantum: "256KiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 32.2ms, per_mib: 289.6ms}"}
+)
+
+// TestThreeWeights: two applications share the disk by 3:1, one with weight 7
+// joins them and leaves again. From 2 s after each change, every application
+// has its due in every window, and what there is is shared out in full.
+func TestThreeWeights(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		disk    disk.Model
+		device  tuning
+		write   [3]bool // of the parts of 7, 3 and 1
+		measure func(judge.Usage) float64
+	}{
+		{"writers", slow, fine, [3]bool{true, true, true}, bytesOf},
+		{"readers", slow, fine, [3]bool{}, bytesOf},
+		{"mix", flash, flashCost, [3]bool{false, true, false}, serviceOf},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := &trial{cluster: start(t), measure: c.measure}
+			x.retune(t, c.device)
+			for i, weight := range []int{7, 3, 1} {
+				x.parts = append(x.parts, part{number: 51 + i, weight: weight, write: c.write[i],
+					bytes: []int64{192 * mib, 400 * mib, 256 * mib}[i]})
+			}
+			x.run(t, c.disk)
+		})
+	}
+}
+
+// trial is three applications, the first of which comes later and leaves early.
+type trial struct {
+	*cluster
+	parts   []part
+	measure func(judge.Usage) float64
+	owner   judge.Owner
+}
+
+func (x *trial) run(t *testing.T, model disk.Model) {
+	weights := map[string]int{}
+	for _, p := range x.parts {
+		weights[p.flow()] = p.weight
+	}
+	x.node.weigh(t, weights)
+	g := x.guests(t)
+	for _, p := range x.parts {
+		g.prepare(t, p)
+	}
+	x.forget(t)
+	x.limit(t, model)
+	stay := []contender{g.join(t, x.parts[1]), g.join(t, x.parts[2])}
+	x.backlogged(t, stay...)
+
+	began := disk.Monotonic()
+	third := g.join(t, x.parts[0])
+	err := x.node.await(t.Context(), "serving the one that joins", func(m metrics) error {
+		third.running(t)
+		if m.flow("requests_total", third.name()) == 0 {
+			return fmt.Errorf("%s has had no request yet", third.name())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(settling)
+	all := append([]contender{third}, stay...)
+	together := x.watch(t, window+10*slide, often, all...)
+	third.wait(t)
+	// What it wrote last is still to be drained.
+	err = x.node.await(t.Context(), "done with the one that leaves", func(m metrics) error {
+		if n := m.flow("queued_requests", third.name()) + m.flow("backlog_bytes", third.name()); n > 0 {
+			return fmt.Errorf("%v bytes and requests of %s are left", n, third.name())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(settling)
+	alone := x.watch(t, window+slide, often, stay...)
+
+	paths := map[string][]string{}
+	for _, p := range x.parts {
+		paths[p.flow()] = []string{p.path()}
+	}
+	x.owner = x.owners(t, paths)
+	joined, left := x.presence(t, third.name(), judge.Window{From: began, To: alone.To})
+	x.hold(t, "with the third", x.parts, judge.Window{From: joined + int64(settling), To: together.To})
+	x.hold(t, "after it left", x.parts[1:], judge.Window{From: left + int64(settling), To: alone.To})
+	x.booked(t, together)
+}
+
+// presence is when an application's first and last requests ended.
+func (x *trial) presence(t *testing.T, flow string, span judge.Window) (first, last int64) {
+	t.Helper()
+	for _, a := range x.judge(t, x.owner, judge.Windows(span, 20*time.Millisecond)...) {
+		if a.Owners[flow].Bytes() > 0 {
+			if first == 0 {
+				first = a.Window.From
+			}
+			last = a.Window.To
+		}
+	}
+	if first == 0 {
+		t.Fatalf("the disk has served no request of %s", flow)
+	}
+	return first, last
+}
+
+// hold judges every window of 10 s within the span: each part must be within 5 %
+// of its due, and together they must keep the disk at work.
+func (x *trial) hold(t *testing.T, what string, parts []part, span judge.Window) {
+	t.Helper()
+	var windows []judge.Window
+	for from := span.From; from+int64(window) <= span.To; from += int64(slide) {
+		windows = append(windows, judge.Window{From: from, To: from + int64(window)})
+	}
+	if len(windows) == 0 {
+		t.Fatalf("%s: no window of %v in %v", what, window, time.Duration(span.To-span.From))
+	}
+	weights, worst, leastBusy := 0, map[string]float64{}, 1.0
+	all := map[string][]string{}
+	for _, p := range parts {
+		weights += p.weight
+	}
+	for _, a := range x.judge(t, x.owner, windows...) {
+		sum, service := 0.0, time.Duration(0)
+		for _, p := range parts {
+			sum += x.measure(a.Owners[p.flow()])
+			service += a.Owners[p.flow()].Service
+		}
+		leastBusy = min(leastBusy, service.Seconds()/window.Seconds())
+		for _, p := range parts {
+			due := float64(p.weight) / float64(weights)
+			off := x.measure(a.Owners[p.flow()])/sum/due - 1
+			all[p.flow()] = append(all[p.flow()], fmt.Sprintf("%+.1f", 100*off))
+			if math.IsNaN(off) || math.Abs(off) > math.Abs(worst[p.flow()]) {
+				worst[p.flow()] = off
+			}
+		}
+	}
+	var line strings.Builder
+	for _, p := range parts {
+		fmt.Fprintf(&line, " %d: %+.1f %%", p.weight, 100*worst[p.flow()])
+		if !(math.Abs(worst[p.flow()]) <= 0.05) { // so that NaN fails
+			t.Errorf("%s: the part of %d is off its due by %+.1f %% in a window, want at most 5 %%: %v", what, p.weight, 100*worst[p.flow()], all[p.flow()])
+		}
+	}
+	t.Logf("%s, percent off their due, window by window: %v", what, all)
+	t.Logf("%s, %d windows of %v, worst deviations:%s; of the disk's time at least %.3f", what, len(windows), window, &line, leastBusy)
+	if leastBusy < 0.95 {
+		t.Errorf("%s: the applications had only %.3f of the disk's time in one of the windows: it was not shared out", what, leastBusy)
+	}
+}
+
+// booked fails the test if the kernel moved bytes by itself, or a stream was let
+// through for having waited too long: the shares were then not the weights'.
+func (x *trial) booked(t *testing.T, s span) {
+	t.Helper()
+	for _, p := range x.parts {
+		got := func(name string) float64 { return s.after.flow(name, p.flow()) - s.before.flow(name, p.flow()) }
+		if n := got("unscheduled_bytes_total"); n > got("bytes_total")/100 {
+			t.Errorf("the kernel moved %.1f MiB of %s by itself, out of the schedule: what else fills this machine's page cache?", n/mib, p.path())
+		}
+		if n := got("forced_total"); n > 0 {
+			t.Errorf("%s was let through %.0f times after the longest wait: its share was none of its weight's", p.path(), n)
+		}
+	}
+}
