@@ -21,7 +21,7 @@ func TestDFSIOReadsWhatItWrote(t *testing.T) {
 }
 
 func TestDFSIOFilesAreChecked(t *testing.T) {
-	good := strings.Repeat("0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`a", 3000)[:130_001]
+	good := strings.Repeat("\x00", 130_001)
 	if n, err := checkDFSIO(strings.NewReader(good)); err != nil || n != 130_001 {
 		t.Errorf("%d %v", n, err)
 	}
