@@ -62,6 +62,10 @@ type Options struct {
 	Scheduler string
 	// ReadaheadKB is the kernel's readahead. Default 128, as on any disk.
 	ReadaheadKB int
+	// RequestKB is the largest request that the disk takes, 64 to 1024, default
+	// 1024. A model that is slow for its kind needs smaller ones, or a full queue
+	// keeps a read waiting far longer than on a real disk.
+	RequestKB int
 	// QueueDepth is how many requests the disk takes at a time, the rest waits
 	// in the kernel. Default 32, as in native command queueing; at most 128.
 	QueueDepth int
@@ -96,6 +100,12 @@ func (o *Options) validate() error {
 	}
 	if o.ReadaheadKB == 0 {
 		o.ReadaheadKB = 128
+	}
+	if o.RequestKB == 0 {
+		o.RequestKB = requestKB
+	}
+	if o.RequestKB < 64 || o.RequestKB > requestKB {
+		return fmt.Errorf("requests of at most %d KiB: want 64 to %d", o.RequestKB, requestKB)
 	}
 	if o.QueueDepth == 0 {
 		o.QueueDepth = 32

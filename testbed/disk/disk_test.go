@@ -114,13 +114,15 @@ func TestPlainFolder(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	good := Options{Name: "a", RunDir: t.TempDir(), Size: 16 * mib}
 	for name, spoil := range map[string]func(*Options){
-		"name":        func(o *Options) { o.Name = "../a" },
-		"run folder":  func(o *Options) { o.RunDir = "" },
-		"size":        func(o *Options) { o.Size = 16*mib + 1 },
-		"rate":        func(o *Options) { o.Model.BytesPerSecond = -1 },
-		"seeks":       func(o *Options) { o.Model.SeekMin = 1 },
-		"queue depth": func(o *Options) { o.QueueDepth = 129 },
-		"log bound":   func(o *Options) { o.LogBytesMax = 100 },
+		"name":          func(o *Options) { o.Name = "../a" },
+		"run folder":    func(o *Options) { o.RunDir = "" },
+		"size":          func(o *Options) { o.Size = 16*mib + 1 },
+		"rate":          func(o *Options) { o.Model.BytesPerSecond = -1 },
+		"seeks":         func(o *Options) { o.Model.SeekMin = 1 },
+		"queue depth":   func(o *Options) { o.QueueDepth = 129 },
+		"small request": func(o *Options) { o.RequestKB = 63 },
+		"large request": func(o *Options) { o.RequestKB = 1025 },
+		"log bound":     func(o *Options) { o.LogBytesMax = 100 },
 	} {
 		bad := good
 		spoil(&bad)

@@ -95,16 +95,21 @@ func configureLoop(device string, image *os.File) error {
 	return err
 }
 
-// setQueue gives the block device the settings of a hard disk. A loop device
+// setQueue gives the block device the settings of its kind of disk, which is that
+// of the model that it was opened with. A loop device
 // keeps what its last user set, so each setting is made, and put back later.
 func (d *Disk) setQueue() error {
 	// The depth can only be set on the bare device; a scheduler set afterwards
 	// has its own, larger queue in front of it.
+	rotational := "1"
+	if d.options.Model.Channels > 0 {
+		rotational = "0"
+	}
 	settings := []struct{ name, value string }{
 		{"queue/scheduler", "none"},
 		{"queue/nr_requests", strconv.Itoa(d.options.QueueDepth)},
-		{"queue/rotational", "1"},
-		{"queue/max_sectors_kb", strconv.Itoa(requestKB)},
+		{"queue/rotational", rotational},
+		{"queue/max_sectors_kb", strconv.Itoa(d.options.RequestKB)},
 		{"queue/read_ahead_kb", strconv.Itoa(d.options.ReadaheadKB)},
 		{"queue/add_random", "0"},
 	}
@@ -125,12 +130,18 @@ func (d *Disk) SetScheduler(name string) error {
 	if err := d.change(d.ledger.SetFile(d.sysfs("queue/scheduler"), name)); err != nil {
 		return fmt.Errorf("set the I/O scheduler of %s to %q (available: %s): %w", d.device, name, d.schedulers(), err)
 	}
-	// Writeback throttling as the kernel sets it up for a rotational disk: 75 ms,
-	// and none under bfq. It fixed that when the loop device still looked like a
-	// solid-state one. Not every kernel has it.
+	// Writeback throttling as the kernel sets it up: 75 ms on a rotational disk,
+	// and none under bfq. On a solid-state disk it is 2 ms, here ten times that, as
+	// the model's latencies are ten times those of flash (SSD): no read would ever
+	// be as fast, and writes would be held back although nobody waits. The kernel
+	// fixed it when the loop device still looked like another kind. Not every
+	// kernel has it.
 	latency := "75000"
-	if name == "bfq" {
+	switch {
+	case name == "bfq":
 		latency = "0"
+	case d.options.Model.Channels > 0:
+		latency = "20000"
 	}
 	err := d.change(d.ledger.SetFile(d.sysfs("queue/wbt_lat_usec"), latency))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
