@@ -33,6 +33,7 @@ type DiskSetup struct {
 	Channels            int   `json:"channels,omitempty"`
 	ReadLatencyMicros   int64 `json:"read_latency_us,omitempty"` // of a request on its channel
 	WriteLatencyMicros  int64 `json:"write_latency_us,omitempty"`
+	RequestKB           int   `json:"request_kb,omitempty"` // the largest that the disk takes; 0: 1024
 }
 
 // newDisk is a kind's preset at its own rate.
@@ -44,6 +45,10 @@ func newDisk(kind string) (DiskSetup, error) {
 		m, d.DataNodes = disk.HDD(disk.HDDRate), 2
 	case SSD:
 		m, d.DataNodes, d.Kind = disk.SSD(disk.SSDRate), 1, SSD
+		// A twelfth of the rate of a SATA disk with a quarter of its largest
+		// request: a queue that writeback has filled keeps a read waiting as many
+		// times its own latency as there.
+		d.RequestKB = 128
 	default:
 		return d, fmt.Errorf("--disk %q: choose %s or %s", kind, HDD, SSD)
 	}

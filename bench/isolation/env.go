@@ -105,12 +105,16 @@ func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (
 	for _, kind := range []string{"disk", "other"} {
 		for i := range setup.Disk.DataNodes {
 			d, err := disk.Open(ctx, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), RunDir: o.RunDir,
-				Size: setup.Disk.SizeBytes, Scheduler: setup.Kernel.Scheduler})
+				Size: setup.Disk.SizeBytes, Scheduler: setup.Kernel.Scheduler,
+				Model: setup.Disk.model(), RequestKB: setup.Disk.RequestKB})
 			if err != nil {
 				return nil, err
 			}
 			m.disks = append(m.disks, d)
 		}
+	}
+	if err := m.Limit(ctx, false); err != nil {
+		return nil, err
 	}
 	if err := m.startCluster(ctx); err != nil {
 		return nil, err

@@ -134,8 +134,9 @@ func DefaultSetup(against, kind string) (Setup, error) {
 		// Longer words cost less CPU a byte, so that WordCount reads what half to
 		// three quarters of the faster disk give.
 		s.Protected.InputBytes, s.Protected.WordBytes = 640*mib, 12
-		if against == "teravalidate" {
-			s.Aggressor.Bytes = 3072 * mib // it reads at the disk's whole rate
+		s.Aggressor.Bytes = 4096 * mib // to outlast it at twice the rate
+		if against == "terasort" {
+			s.Aggressor.Bytes = 1536 * mib
 		}
 		// Nothing seeks, so a smaller quantum loses nothing. The references are, as
 		// on the hard disk, the time of two quanta: the least depth that keeps the
