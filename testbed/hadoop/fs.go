@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	pathpkg "path"
 	"strconv"
 	"time"
 )
@@ -263,46 +264,60 @@ var errElsewhere = errors.New("the block lies on another DataNode")
 // CreateOn writes a file of one block, of which the first replica lies on the
 // DataNode with the given address. WebHDFS cannot ask for one, so it looks where
 // the NameNode has put the block when the first MiB has been written, and begins
-// anew until that is the right one. content makes the same bytes each time.
+// anew until that is the right one. A DataNode may act on an attempt that was
+// broken off long after the next has begun, so each has a name of its own, which
+// jobs take for a hidden file, and the good one is moved to path in the end.
+// content makes the same bytes each time.
 func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, content func() io.Reader) error {
-	o := CreateOptions{BlockSize: (size + 511) / 512 * 512, Overwrite: true}
-	for range 64 {
-		look := &lookingReader{r: content(), at: min(size/2, 4<<20), look: func() error {
-			for range 200 {
-				blocks, err := f.Blocks(ctx, path)
-				if err == nil && len(blocks) > 0 && len(blocks[0].DataNodes) > 0 {
-					if blocks[0].DataNodes[0] != dataNode {
-						return errElsewhere
-					}
-					return nil
-				}
-				select {
-				case <-time.After(10 * time.Millisecond):
-				case <-ctx.Done():
-					return ctx.Err()
-				}
+	for n := range 64 {
+		attempt := fmt.Sprintf("%s/.%s.attempt-%d", pathpkg.Dir(path), pathpkg.Base(path), n)
+		right, err := f.attemptOn(ctx, attempt, dataNode, size, content())
+		if err != nil {
+			return err
+		}
+		if !right {
+			if err := f.Remove(ctx, attempt); err != nil {
+				return err
 			}
-			return nil // looked at again below
-		}}
-		err := f.Create(ctx, path, look, o)
-		if errors.Is(err, errElsewhere) || (err != nil && look.elsewhere) {
 			continue
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the DataNode has just cleaned up after an attempt that was broken off
-		}
-		if err != nil {
+		if err := f.Remove(ctx, path); err != nil {
 			return err
 		}
-		blocks, err := f.Blocks(ctx, path)
-		if err != nil {
-			return err
-		}
-		if len(blocks) == 1 && blocks[0].Length == size && blocks[0].DataNodes[0] == dataNode {
-			return nil
-		}
+		return f.Rename(ctx, attempt, path)
 	}
 	return fmt.Errorf("hdfs CREATE %s: no block on DataNode %s in 64 attempts; is it live and has it room?", path, dataNode)
+}
+
+// attemptOn writes a file and tells whether its one block lies on the DataNode;
+// where it does not, the file may be there in part.
+func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, content io.Reader) (right bool, err error) {
+	look := &lookingReader{r: content, at: min(size/2, 4<<20), look: func() error {
+		for range 200 {
+			blocks, err := f.Blocks(ctx, path)
+			if err == nil && len(blocks) > 0 && len(blocks[0].DataNodes) > 0 {
+				if blocks[0].DataNodes[0] != dataNode {
+					return errElsewhere
+				}
+				return nil
+			}
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil // looked at again below
+	}}
+	err = f.Create(ctx, path, look, CreateOptions{BlockSize: (size + 511) / 512 * 512, Overwrite: true})
+	if look.elsewhere {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	blocks, err := f.Blocks(ctx, path)
+	return len(blocks) == 1 && blocks[0].Length == size && blocks[0].DataNodes[0] == dataNode, err
 }
 
 // lookingReader calls look once, when the bytes before at have been handed out.
