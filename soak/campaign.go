@@ -143,10 +143,9 @@ func (c *campaign) run(ctx context.Context) (err error) {
 		c.progress.Printf("all faults are over: the jobs end, then what is left is looked at")
 	}
 	go func() { load.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(roundPatience):
-		err = fmt.Errorf("the jobs do not end within %v of the last fault:\n%s", roundPatience, c.m.stacks())
+	var e Ending
+	if late := c.watch(ended, &e); late != nil && err == nil {
+		err = late
 		cancel()
 		<-ended
 	}
@@ -156,7 +155,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e := Ending{Last: len(c.journal.outcomes), Files: files.done, FileBytes: files.bytes, Again: files.again}
+	e.Last, e.Files, e.FileBytes, e.Again = len(c.journal.outcomes), files.done, files.bytes, files.again
 	looking, cancelLook := context.WithTimeout(ctx, lookPatience)
 	defer cancelLook()
 	err = c.look(looking, files, &e)
@@ -166,6 +165,25 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	}
 	c.note(line{Ending: &e})
 	return errors.Join(c.failure(), ctx.Err())
+}
+
+// watch looks at what the processes hold, while no fault hits them, until the load
+// has ended.
+func (c *campaign) watch(ended <-chan struct{}, e *Ending) error {
+	late := time.NewTimer(roundPatience)
+	defer late.Stop()
+	tick := time.NewTicker(3 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return nil
+		case <-tick.C:
+			e.Usage = append(e.Usage, c.usages()...)
+		case <-late.C:
+			return fmt.Errorf("the jobs do not end within %v of the last fault:\n%s", roundPatience, c.m.stacks())
+		}
+	}
 }
 
 // Bounds of what follows the last fault: a round of jobs, and the checks.
@@ -284,6 +302,6 @@ func (c *campaign) look(ctx context.Context, f *files, e *Ending) error {
 			errs = append(errs, fmt.Errorf("the agent in DataNode %d is %s and has suppressed %d exceptions", i, g.State, g.Suppressed))
 		}
 	}
-	e.Usage = c.usages()
+	e.Usage = append(e.Usage, c.usages()...)
 	return errors.Join(errs...)
 }

@@ -224,27 +224,17 @@ func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
 	return g, err
 }
 
-// blocks is what the NameNode says of its blocks.
-type blocks struct {
-	UnderReplicatedBlocks    int64
-	PendingReplicationBlocks int64
-	MissingBlocks            int64
-	CorruptBlocks            int64
-}
-
-// redundant waits until every finished block is on both DataNodes.
+// redundant waits until every block of a finished file is on both DataNodes. fsck
+// counts replicas; the NameNode's metrics would also count copies of blocks that
+// were deleted meanwhile, for many seconds.
 func (m *machine) redundant(ctx context.Context) error {
-	var last blocks
-	err := m.await(ctx, "every block is on both DataNodes", func(ctx context.Context) (bool, error) {
-		if err := m.bean(ctx, m.cluster.NameNodeURL(), "Hadoop:service=NameNode,name=FSNamesystem", &last); err != nil {
-			return false, err
+	return m.await(ctx, "every block is on both DataNodes", func(ctx context.Context) (bool, error) {
+		err := m.checkFileSystem(ctx)
+		if err != nil {
+			err = errors.Join(err, wait(ctx, 200*time.Millisecond))
 		}
-		return last == blocks{}, nil
+		return true, err
 	})
-	if err != nil {
-		err = fmt.Errorf("%w; the NameNode says: %+v", err, last)
-	}
-	return err
 }
 
 const beanMax = 8 << 20 // bytes
