@@ -5,11 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.io.File;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.OutputStream;
-import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -22,14 +19,8 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.apache.commons.io.FileUtils;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.hdfs.DistributedFileSystem;
-import org.apache.hadoop.hdfs.HdfsConfiguration;
-import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
-import org.apache.hadoop.hdfs.server.namenode.NameNode;
-import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
@@ -37,22 +28,17 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.agent.TestDaemon.Heard;
 
-/**
- * The packed jar in a real DataNode, in a JVM of its own. The NameNode, the
- * clients and the daemon are here.
- */
+/** The packed jar in a real DataNode, with a daemon that does as each test says. */
 @Timeout(60)
 class DataNodeIT {
-    private static final String TASK = "attempt_1700000000000_0042_m_000000_0";
     private static final String APPLICATION = "application_1700000000000_0042";
     private static final byte[] DATA = new byte[3 << 20];
 
     private static Path directory;
     private static TestDaemon daemon;
-    private static NameNode nameNode;
-    private static Process dataNode;
-    private static DistributedFileSystem shell;
-    private static DistributedFileSystem task;
+    private static SmallHdfs hdfs;
+    private static FileSystem shell;
+    private static FileSystem task;
 
     @BeforeAll
     static void start() throws Exception {
@@ -60,45 +46,10 @@ class DataNodeIT {
         directory = Files.createTempDirectory("penstock");
         daemon = new TestDaemon(directory.resolve("s"), Frames.ENFORCE);
         daemon.generous = true;
-
-        Path resources = directory.resolve("conf");
-        Files.createDirectories(resources.resolve("webapps/datanode"));
-        Configuration conf = new HdfsConfiguration();
-        conf.set("fs.defaultFS", "hdfs://127.0.0.1:0");
-        conf.set("hadoop.tmp.dir", directory.resolve("tmp").toString());
-        conf.set("dfs.namenode.name.dir", directory.resolve("name").toString());
-        conf.set("dfs.datanode.data.dir", "[DISK]" + directory.resolve("data").toUri());
-        conf.set("dfs.namenode.http-address", "127.0.0.1:0");
-        conf.set("dfs.datanode.address", "127.0.0.1:0");
-        conf.set("dfs.datanode.http.address", "127.0.0.1:0");
-        conf.set("dfs.datanode.ipc.address", "127.0.0.1:0");
-        conf.setInt("dfs.replication", 1);
-        conf.setInt("dfs.namenode.safemode.extension", 0);
-        conf.setInt("dfs.heartbeat.interval", 1);
-        DefaultMetricsSystem.setMiniClusterMode(true); // format() leaves its sources behind
-        NameNode.format(conf);
-        nameNode = NameNode.createNameNode(new String[0], conf);
-        conf.set("fs.defaultFS", "hdfs://127.0.0.1:" + nameNode.getNameNodeAddress().getPort());
-        try (OutputStream out = Files.newOutputStream(resources.resolve("hdfs-site.xml"))) {
-            conf.writeXml(out);
-        }
-        startDataNode(resources);
-
-        shell = (DistributedFileSystem) FileSystem.newInstance(conf);
-        Configuration mapTask = new Configuration(conf);
-        mapTask.set("mapreduce.task.attempt.id", TASK);
-        task = (DistributedFileSystem) FileSystem.newInstance(mapTask);
+        hdfs = new SmallHdfs(directory, daemon.socket, List.of());
+        shell = hdfs.client("");
+        task = hdfs.client("attempt_1700000000000_0042_m_000000_0");
         assertEquals(List.of(directory.resolve("data") + "/"), withSlash(daemon.next(Frames.HELLO).directories()));
-        while (nameNode.isInSafeMode() || !reported()) {
-            assertTrue(dataNode.isAlive(), DataNodeIT::log);
-            Thread.sleep(50);
-        }
-    }
-
-    /** Whether the NameNode knows of the DataNode's space, which comes with its first heartbeat. */
-    private static boolean reported() throws IOException {
-        DatanodeInfo[] nodes = shell.getDataNodeStats();
-        return nodes.length == 1 && nodes[0].getRemaining() > 0;
     }
 
     private static List<String> withSlash(List<String> paths) {
@@ -107,50 +58,12 @@ class DataNodeIT {
         return all;
     }
 
-    private static void startDataNode(Path resources) throws IOException {
-        List<String> classPath = new ArrayList<>();
-        classPath.add(resources.toString());
-        for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
-            // Hadoop's jars only: the agent must come from its own.
-            if (entry.endsWith(".jar") && !entry.contains("byte-buddy") && !entry.contains("junit")) {
-                classPath.add(entry);
-            }
-        }
-        List<String> command = new ArrayList<>(List.of(
-                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                "-javaagent:" + JarIT.JAR + "=socket=" + daemon.socket,
-                "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
-        for (String opened : "lang util io nio net util.concurrent".split(" ")) {
-            command.add("--add-opens=java.base/java." + opened + "=ALL-UNNAMED");
-        }
-        command.addAll(List.of("-cp", String.join(File.pathSeparator, classPath),
-                "org.apache.hadoop.hdfs.server.datanode.DataNode"));
-        dataNode = new ProcessBuilder(command).redirectErrorStream(true)
-                .redirectOutput(directory.resolve("log").toFile()).start();
-    }
-
-    private static String log() {
-        try {
-            return Files.readString(directory.resolve("log"));
-        } catch (IOException e) {
-            return e.toString();
-        }
-    }
-
     @AfterAll
     static void stop() throws Exception {
-        for (AutoCloseable c : new AutoCloseable[] {shell, task, daemon}) {
-            if (c != null) {
-                c.close();
-            }
+        if (hdfs != null) {
+            hdfs.close();
         }
-        if (dataNode != null) {
-            dataNode.destroyForcibly().waitFor();
-        }
-        if (nameNode != null) {
-            nameNode.stop();
-            nameNode.join();
-        }
+        daemon.close();
         FileUtils.deleteDirectory(directory.toFile());
     }
 
@@ -158,24 +71,18 @@ class DataNodeIT {
     @BeforeEach
     void forget() throws Exception {
         daemon.generous = true;
-        while (!bean().contains("\"StreamsOpen\" : 0,")) {
-            assertTrue(dataNode.isAlive(), DataNodeIT::log);
+        while (!hdfs.bean().contains("\"StreamsOpen\" : 0,")) {
+            hdfs.check();
         }
         daemon.forget();
     }
 
     private static void write(FileSystem fs, String name) throws IOException {
-        try (OutputStream out = fs.create(new org.apache.hadoop.fs.Path(name))) {
-            out.write(DATA);
-        }
+        SmallHdfs.write(fs, name, DATA);
     }
 
     private static byte[] read(FileSystem fs, String name) throws IOException {
-        try (FSDataInputStream in = fs.open(new org.apache.hadoop.fs.Path(name))) {
-            byte[] all = new byte[DATA.length];
-            in.readFully(0, all);
-            return all;
-        }
+        return SmallHdfs.read(fs, name, DATA.length);
     }
 
     private static <T> FutureTask<T> run(Callable<T> body) {
@@ -229,8 +136,8 @@ class DataNodeIT {
         open = daemon.next(Frames.OPEN);
         assertEquals(APPLICATION, open.flow());
         assertEquals(1 << 20, open.from());
-        assertTrue(bean().contains("\"State\" : \"woven\""), bean());
-        assertTrue(bean().contains("\"Suppressed\" : 0"), bean());
+        assertTrue(hdfs.bean().contains("\"State\" : \"woven\""), hdfs.bean());
+        assertTrue(hdfs.bean().contains("\"Suppressed\" : 0"), hdfs.bean());
     }
 
     /** A reader and a writer stand at their gates; the DataNode's dataset must not notice. */
@@ -278,7 +185,7 @@ class DataNodeIT {
     /** The threads of the DataNode that wait in a gate, as the JVM's own dump shows them. */
     private static List<String> heldThreads() throws Exception {
         Process dump = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "jcmd").toString(),
-                Long.toString(dataNode.pid()), "Thread.print", "-l").redirectErrorStream(true).start();
+                Long.toString(hdfs.dataNode().pid()), "Thread.print", "-l").redirectErrorStream(true).start();
         String all = new String(dump.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         List<String> held = new ArrayList<>();
         for (String thread : all.split("\n(?=\")")) {
@@ -287,14 +194,6 @@ class DataNodeIT {
             }
         }
         return held;
-    }
-
-    private static String bean() throws Exception {
-        DatanodeInfo node = shell.getDataNodeStats()[0];
-        try (InputStream in = URI.create("http://127.0.0.1:" + node.getInfoPort() + "/jmx?qry=" + Status.NAME).toURL()
-                .openStream()) {
-            return new String(in.readAllBytes(), StandardCharsets.UTF_8);
-        }
     }
 
     @Test
@@ -316,8 +215,8 @@ class DataNodeIT {
         daemon = new TestDaemon(socket, Frames.ENFORCE);
         daemon.generous = true;
         daemon.next(Frames.HELLO);
-        while (!bean().contains("\"Mode\" : \"enforce\"")) {
-            assertTrue(dataNode.isAlive(), DataNodeIT::log);
+        while (!hdfs.bean().contains("\"Mode\" : \"enforce\"")) {
+            hdfs.check();
         }
         assertArrayEquals(DATA, read(task, "/ungoverned"));
         assertEquals(APPLICATION, daemon.next(Frames.OPEN).flow());
