@@ -3,14 +3,20 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"penstock/node"
+	"penstock/node/blockfile"
 	"penstock/node/config"
+	"penstock/node/profile"
 )
 
 func newNodeCommand() *cobra.Command {
@@ -53,7 +59,7 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 			}
 			if check {
 				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
-				return nil
+				return printDevices(cmd.OutOrStdout(), settings)
 			}
 			d.Build = version
 			return d.Run(cmd.Context())
@@ -65,6 +71,49 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
+}
+
+// printDevices shows what holds for each device that the settings name, and for
+// those that the listed data directories lie on.
+func printDevices(out io.Writer, settings *config.Node) error {
+	const sysfs = "/sys"
+	kinds := map[string]bool{} // device names; whether they rotate
+	for name := range settings.Devices {
+		kinds[name] = true
+	}
+	for _, path := range settings.DataDirs {
+		dir, err := blockfile.OpenDir(path, sysfs)
+		if err != nil {
+			fmt.Fprintln(out, "warning:", err)
+			continue
+		}
+		kinds[dir.Device.Name] = dir.Device.Rotational
+		dir.Close()
+	}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		id, err := profile.Identify(sysfs, name)
+		if err != nil {
+			fmt.Fprintln(out, "warning:", err)
+			id = profile.Device{Name: name, Rotational: kinds[name]}
+		}
+		c, misfit, err := settings.ConfigFor(id)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "\ndevice %s: algorithm %s, quantum %v, reads %v + %v/MiB, writes %v + %v/MiB\n", name, c.Algorithm,
+			profile.Bytes(c.Quantum), c.Depth.Read.Fixed, c.Depth.Read.PerMiB, c.Depth.Write.Fixed, c.Depth.Write.PerMiB)
+		file, p := settings.Profile(name)
+		switch {
+		case misfit != nil:
+			fmt.Fprintln(out, "warning:", misfit)
+		case p == nil:
+			fmt.Fprintln(out, "no profile: measure one with `penstock profile`")
+		default:
+			fmt.Fprintf(out, "profile %s of %s:\n", file, p.Measured.Format(time.DateTime))
+			printProfile(out, p)
+		}
+	}
+	return nil
 }
 
 func newLogger(format, level string) (*slog.Logger, error) {

@@ -1,0 +1,114 @@
+// Package profile tests that profiling finds out what a disk takes: a modelled
+// disk, whose times are known.
+package profile
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"penstock/node/profile"
+	"penstock/node/profile/measure"
+	"penstock/testbed/disk"
+)
+
+const (
+	mib  = 1 << 20
+	rate = 48_000_000
+	seek = 5 * time.Millisecond
+)
+
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T) *disk.Disk {
+	t.Helper()
+	d, err := disk.Start(t.Context(), disk.Options{Name: "profile", RunDir: t.TempDir(), Size: 256 * mib,
+		Model: disk.Model{BytesPerSecond: rate, SeekMin: seek, SeekMax: seek}})
+	if err != nil {
+		t.Fatalf("this test needs a modelled disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// left fails the test if there is something on the disk that was not there.
+func left(t *testing.T, d *disk.Disk) {
+	t.Helper()
+	entries, err := os.ReadDir(d.Mount())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != "lost+found" {
+			t.Errorf("%s is left behind", e.Name())
+		}
+	}
+}
+
+func TestCoefficientsAreTheDisks(t *testing.T) {
+	d := start(t)
+	r, err := measure.Run(t.Context(), measure.Options{Path: d.Mount(), Time: 14 * time.Second, Space: 128 * mib, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left(t, d)
+	p := r.Profile
+	text, err := p.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s\nwarnings: %q", text, r.Warnings)
+	within := func(what string, got profile.Duration, want time.Duration, part float64) {
+		t.Helper()
+		off := time.Duration(got).Seconds()/want.Seconds() - 1
+		t.Logf("%s: %v of %v, %+.1f %%", what, time.Duration(got), want, 100*off)
+		if off < -part || off > part {
+			t.Errorf("%s is %v, the disk's is %v", what, time.Duration(got), want)
+		}
+	}
+	perMiB := mib * time.Second / rate
+	for what, c := range map[string]profile.Coefficients{"reads": p.Cost.Read, "writes": *p.Cost.Write} {
+		within("a MiB of "+what, c.Sequential.PerMiB, perMiB, 0.15)
+		within("a new place of "+what, c.Random.Fixed-c.Sequential.Fixed, seek, 0.4)
+		if own := time.Duration(c.Sequential.Fixed); own > 2*time.Millisecond {
+			t.Errorf("sequential %s have %v of their own", what, own)
+		}
+	}
+	for what, l := range map[string]profile.Latency{"reads": p.Reference.Read, "writes": *p.Reference.Write} {
+		within("the reference for a MiB of "+what, l.Fixed+l.PerMiB, time.Duration(l.Concurrency)*(seek+perMiB), 0.25)
+	}
+	if p.Parallel > 1.3 {
+		t.Errorf("a disk with one head works on %.2f requests at a time", p.Parallel)
+	}
+	if p.Quantum < 4*mib { // 5 ms of 87 is too much for 2 MiB at 44 ms
+		t.Errorf("quantum %v", p.Quantum)
+	}
+	id, err := profile.Identify("/sys", p.Device.Name)
+	if err != nil || p.Fits(id) != nil {
+		t.Errorf("the profile does not fit the disk that it was measured on: %v", errors.Join(err, p.Fits(id)))
+	}
+}
+
+func TestInterruptLeavesNothing(t *testing.T) {
+	d := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := measure.Run(ctx, measure.Options{Path: d.Mount(), Time: time.Minute, Space: 64 * mib, Progress: func(p measure.Progress) {
+		if p.Point != nil { // well under way
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted, it says %v", err)
+	}
+	left(t, d)
+}
