@@ -48,10 +48,6 @@ func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, li
 	if out, err := exec.CommandContext(ctx, "javac", "-nowarn", "-proc:none", "-d", dir, "-cp", lib+"/*", source).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("javac (a JDK, 17 or later, is needed): %w: %s", err, out)
 	}
-	conf := filepath.Join(dir, "client-conf")
-	if err := writeClientConf(conf, local); err != nil {
-		return nil, err
-	}
 	p := &client{book: book, exited: make(chan struct{}), log: filepath.Join(dir, "client.log")}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -60,7 +56,7 @@ func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, li
 	defer log.Close()
 	p.cmd = exec.Command("java", "-Xmx1500m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
 		"-Djava.net.preferIPv4Stack=true", "-Djava.io.tmpdir="+local,
-		"-cp", strings.Join([]string{dir, conf, c.ClientConfDir(), lib + "/*"}, ":"), "OverheadClient")
+		"-cp", strings.Join([]string{dir, c.ClientConfDir(), lib + "/*"}, ":"), "OverheadClient", local)
 	p.cmd.Dir, p.cmd.Stderr = local, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C ends the run in order
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -75,32 +71,6 @@ func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, li
 		return nil, fmt.Errorf("start the client: %w", err)
 	}
 	return p, nil
-}
-
-// writeClientConf sets the jobs' properties in the file that Hadoop reads last.
-func writeClientConf(dir, local string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	var b strings.Builder
-	b.WriteString("<?xml version=\"1.0\"?>\n<configuration>\n")
-	for _, p := range [][2]string{
-		{"mapreduce.framework.name", "local"},
-		{"mapreduce.local.map.tasks.maximum", "2"},
-		{"mapreduce.local.reduce.tasks.maximum", "2"},
-		{"mapreduce.job.maps", "2"},
-		{"mapreduce.job.reduces", "2"},
-		{"mapreduce.task.io.sort.mb", "100"},
-		{"mapreduce.reduce.shuffle.input.buffer.percent", "0.2"}, // of a heap that all tasks share
-		{"mapreduce.cluster.local.dir", filepath.Join(local, "mapred")},
-		{"mapreduce.jobtracker.staging.root.dir", filepath.Join(local, "staging")},
-		{"mapreduce.client.progressmonitor.pollinterval", "20"},
-		{"mapreduce.client.completion.pollinterval", "20"},
-	} {
-		fmt.Fprintf(&b, "<property><name>%s</name><value>%s</value><final>true</final></property>\n", p[0], p[1])
-	}
-	b.WriteString("</configuration>\n")
-	return os.WriteFile(filepath.Join(dir, "mapred-site.xml"), []byte(b.String()), 0o644)
 }
 
 // do sends a command and waits for its answer. An interrupted one leaves the

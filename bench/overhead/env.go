@@ -39,11 +39,11 @@ type Machine struct {
 	cluster *hadoop.Cluster
 	client  *client
 	daemon  *daemon
-	local   string // the jobs' intermediate files, in memory
-	fresh   bool   // the DataNodes have just been started with the cluster
-	files   int    // numbers the outputs
-	written string // what the last write wrote
-	rows    string // what the last TeraGen wrote
+	spills  *disk.Disk // the jobs' intermediate files, so that they are in memory as well
+	fresh   bool       // the DataNodes have just been started with the cluster
+	files   int        // numbers the outputs
+	written string     // what the last write wrote
+	rows    string     // what the last TeraGen wrote
 }
 
 // Probe completes a setup with what the machine is and what it lacks.
@@ -70,6 +70,8 @@ func Probe(s Setup) Setup {
 	}
 	return s
 }
+
+const spillBytes = 4 << 30
 
 const socketPathMax = 107 // sun_path, less the final zero
 
@@ -98,7 +100,7 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 			return nil, err
 		}
 	}
-	if err := m.localFolder(); err != nil {
+	if m.spills, err = disk.Open(ctx, disk.Options{Name: "spills", RunDir: o.RunDir, Size: spillBytes, Scheduler: "none", LogBytesMax: mib}); err != nil {
 		return nil, err
 	}
 	return m, m.startCluster(ctx)
@@ -122,19 +124,6 @@ func (m *Machine) tuneKernel(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// localFolder keeps the machine's own disk out of the jobs' run times.
-func (m *Machine) localFolder() (err error) {
-	parent := "/dev/shm"
-	if st, err := os.Stat(parent); err != nil || !st.IsDir() {
-		parent = m.options.RunDir
-	}
-	if m.local, err = os.MkdirTemp(parent, "penstock-overhead-"); err != nil {
-		return err
-	}
-	_, err = m.book.Remove(m.local)
-	return err
 }
 
 func (m *Machine) startCluster(ctx context.Context) error {
@@ -161,7 +150,7 @@ func (m *Machine) startCluster(ctx context.Context) error {
 			return err
 		}
 	}
-	m.client, err = startClient(ctx, m.book, m.cluster, lib, m.options.RunDir, m.local)
+	m.client, err = startClient(ctx, m.book, m.cluster, lib, m.options.RunDir, m.spills.Mount())
 	return err
 }
 
@@ -338,7 +327,7 @@ func (m *Machine) Stop() error {
 	if m.cluster != nil {
 		errs = append(errs, m.cluster.Stop())
 	}
-	for _, d := range slices.Backward(m.disks[:]) {
+	for _, d := range []*disk.Disk{m.spills, m.disks[1], m.disks[0]} {
 		if d != nil {
 			errs = append(errs, d.Stop())
 		}
@@ -346,6 +335,6 @@ func (m *Machine) Stop() error {
 	if m.book != nil {
 		errs = append(errs, m.book.Close())
 	}
-	m.client, m.cluster, m.disks, m.book = nil, nil, [2]*disk.Disk{}, nil
+	m.client, m.cluster, m.spills, m.disks, m.book = nil, nil, nil, [2]*disk.Disk{}, nil
 	return errors.Join(errs...)
 }

@@ -19,7 +19,8 @@ import org.apache.hadoop.util.ToolRunner;
  *
  * <p>A line on standard input is {@code write PATH BYTES}, {@code read PATH},
  * {@code teragen PATH ROWS} or {@code terasort FROM TO}; the answer is {@code ok
- * NANOSECONDS BYTES} or {@code error TEXT}. The end of input ends the process.
+ * NANOSECONDS BYTES} or {@code error TEXT}. The end of input ends the process. The
+ * argument is a folder for the jobs' intermediate files.
  */
 public final class OverheadClient {
     private static final int STEP = 1 << 20;
@@ -37,7 +38,7 @@ public final class OverheadClient {
             try {
                 String[] words = line.split(" ");
                 long begun = System.nanoTime();
-                long bytes = perform(words);
+                long bytes = perform(words, argv[0]);
                 answer = "ok " + (System.nanoTime() - begun) + " " + bytes;
             } catch (Throwable t) {
                 t.printStackTrace();
@@ -49,8 +50,19 @@ public final class OverheadClient {
         System.exit(0);
     }
 
-    private static long perform(String[] words) throws Exception {
+    private static long perform(String[] words, String local) throws Exception {
         Configuration conf = new Configuration();
+        conf.set("mapreduce.framework.name", "local");
+        conf.set("mapreduce.cluster.local.dir", local + "/mapred");
+        conf.set("mapreduce.jobtracker.staging.root.dir", local + "/staging");
+        conf.setInt("mapreduce.job.maps", 2);
+        conf.setInt("mapreduce.job.reduces", 2);
+        conf.setInt("mapreduce.local.map.tasks.maximum", 2);
+        conf.setInt("mapreduce.local.reduce.tasks.maximum", 2);
+        conf.setFloat("mapreduce.reduce.shuffle.input.buffer.percent", 0.2f); // of a heap that all tasks share
+        // A job's end is noticed when it comes, not at the next of a few looks.
+        conf.setInt("mapreduce.client.progressmonitor.pollinterval", 10);
+        conf.setInt("mapreduce.client.completion.pollinterval", 10);
         switch (words[0]) {
             case "write":
                 return write(conf, new Path(words[1]), Long.parseLong(words[2]));
