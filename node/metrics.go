@@ -31,6 +31,7 @@ var (
 	foreignDesc     = desc("device_foreign_bytes_total", "Bytes that the device moved for others than the governed flows.", "device", "direction")
 	busyDesc        = desc("device_busy_seconds_total", "Time in which the device had work, by the kernel's account.", "device")
 	inFlightDesc    = desc("device_kernel_in_flight", "Requests that the kernel has at the device, anybody's.", "device")
+	slowDesc        = desc("device_slowdown", "Times slower than when the device was healthy; 1 while it is.", "device")
 	scaleDesc       = desc("device_cost_scale", "What the costs of the device's profile are multiplied with to be its time now.", "device", "direction")
 	errorsDesc      = desc("device_errors_total", "Requests and decisions that failed.", "device")
 	latencyDesc     = desc("device_latency_seconds", "Mean latency of the last control period's requests.", "device")
@@ -40,7 +41,7 @@ var (
 	flowBytesDesc    = desc("flow_bytes_total", "Bytes that the device moved for the flow.", "device", "flow", "direction")
 	flowResidentDesc = desc("flow_resident_bytes_total", "Bytes read that were in the page cache: not charged.", "device", "flow")
 	flowBehindDesc   = desc("flow_unscheduled_bytes_total", "Bytes that the kernel moved for the flow outside the schedule; charged.", "device", "flow")
-	flowServiceDesc  = desc("flow_service_seconds_total", "Cost charged to the flow, as device time at the reference.", "device", "flow")
+	flowServiceDesc  = desc("flow_service_seconds_total", "Device time charged to the flow.", "device", "flow")
 	flowRequestsDesc = desc("flow_requests_total", "Requests that the device served for the flow.", "device", "flow")
 	flowWeightDesc   = desc("flow_weight", "Weight in force.", "device", "flow")
 	flowBacklogDesc  = desc("flow_backlog_bytes", "Bytes written that the device does not have yet.", "device", "flow")
@@ -133,6 +134,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			stuck = 1
 		}
 		gauge(stuckDesc, stuck, dev)
+		gauge(slowDesc, snap.Slow.Factor, dev)
 		gauge(scaleDesc, snap.Scale[0], dev, "read")
 		gauge(scaleDesc, snap.Scale[1], dev, "write")
 		count(errorsDesc, float64(snap.Errors), dev)
