@@ -96,7 +96,12 @@ public final class DecisionBench {
         single("packet with a message", trips, i -> {
             at[0] += client.stride();
             Gates.read(read, at[0], at[0] + PACKET);
-        }, DecisionBench::pause);
+        }, () -> {
+            while (read.queued.get()) { // the agent's thread has not got to it yet
+                Thread.onSpinWait();
+            }
+            pause();
+        });
         Gates.close(read, at[0], false);
         single("open to mark, resident", trips, i -> trip("/resident"), DecisionBench::pause);
         single("open to mark, cold", trips, i -> trip("/cold"), DecisionBench::pause);
