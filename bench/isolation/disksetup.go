@@ -2,11 +2,14 @@ package isolation
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"time"
 
+	"penstock/node/profile"
 	"penstock/testbed/disk"
 )
 
@@ -45,9 +48,8 @@ func newDisk(kind string) (DiskSetup, error) {
 		m, d.DataNodes = disk.HDD(disk.HDDRate), 2
 	case SSD:
 		m, d.DataNodes, d.Kind = disk.SSD(disk.SSDRate), 1, SSD
-		// A twelfth of the rate of a SATA disk with a quarter of its largest
-		// request: a queue that writeback has filled keeps a read waiting as many
-		// times its own latency as there.
+		// In proportion to the rate: with the 1 MiB of faster disks, a queue that
+		// writeback has filled is over a second of this one's time.
 		d.RequestKB = 128
 	default:
 		return d, fmt.Errorf("--disk %q: choose %s or %s", kind, HDD, SSD)
@@ -65,6 +67,30 @@ func (d *DiskSetup) SetRate(bytesPerSecond int64) {
 		d.WriteBytesPerSecond = int64(float64(d.WriteBytesPerSecond) / float64(d.BytesPerSecond) * float64(bytesPerSecond))
 	}
 	d.BytesPerSecond = bytesPerSecond
+}
+
+// useProfile notes the profile of the disks in the setup. The daemon leaves a
+// profile of another disk aside and goes on; here that would be another
+// experiment, so it is refused.
+func (s *Setup) useProfile(file string) error {
+	if file == "" {
+		return nil
+	}
+	p, err := profile.Load(file)
+	if err != nil {
+		return err
+	}
+	own := profile.Device{Name: s.Disk.kindName(), Bytes: s.Disk.SizeBytes, Rotational: s.Disk.Channels == 0}
+	if err := p.Fits(own); err != nil {
+		return fmt.Errorf("profile %s is not of this experiment's disks: %w; measure one that `penstock testbed disk --kind %s --size %dM` makes",
+			file, err, cmp.Or(s.Disk.Kind, HDD), s.Disk.SizeBytes/mib)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	s.Penstock.ProfileSHA256 = fmt.Sprintf("%x", sha256.Sum256(content))
+	return nil
 }
 
 func (d DiskSetup) model() disk.Model {

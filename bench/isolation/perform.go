@@ -2,7 +2,6 @@ package isolation
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,12 +34,8 @@ type Request struct {
 // failure or Ctrl-C the results of what was finished are still written, and the
 // error returned.
 func Perform(ctx context.Context, q Request) error {
-	if q.Options.Profile != "" {
-		content, err := os.ReadFile(q.Options.Profile)
-		if err != nil {
-			return fmt.Errorf("the device's profile: %w", err)
-		}
-		q.Setup.Penstock.ProfileSHA256 = fmt.Sprintf("%x", sha256.Sum256(content))
+	if err := q.Setup.useProfile(q.Options.Profile); err != nil {
+		return err
 	}
 	q.Setup = Probe(q.Setup)
 	if err := q.Setup.Validate(); err != nil {
