@@ -41,7 +41,7 @@ func (d *device) start(write bool, bytes int64) {
 
 // finish lets the first request in flight end, looking at the tracker each
 // second until then, and gives the verdict.
-func (d *device) finish(extra time.Duration) (v cost.Verdict) {
+func (d *device) finish(extra time.Duration) cost.Verdict {
 	j := d.queue[0]
 	d.queue = d.queue[1:]
 	i := 0
@@ -49,8 +49,9 @@ func (d *device) finish(extra time.Duration) (v cost.Verdict) {
 		i = 1
 	}
 	end := d.now + time.Duration(float64(j.predicted)*d.factor[i]) + extra
-	for ; d.now+time.Second < end; v = d.tracker.Look(d.now) {
+	for d.now+time.Second < end {
 		d.now += time.Second
+		d.tracker.Look(d.now)
 	}
 	d.now = end
 	d.tracker.End(d.now, j.write, j.predicted, j.predicted)

@@ -15,10 +15,12 @@
 //   - a reader's next quanta are queued before it asks (ahead), which is what
 //     lets a weight bind a stream of sequential reads at all.
 //
-// One goroutine per device owns all state (loop.go, govern.go); streams and flows are
-// plain data (stream.go, flow.go), and the blocking system calls run in
-// short-lived goroutines, at most D at a time (work.go). Nothing here is shared
-// but the event channel and a tick counter.
+// One goroutine per device owns all state: loop.go, and beside it how streams come
+// and go (streams.go), a request's way (requests.go), what it costs (costs.go) and
+// who is governed (govern.go). Streams and flows are plain data (stream.go,
+// flow.go), and the blocking system calls run in short-lived goroutines, at most D
+// at a time (work.go). Nothing here is shared but the event channel and a tick
+// counter.
 package device
 
 import (

@@ -27,7 +27,6 @@ type fake struct {
 	mu    sync.Mutex
 	free  []time.Time
 	end   int64
-	laid  int64
 	inUse map[int64]bool
 }
 
