@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 	"time"
@@ -168,6 +169,43 @@ func TestArmProperties(t *testing.T) {
 		}
 		if len(a.waiting) != 0 {
 			t.Fatalf("%d requests are left over", len(a.waiting))
+		}
+	})
+}
+
+// Whatever stands in the control file: a model that is not refused gives every
+// request on 16 TiB an end that is not before its arrival and a service within
+// its stay.
+func FuzzModel(f *testing.F) {
+	for _, m := range []Model{{}, HDD(HDDRate), SSD(SSDRate), testModel} {
+		text, err := json.Marshal(order{Model: &m})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, int64(5*mib), int64(mib), true)
+	}
+	f.Add([]byte(`{"model":{"bytes_per_second":4096,"channels":128,"write_latency_ns":1000000000}}`), int64(0), int64(1<<32-1), true)
+	f.Add([]byte(`{"model":{"channels":-1}}`), int64(0), int64(1), false)
+	f.Add([]byte(`{"model":{"bytes_per_second":1e400}}`), int64(0), int64(1), false)
+	f.Fuzz(func(t *testing.T, text []byte, offset, length int64, write bool) {
+		var o order
+		if json.Unmarshal(text, &o) != nil || o.Model == nil || o.Model.Validate() != nil || o.Model.Off() {
+			return
+		}
+		r := &request{op: Read, offset: offset & (1<<44 - 1), length: length & (1<<32 - 1), arrived: 1}
+		if write {
+			r.op = Write
+		}
+		if o.Model.Channels > 0 {
+			c := newChannels(*o.Model)
+			c.submit(r)
+		} else {
+			a := arm{model: *o.Model}
+			a.submit(r)
+			a.next(1)
+		}
+		if r.ended < r.arrived || r.service < 0 || r.service > r.ended-r.arrived {
+			t.Errorf("%+v: a request of %d bytes takes from %d to %d, service %d", *o.Model, r.length, r.arrived, r.ended, r.service)
 		}
 	})
 }
