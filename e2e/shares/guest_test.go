@@ -35,22 +35,36 @@ func (c *cluster) guests(t *testing.T) *guests {
 	return &guests{cluster: c, jvm: jvm}
 }
 
-// part is an application that wants all it can get until its file is at its end.
+// part is an application that wants all it can get until its files are at their
+// ends. A reader has two of them: twice as much is staged ahead of it, and so it
+// may wait twice as long for a CPU before its queue is empty.
 type part struct {
 	number int // of the application
 	weight int
 	write  bool
-	bytes  int64
+	bytes  int64 // of all its files
 }
 
 func (p part) flow() string { return application(p.number) }
-func (p part) path() string { return fmt.Sprint("/part-", p.number) }
+
+func (p part) paths() []string {
+	if p.write {
+		return []string{fmt.Sprint("/part-", p.number)}
+	}
+	return []string{fmt.Sprintf("/part-%d-0", p.number), fmt.Sprintf("/part-%d-1", p.number)}
+}
+
+// file is the bytes of each of its files.
+func (p part) file() int64 { return p.bytes / int64(len(p.paths())) }
 
 // prepare writes what a reader will read.
 func (g *guests) prepare(t *testing.T, p part) {
 	t.Helper()
-	if !p.write {
-		g.create(t, p.path(), &filled{seed: int64(p.number)}, p.bytes)
+	if p.write {
+		return
+	}
+	for _, path := range p.paths() {
+		g.create(t, path, &filled{seed: int64(p.number)}, p.file())
 	}
 }
 
@@ -67,9 +81,11 @@ func (f *filled) Read(b []byte) (int, error) {
 // guest is a part at work.
 type guest struct {
 	part
-	ended chan struct{}
-	mu    sync.Mutex
-	err   error
+	ended chan struct{} // closed when all its files are at their ends, or one has failed
+
+	mu   sync.Mutex
+	left int
+	err  error
 }
 
 // join starts a part.
@@ -78,23 +94,35 @@ func (g *guests) join(t *testing.T, p part) *guest {
 	operation, args := "get", ""
 	if p.write {
 		operation, args = "put", fmt.Sprintf(" replication=1 block=%d", g.hadoop.BlockSize())
-		g.remove(t, p.path())
 	}
-	guest := &guest{part: p, ended: make(chan struct{})}
-	once := sync.OnceFunc(func() { close(guest.ended) })
-	g.jvm.Do(operation, fmt.Sprintf("attempt=%s path=%s bytes=%d seed=%d", clients.Attempt(p.number), p.path(), p.bytes, p.number)+args,
-		func(event, value string) {
-			switch event {
-			case "done":
-				once()
-			case "error":
-				guest.mu.Lock()
-				guest.err = fmt.Errorf("%s: %s", p.path(), value)
-				guest.mu.Unlock()
-				once()
-			}
-		})
+	guest := &guest{part: p, ended: make(chan struct{}), left: len(p.paths())}
+	for _, path := range p.paths() {
+		if p.write {
+			g.remove(t, path)
+		}
+		g.jvm.Do(operation, fmt.Sprintf("attempt=%s path=%s bytes=%d seed=%d", clients.Attempt(p.number), path, p.file(), p.number)+args,
+			func(event, value string) {
+				switch event {
+				case "done":
+					guest.end(nil)
+				case "error":
+					guest.end(fmt.Errorf("%s: %s", path, value))
+				}
+			})
+	}
 	return guest
+}
+
+func (g *guest) end(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	open := g.left > 0
+	if g.left--; err != nil && g.err == nil {
+		g.err, g.left = err, 0
+	}
+	if open && g.left <= 0 {
+		close(g.ended)
+	}
 }
 
 func (g *guest) name() string { return g.flow() }
@@ -106,7 +134,7 @@ func (g *guest) running(t *testing.T) {
 	case <-g.ended:
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		t.Fatalf("%s ended too early (%v)", g.path(), g.err)
+		t.Fatalf("%s ended too early (%v)", g.flow(), g.err)
 	default:
 	}
 }
@@ -122,6 +150,6 @@ func (g *guest) wait(t *testing.T) {
 			t.Fatal(g.err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatalf("%s has not ended after a minute", g.path())
+		t.Fatalf("%s has not ended after a minute", g.flow())
 	}
 }
