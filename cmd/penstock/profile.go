@@ -54,8 +54,11 @@ comes with a warning.`,
 				return usageError{fmt.Errorf("--space: %w", err)}
 			}
 			errs := cmd.ErrOrStderr()
+			if info, err := os.Stat(o.Path); o.Write && err == nil && info.IsDir() {
+				return usageError{fmt.Errorf("--write is for devices: in the folder %s writes are measured anyway", o.Path)}
+			}
 			if o.Write {
-				fmt.Fprintf(errs, "WARNING: --write overwrites everything on %s if it is a device. Beginning in 5 s; Ctrl-C stops it.\n", o.Path)
+				fmt.Fprintf(errs, "WARNING: --write DESTROYS everything on %s. Beginning in 5 s; Ctrl-C stops it.\n", o.Path)
 				select {
 				case <-cmd.Context().Done():
 					return context.Canceled
@@ -66,6 +69,9 @@ comes with a warning.`,
 			o.Progress = bar.show
 			r, err := measure.Run(cmd.Context(), o)
 			bar.clear()
+			if errors.Is(err, measure.ErrOptions) {
+				return usageError{err}
+			}
 			if err != nil {
 				return fmt.Errorf("profile %s: %w", o.Path, err)
 			}

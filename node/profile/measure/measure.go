@@ -60,6 +60,9 @@ var (
 	ladder = []int{1, 2, 3, 4, 6, 8, concurrencyMax}
 )
 
+// ErrOptions says that what was asked for cannot be done on any disk.
+var ErrOptions = errors.New("options")
+
 // Options say what to measure and how long.
 type Options struct {
 	Path     string         // a folder or a block device
@@ -96,10 +99,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	o.Space = o.Space / bytesMax * bytesMax
 	if o.Time < TimeMin {
-		return nil, fmt.Errorf("%v is too short to measure a disk: give %v or more", o.Time, TimeMin)
+		return nil, fmt.Errorf("%w: %v is too short to measure a disk: give %v or more", ErrOptions, o.Time, TimeMin)
 	}
 	if o.Space < spaceMin {
-		return nil, fmt.Errorf("%d MiB are too few to measure a disk in: give %d MiB or more", o.Space>>20, spaceMin>>20)
+		return nil, fmt.Errorf("%w: %d MiB are too few to measure a disk in: give %d MiB or more", ErrOptions, o.Space>>20, spaceMin>>20)
 	}
 	info, err := os.Stat(o.Path)
 	if err != nil {
