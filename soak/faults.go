@@ -108,7 +108,6 @@ func (m *machine) halfFrames(ctx context.Context, lasts time.Duration) error {
 
 // cut breaks an agent's connection and waits for the agent to be back.
 func (m *machine) cut(ctx context.Context, which int) error {
-	before := 0.0
 	reconnects := func(ctx context.Context) (sum float64, err error) {
 		for i := range Nodes {
 			g, err := m.gates(ctx, i)
