@@ -53,7 +53,7 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 				fmt.Fprint(cmd.OutOrStdout(), report.Text())
 			}
 			if report.Failures > 0 {
-				return fmt.Errorf("doctor: %d checks failed", report.Failures)
+				return fmt.Errorf("doctor: %d of %d findings are to be mended", report.Failures, len(report.Results))
 			}
 			return nil
 		},
