@@ -166,6 +166,21 @@ func TestFlashDisk(t *testing.T) {
 	})
 }
 
+func TestPlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, readOnly := range []bool{false, true} {
+			r := measured(t, &fake{channels: 1, readOnly: readOnly, perMiB: [2]time.Duration{10 * time.Millisecond, 10 * time.Millisecond}})
+			svg, err := r.Plot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(string(svg), "random writes") > 0; got == readOnly || !strings.Contains(string(svg), "4096 KiB") {
+				t.Errorf("read-only %v, writes drawn %v", readOnly, got)
+			}
+		}
+	})
+}
+
 func TestReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := measured(t, &fake{channels: 1, readOnly: true, seek: 60 * time.Millisecond, perMiB: [2]time.Duration{8 * time.Millisecond}})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"image/color"
+	"strconv"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -71,7 +72,12 @@ func newPlot(title, y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil // the page's own
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "requests at a time", y
-	p.X.Min, p.X.Max, p.Y.Min = 0, concurrencyMax, 0
+	p.X.Min, p.Y.Min = 0, 0
+	var ticks plot.ConstantTicks
+	for _, n := range ladder {
+		ticks = append(ticks, plot.Tick{Value: float64(n), Label: strconv.Itoa(n)})
+	}
+	p.X.Tick.Marker = ticks
 	small := font.Font{Typeface: "Liberation", Variant: "Sans", Size: 9}
 	for _, s := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
 		s.Font, s.Color = small, foreground
@@ -104,6 +110,10 @@ func add(p *plot.Plot, curve []Point, name string, c color.Color, y func(Point) 
 	}
 	circle.Color, circle.Shape, circle.Radius = c, draw.RingGlyph{}, vg.Points(5)
 	p.Add(line, marks, circle)
-	p.Legend.Add(name, line)
+	p.Legend.Add(name+"\u00a0\u00a0", line)
+	for _, xy := range all {
+		p.X.Max = max(p.X.Max, xy.X+2) // the legend's place
+		p.Y.Max = max(p.Y.Max, 1.1*xy.Y)
+	}
 	return nil
 }
