@@ -216,3 +216,61 @@ func TestCostsOfAConfig(t *testing.T) {
 		}
 	}
 }
+
+// service is the time that the disk has spent on each flow's requests after the
+// first so many of all.
+func (d *modelDisk) service(from int) map[string]time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]time.Duration{}
+	for i := max(from, 1); i < len(d.log); i++ {
+		s, before := d.log[i], d.log[i-1]
+		took := time.Duration(float64(s.length) / float64(d.rate) * float64(time.Second))
+		if s.name != before.name || s.offset != before.offset+before.length {
+			took += d.seek
+		}
+		flow, _, _ := strings.Cut(s.name, "/")
+		out[flow] += took
+	}
+	return out
+}
+
+// With a profile it is the disk's time that is shared by weight, seeks included,
+// and each flow's account of it is right. Quanta are small here, so that seeks
+// are a fifth of it.
+func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
+	for name, writers := range map[string][2]bool{"readers": {}, "a mix": {false, true}, "writers": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(c *Config) { profile(c); c.Quantum, c.Ahead = 512<<10, 8 }, map[string]int{"a": 3, "b": 1})
+				var done sync.WaitGroup
+				for i, flow := range []string{"a", "b"} {
+					if writers[i] {
+						r.writer(flow, 2000*mib, &done)
+					} else {
+						r.reader(flow, 2000*mib, 0, &done)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				r.disk.mu.Lock()
+				from := len(r.disk.log)
+				r.disk.mu.Unlock()
+				a, b := r.flowNow("a").Service, r.flowNow("b").Service
+				time.Sleep(time.Minute)
+				account := map[string]time.Duration{"a": r.flowNow("a").Service - a, "b": r.flowNow("b").Service - b}
+				service := r.disk.service(from)
+				if ratio := service["a"].Seconds() / service["b"].Seconds(); math.Abs(ratio/3-1) > 0.03 {
+					t.Errorf("device time is shared %.3f : 1", ratio)
+				}
+				for flow, want := range service {
+					if off := account[flow].Seconds()/want.Seconds() - 1; math.Abs(off) > 0.02 {
+						t.Errorf("%s: the account says %v, the disk %v: %+.1f %%", flow, account[flow], want, 100*off)
+					}
+				}
+				r.apply(Off, "", Rule{})
+				done.Wait()
+				r.stop()
+			})
+		})
+	}
+}
