@@ -10,8 +10,15 @@
 //	floor               the aggressor's data on other modelled disks: what
 //	                    sharing CPU and memory costs, and no scheduler can undo
 //	native-<scheduler>  together under a kernel scheduler, Penstock absent
-//	sfqd2               together under Penstock, SFQ(D2), 32:1
+//	throttler-<MB/s>    together, capped by the DataNodes' own throttler, which
+//	                    knows no applications
+//	drr-<D>             together under Penstock, deficit round robin
 //	sfqd-<D>            together under Penstock, SFQ(D) with a fixed depth
+//	sfqd2               together under Penstock, SFQ(D2)
+//
+// SFQ(D2) is set against the best of each family of peers (compare.go). Weights,
+// the kind of disk (hard disks, or one of solid state as in Figure 8) and Hadoop's
+// version can be chosen; docs/design/isolation.md argues the set-up.
 //
 // Runs are interleaved (the first of each phase, then the second of each), so
 // that a machine that slows down in the afternoon slows every phase alike, and
