@@ -128,7 +128,7 @@ func setTestsApart(work string) error {
 }
 
 // runMaven copies the runtime dependencies into work/lib and says every five
-// seconds how many have been downloaded.
+// seconds how much has been downloaded: descriptions of jars at first, then jars.
 func runMaven(ctx context.Context, work, version string, progress func(string, ...any)) error {
 	cmd := exec.CommandContext(ctx, "mvn", "-B", "-f", filepath.Join(work, "pom.xml"),
 		"-Dhadoop.version="+version, "-Dexamples.version="+examplesVersion(version),
@@ -145,13 +145,16 @@ func runMaven(ctx context.Context, work, version string, progress func(string, .
 		return err
 	}
 	var tail []string
-	jars, said := 0, time.Now()
+	files, jars, said := 0, 0, time.Now()
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
-		if strings.Contains(line, "Downloaded from") && strings.Contains(line, ".jar") {
-			jars++
+		if strings.Contains(line, "Downloaded from") {
+			files++
+			if strings.Contains(line, ".jar") {
+				jars++
+			}
 		}
 		if !strings.Contains(line, "Download") {
 			if tail = append(tail, line); len(tail) > 20 {
@@ -160,7 +163,7 @@ func runMaven(ctx context.Context, work, version string, progress func(string, .
 		}
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
-			progress("  %d jars downloaded", jars)
+			progress("  %d files downloaded, %d of them jars", files, jars)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
