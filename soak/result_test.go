@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -157,14 +158,18 @@ func TestTheProbesReports(t *testing.T) {
 }
 
 func TestFsckReports(t *testing.T) {
-	healthy := "Status: HEALTHY\n Missing blocks:\t\t0\n Corrupt blocks:\t\t0\n Under-replicated blocks:\t0 (0.0 %)\nThe filesystem under path '/' is HEALTHY"
-	if err := checkReport(healthy); err != nil {
-		t.Error(err)
+	const lacks = "/f/part:  Under replicated BP-1-127.0.0.1-2:blk_3_4. Target Replicas is 10 but found %d live replica(s), 0 decommissioned replica(s), 0 decommissioning replica(s).\n"
+	healthy := "Status: HEALTHY\n Missing blocks:\t\t0\n Corrupt blocks:\t\t0\n Under-replicated blocks:\t1 (0.9 %)\nThe filesystem under path '/' is HEALTHY"
+	for _, good := range []string{healthy, fmt.Sprintf(lacks, 2) + healthy} {
+		if err := checkReport(good); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, bad := range []string{
 		"", "The filesystem under path '/' is CORRUPT",
 		strings.Replace(healthy, "Missing blocks:\t\t0", "Missing blocks:\t\t1", 1),
-		strings.Replace(healthy, "Under-replicated blocks:\t0", "Under-replicated blocks:\t12", 1),
+		strings.Replace(healthy, "Corrupt blocks:\t\t0", "Corrupt blocks:\t\t12", 1),
+		fmt.Sprintf(lacks, 2) + fmt.Sprintf(lacks, 1) + healthy,
 	} {
 		if checkReport(bad) == nil {
 			t.Errorf("%q is healthy", bad)
