@@ -65,7 +65,7 @@ func ask(t testing.TB, file *os.File, op Op, length int64, depth int, span time.
 }
 
 // BenchmarkCurves measures throughput and mean latency over the requests in
-// flight: the table in docs/design/disk.md. With -benchtime 1x it takes five
+// flight: the table in docs/design/disk.md. With -benchtime 1x it takes two
 // minutes.
 func BenchmarkCurves(b *testing.B) {
 	for _, kind := range []struct {
@@ -81,7 +81,7 @@ func BenchmarkCurves(b *testing.B) {
 				for depth := 1; depth <= 32; depth *= 2 {
 					b.Run(fmt.Sprintf("%s/%c/%dKiB/depth-%d", kind.name, op, length>>10, depth), func(b *testing.B) {
 						for b.Loop() {
-							span := max(2*time.Second, 3*time.Duration(depth)*kind.model.transfer(op, length))
+							span := max(time.Second, 2*time.Duration(depth)*kind.model.transfer(op, length))
 							rate, latency := ask(b, file, op, length, depth, span)
 							b.ReportMetric(0, "ns/op")
 							b.ReportMetric(rate/1e6, "MB/s")
