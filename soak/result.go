@@ -31,6 +31,7 @@ type Result struct {
 
 	Outcomes []Outcome `json:"outcomes"`
 	Rounds   []Round   `json:"rounds"`
+	Endings  []Ending  `json:"endings"`
 }
 
 // KindResult is one kind of fault: the longest operation of the probe in each, in
@@ -105,8 +106,8 @@ type Growth struct {
 }
 
 // settled is the age from which on a process counts: what it takes to begin with
-// is no growth.
-const settled = 3.0 // seconds
+// is no growth. A daemon has its memory after some seconds of load.
+const settled = 10.0 // seconds
 
 func growth(process string, all []Usage) Growth {
 	g := Growth{Process: process}
@@ -163,7 +164,7 @@ const (
 
 // Summarise judges what the journal holds.
 func Summarise(s Setup, build string, j *Journal) Result {
-	r := Result{Setup: s, Build: build, Outcomes: j.outcomes, Rounds: j.rounds, Stretch: len(j.endings),
+	r := Result{Setup: s, Build: build, Outcomes: j.outcomes, Rounds: j.rounds, Endings: j.endings, Stretch: len(j.endings),
 		Findings: append([]string{}, j.findings...)}
 	var usages []Usage
 	byKind := map[Kind][]Outcome{}
