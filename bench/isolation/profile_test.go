@@ -25,7 +25,7 @@ func TestProfile(t *testing.T) {
 	p := profile.Profile{Version: profile.Version, Device: profile.Device{Name: "loop3", Bytes: s.Disk.SizeBytes},
 		Cost:      profile.Cost{Read: profile.Coefficients{Random: line(time.Millisecond, 26*time.Millisecond), Sequential: line(0, 26*time.Millisecond)}},
 		Reference: profile.Reference{Read: profile.Latency{Line: line(3*time.Millisecond, 48*time.Millisecond), Concurrency: 2}},
-		Quantum:   1 << 20, Parallel: 8}
+		Quantum:   1 << 20}
 	write := func(name string) string {
 		text, err := p.Text()
 		if err != nil {
@@ -59,7 +59,7 @@ func TestProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		c, misfit, err := n.ConfigFor(profile.Device{Name: "loop7", Bytes: s.Disk.SizeBytes})
-		if err != nil || misfit != nil || c.Depth.Read.PerMiB != 48*time.Millisecond || c.Quantum != s.Penstock.QuantumBytes || c.Parallel != 8 {
+		if err != nil || misfit != nil || c.Depth.Read.PerMiB != 48*time.Millisecond || c.Quantum != s.Penstock.QuantumBytes {
 			t.Errorf("%s: %+v, %v, %v", phase.Name, c, misfit, err)
 		}
 	}

@@ -145,13 +145,14 @@ func printProfile(out io.Writer, p *profile.Profile) {
 		}
 		line("random "+name, c.Random, "")
 		line("going on", c.Sequential, fmt.Sprintf("  (%.1f MB/s)", rate))
+		line("latency alone", c.Alone, "")
 		line("reference", l.Line, fmt.Sprintf("  (%d at a time)", l.Concurrency))
 	}
 	direction("reads", p.Cost.Read, p.Reference.Read)
 	if p.Cost.Write != nil && p.Reference.Write != nil {
 		direction("writes", *p.Cost.Write, *p.Reference.Write)
 	}
-	fmt.Fprintf(out, "at a time        %.1f\nquantum          %v\n", p.Parallel, p.Quantum)
+	fmt.Fprintf(out, "quantum          %v\n", p.Quantum)
 }
 
 // progressBar shows how far a measurement is: on a terminal one line that is

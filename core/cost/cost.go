@@ -65,11 +65,16 @@ func (l Line) validate(what string) error {
 }
 
 // Coefficients are one direction's lines. A request is Sequential if it begins
-// where the device's last one ended.
-type Coefficients struct{ Random, Sequential Line }
+// where the device's last one ended. Alone is the latency of a random request
+// while the device has no other: more than its cost where the device works on
+// several at a time. Zero means as much as its cost.
+type Coefficients struct{ Random, Sequential, Alone Line }
 
 func (c Coefficients) validate(what string) error {
 	err := errors.Join(c.Random.validate("random "+what), c.Sequential.validate("sequential "+what))
+	if c.Alone != (Line{}) {
+		err = errors.Join(err, c.Alone.validate(what+" alone"))
+	}
 	if c.Random.Fixed < c.Sequential.Fixed || c.Random.PerMiB < c.Sequential.PerMiB {
 		err = errors.Join(err, fmt.Errorf("cost of random %s, %v + %v/MiB, is below that of sequential ones, %v + %v/MiB: a new place cannot be cheaper",
 			what, c.Random.Fixed, c.Random.PerMiB, c.Sequential.Fixed, c.Sequential.PerMiB))
@@ -82,14 +87,33 @@ type Model struct{ Read, Write Coefficients }
 
 // Of returns the device time of a request, 0 to Max.
 func (m Model) Of(write, sequential bool, bytes int64) time.Duration {
-	c := &m.Read
-	if write {
-		c = &m.Write
-	}
+	c := m.of(write)
 	if sequential {
 		return c.Sequential.Of(bytes)
 	}
 	return c.Random.Of(bytes)
+}
+
+func (m *Model) of(write bool) *Coefficients {
+	if write {
+		return &m.Write
+	}
+	return &m.Read
+}
+
+// wholeFrom is the part of the device above which a request is taken to keep all
+// of it busy: measured lines are some percent off.
+const wholeFrom = 0.9
+
+// Part returns which part of the device a request keeps busy while it is alone,
+// above 0 to 1: its cost by its latency.
+func (m Model) Part(write bool, bytes int64) float64 {
+	c := m.of(write)
+	cost, alone := c.Random.Of(bytes), c.Alone.Of(bytes)
+	if cost <= 0 || float64(cost) >= wholeFrom*float64(alone) {
+		return 1
+	}
+	return float64(cost) / float64(alone)
 }
 
 // Validate refuses what no disk has: parts outside of the bounds above, and

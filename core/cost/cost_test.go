@@ -90,6 +90,7 @@ func TestBoundsOfAModel(t *testing.T) {
 		"0 to 1s":    func(c *cost.Coefficients) { c.Random.Fixed++ },
 		"no disk is": func(c *cost.Coefficients) { c.Sequential.PerMiB-- },
 		"that slow":  func(c *cost.Coefficients) { c.Random.PerMiB++ },
+		"alone":      func(c *cost.Coefficients) { c.Alone = cost.Line{Fixed: cost.FixedMax + 1, PerMiB: time.Second} },
 		"must be 0":  func(c *cost.Coefficients) { c.Sequential.Fixed = -1 },
 		"cheaper":    func(c *cost.Coefficients) { c.Random.PerMiB, c.Sequential.PerMiB = cost.PerMiBMin, cost.PerMiBMax },
 	} {

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scen
 // command, and indented under it what the tracker thinks then. After a change of
 // rules rewrite them with `go test ./core/cost -run TestScenarios -update`.
 //
-//	new [learn] [parallel=N]        a disk of 8 ms a place and 87 ms a MiB, says the model
+//	new [learn]                     a disk of 8 ms a place and 87 ms a MiB, says the model
 //	device read=F write=F           what requests really take, times the model
 //	run LENGTH depth=N read=NxKIB write=NxKIB   so many of each in turn
 //	until slow|healthy LENGTH ...   the same, until the verdict is as said
@@ -67,7 +67,7 @@ func play(t *testing.T, text string) string {
 		}
 		args := words[1:]
 		if words[0] == "new" {
-			d = newDevice(t, config(t, args))
+			d = newDevice(cost.TrackerConfig{Learn: len(args) > 0 && args[0] == "learn"})
 			continue
 		}
 		began := d.now
@@ -104,17 +104,6 @@ func play(t *testing.T, text string) string {
 		fmt.Fprintf(&out, "    scales %.3f and %.3f, %s%s\n", d.tracker.Scale(false), d.tracker.Scale(true), verdict, took)
 	}
 	return out.String()
-}
-
-func config(t *testing.T, args []string) (cfg cost.TrackerConfig) {
-	for _, a := range args {
-		if a == "learn" {
-			cfg.Learn = true
-		} else {
-			cfg.Parallel = number(t, value(args, "parallel"))
-		}
-	}
-	return cfg
 }
 
 // load runs LENGTH depth=N read=NxKIB write=NxKIB.

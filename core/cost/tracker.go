@@ -1,9 +1,6 @@
 package cost
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Tracker corrects a model while the device runs and notices when the device
 // has become much slower than it was.
@@ -17,8 +14,9 @@ import (
 // apart; under an even mixture they move together, so that what the profile
 // says of their ratio holds.
 //
-// A device that works on P requests at a time is only partly busy with fewer in
-// flight: n of them count as n/P of the time.
+// A device that works on several requests at a time is only partly busy with few
+// in flight: each counts with the part of the device that it keeps busy alone
+// (Model.Part), up to all of it.
 //
 // A slice that took 4 times its prediction is slow. Two slow ones in a row, of 4
 // busy seconds together, make the verdict Slow: ten times slower is noticed
@@ -35,7 +33,6 @@ import (
 // Times are durations since any fixed moment, from a clock that does not go
 // back. No method allocates. A Tracker belongs to one caller at a time.
 type Tracker struct {
-	parallel float64
 	learning learning
 	tied     bool // both directions have one scale
 
@@ -49,6 +46,7 @@ type Tracker struct {
 	now      time.Duration
 	inFlight int
 	pending  float64 // predicted cost of what is in flight, ns, unscaled
+	parts    float64 // of the device that what is in flight would keep busy
 
 	busy   float64    // of the open slice, ns
 	work   [2]float64 // predicted cost of what completed in it, ns, unscaled
@@ -66,11 +64,6 @@ type Verdict struct {
 
 // TrackerConfig sets up a Tracker.
 type TrackerConfig struct {
-	// Parallel is how many requests the device works on at a time, 1 to 1024:
-	// the rate at saturation times the latency of a request alone. 0 means 1,
-	// as a hard disk.
-	Parallel float64
-
 	// Learn says that the model was not measured on this device, so that only
 	// its ratios mean something: the first seconds of load give its scale, the
 	// device cannot be called slow before, and reads and writes stay in the
@@ -121,37 +114,35 @@ type learning struct {
 	all, worst run
 }
 
-// NewTracker returns a tracker of an idle device. An error says what is out of
-// range.
-func NewTracker(cfg TrackerConfig) (*Tracker, error) {
-	if cfg.Parallel == 0 {
-		cfg.Parallel = 1
-	}
-	if !(cfg.Parallel >= 1 && cfg.Parallel <= 1024) { // so that NaN fails
-		return nil, fmt.Errorf("cost: a device that works on %v requests at a time: use 1 to 1024", cfg.Parallel)
-	}
-	t := &Tracker{parallel: cfg.Parallel, common: 1, tilt: 1, origin: 1, mix: -1, verdict: Verdict{Factor: 1}}
-	t.learning.on, t.tied = cfg.Learn, cfg.Learn
+// NewTracker returns a tracker of an idle device.
+func NewTracker(cfg TrackerConfig) *Tracker {
+	t := &Tracker{tied: cfg.Learn, common: 1, tilt: 1, origin: 1, mix: -1, verdict: Verdict{Factor: 1}}
+	t.learning.on = cfg.Learn
 	t.rescale()
-	return t, nil
+	return t
 }
 
-// Start notes that the device was given a request of that predicted cost.
-func (t *Tracker) Start(now, predicted time.Duration) {
+// Start notes that the device was given a request of that predicted cost, which
+// alone keeps that part of the device busy.
+func (t *Tracker) Start(now, predicted time.Duration, part float64) {
 	t.advance(now)
 	t.inFlight++
 	t.pending += float64(max(predicted, 0))
+	t.parts += bounded(part)
 }
 
-// End notes that a request is done. predicted is what Start was told; actual is
-// the model's cost now that it is known what the request was, and 0 if the
-// device had nothing to do for it.
-func (t *Tracker) End(now time.Duration, write bool, predicted, actual time.Duration) {
+func bounded(part float64) float64 { return min(max(part, 1e-3), 1) }
+
+// End notes that a request is done. Predicted and part are what Start was told;
+// actual is the model's cost now that it is known what the request was, and 0 if
+// the device had nothing to do for it.
+func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, part float64, actual time.Duration) {
 	t.advance(now)
 	t.inFlight = max(t.inFlight-1, 0)
 	t.pending = max(t.pending-float64(max(predicted, 0)), 0)
+	t.parts = max(t.parts-bounded(part), 0)
 	if t.inFlight == 0 {
-		t.pending = 0
+		t.pending, t.parts = 0, 0
 	}
 	if actual <= 0 {
 		return
@@ -213,7 +204,7 @@ func (t *Tracker) advance(now time.Duration) {
 	}
 	t.now = now
 	if t.inFlight > 0 {
-		t.busy += float64(float64(passed) * min(1, float64(t.inFlight)/t.parallel))
+		t.busy += float64(float64(passed) * min(1, t.parts))
 	}
 }
 

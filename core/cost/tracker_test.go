@@ -25,17 +25,13 @@ type job struct {
 	predicted time.Duration
 }
 
-func newDevice(t interface{ Fatal(...any) }, cfg cost.TrackerConfig) *device {
-	tracker, err := cost.NewTracker(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &device{tracker: tracker, model: hdd, factor: [2]float64{1, 1}}
+func newDevice(cfg cost.TrackerConfig) *device {
+	return &device{tracker: cost.NewTracker(cfg), model: hdd, factor: [2]float64{1, 1}}
 }
 
 func (d *device) start(write bool, bytes int64) {
 	j := job{write, d.model.Of(write, false, bytes)}
-	d.tracker.Start(d.now, j.predicted)
+	d.tracker.Start(d.now, j.predicted, 1)
 	d.queue = append(d.queue, j)
 }
 
@@ -54,7 +50,7 @@ func (d *device) finish(extra time.Duration) cost.Verdict {
 		d.tracker.Look(d.now)
 	}
 	d.now = end
-	d.tracker.End(d.now, j.write, j.predicted, j.predicted)
+	d.tracker.End(d.now, j.write, j.predicted, 1, j.predicted)
 	return d.tracker.Look(d.now)
 }
 
@@ -80,7 +76,7 @@ func quanta(t *rapid.T) int64 { return 64 << 10 << rapid.IntRange(0, 6).Draw(t, 
 
 func TestTenTimesSlowerIsNoticed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDevice(t, cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		d := newDevice(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
 		depth, bytes := rapid.IntRange(1, 12).Draw(t, "depth"), min(quanta(t), 2<<20)
 		write := rapid.Bool().Draw(t, "write")
 		before := rapid.Float64Range(0.5, 1.6).Draw(t, "factor before")
@@ -115,7 +111,7 @@ func TestTenTimesSlowerIsNoticed(t *testing.T) {
 
 func TestOneStallIsNoVerdict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDevice(t, cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		d := newDevice(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
 		depth, bytes := rapid.IntRange(1, 12).Draw(t, "depth"), quanta(t)
 		for range rapid.IntRange(1, 4).Draw(t, "stalls") {
 			d.run(10*time.Second, depth, bytes, always(false), never)
@@ -140,7 +136,7 @@ func TestOneStallIsNoVerdict(t *testing.T) {
 }
 
 func TestStallsThatLastAreNoticed(t *testing.T) {
-	d := newDevice(t, cost.TrackerConfig{})
+	d := newDevice(cost.TrackerConfig{})
 	d.run(5*time.Second, 2, 2<<20, always(false), never)
 	before := d.now
 	d.start(false, 2<<20)
@@ -156,7 +152,7 @@ func TestStallsThatLastAreNoticed(t *testing.T) {
 
 func TestIdleTimeIsNotSlowness(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDevice(t, cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		d := newDevice(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
 		for range rapid.IntRange(10, 200).Draw(t, "bursts") {
 			d.now += time.Duration(rapid.IntRange(0, 30_000).Draw(t, "idle ms")) * time.Millisecond
 			if v := d.tracker.Look(d.now); v.Slow {
@@ -175,7 +171,7 @@ func TestIdleTimeIsNotSlowness(t *testing.T) {
 
 func TestScaleFollowsTheDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDevice(t, cost.TrackerConfig{})
+		d := newDevice(cost.TrackerConfig{})
 		f := rapid.Float64Range(0.6, 1.8).Draw(t, "factor")
 		d.factor = [2]float64{f, f}
 		i, every := 0, rapid.IntRange(1, 5).Draw(t, "a write every so many")
@@ -191,7 +187,7 @@ func TestScaleFollowsTheDevice(t *testing.T) {
 
 // Where the mixture varies, what is wrong with one direction only can be told.
 func TestDirectionsAreToldApart(t *testing.T) {
-	d := newDevice(t, cost.TrackerConfig{})
+	d := newDevice(cost.TrackerConfig{})
 	d.factor = [2]float64{0.8, 1.25}
 	for range 60 {
 		d.run(5*time.Second, 2, 512<<10, always(false), never)
@@ -204,7 +200,7 @@ func TestDirectionsAreToldApart(t *testing.T) {
 
 func TestUnprofiledDeviceIsLearnt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDevice(t, cost.TrackerConfig{Learn: true})
+		d := newDevice(cost.TrackerConfig{Learn: true})
 		f := math.Exp(rapid.Float64Range(math.Log(1/50.0), math.Log(50)).Draw(t, "ln of the factor"))
 		d.factor = [2]float64{f, f}
 		d.start(false, 1<<20)
@@ -223,20 +219,23 @@ func TestUnprofiledDeviceIsLearnt(t *testing.T) {
 
 // One request at a time does not keep a device busy that can do several.
 func TestParallelDevice(t *testing.T) {
+	const occupancy, alone = 2 * time.Millisecond, 16 * time.Millisecond // of requests of a byte
+	line := func(d time.Duration) cost.Line { return cost.Line{Fixed: d} }
+	m := cost.Model{Read: cost.Coefficients{Random: line(occupancy), Sequential: line(occupancy), Alone: line(alone)}}
+	part := m.Part(false, 1)
+	if part != 1./8 || m.Part(true, 1) != 1 {
+		t.Fatalf("parts %v and %v", part, m.Part(true, 1))
+	}
 	for depth := 1; depth <= 16; depth *= 2 {
-		tracker, err := cost.NewTracker(cost.TrackerConfig{Parallel: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
-		const occupancy = 2 * time.Millisecond // with 8 at a time each takes 16 ms
-		took := 8 * occupancy * time.Duration(max(depth, 8)) / 8
+		tracker := cost.NewTracker(cost.TrackerConfig{})
+		took := alone * time.Duration(max(depth, 8)) / 8
 		for round := range 2000 {
 			now := time.Duration(round) * took
 			for range depth {
-				tracker.Start(now, occupancy)
+				tracker.Start(now, occupancy, part)
 			}
 			for range depth {
-				tracker.End(now+took, false, occupancy, occupancy)
+				tracker.End(now+took, false, occupancy, part, occupancy)
 			}
 			if tracker.Look(now + took).Slow {
 				t.Fatalf("slow at depth %d", depth)
@@ -248,8 +247,19 @@ func TestParallelDevice(t *testing.T) {
 	}
 }
 
+// Where the lines of a profile say nearly the same, one request is all there is.
+func TestPart(t *testing.T) {
+	line := func(ms float64) cost.Line { return cost.Line{Fixed: time.Duration(ms * 1e6)} }
+	for alone, want := range map[float64]float64{0: 1, 10: 1, 11.1: 1, 11.2: 10 / 11.2, 20: 0.5} {
+		m := cost.Model{Read: cost.Coefficients{Random: line(10), Alone: line(alone)}}
+		if got := m.Part(false, 1); !near(got, want, 1e-9) {
+			t.Errorf("%v ms alone: %v of the device, want %v", alone, got, want)
+		}
+	}
+}
+
 func TestLoadOfOthersIsNotSlowness(t *testing.T) {
-	d := newDevice(t, cost.TrackerConfig{})
+	d := newDevice(cost.TrackerConfig{})
 	d.run(5*time.Second, 1, 1<<20, always(false), never)
 	for range 50 { // others get nine tenths of the device
 		d.start(false, 1<<20)
@@ -263,34 +273,19 @@ func TestLoadOfOthersIsNotSlowness(t *testing.T) {
 	}
 }
 
-func TestTrackerConfig(t *testing.T) {
-	for _, p := range []float64{0, 1, 1024} {
-		if _, err := cost.NewTracker(cost.TrackerConfig{Parallel: p}); err != nil {
-			t.Errorf("%v: %v", p, err)
-		}
-	}
-	for _, p := range []float64{-1, 0.99, 1024.1, math.NaN(), math.Inf(1)} {
-		if _, err := cost.NewTracker(cost.TrackerConfig{Parallel: p}); err == nil {
-			t.Errorf("%v is taken", p)
-		}
-	}
-}
-
 // Whatever is reported, in whatever order, nothing leaves its bounds.
 func TestTrackerStaysWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tracker, err := cost.NewTracker(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn"), Parallel: rapid.Float64Range(1, 64).Draw(t, "parallel")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracker := cost.NewTracker(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
+		part := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1))
 		any := rapid.OneOf(rapid.Int64(), rapid.Int64Range(0, 1e12), rapid.Int64Range(0, 1e9))
 		for range rapid.IntRange(1, 200).Draw(t, "calls") {
 			now, a, b := time.Duration(any.Draw(t, "now")), time.Duration(any.Draw(t, "a")), time.Duration(any.Draw(t, "b"))
 			switch rapid.IntRange(0, 3).Draw(t, "call") {
 			case 0:
-				tracker.Start(now, a)
+				tracker.Start(now, a, part.Draw(t, "part"))
 			case 1:
-				tracker.End(now, rapid.Bool().Draw(t, "write"), a, b)
+				tracker.End(now, rapid.Bool().Draw(t, "write"), a, part.Draw(t, "part"), b)
 			case 2:
 				tracker.Others(a)
 			case 3:
@@ -315,14 +310,14 @@ func TestTrackerStaysWithinBounds(t *testing.T) {
 }
 
 func TestTrackerAllocatesNothing(t *testing.T) {
-	d := newDevice(t, cost.TrackerConfig{Learn: true})
+	d := newDevice(cost.TrackerConfig{Learn: true})
 	var now time.Duration
 	if n := testing.AllocsPerRun(1000, func() {
 		now += 100 * time.Millisecond
 		c := hdd.Of(false, true, 1<<20)
-		d.tracker.Start(now, c)
+		d.tracker.Start(now, c, 0.5)
 		d.tracker.Others(time.Millisecond)
-		d.tracker.End(now+c, false, c, cost.Scaled(c, d.tracker.Scale(false)))
+		d.tracker.End(now+c, false, c, 0.5, cost.Scaled(c, d.tracker.Scale(false)))
 		d.tracker.Look(now)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -86,8 +86,8 @@ func TestCoefficientsAreTheDisks(t *testing.T) {
 	for what, l := range map[string]profile.Latency{"reads": p.Reference.Read, "writes": *p.Reference.Write} {
 		within("the reference for a MiB of "+what, l.Fixed+l.PerMiB, time.Duration(l.Concurrency)*(seek+perMiB), 0.25)
 	}
-	if p.Parallel > 1.3 {
-		t.Errorf("a disk with one head works on %.2f requests at a time", p.Parallel)
+	if part := p.Model().Part(false, mib); part < 0.85 {
+		t.Errorf("a request alone keeps %.2f of a disk with one head busy", part)
 	}
 	if p.Quantum < 4*mib { // 5 ms of 87 is too much for 2 MiB at 44 ms
 		t.Errorf("quantum %v", p.Quantum)

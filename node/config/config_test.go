@@ -194,10 +194,10 @@ func measured(t *testing.T, dir string) {
 	p := profile.Profile{
 		Version: profile.Version, Device: profile.Device{Name: "loop3", Bytes: 1 << 30},
 		Cost: profile.Cost{Read: profile.Coefficients{
-			Random: line(time.Millisecond, 20*time.Millisecond), Sequential: line(0, 20*time.Millisecond),
+			Random: line(time.Millisecond, 20*time.Millisecond), Sequential: line(0, 20*time.Millisecond), Alone: line(3*time.Millisecond, 22*time.Millisecond),
 		}},
 		Reference: profile.Reference{Read: profile.Latency{Line: line(2*time.Millisecond, 40*time.Millisecond), Concurrency: 2}},
-		Quantum:   512 << 10, Parallel: 4,
+		Quantum:   512 << 10,
 	}
 	text, err := p.Text()
 	if err != nil {
@@ -228,11 +228,11 @@ devices:
 	if err != nil || misfit != nil {
 		t.Fatal(err, misfit)
 	}
-	if c.Quantum != 512<<10 || c.Parallel != 4 || c.Cost.Write.Random.Fixed != time.Millisecond || c.Depth.Write.PerMiB != 40*time.Millisecond {
+	if c.Quantum != 512<<10 || c.Cost.Read.Alone.Fixed != 3*time.Millisecond || c.Cost.Write.Random.Fixed != time.Millisecond || c.Depth.Write.PerMiB != 40*time.Millisecond {
 		t.Errorf("settings with a profile: %+v", c)
 	}
 	b, err := n.DeviceConfig("sdb", false)
-	if err != nil || b.Quantum != 1<<20 || b.Depth.Write.Fixed != 9*time.Millisecond || b.Depth.Read.Fixed != 2*time.Millisecond || b.Parallel != 4 {
+	if err != nil || b.Quantum != 1<<20 || b.Depth.Write.Fixed != 9*time.Millisecond || b.Depth.Read.Fixed != 2*time.Millisecond {
 		t.Errorf("what is set holds: %+v, %v", b, err)
 	}
 	if c, err := n.DeviceConfig("sdc", false); err != nil || c.Cost.Read.Random.PerMiB != 0 || c.Depth.Read != flash {
@@ -242,7 +242,7 @@ devices:
 	if err != nil || misfit == nil || !strings.Contains(misfit.Error(), "not of this device") || !strings.Contains(misfit.Error(), "disk.profile") {
 		t.Errorf("a profile of another device: %v, %v", misfit, err)
 	}
-	if other.Parallel > 1 || other.Quantum != 2<<20 || other.Depth.Read != flash {
+	if other.Cost.Read.Random.PerMiB != 0 || other.Quantum != 2<<20 || other.Depth.Read != flash {
 		t.Errorf("settings without the profile of another device: %+v", other)
 	}
 }

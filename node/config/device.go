@@ -140,7 +140,7 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		MaxFlows:   d.MaxFlows,
 	}
 	if p != nil {
-		c.Cost, c.Parallel = p.Model(), p.Parallel
+		c.Cost = p.Model()
 		read, write = p.References()
 		if c.Quantum == 0 {
 			c.Quantum = int64(p.Quantum)

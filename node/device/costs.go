@@ -54,16 +54,11 @@ func (c *Config) model() cost.Model {
 	}
 }
 
-func (c *Config) tracker() (*cost.Tracker, error) {
-	return cost.NewTracker(cost.TrackerConfig{Parallel: c.Parallel, Learn: !c.profiled()})
-}
-
-func newCosts(o Options) (costs, error) {
-	tracker, err := o.Config.tracker()
+func newCosts(o Options) costs {
 	return costs{
-		model: o.Config.model(), tracker: tracker, epoch: time.Now(),
-		verdict: cost.Verdict{Factor: 1}, counters: o.Counters,
-	}, err
+		model: o.Config.model(), tracker: cost.NewTracker(cost.TrackerConfig{Learn: !o.Config.profiled()}),
+		epoch: time.Now(), verdict: cost.Verdict{Factor: 1}, counters: o.Counters,
+	}
 }
 
 // price is what is paid for a cost: once to the scheduler, once to the account.
@@ -88,7 +83,7 @@ func (c *costs) guess(r *request) time.Duration {
 
 // started notes a request that goes to the device.
 func (c *costs) started(r *request, now time.Time) {
-	c.tracker.Start(now.Sub(c.epoch), c.guess(r))
+	c.tracker.Start(now.Sub(c.epoch), c.guess(r), c.model.Part(r.write, r.length))
 }
 
 // finished gives the price of a request that is done, nothing if there was
@@ -105,7 +100,7 @@ func (c *costs) finished(r result, now time.Time) price {
 	case r.bytes > 0:
 		charged = c.unscheduled(req.write, r.bytes)
 	}
-	c.tracker.End(now.Sub(c.epoch), req.write, c.guess(req), done)
+	c.tracker.End(now.Sub(c.epoch), req.write, c.guess(req), c.model.Part(req.write, req.length), done)
 	if charged == 0 {
 		return price{}
 	}

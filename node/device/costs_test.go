@@ -207,7 +207,6 @@ func TestCostsOfAConfig(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"algorithm \"x\": use one of": func(c *Config) { c.Algorithm = "x" },
 		"cost of random reads":        func(c *Config) { profile(c); c.Cost.Read.Random.PerMiB = 1 },
-		"requests at a time":          func(c *Config) { c.Parallel = 2000 },
 	} {
 		c := Config{Depth: depth.Config{Read: line}}
 		change(&c)

@@ -117,10 +117,6 @@ type Config struct {
 	// hold, and what they are in seconds is learnt from the first load.
 	Cost cost.Model
 
-	// Parallel is how many requests the device works on at a time, from its
-	// profile, 1..1024. Default 1, as a hard disk.
-	Parallel float64
-
 	// Period is how often sfqd2 moves the depth. Default 1 s, as in the paper.
 	Period time.Duration
 
@@ -194,9 +190,6 @@ func (c *Config) Validate() error {
 		if err := c.Cost.Validate(); err != nil {
 			errs = append(errs, err)
 		}
-	}
-	if _, err := c.tracker(); err != nil {
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -86,10 +86,6 @@ func New(o Options) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
-	costs, err := newCosts(o)
-	if err != nil {
-		return nil, fmt.Errorf("device %s: %w", o.Name, err)
-	}
 	l := &Loop{
 		Name:      o.Name,
 		events:    make(chan event, eventQueue),
@@ -101,7 +97,7 @@ func New(o Options) (*Loop, error) {
 		mode:      o.Mode,
 		policy:    o.Policy,
 		sched:     sched,
-		costs:     costs,
+		costs:     newCosts(o),
 		flows:     map[string]*flow{},
 		byID:      map[sfq.Flow]*flow{},
 		streams:   map[*Stream]struct{}{},
@@ -119,7 +115,7 @@ func New(o Options) (*Loop, error) {
 
 // Stride is the bytes between an agent's progress reports: often enough that a
 // lease or the staged range never runs out unnoticed.
-func (c Config) Stride() uint32 { return uint32(min(c.Quantum/4, leaseBytes/4)) }
+func (c Config) Stride() uint32 { return uint32(min(c.Quantum/4, leaseBytes/2)) }
 
 // Open starts a stream. The call asks the page cache what is resident and then
 // hands over to the loop; the first mark comes through the stream's Marker.

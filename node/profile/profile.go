@@ -42,7 +42,7 @@ const (
 	QuantumMin     = 64 << 10
 	QuantumMax     = 64 << 20
 	ReferenceMax   = time.Minute // of either part of a reference latency
-	ParallelMax    = 1024
+	ConcurrencyMax = 1024
 	sizeTolerance  = 0.01 // part by which a device of the same model may differ in size
 	quantumDivisor = 4096
 )
@@ -59,8 +59,6 @@ type Profile struct {
 	Reference Reference `yaml:"reference" json:"reference"`
 	// Quantum is the least that keeps most of the sequential rate, in bytes.
 	Quantum Bytes `yaml:"quantum" json:"quantum_bytes"`
-	// Parallel is how many requests the device works on at a time.
-	Parallel float64 `yaml:"parallel" json:"parallel"`
 	// Residual is how far the measurements are from the costs, as a part: the
 	// root of the mean square.
 	Residual float64 `yaml:"residual" json:"residual"`
@@ -80,10 +78,12 @@ type Cost struct {
 	Write *Coefficients `yaml:"write,omitempty" json:"write,omitempty"`
 }
 
-// Coefficients are one direction's lines.
+// Coefficients are one direction's lines; Alone is the latency of a random
+// request while the device has no other.
 type Coefficients struct {
 	Random     Line `yaml:"random" json:"random"`
 	Sequential Line `yaml:"sequential" json:"sequential"`
+	Alone      Line `yaml:"alone" json:"alone"`
 }
 
 // Line is a time as a function of a request's size.
@@ -106,11 +106,11 @@ type Latency struct {
 
 // Model gives the costs as core/cost has them.
 func (p *Profile) Model() cost.Model {
+	line := func(l Line) cost.Line {
+		return cost.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
+	}
 	lines := func(c *Coefficients) cost.Coefficients {
-		return cost.Coefficients{
-			Random:     cost.Line{Fixed: time.Duration(c.Random.Fixed), PerMiB: time.Duration(c.Random.PerMiB)},
-			Sequential: cost.Line{Fixed: time.Duration(c.Sequential.Fixed), PerMiB: time.Duration(c.Sequential.PerMiB)},
-		}
+		return cost.Coefficients{Random: line(c.Random), Sequential: line(c.Sequential), Alone: line(c.Alone)}
 	}
 	m := cost.Model{Read: lines(&p.Cost.Read)}
 	m.Write = m.Read
@@ -163,7 +163,7 @@ func (p *Profile) Validate() error {
 		fixed, perMiB := time.Duration(l.Fixed), time.Duration(l.PerMiB)
 		check(fixed >= 0 && perMiB >= 0 && fixed <= ReferenceMax && perMiB <= ReferenceMax && fixed+perMiB > 0,
 			"reference latency of %s, %v + %v/MiB: both parts must be 0 to %v, and one above 0", name, fixed, perMiB, ReferenceMax)
-		check(l.Concurrency >= 1 && l.Concurrency <= ParallelMax, "concurrency %d: use 1 to %d", l.Concurrency, ParallelMax)
+		check(l.Concurrency >= 1 && l.Concurrency <= ConcurrencyMax, "concurrency %d: use 1 to %d", l.Concurrency, ConcurrencyMax)
 	}
 	reference("reads", &p.Reference.Read)
 	if p.Reference.Write != nil {
@@ -171,7 +171,6 @@ func (p *Profile) Validate() error {
 	}
 	check(p.Quantum >= QuantumMin && p.Quantum <= QuantumMax && p.Quantum%quantumDivisor == 0,
 		"quantum %d: use whole pages between 64KiB and 64MiB", p.Quantum)
-	check(p.Parallel >= 1 && p.Parallel <= ParallelMax, "parallel %v: use 1 to %d", p.Parallel, ParallelMax)
 	check(p.Residual >= 0 && p.Residual <= 1, "residual %v: it is a part, 0 to 1", p.Residual)
 	return errors.Join(errs...)
 }

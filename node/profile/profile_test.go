@@ -16,7 +16,7 @@ import (
 func line(fixed, perMiB time.Duration) Line { return Line{Duration(fixed), Duration(perMiB)} }
 
 func sample() *Profile {
-	read := Coefficients{Random: line(8*time.Millisecond, 87*time.Millisecond), Sequential: line(150*time.Microsecond, 87*time.Millisecond)}
+	read := Coefficients{Random: line(8*time.Millisecond, 87*time.Millisecond), Sequential: line(150*time.Microsecond, 87*time.Millisecond), Alone: line(9*time.Millisecond, 88*time.Millisecond)}
 	write := Coefficients{Random: line(9*time.Millisecond, 90*time.Millisecond), Sequential: line(0, 90*time.Millisecond)}
 	reference := Latency{line(20*time.Millisecond, 180*time.Millisecond), 3}
 	return &Profile{
@@ -25,7 +25,7 @@ func sample() *Profile {
 		Measured:  time.Date(2026, 11, 22, 0, 30, 0, 0, time.UTC),
 		Cost:      Cost{Read: read, Write: &write},
 		Reference: Reference{Read: Latency{line(18*time.Millisecond, 175*time.Millisecond), 2}, Write: &reference},
-		Quantum:   2 << 20, Parallel: 1.25, Residual: 0.02,
+		Quantum:   2 << 20, Residual: 0.02,
 	}
 }
 
@@ -69,8 +69,7 @@ func TestRefused(t *testing.T) {
 		"line":                        {"quantum: 2MiB", "quantum: 2MB"},
 		"whole pages":                 {"quantum: 2MiB", "quantum: 4097"},
 		"between 64KiB":               {"quantum: 2MiB", "quantum: 32KiB"},
-		"parallel 0.5":                {"parallel: 1.25", "parallel: 0.5"},
-		"parallel NaN":                {"parallel: 1.25", "parallel: .nan"},
+		"residual NaN":                {"residual: 0.02", "residual: .nan"},
 		"residual 2":                  {"residual: 0.02", "residual: 2"},
 		"use a duration":              {"fixed: 8ms", "fixed: -8ms"},
 		"cost of random reads":        {"fixed: 8ms", "fixed: 8s"},
@@ -149,7 +148,7 @@ func FuzzParse(f *testing.F) {
 	for _, change := range []func(*Profile){
 		func(*Profile) {},
 		func(p *Profile) { p.Cost.Write, p.Reference.Write = nil, nil },
-		func(p *Profile) { p.Quantum, p.Parallel = QuantumMin, ParallelMax },
+		func(p *Profile) { p.Quantum, p.Residual = QuantumMin, 1 },
 	} {
 		p := sample()
 		change(p)
@@ -161,7 +160,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte("version: 1\n"))
 	f.Add([]byte("a: &a [*a]\n"))
-	f.Add([]byte(fmt.Sprintf("quantum: %d\nparallel: .inf\n", int64(1)<<62)))
+	f.Add([]byte(fmt.Sprintf("quantum: %d\nresidual: .inf\n", int64(1)<<62)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := Parse(text)
 		if err != nil {

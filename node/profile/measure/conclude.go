@@ -1,7 +1,6 @@
 package measure
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 
 // conclude makes a profile of the points, all but which device it is of.
 func conclude(points []Point, writes bool) (*Result, error) {
-	p := &profile.Profile{Version: profile.Version, Parallel: 1}
+	p := &profile.Profile{Version: profile.Version}
 	result := &Result{Profile: p, Points: points, Warnings: []string{}}
 	directions := []bool{false}
 	if writes {
@@ -26,7 +25,11 @@ func conclude(points []Point, writes bool) (*Result, error) {
 			return nil, err
 		}
 		p.Residual = max(p.Residual, residual(saturated, random[i], sequential[i]))
-		c := profile.Coefficients{Random: random[i].profile(), Sequential: sequential[i].profile()}
+		alone, err := latencies(points, write, 1)
+		if err != nil {
+			return nil, err
+		}
+		c := profile.Coefficients{Random: random[i].profile(), Sequential: sequential[i].profile(), Alone: alone.profile()}
 		if write {
 			p.Cost.Write = &c
 		} else {
@@ -42,8 +45,8 @@ func conclude(points []Point, writes bool) (*Result, error) {
 	quantum := int64(profile.QuantumMin)
 	for ; ; quantum *= 2 {
 		result.Kept = 1
-		for i := range directions {
-			result.Kept = min(result.Kept, kept(random[i], sequential[i], quantum))
+		for i, write := range directions {
+			result.Kept = min(result.Kept, kept(random[i], sequential[i], quantum)*busy(points, write, quantum))
 		}
 		if result.Kept >= keep || quantum >= bytesMax {
 			break
@@ -55,7 +58,7 @@ func conclude(points []Point, writes bool) (*Result, error) {
 	}
 	p.Quantum = profile.Bytes(quantum)
 	for _, write := range directions {
-		latency, parallel, err := reference(points, write, quantum)
+		latency, err := reference(points, write, quantum)
 		if err != nil {
 			return nil, err
 		}
@@ -64,9 +67,6 @@ func conclude(points []Point, writes bool) (*Result, error) {
 		} else {
 			p.Reference.Read = latency
 		}
-		// A device that does more at a time in one direction is not busy with one
-		// request of the other: the greater number calls it slow less readily.
-		p.Parallel = max(p.Parallel, parallel)
 	}
 	return result, nil
 }
@@ -80,35 +80,68 @@ func choose(points []Point, which func(Point) bool) (out []Point) {
 	return out
 }
 
-// reference is the latency just before saturation, and how many requests the
-// device works on at a time. Where it saturates is taken at the quantum, or the
-// size measured that is next below it; the latencies of the other sizes are those
-// at the same concurrency, so that a mixture of sizes means the same depth.
-func reference(points []Point, write bool, quantum int64) (l profile.Latency, parallel float64, err error) {
-	curves := map[int64][]Point{}
+// curve is the load at new places in one direction, of one size.
+func curve(points []Point, write bool, size int64) []Point {
+	return choose(points, func(p Point) bool { return p.Write == write && !p.Sequential && p.Bytes == size })
+}
+
+// reference is the latency just before saturation. Where that is is taken at the
+// quantum, or the size measured that is next below it; the latencies of the other
+// sizes are those at the same concurrency, so that a mixture of sizes means the
+// same depth.
+func reference(points []Point, write bool, quantum int64) (l profile.Latency, err error) {
 	at := sizes[0]
 	for _, size := range sizes {
-		curves[size] = choose(points, func(p Point) bool { return p.Write == write && !p.Sequential && p.Bytes == size })
-		if len(curves[size]) == 0 {
-			return l, 0, errors.New("a size was not measured")
-		}
 		if size <= quantum {
 			at = size
 		}
 	}
-	for _, p := range curves[at] {
+	for _, p := range curve(points, write, at) {
 		if p.Saturated {
 			l.Concurrency = max(referenceMin, p.Concurrency)
-			parallel = max(1, p.BytesPerSecond/curves[at][0].BytesPerSecond)
 		}
 	}
-	var latencies []time.Duration
-	for _, size := range sizes {
-		latencies = append(latencies, latencyAt(curves[size], l.Concurrency))
-	}
-	fitted, err := fitLatency(sizes, latencies)
+	fitted, err := latencies(points, write, l.Concurrency)
 	l.Line = fitted.profile()
-	return l, parallel, err
+	return l, err
+}
+
+// latencies fits a line to the latencies at a concurrency.
+func latencies(points []Point, write bool, concurrency int) (line, error) {
+	var all []time.Duration
+	for _, size := range sizes {
+		all = append(all, latencyAt(curve(points, write, size), concurrency))
+	}
+	return fitLatency(sizes, all)
+}
+
+// busy is the part of its saturated throughput that the device reaches with
+// referenceMin requests of that size at a time, between the sizes measured in
+// proportion. A quantum that needs many in flight would have the depth climb
+// before the device is busy, and cost the daemon more messages.
+func busy(points []Point, write bool, bytes int64) float64 {
+	part := func(size int64) float64 {
+		best, few := 0.0, 0.0
+		for _, p := range curve(points, write, size) {
+			if p.Saturated {
+				best = p.BytesPerSecond
+			}
+			if p.Concurrency <= referenceMin {
+				few = max(few, p.BytesPerSecond)
+			}
+		}
+		return min(1, few/best)
+	}
+	for i, size := range sizes {
+		switch {
+		case size == bytes:
+			return part(size)
+		case size > bytes:
+			below := sizes[i-1]
+			return part(below) + (part(size)-part(below))*float64(bytes-below)/float64(size-below)
+		}
+	}
+	return 1
 }
 
 // latencyAt is the latency of a curve at a concurrency: as measured, or where

@@ -57,7 +57,7 @@ const (
 
 var (
 	sizes  = []int64{64 << 10, 256 << 10, 1 << 20, bytesMax}
-	ladder = []int{1, 2, 3, 4, 6, 8, concurrencyMax}
+	ladder = []int{1, 2, 4, 8, concurrencyMax}
 )
 
 // ErrOptions says that what was asked for cannot be done on any disk.
@@ -237,7 +237,7 @@ func (m *measurement) run(ctx context.Context) (*Result, error) {
 // device with smaller requests, and goes there at once when its time is up: on a
 // slow device a few large requests take long.
 func (m *measurement) curve(ctx context.Context, l load, enough int) (saturated int, err error) {
-	const steps = 4 // that a curve has, about
+	const steps = 5 // that a curve has at most, about
 	share := time.Until(m.deadline) / time.Duration(m.progress.Total-m.progress.Done+1)
 	length := max(share/steps, 100*time.Millisecond)
 	end := time.Now().Add(share)

@@ -13,9 +13,9 @@ import (
 	"penstock/node/profile"
 )
 
-// fake is a device in virtual time: so many channels, each with one part of a
-// request at a time, of half a MiB at most; a request that does not begin where
-// the last one ended takes longer.
+// fake is a device in virtual time: so many channels, which share a request in
+// parts of 64 KiB at least; one that does not begin where the last one ended takes
+// longer.
 type fake struct {
 	fixed    [2]time.Duration // read, write: of each request, on its channel
 	seek     time.Duration    // of one at a new place
@@ -56,7 +56,7 @@ func (d *fake) do(_ int, write bool, off, n int64) error {
 		return errors.New("two requests at one place")
 	}
 	d.inUse[off] = true
-	const part = 512 << 10
+	part := max(64<<10, n/int64(d.channels))
 	now, last := time.Now(), time.Now()
 	for at := int64(0); at < n; at += part {
 		took := d.fixed[i] + time.Duration(float64(d.perMiB[i])*float64(min(part, n-at))/mib*float64(d.channels))
@@ -133,7 +133,7 @@ func TestHardDisk(t *testing.T) {
 		}
 		// Two at a time, each waits for the other.
 		about(t, "the reference for a MiB", ms(p.Reference.Read.Fixed)+ms(p.Reference.Read.PerMiB), 2*88, 0.05)
-		about(t, "parallel", p.Parallel, 1, 0.03)
+		about(t, "a read MiB alone", ms(p.Cost.Read.Alone.Fixed)+ms(p.Cost.Read.Alone.PerMiB), 88, 0.03)
 		// Reads: 4 MiB keep 320/328, 2 MiB 160/168, 0.952.
 		if p.Quantum != 4<<20 {
 			t.Errorf("quantum %v", p.Quantum)
@@ -146,23 +146,22 @@ func TestHardDisk(t *testing.T) {
 
 func TestFlashDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &fake{channels: 8, fixed: [2]time.Duration{4 * time.Millisecond, 8 * time.Millisecond}, perMiB: [2]time.Duration{20 * time.Millisecond, 40 * time.Millisecond}}
+		d := &fake{channels: 8, fixed: [2]time.Duration{time.Millisecond, 2 * time.Millisecond}, perMiB: [2]time.Duration{25 * time.Millisecond, 40 * time.Millisecond}}
 		p := measured(t, d).Profile
-		// The parts of large requests have a fixed time each: it counts as theirs.
-		about(t, "a read", ms(p.Cost.Read.Random.Fixed), 0.4, 0.3)
-		about(t, "a write", ms(p.Cost.Write.Random.Fixed), 0.8, 0.3)
-		about(t, "a MiB read", ms(p.Cost.Read.Random.PerMiB), 21, 0.04)
-		about(t, "a MiB written", ms(p.Cost.Write.Random.PerMiB), 42, 0.04)
-		// A MiB is two parts, so four requests keep 8 channels busy.
-		about(t, "parallel", p.Parallel, 4, 0.1)
-		if p.Reference.Read.Concurrency != 4 || p.Reference.Write.Concurrency != 4 {
-			t.Errorf("saturated at %d reads and %d writes", p.Reference.Read.Concurrency, p.Reference.Write.Concurrency)
+		// What a part has of its own counts as the bytes', as all have parts.
+		about(t, "a MiB read", ms(p.Cost.Read.Random.PerMiB), 26, 0.05)
+		about(t, "a MiB written", ms(p.Cost.Write.Random.PerMiB), 42, 0.05)
+		if fixed := ms(p.Cost.Write.Random.Fixed); fixed > 0.3 {
+			t.Errorf("a write has %v ms of its own", fixed)
 		}
-		about(t, "the reference for a read MiB", ms(p.Reference.Read.Fixed)+ms(p.Reference.Read.PerMiB), 4*21, 0.15)
-		about(t, "the reference for a written MiB", ms(p.Reference.Write.Fixed)+ms(p.Reference.Write.PerMiB), 4*42, 0.15)
-		if p.Quantum != 1<<20 && p.Quantum != 512<<10 {
-			t.Errorf("quantum %v", p.Quantum)
+		// 64 KiB are on one channel, 4 MiB on all.
+		about(t, "part of the device that 64 KiB keep busy", p.Model().Part(false, 64<<10), 1./8, 0.4)
+		about(t, "part of the device that 4 MiB keep busy", p.Model().Part(true, bytesMax), 1, 0.01)
+		// Two requests of four parts keep eight channels busy.
+		if p.Quantum != 256<<10 || p.Reference.Read.Concurrency != 2 || p.Reference.Write.Concurrency != 2 {
+			t.Errorf("quantum %v, saturated at %d reads and %d writes", p.Quantum, p.Reference.Read.Concurrency, p.Reference.Write.Concurrency)
 		}
+		about(t, "the reference for a read of 4 MiB", ms(p.Reference.Read.Fixed)+4*ms(p.Reference.Read.PerMiB), 2*101, 0.2)
 	})
 }
 
