@@ -121,6 +121,9 @@ func (r *rig) reader(flow string, size, rate int64, done *sync.WaitGroup) *Strea
 		stride := int64(r.loop.cfg.Stride())
 		for pos := int64(0); pos < size; {
 			n := min(leaseFloor, size-pos)
+			if pos+n > g.last() {
+				r.loop.Progress(s, pos) // an agent reports before it waits
+			}
 			g.wait(pos + n)
 			if rate > 0 {
 				time.Sleep(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
