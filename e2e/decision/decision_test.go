@@ -23,7 +23,7 @@ func TestTheAgentsSideIsMeasured(t *testing.T) {
 	if res.LeftOut != "" {
 		t.Fatalf("run make build first; left out: %s", res.LeftOut)
 	}
-	want := []string{"echo", "read packet", "write packet", "packet with a message", "open to mark, resident", "open to mark, cold"}
+	want := []string{"echo", "read packet", "write packet", "packet with a message", "agent's thread, a message", "open to mark, resident", "open to mark, cold"}
 	if len(res.Agent) != len(want) {
 		t.Fatalf("%d figures, want %v: %+v", len(res.Agent), want, res.Agent)
 	}

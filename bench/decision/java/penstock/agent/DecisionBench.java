@@ -1,6 +1,9 @@
 package penstock.agent;
 
 import java.io.File;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadInfo;
+import java.lang.management.ThreadMXBean;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
@@ -94,10 +97,18 @@ public final class DecisionBench {
         await(() -> read.mark == Long.MAX_VALUE, "a mark");
         long[] at = {0};
         single("packet with a message", trips, i -> {
-            at[0] += client.stride();
+            at[0] += Gates.OPEN_STRIDES * (long) client.stride();
             Gates.read(read, at[0], at[0] + PACKET);
         }, () -> {
             while (read.queued.get()) { // the agent's thread has not got to it yet
+                Thread.onSpinWait();
+            }
+            pause();
+        });
+        thread("agent's thread, a message", trips, i -> {
+            at[0] += Gates.OPEN_STRIDES * (long) client.stride();
+            Gates.read(read, at[0], at[0] + PACKET);
+            while (read.queued.get()) {
                 Thread.onSpinWait();
             }
             pause();
@@ -163,6 +174,27 @@ public final class DecisionBench {
             }
         }
         print(name, times, n);
+    }
+
+    /** CPU time of the agent's own thread for each call, as means of batches of a tenth of them. */
+    private static void thread(String name, int n, Call call) throws Exception {
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+        long agent = 0;
+        for (ThreadInfo t : threads.getThreadInfo(threads.getAllThreadIds())) {
+            if (t != null && t.getThreadName().equals("penstock-agent")) {
+                agent = Math.max(agent, t.getThreadId()); // the last one started: another may still be ending
+            }
+        }
+        int batch = n / 10;
+        double[] means = new double[10];
+        for (int k = 0; k < means.length; k++) {
+            long from = threads.getThreadCpuTime(agent);
+            for (int i = 0; i < batch; i++) {
+                call.run(i);
+            }
+            means[k] = (double) (threads.getThreadCpuTime(agent) - from) / batch;
+        }
+        print(name, means, 10 * batch);
     }
 
     /** For calls that are shorter than a look at the clock. */

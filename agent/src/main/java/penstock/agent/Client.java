@@ -286,8 +286,9 @@ final class Client implements Runnable {
                     open.select(SELECT_MILLIS);
                 }
                 sleeping.set(false);
+                boolean ready = !open.selectedKeys().isEmpty(); // and not only woken by a stream
                 open.selectedKeys().clear();
-                if (channel.isConnected()) {
+                if (ready && channel.isConnected()) {
                     receive();
                 }
             }

@@ -242,6 +242,20 @@ class GatesTest {
     }
 
     @Test
+    void whereTheMarkIsOpenProgressIsToldOnceInFourStrides() throws Exception {
+        start(Frames.OBSERVE);
+        daemon.generous = true;
+        Stream s = reader(0, -1).result();
+        await(() -> s.mark == Long.MAX_VALUE);
+        for (int at = 0; at <= 10_000; at += 100) {
+            Gates.read(s, at, at + 100);
+        }
+        assertEquals(8 * TestDaemon.STRIDE, s.reported);
+        Gates.close(s, 10_000, false);
+        assertEquals(10_000, daemon.next(Frames.CLOSE).position());
+    }
+
+    @Test
     void gatesOpenWithinASecondOfTheLastHeartbeat() throws Exception {
         start(Frames.ENFORCE);
         Stream s = openReader();
