@@ -88,7 +88,7 @@ type Setup struct {
 // DefaultSetup is for a machine of two CPUs: ten rounds take a quarter of an
 // hour and move 10 GB in each variant. The DataNode's heap is a small node's.
 func DefaultSetup() Setup {
-	return Setup{StreamBytes: 352 * mib, WarmBytes: 768 * mib, JobBytes: 256 * mib, Variants: Variants,
+	return Setup{StreamBytes: 352 * mib, WarmBytes: 1536 * mib, JobBytes: 128 * mib, Variants: Variants,
 		BlockBytes: 128 * mib, HeapMB: 512, DiskBytes: 6 << 30,
 		DirtyBytes: 512 * mib, DirtyBackgroundBytes: 64 * mib}
 }

@@ -48,8 +48,8 @@ interrupted.`,
 	flags, q := cmd.Flags(), &f.request
 	flags.IntVar(&q.Rounds, "rounds", 10, "rounds; at least 5 for a figure to rely on")
 	flags.StringVar(&f.bytes, "bytes", "10G", "bytes that each variant moves in all rounds, written and read twice (K, M, G: powers of 1024)")
-	flags.StringVar(&f.warm, "warm", "768M", "bytes written, and read twice, on each DataNode before it is measured")
-	flags.StringVar(&f.job, "job-bytes", "256M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
+	flags.StringVar(&f.warm, "warm", "1536M", "bytes written, and read twice, on each DataNode before it is measured")
+	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")
 	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished rounds; made if missing")
