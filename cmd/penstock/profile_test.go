@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/profile"
+	"penstock/node/profile/measure"
+)
+
+func run(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	var b bytes.Buffer
+	root := newRoot()
+	root.SetOut(&b)
+	root.SetErr(&b)
+	root.SetArgs(args)
+	err = root.ExecuteContext(t.Context())
+	return b.String(), err
+}
+
+func TestProfileWrongUse(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range [][]string{{}, {"a", "b"}, {dir, "--space", "3Q"}, {dir, "--space", "1M"}, {dir, "--time", "1s"}, {dir, "--write"}, {dir, "--colour"}} {
+		_, err := run(t, append([]string{"profile"}, args...)...)
+		var usage usageError
+		if !errors.As(err, &usage) {
+			t.Errorf("%q: %v is not called wrong use", args, err)
+		}
+	}
+	if _, err := run(t, "profile", filepath.Join(dir, "none")); err == nil || errors.As(err, new(usageError)) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+func TestCheckShowsProfiles(t *testing.T) {
+	dir := t.TempDir()
+	line := profile.Line{Fixed: profile.Duration(3 * time.Millisecond), PerMiB: profile.Duration(80 * time.Millisecond)}
+	p := profile.Profile{
+		Version: profile.Version, Device: profile.Device{Name: "sdq", Model: "Disk 3000", Bytes: 1 << 40},
+		Cost:      profile.Cost{Read: profile.Coefficients{Random: line, Sequential: line}},
+		Reference: profile.Reference{Read: profile.Latency{Line: line, Concurrency: 2}}, Quantum: 1 << 20,
+	}
+	text, err := p.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "node.yaml")
+	settings := "socket: s\ndevices: {no-such-disk: {profile: disk.profile}, sdz: {quantum: 256KiB}}\n"
+	for name, b := range map[string][]byte{"disk.profile": text, "node.yaml": []byte(settings)} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := run(t, "node", "--check", "--config", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"are good", "not of this device", "Disk 3000", "quantum 256KiB", "no profile: measure one"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("nothing of %q in:\n%s", want, out)
+		}
+	}
+}
+
+func TestProfileIsPrintedAndWritten(t *testing.T) {
+	dir := t.TempDir()
+	line := profile.Line{Fixed: profile.Duration(3 * time.Millisecond), PerMiB: profile.Duration(80 * time.Millisecond)}
+	r := &measure.Result{Kept: 0.98, Profile: &profile.Profile{
+		Version: profile.Version, Device: profile.Device{Name: "sdq", Bytes: 1 << 40, Rotational: true},
+		Cost:      profile.Cost{Read: profile.Coefficients{Random: line, Sequential: line}},
+		Reference: profile.Reference{Read: profile.Latency{Line: line, Concurrency: 2}}, Quantum: 1 << 20, Residual: 0.012,
+	}}
+	var b bytes.Buffer
+	file := filepath.Join(dir, "sdq.profile")
+	if err := conclude(&b, newProfileCommand(), r, file, "", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"sdq", "hard disk", "3ms + 80ms/MiB", "13.1 MB/s", "2 at a time", "1MiB", "98 %", "1.2 %", file} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("nothing of %q in:\n%s", want, b.String())
+		}
+	}
+	if p, err := profile.Load(file); err != nil || p.Quantum != 1<<20 {
+		t.Errorf("what was written: %+v, %v", p, err)
+	}
+}
+
+func TestProgressBar(t *testing.T) {
+	var b bytes.Buffer
+	bar := progressBar{out: &b, terminal: true, began: time.Now()}
+	bar.show(measure.Progress{Done: 3, Total: 6, What: "reads"})
+	if !strings.Contains(b.String(), "[############............]  50 %") || !strings.Contains(b.String(), "reads") {
+		t.Errorf("%q", b.String())
+	}
+}
