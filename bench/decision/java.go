@@ -69,7 +69,7 @@ func measureAgent(ctx context.Context, dir, agentJar string, trips int) (timings
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, ctx.Err()
 		}
 		return nil, fmt.Errorf("java %s: %w: %s", benchClass, err, bytes.TrimSpace(stderr.Bytes()))
 	}

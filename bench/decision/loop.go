@@ -109,7 +109,7 @@ func (q *Quantum) measure(ctx context.Context, quanta *atomic.Int64, lasting tim
 		case <-tick.C:
 			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
 	for range 2 { // to full speed

@@ -60,7 +60,7 @@ func decide(ctx context.Context, algorithm string, flows int, lasting time.Durat
 	runtime.ReadMemStats(&before)
 	for begun := time.Now(); len(means) < 10 || time.Since(begun) < lasting && len(means) < cap(means); {
 		if ctx.Err() != nil {
-			return d, context.Cause(ctx)
+			return d, ctx.Err()
 		}
 		from := time.Now()
 		for range batch {

@@ -32,7 +32,7 @@ func trips(ctx context.Context, name string, n int, trip func(i int) error) (Tim
 	times := make([]float64, 0, n)
 	for i := range warm + n {
 		if i%256 == 0 && ctx.Err() != nil {
-			return Timing{}, context.Cause(ctx)
+			return Timing{}, ctx.Err()
 		}
 		from := time.Now()
 		if err := trip(i); err != nil {

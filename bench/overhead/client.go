@@ -100,7 +100,7 @@ func (p *client) do(ctx context.Context, words ...string) (took time.Duration, b
 		}
 		return a.took, a.bytes, a.err
 	case <-ctx.Done():
-		return 0, 0, context.Cause(ctx)
+		return 0, 0, ctx.Err()
 	}
 }
 

@@ -84,14 +84,14 @@ func (d *daemon) await(ctx context.Context) error {
 		case <-d.exited:
 			return fmt.Errorf("penstock node ended: %s", d.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("no agent is connected to penstock node: %w: %s", errors.Join(err, context.Cause(ctx)), d.tail())
+			return fmt.Errorf("no agent is connected to penstock node: %w: %s", errors.Join(err, ctx.Err()), d.tail())
 		}
 	}
 	select {
 	case <-time.After(settle):
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 }
 

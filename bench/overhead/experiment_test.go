@@ -46,7 +46,7 @@ func (w *fakeWorld) Do(ctx context.Context, v Variant, place int, op Operation) 
 		w.cancel()
 	}
 	if ctx.Err() != nil {
-		return Sample{}, context.Cause(ctx)
+		return Sample{}, ctx.Err()
 	}
 	w.did = append(w.did, fmt.Sprint(v, " ", op))
 	if w.failAt == string(op) {

@@ -82,7 +82,7 @@ func (m *Machine) End(ctx context.Context) error {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
-				return fmt.Errorf("%d blocks on %s are not deleted: %w", n, d.Name(), context.Cause(ctx))
+				return fmt.Errorf("%d blocks on %s are not deleted: %w", n, d.Name(), ctx.Err())
 			}
 		}
 	}
