@@ -1,0 +1,130 @@
+package versions
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"penstock/testbed/client"
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+)
+
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	os.Exit(m.Run())
+}
+
+const (
+	fileBytes = 24 * mib
+	blockSize = 8 * mib
+	// HDFS keeps 4 bytes of checksum for each 512.
+	stored = fileBytes * (1 + 4./512)
+)
+
+// TestHadoop runs the same scenario on every version that no other suite uses.
+func TestHadoop(t *testing.T) {
+	for _, version := range hadoop.Versions {
+		if version != hadoop.DefaultVersion {
+			t.Run(version, func(t *testing.T) { scenario(t, start(t, version)) })
+		}
+	}
+}
+
+func scenario(t *testing.T, c *cluster) {
+	for i := range nodes {
+		a := c.agent(t, i)
+		if a.State != "woven" || len(a.WovenMethods) != 15 || !a.Connected || a.Mode != "enforce" {
+			t.Fatalf("the agent in DataNode %d is not at work: %+v", i, a)
+		}
+	}
+	c.limit(t)
+
+	// Two applications write at the same time, each block to both disks.
+	writers := []transfer{{app: 1, file: 1}, {app: 2, file: 2}}
+	c.all(t, "put", fmt.Sprintf("replication=%d block=%d", nodes, blockSize), writers...)
+	c.settle(t)
+	for _, w := range writers {
+		app := w.app
+		c.replicated(t, w.path())
+		for i := range nodes {
+			c.moved(t, app, "write", stored, onDevice(c.disks[i]))
+		}
+		c.moved(t, app, "read", 0)
+		c.held(t, app)
+	}
+
+	// Two others read what they wrote, from the disks.
+	c.forget(t)
+	readers := []transfer{{app: 3, file: 1}, {app: 4, file: 2}}
+	c.all(t, "get", "", readers...)
+	c.settle(t)
+	for _, r := range readers {
+		c.moved(t, r.app, "read", stored)
+		c.moved(t, r.app, "write", 0)
+		c.held(t, r.app)
+	}
+
+	for i := range nodes {
+		a := c.agent(t, i)
+		if a.GateWaits == 0 || a.GateBackstops != 0 || a.FailedOpen != 0 || a.Suppressed != 0 || a.FramesDropped != 0 {
+			t.Errorf("the agent in DataNode %d held back nobody, or let somebody through unasked: %+v", i, a)
+		}
+	}
+	for _, flow := range []string{"unattributed", "replication", "balancer", "scanner", "clients"} {
+		if n := c.metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", flow)); n > 0 {
+			t.Errorf("%.0f bytes are booked to %s: nobody of that name was there", n, flow)
+		}
+	}
+
+	// One replica is enough.
+	c.hadoop.StopDataNode(0)
+	c.all(t, "get", "", transfer{app: 5, file: 1})
+}
+
+func onDevice(d *disk.Disk) string { return fmt.Sprintf("device=%q", filepath.Base(d.Device())) }
+
+func flow(app int) string { return fmt.Sprintf("flow=%q", client.Application(app)) }
+
+// moved holds what is booked to an application against what HDFS must have
+// moved for it, within 2 %: file systems move whole pages.
+func (c *cluster) moved(t *testing.T, app int, direction string, want float64, labels ...string) {
+	t.Helper()
+	got := c.metric(t, "flow_bytes_total", append(labels, flow(app), fmt.Sprintf("direction=%q", direction))...)
+	t.Logf("application %d, %s %v: %.2f MiB, expected %.2f", app, direction, labels, got/mib, want/mib)
+	if math.Abs(got-want) > want*0.02 {
+		t.Errorf("application %d, %s %v: %.0f bytes are booked, %.0f were moved", app, direction, labels, got, want)
+	}
+}
+
+// held fails the test unless the application has stood at its mark and gone on
+// because the mark rose.
+func (c *cluster) held(t *testing.T, app int) {
+	t.Helper()
+	if c.metric(t, "flow_waits_total", flow(app)) == 0 {
+		t.Errorf("application %d was never held back on a disk of %d bytes/s", app, c.rate)
+	}
+	if n := c.metric(t, "flow_forced_total", flow(app)); n > 0 {
+		t.Errorf("application %d was let through %.0f times after the longest wait", app, n)
+	}
+}
+
+// replicated fails the test unless every block of a file is whole and on every
+// DataNode.
+func (c *cluster) replicated(t *testing.T, path string) {
+	t.Helper()
+	blocks, err := c.hadoop.FS().Blocks(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(blocks) != fileBytes/blockSize {
+		t.Errorf("%s has %d blocks", path, len(blocks))
+	}
+	for _, b := range blocks {
+		if b.Length != blockSize || len(b.DataNodes) != nodes {
+			t.Errorf("a block of %s has %d bytes on %v", path, b.Length, b.DataNodes)
+		}
+	}
+}
