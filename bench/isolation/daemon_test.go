@@ -13,7 +13,7 @@ import (
 // governed phase, and weights before and after the applications are known.
 func TestTheDaemonTakesOurFiles(t *testing.T) {
 	dir := t.TempDir()
-	phases, err := ParsePhases([]string{"sfqd2", "sfqd-4", "drr-4"}, testSetup().Disk)
+	phases, err := ParsePhases([]string{"sfqd2", "sfqd-4", "drr-4"}, testSetup())
 	if err != nil {
 		t.Fatal(err)
 	}

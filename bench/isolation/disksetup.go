@@ -101,12 +101,16 @@ func (d DiskSetup) model() disk.Model {
 }
 
 // caps are what "throttler" stands for: a sixth, a third, a half and two thirds
-// of a disk's rate, in whole MB/s. A smaller cap idles the disk, a larger one
-// hardly binds.
-func (d DiskSetup) caps() []int {
+// of a disk's rate in the aggressor's direction, in whole MB/s. A smaller cap
+// idles the disk, a larger one hardly binds.
+func (s Setup) caps() []int {
+	rate := s.Disk.BytesPerSecond
+	if s.Against == "teragen" {
+		rate = cmp.Or(s.Disk.WriteBytesPerSecond, rate)
+	}
 	var caps []int
 	for _, part := range []float64{1. / 6, 1. / 3, 1. / 2, 2. / 3} {
-		caps = append(caps, max(1, int(math.Round(part*float64(d.BytesPerSecond)/megabyte))))
+		caps = append(caps, max(1, int(math.Round(part*float64(rate)/megabyte))))
 	}
 	return slices.Compact(caps)
 }

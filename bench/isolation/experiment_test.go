@@ -133,7 +133,7 @@ func (f finisher) Limit(ctx context.Context, on bool) error {
 
 func experiment(t *testing.T, f *fake, phases ...string) *Experiment {
 	t.Helper()
-	list, err := ParsePhases(phases, testSetup().Disk)
+	list, err := ParsePhases(phases, testSetup())
 	if err != nil {
 		t.Fatal(err)
 	}

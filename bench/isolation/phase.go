@@ -61,11 +61,11 @@ func (p Phase) Adaptive() bool { return p.Algorithm == "sfqd2" }
 // ParsePhases turns names from the command line into phases, in the order
 // given and each once. Some names stand for several: "native" for one phase a
 // kernel scheduler, "sfqd" for one a depth, "throttler" for one a cap, which
-// follow from the rate of the disk, and "all" for everything.
-func ParsePhases(names []string, d DiskSetup) ([]Phase, error) {
+// follow from the setup, and "all" for everything.
+func ParsePhases(names []string, s Setup) ([]Phase, error) {
 	var phases []Phase
 	for _, name := range names {
-		more, err := parsePhase(strings.TrimSpace(name), d)
+		more, err := parsePhase(strings.TrimSpace(name), s)
 		if err != nil {
 			return nil, err
 		}
@@ -84,10 +84,10 @@ func ParsePhases(names []string, d DiskSetup) ([]Phase, error) {
 const phaseHelp = "all, alone, floor, native (native-mq-deadline, native-bfq, native-none), " +
 	"throttler (throttler-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
 
-func parsePhase(name string, d DiskSetup) ([]Phase, error) {
+func parsePhase(name string, s Setup) ([]Phase, error) {
 	switch {
 	case name == "all":
-		return ParsePhases([]string{"alone", "floor", "native", "throttler", "drr", "sfqd", "sfqd2"}, d)
+		return ParsePhases([]string{"alone", "floor", "native", "throttler", "drr", "sfqd", "sfqd2"}, s)
 	case name == "alone":
 		return []Phase{{Name: name}}, nil
 	case name == "floor":
@@ -99,7 +99,7 @@ func parsePhase(name string, d DiskSetup) ([]Phase, error) {
 			return []Phase{native(k)}, nil
 		}
 	case name == "throttler":
-		return each(d.caps(), throttled), nil
+		return each(s.caps(), throttled), nil
 	case strings.HasPrefix(name, throttlerPrefix):
 		return numbered(name, throttlerPrefix, "cap in MB/s", capMax, throttled)
 	case name == "sfqd2" || name == "penstock":

@@ -24,20 +24,20 @@ func TestParsePhases(t *testing.T) {
 		{"all", "alone floor native-mq-deadline native-bfq native-none throttler-2 throttler-4 throttler-6 throttler-8 " +
 			"drr-2 sfqd-1 sfqd-2 sfqd-4 sfqd-8 sfqd-12 sfqd2"},
 	} {
-		phases, err := ParsePhases(strings.Split(c.in, ","), testSetup().Disk)
+		phases, err := ParsePhases(strings.Split(c.in, ","), testSetup())
 		if err != nil || names(phases) != c.want {
 			t.Errorf("ParsePhases(%q) = %q, %v; want %q", c.in, names(phases), err, c.want)
 		}
 	}
 	for _, bad := range []string{"", "nativ", "native-cfq", "sfqd-0", "sfqd-65", "sfqd-x", "sfqd-", "drr-0", "drr-65", "throttler-0", "throttler-10001", "throttler-1.5"} {
-		if _, err := ParsePhases([]string{bad}, testSetup().Disk); err == nil {
+		if _, err := ParsePhases([]string{bad}, testSetup()); err == nil {
 			t.Errorf("ParsePhases(%q) was accepted", bad)
 		}
 	}
 }
 
 func TestPhaseKinds(t *testing.T) {
-	phases, err := ParsePhases([]string{"alone", "floor", "native-bfq", "sfqd2", "sfqd-3", "drr-5", "throttler-4"}, testSetup().Disk)
+	phases, err := ParsePhases([]string{"alone", "floor", "native-bfq", "sfqd2", "sfqd-3", "drr-5", "throttler-4"}, testSetup())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestPhaseKinds(t *testing.T) {
 }
 
 func TestInterleave(t *testing.T) {
-	phases, _ := ParsePhases([]string{"alone", "sfqd2"}, testSetup().Disk)
+	phases, _ := ParsePhases([]string{"alone", "sfqd2"}, testSetup())
 	var got []string
 	for _, turn := range Interleave(phases, 2) {
 		got = append(got, turn.Phase.Name, string(rune('0'+turn.Run)))

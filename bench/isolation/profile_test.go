@@ -45,7 +45,7 @@ func TestProfile(t *testing.T) {
 	if err := s.useProfile(file); err != nil || s.Hash() == before {
 		t.Fatalf("its own disks' profile: %v; it must change the setup", err)
 	}
-	phases, err := ParsePhases([]string{"sfqd2", "drr"}, s.Disk)
+	phases, err := ParsePhases([]string{"sfqd2", "drr"}, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // sampleRuns are made up, with figures that are easy to compute by hand.
 func sampleRuns() ([]Phase, []Run) {
-	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"}, testSetup().Disk)
+	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"}, testSetup())
 	if err != nil {
 		panic(err)
 	}

@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,11 +49,21 @@ func TestDiskSetupIsThePreset(t *testing.T) {
 	}
 }
 
+// The caps follow the disk's rate in the aggressor's direction.
 func TestCapsFollowTheRate(t *testing.T) {
-	for rate, want := range map[int64]int{12_000_000: 4, 40_000_000: 4, 2_000_000: 1, 3_000_000: 2} {
-		caps := DiskSetup{BytesPerSecond: rate}.caps()
-		if len(caps) != want || caps[0] < 1 || int64(caps[len(caps)-1])*megabyte > rate {
-			t.Errorf("caps of %d bytes/s: %v, want %d of them", rate, caps, want)
+	for _, c := range []struct {
+		against     string
+		read, write int64
+		want        []int
+	}{
+		{"teragen", 12_000_000, 0, []int{2, 4, 6, 8}},
+		{"teragen", 40_000_000, 25_000_000, []int{4, 8, 13, 17}},
+		{"teravalidate", 40_000_000, 25_000_000, []int{7, 13, 20, 27}},
+		{"terasort", 2_000_000, 0, []int{1}},
+	} {
+		s := Setup{Against: c.against, Disk: DiskSetup{BytesPerSecond: c.read, WriteBytesPerSecond: c.write}}
+		if got := s.caps(); !slices.Equal(got, c.want) {
+			t.Errorf("%s, %d and %d bytes/s: caps %v, want %v", c.against, c.read, c.write, got, c.want)
 		}
 	}
 }

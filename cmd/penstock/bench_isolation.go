@@ -106,7 +106,7 @@ func (f *isolationFlags) perform(cmd *cobra.Command) (err error) {
 	if err := f.fillSetup(); err != nil {
 		return usageError{err}
 	}
-	if q.Phases, err = isolation.ParsePhases(f.phases, q.Setup.Disk); err != nil {
+	if q.Phases, err = isolation.ParsePhases(f.phases, q.Setup); err != nil {
 		return usageError{err}
 	}
 	if err := f.fillOptions(); err != nil {
