@@ -39,7 +39,12 @@ import java.util.concurrent.locks.LockSupport;
  * depend on this thread being alive.
  */
 final class Client implements Runnable {
-    static final long HEARTBEAT_LOST_NANOS = TimeUnit.SECONDS.toNanos(1);
+    /**
+     * Gates are open within a second of the last of four heartbeats a second. What is
+     * short of that second is for waking up on a busy machine: a wait that lasts to
+     * the very end is over a little later.
+     */
+    static final long HEARTBEAT_LOST_NANOS = TimeUnit.MILLISECONDS.toNanos(900);
     /** How long a socket may take nothing, or WELCOME be awaited. */
     static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
     /** Gates open after one second; a new connection is worth a try only later. */
