@@ -101,10 +101,10 @@ func (m *machine) startCluster(ctx context.Context, lib string) error {
 		Settings: map[string]string{
 			// By default a volume takes no block once it has less than 1 GiB left.
 			"dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0",
-			// A copy that met the stale replica of a DataNode's last life is tried
-			// again after this, not after minutes; and a replica left unfinished
-			// stands in a new copy's way until the next full report.
-			"dfs.namenode.reconstruction.pending.timeout-sec": "3",
+			// A replica that was to come from a DataNode that is dead now is made
+			// elsewhere after this, not after minutes; and one left unfinished stands
+			// in a new copy's way until the next full report.
+			"dfs.namenode.reconstruction.pending.timeout-sec": "1",
 			"dfs.blockreport.intervalMsec":                    "3000",
 			// By default ten replicas, which two DataNodes never have.
 			"mapreduce.client.submit.file.replication": fmt.Sprint(Nodes),

@@ -208,7 +208,7 @@ func (r *Result) judge(clean bool) {
 		find("the checks at the end were not all made")
 	}
 	if r.Orphan.MS.Max > orphanMax {
-		find("a wait at a gate lasted %.0f ms without a daemon; gates open after 1000", r.Orphan.MS.Max)
+		find("a wait at a gate lasted %.0f ms without a daemon; gates open within 1000", r.Orphan.MS.Max)
 	}
 	calm := 0.0
 	for _, k := range r.Kinds {
