@@ -177,7 +177,7 @@ func checkHadoop(f *Facts) []Result {
 	case err != nil || !ok:
 		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it weaves only if all that it needs is there (see the check of agent)",
 			"watch the shares closely, or use 3.3, 3.4 or 3.5")
-	case f.DataNode.Version != tested && !strings.HasPrefix(f.DataNode.Version, tested+","):
+	case f.DataNode.Version != tested:
 		return good("Hadoop %s; %s of this line is tested", f.DataNode.Version, tested)
 	}
 	return good("Hadoop %s", f.DataNode.Version)

@@ -68,7 +68,7 @@ func askDataNode(ctx context.Context, base string) DataNode {
 		d.Err = fmt.Errorf("DataNode %s: %w", base, err)
 		return d
 	}
-	d.Version = info.Version
+	d.Version, _, _ = strings.Cut(info.Version, ",") // a revision follows
 	var java struct{ Name, SpecVersion string }
 	if ok, err := bean("java.lang:type=Runtime", &java); ok && err == nil {
 		d.Java = java.SpecVersion

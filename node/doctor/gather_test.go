@@ -29,7 +29,7 @@ func fakeDataNode(t *testing.T, beans map[string]string, conf string) string {
 func TestGather(t *testing.T) {
 	dir := t.TempDir()
 	url := fakeDataNode(t, map[string]string{
-		"Hadoop:service=DataNode,name=DataNodeInfo": `{"Version":"3.4.2"}`,
+		"Hadoop:service=DataNode,name=DataNodeInfo": `{"Version":"3.4.2, r84e8b89"}`,
 		"java.lang:type=Runtime":                    `{"Name":"1@host","SpecVersion":"17"}`,
 		"penstock:type=Agent":                       `{"State":"woven","WovenMethods":["a","b"],"Connected":true,"Mode":"observe"}`,
 	}, `{"properties":[{"key":"dfs.datanode.data.dir","value":"[DISK]file://`+dir+`,/nowhere/at/all"},
