@@ -188,43 +188,40 @@ func (m *Machine) Begin(ctx context.Context, agent int) error {
 		if v == Native {
 			place, bytes = 1-agent, m.setup.WarmBytes
 		}
-		if err := m.warm(ctx, v, place, bytes, jobs); err != nil {
-			return fmt.Errorf("warm-up: %w", err)
+		for warmed := int64(0); warmed < bytes; warmed += m.setup.StreamBytes {
+			if err := m.warm(ctx, v, place, jobs && warmed == 0); err != nil {
+				return fmt.Errorf("warm-up: %w", err)
+			}
 		}
 	}
-	return nil
+	return m.settle(ctx)
 }
 
-func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, jobs bool) (err error) {
+// warm does what is done in a round, and does not look at its figures. The
+// client's JVM is warmed once, by the first round's jobs.
+func (m *Machine) warm(ctx context.Context, v Variant, place int, jobs bool) (err error) {
 	if err := m.Arrange(ctx, v); err != nil {
 		return err
 	}
 	defer func() {
-		_, released := m.Release(context.WithoutCancel(ctx))
+		_, released := m.Release(ctx)
 		err = errors.Join(err, released)
 	}()
-	path := m.output(place)
-	if _, _, err := m.client.do(ctx, "write", path, strconv.FormatInt(bytes, 10)); err != nil {
-		return err
+	for _, op := range Streams {
+		if _, err := m.Do(ctx, v, place, op); err != nil {
+			return err
+		}
 	}
-	blocks, err := m.cluster.FS().Blocks(ctx, path)
+	blocks, err := m.cluster.FS().Blocks(ctx, m.written)
 	if err != nil {
 		return err
 	}
 	for _, b := range blocks {
 		if want := m.cluster.DataNodeAddress(place); !slices.Contains(b.DataNodes, want) {
-			return fmt.Errorf("a block of %s is on %v and not on %s", path, b.DataNodes, want)
+			return fmt.Errorf("a block of %s is on %v and not on %s", m.written, b.DataNodes, want)
 		}
 	}
-	if err := m.forget(place); err != nil {
-		return err
-	}
-	for range 2 { // cold, cached
-		if _, _, err := m.client.do(ctx, "read", path); err != nil {
-			return err
-		}
-	}
-	if !jobs { // the client's JVM has run them before
+	if !jobs {
 		return nil
 	}
 	for _, job := range Jobs {
@@ -232,6 +229,45 @@ func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, j
 			return err
 		}
 	}
+	return nil
+}
+
+// A DataNode at rest beats its heart every second.
+const (
+	restWindow   = 500 * time.Millisecond
+	restPart     = 0.03
+	restPatience = 20 * time.Second
+)
+
+// settle waits until both DataNodes are at rest: what the warm-up gave their
+// compilers to do is done.
+func (m *Machine) settle(ctx context.Context) error {
+	for begun := time.Now(); time.Since(begun) < restPatience; {
+		var used time.Duration
+		for i := range m.disks {
+			before, _, err := m.usage(i)
+			if err != nil {
+				return err
+			}
+			used -= before
+		}
+		select {
+		case <-time.After(restWindow):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for i := range m.disks {
+			after, _, err := m.usage(i)
+			if err != nil {
+				return err
+			}
+			used += after
+		}
+		if used.Seconds() < restPart*restWindow.Seconds() {
+			return nil
+		}
+	}
+	m.options.Say("NOTE: the DataNodes are not at rest %v after their warm-up", restPatience)
 	return nil
 }
 
@@ -246,15 +282,17 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) (err error) {
 	return err
 }
 
-// Release ends the daemon.
-func (m *Machine) Release(context.Context) (int64, error) {
-	if m.daemon == nil {
-		return 0, nil
+// Release ends the daemon and deletes what was written.
+func (m *Machine) Release(ctx context.Context) (peak int64, err error) {
+	if m.daemon != nil {
+		peak, err = peakMemory(m.daemon.pid())
+		err = errors.Join(err, m.daemon.stop())
+		m.daemon = nil
 	}
-	peak, err := peakMemory(m.daemon.pid())
-	err = errors.Join(err, m.daemon.stop())
-	m.daemon = nil
-	return peak, err
+	if err != nil || ctx.Err() != nil || m.client == nil {
+		return peak, err
+	}
+	return peak, m.deleteFiles(ctx)
 }
 
 func (m *Machine) output(place int) string {
@@ -319,8 +357,10 @@ func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 
 // Stop puts everything back. It may be called after a start that failed half-way.
 func (m *Machine) Stop() error {
-	_, err := m.Release(context.Background())
-	errs := []error{err}
+	var errs []error
+	if m.daemon != nil {
+		errs = append(errs, m.daemon.stop())
+	}
 	if m.client != nil {
 		errs = append(errs, m.client.stop())
 	}
@@ -335,6 +375,6 @@ func (m *Machine) Stop() error {
 	if m.book != nil {
 		errs = append(errs, m.book.Close())
 	}
-	m.client, m.cluster, m.spills, m.disks, m.book = nil, nil, nil, [2]*disk.Disk{}, nil
+	m.daemon, m.client, m.cluster, m.spills, m.disks, m.book = nil, nil, nil, nil, [2]*disk.Disk{}, nil
 	return errors.Join(errs...)
 }

@@ -54,10 +54,9 @@ type Environment interface {
 	Arrange(ctx context.Context, v Variant) error
 	// Do performs an operation on the DataNode at a place.
 	Do(ctx context.Context, v Variant, place int, op Operation) (Sample, error)
-	// Release ends the daemon and tells its peak; 0 if there was none.
+	// Release ends the daemon, also when ctx has ended, and deletes what has been
+	// written. It tells the daemon's peak; 0 if there was none.
 	Release(ctx context.Context) (peak int64, err error)
-	// End deletes what the round has written.
-	End(ctx context.Context) error
 }
 
 // Experiment runs the rounds that the journal lacks.
@@ -130,9 +129,6 @@ func (x *Experiment) round(ctx context.Context, n int) (r Round, err error) {
 		r.Variants[v] = m
 		x.Say("  %-8s %s", v, m)
 	}
-	if err := x.Env.End(ctx); err != nil {
-		return r, err
-	}
 	r.Seconds = time.Since(r.Started).Seconds()
 	return r, nil
 }
@@ -143,7 +139,7 @@ func (x *Experiment) variant(ctx context.Context, v Variant, place int) (m Measu
 		return m, err
 	}
 	defer func() {
-		peak, released := x.Env.Release(context.WithoutCancel(ctx))
+		peak, released := x.Env.Release(ctx)
 		m.DaemonPeak = peak
 		err = errors.Join(err, released)
 	}()

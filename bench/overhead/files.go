@@ -53,8 +53,8 @@ func (m *Machine) forget(place int) error {
 
 const deletePatience = 60 * time.Second
 
-// End deletes the round's files and waits until the DataNodes have.
-func (m *Machine) End(ctx context.Context) error {
+// deleteFiles deletes what was written and waits until the DataNodes have.
+func (m *Machine) deleteFiles(ctx context.Context) error {
 	for i := range m.disks {
 		files, err := m.cluster.FS().List(ctx, placeDir(i))
 		if err != nil {

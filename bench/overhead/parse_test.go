@@ -105,7 +105,7 @@ func TestSetupsBounds(t *testing.T) {
 		{"less warm-up", func(s *Setup) { s.WarmBytes = 16*mib - 1 }, false},
 		{"no jobs", func(s *Setup) { s.JobBytes = 0 }, true},
 		{"a tiny job", func(s *Setup) { s.JobBytes = mib - 1 }, false},
-		{"more than the disk holds", func(s *Setup) { s.StreamBytes = 2 << 30 }, false},
+		{"more than the disk holds", func(s *Setup) { s.StreamBytes = 6 << 30 }, false},
 		{"native alone", func(s *Setup) { s.Variants = []Variant{Native} }, false},
 		{"no native", func(s *Setup) { s.Variants = []Variant{Absent, Enforce} }, false},
 		{"dirty limits", func(s *Setup) { s.DirtyBackgroundBytes = s.DirtyBytes }, false},

@@ -40,15 +40,15 @@ the first time, Maven.
 
 Exit codes: 0 done, also when a target is missed; 1 failed; 2 wrong flags; 130
 interrupted.`,
-		Example: `  penstock bench overhead --rounds 10 --bytes 10G --resume overhead.jsonl \
+		Example: `  penstock bench overhead --rounds 10 --bytes 30G --resume overhead.jsonl \
       --json overhead.json --report overhead.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
 	}
 	flags, q := cmd.Flags(), &f.request
 	flags.IntVar(&q.Rounds, "rounds", 10, "rounds; at least 5 for a figure to rely on")
-	flags.StringVar(&f.bytes, "bytes", "10G", "bytes that each variant moves in all rounds, written and read twice (K, M, G: powers of 1024)")
-	flags.StringVar(&f.warm, "warm", "1536M", "bytes written, and read twice, on each DataNode before it is measured")
+	flags.StringVar(&f.bytes, "bytes", "30G", "bytes that each variant moves in all rounds, written and read twice (K, M, G: powers of 1024)")
+	flags.StringVar(&f.warm, "warm", "4G", "bytes written, and read twice, on each DataNode before it is measured")
 	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")
 	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
