@@ -326,9 +326,14 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	if err != nil {
 		return s, err
 	}
-	took, bytes, err := m.client.do(ctx, command...)
-	if err != nil {
-		return s, err
+	var took time.Duration
+	var bytes int64
+	for range repeats(op) {
+		t, n, err := m.client.do(ctx, command...)
+		if err != nil {
+			return s, err
+		}
+		took, bytes = took+t, bytes+n
 	}
 	nodeAfter, _, err := m.usage(place)
 	if err != nil {

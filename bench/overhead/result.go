@@ -65,12 +65,15 @@ func spread(values []float64) Spread {
 }
 
 // Target is a bound and whether the measurement keeps it: an upper bound on a
-// ratio is kept if the confidence interval's upper end keeps it.
+// ratio is kept if the confidence interval's upper end keeps it. It is open if
+// the bound lies within the interval: then the measurement was too noisy or too
+// short to tell.
 type Target struct {
 	What  string  `json:"what"`
 	Bound float64 `json:"bound"`
-	Found float64 `json:"found"` // the interval's upper end; of a throughput the mean; of memory the largest
+	Found float64 `json:"found"` // the interval's upper end; of a throughput the lower one; of memory the largest
 	Kept  bool    `json:"kept"`
+	Open  bool    `json:"open,omitempty"`
 }
 
 // The targets.
@@ -84,7 +87,7 @@ const (
 
 // Summarise computes the result of rounds; there is at least one.
 func Summarise(setup Setup, rounds []Round) Result {
-	res := Result{Setup: setup, Rounds: len(rounds), Bytes: int64(len(Streams)*len(rounds)) * setup.StreamBytes}
+	res := Result{Setup: setup, Rounds: len(rounds), Bytes: int64(streamed()*len(rounds)) * setup.StreamBytes}
 	for _, r := range rounds {
 		if !slices.Contains(res.Builds, r.Build) {
 			res.Builds = append(res.Builds, r.Build)
@@ -143,7 +146,8 @@ func ratio(v Variant, values, bases []float64) *figures.Ratio {
 func (res *Result) judge() {
 	upper := func(what string, bound float64, r *figures.Ratio) {
 		if r != nil {
-			res.Verdicts = append(res.Verdicts, Target{what, bound, r.High, r.High <= bound})
+			res.Verdicts = append(res.Verdicts, Target{What: what, Bound: bound, Found: r.High,
+				Kept: r.High <= bound, Open: r.High > bound && r.Low <= bound})
 		}
 	}
 	for _, s := range res.Streams {
@@ -155,13 +159,14 @@ func (res *Result) judge() {
 	for _, s := range res.Streams {
 		if s.Variant == Enforce && s.Operation != Cached && s.ThroughputRatio != nil {
 			what := map[Operation]string{Cold: "staging", Write: "draining"}[s.Operation]
-			res.Verdicts = append(res.Verdicts, Target{fmt.Sprintf("throughput of %s: all of native's, within %.0f %%", what, (1-rateBound)*100),
-				rateBound, s.ThroughputRatio.Mean, s.ThroughputRatio.Mean >= rateBound})
+			r := s.ThroughputRatio
+			res.Verdicts = append(res.Verdicts, Target{What: fmt.Sprintf("throughput of %s: all of native's, within %.0f %%", what, (1-rateBound)*100),
+				Bound: rateBound, Found: r.Low, Kept: r.Low >= rateBound, Open: r.Low < rateBound && r.High >= rateBound})
 		}
 	}
 	for _, m := range res.Memory {
-		res.Verdicts = append(res.Verdicts, Target{fmt.Sprintf("the daemon's memory, %s: under 40 MiB", m.Variant), memoryBound,
-			float64(m.Peak), m.Peak < memoryBound})
+		res.Verdicts = append(res.Verdicts, Target{What: fmt.Sprintf("the daemon's memory, %s: under 40 MiB", m.Variant),
+			Bound: memoryBound, Found: float64(m.Peak), Kept: m.Peak < memoryBound})
 	}
 }
 
@@ -217,15 +222,22 @@ func (res Result) WriteTable(w io.Writer) error {
 
 // String is the target's line.
 func (t Target) String() string {
-	word := "kept  "
-	if !t.Kept {
-		word = "MISSED"
-	}
 	found := fmt.Sprintf("%.3f", t.Found)
 	if t.Bound == memoryBound {
 		found = fmt.Sprintf("%.1f MiB", t.Found/mib)
 	}
-	return fmt.Sprintf("%s  %s (%s)", word, t.What, found)
+	return fmt.Sprintf("%-6s  %s (%s)", t.Word(), t.What, found)
+}
+
+// Word is kept, open or MISSED.
+func (t Target) Word() string {
+	switch {
+	case t.Kept:
+		return "kept"
+	case t.Open:
+		return "open"
+	}
+	return "MISSED"
 }
 
 func interval(r *figures.Ratio) string {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/bench/internal/figures"
 )
 
 func summary(t *testing.T, rounds int) Result {
@@ -67,6 +69,11 @@ func TestTargetsAreHeldAgainstTheUpperEnd(t *testing.T) {
 			t.Errorf("%s: told %v, kept %v, want %v; all: %v", what, told, got, want, kept)
 		}
 	}
+	noisy := Result{Jobs: []Job{{Variant: Enforce, Operation: TeraGen, Ratio: &figures.Ratio{Mean: 1.01, Low: 0.99, High: 1.03}}}}
+	noisy.judge()
+	if len(noisy.Verdicts) != 1 || noisy.Verdicts[0].Kept || noisy.Verdicts[0].Word() != "open" {
+		t.Errorf("a bound within the interval: %+v", noisy.Verdicts)
+	}
 	over := Result{Memory: []Memory{{Enforce, memoryBound}}}
 	over.judge()
 	if len(over.Verdicts) != 1 || over.Verdicts[0].Kept {
@@ -110,7 +117,7 @@ func TestTableJSONAndReport(t *testing.T) {
 	if err := res.WriteReport(&page, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<svg", "1970-01-01", "cold read", "missed", "stream_bytes"} {
+	for _, want := range []string{"<svg", "1970-01-01", "cold read", "MISSED", "stream_bytes"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the report lacks %q", want)
 		}

@@ -29,7 +29,8 @@ For each: CPU seconds per GB of the DataNode and of the daemon, writing, reading
 cold and reading from the page cache; MB/s; run times of TeraGen and TeraSort; the
 daemon's memory. Each round starts two DataNodes anew, one with the agent and one
 without, warms both, and measures every variant; ratios are taken within rounds
-and told with 95 % confidence intervals. At the end it says which targets are kept.
+and told with 95 % confidence intervals. At the end it says which targets are kept, which are
+missed, and which stay open because the interval is too wide to tell.
 
 With --resume, finished rounds are kept in a journal: after Ctrl-C, kill -9 or a
 failure the same command goes on from there; it refuses a journal of another setup.
@@ -40,14 +41,14 @@ the first time, Maven.
 
 Exit codes: 0 done, also when a target is missed; 1 failed; 2 wrong flags; 130
 interrupted.`,
-		Example: `  penstock bench overhead --rounds 10 --bytes 30G --resume overhead.jsonl \
+		Example: `  penstock bench overhead --rounds 10 --bytes 60G --resume overhead.jsonl \
       --json overhead.json --report overhead.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
 	}
 	flags, q := cmd.Flags(), &f.request
 	flags.IntVar(&q.Rounds, "rounds", 10, "rounds; at least 5 for a figure to rely on")
-	flags.StringVar(&f.bytes, "bytes", "30G", "bytes that each variant moves in all rounds, written and read twice (K, M, G: powers of 1024)")
+	flags.StringVar(&f.bytes, "bytes", "60G", "bytes that each variant moves in all rounds, written once and read five times (K, M, G: powers of 1024)")
 	flags.StringVar(&f.warm, "warm", "4G", "bytes written, and read twice, on each DataNode before it is measured")
 	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")

@@ -13,7 +13,7 @@ func TestWrongFlagsOfTheBenchmarks(t *testing.T) {
 		{"bench overhead --rounds 1001", "--rounds"},
 		{"bench overhead --bytes ten", "--bytes"},
 		{"bench overhead --bytes 1M", "--bytes"},
-		{"bench overhead --rounds 1 --bytes 30G", "--bytes"},
+		{"bench overhead --rounds 1 --bytes 60G", "--bytes"},
 		{"bench overhead --warm 1M", "--warm"},
 		{"bench overhead --job-bytes 1", "--job-bytes"},
 		{"bench overhead --variants enforced", "--variants"},
