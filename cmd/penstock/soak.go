@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"penstock/soak"
+	"penstock/bench/soak"
 	"penstock/testbed/hadoop"
 
 	"github.com/spf13/cobra"

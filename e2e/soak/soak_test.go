@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"penstock/soak"
+	"penstock/bench/soak"
 	"penstock/testbed/disk"
 )
 

@@ -50,7 +50,10 @@ func TestGrowthIsWithinALife(t *testing.T) {
 
 // whole is a journal of a good campaign.
 func whole(s Setup) *Journal {
-	j := &Journal{}
+	j, err := OpenJournal("", s)
+	if err != nil {
+		panic(err) // nothing is opened
+	}
 	for _, step := range NewPlan(s.Seed, s.Kills).Steps {
 		o := Outcome{Step: step, StallMS: 20, TookMS: 1500}
 		if step.Kind == StopDaemon {

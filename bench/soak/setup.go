@@ -1,9 +1,6 @@
 package soak
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -11,8 +8,8 @@ import (
 	"penstock/testbed/hadoop"
 )
 
-// Setup is everything that may change what a campaign shows. It is hashed into
-// the journal, with the plan's seed and length.
+// Setup is everything that may change what a campaign shows. The journal
+// keeps it, with the plan's seed and length.
 type Setup struct {
 	Seed   uint64 `json:"seed"`
 	Kills  int    `json:"kills"`
@@ -54,14 +51,4 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("disks of %d bytes per second: ten times slower, that is below a page per second", s.Disk.BytesPerSecond)
 	}
 	return hadoop.CheckVersion(s.Hadoop)
-}
-
-// hash identifies the setup.
-func (s Setup) hash() string {
-	b, err := json.Marshal(s) // fields in the order of their declaration
-	if err != nil {
-		panic("soak: setup does not marshal: " + err.Error()) // no field can fail
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:12])
 }

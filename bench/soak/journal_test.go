@@ -28,7 +28,7 @@ func TestAJournalGoesOn(t *testing.T) {
 		t.Error("a fault is in the journal twice")
 	}
 	j.Close()
-	if _, err := OpenJournal(path, DefaultSetup(2, 3)); err == nil || !strings.Contains(err.Error(), "seed 1, 3 kills") {
+	if _, err := OpenJournal(path, DefaultSetup(2, 3)); err == nil || !strings.Contains(err.Error(), "seed: 1, now 2") {
 		t.Errorf("another seed's journal: %v", err)
 	}
 	// The power went in the middle of a line.
@@ -36,7 +36,7 @@ func TestAJournalGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.WriteString(`{"outcome":{"number":2,"kin`)
+	f.WriteString(`{"entry":{"outcome":{"number":2,"kin`)
 	f.Close()
 	if j, err = OpenJournal(path, s); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestAJournalGoesOn(t *testing.T) {
 }
 
 func TestAFileThatIsNoJournalIsLeftAlone(t *testing.T) {
-	for _, content := range []string{"no newline", "text\n", "{}\n", `{"penstock_soak_journal":9,"setup":{}}` + "\n"} {
+	for _, content := range []string{"no newline", "text\n", "{}\n", `{"penstock_journal":9,"setup":{}}` + "\n"} {
 		path := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -73,16 +73,28 @@ func TestAFileThatIsNoJournalIsLeftAlone(t *testing.T) {
 // or read, and what is read can be summarised.
 func FuzzJournal(f *testing.F) {
 	s := DefaultSetup(1, 3)
-	head := `{"penstock_soak_journal":1,"hash":"` + s.hash() + `","setup":{}}` + "\n"
-	f.Add([]byte(head + `{"outcome":{"number":1,"kind":"kill-daemon","usage":[{"process":"daemon","pid":1}]}}` + "\n"))
-	f.Add([]byte(head + `{"round":{"load":"terasort"}}` + "\n" + `{"ending":{"clean":true}}` + "\n" + `{"finding":"x"}` + "\n"))
-	f.Add([]byte(head + "{}\n"))
+	f.Add([]byte(`{"entry":{"outcome":{"number":1,"kind":"kill-daemon","usage":[{"process":"daemon","pid":1}]}}}` + "\n"))
+	f.Add([]byte(`{"entry":{"round":{"load":"terasort"}}}` + "\n" + `{"entry":{"ending":{"clean":true}}}` + "\n" + `{"entry":{"finding":"x"}}` + "\n"))
+	f.Add([]byte(`{"entry":{}}` + "\n"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		j := &Journal{}
-		if j.parse(content, s) != nil {
+		path := filepath.Join(t.TempDir(), "f")
+		j, err := OpenJournal(path, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		head, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, append(head, content...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if j, err = OpenJournal(path, s); err != nil {
 			return
 		}
+		defer j.Close()
 		r := Summarise(s, "", j)
 		if r.Good && r.Kills < s.Kills {
 			t.Errorf("good with %d kills", r.Kills)
