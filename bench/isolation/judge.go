@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"penstock/bench/internal/figures"
 	"penstock/testbed/disk"
 	"penstock/testbed/judge"
 )
@@ -152,7 +153,7 @@ func (t *tally) verdict() *Verdict {
 		}
 	}
 	if len(t.millis) > 0 {
-		v.LatencyP50MS, v.LatencyP99MS = round3(quantile(t.millis, 0.5)), round3(quantile(t.millis, 0.99))
+		v.LatencyP50MS, v.LatencyP99MS = round3(figures.Quantile(t.millis, 0.5)), round3(figures.Quantile(t.millis, 0.99))
 	}
 	return v
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"penstock/bench/internal/figures"
 )
 
 // Progress tells a waiting person what happens: one line a step, and while a
@@ -172,7 +174,7 @@ func (p *Progress) remaining() string {
 		one := rough
 		for _, known := range [][]float64{p.lengths[k], alike[k.killed], all} {
 			if len(known) > 0 {
-				one = median(known)
+				one = figures.Median(known)
 				break
 			}
 		}

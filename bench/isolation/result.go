@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"penstock/bench/internal/figures"
 )
 
 // Result is what the experiment found, and the form of --json. A figure that
@@ -113,12 +115,12 @@ func figure(p Phase, runs []Run) Figure {
 		spread := NewSpread(mbps)
 		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
 	}
-	f.RequestP99MS, f.DeviceP99MS = ratio(median(p99), 1), ratio(median(deviceP99), 1)
+	f.RequestP99MS, f.DeviceP99MS = ratio(figures.Median(p99), 1), ratio(figures.Median(deviceP99), 1)
 	if len(aggressor) > 0 {
 		spread := NewSpread(aggressor)
 		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
 	}
-	f.TimeAtDepthBounds = ratio(median(atBounds), 1)
+	f.TimeAtDepthBounds = ratio(figures.Median(atBounds), 1)
 	return f
 }
 
@@ -160,7 +162,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	}
 	rate := float64(res.Setup.Disk.BytesPerSecond*int64(res.Setup.Disk.DataNodes)) / megabyte
 	if res.Setup.Disk.Modelled {
-		res.ProtectedDemand = ratio(median(demands), rate)
+		res.ProtectedDemand = ratio(figures.Median(demands), rate)
 	}
 }
 

@@ -24,15 +24,6 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-func TestQuantile(t *testing.T) {
-	values := []float64{5, 1, 4, 2, 3}
-	for q, want := range map[float64]float64{0.01: 1, 0.2: 1, 0.21: 2, 0.5: 3, 0.99: 5, 1: 5} {
-		if got := quantile(values, q); got != want {
-			t.Errorf("quantile(%v) = %v, want %v", q, got, want)
-		}
-	}
-}
-
 func TestRatio(t *testing.T) {
 	if r := ratio(3, 2); r == nil || *r != 1.5 {
 		t.Errorf("ratio(3, 2) = %v", r)
