@@ -24,10 +24,7 @@ func (l *Loop) age(now time.Time) {
 	}
 	for name, f := range l.flows {
 		if f.streams == 0 && name != UnattributedFlow && now.Sub(f.idle) > idleFlowAge {
-			if err := l.sched.RemoveFlow(f.id); err == nil {
-				delete(l.flows, name)
-				delete(l.byID, f.id)
-			}
+			l.forgetFlow(f)
 		}
 	}
 }

@@ -130,8 +130,9 @@ type Config struct {
 	// quantum; it has to come well before the kernel's own 30 s. Default 5 s.
 	FlushAge time.Duration
 
-	// MaxFlows bounds the flows of the device; past it applications share the
-	// unattributed flow. Default 4,096.
+	// MaxFlows bounds the flows of the device. Past it a new application takes the
+	// place of the one that has been idle the longest or, where all have streams,
+	// shares the unattributed flow. Default 4,096.
 	MaxFlows int
 }
 

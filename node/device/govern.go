@@ -8,13 +8,13 @@ import (
 // Who is governed and how: flows and their rules, modes, and what the agent is
 // told of a mark.
 
-// flow finds or makes the flow of that name; past the bound it is the
-// unattributed one.
+// flow finds or makes the flow of that name; where the bound is reached and every
+// flow has streams it is the unattributed one.
 func (l *Loop) flow(name string) *flow {
 	if f := l.flows[name]; f != nil {
 		return f
 	}
-	if len(l.flows) >= l.cfg.MaxFlows-1 && name != UnattributedFlow {
+	if len(l.flows) >= l.cfg.MaxFlows-1 && name != UnattributedFlow && !l.forgetIdlest() {
 		return l.flow(UnattributedFlow)
 	}
 	f := &flow{name: name, rule: l.policy(name), idle: time.Now()}
@@ -27,6 +27,28 @@ func (l *Loop) flow(name string) *flow {
 	l.flows[name] = f
 	l.byID[id] = f
 	return f
+}
+
+// forgetIdlest makes room for one flow: of those without a stream the one goes
+// whose last stream left first.
+func (l *Loop) forgetIdlest() bool {
+	var idlest *flow
+	for name, f := range l.flows {
+		if f.streams == 0 && name != UnattributedFlow && (idlest == nil || f.idle.Before(idlest.idle)) {
+			idlest = f
+		}
+	}
+	return idlest != nil && l.forgetFlow(idlest)
+}
+
+// forgetFlow ends the account of a flow without streams.
+func (l *Loop) forgetFlow(f *flow) bool {
+	if err := l.sched.RemoveFlow(f.id); err != nil {
+		return false
+	}
+	delete(l.flows, f.name)
+	delete(l.byID, f.id)
+	return true
 }
 
 func (l *Loop) apply(mode Mode, policy Policy) {

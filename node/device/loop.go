@@ -36,6 +36,7 @@ type Loop struct {
 	streams   map[*Stream]struct{}
 	running   map[*request]struct{}
 	backlog   int64
+	writing   int64 // flows with open writers
 	stuck     bool
 	lastError time.Time
 	errors    int64

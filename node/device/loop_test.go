@@ -610,6 +610,15 @@ func TestFlowBound(t *testing.T) {
 		if got := r.flowNow(UnattributedFlow).Bytes[1]; got != 7*4096 {
 			t.Errorf("the unattributed flow has %d bytes, want those of 7 applications", got)
 		}
+		// By now they have no streams: a newcomer takes the place of one of them.
+		f := r.disk.newFile("late", 0)
+		f.write(0, 4096)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 99, Flow: "late", Write: true, Block: f})
+		r.loop.Close(s, 4096)
+		time.Sleep(2 * time.Second)
+		if got := r.flowNow("late").Bytes[1]; got != 4096 {
+			t.Errorf("a flow that came when all others were idle has %d bytes of its own", got)
+		}
 		time.Sleep(2 * idleFlowAge)
 		if snap, _ = r.loop.Snapshot(); len(snap.Flows) != 1 {
 			t.Errorf("%d flows left after they were idle for long", len(snap.Flows))

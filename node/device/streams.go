@@ -15,7 +15,9 @@ func (l *Loop) open(s *Stream) {
 	l.streams[s] = struct{}{}
 	s.flow.streams++
 	if s.Write {
-		s.flow.writers = append(s.flow.writers, s)
+		if s.flow.writers = append(s.flow.writers, s); len(s.flow.writers) == 1 {
+			l.writing++
+		}
 		l.grant(s.flow)
 	} else {
 		l.openRead(s)
@@ -80,7 +82,9 @@ func (l *Loop) release(s *Stream) {
 	delete(l.streams, s)
 	f := s.flow
 	if s.Write {
-		f.removeWriter(s)
+		if f.removeWriter(s); len(f.writers) == 0 {
+			l.writing--
+		}
 	}
 	if f.last == s {
 		f.last = nil

@@ -95,13 +95,7 @@ func (l *Loop) drained(s *Stream, bytes int64) {
 // bound is the backlog that a flow may have: its own bound, or an equal part of
 // the device's where many applications write.
 func (l *Loop) bound() int64 {
-	writing := int64(0)
-	for _, f := range l.flows {
-		if len(f.writers) > 0 {
-			writing++
-		}
-	}
-	return max(leaseFloor, min(l.cfg.Backlog, l.cfg.Dirty/max(1, writing)))
+	return max(leaseFloor, min(l.cfg.Backlog, l.cfg.Dirty/max(1, l.writing)))
 }
 
 // drainLargest keeps an application with many writers going whose backlog is
