@@ -38,9 +38,9 @@ type client struct {
 
 const clientPatience = 10 * time.Second
 
-// startClient compiles and starts it. local is a folder for the jobs' own
-// intermediate files.
-func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, lib, dir, local string) (*client, error) {
+// startClient compiles and starts it, bound to a CPU unless that is "". local is
+// a folder for the jobs' own intermediate files.
+func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, lib, dir, local, cpu string) (*client, error) {
 	source := filepath.Join(dir, "OverheadClient.java")
 	if err := os.WriteFile(source, clientSource, 0o644); err != nil {
 		return nil, err
@@ -54,9 +54,13 @@ func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, li
 		return nil, err
 	}
 	defer log.Close()
-	p.cmd = exec.Command("java", "-Xmx1500m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-		"-Djava.net.preferIPv4Stack=true", "-Djava.io.tmpdir="+local,
-		"-cp", strings.Join([]string{dir, c.ClientConfDir(), lib + "/*"}, ":"), "OverheadClient", local)
+	argv := []string{"java", "-Xmx1500m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
+		"-Djava.net.preferIPv4Stack=true", "-Djava.io.tmpdir=" + local,
+		"-cp", strings.Join([]string{dir, c.ClientConfDir(), lib + "/*"}, ":"), "OverheadClient", local}
+	if cpu != "" {
+		argv = append([]string{"taskset", "-c", cpu}, argv...)
+	}
+	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Dir, p.cmd.Stderr = local, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C ends the run in order
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

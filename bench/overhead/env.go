@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,7 @@ func Probe(s Setup) Setup {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) == nil {
 		s.CPUs = set.Count()
+		s.ClientCPU, s.DataNodeCPU = twoOf(set)
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
@@ -69,6 +71,20 @@ func Probe(s Setup) Setup {
 		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found.")
 	}
 	return s
+}
+
+// twoOf names the first two CPUs of a set, "" if it has fewer.
+func twoOf(set unix.CPUSet) (first, second string) {
+	var found []string
+	for cpu := 0; len(found) < 2 && cpu < 8*int(unsafe.Sizeof(set)); cpu++ {
+		if set.IsSet(cpu) {
+			found = append(found, strconv.Itoa(cpu))
+		}
+	}
+	if len(found) < 2 {
+		return "", ""
+	}
+	return found[0], found[1]
 }
 
 const spillBytes = 4 << 30
@@ -134,7 +150,7 @@ func (m *Machine) startCluster(ctx context.Context) error {
 	cfg := hadoop.Config{RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib, Version: m.setup.Hadoop,
 		NoYARN: true, BlockSize: m.setup.BlockBytes, Progress: m.options.Say}
 	for i, d := range m.disks {
-		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{HeapMB: m.setup.HeapMB, JVMArgs: m.jvmArgs(i, 0),
+		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{HeapMB: m.setup.HeapMB, JVMArgs: m.jvmArgs(i, 0), CPUs: m.setup.DataNodeCPU,
 			Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), "dfs"), Type: []string{"DISK", "SSD"}[i]}}})
 	}
 	if m.cluster, err = hadoop.Start(ctx, cfg); err != nil {
@@ -150,7 +166,7 @@ func (m *Machine) startCluster(ctx context.Context) error {
 			return err
 		}
 	}
-	m.client, err = startClient(ctx, m.book, m.cluster, lib, m.options.RunDir, m.spills.Mount())
+	m.client, err = startClient(ctx, m.book, m.cluster, lib, m.options.RunDir, m.spills.Mount(), m.setup.ClientCPU)
 	return err
 }
 

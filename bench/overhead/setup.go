@@ -92,14 +92,18 @@ type Setup struct {
 	DiskBytes   int64     `json:"disk_bytes"` // of each DataNode's disk
 	// The kernel writes back early, as on a node that has been writing for long:
 	// with a large machine's own limits nothing would reach the disk natively.
-	DirtyBytes           int64    `json:"dirty_bytes"`
-	DirtyBackgroundBytes int64    `json:"dirty_background_bytes"`
-	Hadoop               string   `json:"hadoop"`
-	Modelled             bool     `json:"block_device"` // false: see Notes
-	KernelRelease        string   `json:"kernel_release"`
-	CPUs                 int      `json:"cpus"`
-	MemoryBytes          int64    `json:"memory_bytes"`
-	Notes                []string `json:"notes,omitempty"`
+	DirtyBytes           int64  `json:"dirty_bytes"`
+	DirtyBackgroundBytes int64  `json:"dirty_background_bytes"`
+	Hadoop               string `json:"hadoop"`
+	Modelled             bool   `json:"block_device"` // false: see Notes
+	// Where the kernel moves a DataNode's and its client's threads about, the
+	// same read takes the DataNode once or twice the CPU time, natively too.
+	ClientCPU     string   `json:"client_cpu"` // "": any
+	DataNodeCPU   string   `json:"datanode_cpu"`
+	KernelRelease string   `json:"kernel_release"`
+	CPUs          int      `json:"cpus"`
+	MemoryBytes   int64    `json:"memory_bytes"`
+	Notes         []string `json:"notes,omitempty"`
 }
 
 // DefaultSetup is for a machine of two CPUs on which HDFS moves 1 GB/s: ten rounds
