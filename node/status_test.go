@@ -39,7 +39,7 @@ func TestStatusTellsWhatTheDaemonDoes(t *testing.T) {
 	r.send(wire.Progress{Stream: 1, Position: size})
 	r.until("the quanta to be drained", func() bool {
 		d := r.status()
-		return len(d.Devices) == 1 && len(d.Devices[0].Flows) == 1 && d.Devices[0].Flows[0].Window.Active
+		return len(d.Devices) == 1 && len(d.Devices[0].Flows) == 1 && d.Devices[0].Flows[0].Window.Share == 1
 	})
 	doc := r.status()
 	if doc.Mode != "enforce" || doc.PID != os.Getpid() || !doc.Heartbeat.Alive || doc.KillSwitch.On || doc.MonotonicNS <= 0 {
