@@ -18,7 +18,8 @@ import (
 	"penstock/testbed/hadoop"
 )
 
-// load writes files until stop is called or the test ends.
+// load writes files until stop is called or the test ends. A DataNode may act on a
+// file that was broken off after the next has begun, so each has its own name.
 func load(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -26,7 +27,8 @@ func load(t *testing.T) (stop func()) {
 		var err error
 		for i := 0; err == nil && ctx.Err() == nil; i++ {
 			content := io.LimitReader(rand.NewChaCha8([32]byte{byte(i)}), 16*mib)
-			err = bed.cluster.FS().Create(ctx, "/load", content, hadoop.CreateOptions{Overwrite: true})
+			path := fmt.Sprintf("/%s/%d", t.Name(), i%8)
+			err = bed.cluster.FS().Create(ctx, path, content, hadoop.CreateOptions{Overwrite: true})
 		}
 		done <- err
 	}()
