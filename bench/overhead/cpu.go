@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,49 @@ func cpuTime(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()), nil
+}
+
+// compilerTime is the CPU time of a JVM's own compilers. A JVM of some minutes
+// still compiles, in bursts as long as a block takes to read; one of some hours
+// does not. So what they use is no part of what I/O costs.
+func compilerTime(pid int) (used time.Duration, err error) {
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		comm, err := os.ReadFile(name)
+		if err != nil || !isCompiler(string(comm)) {
+			continue // a thread that has ended was none: compilers stay
+		}
+		stat, err := os.ReadFile(filepath.Join(filepath.Dir(name), "schedstat"))
+		if err != nil {
+			return 0, err
+		}
+		one, err := parseSchedstat(string(stat))
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		used += one
+	}
+	return used, nil
+}
+
+// keepCompilers is the JVM's option for their threads to stay when they are idle.
+const keepCompilers = "-XX:-UseDynamicNumberOfCompilerThreads"
+
+func isCompiler(comm string) bool {
+	return strings.HasPrefix(comm, "C1 CompilerThre") || strings.HasPrefix(comm, "C2 CompilerThre")
+}
+
+// parseSchedstat reads a thread's time on a CPU, the first of its numbers.
+func parseSchedstat(text string) (time.Duration, error) {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	n, err := strconv.ParseInt(first, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("no time in %q", text)
+	}
+	return time.Duration(n), nil
 }
 
 // peakMemory is the largest resident size that a process has had, in bytes.

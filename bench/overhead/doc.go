@@ -11,7 +11,9 @@
 //     round starts both anew, exchanges their places, warms both with the same
 //     bytes, and measures every variant on the same pair, so that a round is one
 //     independent sample and ratios are taken within it (bench/internal/figures);
-//   - DataNodes and client have a CPU each, where there are two;
+//   - DataNodes and client have a CPU each, where there are two; the compilers of
+//     the DataNode's JVM are left out; and streams are held to a rate, for without
+//     these three the same stream takes the same DataNode once or twice the time;
 //   - the client is one JVM that lives as long as the measurement, and the jobs
 //     run within it (LocalJobRunner): a job's run time is then its work, of
 //     which HDFS is a larger part than in a job that starts JVMs;

@@ -10,9 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
@@ -45,46 +42,6 @@ type Machine struct {
 	files   int        // numbers the outputs
 	written string     // what the last write wrote
 	rows    string     // what the last TeraGen wrote
-}
-
-// Probe completes a setup with what the machine is and what it lacks.
-func Probe(s Setup) Setup {
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		s.KernelRelease = unix.ByteSliceToString(u.Release[:])
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		s.CPUs = set.Count()
-		s.ClientCPU, s.DataNodeCPU = twoOf(set)
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		s.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
-	}
-	s.Modelled = true
-	if reason := disk.Available(); reason != nil {
-		s.Modelled = false
-		s.Notes = append(s.Notes, "No disks in memory: "+reason.Error()+". Both DataNodes are on the folder's own disk, whose speed is in the figures.")
-	}
-	if os.Geteuid() != 0 {
-		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found.")
-	}
-	return s
-}
-
-// twoOf names the first two CPUs of a set, "" if it has fewer.
-func twoOf(set unix.CPUSet) (first, second string) {
-	var found []string
-	for cpu := 0; len(found) < 2 && cpu < 8*int(unsafe.Sizeof(set)); cpu++ {
-		if set.IsSet(cpu) {
-			found = append(found, strconv.Itoa(cpu))
-		}
-	}
-	if len(found) < 2 {
-		return "", ""
-	}
-	return found[0], found[1]
 }
 
 const spillBytes = 4 << 30
@@ -174,7 +131,7 @@ func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
 
 // jvmArgs are the DataNode's, with the agent or without.
 func (m *Machine) jvmArgs(place, agent int) []string {
-	args := append([]string{"-Dpenstock.overhead=1"}, m.options.JVMArgs...)
+	args := append([]string{keepCompilers}, m.options.JVMArgs...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{place}", map[bool]string{true: "agent", false: "native"}[place == agent])
 	}
@@ -204,18 +161,16 @@ func (m *Machine) Begin(ctx context.Context, agent int) error {
 		if v == Native {
 			place, bytes = 1-agent, m.setup.WarmBytes
 		}
-		for warmed := int64(0); warmed < bytes; warmed += m.setup.StreamBytes {
-			if err := m.warm(ctx, v, place, jobs && warmed == 0); err != nil {
-				return fmt.Errorf("warm-up: %w", err)
-			}
+		if err := m.warm(ctx, v, place, bytes, jobs); err != nil {
+			return fmt.Errorf("warm-up: %w", err)
 		}
 	}
 	return m.settle(ctx)
 }
 
-// warm does what is done in a round, and does not look at its figures. The
-// client's JVM is warmed once, by the first round's jobs.
-func (m *Machine) warm(ctx context.Context, v Variant, place int, jobs bool) (err error) {
+// warm does what is done in a round, at full speed, and does not look at its
+// figures. The client's JVM is warmed once, by the first round's jobs.
+func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, jobs bool) (err error) {
 	if err := m.Arrange(ctx, v); err != nil {
 		return err
 	}
@@ -223,9 +178,11 @@ func (m *Machine) warm(ctx context.Context, v Variant, place int, jobs bool) (er
 		_, released := m.Release(ctx)
 		err = errors.Join(err, released)
 	}()
-	for _, op := range Streams {
-		if _, err := m.Do(ctx, v, place, op); err != nil {
-			return err
+	for warmed := int64(0); warmed < bytes; warmed += m.setup.StreamBytes {
+		for _, op := range []Operation{FullWrite, FullCold, FullCold} {
+			if _, err := m.Do(ctx, v, place, op); err != nil {
+				return err
+			}
 		}
 	}
 	blocks, err := m.cluster.FS().Blocks(ctx, m.written)
@@ -261,7 +218,7 @@ func (m *Machine) settle(ctx context.Context) error {
 	for begun := time.Now(); time.Since(begun) < restPatience; {
 		var used time.Duration
 		for i := range m.disks {
-			before, _, err := m.usage(i)
+			before, err := cpuTime(m.cluster.DataNodePID(i))
 			if err != nil {
 				return err
 			}
@@ -273,7 +230,7 @@ func (m *Machine) settle(ctx context.Context) error {
 			return ctx.Err()
 		}
 		for i := range m.disks {
-			after, _, err := m.usage(i)
+			after, err := cpuTime(m.cluster.DataNodePID(i))
 			if err != nil {
 				return err
 			}
@@ -319,17 +276,21 @@ func (m *Machine) output(place int) string {
 // Do performs one operation and accounts for it.
 func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s Sample, err error) {
 	var command []string
+	rate := strconv.FormatInt(m.setup.StreamRate, 10)
+	if slices.Contains(FullSpeed, op) {
+		rate = "0"
+	}
 	switch op {
-	case Write:
+	case Write, FullWrite:
 		m.written = m.output(place)
-		command = []string{"write", m.written, strconv.FormatInt(m.setup.StreamBytes, 10)}
-	case Cold:
+		command = []string{"write", m.written, strconv.FormatInt(m.setup.StreamBytes, 10), rate}
+	case Cold, FullCold:
 		if err := m.forget(place); err != nil {
 			return s, err
 		}
-		command = []string{"read", m.written}
+		command = []string{"read", m.written, rate}
 	case Cached:
-		command = []string{"read", m.written}
+		command = []string{"read", m.written, rate}
 	case TeraGen:
 		m.rows = m.output(place)
 		command = []string{"teragen", m.rows, strconv.FormatInt(m.setup.JobBytes/hadoop.RowBytes, 10)}
@@ -342,21 +303,16 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	if err != nil {
 		return s, err
 	}
-	var took time.Duration
-	var bytes int64
-	for range repeats(op) {
-		t, n, err := m.client.do(ctx, command...)
-		if err != nil {
-			return s, err
-		}
-		took, bytes = took+t, bytes+n
+	took, bytes, err := m.client.do(ctx, command...)
+	if err != nil {
+		return s, err
 	}
 	nodeAfter, _, err := m.usage(place)
 	if err != nil {
 		return s, err
 	}
 	s = Sample{Bytes: bytes, Seconds: took.Seconds(), DataNodeCPU: (nodeAfter - node).Seconds()}
-	if op == Write || op == TeraGen || op == TeraSort {
+	if op != Cold && op != FullCold && op != Cached {
 		synced := time.Now()
 		if err := m.sync(place); err != nil {
 			return s, err
@@ -368,12 +324,18 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	return s, err
 }
 
-// usage is the CPU time of the place's DataNode and of the daemon so far.
+// usage is the CPU time of the place's DataNode, without its compilers, and of
+// the daemon so far.
 func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
-	if node, err = cpuTime(m.cluster.DataNodePID(place)); err == nil && m.daemon != nil {
+	pid := m.cluster.DataNodePID(place)
+	compilers, err := compilerTime(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	if node, err = cpuTime(pid); err == nil && m.daemon != nil {
 		daemon, err = cpuTime(m.daemon.pid())
 	}
-	return node, daemon, err
+	return node - compilers, daemon, err
 }
 
 // Stop puts everything back. It may be called after a start that failed half-way.

@@ -10,7 +10,8 @@ import (
 )
 
 // Sample is one operation of one variant. CPU times are seconds over the
-// operation, the daemon's also until the device had all that was written.
+// operation, the DataNode's without its JVM's compilers, the daemon's also until
+// the device had all that was written.
 type Sample struct {
 	Bytes       int64   `json:"bytes"`
 	Seconds     float64 `json:"seconds"`
@@ -164,7 +165,7 @@ func (x *Experiment) operations() []Operation {
 // and seconds of the jobs.
 func (m Measured) String() string {
 	text := "DataNode CPU s/GB:"
-	for _, op := range Streams {
+	for _, op := range Paced {
 		text += fmt.Sprintf(" %s %.3f", op, perGB(m.Samples[op].DataNodeCPU, m.Samples[op]))
 	}
 	for _, op := range Jobs {

@@ -29,6 +29,28 @@ func FuzzParseAnswer(f *testing.F) {
 	})
 }
 
+func TestCompilersAreToldApart(t *testing.T) {
+	for comm, want := range map[string]bool{"C1 CompilerThre\n": true, "C2 CompilerThre\n": true, "DataXceiver for\n": false, "": false} {
+		if isCompiler(comm) != want {
+			t.Errorf("%q: %v", comm, !want)
+		}
+	}
+	if used, err := compilerTime(os.Getpid()); err != nil || used != 0 {
+		t.Errorf("this process's compilers: %v, %v", used, err)
+	}
+}
+
+func FuzzParseSchedstat(f *testing.F) {
+	for _, s := range []string{"", "1 2 3\n", "-1 2 3", "x", "99999999999999999999 1 1", "7"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if used, err := parseSchedstat(s); err == nil && used < 0 {
+			t.Errorf("%q gave %v", s, used)
+		}
+	})
+}
+
 func TestParsePeak(t *testing.T) {
 	n, err := parsePeak(strings.NewReader("Name:\tpenstock\nVmPeak:\t  99 kB\nVmHWM:\t   1234 kB\n"))
 	if err != nil || n != 1234<<10 {
@@ -102,6 +124,7 @@ func TestSetupsBounds(t *testing.T) {
 		{"the default", func(*Setup) {}, true},
 		{"least stream", func(s *Setup) { s.StreamBytes = 16 * mib }, true},
 		{"a smaller stream", func(s *Setup) { s.StreamBytes = 16*mib - 1 }, false},
+		{"a rate too low", func(s *Setup) { s.StreamRate = 1e6 - 1 }, false},
 		{"less warm-up", func(s *Setup) { s.WarmBytes = 16*mib - 1 }, false},
 		{"no jobs", func(s *Setup) { s.JobBytes = 0 }, true},
 		{"a tiny job", func(s *Setup) { s.JobBytes = mib - 1 }, false},
@@ -122,7 +145,7 @@ func TestStreamBytesAreAtLeastWhatWasAskedFor(t *testing.T) {
 	for _, total := range []int64{1, mib, 10 << 30, 10<<30 + 1} {
 		for _, rounds := range []int{1, 3, 10} {
 			got := StreamBytesFor(total, rounds)
-			if all := got * int64(streamed()*rounds); all < total || all > total+int64(streamed()*rounds)*mib || got%mib != 0 {
+			if all := got * int64(len(Streams)*rounds); all < total || all > total+int64(len(Streams)*rounds)*mib || got%mib != 0 {
 				t.Errorf("%d in %d rounds: %d", total, rounds, got)
 			}
 		}

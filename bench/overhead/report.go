@@ -55,7 +55,7 @@ func (res Result) chart() (template.HTML, error) {
 		errs = append(errs, struct{ Low, High float64 }{r.Mean - r.Low, r.High - r.Mean})
 		names = append(names, string(what)+"\n"+string(v))
 	}
-	for _, op := range Streams {
+	for _, op := range Paced {
 		for _, s := range res.Streams {
 			if s.Operation == op {
 				add(op, s.Variant, s.CPURatio)

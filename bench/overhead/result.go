@@ -87,7 +87,7 @@ const (
 
 // Summarise computes the result of rounds; there is at least one.
 func Summarise(setup Setup, rounds []Round) Result {
-	res := Result{Setup: setup, Rounds: len(rounds), Bytes: int64(streamed()*len(rounds)) * setup.StreamBytes}
+	res := Result{Setup: setup, Rounds: len(rounds), Bytes: int64(len(Streams)*len(rounds)) * setup.StreamBytes}
 	for _, r := range rounds {
 		if !slices.Contains(res.Builds, r.Build) {
 			res.Builds = append(res.Builds, r.Build)
@@ -151,14 +151,16 @@ func (res *Result) judge() {
 		}
 	}
 	for _, s := range res.Streams {
-		upper(fmt.Sprintf("DataNode CPU per GB, %s, %s: at most %+.0f %%", s.Operation, s.Variant, (cpuBound-1)*100), cpuBound, s.CPURatio)
+		if slices.Contains(Paced, s.Operation) {
+			upper(fmt.Sprintf("DataNode CPU per GB, %s, %s: at most %+.0f %%", s.Operation, s.Variant, (cpuBound-1)*100), cpuBound, s.CPURatio)
+		}
 	}
 	for _, j := range res.Jobs {
 		upper(fmt.Sprintf("run time of %s, %s: at most %+.0f %%", j.Operation, j.Variant, (timeBound-1)*100), timeBound, j.Ratio)
 	}
 	for _, s := range res.Streams {
-		if s.Variant == Enforce && s.Operation != Cached && s.ThroughputRatio != nil {
-			what := map[Operation]string{Cold: "staging", Write: "draining"}[s.Operation]
+		if s.Variant == Enforce && slices.Contains(FullSpeed, s.Operation) && s.ThroughputRatio != nil {
+			what := map[Operation]string{FullCold: "staging", FullWrite: "draining"}[s.Operation]
 			r := s.ThroughputRatio
 			res.Verdicts = append(res.Verdicts, Target{What: fmt.Sprintf("throughput of %s: all of native's, within %.0f %%", what, (1-rateBound)*100),
 				Bound: rateBound, Found: r.Low, Kept: r.Low >= rateBound, Open: r.Low < rateBound && r.High >= rateBound})
@@ -172,7 +174,7 @@ func (res *Result) judge() {
 
 // Notes are the caveats that a reader of the tables must see.
 func (res Result) Notes() []string {
-	notes := []string{fmt.Sprintf("%d rounds, %.1f GB moved in each variant; each round has DataNodes of its own, warmed with %d MiB. Ratios are paired within rounds, with %.0f %% confidence intervals.",
+	notes := []string{fmt.Sprintf("%d rounds, %.1f GB moved in each variant; each round has DataNodes of its own, warmed with %d MiB, whose compilers' CPU time is left out. Ratios are paired within rounds, with %.0f %% confidence intervals.",
 		res.Rounds, float64(res.Bytes)/gb, res.Setup.WarmBytes/mib, figures.Confidence*100)}
 	if res.Rounds < leastRounds {
 		notes = append(notes, fmt.Sprintf("Fewer than %d rounds: no figure to rely on.", leastRounds))

@@ -26,30 +26,31 @@ func newBenchOverhead() *cobra.Command {
   enforce   with agent and daemon, which holds streams at their marks
 
 For each: CPU seconds per GB of the DataNode and of the daemon, writing, reading
-cold and reading from the page cache; MB/s; run times of TeraGen and TeraSort; the
-daemon's memory. Each round starts two DataNodes anew, one with the agent and one
+cold and reading from the page cache, at a given rate; MB/s at full speed; run
+times of TeraGen and TeraSort; the daemon's memory. Each round starts two DataNodes anew, one with the agent and one
 without, warms both, and measures every variant; ratios are taken within rounds
 and told with 95 % confidence intervals. At the end it says which targets are kept, which are
 missed, and which stay open because the interval is too wide to tell.
 
 With --resume, finished rounds are kept in a journal: after Ctrl-C, kill -9 or a
 failure the same command goes on from there; it refuses a journal of another setup.
-A round takes a minute to a minute and a half; nothing else should run meanwhile.
+A round takes about a minute and a half; nothing else should run meanwhile.
 
 Needs root and /dev/fuse for disks in memory (without them it says so), a JDK, and,
 the first time, Maven.
 
 Exit codes: 0 done, also when a target is missed; 1 failed; 2 wrong flags; 130
 interrupted.`,
-		Example: `  penstock bench overhead --rounds 10 --bytes 60G --resume overhead.jsonl \
+		Example: `  penstock bench overhead --rounds 8 --bytes 20G --resume overhead.jsonl \
       --json overhead.json --report overhead.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
 	}
 	flags, q := cmd.Flags(), &f.request
-	flags.IntVar(&q.Rounds, "rounds", 10, "rounds; at least 5 for a figure to rely on")
-	flags.StringVar(&f.bytes, "bytes", "60G", "bytes that each variant moves in all rounds, written once and read five times (K, M, G: powers of 1024)")
-	flags.StringVar(&f.warm, "warm", "4G", "bytes written, and read twice, on each DataNode before it is measured")
+	flags.IntVar(&q.Rounds, "rounds", 8, "rounds; at least 5 for a figure to rely on")
+	flags.StringVar(&f.bytes, "bytes", "20G", "bytes that each variant moves in all rounds, written twice and read three times (K, M, G: powers of 1024)")
+	flags.StringVar(&f.warm, "warm", "3G", "bytes written, and read twice, on each DataNode before it is measured")
+	flags.StringVar(&f.rate, "rate", "250M", "bytes per second of the streams whose CPU time is told")
 	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")
 	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
@@ -65,10 +66,10 @@ interrupted.`,
 }
 
 type overheadFlags struct {
-	request                  overhead.Request
-	bytes, warm, job, hadoop string
-	variants                 []string
-	json, report             string
+	request                        overhead.Request
+	bytes, rate, warm, job, hadoop string
+	variants                       []string
+	json, report                   string
 }
 
 func (f *overheadFlags) perform(cmd *cobra.Command) error {
@@ -115,7 +116,7 @@ func (f *overheadFlags) fill() (err error) {
 	for _, size := range []struct {
 		flag, text string
 		to         *int64
-	}{{"bytes", f.bytes, &total}, {"warm", f.warm, &s.WarmBytes}, {"job-bytes", f.job, &s.JobBytes}} {
+	}{{"bytes", f.bytes, &total}, {"rate", f.rate, &s.StreamRate}, {"warm", f.warm, &s.WarmBytes}, {"job-bytes", f.job, &s.JobBytes}} {
 		if *size.to, err = parseBytes(size.text); err != nil {
 			return fmt.Errorf("--%s: %w", size.flag, err)
 		}

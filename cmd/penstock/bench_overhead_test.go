@@ -14,6 +14,7 @@ func TestWrongFlagsOfTheBenchmarks(t *testing.T) {
 		{"bench overhead --bytes ten", "--bytes"},
 		{"bench overhead --bytes 1M", "--bytes"},
 		{"bench overhead --rounds 1 --bytes 60G", "--bytes"},
+		{"bench overhead --rate 1K", "--rate"},
 		{"bench overhead --warm 1M", "--warm"},
 		{"bench overhead --job-bytes 1", "--job-bytes"},
 		{"bench overhead --variants enforced", "--variants"},

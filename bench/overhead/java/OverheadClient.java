@@ -3,6 +3,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Random;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.examples.terasort.TeraGen;
 import org.apache.hadoop.examples.terasort.TeraSort;
@@ -17,13 +18,14 @@ import org.apache.hadoop.util.ToolRunner;
  * Hadoop's own client under the name of a task, and MapReduce jobs in this JVM
  * (LocalJobRunner), whose run time is then work and not the start of JVMs.
  *
- * <p>A line on standard input is {@code write PATH BYTES}, {@code read PATH},
- * {@code teragen PATH ROWS} or {@code terasort FROM TO}; the answer is {@code ok
- * NANOSECONDS BYTES} or {@code error TEXT}. The end of input ends the process. The
+ * <p>A line on standard input is {@code write PATH BYTES RATE}, {@code read PATH RATE},
+ * {@code teragen PATH ROWS} or {@code terasort FROM TO}, with a rate in bytes per
+ * second, 0 for as fast as it goes; the answer is {@code ok NANOSECONDS BYTES} or {@code error TEXT}. The end of input ends the process. The
  * argument is a folder for the jobs' intermediate files.
  */
 public final class OverheadClient {
-    private static final int STEP = 1 << 20;
+    /** A packet of HDFS. */
+    private static final int STEP = 64 << 10;
     private static final byte[] BUFFER = new byte[STEP];
 
     private OverheadClient() { }
@@ -65,9 +67,9 @@ public final class OverheadClient {
         conf.setInt("mapreduce.client.completion.pollinterval", 10);
         switch (words[0]) {
             case "write":
-                return write(conf, new Path(words[1]), Long.parseLong(words[2]));
+                return write(conf, new Path(words[1]), Long.parseLong(words[2]), new Pace(Long.parseLong(words[3])));
             case "read":
-                return read(conf, new Path(words[1]));
+                return read(conf, new Path(words[1]), new Pace(Long.parseLong(words[2])));
             case "teragen":
                 job(ToolRunner.run(conf, new TeraGen(), new String[] {words[2], words[1]}), "TeraGen");
                 return 100 * Long.parseLong(words[2]);
@@ -90,21 +92,42 @@ public final class OverheadClient {
         return FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf);
     }
 
-    private static long write(Configuration conf, Path path, long bytes) throws Exception {
+    /** Holds a stream to a rate, packet by packet, as a disk or a network would. */
+    private static final class Pace {
+        private final long rate;
+        private final long begun = System.nanoTime();
+
+        Pace(long rate) {
+            this.rate = rate;
+        }
+
+        void reach(long bytes) {
+            if (rate > 0) {
+                long due = begun + (long) (1e9 * bytes / rate);
+                for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
+                    LockSupport.parkNanos(left);
+                }
+            }
+        }
+    }
+
+    private static long write(Configuration conf, Path path, long bytes, Pace pace) throws Exception {
         try (FileSystem fs = task(conf); FSDataOutputStream out = fs.create(path, false)) {
-            for (long left = bytes; left > 0; left -= STEP) {
-                out.write(BUFFER, 0, (int) Math.min(STEP, left));
+            for (long done = 0; done < bytes; done += STEP) {
+                pace.reach(done);
+                out.write(BUFFER, 0, (int) Math.min(STEP, bytes - done));
             }
         }
         return bytes;
     }
 
-    private static long read(Configuration conf, Path path) throws Exception {
+    private static long read(Configuration conf, Path path, Pace pace) throws Exception {
         byte[] into = new byte[STEP];
         long bytes = 0;
         try (FileSystem fs = task(conf); FSDataInputStream in = fs.open(path)) {
             for (int n = in.read(into); n >= 0; n = in.read(into)) {
                 bytes += n;
+                pace.reach(bytes);
             }
         }
         return bytes;
