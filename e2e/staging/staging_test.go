@@ -25,7 +25,12 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T, rate int64) (*disk.Disk, *blockfile.Dir) {
 	t.Helper()
-	d, err := disk.Start(t.Context(), disk.Options{Name: "staging", RunDir: t.TempDir(), Size: 256 * mib,
+	return startWith(t, rate, 0)
+}
+
+func startWith(t *testing.T, rate int64, readaheadKB int) (*disk.Disk, *blockfile.Dir) {
+	t.Helper()
+	d, err := disk.Start(t.Context(), disk.Options{Name: "staging", RunDir: t.TempDir(), Size: 256 * mib, ReadaheadKB: readaheadKB,
 		Model: disk.Model{BytesPerSecond: rate, SeekMin: 3 * time.Millisecond, SeekMax: 14 * time.Millisecond}})
 	if err != nil {
 		t.Fatalf("this test needs a modelled disk: %v", err)
@@ -62,13 +67,20 @@ func cold(t *testing.T, name string, size int) {
 	}
 }
 
+// readBytes is what the device has read. The kernel counts a request a moment after
+// those who wait for its pages have been woken, so it is asked until it is steady.
 func readBytes(t *testing.T, d *disk.Disk) int64 {
 	t.Helper()
-	n, _, err := d.Counters()
-	if err != nil {
-		t.Fatal(err)
+	for last := int64(-1); ; time.Sleep(5 * time.Millisecond) {
+		n, _, err := d.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == last {
+			return n
+		}
+		last = n
 	}
-	return n
 }
 
 // Quanta larger than the device's largest request are the case that readahead(2)
@@ -118,6 +130,43 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 			t.Errorf("quantum %d: reading the staged file moved %d bytes from the device", quantum, got)
 		}
 		f.Close()
+	}
+}
+
+// A reader that stays within what is staged causes no device I/O, however far
+// its kernel would read ahead: what it meets bears no mark that says so.
+func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
+	for _, readaheadKB := range []int{128, 1024, 2048, 8192} {
+		d, dir := startWith(t, 0, readaheadKB)
+		name := filepath.Join(d.Mount(), "blk")
+		cold(t, name, 32*mib)
+		f, err := dir.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.PrepareStaging(); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		for at := int64(0); at < 32*mib; at += 4 * mib {
+			for _, half := range []int64{0, 2 * mib} {
+				if err := f.Stage(at+half, 2*mib); err != nil {
+					t.Fatal(err)
+				}
+			}
+			staged := readBytes(t, d)
+			if _, err := io.CopyN(io.Discard, reader, 4*mib); err != nil {
+				t.Fatal(err)
+			}
+			if got := readBytes(t, d) - staged; got != 0 {
+				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB moved %d bytes", readaheadKB, at/mib, got)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func dataDir(t *testing.T) (*Dir, string) {
@@ -148,6 +150,58 @@ func TestQueryStageDrain(t *testing.T) {
 	}
 }
 
+// Whatever the kernel and the file system can do, a staged range is whole.
+func TestStageWithAndWithoutFolios(t *testing.T) {
+	d, root := dataDir(t)
+	name := filepath.Join(root, "blk_3")
+	const size = 5<<20 + 100
+	for _, tt := range []struct {
+		name   string
+		folios bool
+		missed int32
+		warm   int64 // bytes that are there before
+	}{
+		{"as the device has it", d.Device.Folios, 0, 0},
+		{"folios", true, 0, 0},
+		{"the last try", true, folioTries - 1, 0},
+		{"given up", true, folioTries, 0},
+		{"none", false, 0, 0},
+		{"a part is there", true, 0, 4096},
+	} {
+		put(t, name, size)
+		f, err := d.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Drain(0, size); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Fadvise(int(f.f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+		d.Device.Folios = tt.folios
+		d.folios.missed.Store(tt.missed)
+		if err := f.PrepareStaging(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.read(make([]byte, tt.warm), 0); err != nil {
+			t.Fatal(err)
+		}
+		for at := int64(0); at < size; at += 4 << 20 {
+			if err := f.Stage(at, 4<<20); err != nil {
+				t.Fatalf("%s: %v", tt.name, err)
+			}
+		}
+		if pages, err := f.Query(0, size); err != nil || pages.Resident < size {
+			t.Errorf("%s: %d of %d bytes resident, %v", tt.name, pages.Resident, size, err)
+		}
+		if missed := d.folios.missed.Load(); missed > folioTries {
+			t.Errorf("%s: tried %d times in vain", tt.name, missed)
+		}
+		f.Close()
+	}
+}
+
 func TestDeviceOfPartition(t *testing.T) {
 	d, root := dataDir(t)
 	if d.Device.Name == "" {
@@ -180,7 +234,7 @@ func TestDeviceOfPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if p.Device != (Device{Name: "sdz", Readahead: 1280 << 10}) {
+	if p.Device != (Device{Name: "sdz", Readahead: 1280 << 10, Folios: true}) {
 		t.Errorf("device %+v, want sdz, not rotational, readahead of its largest request", p.Device)
 	}
 	none, err := OpenDir(root, t.TempDir())

@@ -5,10 +5,10 @@
 // Problem: what hurts on a shared disk is device I/O, yet the DataNode's
 // threads only do page-cache I/O; the device I/O happens inside the kernel on
 // behalf of nobody. Choice: a second process does the device I/O for the
-// DataNode through descriptors of its own. Two system calls carry it:
-// readahead(2) on a descriptor advised POSIX_FADV_RANDOM brings a range in
-// without leaving readahead marks, so that the DataNode's own sequential read
-// of it causes no further device I/O; sync_file_range(2) writes a range out at
+// DataNode through descriptors of its own. Two things carry it:
+// readahead(2) on a descriptor advised POSIX_FADV_RANDOM, or a page fault that
+// fetches a large folio, brings a range in such that the DataNode's own
+// sequential read of it causes no further device I/O; sync_file_range(2) writes a range out at
 // the device's pace, data only, with no barrier. Both work on read-only
 // descriptors, neither can change a byte of a file.
 //
@@ -35,6 +35,7 @@ type Dir struct {
 	Path   string // clean absolute path, as the DataNode names it
 	Device Device
 	root   *os.File // opened once; files are resolved beneath it
+	folios folios
 }
 
 // Device is the block device that requests are scheduled for: the whole disk,
@@ -43,6 +44,7 @@ type Device struct {
 	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN where there is no block device
 	Rotational bool   // what the kernel says of it; true where it does not say
 	Readahead  int64  // bytes that one readahead(2) brings in at most
+	Folios     bool   // large folios may be staged: the kernel's own readahead is shorter than one
 }
 
 // defaultReadahead is the kernel's own default, for devices that do not say.
@@ -104,7 +106,7 @@ func (d *Dir) Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{f, d.Device.Readahead}, nil
+	return &File{f, d}, nil
 }
 
 func (d *Dir) openBeneath(rel string) (*os.File, error) {
@@ -176,10 +178,12 @@ func deviceOf(root *os.File, sysfs string) (Device, error) {
 		device.Rotational = v != 0
 	}
 	// The kernel cuts a readahead(2) to the larger of the two, silently.
-	for _, name := range []string{"max_sectors_kb", "read_ahead_kb"} {
-		if kb, err := queueValue(target, name); err == nil {
-			device.Readahead = max(device.Readahead, kb<<10)
-		}
+	if kb, err := queueValue(target, "max_sectors_kb"); err == nil {
+		device.Readahead = max(device.Readahead, kb<<10)
+	}
+	if kb, err := queueValue(target, "read_ahead_kb"); err == nil {
+		device.Readahead = max(device.Readahead, kb<<10)
+		device.Folios = kb<<10 < folioBytes
 	}
 	device.Readahead = device.Readahead / PageSize * PageSize
 	return device, nil

@@ -32,8 +32,8 @@ var noCachestat atomic.Bool
 
 // File is one open block or meta file.
 type File struct {
-	f         *os.File
-	readahead int64 // bytes that one readahead(2) brings in at most
+	f   *os.File
+	dir *Dir
 }
 
 // Name is the path that the file was opened by.
@@ -102,7 +102,7 @@ func queryMincore(f *os.File, off, length int64) (Pages, error) {
 }
 
 // PrepareStaging turns the kernel's own readahead off on this descriptor, so
-// that what Stage brings in carries no readahead marks.
+// that what readahead(2) brings in carries no readahead marks.
 func (b *File) PrepareStaging() error {
 	f := b.f
 	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_RANDOM); err != nil {
@@ -114,13 +114,17 @@ func (b *File) PrepareStaging() error {
 // Stage brings [off, off+length) into the page cache and returns when all of it
 // is there. The range may reach past the end of the file.
 //
-// readahead(2) reports success whatever it did: it only queues requests, is cut
+// Whole folios are asked for as such, the rest by readahead(2). That reports success whatever it did: it only queues requests, is cut
 // to the device's largest request, and may leave pages out under memory
 // pressure. So the range is asked for in parts that are not cut, waited for, and
 // looked at again; what is missing then is read.
 func (b *File) Stage(off, length int64) error {
-	for at := off; at < off+length; at += b.readahead {
-		n := min(b.readahead, off+length-at)
+	for at, n := off, int64(0); at < off+length; at += n {
+		if at%folioBytes == 0 && off+length-at >= folioBytes && b.stageFolio(at) {
+			n = folioBytes
+			continue
+		}
+		n = min(b.dir.Device.Readahead, off+length-at)
 		if _, _, errno := unix.Syscall(unix.SYS_READAHEAD, b.f.Fd(), uintptr(at), uintptr(n)); errno != 0 {
 			return fmt.Errorf("readahead %s at %d: %w", b.f.Name(), at, errno)
 		}

@@ -242,17 +242,41 @@ class GatesTest {
     }
 
     @Test
-    void whereTheMarkIsOpenProgressIsToldOnceInFourStrides() throws Exception {
+    void aReadWithAnOpenMarkIsSeldomTold() throws Exception {
         start(Frames.OBSERVE);
         daemon.generous = true;
         Stream s = reader(0, -1).result();
         await(() -> s.mark == Long.MAX_VALUE);
-        for (int at = 0; at <= 10_000; at += 100) {
+        for (int at = 0; at <= 100_000; at += 100) {
             Gates.read(s, at, at + 100);
         }
-        assertEquals(8 * TestDaemon.STRIDE, s.reported);
+        assertEquals(3 * Gates.OPEN_READ_STRIDES * TestDaemon.STRIDE, s.reported);
+        Gates.close(s, 100_000, false);
+        List<Heard> told = daemon.until(Frames.CLOSE);
+        assertTrue(told.size() <= 5, told.toString());
+        assertEquals(100_000, told.get(told.size() - 1).position());
+    }
+
+    @Test
+    void aReadFarFromItsMarkIsToldHalfOfTheWayToIt() throws Exception {
+        start(Frames.OBSERVE);
+        Stream s = reader(0, -1).result();
+        daemon.next(Frames.OPEN);
+        long reported = 0;
+        s.mark(6L * TestDaemon.STRIDE);
+        for (int at = 0; at <= 10_000; at += 100) {
+            Gates.read(s, at, at + 100);
+            if (s.reported != reported) {
+                assertTrue(s.reported - reported >= 3 * TestDaemon.STRIDE, reported + " " + s.reported);
+                reported = s.reported;
+                if (at == 3 * TestDaemon.STRIDE) {
+                    s.mark(30L * TestDaemon.STRIDE); // half of 27, but no more than 4
+                }
+            }
+        }
+        assertEquals(7 * TestDaemon.STRIDE, s.reported); // 3, then 3 + 4
         Gates.close(s, 10_000, false);
-        assertEquals(10_000, daemon.next(Frames.CLOSE).position());
+        daemon.until(Frames.CLOSE);
     }
 
     @Test
