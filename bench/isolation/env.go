@@ -38,7 +38,7 @@ type Machine struct {
 	book    *ledger.Ledger
 	disks   []*disk.Disk // contested, one per DataNode; then the other ones
 	cluster *hadoop.Cluster
-	daemon  *daemon
+	daemon  *governor
 	capped  int // MB/s that each DataNode's throttler lets pass; 0 is no cap
 
 	words  *hadoop.WordCounts
@@ -170,7 +170,7 @@ func (m *Machine) startCluster(ctx context.Context) error {
 	cfg := hadoop.Config{
 		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Version: m.setup.Hadoop.Version, Lib: lib,
 		Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
-		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Slots), Progress: say,
+		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Slots+m.setup.Aggressor.applications()-1), Progress: say,
 	}
 	n := m.setup.Disk.DataNodes
 	for i := range n {
@@ -303,7 +303,7 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 		return nil
 	}
 	var err error
-	m.daemon, err = startDaemon(ctx, m, p)
+	m.daemon, err = startGovernor(ctx, m, p)
 	return err
 }
 
@@ -328,8 +328,8 @@ func (m *Machine) Release(context.Context) error {
 }
 
 // Weigh gives the daemon the applications' weights.
-func (m *Machine) Weigh(ctx context.Context, protected, aggressor string) error {
-	return m.daemon.weigh(ctx, protected, aggressor)
+func (m *Machine) Weigh(ctx context.Context, protected string, aggressors []string) error {
+	return m.daemon.weigh(ctx, protected, aggressors)
 }
 
 // Metrics scrapes the daemon.

@@ -23,8 +23,8 @@ type Environment interface {
 	// StartProtected returns once WordCount's application id is known.
 	StartProtected(ctx context.Context, p Phase) (Job, error)
 	// Weigh gives the daemon the phase's weights, now that the ids are known.
-	// aggressor is "" in a governed phase without one.
-	Weigh(ctx context.Context, protected, aggressor string) error
+	// There are no aggressors in a governed phase without one.
+	Weigh(ctx context.Context, protected string, aggressors []string) error
 	// Disks reads the device counters of every modelled disk.
 	Disks() ([]DiskCounters, error)
 	// Metrics reads the daemon's metrics; only called in governed phases.
@@ -38,9 +38,9 @@ type Environment interface {
 	Release(ctx context.Context) error
 }
 
-// Job is one running MapReduce job.
+// Job is one running MapReduce job, or several that are looked at as one.
 type Job interface {
-	// Application is its YARN application id.
+	// Application is its YARN application id, or several with spaces between them.
 	Application() string
 	// Done is closed when the job has ended, well or not.
 	Done() <-chan struct{}

@@ -110,7 +110,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	jobs = append(jobs, protected)
 	r.Protected = protected.Application()
 	if t.Phase.Governed {
-		if err := x.Env.Weigh(ctx, r.Protected, r.Aggressor); err != nil {
+		if err := x.Env.Weigh(ctx, r.Protected, r.aggressors()); err != nil {
 			return nil, err
 		}
 	}
@@ -131,28 +131,29 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	return r, x.afterwards(ctx, t, r, from, to, protected, aggressor)
 }
 
-// governed checks, from the last scrape, that the daemon moved both jobs' bytes
+// governed checks, from the last scrape, that the daemon moved every job's bytes
 // by their weights.
 func (x *Experiment) governed(r *Run, scrapes []scrapeSample) error {
 	if len(scrapes) == 0 {
 		return fmt.Errorf("%w: its metrics could not be read once", ErrNotGoverned)
 	}
 	last := scrapes[len(scrapes)-1].m
-	for _, job := range []struct {
-		flow   string
-		weight int
-	}{{r.Protected, x.Setup.Penstock.ProtectedWeight}, {r.Aggressor, x.Setup.Penstock.AggressorWeight}} {
+	due := map[string]int{r.Protected: x.Setup.Penstock.ProtectedWeight}
+	for _, flow := range r.aggressors() {
+		due[flow] = x.Setup.Penstock.AggressorWeight
+	}
+	for flow, weight := range due {
 		var moved float64
 		for k, v := range last.FlowBytes {
-			if k.Flow == job.flow {
+			if k.Flow == flow {
 				moved += v
 			}
 		}
 		if moved == 0 {
-			return fmt.Errorf("%w: the daemon moved nothing for %s; is the agent in the DataNodes? See their logs", ErrNotGoverned, job.flow)
+			return fmt.Errorf("%w: the daemon moved nothing for %s; is the agent in the DataNodes? See their logs", ErrNotGoverned, flow)
 		}
-		if w := last.Weights[job.flow]; w != float64(job.weight) {
-			return fmt.Errorf("%w: %s had weight %v, not %d", ErrNotGoverned, job.flow, w, job.weight)
+		if w := last.Weights[flow]; w != float64(weight) {
+			return fmt.Errorf("%w: %s had weight %v, not %d", ErrNotGoverned, flow, w, weight)
 		}
 	}
 	return nil

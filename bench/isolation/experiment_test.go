@@ -38,11 +38,13 @@ func (f *fake) call(format string, args ...any) error {
 	return f.fail[c]
 }
 
-func (f *fake) Limit(_ context.Context, on bool) error     { return f.call("limit %v", on) }
-func (f *fake) Arrange(_ context.Context, p Phase) error   { return f.call("arrange %s", p.Name) }
-func (f *fake) DropCaches(context.Context) error           { return f.call("drop caches") }
-func (f *fake) Release(context.Context) error              { return f.call("release") }
-func (f *fake) Weigh(_ context.Context, p, a string) error { return f.call("weigh %s %s", p, a) }
+func (f *fake) Limit(_ context.Context, on bool) error   { return f.call("limit %v", on) }
+func (f *fake) Arrange(_ context.Context, p Phase) error { return f.call("arrange %s", p.Name) }
+func (f *fake) DropCaches(context.Context) error         { return f.call("drop caches") }
+func (f *fake) Release(context.Context) error            { return f.call("release") }
+func (f *fake) Weigh(_ context.Context, p string, a []string) error {
+	return f.call("weigh %s %s", p, strings.Join(a, " "))
+}
 func (f *fake) Metrics(context.Context) (Metrics, error) {
 	return Metrics{
 		FlowBytes: map[FlowLabels]float64{{"a", "app-protected", "read"}: 1, {"a", "app-aggressor", "write"}: 1},

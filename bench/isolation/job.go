@@ -34,27 +34,43 @@ func (m *Machine) StartProtected(ctx context.Context, _ Phase) (Job, error) {
 		func(ctx context.Context) error { return m.cluster.VerifyWordCount(ctx, output, m.words) })
 }
 
-// StartAggressor submits the aggressor and waits until its tasks do I/O.
-func (m *Machine) StartAggressor(ctx context.Context, p Phase) (Job, error) {
-	a := m.setup.Aggressor
+// StartAggressor submits the aggressor, all its applications, and waits until the
+// tasks of each do I/O.
+func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error) {
+	a := m.setup.Aggressor.each()
 	kind := hadoop.Kind(m.setup.Against)
-	output := m.output(place(p.Elsewhere), m.setup.Against)
-	spec := hadoop.Job{Kind: kind, Output: output, Rows: a.rows(), Maps: a.Slots, Reduces: a.Reduces,
-		Queue: hadoop.QueueAggressor, CPUs: fmt.Sprint(a.CPU)}
-	if kind != hadoop.TeraGen {
-		spec.Input = aggressorInput(p.Elsewhere)
+	var jobs []*job
+	defer func() {
+		if err != nil { // nobody knows of these jobs yet, so they are ended here
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+			defer cancel()
+			for _, j := range jobs {
+				err = errors.Join(err, j.Kill(after), j.Discard(after))
+			}
+		}
+	}()
+	for range m.setup.Aggressor.applications() {
+		output := m.output(place(p.Elsewhere), m.setup.Against)
+		spec := hadoop.Job{Kind: kind, Output: output, Rows: a.rows(), Maps: a.Slots, Reduces: a.Reduces,
+			Queue: hadoop.QueueAggressor, CPUs: fmt.Sprint(a.CPU)}
+		if kind != hadoop.TeraGen {
+			spec.Input = aggressorInput(p.Elsewhere)
+		}
+		j, err := m.submit(ctx, spec, func(ctx context.Context) error { return m.checkAggressor(ctx, kind, output) })
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, j)
 	}
-	j, err := m.submit(ctx, spec, func(ctx context.Context) error { return m.checkAggressor(ctx, kind, output) })
-	if err != nil {
-		return nil, err
+	for _, j := range jobs {
+		if err := m.warm(ctx, j, p); err != nil {
+			return nil, err
+		}
 	}
-	if err := m.warm(ctx, j, p); err != nil {
-		// Nobody knows of this job yet, so it is ended here.
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
-		defer cancel()
-		return nil, errors.Join(err, j.Kill(after), j.Discard(after))
+	if len(jobs) == 1 {
+		return jobs[0], nil
 	}
-	return j, nil
+	return newCrowd(jobs), nil
 }
 
 // output is a folder that no other run uses.
@@ -123,7 +139,7 @@ func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
 }
 
 func (m *Machine) checkAggressor(ctx context.Context, kind hadoop.Kind, output string) error {
-	rows := m.setup.Aggressor.rows()
+	rows := m.setup.Aggressor.each().rows()
 	switch kind {
 	case hadoop.TeraGen:
 		_, err := m.cluster.VerifyRows(ctx, output, rows, true)

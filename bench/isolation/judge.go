@@ -54,6 +54,9 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 
 // blocksOf notes the owner of every block of the job's input and output.
 func (m *Machine) blocksOf(ctx context.Context, owners map[string]string, owner string, j Job) error {
+	if c, ok := j.(*crowd); ok {
+		return c.each(func(j *job) error { return m.blocksOf(ctx, owners, owner, j) })
+	}
 	real, ok := j.(*job)
 	if !ok {
 		return fmt.Errorf("%s is not a job of this environment", j.Application())

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"penstock/testbed/ledger"
+	"penstock/bench/internal/runs"
 )
 
 // Request is one call of the experiment from the command line.
@@ -79,13 +78,14 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 		q.Options.Progress.Printf("all runs are in the journal")
 		return nil
 	}
-	if err := q.recover(); err != nil {
+	if err := runs.Recover(runPrefix, q.Options.Progress.Printf); err != nil {
 		return err
 	}
-	remove, err := q.runDir()
+	folder, err := runs.Make(q.Options.RunDir, runPrefix)
 	if err != nil {
 		return err
 	}
+	q.Options.RunDir = folder.Path
 	machine, err := StartMachine(ctx, q.Setup, q.Phases, q.Options)
 	if err != nil {
 		q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
@@ -96,59 +96,15 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 	err = x.Run(ctx)
 	q.Options.Progress.Printf("putting everything back")
 	err = errors.Join(err, machine.Stop())
-	if err == nil && remove && !q.KeepLogs {
+	if err == nil && folder.Ours && !q.KeepLogs {
 		return os.RemoveAll(q.Options.RunDir)
 	}
 	q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
 	return err
 }
 
-// recover puts back what killed experiments of this checkout have left. What
-// others have left is theirs: `penstock testbed clean` sees to that.
-func (q *Request) recover() error {
-	// The cluster's ledger lies a folder deeper; its processes go before the
-	// disks that they use.
-	var files []string
-	for _, below := range []string{"*", ""} {
-		found, err := filepath.Glob(filepath.Join(runParent, runPrefix+"*", below, ledger.FileName))
-		if err != nil {
-			return err
-		}
-		files = append(files, found...)
-	}
-	for _, file := range files {
-		switch err := ledger.Recover(filepath.Dir(file)); {
-		case errors.Is(err, ledger.ErrInUse): // a living run
-		case err != nil:
-			return fmt.Errorf("put back what a killed run left in %s: %w", filepath.Dir(file), err)
-		default:
-			q.Options.Progress.Printf("put back what a killed run had left: %s", filepath.Dir(file))
-		}
-	}
-	return nil
-}
-
-// Where run folders are made, below the current directory.
-const (
-	runParent = "run"
-	runPrefix = "isolation-"
-)
-
-// runDir makes the private run folder unless one was given, and says whether it
-// is ours to remove.
-func (q *Request) runDir() (ours bool, err error) {
-	if q.Options.RunDir == "" {
-		if err := os.MkdirAll(runParent, 0o755); err != nil {
-			return false, err
-		}
-		if q.Options.RunDir, err = os.MkdirTemp(runParent, runPrefix); err != nil {
-			return false, err
-		}
-		ours = true
-	}
-	q.Options.RunDir, err = filepath.Abs(q.Options.RunDir)
-	return ours, err
-}
+// runPrefix begins the names of run folders.
+const runPrefix = "isolation-"
 
 func (q *Request) write(res Result) error {
 	fmt.Fprintln(q.Out)
@@ -157,35 +113,13 @@ func (q *Request) write(res Result) error {
 		fmt.Fprintln(q.Out, n)
 	}
 	errs = append(errs,
-		writeFile(q.JSON, res.WriteJSON),
-		writeFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }),
-		writeFile(q.SVG, res.WriteSVG))
+		runs.WriteFile(q.JSON, res.WriteJSON),
+		runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }),
+		runs.WriteFile(q.SVG, res.WriteSVG))
 	if q.Report != "" {
 		fmt.Fprintln(q.Out, "report:", q.Report)
 	}
 	return errors.Join(errs...)
-}
-
-// writeFile writes a whole file or none: a reader never sees half of it.
-func writeFile(path string, write func(io.Writer) error) error {
-	switch path {
-	case "":
-		return nil
-	case "-":
-		return write(os.Stdout)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // Override changes the fields of s that the JSON file at path names, in the

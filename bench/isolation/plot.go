@@ -245,10 +245,10 @@ func throughputs(r Run) (map[string]plotter.XYs, string) {
 }
 
 func ownerOf(r Run, flow string) string {
-	switch flow {
-	case r.Protected:
+	switch {
+	case flow == r.Protected:
 		return ownerProtected
-	case r.Aggressor:
+	case slices.Contains(r.aggressors(), flow):
 		return ownerAggressor
 	}
 	return ownerOther

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"penstock/node/config"
 	"penstock/node/profile"
 )
 
@@ -50,14 +49,7 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, phase := range phases {
-		settings := filepath.Join(dir, "node.yaml")
-		if err := writeYAML(settings, nodeSettings(s.Penstock, phase, "agent.sock", "127.0.0.1:0", "weights.yaml", file)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := config.LoadNode(settings)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := settingsOf(t, dir, s.Penstock, phase, file)
 		c, misfit, err := n.ConfigFor(profile.Device{Name: "loop7", Bytes: s.Disk.SizeBytes})
 		if err != nil || misfit != nil || c.Depth.Read.PerMiB != 48*time.Millisecond || c.Quantum != s.Penstock.QuantumBytes {
 			t.Errorf("%s: %+v, %v, %v", phase.Name, c, misfit, err)

@@ -3,6 +3,7 @@ package isolation
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type Run struct {
 	Started time.Time `json:"started"`
 
 	Protected  string  `json:"protected"`           // application id
-	Aggressor  string  `json:"aggressor,omitempty"` // application id
+	Aggressor  string  `json:"aggressor,omitempty"` // application id, or ids with spaces between them
 	RuntimeS   float64 `json:"runtime_s"`           // the protected job's
 	ReadBytes  float64 `json:"device_read_bytes"`   // all modelled disks
 	WriteBytes float64 `json:"device_write_bytes"`
@@ -35,6 +36,8 @@ type Run struct {
 	Verdict      *Verdict `json:"verdict,omitempty"`          // the independent judge's account
 	Warnings     []string `json:"warnings,omitempty"`         // what did not go as it should, short of failure
 }
+
+func (r *Run) aggressors() []string { return strings.Fields(r.Aggressor) }
 
 // Series is what a run looked like, in steps from the window's start.
 type Series struct {

@@ -45,11 +45,32 @@ type ProtectedSetup struct {
 // outlast the protected job in every phase: a run in which the aggressor ends
 // first is refused.
 type AggressorSetup struct {
-	Bytes   int64 `json:"bytes"`
-	Slots   int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
-	Files   int   `json:"files"` // of the input that TeraSort and TeraValidate read, one map each
-	Reduces int   `json:"reduces"`
-	CPU     int   `json:"cpu"`
+	Bytes int64 `json:"bytes"`
+	Slots int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
+	// Applications is how many jobs, of an equal part of the bytes and the slots each,
+	// the aggressor consists of; 0 is 1. Only TeraGen can be divided.
+	Applications int `json:"applications,omitempty"`
+	Files        int `json:"files"` // of the input that TeraSort and TeraValidate read, one map each
+	Reduces      int `json:"reduces"`
+	CPU          int `json:"cpu"`
+}
+
+func (a AggressorSetup) applications() int { return max(1, a.Applications) }
+
+// Divide makes the aggressor n applications: each has the same number of tasks,
+// one if there are not enough for all.
+func (a *AggressorSetup) Divide(n int) {
+	a.Applications = n
+	if n > 0 && a.Slots%n != 0 {
+		a.Slots = n
+	}
+}
+
+// each is one of the aggressor's applications.
+func (a AggressorSetup) each() AggressorSetup {
+	n := a.applications()
+	a.Bytes, a.Slots, a.Applications = a.Bytes/int64(n), a.Slots/n, 1
+	return a
 }
 
 // KernelSetup holds the kernel's knobs; dirty limits are scaled to the disk, or
@@ -171,6 +192,11 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("input of %d and %d bytes: both jobs need at least 1 MiB", s.Protected.InputBytes, s.Aggressor.Bytes)
 	case s.Protected.Files < 1 || s.Aggressor.Slots < 1 || s.Aggressor.Files < 1 || s.Aggressor.Reduces < 1 || s.Protected.Reduces < 1:
 		return fmt.Errorf("files, slots and reduces must be at least 1")
+	case s.Aggressor.applications() > 1 && s.Against != "teragen":
+		return fmt.Errorf("%d applications of %s: only teragen can be divided", s.Aggressor.Applications, s.Against)
+	case s.Aggressor.each().Slots < 1 || s.Aggressor.Slots%s.Aggressor.applications() != 0:
+		return fmt.Errorf("%d applications with %d tasks between them: each needs the same number, and at least one",
+			s.Aggressor.Applications, s.Aggressor.Slots)
 	case s.Disk.BytesPerSecond < 1_000_000:
 		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
 	case s.Disk.Kind != "" && s.Disk.Kind != SSD || (s.Disk.Kind == SSD) != (s.Disk.Channels > 0):

@@ -96,10 +96,25 @@ func TestValidateRefuses(t *testing.T) {
 		"Hadoop":        func(s *Setup) { s.Hadoop.Version = "2.10.2" },
 		"no input":      func(s *Setup) { s.Protected.InputBytes = 0 },
 		"no slots":      func(s *Setup) { s.Aggressor.Slots = 0 },
+		"uneven":        func(s *Setup) { s.Aggressor.Slots, s.Aggressor.Applications = 4, 3 },
+		"too many":      func(s *Setup) { s.Aggressor.Slots, s.Aggressor.Applications = 4, 5 },
+		"two TeraSorts": func(s *Setup) { s.Against, s.Aggressor.Applications = "terasort", 2 },
 	} {
 		s := testSetup()
 		if spoil(&s); s.Validate() == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestDivide(t *testing.T) {
+	for _, c := range []struct{ slots, n, wantSlots, each int }{{4, 1, 4, 4}, {4, 2, 4, 2}, {4, 4, 4, 1}, {4, 3, 3, 1}, {4, 8, 8, 1}} {
+		s := testSetup()
+		s.Against, s.Aggressor.Slots, s.Aggressor.Bytes = "teragen", c.slots, 2400*mib
+		s.Aggressor.Divide(c.n)
+		one := s.Aggressor.each()
+		if err := s.Validate(); err != nil || s.Aggressor.Slots != c.wantSlots || one.Slots != c.each || one.Bytes != 2400*mib/int64(c.n) || one.Applications != 1 {
+			t.Errorf("%d slots by %d: %+v, each %+v, %v", c.slots, c.n, s.Aggressor, one, err)
 		}
 	}
 }

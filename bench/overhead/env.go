@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/testbed/daemon"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
@@ -36,7 +37,7 @@ type Machine struct {
 	disks   [2]*disk.Disk
 	cluster *hadoop.Cluster
 	client  *client
-	daemon  *daemon
+	daemon  *daemon.Daemon
 	spills  *disk.Disk // the jobs' intermediate files, so that they are in memory as well
 	fresh   bool       // the DataNodes have just been started with the cluster
 	files   int        // numbers the outputs
@@ -258,8 +259,8 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) (err error) {
 // Release ends the daemon and deletes what was written.
 func (m *Machine) Release(ctx context.Context) (peak int64, err error) {
 	if m.daemon != nil {
-		peak, err = peakMemory(m.daemon.pid())
-		err = errors.Join(err, m.daemon.stop())
+		peak, err = peakMemory(m.daemon.PID())
+		err = errors.Join(err, stopDaemon(m.daemon))
 		m.daemon = nil
 	}
 	if err != nil || ctx.Err() != nil || m.client == nil {
@@ -333,7 +334,7 @@ func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 		return 0, 0, err
 	}
 	if node, err = cpuTime(pid); err == nil && m.daemon != nil {
-		daemon, err = cpuTime(m.daemon.pid())
+		daemon, err = cpuTime(m.daemon.PID())
 	}
 	return node - compilers, daemon, err
 }
@@ -342,7 +343,7 @@ func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 func (m *Machine) Stop() error {
 	var errs []error
 	if m.daemon != nil {
-		errs = append(errs, m.daemon.stop())
+		errs = append(errs, stopDaemon(m.daemon))
 	}
 	if m.client != nil {
 		errs = append(errs, m.client.stop())

@@ -3,13 +3,11 @@ package overhead
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
-	"penstock/testbed/ledger"
+	"penstock/bench/internal/runs"
 )
 
 // Request is one call of the measurement from the command line.
@@ -58,13 +56,14 @@ func (q *Request) run(ctx context.Context, journal *Journal) error {
 	if len(journal.Entries()) >= q.Rounds {
 		return nil
 	}
-	if err := recoverKilled(q.Options.Say); err != nil {
+	if err := runs.Recover(runPrefix, q.Options.Say); err != nil {
 		return err
 	}
-	remove, err := q.runDir()
+	folder, err := runs.Make(q.Options.RunDir, runPrefix)
 	if err != nil {
 		return err
 	}
+	q.Options.RunDir = folder.Path
 	machine, err := StartMachine(ctx, q.Setup, q.Options)
 	if err != nil {
 		q.Options.Say("logs: %s", q.Options.RunDir)
@@ -74,73 +73,17 @@ func (q *Request) run(ctx context.Context, journal *Journal) error {
 	err = x.Run(ctx)
 	q.Options.Say("putting everything back")
 	err = errors.Join(err, machine.Stop())
-	if err == nil && remove && !q.KeepLogs {
+	if err == nil && folder.Ours && !q.KeepLogs {
 		return os.RemoveAll(q.Options.RunDir)
 	}
 	q.Options.Say("logs: %s", q.Options.RunDir)
 	return err
 }
 
-// Where run folders are made, below the current directory.
-const (
-	runParent = "run"
-	runPrefix = "overhead-"
-)
-
-// recoverKilled puts back what killed measurements of this checkout have left.
-func recoverKilled(say func(string, ...any)) error {
-	// The cluster's ledger lies a folder deeper; its processes go before the
-	// disks that they use.
-	for _, below := range []string{"*", ""} {
-		found, err := filepath.Glob(filepath.Join(runParent, runPrefix+"*", below, ledger.FileName))
-		if err != nil {
-			return err
-		}
-		for _, file := range found {
-			dir := filepath.Dir(file)
-			switch err := ledger.Recover(dir); {
-			case errors.Is(err, ledger.ErrInUse): // a living run
-			case err != nil:
-				return fmt.Errorf("put back what a killed run left in %s: %w", dir, err)
-			default:
-				say("put back what a killed run had left: %s", dir)
-			}
-		}
-	}
-	return nil
-}
-
-// runDir makes the private run folder unless one was given, and says whether it
-// is ours to remove.
-func (q *Request) runDir() (ours bool, err error) {
-	if q.Options.RunDir == "" {
-		if err := os.MkdirAll(runParent, 0o755); err != nil {
-			return false, err
-		}
-		if q.Options.RunDir, err = os.MkdirTemp(runParent, runPrefix); err != nil {
-			return false, err
-		}
-		ours = true
-	} else if err := os.MkdirAll(q.Options.RunDir, 0o755); err != nil {
-		return false, err
-	}
-	q.Options.RunDir, err = filepath.Abs(q.Options.RunDir)
-	return ours, err
-}
+// runPrefix begins the names of run folders.
+const runPrefix = "overhead-"
 
 // WriteReportFile writes the HTML report whole or not at all.
 func (res Result) WriteReportFile(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	write := func(w io.Writer) error { return res.WriteReport(w, time.Now()) }
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(f.Name(), path)
+	return runs.WriteFile(path, func(w io.Writer) error { return res.WriteReport(w, time.Now()) })
 }

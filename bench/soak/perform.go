@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
-	"penstock/testbed/ledger"
+	"penstock/bench/internal/runs"
 )
 
 // Request is one call of a campaign from the command line.
@@ -63,7 +62,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 		result.Good, result.Findings = false, append(result.Findings, runErr.Error())
 	}
 	fmt.Fprintln(q.Out)
-	err = errors.Join(runErr, result.WriteTable(q.Out), writeFile(q.JSON, result.WriteJSON))
+	err = errors.Join(runErr, result.WriteTable(q.Out), runs.WriteFile(q.JSON, result.WriteJSON))
 	if err == nil && !result.Good {
 		err = fmt.Errorf("%w: %d", ErrNotGood, len(result.Findings))
 	}
@@ -78,82 +77,24 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 
 // run does one stretch, and says whether the run folder is ours to remove.
 func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) (ours bool, err error) {
-	if err := q.recover(); err != nil {
+	if err := runs.Recover(runPrefix, q.Options.Progress.Printf); err != nil {
 		return false, err
 	}
-	if ours, err = q.runDir(); err != nil {
-		return ours, err
+	folder, err := runs.Make(q.Options.RunDir, runPrefix)
+	if err != nil {
+		return folder.Ours, err
 	}
+	q.Options.RunDir = folder.Path
 	m, err := startMachine(ctx, q.Setup, q.Options)
 	if err != nil {
-		return ours, err
+		return folder.Ours, err
 	}
 	c := &campaign{setup: q.Setup, plan: plan, m: m, journal: journal, progress: q.Options.Progress,
 		seen: map[int]time.Time{}, underWay: make(chan struct{})}
 	err = c.run(ctx)
 	q.Options.Progress.Printf("putting everything back")
-	return ours, errors.Join(err, m.stop())
+	return folder.Ours, errors.Join(err, m.stop())
 }
 
-// Where run folders are made, below the current directory.
-const (
-	runParent = "run"
-	runPrefix = "soak-"
-)
-
-// recover puts back what killed campaigns of this checkout have left; the cluster's
-// ledger, a folder deeper, goes first, since its processes use the disks.
-func (q *Request) recover() error {
-	var files []string
-	for _, below := range []string{"*", ""} {
-		found, err := filepath.Glob(filepath.Join(runParent, runPrefix+"*", below, ledger.FileName))
-		if err != nil {
-			return err
-		}
-		files = append(files, found...)
-	}
-	for _, file := range files {
-		dir := filepath.Dir(file)
-		switch err := ledger.Recover(dir); {
-		case errors.Is(err, ledger.ErrInUse): // a living campaign
-		case err != nil:
-			return fmt.Errorf("put back what a killed campaign left in %s: %w", dir, err)
-		default:
-			q.Options.Progress.Printf("put back what a killed campaign had left: %s", dir)
-		}
-	}
-	return nil
-}
-
-func (q *Request) runDir() (ours bool, err error) {
-	if q.Options.RunDir == "" {
-		if err := os.MkdirAll(runParent, 0o755); err != nil {
-			return false, err
-		}
-		if q.Options.RunDir, err = os.MkdirTemp(runParent, runPrefix); err != nil {
-			return false, err
-		}
-		ours = true
-	}
-	q.Options.RunDir, err = filepath.Abs(q.Options.RunDir)
-	return ours, err
-}
-
-// writeFile writes a whole file or none.
-func writeFile(path string, write func(io.Writer) error) error {
-	switch path {
-	case "":
-		return nil
-	case "-":
-		return write(os.Stdout)
-	}
-	f, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(f.Name(), path)
-}
+// runPrefix begins the names of run folders.
+const runPrefix = "soak-"

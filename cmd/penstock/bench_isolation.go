@@ -65,6 +65,7 @@ type isolationFlags struct {
 	weights, hadoop, check             string
 	phases                             []string
 	wordcountSize, aggressorSize, rate string
+	applications                       int
 	cacheDir, agentJar, runDir         string
 	profile                            string
 }
@@ -86,7 +87,8 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
 	flags.StringVar(&f.setup, "setup", "", "JSON `FILE` with fields of the setup to change, in the form of --json's \"setup\"")
 	flags.StringVar(&f.wordcountSize, "wordcount-size", "", "WordCount's input (K, M, G: powers of 1024)")
-	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes")
+	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes, of all its applications")
+	flags.IntVar(&f.applications, "applications", 1, "applications that TeraGen comes as, an equal part of the bytes and of its 4 tasks each, at least one task")
 	flags.StringVar(&f.rate, "disk-rate", "", "rate of each modelled disk in bytes per second; an SSD's writes keep their proportion")
 	flags.StringVar(&f.runDir, "run-dir", "", "run folder (default: a new one in ./run)")
 	flags.StringVar(&f.cacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
@@ -138,6 +140,12 @@ func (f *isolationFlags) fillSetup() error {
 	}
 	if f.hadoop != "" {
 		s.Hadoop.Version = f.hadoop
+	}
+	if f.applications != 1 {
+		if f.applications < 1 {
+			return fmt.Errorf("--applications %d: at least 1", f.applications)
+		}
+		s.Aggressor.Divide(f.applications)
 	}
 	for _, size := range []struct {
 		flag, text string

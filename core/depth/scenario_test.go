@@ -1,19 +1,14 @@
 package depth_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"penstock/core/depth"
+	"penstock/testbed/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected output of the scenarios in testdata")
 
 // The scenarios in testdata/*.txt are read from top to bottom: a comment, a
 // command, and indented under it what the controller did. After a change of
@@ -24,86 +19,50 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scen
 //	device [limited] KIB LATENCY [xN]   eight reads a period, each of LATENCY times the depth
 //	report
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios found: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s no longer tells what happens; now it is:\n%s", file, got)
-			}
-		})
-	}
+	scenario.Test(t, func(t *testing.T) scenario.Stage {
+		st := &stage{t: t}
+		return st.run
+	})
 }
 
-// play returns a scenario with the output that its commands have now.
-func play(t *testing.T, text string) string {
+// stage is one scenario under way.
+type stage struct {
+	t *testing.T
+	c *depth.Controller
+}
+
+// run carries out a command as many times as its last word says, if it does.
+func (st *stage) run(words []string) string {
+	args, times := words[1:], 1
+	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "x") {
+		times, args = int(scenario.Number(st.t, args[n-1][1:])), args[:n-1]
+	}
 	var out strings.Builder
-	var c *depth.Controller
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "    ") {
-			continue // earlier output
-		}
-		out.WriteString(line + "\n")
-		words := strings.Fields(line)
-		if len(words) == 0 || words[0] == "#" {
-			continue
-		}
-		args, times := words[1:], 1
-		if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "x") {
-			times, args = int(number(t, args[n-1][1:])), args[:n-1]
-		}
-		for range times {
-			var printed string
-			switch words[0] {
-			case "new":
-				var err error
-				if c, err = depth.New(config(t, args)); err != nil {
-					printed = err.Error()
-				}
-			case "period", "device":
-				printed = period(t, c, words[0], args)
-			case "report":
-				r := c.Report()
-				printed = fmt.Sprintf("%d periods, at min %d, at max %d, held %d", r.Periods, r.AtMin, r.AtMax, r.Held)
-			default:
-				t.Fatalf("unknown command %q", line)
-			}
-			for p := range strings.Lines(printed) {
-				out.WriteString("    " + strings.TrimRight(p, "\n") + "\n")
-			}
+	for range times {
+		if printed := st.once(words[0], args); printed != "" {
+			fmt.Fprintln(&out, printed)
 		}
 	}
 	return out.String()
 }
 
-func number(t *testing.T, word string) float64 {
-	n, err := strconv.ParseFloat(word, 64)
-	if err != nil {
-		t.Fatalf("%q is not a number", word)
+func (st *stage) once(command string, args []string) (printed string) {
+	switch command {
+	case "new":
+		c, err := depth.New(config(st.t, args))
+		if err != nil {
+			return err.Error()
+		}
+		st.c = c
+	case "period", "device":
+		return period(st.t, st.c, command, args)
+	case "report":
+		r := st.c.Report()
+		return fmt.Sprintf("%d periods, at min %d, at max %d, held %d", r.Periods, r.AtMin, r.AtMax, r.Held)
+	default:
+		st.t.Fatalf("unknown command %q", command)
 	}
-	return n
-}
-
-func duration(t *testing.T, word string) time.Duration {
-	d, err := time.ParseDuration(word)
-	if err != nil {
-		t.Fatalf("%q is not a duration", word)
-	}
-	return d
+	return ""
 }
 
 func config(t *testing.T, args []string) (cfg depth.Config) {
@@ -111,17 +70,17 @@ func config(t *testing.T, args []string) (cfg depth.Config) {
 		key, value, _ := strings.Cut(a, "=")
 		line := func() depth.Line {
 			fixed, perMiB, _ := strings.Cut(value, "+")
-			return depth.Line{Fixed: duration(t, fixed), PerMiB: duration(t, perMiB)}
+			return depth.Line{Fixed: scenario.Duration(t, fixed), PerMiB: scenario.Duration(t, perMiB)}
 		}
 		switch key {
 		case "min":
-			cfg.Min = number(t, value)
+			cfg.Min = scenario.Number(t, value)
 		case "max":
-			cfg.Max = number(t, value)
+			cfg.Max = scenario.Number(t, value)
 		case "start":
-			cfg.Start = number(t, value)
+			cfg.Start = scenario.Number(t, value)
 		case "gain":
-			cfg.Gain = number(t, value)
+			cfg.Gain = scenario.Number(t, value)
 		case "read":
 			cfg.Read = line()
 		case "write":
@@ -141,7 +100,7 @@ func period(t *testing.T, c *depth.Controller, command string, args []string) st
 	}
 	if command == "device" {
 		for range 8 {
-			c.Observe(false, int64(number(t, args[0]))<<10, duration(t, args[1])*time.Duration(c.Depth()))
+			c.Observe(false, int64(scenario.Number(t, args[0]))<<10, scenario.Duration(t, args[1])*time.Duration(c.Depth()))
 		}
 		args = nil
 	}
@@ -149,8 +108,8 @@ func period(t *testing.T, c *depth.Controller, command string, args []string) st
 		direction, value, _ := strings.Cut(a, "=")
 		load, latency, _ := strings.Cut(value, "@")
 		count, kib, _ := strings.Cut(load, "x")
-		for range int(number(t, count)) {
-			c.Observe(direction == "write", int64(number(t, kib))<<10, duration(t, latency))
+		for range int(scenario.Number(t, count)) {
+			c.Observe(direction == "write", int64(scenario.Number(t, kib))<<10, scenario.Duration(t, latency))
 		}
 	}
 	next := c.Update()

@@ -1,16 +1,13 @@
 package sfq
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "rewrite the expected output of the scenarios in testdata")
+	"penstock/testbed/scenario"
+)
 
 // The scenarios in testdata/*.txt are read from top to bottom: a comment, a
 // command, and indented under it what the scheduler decided. Requests are called
@@ -30,48 +27,10 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scen
 //	depth N                SetDepth
 //	dump                   String
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios found: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s no longer tells what happens; now it is:\n%s", file, got)
-			}
-		})
-	}
-}
-
-// play returns a scenario with the output that its commands have now.
-func play(t *testing.T, text string) string {
-	var out strings.Builder
-	st := &stage{t: t, flows: map[string]Flow{}, names: map[Flow]string{}, handles: map[string]Handle{}, costs: map[string]int64{}}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if strings.HasPrefix(line, "    ") {
-			continue // earlier output
-		}
-		out.WriteString(line + "\n")
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		for printed := range strings.Lines(st.run(strings.Fields(line))) {
-			out.WriteString("    " + strings.TrimRight(printed, "\n") + "\n")
-		}
-	}
-	return out.String()
+	scenario.Test(t, func(t *testing.T) scenario.Stage {
+		st := &stage{t: t, flows: map[string]Flow{}, names: map[Flow]string{}, handles: map[string]Handle{}, costs: map[string]int64{}}
+		return st.run
+	})
 }
 
 // stage is one scenario under way.

@@ -32,7 +32,7 @@ type Options struct {
 	Base   string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
 	Socket string         // for agents
 	Mode   string         // off, observe or enforce
-	Device string         // the settings' device section, YAML, indented by two spaces
+	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug
@@ -54,16 +54,20 @@ type Daemon struct {
 
 var listening = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
 
-const settings = `socket: %s
-listen: 127.0.0.1:0
-mode: %s
-weights: %s
-device:
-%s`
+// Settings is the text of the settings file.
+func (o Options) Settings() string {
+	text := fmt.Sprintf("socket: %s\nlisten: 127.0.0.1:0\nmode: %s\nweights: %s\n", o.Socket, o.Mode, o.weightsFile())
+	if o.Device != "" {
+		text += "device:\n" + o.Device
+	}
+	return text
+}
+
+func (o Options) weightsFile() string { return o.Base + ".weights.yaml" }
 
 // Start starts a daemon and returns when it is ready.
 func Start(ctx context.Context, o Options) (*Daemon, error) {
-	d := &Daemon{options: o, Weights: o.Base + ".weights.yaml", Log: o.Base + ".log"}
+	d := &Daemon{options: o, Weights: o.weightsFile(), Log: o.Base + ".log"}
 	if o.Weights == "" {
 		o.Weights = "default: 1\n"
 	}
@@ -73,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if err := d.SetWeights(o.Weights); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(o.Base+".yaml", fmt.Appendf(nil, settings, o.Socket, o.Mode, d.Weights, o.Device), 0o644); err != nil {
+	if err := os.WriteFile(o.Base+".yaml", []byte(o.Settings()), 0o644); err != nil {
 		return nil, err
 	}
 	read, write, err := os.Pipe()

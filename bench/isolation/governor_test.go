@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -19,15 +20,7 @@ func TestTheDaemonTakesOurFiles(t *testing.T) {
 	}
 	s := testSetup().Penstock
 	for _, p := range phases {
-		file := filepath.Join(dir, "node.yaml")
-		weights := filepath.Join(dir, "weights.yaml")
-		if err := writeYAML(file, nodeSettings(s, p, filepath.Join(dir, "agent.sock"), "127.0.0.1:0", weights, "")); err != nil {
-			t.Fatal(err)
-		}
-		n, err := config.LoadNode(file)
-		if err != nil {
-			t.Fatalf("%s: %v", p.Name, err)
-		}
+		n := settingsOf(t, dir, s, p, "")
 		c, err := n.DeviceConfig("loop0", true)
 		if err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
@@ -46,20 +39,44 @@ func TestTheDaemonTakesOurFiles(t *testing.T) {
 	}
 }
 
+// settingsOf are a phase's settings as the daemon reads them.
+func settingsOf(t *testing.T, dir string, s PenstockSetup, p Phase, profile string) *config.Node {
+	t.Helper()
+	o, err := daemonOptions(s, p, profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Base, o.Socket = filepath.Join(dir, "node"), filepath.Join(dir, "agent.sock")
+	file := o.Base + ".yaml"
+	if err := os.WriteFile(file, []byte(o.Settings()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n, err := config.LoadNode(file)
+	if err != nil {
+		t.Fatalf("%s: %v", p.Name, err)
+	}
+	return n
+}
+
 func TestWeights(t *testing.T) {
-	d := &daemon{setup: testSetup().Penstock, weights: filepath.Join(t.TempDir(), "weights.yaml")}
+	file := filepath.Join(t.TempDir(), "weights.yaml")
 	const wordcount, teragen = "application_1700000000000_0002", "application_1700000000000_0001"
 	for _, c := range []struct {
-		protected, aggressor string
-		want                 map[string]int
+		protected  string
+		aggressors []string
+		want       map[string]int
 	}{
-		{"", "", map[string]int{wordcount: 1, teragen: 1, "clients": 32, "unattributed": 1}},
-		{wordcount, teragen, map[string]int{wordcount: 32, teragen: 1, "clients": 32, "replication": 1}},
+		{"", nil, map[string]int{wordcount: 1, teragen: 1, "clients": 32, "unattributed": 1}},
+		{wordcount, []string{teragen}, map[string]int{wordcount: 32, teragen: 1, "clients": 32, "replication": 1}},
 	} {
-		if err := d.writeWeights(c.protected, c.aggressor); err != nil {
+		text, err := weightsFile(testSetup().Penstock, c.protected, c.aggressors)
+		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := config.LoadWeights(d.weights)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		w, err := config.LoadWeights(file)
 		if err != nil {
 			t.Fatal(err)
 		}
