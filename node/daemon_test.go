@@ -165,7 +165,7 @@ func TestDaemonServesAnAgent(t *testing.T) {
 	const size = 5 << 20
 	block := filepath.Join(r.dir, "blk_1")
 	r.put(block, strings.Repeat("x", size))
-	r.send(wire.Open{Stream: 1, Direction: wire.Read, Flow: "application_1_0001", Block: block, To: size})
+	r.send(wire.Open{Stream: 1, Direction: wire.Read, Flow: "application_1_0001", Path: block, To: size})
 	r.until("the whole block to be staged", func() bool { return r.marks[1] == device.Open })
 	r.send(wire.Close{Stream: 1, Position: size})
 
@@ -175,7 +175,7 @@ func TestDaemonServesAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r.send(wire.Open{Stream: 2, Direction: wire.Write, Flow: "application_1_0002", Block: written})
+	r.send(wire.Open{Stream: 2, Direction: wire.Write, Flow: "application_1_0002", Path: written})
 	for pos := int64(0); pos < size; {
 		r.until("a lease", func() bool { return r.marks[2] > pos })
 		n, err := f.WriteAt(make([]byte, 1<<18), pos)
@@ -191,8 +191,8 @@ func TestDaemonServesAnAgent(t *testing.T) {
 	r.until("the tail to be drained", func() bool { return r.metric("penstock_flow_bytes_total"+label) == "5.24288e+06" })
 
 	// A file outside the data directory, or none at all: let through.
-	r.send(wire.Open{Stream: 3, Direction: wire.Read, Flow: "a", Block: "/etc/passwd", To: 10})
-	r.send(wire.Open{Stream: 4, Direction: wire.Write, Flow: "a", Block: r.dir + "/nothing"})
+	r.send(wire.Open{Stream: 3, Direction: wire.Read, Flow: "a", Path: "/etc/passwd", To: 10})
+	r.send(wire.Open{Stream: 4, Direction: wire.Write, Flow: "a", Path: r.dir + "/nothing"})
 	r.until("both to be let through", func() bool { return r.marks[3] == device.Open && r.marks[4] == device.Open })
 	if got := r.metric("penstock_agent_open_errors_total"); got != "2" {
 		t.Errorf("%s open errors counted", got)
@@ -215,7 +215,7 @@ func TestWeightsAndKillSwitchAreLive(t *testing.T) {
 	r := start(t, "enforce")
 	block := filepath.Join(r.dir, "blk_1")
 	r.put(block, "")
-	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "application_7_0001", Block: block})
+	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "application_7_0001", Path: block})
 	r.until("the first lease", func() bool { return r.marks[1] > 0 })
 	if r.marks[1] == device.Open {
 		t.Fatal("an enforced writer is let through")
@@ -244,7 +244,7 @@ func TestCleanEndOpensMarks(t *testing.T) {
 	r := start(t, "enforce")
 	block := filepath.Join(r.dir, "blk_1")
 	r.put(block, "")
-	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Block: block})
+	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Path: block})
 	r.until("the first lease", func() bool { return r.marks[1] > 0 })
 	r.stop()
 	if err := r.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {

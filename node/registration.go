@@ -89,7 +89,7 @@ func mayRegister(dir *blockfile.Dir, uid uint32, listed []string) error {
 // Open implements ipc.Registration.
 func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	for _, d := range r.dirs {
-		if _, err := d.Rel(m.Block); err != nil {
+		if _, err := d.Rel(m.Path); err != nil {
 			continue
 		}
 		d.opening <- struct{}{}
@@ -97,7 +97,7 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 		req := device.OpenRequest{
 			Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write, From: m.From, To: m.To,
 		}
-		block, err := d.Open(m.Block)
+		block, err := d.Open(m.Path)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -130,7 +130,7 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 		}
 		return d.device.loop, d.device.loop.Open(req), nil
 	}
-	return nil, nil, fmt.Errorf("%s: %w", m.Block, blockfile.ErrOutside)
+	return nil, nil, fmt.Errorf("%s: %w", m.Path, blockfile.ErrOutside)
 }
 
 // warnRights says once, loudly, that nothing can be governed for want of a right.

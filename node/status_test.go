@@ -34,7 +34,7 @@ func TestStatusTellsWhatTheDaemonDoes(t *testing.T) {
 	const size = 5 << 20
 	block := filepath.Join(r.dir, "blk_1")
 	r.put(block, strings.Repeat("x", size))
-	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "application_1_0001", Block: block})
+	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "application_1_0001", Path: block})
 	r.until("a lease", func() bool { return r.marks[1] > 0 })
 	r.send(wire.Progress{Stream: 1, Position: size})
 	r.until("the quanta to be drained", func() bool {
@@ -124,7 +124,7 @@ func TestALoopThatStandsStill(t *testing.T) {
 	r := start(t, "enforce")
 	dir, block := r.dir, filepath.Join(r.dir, "blk_1")
 	r.put(block, "")
-	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Block: block})
+	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Path: block})
 	r.until("the first lease", func() bool { return r.marks[1] > 0 })
 	name := r.deviceName()
 	r.daemon.mu.Lock()

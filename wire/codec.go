@@ -18,8 +18,9 @@ type codec struct {
 
 func (c *codec) hello(m *Hello) {
 	c.u32(&m.PID)
-	c.u8((*uint8)(&m.Role), uint8(RoleDataNode), uint8(RoleDataNode))
+	c.u8((*uint8)(&m.Role), uint8(RoleDataNode), uint8(RoleExecutor))
 	c.str(&m.Agent, 0, MaxAgentName)
+	c.str(&m.Flow, 0, MaxFlowName)
 	n := uint16(min(len(m.Directories), math.MaxUint16))
 	c.u16(&n)
 	if n > MaxDirectories {
@@ -44,9 +45,13 @@ func (c *codec) welcome(m *Welcome) {
 func (c *codec) open(m *Open) {
 	c.u32(&m.Stream)
 	c.u8((*uint8)(&m.Direction), uint8(Read), uint8(Write))
+	c.u8((*uint8)(&m.Kind), uint8(Persistent), uint8(Network))
 	c.str(&m.Flow, 1, MaxFlowName)
-	c.str(&m.Block, 1, MaxPath)
+	c.str(&m.Path, 1, MaxPath)
 	c.str(&m.Meta, 0, MaxPath)
+	c.str(&m.Client, 0, MaxAddress)
+	c.str(&m.Server, 0, MaxAddress)
+	c.str(&m.User, 0, MaxUser)
 	c.offset(&m.From)
 	c.offset(&m.To)
 	c.check(m.To >= m.From || m.To == 0 && m.Direction == Write)

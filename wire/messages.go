@@ -4,11 +4,13 @@ import "math"
 
 // Bounds of the format; lengths in bytes.
 const (
-	Version        = 1
+	Version        = 2
 	HeaderLen      = 4
-	MaxPayload     = 8192
+	MaxPayload     = 12288
 	MaxAgentName   = 128
 	MaxFlowName    = 128
+	MaxAddress     = 64
+	MaxUser        = 128
 	MaxPath        = 4095
 	MaxDirectories = 256
 	MaxStride      = 1 << 30
@@ -18,11 +20,12 @@ const (
 // Message is one of Hello, Welcome, Open, Progress, Mark, Close and Heartbeat.
 type Message interface{ typ() Type }
 
-// Type is a frame's type byte; Mode, Direction and Role are its enumerations.
+// Type is a frame's type byte; Mode, Direction, Kind and Role are its enumerations.
 type (
 	Type      uint8
 	Mode      uint8
 	Direction uint8
+	Kind      uint8
 	Role      uint8
 )
 
@@ -43,7 +46,16 @@ const (
 	Read  Direction = 1
 	Write Direction = 2
 
-	RoleDataNode Role = 1
+	// Persistent is HDFS's data, Intermediate what tasks keep on local disks for a
+	// while, Network what is sent to another node.
+	Persistent   Kind = 0
+	Intermediate Kind = 1
+	Network      Kind = 2
+
+	RoleDataNode    Role = 1
+	RoleTask        Role = 2 // a MapReduce task's JVM
+	RoleNodeManager Role = 3
+	RoleExecutor    Role = 4 // a Spark executor's JVM
 )
 
 // The messages. Positions are offsets in the block file, in bytes.
@@ -53,6 +65,7 @@ type (
 		PID         uint32
 		Role        Role
 		Agent       string   // name and version, at most MaxAgentName bytes
+		Flow        string   // that all of this process's I/O belongs to, at most MaxFlowName bytes; "" for servers
 		Directories []string // absolute data directories, at most MaxDirectories
 	}
 	// Welcome is the daemon's answer.
@@ -66,10 +79,15 @@ type (
 	Open struct {
 		Stream    uint32
 		Direction Direction
+		Kind      Kind
 		Flow      string // 1..MaxFlowName bytes
-		Block     string // path, 1..MaxPath bytes
+		Path      string // of the block, the local file, or the file that is sent; 1..MaxPath bytes
 		Meta      string // path, "" if there is none
-		From, To  int64  // To is 0 for a write whose end is unknown
+		// Client and Server are the ends of the TCP connection that the stream serves,
+		// as ip:port, at most MaxAddress bytes; "" where there is none, or nobody knows.
+		Client, Server string
+		User           string // that the block token was given to, at most MaxUser bytes; "" without tokens
+		From, To       int64  // To is 0 for a write whose end is unknown
 	}
 	// Progress says how far the stream has read or written.
 	Progress struct {

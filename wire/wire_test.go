@@ -32,7 +32,11 @@ type fields struct {
 	Stream      uint32
 	Direction   Direction
 	Flow        string
-	Block, Meta string
+	Path, Meta  string
+	Kind        Kind
+	Client      string
+	Server      string
+	User        string
 	From, To    int64
 	Position    int64
 	Failed      bool
@@ -45,11 +49,11 @@ func (f fields) message(t testing.TB) Message {
 		if len(f.Directories) == 0 {
 			f.Directories = nil
 		}
-		return Hello{f.PID, f.Role, f.Agent, f.Directories}
+		return Hello{f.PID, f.Role, f.Agent, f.Flow, f.Directories}
 	case "welcome":
 		return Welcome{f.Mode, f.Stride, f.HeartbeatMs}
 	case "open":
-		return Open{f.Stream, f.Direction, f.Flow, f.Block, f.Meta, f.From, f.To}
+		return Open{f.Stream, f.Direction, f.Kind, f.Flow, f.Path, f.Meta, f.Client, f.Server, f.User, f.From, f.To}
 	case "progress":
 		return Progress{f.Stream, f.Position}
 	case "mark":
@@ -144,13 +148,13 @@ func TestAppendRefuses(t *testing.T) {
 		m    Message
 		want error
 	}{
-		"nil":               {nil, ErrUnknownType},
-		"position":          {Progress{1, -1}, ErrBadValue},
-		"mode":              {Heartbeat{1, 3}, ErrBadValue},
-		"flow":              {Open{Direction: Read, Block: "/b"}, ErrBadString},
-		"very long flow":    {Open{Direction: Read, Flow: strings.Repeat("f", 70_000), Block: "/b"}, ErrTooLong},
-		"two longest paths": {Open{Direction: Read, Flow: "f", Block: path, Meta: path}, ErrOversized},
-		"directories":       {Hello{Role: RoleDataNode, Directories: make([]string, 70_000)}, ErrTooMany},
+		"nil":            {nil, ErrUnknownType},
+		"position":       {Progress{1, -1}, ErrBadValue},
+		"mode":           {Heartbeat{1, 3}, ErrBadValue},
+		"flow":           {Open{Direction: Read, Path: "/b"}, ErrBadString},
+		"very long flow": {Open{Direction: Read, Flow: strings.Repeat("f", 70_000), Path: "/b"}, ErrTooLong},
+		"oversized":      {Hello{Role: RoleDataNode, Directories: []string{path, path, path}}, ErrOversized},
+		"directories":    {Hello{Role: RoleDataNode, Directories: make([]string, 70_000)}, ErrTooMany},
 	} {
 		if b, err := Append([]byte("x"), c.m); !errors.Is(err, c.want) || string(b) != "x" {
 			t.Errorf("%s: got %q, %v; want %v", name, b, err, c.want)

@@ -86,11 +86,11 @@ func (r registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *de
 	request := device.OpenRequest{Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write,
 		From: m.From, To: m.To}
 	switch {
-	case strings.HasSuffix(m.Block, coldBlock):
+	case strings.HasSuffix(m.Path, coldBlock):
 		request.Block = &memoryFile{size: coldBytes, quanta: &r.quanta}
-	case strings.HasSuffix(m.Block, residentBlock):
+	case strings.HasSuffix(m.Path, residentBlock):
 		request.Block = &memoryFile{size: coldBytes, resident: true, quanta: &r.quanta}
-	case strings.HasSuffix(m.Block, endlessBlock):
+	case strings.HasSuffix(m.Path, endlessBlock):
 		request.Block = &memoryFile{resident: true, quanta: &r.quanta}
 		request.Write, request.To = false, request.From // nothing to wait for: the mark opens at once
 	default:

@@ -70,7 +70,7 @@ func echoTrips(ctx context.Context, path string, n int) (Timing, error) {
 }
 
 func openFrame(stream uint32, block string, to int64) wire.Open {
-	return wire.Open{Stream: stream, Direction: wire.Read, Flow: "application_1700000000000_0001", Block: block, To: to}
+	return wire.Open{Stream: stream, Direction: wire.Read, Flow: "application_1700000000000_0001", Path: block, To: to}
 }
 
 // openTrips is OPEN until the MARK that lets all of the block pass. A resident

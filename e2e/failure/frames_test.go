@@ -54,7 +54,7 @@ func TestBadFrames(t *testing.T) {
 	c.Write(hello)
 	paths := []string{"/etc/passwd", data + "/../../ledger.jsonl", data + "/VERSION-that-is-not-there", data, "/dev/zero"}
 	for i, p := range paths {
-		open, err := wire.Append(nil, wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: f.app.flow(), Block: p, To: 1 << 40})
+		open, err := wire.Append(nil, wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: f.app.flow(), Path: p, To: 1 << 40})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 	for i := range idleFlows {
 		from := int64(i) * page % size
 		say(wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: fmt.Sprintf("application_1700000000001_%04d", i),
-			Block: block, From: from, To: from + page})
+			Path: block, From: from, To: from + page})
 	}
 	if err := send.Flush(); err != nil {
 		t.Fatal(err)

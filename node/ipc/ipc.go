@@ -388,7 +388,7 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		if err != nil {
 			// Not governed, not held up: a file may be gone, or lie elsewhere.
 			c.server.Stats.OpenErrors.Add(1)
-			c.server.Log.Debug("stream not governed", "block", m.Block, "error", err)
+			c.server.Log.Debug("stream not governed", "block", m.Path, "error", err)
 			c.Mark(m.Stream, device.Open)
 			return
 		}

@@ -103,7 +103,7 @@ func TestConversation(t *testing.T) {
 	d := &daemon{alive: true}
 	_, path := serve(t, d, true)
 	c := dial(t, path)
-	open := wire.Open{Stream: 7, Direction: wire.Read, Flow: "a", Block: "/x/blk_1", To: 10}
+	open := wire.Open{Stream: 7, Direction: wire.Read, Flow: "a", Path: "/x/blk_1", To: 10}
 	if _, err := c.Write(frames(t, hello, open, wire.Progress{Stream: 99}, wire.Close{Stream: 7})); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestNoHeartbeatWhileALoopHangs(t *testing.T) {
 
 func TestBadPeers(t *testing.T) {
 	mark := frames(t, wire.Mark{Stream: 1})
-	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Block: "/x/b"}
+	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Path: "/x/b"}
 	whole := frames(t, hello)
 	for name, send := range map[string][]byte{
 		"garbage":             []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -236,7 +236,7 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	}
 	// Every open is answered with a mark that the peer never reads.
 	for id := uint32(0); ; id++ {
-		if _, err := c.Write(frames(t, wire.Open{Stream: id, Direction: wire.Write, Flow: "a", Block: "/x/b"})); err != nil {
+		if _, err := c.Write(frames(t, wire.Open{Stream: id, Direction: wire.Write, Flow: "a", Path: "/x/b"})); err != nil {
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
 				t.Fatal("a peer that does not read was never disconnected")
@@ -296,8 +296,8 @@ func TestOpenThatBlocksHoldsUpNobodyElse(t *testing.T) {
 	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
 	_, path := serve(t, d, true)
 	c := dial(t, path)
-	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "slow", Block: "/x/a"}
-	other := wire.Open{Stream: 2, Direction: wire.Write, Flow: "quick", Block: "/x/b"}
+	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "slow", Path: "/x/a"}
+	other := wire.Open{Stream: 2, Direction: wire.Write, Flow: "quick", Path: "/x/b"}
 	if _, err := c.Write(frames(t, hello, open, wire.Progress{Stream: 1, Position: 7}, other)); err != nil {
 		t.Fatal(err)
 	}

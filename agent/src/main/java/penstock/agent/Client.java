@@ -269,7 +269,7 @@ final class Client implements Runnable {
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
-            Frames.hello(out, pid(), agent, told);
+            Frames.hello(out, pid(), Frames.DATANODE, agent, "", told);
             selector = open;
             while (!stopped) {
                 long now = System.nanoTime();
@@ -351,7 +351,8 @@ final class Client implements Runnable {
                 long at = s.session == 0 && s.prompt ? s.from : position;
                 int start = out.position();
                 try {
-                    Frames.open(out, s.id, s.write, s.flow, s.block, s.meta, at, s.write ? 0 : Math.max(s.to, at));
+                    Frames.open(out, s.id, s.write, Frames.PERSISTENT, s.flow, s.block, s.meta, Peer.UNKNOWN,
+                            at, s.write ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();

@@ -7,20 +7,22 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 
 /**
- * The agent's half of the frame format, version 1: it writes HELLO, OPEN,
+ * The agent's half of the frame format, version 2: it writes HELLO, OPEN,
  * PROGRESS and CLOSE, and reads WELCOME, MARK and HEARTBEAT. wire/README.md has
  * the bytes, and wire/testdata/vectors.json is read by this codec's test too.
  * Every bound is checked in both directions: a daemon that sends nonsense loses
  * the connection, which opens the gates.
  */
 final class Frames {
-    static final int VERSION = 1;
+    static final int VERSION = 2;
     static final int HEADER = 4;
-    static final int MAX_PAYLOAD = 8192;
+    static final int MAX_PAYLOAD = 12288;
     static final int MAX_FRAME = HEADER + MAX_PAYLOAD;
     static final int MAX_AGENT = 128;
     static final int MAX_FLOW = 128;
     static final int MAX_PATH = 4095;
+    static final int MAX_ADDRESS = 64;
+    static final int MAX_USER = 128;
     static final int MAX_DIRECTORIES = 256;
     static final int MAX_STRIDE = 1 << 30;
 
@@ -36,7 +38,14 @@ final class Frames {
     static final int OBSERVE = 1;
     static final int ENFORCE = 2;
 
-    private static final int ROLE_DATANODE = 1;
+    static final int DATANODE = 1;
+    static final int TASK = 2;
+    static final int NODEMANAGER = 3;
+    static final int EXECUTOR = 4;
+
+    static final int PERSISTENT = 0;
+    static final int INTERMEDIATE = 1;
+    static final int NETWORK = 2;
 
     private Frames() { }
 
@@ -58,10 +67,12 @@ final class Frames {
         void heartbeat(long tick, int mode);
     }
 
-    static void hello(ByteBuffer out, int pid, String agent, List<String> directories) throws Refused {
+    static void hello(ByteBuffer out, int pid, int role, String agent, String flow, List<String> directories)
+            throws Refused {
         int start = begin(out, HELLO);
-        out.putInt(pid).put((byte) ROLE_DATANODE);
+        out.putInt(pid).put((byte) role);
         string(out, agent, 0, MAX_AGENT);
+        string(out, flow, 0, MAX_FLOW);
         check(directories.size() <= MAX_DIRECTORIES, "more than 256 data directories");
         out.putShort((short) directories.size());
         for (String directory : directories) {
@@ -70,14 +81,17 @@ final class Frames {
         end(out, start);
     }
 
-    static void open(ByteBuffer out, int stream, boolean write, String flow, String block, String meta,
-            long from, long to) throws Refused {
+    static void open(ByteBuffer out, int stream, boolean write, int kind, String flow, String path, String meta,
+            Peer peer, long from, long to) throws Refused {
         check(from >= 0 && (to >= from || write && to == 0), "offset out of range");
         int start = begin(out, OPEN);
-        out.putInt(stream).put((byte) (write ? 2 : 1));
+        out.putInt(stream).put((byte) (write ? 2 : 1)).put((byte) kind);
         string(out, flow, 1, MAX_FLOW);
-        string(out, block, 1, MAX_PATH);
+        string(out, path, 1, MAX_PATH);
         string(out, meta, 0, MAX_PATH);
+        string(out, peer.client, 0, MAX_ADDRESS);
+        string(out, peer.server, 0, MAX_ADDRESS);
+        string(out, peer.user, 0, MAX_USER);
         out.putLong(from).putLong(to);
         end(out, start);
     }

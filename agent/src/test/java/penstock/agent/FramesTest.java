@@ -75,11 +75,14 @@ class FramesTest {
             case "hello":
                 List<String> directories = new ArrayList<>();
                 m.get("directories").forEach(d -> directories.add(d.asText()));
-                Frames.hello(out, (int) m.get("pid").asLong(), m.get("agent").asText(), directories);
+                Frames.hello(out, (int) m.get("pid").asLong(), m.get("role").asInt(), m.get("agent").asText(),
+                        m.get("flow").asText(), directories);
                 break;
             case "open":
-                Frames.open(out, stream(m), m.get("direction").asInt() == 2, m.get("flow").asText(),
-                        m.get("block").asText(), m.get("meta").asText(), m.get("from").asLong(), m.get("to").asLong());
+                Frames.open(out, stream(m), m.get("direction").asInt() == 2, m.get("kind").asInt(), m.get("flow").asText(),
+                        m.get("path").asText(), m.get("meta").asText(),
+                        new Peer(m.get("client").asText(), m.get("server").asText(), m.get("user").asText()),
+                        m.get("from").asLong(), m.get("to").asLong());
                 break;
             case "progress":
                 Frames.progress(out, stream(m), m.get("position").asLong());
@@ -128,13 +131,15 @@ class FramesTest {
     void refusesToWriteOutOfBounds() {
         ByteBuffer out = ByteBuffer.allocate(2 * Frames.MAX_FRAME);
         String longPath = "/" + "p".repeat(Frames.MAX_PATH - 1);
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "f", longPath, longPath, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "f", longPath + "p", "", 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "f", "/" + "\u00e9".repeat(2048), "", 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "f", "/\ud800", "", 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "f", "/\0", "", 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "", "/b", "", 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, "f", "/b", "", 2, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.hello(out, 1, 1, "", "", List.of(longPath, longPath, longPath)));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, "f", "/b", "", new Peer("c".repeat(65), "", ""), 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
         assertThrows(Frames.Refused.class, () -> Frames.progress(out, 1, -1));
         assertThrows(Frames.Refused.class, () -> Frames.close(out, 1, -1, false));
     }

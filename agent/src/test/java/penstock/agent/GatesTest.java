@@ -359,15 +359,17 @@ class GatesTest {
         assertEquals(0, client.reconnects());
     }
 
+    private static final byte VERSION = Frames.VERSION;
+
     @Test
     void nonsenseFromTheDaemonEndsTheConnection() throws Exception {
         start(Frames.ENFORCE);
         Stream s = openReader();
         byte[][] nonsense = {
-            {0, 12, 99, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // type
-            {0, 9, 7, 2, 0, 0, 0, 0, 0, 0, 0, 0, 2}, // version
-            {0, 9, 7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 3}, // mode
-            {0, 13, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // length
+            {0, 12, 99, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // type
+            {0, 9, 7, VERSION + 1, 0, 0, 0, 0, 0, 0, 0, 0, 2}, // version
+            {0, 9, 7, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 3}, // mode
+            {0, 13, 5, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // length
             {-1, -1, -1, -1}, // oversized
         };
         for (byte[] bytes : nonsense) {

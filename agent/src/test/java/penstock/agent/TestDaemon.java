@@ -104,7 +104,7 @@ final class TestDaemon implements AutoCloseable {
                 }
                 in.readUnsignedShort();
                 int type = in.readUnsignedByte();
-                if (in.readUnsignedByte() != 1) {
+                if (in.readUnsignedByte() != Frames.VERSION) {
                     throw new IOException("version");
                 }
                 Heard h = message(in, type);
@@ -126,6 +126,7 @@ final class TestDaemon implements AutoCloseable {
                 in.readInt();
                 in.readByte();
                 string(in);
+                string(in);
                 List<String> directories = new ArrayList<>();
                 for (int n = in.readUnsignedShort(); n > 0; n--) {
                     directories.add(string(in));
@@ -133,8 +134,7 @@ final class TestDaemon implements AutoCloseable {
                 return new Heard(type, 0, false, "", "", "", 0, 0, 0, false, directories);
             }
             case Frames.OPEN:
-                return new Heard(type, in.readInt(), in.readByte() == 2, string(in), string(in), string(in),
-                        in.readLong(), in.readLong(), 0, false, List.of());
+                return open(in);
             case Frames.PROGRESS:
                 return new Heard(type, in.readInt(), false, "", "", "", 0, 0, in.readLong(), false, List.of());
             case Frames.CLOSE:
@@ -145,6 +145,19 @@ final class TestDaemon implements AutoCloseable {
         }
     }
 
+    private static Heard open(DataInputStream in) throws IOException {
+        int stream = in.readInt();
+        boolean write = in.readByte() == 2;
+        in.readByte(); // kind
+        String flow = string(in);
+        String path = string(in);
+        String meta = string(in);
+        for (int i = 0; i < 3; i++) {
+            string(in); // client, server, user
+        }
+        return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false, List.of());
+    }
+
     private static String string(DataInputStream in) throws IOException {
         byte[] bytes = new byte[in.readUnsignedShort()];
         in.readFully(bytes);
@@ -152,7 +165,7 @@ final class TestDaemon implements AutoCloseable {
     }
 
     private static ByteBuffer frame(int type, int payload) {
-        return ByteBuffer.allocate(4 + payload).putShort((short) payload).put((byte) type).put((byte) 1);
+        return ByteBuffer.allocate(4 + payload).putShort((short) payload).put((byte) type).put((byte) Frames.VERSION);
     }
 
     private synchronized void send(SocketChannel channel, ByteBuffer frame) {
