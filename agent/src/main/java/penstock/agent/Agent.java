@@ -2,14 +2,17 @@ package penstock.agent;
 
 import java.lang.instrument.Instrumentation;
 import java.util.Collections;
+import java.util.HashMap;
+import java.util.Map;
 
 /**
  * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock}
- * in {@code HDFS_DATANODE_OPTS}. It does as little as possible: it checks that
+ * in {@code HDFS_DATANODE_OPTS}, with {@code role=nodemanager,} or {@code role=executor,}
+ * before it in another process's. It does as little as possible: it checks that
  * this JVM and this Hadoop have all that it needs, weaves, and leaves the rest to
  * the first DataNode that starts. If anything is not as expected it weaves
  * nothing, says so on standard error (the DataNode's .out file) and in the MBean,
- * and the DataNode runs as without it.
+ * and its host runs as without it.
  */
 public final class Agent {
     private Agent() { }
@@ -19,43 +22,58 @@ public final class Agent {
         try {
             start(arguments, instrumentation).register();
         } catch (Throwable t) {
-            log("stays out: " + t);
+            Log.say("stays out: " + t);
         }
     }
 
     static Status start(String arguments, Instrumentation instrumentation) {
         Status status = new Status();
         try {
-            String socket = socket(arguments);
+            Map<String, String> options = options(arguments);
+            String socket = options.get("socket");
+            Role role = Role.named(options.getOrDefault("role", "datanode"));
             UnixSockets sockets = UnixSockets.find();
-            Weaver weaver = Weaver.of(ClassLoader.getSystemClassLoader());
+            Weaver weaver = Weaver.of(ClassLoader.getSystemClassLoader(), role);
             String early = loaded(instrumentation, weaver);
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
             }
-            Client client = new Client(sockets, socket, "penstock-agent " + version(), Client.BACKSTOP_NANOS);
+            Client client = new Client(sockets, socket, name(), role, "", Client.BACKSTOP_NANOS);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);
-            log("woven into " + weaver.methods().size() + " methods; socket " + socket);
+            Log.say("woven into " + weaver.methods().size() + " methods; socket " + socket);
         } catch (Weaver.Missing e) {
             status.out(e.getMessage(), e.symbols);
-            log("stays out, nothing is woven: " + e.getMessage() + ": " + String.join(", ", e.symbols));
+            Log.say("stays out, nothing is woven: " + e.getMessage() + ": " + String.join(", ", e.symbols));
         } catch (Throwable t) {
             String reason = t.getMessage() == null ? t.toString() : t.getMessage();
             status.out(reason, Collections.<String>emptyList());
-            log("stays out, nothing is woven: " + reason);
+            Log.say("stays out, nothing is woven: " + reason);
         }
         return status;
     }
 
-    /** The agent's arguments: socket=PATH. */
-    static String socket(String arguments) {
-        String key = "socket=";
-        if (arguments == null || !arguments.startsWith(key + "/")) {
-            throw new IllegalArgumentException("give the agent socket=/absolute/path, not \"" + arguments + "\"");
+    /**
+     * The agent's arguments: socket=PATH and role=ROLE, in any order, with a comma between them.
+     *
+     * @throws IllegalArgumentException if there is no absolute path, or anything else
+     */
+    static Map<String, String> options(String arguments) {
+        Map<String, String> options = new HashMap<>();
+        for (String option : (arguments == null ? "" : arguments).split(",(?=(?:socket|role)=)")) {
+            int equals = option.indexOf('=');
+            String key = equals < 0 ? option : option.substring(0, equals);
+            if (!key.equals("socket") && !key.equals("role") || options.put(key, option.substring(equals + 1)) != null) {
+                options.clear();
+                break;
+            }
         }
-        return arguments.substring(key.length());
+        if (!options.getOrDefault("socket", "").startsWith("/")) {
+            throw new IllegalArgumentException("give the agent socket=/absolute/path, and role=ROLE unless it is a "
+                    + "DataNode's, not \"" + arguments + "\"");
+        }
+        return options;
     }
 
     private static String loaded(Instrumentation instrumentation, Weaver weaver) {
@@ -67,13 +85,9 @@ public final class Agent {
         return null;
     }
 
-    private static String version() {
-        String version = Agent.class.getPackage().getImplementationVersion();
-        return version == null ? "dev" : version;
-    }
-
-    /** One line in the DataNode's .out file; its logging is not configured yet when the agent starts. */
-    static void log(String message) {
-        System.err.println("penstock-agent: " + message);
+    /** How this jar calls itself to the daemon. */
+    static String name() {
+        String version = Role.class.getPackage().getImplementationVersion();
+        return "penstock-agent " + (version == null ? "dev" : version);
     }
 }

@@ -3,7 +3,6 @@ package penstock.agent;
 import java.io.EOFException;
 import java.io.File;
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -26,13 +25,13 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * The connection to the daemon: one daemon thread with a selector does all of
  * it, so that nothing but volatile fields and two concurrent collections lies
- * between it and the DataNode's threads.
+ * between it and the host's threads.
  *
  * <p>What is queued is a stream, not a frame: when its turn comes, the thread
  * sends whatever the daemon has not heard of it (OPEN, PROGRESS, CLOSE, in this
  * order). So a stream is in the queue once at most, progress coalesces by
  * itself, the queue is bounded by the number of streams, and after a reconnect
- * it is enough to queue every stream again. DataNode threads never wait for room.
+ * it is enough to queue every stream again. The host's threads never wait for room.
  *
  * <p>Whether gates hold is read from two fields by the waiting threads
  * themselves: the mode and the time of the last heartbeat. Fail-open does not
@@ -60,6 +59,8 @@ final class Client implements Runnable {
     private final UnixSockets sockets;
     private final String path;
     private final String agent;
+    private final Role role;
+    private final String flow;
     private final long backstopNanos;
     private final Thread thread = new Thread(this, "penstock-agent");
     private final AtomicBoolean started = new AtomicBoolean();
@@ -72,6 +73,8 @@ final class Client implements Runnable {
     private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
     private final AtomicBoolean sleeping = new AtomicBoolean();
     private volatile Selector selector;
+    /** Whether any stream ever had a callback: then somebody has to look at the clock for them. */
+    private volatile boolean callbacks;
 
     private volatile boolean connected;
     private volatile int mode = Frames.OFF;
@@ -83,9 +86,14 @@ final class Client implements Runnable {
     /** Counts connections; a stream remembers the one that knows it. Client thread only. */
     private long session;
     private boolean everConnected;
+    private long looked = System.nanoTime();
+    private boolean lookedOpen;
     private String lastFailure = "";
 
-    Client(UnixSockets sockets, String path, String agent, long backstopNanos) {
+    /** @param flow the one flow of a task or an executor, else "" */
+    Client(UnixSockets sockets, String path, String agent, Role role, String flow, long backstopNanos) {
+        this.role = role;
+        this.flow = flow;
         this.backstopNanos = backstopNanos;
         this.sockets = sockets;
         this.path = path;
@@ -93,7 +101,7 @@ final class Client implements Runnable {
         thread.setDaemon(true);
     }
 
-    // ---- called by the DataNode's threads
+    // ---- called by the host's threads
 
     /** Begins to connect, or, for a JVM's further DataNodes, connects again with all their directories. */
     synchronized void serve(List<String> more) {
@@ -106,13 +114,16 @@ final class Client implements Runnable {
         }
     }
 
-    /** Null when there are too many streams. */
-    Stream open(boolean write, String flow, File block, File meta, long from, long to) {
+    /** Null when there are too many streams. Of a stream with a callback, again is run by this client's thread. */
+    Stream open(boolean write, int kind, String of, File file, File meta, Peer peer, long from, long to,
+            Runnable again) {
         if (streamCount.incrementAndGet() > MAX_STREAMS) {
             streamCount.decrementAndGet();
             return null;
         }
-        Stream s = new Stream(nextId.incrementAndGet(), connected, write, flow, block, meta, from, to);
+        Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, of, file, meta, peer, from, to,
+                again);
+        callbacks |= again != null;
         if (streams.putIfAbsent(s.id, s) != null) {
             streamCount.decrementAndGet();
             return null;
@@ -219,11 +230,39 @@ final class Client implements Runnable {
                 return;
             }
             if (!failure.equals(lastFailure)) {
-                Agent.log("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
+                Log.say("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
                 lastFailure = failure;
             }
             backoff = welcomed ? MIN_BACKOFF_MILLIS : Math.min(2 * backoff, MAX_BACKOFF_MILLIS);
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(backoff));
+        }
+    }
+
+    /** When gates may open for want of a heartbeat, but not later than usual. */
+    private long untilLook(long now) {
+        long left = TimeUnit.NANOSECONDS.toMillis(enforcedFor(now)) + 1;
+        return left <= 0 ? SELECT_MILLIS : Math.min(left, SELECT_MILLIS);
+    }
+
+    /** What a waiting thread sees for itself: that gates are open, or that it has waited for long enough. */
+    private void look(long now) {
+        boolean open = !enforcing(now);
+        if (open == lookedOpen && now - looked < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
+            return;
+        }
+        looked = now;
+        lookedOpen = open;
+        for (Stream s : streams.values()) {
+            long since = s.heldSince;
+            if (since == 0 || !s.isHeld()) {
+                continue;
+            }
+            if (open) {
+                s.wake();
+            } else if (now - since >= backstopNanos) {
+                Gates.BACKSTOPS.increment();
+                s.mark(Long.MAX_VALUE);
+            }
         }
     }
 
@@ -269,7 +308,7 @@ final class Client implements Runnable {
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
-            Frames.hello(out, pid(), Frames.DATANODE, agent, "", told);
+            Frames.hello(out, pid(), role.code, agent, flow, told);
             selector = open;
             while (!stopped) {
                 long now = System.nanoTime();
@@ -288,13 +327,16 @@ final class Client implements Runnable {
                 if (connected && out.position() == 0 && !queue.isEmpty()) {
                     open.selectNow();
                 } else {
-                    open.select(SELECT_MILLIS);
+                    open.select(callbacks ? untilLook(System.nanoTime()) : SELECT_MILLIS);
                 }
                 sleeping.set(false);
                 boolean ready = !open.selectedKeys().isEmpty(); // and not only woken by a stream
                 open.selectedKeys().clear();
                 if (ready && channel.isConnected()) {
                     receive();
+                }
+                if (callbacks) {
+                    look(System.nanoTime());
                 }
             }
             return "stopped";
@@ -351,8 +393,8 @@ final class Client implements Runnable {
                 long at = s.session == 0 && s.prompt ? s.from : position;
                 int start = out.position();
                 try {
-                    Frames.open(out, s.id, s.write, Frames.PERSISTENT, s.flow, s.block, s.meta, Peer.UNKNOWN,
-                            at, s.write ? 0 : Math.max(s.to, at));
+                    Frames.open(out, s.id, s.write, s.kind, s.flow, s.block, s.meta, s.peer, at,
+                            s.write ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();
@@ -394,7 +436,7 @@ final class Client implements Runnable {
                 for (Stream s : streams.values()) {
                     touch(s);
                 }
-                Agent.log("connected to " + path);
+                Log.say("connected to " + path);
                 lastFailure = "";
                 if (everConnected) {
                     reconnects.incrementAndGet();
@@ -423,7 +465,7 @@ final class Client implements Runnable {
         private void change(int newMode) {
             if (mode != newMode) {
                 mode = newMode;
-                Agent.log("mode is " + modeName(newMode));
+                Log.say("mode is " + modeName(newMode));
                 for (Stream s : streams.values()) {
                     s.wake();
                 }
@@ -435,13 +477,12 @@ final class Client implements Runnable {
         return mode == Frames.ENFORCE ? "enforce" : mode == Frames.OBSERVE ? "observe" : "off";
     }
 
+    /** Without JMX, which takes longer to load than a short task has. */
     private static int pid() {
-        String name = ManagementFactory.getRuntimeMXBean().getName();
-        int at = name.indexOf('@');
         try {
-            return Integer.parseInt(at < 0 ? name : name.substring(0, at));
-        } catch (NumberFormatException e) {
-            return 0; // not a HotSpot JVM; the daemon asks the socket anyway
+            return Integer.parseInt(new File("/proc/self").getCanonicalFile().getName());
+        } catch (IOException | NumberFormatException e) {
+            return 0; // no /proc; the daemon asks the socket anyway
         }
     }
 }

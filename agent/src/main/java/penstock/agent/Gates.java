@@ -5,10 +5,11 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 
 /**
- * What the woven methods call. The DataNode's threads come here, so the rules
- * are: never throw, never take a lock, never touch the socket, and wait only in
+ * What the woven methods and the plug-ins call. The host's threads come here, so the
+ * rules are: never throw, never take a lock, never touch the socket, and wait only in
  * {@link #await}, which gives up when the daemon does not enforce, has not sent a
  * heartbeat for a second, when the thread is interrupted, or after 20 seconds.
  *
@@ -61,41 +62,69 @@ public final class Gates {
     /** Where the advice's exceptions end; the first one is worth a line in the log. */
     public static void failed(Throwable t) {
         if (FAILURES.sum() == 0) {
-            Agent.log("suppressed, and the I/O went on ungoverned: " + t);
+            Log.say("suppressed, and the I/O went on ungoverned: " + t);
         }
         FAILURES.increment();
     }
 
-    // ---- the DataNode
+    // ---- the process
 
-    /** A DataNode is about to serve; its directories are the first thing the daemon hears. */
-    public static void dataNode(List<String> directories) {
+    /** A server is about to serve; its directories are the first thing the daemon hears. */
+    public static void serve(List<String> directories) {
         Client c = client;
         if (c != null) {
             c.serve(directories);
         }
     }
 
+    /**
+     * For a plug-in: begins to connect, unless this process has done so already. The
+     * first one to ask decides on socket, role and flow.
+     *
+     * @param flow the process's one flow
+     * @param say where the few lines go that are worth saying
+     * @return why this process is not governed, or null
+     */
+    public static synchronized String connect(String socket, Role role, String flow, List<String> directories,
+            Consumer<String> say) {
+        if (client == null) {
+            UnixSockets sockets;
+            try {
+                sockets = UnixSockets.find();
+            } catch (UnsupportedOperationException e) {
+                return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
+            }
+            Log.to(say);
+            client = new Client(sockets, socket, Agent.name(), role, flow, Client.BACKSTOP_NANOS);
+        }
+        client.serve(directories);
+        return null;
+    }
+
     // ---- naming
 
-    public static Op enterClient(String name) {
-        return enter(Names.ofClient(name));
+    public static Op enterRead(String name, Peer peer) {
+        return enter(Names.ofRead(name), peer);
     }
 
-    public static Op enterPipeline(String name) {
-        return enter(Names.ofPipeline(name));
+    public static Op enterClient(String name, Peer peer) {
+        return enter(Names.ofClient(name), peer);
     }
 
-    public static Op enterBalancer() {
-        return enter(Names.BALANCER);
+    public static Op enterPipeline(String name, boolean reconstructs, Peer peer) {
+        return enter(Names.ofPipeline(name, reconstructs), peer);
+    }
+
+    public static Op enterBalancer(Peer peer) {
+        return enter(Names.BALANCER, peer);
     }
 
     public static Op enterScanner() {
-        return enter(Names.SCANNER);
+        return enter(Names.SCANNER, Peer.UNKNOWN);
     }
 
-    static Op enter(String flow) {
-        Op op = new Op(flow, CURRENT.get());
+    static Op enter(String flow, Peer peer) {
+        Op op = new Op(flow, peer, CURRENT.get());
         CURRENT.set(op);
         return op;
     }
@@ -115,7 +144,7 @@ public final class Gates {
 
     private static Op current() {
         Op op = CURRENT.get();
-        return op != null ? op : enter(Names.UNATTRIBUTED);
+        return op != null ? op : enter(Names.UNATTRIBUTED, Peer.UNKNOWN);
     }
 
     private static void abandon(Op op) {
@@ -146,7 +175,7 @@ public final class Gates {
         if (c == null || start < 0 || from >= to) {
             return null; // nothing to read, or a request that the constructor refuses
         }
-        Stream s = c.open(false, op.flow, block, meta, from, to);
+        Stream s = c.open(false, Frames.PERSISTENT, op.flow, block, meta, op.peer, from, to, null);
         if (s == null) {
             FAILED_OPENS.increment();
             return null;
@@ -186,7 +215,8 @@ public final class Gates {
         if (c == null) {
             return null;
         }
-        Stream s = c.open(true, current().flow, block, meta, onDisk, 0);
+        Op op = current();
+        Stream s = c.open(true, Frames.PERSISTENT, op.flow, block, meta, op.peer, onDisk, 0, null);
         if (s == null) {
             FAILED_OPENS.increment();
         }
@@ -230,7 +260,90 @@ public final class Gates {
         }
     }
 
-    // ---- both
+    // ---- streams of any kind, for plug-ins and event loops
+
+    /** What a stream's bytes are. */
+    public static final int INTERMEDIATE = Frames.INTERMEDIATE;
+    public static final int NETWORK = Frames.NETWORK;
+
+    /**
+     * Announces a file that is written, read or sent, and waits for nothing.
+     *
+     * @param to where a read ends; 0 for a write whose end is unknown
+     * @param again null if a thread will wait in {@link #pass}. Otherwise what the client's
+     *     thread runs once after each {@link #mayPass} that said no, when the mark has risen
+     *     or gates are open; it must not block, and has to ask again
+     * @return null if the stream is not governed
+     */
+    public static Stream open(boolean write, int kind, String flow, File file, Peer peer, long from, long to,
+            Runnable again) {
+        Client c = client;
+        Stream s = c == null ? null : c.open(write, kind, flow, file, null, peer, from, to, again);
+        if (s == null) {
+            FAILED_OPENS.increment();
+        }
+        return s;
+    }
+
+    /** The thread stands at position; it may go on once the mark has reached need, or gates are open. */
+    public static void pass(Stream s, long position, long need) {
+        Client c = client;
+        if (c == null) {
+            return;
+        }
+        report(c, s, position);
+        if (s.mark < need) {
+            await(c, s, need);
+        }
+    }
+
+    /** As {@link #pass} for a stream with a callback: says whether to go on, and does not wait. */
+    public static boolean mayPass(Stream s, long position, long need) {
+        Client c = client;
+        if (c == null) {
+            return true;
+        }
+        report(c, s, position);
+        if (passes(c, s, need)) {
+            return true;
+        }
+        tell(c, s);
+        if (s.heldSince == 0) {
+            s.heldSince = System.nanoTime() | 1;
+        }
+        s.hold();
+        // The last word may have come before there was a callback to run.
+        return passes(c, s, need);
+    }
+
+    private static boolean passes(Client c, Stream s, long need) {
+        if (s.mark < need && !s.isClosed() && c.enforcing(System.nanoTime())) {
+            return false;
+        }
+        letGo(c, s);
+        return true;
+    }
+
+    /** A stream with a callback waits no more. */
+    private static void letGo(Client c, Stream s) {
+        long since = s.heldSince;
+        if (since != 0) {
+            s.letGo();
+            s.heldSince = 0;
+            waited(c, since);
+        }
+    }
+
+    private static void waited(Client c, long start) {
+        long end = System.nanoTime();
+        WAITS.increment();
+        WAIT_NANOS.add(end - start);
+        if (c.isLost(end)) {
+            ORPHANS.ended(start, end, c.lastHeartbeat());
+        }
+    }
+
+    // ---- all
 
     public static void close(Stream s, long position, boolean failed) {
         Client c = client;
@@ -240,6 +353,7 @@ public final class Gates {
         s.position = Math.max(position, s.from);
         s.failed = failed;
         if (c != null) {
+            letGo(c, s);
             c.closed(s);
         }
     }
@@ -265,18 +379,24 @@ public final class Gates {
         return Math.min(FAR_STRIDES * stride, Math.max(stride, (mark - s.reported) / 2));
     }
 
+    /**
+     * The daemon must know where one stands that is to wait, whatever the stride, or
+     * the two might wait for each other.
+     */
+    private static void tell(Client c, Stream s) {
+        if (s.position > s.reported) {
+            s.reported = s.position;
+            c.touch(s);
+        }
+    }
+
     /** Waits until the mark reaches need. */
     private static void await(Client c, Stream s, long need) {
         long start = System.nanoTime();
         if (!c.enforcing(start)) {
             return;
         }
-        // The daemon must know where the reader stands, whatever the stride, or
-        // the two might wait for each other.
-        if (s.position > s.reported) {
-            s.reported = s.position;
-            c.touch(s);
-        }
+        tell(c, s);
         Thread self = Thread.currentThread();
         s.waiting(self);
         try {
@@ -295,12 +415,7 @@ public final class Gates {
             }
         } finally {
             s.waiting(null);
-            long end = System.nanoTime();
-            WAITS.increment();
-            WAIT_NANOS.add(end - start);
-            if (c.isLost(end)) {
-                ORPHANS.ended(start, end, c.lastHeartbeat());
-            }
+            waited(c, start);
         }
     }
 }

@@ -1,6 +1,10 @@
 package penstock.agent;
 
 import net.bytebuddy.asm.Advice;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
+import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
+import org.apache.hadoop.security.token.Token;
 
 /**
  * Names an operation on entry and restores the thread's previous name on exit.
@@ -10,11 +14,13 @@ import net.bytebuddy.asm.Advice;
 final class NameAdvice {
     private NameAdvice() { }
 
-    /** DataXceiver.readBlock and transferBlock: the client's name is the third argument. */
-    static final class ThirdArgument {
+    /** DataXceiver.readBlock: the client's name is the third argument, and empty if a DataNode reconstructs. */
+    static final class Read {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.Argument(2) String client) {
-            return Gates.enterClient(client);
+        static Op enter(@Advice.Argument(1) Token<BlockTokenIdentifier> token, @Advice.Argument(2) String client,
+                @Advice.FieldValue("remoteAddress") String remote,
+                @Advice.FieldValue("localAddress") String local) {
+            return Gates.enterRead(client, Evidence.of(token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -23,11 +29,30 @@ final class NameAdvice {
         }
     }
 
-    /** DataXceiver.writeBlock: the fourth, and empty if a DataNode sends a replica. */
-    static final class FourthArgument {
+    /** DataXceiver.transferBlock, which a client asks for when its pipeline is repaired. */
+    static final class Transfer {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.Argument(3) String client) {
-            return Gates.enterPipeline(client);
+        static Op enter(@Advice.Argument(1) Token<BlockTokenIdentifier> token, @Advice.Argument(2) String client,
+                @Advice.FieldValue("remoteAddress") String remote,
+                @Advice.FieldValue("localAddress") String local) {
+            return Gates.enterClient(client, Evidence.of(token, remote, local));
+        }
+
+        @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
+        static void exit(@Advice.Enter Op op) {
+            Gates.exit(op);
+        }
+    }
+
+    /** DataXceiver.writeBlock: the fourth, and empty if a DataNode sends a replica or what it has reconstructed. */
+    static final class Write {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static Op enter(@Advice.Argument(0) ExtendedBlock block,
+                @Advice.Argument(2) Token<BlockTokenIdentifier> token, @Advice.Argument(3) String client,
+                @Advice.Argument(13) CachingStrategy caching, @Advice.FieldValue("remoteAddress") String remote,
+                @Advice.FieldValue("localAddress") String local) {
+            return Gates.enterPipeline(client, Evidence.reconstructs(block.getBlockId(), caching),
+                    Evidence.of(token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -40,7 +65,7 @@ final class NameAdvice {
     static final class ClientField {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.FieldValue("clientname") String client) {
-            return Gates.enterPipeline(client);
+            return Gates.enterPipeline(client, false, Peer.UNKNOWN);
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -49,11 +74,28 @@ final class NameAdvice {
         }
     }
 
-    /** DataXceiver.copyBlock and replaceBlock, the two ends of a balancer's or mover's move. */
-    static final class Balancer {
+    /** DataXceiver.copyBlock, one end of a balancer's or mover's move. */
+    static final class Copy {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter() {
-            return Gates.enterBalancer();
+        static Op enter(@Advice.Argument(1) Token<BlockTokenIdentifier> token,
+                @Advice.FieldValue("remoteAddress") String remote,
+                @Advice.FieldValue("localAddress") String local) {
+            return Gates.enterBalancer(Evidence.of(token, remote, local));
+        }
+
+        @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
+        static void exit(@Advice.Enter Op op) {
+            Gates.exit(op);
+        }
+    }
+
+    /** DataXceiver.replaceBlock, the other end. The peer is the balancer, not the source of the data. */
+    static final class Replace {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static Op enter(@Advice.Argument(2) Token<BlockTokenIdentifier> token,
+                @Advice.FieldValue("remoteAddress") String remote,
+                @Advice.FieldValue("localAddress") String local) {
+            return Gates.enterBalancer(Evidence.of(token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)

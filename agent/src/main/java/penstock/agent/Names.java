@@ -1,5 +1,8 @@
 package penstock.agent;
 
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
 /**
  * Maps what HDFS knows about an operation's origin to the name of a flow.
  *
@@ -19,15 +22,23 @@ final class Names {
     static final String REPLICATION = "replication";
     static final String BALANCER = "balancer";
     static final String SCANNER = "scanner";
+    static final String RECONSTRUCTION = "reconstruction";
     static final String UNATTRIBUTED = "unattributed";
 
     private static final String ATTEMPT = "DFSClient_attempt_";
     private static final String CLIENT = "DFSClient_NONMAPREDUCE_";
     private static final int STAMP_DIGITS = 13;
+    private static final Pattern CONTAINER =
+            Pattern.compile("container_(?:e[0-9]{2,9}_)?([0-9]{13}_[0-9]{4,10})_[0-9]{2,10}_[0-9]{6,12}");
 
     private Names() { }
 
-    /** The flow of a read: a DataNode never reads from another in this way. */
+    /** The flow of a read. Only a DataNode that reconstructs a striped block reads without a name. */
+    static String ofRead(String name) {
+        return name != null && name.isEmpty() ? RECONSTRUCTION : ofClient(name);
+    }
+
+    /** The flow of what a client asks for. */
     static String ofClient(String name) {
         if (name == null) {
             return UNATTRIBUTED;
@@ -50,8 +61,17 @@ final class Names {
     }
 
     /** The flow of a write or a transfer, which has no client name between DataNodes. */
-    static String ofPipeline(String name) {
-        return name != null && name.isEmpty() ? REPLICATION : ofClient(name);
+    static String ofPipeline(String name, boolean reconstructs) {
+        return name == null || !name.isEmpty() ? ofClient(name) : reconstructs ? RECONSTRUCTION : REPLICATION;
+    }
+
+    /**
+     * The application of a YARN container, {@code container_[e<epoch>_]<time>_<number>_...},
+     * whose name YARN puts into the container's environment; null if this is none.
+     */
+    static String ofContainer(String name) {
+        Matcher m = name == null ? null : CONTAINER.matcher(name);
+        return m != null && m.matches() ? "application_" + m.group(1) : null;
     }
 
     private static int digitsEnd(String s, int from) {

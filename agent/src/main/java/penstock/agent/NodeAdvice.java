@@ -18,6 +18,6 @@ final class NodeAdvice {
                 directories.add(location.getUri().getPath());
             }
         }
-        Gates.dataNode(directories);
+        Gates.serve(directories);
     }
 }

@@ -8,14 +8,16 @@ package penstock.agent;
  */
 public final class Op {
     final String flow;
+    final Peer peer;
     final Op outer;
     /** Opened by a constructor that has not returned yet; a throw leaves it here. */
     Stream pending;
     /** The write whose packet this thread is receiving. */
     Stream writing;
 
-    Op(String flow, Op outer) {
+    Op(String flow, Peer peer, Op outer) {
         this.flow = flow;
+        this.peer = peer;
         this.outer = outer;
     }
 }

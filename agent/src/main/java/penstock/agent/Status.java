@@ -33,7 +33,7 @@ final class Status implements AgentMXBean {
             try {
                 ManagementFactory.getPlatformMBeanServer().registerMBean(this, new ObjectName(NAME));
             } catch (JMException | RuntimeException e) {
-                Agent.log("no MBean: " + e);
+                Log.say("no MBean: " + e);
             }
         }, "penstock-agent-jmx");
         thread.setDaemon(true);

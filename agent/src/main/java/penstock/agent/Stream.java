@@ -5,9 +5,14 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * A block file that is being read or written. One Hadoop thread moves the
+ * A file that is being read, written or sent. One thread of the host moves the
  * position, the client's thread moves the mark; the two meet in volatile fields
- * and never in a lock. Positions are offsets in the block file, in bytes.
+ * and never in a lock. Positions are offsets in the file, in bytes.
+ *
+ * <p>The host's side either waits in a thread ({@link Gates#pass}), or it is an event
+ * loop, which must not: then the stream has a callback, which the client's thread
+ * runs once after each {@link Gates#mayPass} that said no, when it is worth asking
+ * again.
  */
 public final class Stream {
     /** No MARK has come yet: not even the meta file may be touched. */
@@ -17,9 +22,11 @@ public final class Stream {
     /** Whether a daemon was there to be told when it began. */
     final boolean prompt;
     final boolean write;
+    final int kind;
     final String flow;
     final String block;
     final String meta;
+    final Peer peer;
     final long from;
     final long to;
 
@@ -27,6 +34,12 @@ public final class Stream {
     volatile boolean failed;
     volatile long mark = NO_MARK;
     private volatile Thread waiter;
+    /** Null for a stream that a thread waits for. */
+    private final Runnable again;
+    /** Whether the callback is due at the next change. */
+    private final AtomicBoolean held = new AtomicBoolean();
+    /** When the event loop was first told to wait, in System.nanoTime(); 0 when it may go on. */
+    volatile long heldSince;
     private final AtomicBoolean closed = new AtomicBoolean();
 
     /** Whether the client's queue holds this stream; it never holds one twice. */
@@ -37,17 +50,25 @@ public final class Stream {
     long session;
     long sent;
 
-    Stream(int id, boolean prompt, boolean write, String flow, File block, File meta, long from, long to) {
+    Stream(int id, boolean prompt, boolean write, int kind, String flow, File block, File meta, Peer peer, long from,
+            long to, Runnable again) {
         this.id = id;
         this.prompt = prompt;
         this.write = write;
+        this.kind = kind;
         this.flow = flow;
         this.block = block.getPath();
         this.meta = meta == null ? "" : meta.getPath();
+        this.peer = peer;
+        this.again = again;
         this.from = from;
         this.to = to;
         this.position = from;
         this.reported = from;
+    }
+
+    boolean hasCallback() {
+        return again != null;
     }
 
     boolean isClosed() {
@@ -70,6 +91,27 @@ public final class Stream {
         if (thread != null) {
             LockSupport.unpark(thread);
         }
+        if (held.compareAndSet(true, false)) {
+            try {
+                again.run();
+            } catch (Throwable t) {
+                Gates.failed(t);
+            }
+        }
+    }
+
+    /** To be called before the condition is looked at, so that no wake-up is lost. */
+    void hold() {
+        held.set(true);
+    }
+
+    /** The event loop goes on, or is done; a callback that is already on its way is for nothing. */
+    void letGo() {
+        held.set(false);
+    }
+
+    boolean isHeld() {
+        return held.get();
     }
 
     /** To be called before the condition is looked at, so that no wake-up is lost. */

@@ -9,6 +9,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -42,66 +43,21 @@ import net.bytebuddy.pool.TypePool;
  * <p>Before any class of the DataNode is loaded, every symbol is looked up in the
  * class files: the methods to advise with their descriptors, the fields that the
  * advice reads, and, taken from the advice's own byte code so that no list can
- * be forgotten, every Hadoop method that it calls. If one is missing, this is a
+ * be forgotten, every Hadoop method that it or a class of ours that it calls uses. If one is missing, this is a
  * Hadoop that nobody has tried the agent with. Then all classes are woven, and
  * only after that does the transformer hand them to the JVM. A class that
  * arrives in another form, since another agent was there first, is checked and
  * woven as it is.
  */
 final class Weaver implements ClassFileTransformer {
-    private static final String DN = "org.apache.hadoop.hdfs.server.datanode.";
-    private static final String XCEIVER = DN + "DataXceiver";
-    private static final String SENDER = DN + "BlockSender";
-    private static final String RECEIVER = DN + "BlockReceiver";
-    private static final String BLOCK = "(Lorg/apache/hadoop/hdfs/protocol/ExtendedBlock;";
-    private static final String TOKEN = "Lorg/apache/hadoop/security/token/Token;";
-    private static final String STORAGE = "Lorg/apache/hadoop/fs/StorageType;";
-    private static final String NODE = "Lorg/apache/hadoop/hdfs/protocol/DatanodeInfo;";
-    private static final String STAGE = "Lorg/apache/hadoop/hdfs/protocol/datatransfer/BlockConstructionStage;";
-    private static final String CHECKSUM = "Lorg/apache/hadoop/util/DataChecksum;";
-    private static final String CACHING = "Lorg/apache/hadoop/hdfs/server/datanode/CachingStrategy;";
-    private static final String DATANODE = "Lorg/apache/hadoop/hdfs/server/datanode/DataNode;";
-    private static final String STRING = "Ljava/lang/String;";
-
-    /** The allow-list. */
-    private static final List<Point> POINTS = Collections.unmodifiableList(Arrays.asList(
-            new Point(DN + "DataNode", "runDatanodeDaemon", "()V", NodeAdvice.class),
-            new Point(XCEIVER, "readBlock", BLOCK + TOKEN + STRING + "JJZ" + CACHING + ")V",
-                    NameAdvice.ThirdArgument.class),
-            new Point(XCEIVER, "transferBlock",
-                    BLOCK + TOKEN + STRING + "[" + NODE + "[" + STORAGE + "[" + STRING + ")V",
-                    NameAdvice.ThirdArgument.class),
-            new Point(XCEIVER, "writeBlock",
-                    BLOCK + STORAGE + TOKEN + STRING + "[" + NODE + "[" + STORAGE + NODE + STAGE + "IJJJ" + CHECKSUM
-                            + CACHING + "ZZ[Z" + STRING + "[" + STRING + ")V",
-                    NameAdvice.FourthArgument.class),
-            new Point(XCEIVER, "copyBlock", BLOCK + TOKEN + ")V", NameAdvice.Balancer.class),
-            new Point(XCEIVER, "replaceBlock", BLOCK + STORAGE + TOKEN + STRING + NODE + STRING + ")V",
-                    NameAdvice.Balancer.class),
-            new Point(DN + "DataNode$DataTransfer", "run", "()V", NameAdvice.ClientField.class),
-            new Point(DN + "VolumeScanner", "scanBlock", BLOCK + "J)J", NameAdvice.Scanner.class),
-            new Point(SENDER, MethodDescription.CONSTRUCTOR_INTERNAL_NAME,
-                    BLOCK + "JJZZZ" + DATANODE + STRING + CACHING + ")V", ReadAdvice.Construct.class),
-            new Point(SENDER, "sendPacket",
-                    "(Ljava/nio/ByteBuffer;ILjava/io/OutputStream;ZLorg/apache/hadoop/hdfs/util/DataTransferThrottler;)I",
-                    ReadAdvice.Send.class),
-            new Point(SENDER, "close", "()V", ReadAdvice.Close.class),
-            new Point(RECEIVER, MethodDescription.CONSTRUCTOR_INTERNAL_NAME,
-                    BLOCK + STORAGE + "Ljava/io/DataInputStream;" + STRING + STRING + STAGE + "JJJ" + STRING + NODE
-                            + DATANODE + CHECKSUM + CACHING + "ZZ" + STRING + ")V",
-                    WriteAdvice.Construct.class),
-            new Point(RECEIVER, "receivePacket", "()I", WriteAdvice.Receive.class),
-            new Point(RECEIVER, "close", "()V", WriteAdvice.Close.class),
-            new Point("org.apache.hadoop.hdfs.protocol.datatransfer.PacketReceiver", "receiveNextPacket",
-                    "(Ljava/io/InputStream;)V", WriteAdvice.Packet.class)));
-
-    /** One method and its advice. */
-    private static final class Point {
+    /** One method and its advice; a list of them is what a role weaves. */
+    static final class Point {
         final String type;
         final String method;
         final String descriptor;
         final String advice;
 
+        /** The method is named as in a class file, so a constructor is &lt;init&gt;. */
         Point(String type, String method, String descriptor, Class<?> advice) {
             this.type = type;
             this.method = method;
@@ -121,33 +77,40 @@ final class Weaver implements ClassFileTransformer {
         }
     }
 
+    private static final String OURS = "penstock/";
+
     private final ClassFileLocator classes;
+    private final List<Point> points;
+    /** The types that get a field for their stream. */
+    private final Set<String> carriers;
     private final Map<String, byte[]> originals = new HashMap<>();
     private final Map<String, byte[]> woven = new LinkedHashMap<>();
 
-    private Weaver(ClassFileLocator classes) {
+    private Weaver(ClassFileLocator classes, Role role) {
         this.classes = classes;
+        this.points = role.points();
+        this.carriers = role.carriers();
     }
 
     /** Checks and weaves what loader would load, without loading it. */
-    static Weaver of(ClassLoader loader) throws Missing, IOException {
-        return of(ClassFileLocator.ForClassLoader.of(loader));
+    static Weaver of(ClassLoader loader, Role role) throws Missing, IOException {
+        return of(ClassFileLocator.ForClassLoader.of(loader), role);
     }
 
-    static Weaver of(ClassFileLocator classes) throws Missing, IOException {
-        Weaver weaver = new Weaver(classes);
+    static Weaver of(ClassFileLocator classes, Role role) throws Missing, IOException {
+        Weaver weaver = new Weaver(classes, role);
         TypePool pool = TypePool.Default.of(classes);
         weaver.check(pool, weaver.types());
         for (String type : weaver.types()) {
             weaver.originals.put(type, classes.locate(type).resolve());
-            weaver.woven.put(type, weave(type, classes, pool));
+            weaver.woven.put(type, weaver.weave(type, classes, pool));
         }
         return weaver;
     }
 
     Set<String> types() {
         Set<String> types = new TreeSet<>();
-        for (Point p : POINTS) {
+        for (Point p : points) {
             types.add(p.type);
         }
         return types;
@@ -155,7 +118,7 @@ final class Weaver implements ClassFileTransformer {
 
     List<String> methods() {
         List<String> methods = new ArrayList<>();
-        for (Point p : POINTS) {
+        for (Point p : points) {
             methods.add(p.type + "." + p.method + p.descriptor);
         }
         return methods;
@@ -181,21 +144,21 @@ final class Weaver implements ClassFileTransformer {
         } catch (Throwable t) {
             // Half of the methods without the other half would misname I/O.
             Gates.install(null);
-            Agent.log("switched itself off: " + type + " came in a form that cannot be woven: " + t);
+            Log.say("switched itself off: " + type + " came in a form that cannot be woven: " + t);
             return null;
         }
     }
 
-    private static byte[] weave(String type, ClassFileLocator locator, TypePool pool) {
+    private byte[] weave(String type, ClassFileLocator locator, TypePool pool) {
         DynamicType.Builder<?> builder = new ByteBuddy().with(TypeValidation.DISABLED)
                 .redefine(pool.describe(type).resolve(), locator);
-        if (type.equals(SENDER) || type.equals(RECEIVER)) {
+        if (carriers.contains(type)) {
             builder = builder.defineField(ReadAdvice.STREAM, pool.describe(Stream.class.getName()).resolve(),
                     Visibility.PRIVATE, FieldPersistence.TRANSIENT, SyntheticState.SYNTHETIC);
         }
         MethodDescription failed = pool.describe(Gates.class.getName()).resolve().getDeclaredMethods()
                 .filter(named("failed")).getOnly();
-        for (Point p : POINTS) {
+        for (Point p : points) {
             if (p.type.equals(type)) {
                 builder = builder.visit(Advice.to(pool.describe(p.advice).resolve(), locator)
                         .withExceptionHandler(MethodInvocation.invoke(failed.asDefined()))
@@ -207,7 +170,8 @@ final class Weaver implements ClassFileTransformer {
 
     private void check(TypePool pool, Set<String> types) throws Missing {
         Set<String> missing = new TreeSet<>();
-        for (Point p : POINTS) {
+        Set<String> helpers = new HashSet<>();
+        for (Point p : points) {
             if (types.contains(p.type)) {
                 TypePool.Resolution resolution = pool.describe(p.type);
                 if (!resolution.isResolved()) {
@@ -217,7 +181,7 @@ final class Weaver implements ClassFileTransformer {
                 if (!hasMethod(resolution.resolve(), p.method, p.descriptor, false)) {
                     missing.add(p.type + "." + p.method + p.descriptor);
                 }
-                references(pool, p, resolution.resolve(), missing);
+                references(pool, p, p.advice, resolution.resolve(), helpers, missing);
             }
         }
         if (!missing.isEmpty()) {
@@ -225,15 +189,19 @@ final class Weaver implements ClassFileTransformer {
         }
     }
 
-    /** Adds to missing what the advice of p uses and the pool does not have. */
-    private void references(TypePool pool, Point p, TypeDescription target, Set<String> missing) {
-        byte[] advice;
+    /**
+     * Adds to missing what a class of ours uses and the pool does not have. It is the
+     * advice of p or, looked at once each, a helper that the advice calls.
+     */
+    private void references(TypePool pool, Point p, String ours, TypeDescription target, Set<String> helpers,
+            Set<String> missing) {
+        byte[] code;
         try {
-            advice = classes.locate(p.advice).resolve();
+            code = classes.locate(ours).resolve();
         } catch (IOException | IllegalStateException e) {
             throw new IllegalStateException("the agent's jar is not on the class path that Hadoop is on", e);
         }
-        new ClassReader(advice).accept(new ClassVisitor(Opcodes.ASM9) {
+        new ClassReader(code).accept(new ClassVisitor(Opcodes.ASM9) {
             @Override
             public MethodVisitor visitMethod(int access, String name, String descriptor, String signature,
                     String[] exceptions) {
@@ -264,6 +232,8 @@ final class Weaver implements ClassFileTransformer {
                                     || !hasMethod(callee.resolve(), called, calledDescriptor, true)) {
                                 missing.add(owner.replace('/', '.') + "." + called + calledDescriptor);
                             }
+                        } else if (owner.startsWith(OURS) && helpers.add(owner)) {
+                            references(pool, p, owner.replace('/', '.'), target, helpers, missing);
                         }
                     }
                 };

@@ -61,9 +61,9 @@ class GatesTest {
     }
 
     private void startClient(long backstopNanos) {
-        client = new Client(UnixSockets.find(), socket.toString(), "test", backstopNanos);
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", backstopNanos);
         Gates.install(client);
-        Gates.dataNode(List.of("/d", "/e"));
+        Gates.serve(List.of("/d", "/e"));
     }
 
     private void connected() throws Exception {
@@ -105,7 +105,7 @@ class GatesTest {
 
     private static Worker<Stream> reader(long start, long length) {
         return new Worker<>(() -> {
-            Op op = Gates.enterClient(CLIENT);
+            Op op = Gates.enterClient(CLIENT, Peer.UNKNOWN);
             try {
                 Stream s = Gates.openRead(BLOCK, META, start, length, 1_000_000);
                 Gates.constructed();
@@ -184,7 +184,7 @@ class GatesTest {
     @Test
     void aWriteIsALease() throws Exception {
         start(Frames.ENFORCE);
-        Op op = Gates.enterPipeline("");
+        Op op = Gates.enterPipeline("", false, Peer.UNKNOWN);
         Stream s = Gates.openWrite(BLOCK, META, 100);
         Gates.exit(op);
         Heard open = daemon.next(Frames.OPEN);
@@ -494,8 +494,8 @@ class GatesTest {
     @Test
     void namesNest() throws Exception {
         start(Frames.OBSERVE);
-        Op outer = Gates.enterBalancer();
-        Op inner = Gates.enterClient("DFSClient_NONMAPREDUCE_1_1");
+        Op outer = Gates.enterBalancer(Peer.UNKNOWN);
+        Op inner = Gates.enterClient("DFSClient_NONMAPREDUCE_1_1", Peer.UNKNOWN);
         Gates.openWrite(BLOCK, META, 0);
         assertEquals("clients", daemon.next(Frames.OPEN).flow());
         Gates.exit(inner);
@@ -510,7 +510,7 @@ class GatesTest {
     @Test
     void aFurtherDataNodeIsToldToTheDaemon() throws Exception {
         start(Frames.OBSERVE);
-        Gates.dataNode(List.of("/f"));
+        Gates.serve(List.of("/f"));
         assertEquals(List.of("/d", "/e", "/f"), daemon.next(Frames.HELLO).directories());
     }
 

@@ -44,8 +44,8 @@ class NamesTest {
 
     @Test
     void aPipelineWithoutAClientReplicates() {
-        assertEquals("replication", Names.ofPipeline(""));
-        assertEquals("clients", Names.ofPipeline("DFSClient_NONMAPREDUCE_1_1"));
-        assertEquals("unattributed", Names.ofPipeline(null));
+        assertEquals("replication", Names.ofPipeline("", false));
+        assertEquals("clients", Names.ofPipeline("DFSClient_NONMAPREDUCE_1_1", true));
+        assertEquals("unattributed", Names.ofPipeline(null, true));
     }
 }

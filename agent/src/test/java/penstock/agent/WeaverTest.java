@@ -49,7 +49,7 @@ class WeaverTest {
 
     @Test
     void everyMethodOfTheListCallsItsGate() throws Exception {
-        Weaver weaver = Weaver.of(LOADER);
+        Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
         Set<String> calling = new HashSet<>();
         for (String type : weaver.types()) {
             calling.addAll(callers(type, woven(weaver, type)));
@@ -82,7 +82,7 @@ class WeaverTest {
     /** The JVM's verifier sees every woven class, in a loader that takes them before its parent's. */
     @Test
     void theJvmAcceptsTheWovenClasses() throws Exception {
-        Weaver weaver = Weaver.of(LOADER);
+        Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
         Map<String, byte[]> code = new HashMap<>();
         for (String type : weaver.types()) {
             code.put(type, woven(weaver, type));
@@ -128,7 +128,7 @@ class WeaverTest {
     void aMissingSymbolKeepsTheAgentOut(String type, String member, String reported) throws Exception {
         byte[] doctored = without(real(DN + type), member);
         ClassFileLocator classes = new ClassFileLocator.Compound(ClassFileLocator.Simple.of(DN + type, doctored), REAL);
-        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes));
+        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes, Role.DATANODE));
         assertEquals(1, missing.symbols.size(), missing.symbols.toString());
         assertTrue(missing.symbols.get(0).startsWith(DN + reported), missing.symbols.get(0));
     }
@@ -144,13 +144,13 @@ class WeaverTest {
             @Override
             public void close() { }
         };
-        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(none));
+        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(none, Role.DATANODE));
         assertTrue(missing.symbols.contains(DN + "BlockSender"), missing.symbols.toString());
     }
 
     @Test
     void aClassThatAnotherAgentChangedIsWovenAsItIs() throws Exception {
-        Weaver weaver = Weaver.of(LOADER);
+        Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
         byte[] changed = without(real(DN + "BlockSender"), "LOG"); // nothing that the agent needs
         assertFalse(Arrays.equals(changed, real(DN + "BlockSender")));
         byte[] result = weaver.transform(LOADER, (DN + "BlockSender").replace('.', '/'), null, null, changed);
@@ -159,8 +159,8 @@ class WeaverTest {
 
     @Test
     void aClassThatCannotBeWovenSwitchesTheAgentOff() throws Exception {
-        Weaver weaver = Weaver.of(LOADER);
-        Gates.install(new Client(UnixSockets.find(), "/none", "test", Client.BACKSTOP_NANOS));
+        Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
+        Gates.install(new Client(UnixSockets.find(), "/none", "test", Role.DATANODE, "", Client.BACKSTOP_NANOS));
         assertNotNull(Gates.openWrite(new File("/b"), null, 0));
         byte[] doctored = without(real(DN + "BlockSender"), "sendPacket");
         assertNull(weaver.transform(LOADER, (DN + "BlockSender").replace('.', '/'), null, null, doctored));
@@ -169,7 +169,7 @@ class WeaverTest {
 
     @Test
     void otherClassesAreLeftAlone() throws Exception {
-        Weaver weaver = Weaver.of(LOADER);
+        Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
         assertNull(weaver.transform(LOADER, "java/lang/String", null, null, new byte[0]));
         assertNull(weaver.transform(LOADER, null, null, null, new byte[0]));
         assertNull(weaver.transform(LOADER, (DN + "FsDatasetAsyncDiskService").replace('.', '/'), null, null,

@@ -42,7 +42,7 @@ class WovenJvmIT {
     }
 
     private static Set<String> types() throws Exception {
-        return Weaver.of(WovenJvmIT.class.getClassLoader()).types();
+        return Weaver.of(WovenJvmIT.class.getClassLoader(), Role.DATANODE).types();
     }
 
     /** What a JVM with this in front of Hadoop prints; it must end well. */

@@ -1,0 +1,51 @@
+package penstock.agent;
+
+import java.io.ByteArrayInputStream;
+import java.io.DataInputStream;
+import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
+import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
+import org.apache.hadoop.security.token.Token;
+
+/**
+ * What an operation of a DataNode shows of where it came from. Called by the inlined
+ * advice; the check before weaving looks up the Hadoop methods in here too.
+ */
+public final class Evidence {
+    private Evidence() { }
+
+    /** The ends of the connection as DataXceiver keeps them, and the token's user. Never throws. */
+    public static Peer of(Token<BlockTokenIdentifier> token, String remote, String local) {
+        try {
+            return Peer.of(remote, local, user(token));
+        } catch (Throwable t) {
+            Gates.failed(t);
+            return Peer.UNKNOWN;
+        }
+    }
+
+    /** Empty without a token, or with one that cannot be read. A DataNode has refused one that is not valid. */
+    private static String user(Token<BlockTokenIdentifier> token) {
+        byte[] identifier = token == null ? null : token.getIdentifier();
+        if (identifier == null || identifier.length == 0) {
+            return "";
+        }
+        try {
+            BlockTokenIdentifier read = new BlockTokenIdentifier();
+            read.readFields(new DataInputStream(new ByteArrayInputStream(identifier)));
+            return read.getUserId();
+        } catch (Exception e) {
+            return "";
+        }
+    }
+
+    /**
+     * Whether a block that no client writes is one that another DataNode makes from the
+     * rest of its group. Such a writer leaves the caching strategy open, while a DataNode
+     * that copies a replica, striped or not, always asks to drop what is behind.
+     *
+     * @param block the block's number; those of striped blocks are negative
+     */
+    public static boolean reconstructs(long block, CachingStrategy caching) {
+        return block < 0 && caching != null && caching.getDropBehind() == null && caching.getReadahead() == null;
+    }
+}

@@ -1,0 +1,40 @@
+package penstock.agent;
+
+import java.util.Collections;
+import java.util.List;
+import java.util.Set;
+
+/** What the process is for which this agent or plug-in speaks. */
+public enum Role {
+    DATANODE(Frames.DATANODE),
+    /** A plug-in in a task's JVM; nothing is woven there. */
+    TASK(Frames.TASK),
+    NODEMANAGER(Frames.NODEMANAGER),
+    EXECUTOR(Frames.EXECUTOR);
+
+    final int code;
+
+    Role(int code) {
+        this.code = code;
+    }
+
+    /** The methods to advise in such a process. */
+    List<Weaver.Point> points() {
+        return this == DATANODE ? DataNodePoints.ALL : Collections.<Weaver.Point>emptyList();
+    }
+
+    /** The types whose objects carry their stream, in a field that weaving adds. */
+    Set<String> carriers() {
+        return this == DATANODE ? DataNodePoints.CARRIERS : Collections.<String>emptySet();
+    }
+
+    /** @throws IllegalArgumentException for a role that the agent's arguments cannot name */
+    static Role named(String name) {
+        for (Role role : values()) {
+            if (role != TASK && role.name().equalsIgnoreCase(name)) {
+                return role;
+            }
+        }
+        throw new IllegalArgumentException("give the agent role=datanode, nodemanager or executor, not \"" + name + "\"");
+    }
+}
