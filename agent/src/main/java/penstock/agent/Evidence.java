@@ -2,8 +2,10 @@ package penstock.agent;
 
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
 import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.security.token.Token;
 
 /**
@@ -14,26 +16,29 @@ public final class Evidence {
     private Evidence() { }
 
     /** The ends of the connection as DataXceiver keeps them, and the token's user. Never throws. */
-    public static Peer of(Token<BlockTokenIdentifier> token, String remote, String local) {
+    public static Peer of(DataNode node, ExtendedBlock block, Token<BlockTokenIdentifier> token, String remote,
+            String local) {
         try {
-            return Peer.of(remote, local, user(token));
+            byte[] identifier = token.getIdentifier();
+            boolean checked = identifier.length > 0
+                    && node.getBlockPoolTokenSecretManager().isBlockPoolRegistered(block.getBlockPoolId());
+            return Peer.of(remote, local, checked ? user(identifier) : "");
         } catch (Throwable t) {
             Gates.failed(t);
             return Peer.UNKNOWN;
         }
     }
 
-    /** Empty without a token, or with one that cannot be read. A DataNode has refused one that is not valid. */
-    private static String user(Token<BlockTokenIdentifier> token) {
-        byte[] identifier = token == null ? null : token.getIdentifier();
-        if (identifier == null || identifier.length == 0) {
-            return "";
-        }
+    /**
+     * Empty if it cannot be read. Only for a DataNode that checks tokens: it will refuse a
+     * forged one before any stream begins, and reads each one itself, in the same way.
+     */
+    static String user(byte[] identifier) {
         try {
             BlockTokenIdentifier read = new BlockTokenIdentifier();
             read.readFields(new DataInputStream(new ByteArrayInputStream(identifier)));
             return read.getUserId();
-        } catch (Exception e) {
+        } catch (Throwable t) {
             return "";
         }
     }

@@ -59,6 +59,10 @@ public final class Gates {
         client = c;
     }
 
+    static Client installed() {
+        return client;
+    }
+
     /** Where the advice's exceptions end; the first one is worth a line in the log. */
     public static void failed(Throwable t) {
         if (FAILURES.sum() == 0) {

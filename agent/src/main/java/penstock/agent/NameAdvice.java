@@ -4,6 +4,7 @@ import net.bytebuddy.asm.Advice;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
 import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
+import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.security.token.Token;
 
 /**
@@ -17,10 +18,12 @@ final class NameAdvice {
     /** DataXceiver.readBlock: the client's name is the third argument, and empty if a DataNode reconstructs. */
     static final class Read {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.Argument(1) Token<BlockTokenIdentifier> token, @Advice.Argument(2) String client,
+        static Op enter(@Advice.Argument(0) ExtendedBlock block,
+                @Advice.Argument(1) Token<BlockTokenIdentifier> token, @Advice.Argument(2) String client,
+                @Advice.FieldValue("datanode") DataNode node,
                 @Advice.FieldValue("remoteAddress") String remote,
                 @Advice.FieldValue("localAddress") String local) {
-            return Gates.enterRead(client, Evidence.of(token, remote, local));
+            return Gates.enterRead(client, Evidence.of(node, block, token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -32,10 +35,12 @@ final class NameAdvice {
     /** DataXceiver.transferBlock, which a client asks for when its pipeline is repaired. */
     static final class Transfer {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.Argument(1) Token<BlockTokenIdentifier> token, @Advice.Argument(2) String client,
+        static Op enter(@Advice.Argument(0) ExtendedBlock block,
+                @Advice.Argument(1) Token<BlockTokenIdentifier> token, @Advice.Argument(2) String client,
+                @Advice.FieldValue("datanode") DataNode node,
                 @Advice.FieldValue("remoteAddress") String remote,
                 @Advice.FieldValue("localAddress") String local) {
-            return Gates.enterClient(client, Evidence.of(token, remote, local));
+            return Gates.enterClient(client, Evidence.of(node, block, token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -49,10 +54,11 @@ final class NameAdvice {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.Argument(0) ExtendedBlock block,
                 @Advice.Argument(2) Token<BlockTokenIdentifier> token, @Advice.Argument(3) String client,
-                @Advice.Argument(13) CachingStrategy caching, @Advice.FieldValue("remoteAddress") String remote,
+                @Advice.Argument(13) CachingStrategy caching, @Advice.FieldValue("datanode") DataNode node,
+                @Advice.FieldValue("remoteAddress") String remote,
                 @Advice.FieldValue("localAddress") String local) {
             return Gates.enterPipeline(client, Evidence.reconstructs(block.getBlockId(), caching),
-                    Evidence.of(token, remote, local));
+                    Evidence.of(node, block, token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -77,10 +83,12 @@ final class NameAdvice {
     /** DataXceiver.copyBlock, one end of a balancer's or mover's move. */
     static final class Copy {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.Argument(1) Token<BlockTokenIdentifier> token,
+        static Op enter(@Advice.Argument(0) ExtendedBlock block,
+                @Advice.Argument(1) Token<BlockTokenIdentifier> token,
+                @Advice.FieldValue("datanode") DataNode node,
                 @Advice.FieldValue("remoteAddress") String remote,
                 @Advice.FieldValue("localAddress") String local) {
-            return Gates.enterBalancer(Evidence.of(token, remote, local));
+            return Gates.enterBalancer(Evidence.of(node, block, token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
@@ -92,10 +100,12 @@ final class NameAdvice {
     /** DataXceiver.replaceBlock, the other end. The peer is the balancer, not the source of the data. */
     static final class Replace {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.Argument(2) Token<BlockTokenIdentifier> token,
+        static Op enter(@Advice.Argument(0) ExtendedBlock block,
+                @Advice.Argument(2) Token<BlockTokenIdentifier> token,
+                @Advice.FieldValue("datanode") DataNode node,
                 @Advice.FieldValue("remoteAddress") String remote,
                 @Advice.FieldValue("localAddress") String local) {
-            return Gates.enterBalancer(Evidence.of(token, remote, local));
+            return Gates.enterBalancer(Evidence.of(node, block, token, remote, local));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)

@@ -10,6 +10,7 @@ import java.lang.management.ManagementFactory;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import javax.management.MBeanServer;
 import javax.management.ObjectName;
@@ -54,11 +55,24 @@ class AgentTest {
 
     @Test
     void staysOutWithoutASocket() {
-        for (String arguments : new String[] {null, "", "socket=", "socket=relative", "sockt=/x"}) {
+        for (String arguments : new String[] {null, "", "socket=", "socket=relative", "sockt=/x", "role=datanode",
+            "socket=/x,socket=/y", "socket=/x,role=datanode,mode=off,role=x"}) {
             Status status = Agent.start(arguments, instrumentation);
             assertTrue(status.getState().startsWith("out: give the agent socket=/absolute/path"), status.getState());
         }
         assertEquals(0, transformers.size());
+    }
+
+    @Test
+    void argumentsComeInAnyOrder() {
+        assertEquals(Map.of("socket", "/a,b=c", "role", "executor"), Agent.options("socket=/a,b=c,role=executor"));
+        assertEquals(Map.of("socket", "/x", "role", "datanode"), Agent.options("role=datanode,socket=/x"));
+        assertEquals(Map.of("socket", "/x"), Agent.options("socket=/x"));
+        assertEquals(Role.NODEMANAGER, Role.named("nodemanager"));
+        assertThrows(IllegalArgumentException.class, () -> Role.named("task"));
+        Status status = Agent.start("role=namenode,socket=/x", instrumentation);
+        assertTrue(status.getState().startsWith("out: give the agent role=datanode, nodemanager or executor"),
+                status.getState());
     }
 
     @Test

@@ -100,6 +100,9 @@ class DataNodeIT {
         assertTrue(open.write());
         assertEquals(APPLICATION, open.flow());
         assertEquals(0, open.from());
+        assertTrue(open.peer().client.matches("127\\.0\\.0\\.1:[0-9]+"), open.peer().client);
+        assertTrue(open.peer().server.matches("127\\.0\\.0\\.1:[0-9]+"), open.peer().server);
+        assertEquals("", open.peer().user); // no tokens here
         assertTrue(open.block().startsWith(directory.resolve("data/current") + "/"), open.block());
         assertTrue(open.block().contains("/rbw/blk_"), open.block());
         assertTrue(open.meta().startsWith(open.block()) && open.meta().endsWith(".meta"), open.meta());

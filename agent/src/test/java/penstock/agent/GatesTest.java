@@ -10,9 +10,11 @@ import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
@@ -521,5 +523,165 @@ class GatesTest {
         assertNull(Gates.openWrite(BLOCK, META, 0));
         Gates.received(null, 0);
         Gates.close(null, 0, false);
+    }
+
+    /** A stream of an event loop, and how often its callback ran. */
+    private static final class Loop {
+        final Semaphore again = new Semaphore(0);
+        final Stream stream = Gates.open(true, Gates.NETWORK, APPLICATION, BLOCK, Peer.UNKNOWN, 0, 0, again::release);
+
+        /** Runs the callback's part: false until there is a reason to ask again. */
+        void called() throws InterruptedException {
+            assertTrue(again.tryAcquire(20, TimeUnit.SECONDS), "no callback");
+        }
+    }
+
+    private Loop heldLoop() throws Exception {
+        Loop loop = new Loop();
+        Heard open = daemon.next(Frames.OPEN);
+        assertEquals(Frames.NETWORK, open.kind());
+        daemon.mark(open.stream(), 1000);
+        await(() -> loop.stream.mark == 1000);
+        assertTrue(Gates.mayPass(loop.stream, 0, 1000));
+        assertFalse(Gates.mayPass(loop.stream, 1000, 2000));
+        return loop;
+    }
+
+    @Test
+    void anEventLoopIsCalledWhenTheMarkRises() throws Exception {
+        start(Frames.ENFORCE);
+        Loop loop = heldLoop();
+        assertEquals(1000, daemon.next(Frames.PROGRESS).position()); // told before it waits
+        assertEquals(0, loop.again.availablePermits());
+        daemon.mark(loop.stream.id, 1500);
+        loop.called();
+        assertFalse(Gates.mayPass(loop.stream, 1000, 2000)); // it looked, and it was not enough
+        long waits = Gates.WAITS.sum();
+        daemon.mark(loop.stream.id, 2000);
+        loop.called();
+        assertTrue(Gates.mayPass(loop.stream, 1000, 2000));
+        assertEquals(waits + 1, Gates.WAITS.sum());
+        daemon.mark(loop.stream.id, 3000); // nobody waits for this
+        await(() -> loop.stream.mark == 3000);
+        assertEquals(0, loop.again.availablePermits());
+    }
+
+    @Test
+    void anEventLoopIsCalledWhenGatesOpen() throws Exception {
+        start(Frames.ENFORCE);
+        Loop loop = heldLoop();
+        daemon.mode = Frames.OBSERVE;
+        loop.called();
+        assertTrue(Gates.mayPass(loop.stream, 1000, 2000));
+
+        daemon.mode = Frames.ENFORCE;
+        await(() -> client.enforcing(System.nanoTime()));
+        assertFalse(Gates.mayPass(loop.stream, 1000, 2000));
+        long orphaned = Gates.ORPHANS.count();
+        daemon.close();
+        while (!Gates.mayPass(loop.stream, 1000, 2000)) {
+            loop.called();
+        }
+        assertEquals(orphaned + 1, Gates.ORPHANS.count());
+        assertTrue(Gates.mayPass(loop.stream, 2000, 3000));
+    }
+
+    @Test
+    void anEventLoopIsCalledWithinASecondOfTheLastHeartbeat() throws Exception {
+        start(Frames.ENFORCE);
+        Loop loop = heldLoop();
+        await(() -> daemon.lastBeat != 0);
+        daemon.beating = false;
+        loop.called();
+        long silence = System.nanoTime() - daemon.lastBeat;
+        assertTrue(silence >= Client.HEARTBEAT_LOST_NANOS && silence < TimeUnit.MILLISECONDS.toNanos(1500),
+                silence + " ns");
+        assertTrue(Gates.mayPass(loop.stream, 1000, 2000));
+        assertTrue(Gates.mayPass(loop.stream, 2000, 3000)); // and stays open
+        assertEquals(0, loop.again.availablePermits());
+    }
+
+    @Test
+    void theBackstopCallsAnEventLoop() throws Exception {
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        startClient(TimeUnit.MILLISECONDS.toNanos(300));
+        connected();
+        long backstops = Gates.BACKSTOPS.sum();
+        Loop loop = heldLoop();
+        loop.called();
+        assertEquals(backstops + 1, Gates.BACKSTOPS.sum());
+        assertTrue(Gates.mayPass(loop.stream, 1000, 2000));
+    }
+
+    @Test
+    void aCallbackThatThrowsHarmsNobody() throws Exception {
+        start(Frames.ENFORCE);
+        Semaphore ran = new Semaphore(0);
+        Stream s = Gates.open(true, Gates.NETWORK, APPLICATION, BLOCK, Peer.UNKNOWN, 0, 0, () -> {
+            ran.release();
+            throw new IllegalStateException("on purpose");
+        });
+        long failures = Gates.FAILURES.sum();
+        assertFalse(Gates.mayPass(s, 0, 1));
+        daemon.mark(daemon.next(Frames.OPEN).stream(), 10);
+        assertTrue(ran.tryAcquire(20, TimeUnit.SECONDS));
+        await(() -> Gates.FAILURES.sum() == failures + 1);
+        assertTrue(Gates.mayPass(s, 0, 1));
+        assertNotNull(openReader());
+        assertEquals(0, client.reconnects());
+        Gates.FAILURES.reset();
+    }
+
+    /** Marks rise while a loop asks: no order of the two may leave it waiting without a callback. */
+    @Test
+    void noCallbackIsLost() throws Exception {
+        start(Frames.ENFORCE);
+        Loop loop = new Loop();
+        int id = daemon.next(Frames.OPEN).stream();
+        for (long at = 0; at < 300; at++) {
+            daemon.mark(id, at + 1);
+            while (!Gates.mayPass(loop.stream, at, at + 1)) {
+                loop.called();
+            }
+        }
+    }
+
+    @Test
+    void theDaemonHearsRoleFlowAndPeer() throws Exception {
+        daemon = new TestDaemon(socket, Frames.OBSERVE);
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, APPLICATION,
+                Client.BACKSTOP_NANOS);
+        Gates.install(client);
+        Gates.serve(List.of());
+        Heard hello = daemon.next(Frames.HELLO);
+        assertEquals(Frames.TASK, hello.role());
+        assertEquals(APPLICATION, hello.flow());
+        assertEquals(List.of(), hello.directories());
+        Peer peer = Peer.of("/10.0.0.1:50010", "/10.0.0.2:9866", "alice");
+        Op op = Gates.enterPipeline("", true, peer);
+        Gates.openWrite(BLOCK, META, 0);
+        Gates.exit(op);
+        Heard open = daemon.next(Frames.OPEN);
+        assertEquals("reconstruction", open.flow());
+        assertEquals("10.0.0.1:50010 10.0.0.2:9866 alice",
+                open.peer().client + " " + open.peer().server + " " + open.peer().user);
+        assertEquals(Frames.PERSISTENT, open.kind());
+    }
+
+    @Test
+    void theFirstPlugInConnects() throws Exception {
+        daemon = new TestDaemon(socket, Frames.OBSERVE);
+        List<String> said = Collections.synchronizedList(new ArrayList<>());
+        try {
+            assertNull(Gates.connect(socket.toString(), Role.EXECUTOR, APPLICATION, List.of("/l"), said::add));
+            assertNull(Gates.connect("/other", Role.TASK, "other", List.of("/l"), said::add));
+            Heard hello = daemon.next(Frames.HELLO);
+            assertEquals(Frames.EXECUTOR, hello.role());
+            assertEquals(List.of("/l"), hello.directories());
+            await(() -> said.contains("mode is observe"));
+        } finally {
+            client = Gates.installed();
+            Log.to(message -> System.err.println("penstock-agent: " + message));
+        }
     }
 }

@@ -48,4 +48,28 @@ class NamesTest {
         assertEquals("clients", Names.ofPipeline("DFSClient_NONMAPREDUCE_1_1", true));
         assertEquals("unattributed", Names.ofPipeline(null, true));
     }
+
+    @Test
+    void onlyADataNodeIsNameless() {
+        assertEquals("reconstruction", Names.ofRead(""));
+        assertEquals("reconstruction", Names.ofPipeline("", true));
+        assertEquals("unattributed", Names.ofClient(""));
+        assertEquals("unattributed", Names.ofRead(null));
+        assertEquals("clients", Names.ofRead("DFSClient_NONMAPREDUCE_1_1"));
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "container_1700000000000_0042_01_000002, application_1700000000000_0042",
+        "container_e17_1700000000000_12345_02_000123, application_1700000000000_12345",
+        "container_1700000000000_0042_01, ",
+        "container_170000000000_0042_01_000002, ",
+        "container_e_1700000000000_0042_01_000002, ",
+        "xcontainer_1700000000000_0042_01_000002, ",
+        "'', ",
+        ", ",
+    })
+    void containers(String container, String flow) {
+        assertEquals(flow, Names.ofContainer(container));
+    }
 }

@@ -24,23 +24,34 @@ import java.util.function.Predicate;
  * A daemon of the tests' own on a real Unix socket: it welcomes, beats, keeps
  * every frame it hears, and otherwise does what the test says.
  */
-final class TestDaemon implements AutoCloseable {
-    static final int STRIDE = 1000;
+public final class TestDaemon implements AutoCloseable {
+    public static final int STRIDE = 1000;
 
     /** A frame from the agent; the fields that its type lacks are zero or empty. */
-    record Heard(int type, int stream, boolean write, String flow, String block, String meta, long from, long to,
-            long position, boolean failed, List<String> directories) { }
+    public record Heard(int type, int stream, boolean write, String flow, String block, String meta, long from,
+            long to, long position, boolean failed, List<String> directories, int kind, int role, Peer peer) {
+        Heard(int type, int stream, long position, boolean failed) {
+            this(type, stream, false, "", "", "", 0, 0, position, failed, List.of(), 0, 0, Peer.UNKNOWN);
+        }
+    }
 
-    final Path socket;
+    public static final int HELLO = Frames.HELLO;
+    public static final int OPEN = Frames.OPEN;
+    public static final int PROGRESS = Frames.PROGRESS;
+    public static final int CLOSE = Frames.CLOSE;
+    public static final int ENFORCE = Frames.ENFORCE;
+    public static final int OBSERVE = Frames.OBSERVE;
+
+    public final Path socket;
     /** Answers every OPEN at once with the largest mark. */
-    volatile boolean generous;
-    volatile int mode;
-    volatile boolean beating = true;
+    public volatile boolean generous;
+    public volatile int mode;
+    public volatile boolean beating = true;
     /** Set before a connection is made: accept it and then do nothing, like a stopped process. */
-    volatile boolean deaf;
+    public volatile boolean deaf;
     /** Reads no more, though it still beats. */
-    volatile boolean paused;
-    volatile long lastBeat;
+    public volatile boolean paused;
+    public volatile long lastBeat;
 
     private final BlockingQueue<Heard> heard = new LinkedBlockingQueue<>();
     private final ServerSocketChannel server;
@@ -48,7 +59,7 @@ final class TestDaemon implements AutoCloseable {
     private volatile SocketChannel current;
     private volatile boolean closed;
 
-    TestDaemon(Path socket, int mode) throws IOException {
+    public TestDaemon(Path socket, int mode) throws IOException {
         this.socket = socket;
         this.mode = mode;
         Files.deleteIfExists(socket);
@@ -124,22 +135,21 @@ final class TestDaemon implements AutoCloseable {
         switch (type) {
             case Frames.HELLO: {
                 in.readInt();
-                in.readByte();
+                int role = in.readByte();
                 string(in);
-                string(in);
+                String flow = string(in);
                 List<String> directories = new ArrayList<>();
                 for (int n = in.readUnsignedShort(); n > 0; n--) {
                     directories.add(string(in));
                 }
-                return new Heard(type, 0, false, "", "", "", 0, 0, 0, false, directories);
+                return new Heard(type, 0, false, flow, "", "", 0, 0, 0, false, directories, 0, role, Peer.UNKNOWN);
             }
             case Frames.OPEN:
                 return open(in);
             case Frames.PROGRESS:
-                return new Heard(type, in.readInt(), false, "", "", "", 0, 0, in.readLong(), false, List.of());
+                return new Heard(type, in.readInt(), in.readLong(), false);
             case Frames.CLOSE:
-                return new Heard(type, in.readInt(), false, "", "", "", 0, 0, in.readLong(), in.readByte() == 1,
-                        List.of());
+                return new Heard(type, in.readInt(), in.readLong(), in.readByte() == 1);
             default:
                 throw new IOException("type " + type);
         }
@@ -148,14 +158,13 @@ final class TestDaemon implements AutoCloseable {
     private static Heard open(DataInputStream in) throws IOException {
         int stream = in.readInt();
         boolean write = in.readByte() == 2;
-        in.readByte(); // kind
+        int kind = in.readByte();
         String flow = string(in);
         String path = string(in);
         String meta = string(in);
-        for (int i = 0; i < 3; i++) {
-            string(in); // client, server, user
-        }
-        return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false, List.of());
+        Peer peer = new Peer(string(in), string(in), string(in));
+        return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false, List.of(),
+                kind, 0, peer);
     }
 
     private static String string(DataInputStream in) throws IOException {
@@ -179,23 +188,23 @@ final class TestDaemon implements AutoCloseable {
         }
     }
 
-    void mark(int stream, long position) {
+    public void mark(int stream, long position) {
         send(current, frame(Frames.MARK, 12).putInt(stream).putLong(position));
     }
 
-    void raw(byte... bytes) {
+    public void raw(byte... bytes) {
         ByteBuffer b = ByteBuffer.allocate(bytes.length).put(bytes);
         send(current, b);
     }
 
-    void hangUp() throws IOException {
+    public void hangUp() throws IOException {
         SocketChannel channel = current;
         current = null;
         channel.close();
     }
 
     /** The next frame of the type that the condition accepts; the others before it are forgotten. */
-    Heard next(int type, Predicate<Heard> condition) throws InterruptedException {
+    public Heard next(int type, Predicate<Heard> condition) throws InterruptedException {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
         while (true) {
             Heard h = heard.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
@@ -206,12 +215,12 @@ final class TestDaemon implements AutoCloseable {
         }
     }
 
-    void forget() {
+    public void forget() {
         heard.clear();
     }
 
     /** All frames up to the first of the type. */
-    List<Heard> until(int type) throws InterruptedException {
+    public List<Heard> until(int type) throws InterruptedException {
         List<Heard> all = new ArrayList<>();
         do {
             Heard h = heard.poll(20, TimeUnit.SECONDS);
@@ -221,7 +230,7 @@ final class TestDaemon implements AutoCloseable {
         return all;
     }
 
-    Heard next(int type) throws InterruptedException {
+    public Heard next(int type) throws InterruptedException {
         return next(type, h -> true);
     }
 

@@ -121,6 +121,9 @@ class WeaverTest {
         "BlockReceiver, replicaInfo, BlockReceiver.replicaInfo",
         "DataNode$DataTransfer, clientname, DataNode$DataTransfer.clientname",
         "DataXceiver, readBlock, DataXceiver.readBlock(",
+        "DataXceiver, remoteAddress, DataXceiver.remoteAddress",
+        "DataXceiver, localAddress, DataXceiver.localAddress",
+        "CachingStrategy, getDropBehind, CachingStrategy.getDropBehind(", // only called by a helper of the advice
         "VolumeScanner, scanBlock, VolumeScanner.scanBlock(",
         "LocalReplica, getMetaFile, LocalReplica.getMetaFile(", // only called by the advice
         "DataNode, getStorageLocations, DataNode.getStorageLocations(",
