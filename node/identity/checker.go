@@ -1,0 +1,427 @@
+package identity
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Remote answers for processes on other nodes.
+type Remote interface {
+	// Who says which process has the end at client of a connection with server. Its
+	// evidence is taken as it is given. It returns by the context's end.
+	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
+}
+
+// Users tells whose an application is, as the ResourceManager knows it.
+type Users interface {
+	// User does not block; false if it does not know the application.
+	User(application string) (user string, ok bool)
+}
+
+// Settings of a Checker. Zero values are the defaults.
+type Settings struct {
+	Mode Mode
+	// LocalDirs are the NodeManager's local directories, SparkDirs the work directories of
+	// Spark's standalone workers.
+	LocalDirs, SparkDirs []string
+	// Cgroup is the NodeManager's cgroups.hierarchy; hadoop-yarn.
+	Cgroup string
+	// Services are the users that DataNodes and balancers run as: their names, as block
+	// tokens have them, and their numbers.
+	Services    []string
+	ServiceUIDs []uint32
+	Users       Users  // nil: only what the local directories tell
+	Remote      Remote // nil: peers on other nodes are unknown
+	Log         *slog.Logger
+
+	Proc    string        // /proc
+	Workers int           // lookups at once; 2
+	Queue   int           // lookups that wait; 1024
+	Waiters int           // claims that wait for one lookup; 1024
+	Cache   int           // verdicts kept; 8192
+	Budget  time.Duration // for one lookup; 200 ms
+}
+
+// How long a verdict is kept. One that was found by a local socket ends with the
+// socket; the age is only a second bound.
+const (
+	socketAge  = time.Minute
+	otherAge   = 10 * time.Second
+	unknownAge = 2 * time.Second
+)
+
+const maxServers = 256
+
+// Checker checks claims. Its methods are safe for concurrent use.
+type Checker struct {
+	Stats Stats
+
+	settings Settings
+	proc     proc
+	records  *records
+	inspect  inspector
+	log      limitedLog
+	uids     map[uint32]bool
+	mode     atomic.Uint32
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	workers sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	running int
+	queue   []*lookup // the first is the next
+	pending map[Claim]*lookup
+	cache   map[Claim]*list.Element // of *entry
+	recent  *list.List              // the latest used first
+	servers map[int]uint64          // a pid's start time
+	hints   []int                   // pids whose connections were looked up, the latest first
+}
+
+// lookup is one question under way, with those who wait for its answer.
+type lookup struct {
+	claim   Claim
+	waiters []func(Verdict)
+}
+
+// entry is a verdict that is kept.
+type entry struct {
+	claim   Claim
+	verdict Verdict
+	until   time.Time
+	hold    hold
+}
+
+// hold is the descriptor that a verdict was found by; inode 0: by none.
+type hold struct {
+	pid, fd int
+	inode   uint64
+}
+
+// New gives a Checker. It has no goroutine while nothing is asked; Close ends it.
+func New(s Settings) *Checker {
+	or := func(v *int, value int) {
+		if *v <= 0 {
+			*v = value
+		}
+	}
+	or(&s.Workers, 2)
+	or(&s.Queue, 1024)
+	or(&s.Waiters, 1024)
+	or(&s.Cache, 8192)
+	if s.Budget <= 0 {
+		s.Budget = 200 * time.Millisecond
+	}
+	if s.Proc == "" {
+		s.Proc = "/proc"
+	}
+	if s.Cgroup == "" {
+		s.Cgroup = "hadoop-yarn"
+	}
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	s.Services = slices.Clone(s.Services)
+	for i := range s.Services {
+		s.Services[i] = shortName(s.Services[i])
+	}
+	c := &Checker{
+		settings: s, proc: proc(s.Proc), records: &records{proc: proc(s.Proc)}, uids: map[uint32]bool{},
+		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[int]uint64{},
+	}
+	c.log.log = s.Log
+	c.records.setDirs(s.LocalDirs, s.SparkDirs)
+	c.inspect = inspector{c.proc, s.Cgroup, c.records, s.Users, c.isServer}
+	for _, uid := range s.ServiceUIDs {
+		c.uids[uid] = true
+	}
+	c.mode.Store(uint32(s.Mode))
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Mode is the one in force.
+func (c *Checker) Mode() Mode { return Mode(c.mode.Load()) }
+
+// SetMode changes it for the claims to come.
+func (c *Checker) SetMode(m Mode) { c.mode.Store(uint32(m)) }
+
+// SetDirs replaces the NodeManager's and Spark's directories, which are known late
+// where an agent tells of them.
+func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spark) }
+
+// Close ends the lookups. Those who wait are told Unknown.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	c.closed = true
+	left := c.queue
+	c.queue = nil
+	for _, l := range left {
+		delete(c.pending, l.claim)
+	}
+	c.mu.Unlock()
+	c.cancel()
+	for _, l := range left {
+		c.answer(l, unknown("the daemon stops"))
+	}
+	c.workers.Wait()
+}
+
+// Check gives the verdict if it is known or can be had without asking anybody, and
+// true. Otherwise done is called with it once, later, from another goroutine and with no
+// lock held; it must not block for long. Check itself asks the kernel one question at
+// most.
+func (c *Checker) Check(claim Claim, done func(Verdict)) (Verdict, bool) {
+	if c.Mode() == Trust {
+		return Verdict{}, true
+	}
+	if v, ok := c.known(claim); ok {
+		c.Stats.Hits.Add(1)
+		c.Stats.count(v)
+		return v, true
+	}
+	if class := classOf(claim.Flow); class == classOther ||
+		claim.Client == "" && claim.Server == "" && (claim.User == "" || class != classApplication) {
+		v := judge(claim.Flow, c.facts(claim))
+		c.Stats.count(v)
+		return v, true
+	}
+	v, ok := c.enqueue(claim, done)
+	if ok {
+		c.Stats.Overflows.Add(1)
+		c.Stats.count(v)
+	}
+	return v, ok
+}
+
+func (c *Checker) known(claim Claim) (Verdict, bool) {
+	c.mu.Lock()
+	el, ok := c.cache[claim]
+	if !ok {
+		c.mu.Unlock()
+		return Verdict{}, false
+	}
+	e := el.Value.(*entry)
+	c.recent.MoveToFront(el)
+	c.mu.Unlock()
+	if time.Now().Before(e.until) && (e.hold.inode == 0 || c.proc.holdsStill(e.hold.pid, e.hold.fd, e.hold.inode)) {
+		return e.verdict, true
+	}
+	c.mu.Lock()
+	if c.cache[claim] == el {
+		c.drop(el)
+	}
+	c.mu.Unlock()
+	return Verdict{}, false
+}
+
+func (c *Checker) drop(el *list.Element) {
+	delete(c.cache, el.Value.(*entry).claim)
+	c.recent.Remove(el)
+}
+
+// enqueue puts the claim to the others that wait for the same, or begins a lookup; true
+// if there is no room for it.
+func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l, ok := c.pending[claim]; ok {
+		if len(l.waiters) >= c.settings.Waiters {
+			return unknown("too many wait for the same answer"), true
+		}
+		l.waiters = append(l.waiters, done)
+		return Verdict{}, false
+	}
+	if c.closed || len(c.queue) >= c.settings.Queue {
+		return unknown("too many lookups wait"), true
+	}
+	l := &lookup{claim, []func(Verdict){done}}
+	c.pending[claim] = l
+	c.queue = append(c.queue, l)
+	if c.running < c.settings.Workers {
+		c.running++
+		c.workers.Go(c.work)
+	}
+	return Verdict{}, false
+}
+
+func (c *Checker) work() {
+	for {
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			c.queue = nil // let go of what it has grown to
+			c.running--
+			c.mu.Unlock()
+			return
+		}
+		l := c.queue[0]
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+		c.mu.Unlock()
+
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
+		v, h := c.find(ctx, l.claim)
+		if ctx.Err() != nil {
+			c.Stats.Slow.Add(1)
+		}
+		cancel()
+		c.Stats.Lookups.Add(1)
+		c.Stats.Nanoseconds.Add(int64(time.Since(began)))
+		if v.State == Refuted {
+			c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
+		}
+		c.keep(l.claim, v, h)
+		c.answer(l, v)
+	}
+}
+
+// keep puts a verdict into the cache and ends its lookup.
+func (c *Checker) keep(claim Claim, v Verdict, h hold) {
+	age := otherAge
+	switch {
+	case v.State == Unknown:
+		age, h = unknownAge, hold{}
+	case h.inode != 0:
+		age = socketAge
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, claim)
+	if old, ok := c.cache[claim]; ok {
+		c.drop(old)
+	}
+	c.cache[claim] = c.recent.PushFront(&entry{claim, v, time.Now().Add(age), h})
+	for c.recent.Len() > c.settings.Cache {
+		c.drop(c.recent.Back())
+	}
+}
+
+// answer calls those who wait. The lookup is no longer among the pending ones, so
+// that nobody joins it.
+func (c *Checker) answer(l *lookup, v Verdict) {
+	for _, done := range l.waiters {
+		c.Stats.count(v)
+		done(v)
+	}
+}
+
+// facts are the ones that need no look at the peer.
+func (c *Checker) facts(claim Claim) facts {
+	c.mu.Lock()
+	uids := c.uids
+	c.mu.Unlock()
+	return facts{
+		own:       claim.Client == "" && claim.Server == "",
+		why:       "the operation came by no connection",
+		tokenUser: shortName(claim.User), services: c.settings.Services, serviceUIDs: uids,
+	}
+}
+
+// find is one lookup.
+func (c *Checker) find(ctx context.Context, claim Claim) (Verdict, hold) {
+	f := c.facts(claim)
+	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
+		f.owner = c.inspect.user(claim.Flow)
+	}
+	var h hold
+	if !f.own {
+		var err error
+		if f.peer, h, err = c.peer(ctx, claim); err != nil {
+			f.why = err.Error()
+		} else {
+			f.known = true
+		}
+	}
+	return judge(claim.Flow, f), h
+}
+
+// Process holds a flow that a local process names against what is known of the process:
+// for the agents and plug-ins of tasks and executors, whose pid and user the kernel tells
+// (SO_PEERCRED). It reads a few files and so may take some milliseconds, at most the
+// settings' Budget and the time of one system call.
+func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
+	if c.Mode() == Trust {
+		return Verdict{}
+	}
+	p, err := c.local(pid, uid)
+	f := facts{known: err == nil, peer: p}
+	if err != nil {
+		f.why = err.Error()
+	}
+	v := judge(flow, f)
+	c.Stats.count(v)
+	if v.State == Refuted {
+		c.log.refuted(flow, v, "agent", pid)
+	}
+	return v
+}
+
+func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
+	if pid <= 0 {
+		return Peer{}, errNamespace
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
+	defer cancel()
+	p, err := c.inspect.inspect(ctx, int(pid), time.Now())
+	if err == nil && p.UID != uid {
+		return Peer{}, errGone // what connected has ended, or has changed its user
+	}
+	return p, err
+}
+
+// AddServer makes a process known as a DataNode or NodeManager, so that what it does at
+// other DataNodes may be `replication` and the like. A process in a container is not
+// accepted: the verdict is then Refuted. remove takes it back; it is never nil.
+func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
+	p, err := c.local(pid, uid)
+	if err != nil {
+		return unknown("%v", err), func() {}
+	}
+	if p.Application != "" {
+		v := Verdict{Refuted, p.Application, p.Evidence, "a server in " + p.Container}
+		c.log.refuted("a server", v, "agent", pid)
+		return v, func() {}
+	}
+	l, err := c.proc.life(int(pid))
+	if err != nil {
+		return unknown("%v", err), func() {}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.servers) >= maxServers {
+		return unknown("too many servers"), func() {}
+	}
+	c.servers[l.pid] = l.start
+	return Verdict{Confirmed, "", Server, ""}, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.servers[l.pid] == l.start {
+			delete(c.servers, l.pid)
+		}
+	}
+}
+
+func (c *Checker) isServer(l life) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	start, ok := c.servers[l.pid]
+	return ok && start == l.start
+}
+
+// AddServiceUID makes a user one of the services', as far as processes outside of
+// containers go.
+func (c *Checker) AddServiceUID(uid uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uids = maps.Clone(c.uids) // lookups under way have the old one
+	c.uids[uid] = true
+}

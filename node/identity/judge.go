@@ -1,0 +1,128 @@
+package identity
+
+import "fmt"
+
+// facts are what speaks for or against a claim, all of it looked up before.
+type facts struct {
+	known bool   // something is known of the peer
+	peer  Peer   // if known
+	why   string // if not
+	own   bool   // the operation came by no connection
+	// The block token's user, and the user of the claimed application; "" if not known.
+	tokenUser, owner string
+	// services are the users that DataNodes and balancers run as, by name and by number.
+	services    []string
+	serviceUIDs map[uint32]bool
+}
+
+// judge is the whole of the rules, without a look at the world.
+func judge(flow string, f facts) Verdict {
+	p := f.peer
+	who := fmt.Sprintf("pid %d, user %d", p.PID, p.UID)
+	if p.Container != "" {
+		who += ", " + p.Evidence.String() + " of " + p.Container
+	}
+	named := f.known && p.Application != ""
+	switch classOf(flow) {
+	case classApplication:
+		switch {
+		case named && p.Application != flow:
+			return Verdict{Refuted, p.Application, p.Evidence, who}
+		case named && p.Evidence.proves():
+			return Verdict{Confirmed, flow, p.Evidence, who}
+		case f.known && p.Outside:
+			// Nobody outside of containers works for one application.
+			return Verdict{Refuted, clients, Outside, who + ", in no container"}
+		}
+		return byToken(flow, f)
+
+	case classGroup:
+		switch {
+		case named && p.Evidence.proves():
+			return Verdict{Corrected, p.Application, p.Evidence, who}
+		case named:
+			return unknown("%s, which proves nothing", who)
+		case f.known && (p.Outside || p.Server):
+			return Verdict{Confirmed, flow, Outside, who}
+		case f.own:
+			return Verdict{Confirmed, flow, Own, "no connection"}
+		}
+		return f.nothing()
+
+	case classService:
+		switch {
+		case f.own:
+			return Verdict{Confirmed, flow, Own, "no connection"}
+		case named:
+			return Verdict{Refuted, p.Application, p.Evidence, who}
+		case f.known && p.Server:
+			return Verdict{Confirmed, flow, Server, who}
+		case f.tokenUser != "" && len(f.services) > 0:
+			for _, s := range f.services {
+				if s == f.tokenUser {
+					return Verdict{Confirmed, flow, Token, "token of " + quote(s)}
+				}
+			}
+			return Verdict{Refuted, clients, Token, "token of " + quote(f.tokenUser)}
+		case f.known && p.Outside && f.serviceUIDs[p.UID]:
+			return Verdict{Confirmed, flow, Account, who}
+		case f.known && p.Outside:
+			return Verdict{Refuted, clients, Account, who + ", no service's"}
+		}
+		return f.nothing()
+	}
+	return unknown("%s is no flow that evidence could be had for", quote(flow))
+}
+
+// byToken is for a peer of which no container is known. A token tells whose the
+// application is; among a user's own applications it tells nothing.
+func byToken(flow string, f facts) Verdict {
+	if f.tokenUser == "" || f.owner == "" {
+		return f.nothing()
+	}
+	detail := fmt.Sprintf("token of %s, application of %s", quote(f.tokenUser), quote(f.owner))
+	if f.tokenUser != f.owner {
+		return Verdict{Refuted, "", Token, detail}
+	}
+	return Verdict{Confirmed, flow, Token, detail}
+}
+
+func (f facts) nothing() Verdict {
+	if f.known {
+		return unknown("pid %d, user %d: nothing that proves anything", f.peer.PID, f.peer.UID)
+	}
+	return unknown("%s", f.why)
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }
+
+// choose picks one of several processes that hold a connection's end. A process
+// gets hold of another's socket if that one passes it on, or if it may trace it; so
+// the connection is an application's if any process of that application has it,
+// and nobody frees himself of his container by passing his socket out of it.
+func choose(flow string, holders []Peer) Peer {
+	rank := func(p Peer) int {
+		switch class := classOf(flow); {
+		case class == classApplication && p.Application == flow && p.Evidence.proves():
+			return 0
+		case class == classService && p.Server:
+			return 0
+		case p.Application != "" && p.Evidence.proves():
+			return 1 + int(p.Evidence)
+		case p.Application != "":
+			return 10
+		case !p.Outside && !p.Server: // not readable
+			return 11
+		case p.Outside && !p.Server:
+			return 12
+		}
+		return 13
+	}
+	best := holders[0]
+	for _, p := range holders[1:] {
+		if rank(p) < rank(best) {
+			best = p
+		}
+	}
+	return best
+}

@@ -1,0 +1,164 @@
+package identity
+
+import "strings"
+
+// Names that YARN, Spark and the agents use. All are read from other processes'
+// memory or directories, so each is accepted whole or not at all.
+
+type class uint8
+
+const (
+	classApplication class = iota // the name of one application
+	classGroup                    // clients, unattributed: what has no name of its own
+	classService                  // what servers do for the cluster
+	classOther
+)
+
+const clients = "clients"
+
+func classOf(flow string) class {
+	switch flow {
+	case clients, Unattributed:
+		return classGroup
+	case "replication", "balancer", "scanner", "reconstruction":
+		return classService
+	}
+	if isApplication(flow) {
+		return classApplication
+	}
+	return classOther
+}
+
+func isApplication(s string) bool { return isYARNApplication(s) || isSparkApplication(s) }
+
+// digits tells whether s is low to high decimal digits.
+func digits(s string, low, high int) bool {
+	if len(s) < low || len(s) > high {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// isYARNApplication accepts application_<13 digits>_<4 to 10 digits>.
+func isYARNApplication(s string) bool {
+	rest, ok := strings.CutPrefix(s, "application_")
+	stamp, number, cut := strings.Cut(rest, "_")
+	return ok && cut && digits(stamp, 13, 13) && digits(number, 4, 10)
+}
+
+// isSparkApplication accepts Spark standalone's app-<14 digits>-<4 to 10 digits>.
+func isSparkApplication(s string) bool {
+	rest, ok := strings.CutPrefix(s, "app-")
+	stamp, number, cut := strings.Cut(rest, "-")
+	return ok && cut && digits(stamp, 14, 14) && digits(number, 4, 10)
+}
+
+// applicationOf reads a YARN container's id, container_[eNN_]<13 digits>_<application>_
+// <attempt>_<number>, and gives its application's; "" if s is no such id.
+func applicationOf(s string) string {
+	rest, ok := strings.CutPrefix(s, "container_")
+	if !ok {
+		return ""
+	}
+	if after, ok := strings.CutPrefix(rest, "e"); ok {
+		epoch, tail, cut := strings.Cut(after, "_")
+		if !cut || !digits(epoch, 2, 10) {
+			return ""
+		}
+		rest = tail
+	}
+	stamp, rest, _ := strings.Cut(rest, "_")
+	number, rest, _ := strings.Cut(rest, "_")
+	attempt, serial, _ := strings.Cut(rest, "_")
+	if !digits(stamp, 13, 13) || !digits(number, 4, 10) || !digits(attempt, 2, 10) || !digits(serial, 6, 19) {
+		return ""
+	}
+	return "application_" + stamp + "_" + number
+}
+
+// containerOfCgroup finds the container in the text of /proc/PID/cgroup. parent is the
+// cgroup that the NodeManager makes its containers' ones in (its cgroups.hierarchy, by
+// default hadoop-yarn): the container's must be its direct child, and no part
+// of the path may be one that the system leaves to a user's own session, who could make
+// a cgroup of any name there.
+func containerOfCgroup(text, parent string) (container string) {
+	parent = strings.Trim(parent, "/")
+	for line := range strings.Lines(text) {
+		// hierarchy:controllers:path, where the path may hold colons.
+		_, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		_, path, cut := strings.Cut(rest, ":")
+		if !ok || !cut || !strings.HasPrefix(path, "/") {
+			continue
+		}
+		before, after, found := strings.Cut(path+"/", "/"+parent+"/")
+		if parent == "" || !found || delegated(before) {
+			continue
+		}
+		id, _, _ := strings.Cut(after, "/")
+		if applicationOf(id) == "" {
+			continue
+		}
+		if container != "" && container != id {
+			return "" // two controllers, two containers: somebody moved it about
+		}
+		container = id
+	}
+	return container
+}
+
+func delegated(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "user.slice" || strings.HasPrefix(part, "user@") {
+			return true
+		}
+	}
+	return false
+}
+
+// place is where a path lies in the directories of a NodeManager or a Spark worker.
+type place struct {
+	user        string // "" for Spark, which has no directory of users
+	application string
+	container   string // Spark: the executor's number
+	path        string // of the container's directory, below the local directory
+}
+
+// placeOf reads usercache/USER/appcache/APPLICATION/CONTAINER[/...], from path relative
+// to a local directory.
+func placeOf(rel string) (place, bool) {
+	parts := strings.SplitN(rel, "/", 6)
+	if len(parts) < 5 || parts[0] != "usercache" || parts[2] != "appcache" || !plain(parts[1]) {
+		return place{}, false
+	}
+	app := applicationOf(parts[4])
+	if app == "" || app != parts[3] {
+		return place{}, false
+	}
+	return place{parts[1], app, parts[4], strings.Join(parts[:5], "/")}, true
+}
+
+// sparkPlaceOf reads APPLICATION/EXECUTOR[/...], from path relative to a Spark worker's
+// directory.
+func sparkPlaceOf(rel string) (place, bool) {
+	parts := strings.SplitN(rel, "/", 3)
+	if len(parts) < 2 || !isSparkApplication(parts[0]) || !digits(parts[1], 1, 10) {
+		return place{}, false
+	}
+	return place{"", parts[0], parts[1], parts[0] + "/" + parts[1]}, true
+}
+
+// plain tells whether a path's part is an ordinary name.
+func plain(s string) bool { return s != "" && s != "." && s != ".." && len(s) <= 255 }
+
+// shortName is a principal's first part: what HDFS calls the user.
+func shortName(principal string) string {
+	if i := strings.IndexAny(principal, "/@"); i >= 0 {
+		return principal[:i]
+	}
+	return principal
+}

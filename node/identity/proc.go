@@ -1,0 +1,263 @@
+package identity
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is read about one process, in bytes. A file that is longer is read
+// as far as that and said to be cut, so that its end cannot hide anything.
+const (
+	maxStat    = 4 << 10
+	maxCgroup  = 64 << 10
+	maxEnviron = 1 << 20
+	maxCommand = 256 << 10
+	maxSockets = 256 << 20 // of /proc/net/tcp: a million connections
+)
+
+// What a look at a process may end with besides an answer.
+var (
+	errGone = errors.New("the process has ended or is another one now")
+	errLong = errors.New("longer than is read")
+	errTime = errors.New("it took too long")
+)
+
+// proc is the process file system at a path, /proc but for tests.
+type proc string
+
+func (p proc) file(pid int, name string) string {
+	return filepath.Join(string(p), strconv.Itoa(pid), name)
+}
+
+// read gives a file's text, of at most limit bytes.
+func (p proc) read(pid int, name string, limit int64) ([]byte, error) {
+	f, err := os.Open(p.file(pid, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return b[:limit], errLong
+	}
+	return b, nil
+}
+
+// life is what /proc/PID/stat says: which process of that pid it is, and whose.
+type life struct {
+	pid, parent, session int
+	start                uint64 // clock ticks since boot: tells two processes of one pid apart
+	zombie               bool
+}
+
+// parseStat reads /proc/PID/stat. The second field is the command's name in
+// parentheses, which the process chooses and which may hold spaces and parentheses: what
+// follows the last one is the kernel's.
+func parseStat(text []byte) (life, error) {
+	bad := fmt.Errorf("stat: %q", text[:min(len(text), 80)])
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return life{}, bad
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:open])))
+	if err != nil || pid <= 0 {
+		return life{}, bad
+	}
+	fields := strings.Fields(string(text[end+1:]))
+	if len(fields) < 20 {
+		return life{}, bad
+	}
+	parent, err1 := strconv.Atoi(fields[1])
+	session, err2 := strconv.Atoi(fields[3])
+	start, err3 := strconv.ParseUint(fields[19], 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil || parent < 0 || session < 0 {
+		return life{}, bad
+	}
+	return life{pid, parent, session, start, fields[0] == "Z" || fields[0] == "X"}, nil
+}
+
+func (p proc) life(pid int) (life, error) {
+	text, err := p.read(pid, "stat", maxStat)
+	if err != nil {
+		return life{}, err
+	}
+	l, err := parseStat(text)
+	if err == nil && l.pid != pid {
+		return life{}, errGone
+	}
+	return l, err
+}
+
+// parseUID reads the real user id from /proc/PID/status.
+func parseUID(text []byte) (uint32, error) {
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
+			if fields := bytes.Fields(rest); len(fields) == 4 {
+				uid, err := strconv.ParseUint(string(fields[0]), 10, 32)
+				return uint32(uid), err
+			}
+			break
+		}
+	}
+	return 0, errors.New("status: no user id")
+}
+
+func (p proc) uid(pid int) (uint32, error) {
+	text, err := p.read(pid, "status", maxStat)
+	if err != nil && !errors.Is(err, errLong) {
+		return 0, err
+	}
+	return parseUID(text)
+}
+
+// containerOfEnviron finds CONTAINER_ID in /proc/PID/environ; "" if it is not there or
+// no container's id. The first one counts, as it does for getenv.
+func containerOfEnviron(text []byte) string {
+	for entry := range bytes.SplitSeq(text, []byte{0}) {
+		if v, ok := bytes.CutPrefix(entry, []byte("CONTAINER_ID=")); ok {
+			if id := string(v); applicationOf(id) != "" {
+				return id
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+// eachArgument calls f for the arguments of /proc/PID/cmdline until it returns false.
+func eachArgument(text []byte, f func(arg string) bool) {
+	for arg := range bytes.SplitSeq(text, []byte{0}) {
+		if !f(string(arg)) {
+			return
+		}
+	}
+}
+
+// booted is when the machine was, by its present clock.
+func booted() (time.Time, error) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}, err
+	}
+	return time.Now().Add(-time.Duration(up.Nano())), nil
+}
+
+// ticks is the unit of start times: the kernel's USER_HZ, 100 a second on all
+// architectures that Hadoop runs on.
+const ticks = time.Second / 100
+
+func (l life) began(booted time.Time) time.Time {
+	return booted.Add(time.Duration(min(l.start, 1<<40)) * ticks)
+}
+
+// socketOf looks the connection's end at local up in the kernel's tables.
+// found is false if there is no such socket in this network namespace.
+func (p proc) socketOf(ctx context.Context, local, remote netip.AddrPort) (s socket, found bool, err error) {
+	for _, table := range []string{"net/tcp", "net/tcp6"} {
+		s, found, err = socketIn(ctx, filepath.Join(string(p), table), local, remote)
+		if found || err != nil {
+			return s, found, err
+		}
+	}
+	return socket{}, false, nil
+}
+
+func socketIn(ctx context.Context, path string, local, remote netip.AddrPort) (socket, bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return socket{}, false, nil // no IPv6 here
+	}
+	if err != nil {
+		return socket{}, false, err
+	}
+	defer f.Close()
+	rows := bufio.NewScanner(io.LimitReader(f, maxSockets))
+	rows.Buffer(make([]byte, 64<<10), 64<<10)
+	for n := 0; rows.Scan(); n++ {
+		if n%256 == 0 && ctx.Err() != nil {
+			return socket{}, false, errTime
+		}
+		if s, ok := parseSocket(rows.Bytes()); ok && s.local == local && s.remote == remote {
+			return s, true, nil
+		}
+	}
+	return socket{}, false, rows.Err()
+}
+
+// pids calls f for each process until it returns false.
+func (p proc) pids(f func(pid int) bool) error {
+	dir, err := os.Open(string(p))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(512)
+		for _, name := range names {
+			if !digits(name, 1, 10) {
+				continue
+			}
+			if pid, err := strconv.Atoi(name); err == nil && pid > 0 && !f(pid) {
+				return nil
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// holds looks for a socket among a process's descriptors and gives its number, -1 if it
+// is not there.
+func (p proc) holds(ctx context.Context, pid int, inode uint64) (int, error) {
+	dir, err := os.Open(p.file(pid, "fd"))
+	if err != nil {
+		return -1, err
+	}
+	defer dir.Close()
+	var link [64]byte
+	for {
+		names, err := dir.Readdirnames(256)
+		if ctx.Err() != nil {
+			return -1, errTime
+		}
+		for _, name := range names {
+			n, err := unix.Readlinkat(int(dir.Fd()), name, link[:])
+			if err == nil && socketInode(link[:n]) == inode {
+				return strconv.Atoi(name)
+			}
+		}
+		if err == io.EOF {
+			return -1, nil
+		}
+		if err != nil {
+			return -1, err
+		}
+	}
+}
+
+// holdsStill tells whether a descriptor is the same socket as it was. A socket's
+// inode number is not used again while the socket lives.
+func (p proc) holdsStill(pid, fd int, inode uint64) bool {
+	var link [64]byte
+	n, err := unix.Readlink(p.file(pid, "fd/"+strconv.Itoa(fd)), link[:])
+	return err == nil && socketInode(link[:n]) == inode
+}

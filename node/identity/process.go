@@ -1,0 +1,215 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Peer is what is known of the process at the other end of a connection.
+type Peer struct {
+	PID         int
+	UID         uint32
+	Application string // "" if it is in no container, or nothing could be found
+	Container   string
+	Evidence    Evidence // for the application
+	// Outside: the process is in no container.
+	Outside bool
+	// Server: it is a DataNode or NodeManager that an agent runs in.
+	Server bool
+	Detail string // why nothing is known
+}
+
+// maxAncestors bounds the way up from a process.
+const maxAncestors = 64
+
+// inspector looks at processes.
+type inspector struct {
+	proc    proc
+	cgroup  string // the NodeManager's hierarchy
+	records *records
+	users   Users
+	servers func(l life) bool
+}
+
+// inspect finds a process's container. What it read is of one process only: the start
+// time of the pid is the same before and after.
+func (in *inspector) inspect(ctx context.Context, pid int, since time.Time) (Peer, error) {
+	self, err := in.proc.life(pid)
+	if err != nil {
+		return Peer{}, err
+	}
+	if self.zombie {
+		return Peer{}, errGone
+	}
+	uid, err := in.proc.uid(pid)
+	if err != nil {
+		return Peer{}, err
+	}
+	p := Peer{PID: pid, UID: uid}
+	if err := in.find(ctx, self, since, &p); err != nil {
+		return Peer{}, err
+	}
+	p.Server = p.Application == "" && in.servers != nil && in.servers(self)
+	after, err := in.proc.life(pid)
+	if err != nil || after.start != self.start {
+		return Peer{}, errGone
+	}
+	return p, nil
+}
+
+func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Peer) error {
+	text, err := in.proc.read(self.pid, "cgroup", maxCgroup)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without cgroups
+		return err
+	}
+	if id := containerOfCgroup(string(text), in.cgroup); id != "" {
+		p.name(id, applicationOf(id), Cgroup)
+		return nil
+	}
+	line, err := in.line(ctx, self)
+	if err != nil {
+		return err
+	}
+	sessions := make([]int, len(line))
+	for i, l := range line {
+		sessions[i] = l.session
+	}
+	id, complete := in.records.lookup(sessions, since)
+	if id != "" {
+		p.name(id, applicationOf(id), Session)
+		return nil
+	}
+	if complete {
+		p.Outside = true
+		return nil
+	}
+	return in.hearsay(ctx, line, p)
+}
+
+func (p *Peer) name(container, application string, e Evidence) {
+	p.Container, p.Application, p.Evidence = container, application, e
+}
+
+// line is a process and its ancestors, the nearest first.
+func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
+	line := []life{self}
+	for l := self; l.parent > 1 && len(line) < maxAncestors; {
+		if ctx.Err() != nil {
+			return nil, errTime
+		}
+		parent, err := in.proc.life(l.parent)
+		if err != nil {
+			// It ended; its children are another's now. What is above is no longer theirs.
+			break
+		}
+		if parent.start > l.start {
+			break // the pid is another process's by now
+		}
+		line = append(line, parent)
+		l = parent
+	}
+	return line, nil
+}
+
+// hearsay is what is left where no NodeManager's record can be had: directories, which a
+// process can change to but not make under another user's; and environments.
+func (in *inspector) hearsay(ctx context.Context, line []life, p *Peer) error {
+	var named, told place // by directory; by environment
+	proven := false
+	for i, l := range line {
+		if ctx.Err() != nil {
+			return errTime
+		}
+		place, ok, certain, err := in.directory(l, i > 0, p.UID)
+		if err != nil && i == 0 {
+			return fmt.Errorf("working directory: %w", err)
+		}
+		if ok { // the outermost is the one that the process had least to do with
+			named, proven = place, certain
+		}
+		if told.container != "" {
+			continue
+		}
+		text, err := in.proc.read(l.pid, "environ", maxEnviron)
+		if err != nil && i == 0 && !errors.Is(err, errLong) {
+			return fmt.Errorf("environment: %w", err)
+		}
+		if id := containerOfEnviron(text); id != "" {
+			told.container, told.application = id, applicationOf(id)
+		} else if errors.Is(err, errLong) && i == 0 {
+			return fmt.Errorf("environment: %w", err)
+		}
+	}
+	switch {
+	case proven:
+		p.name(named.container, named.application, Directory)
+	case named.application != "":
+		p.name(named.container, named.application, Environment)
+	case told.application != "":
+		p.name(told.container, told.application, Environment)
+	default:
+		p.Outside = true
+	}
+	return nil
+}
+
+// directory looks for a container's directory in a process's working directory and, of
+// an ancestor, the command line. certain says that it is user uid's, really the
+// directory of that name, and the application the user's.
+func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, certain bool, err error) {
+	link := in.proc.file(l.pid, "cwd")
+	cwd, err := os.Readlink(link)
+	if err == nil {
+		if dir, p, ok := in.records.placeIn(cwd); ok {
+			return p, true, in.certain(dir, p, uid) && in.really(link, cwd), nil
+		}
+	}
+	if !ancestor {
+		return place{}, false, false, err
+	}
+	text, err := in.proc.read(l.pid, "cmdline", maxCommand)
+	if err != nil && !errors.Is(err, errLong) {
+		return place{}, false, false, err
+	}
+	eachArgument(text, func(arg string) bool {
+		var dir string
+		dir, p, ok = in.records.placeIn(arg)
+		certain = ok && in.certain(dir, p, uid)
+		return !ok
+	})
+	return p, ok, certain, nil
+}
+
+func (in *inspector) certain(dir string, p place, uid uint32) bool {
+	if _, ok := owned(dir, p, uid); !ok {
+		return false
+	}
+	return p.user == "" || in.user(p.application) == p.user
+}
+
+// user is the application's, by the ResourceManager's table or the directories here.
+func (in *inspector) user(application string) string {
+	if in.users != nil {
+		if user, ok := in.users.User(application); ok {
+			return shortName(user)
+		}
+	}
+	return in.records.user(application)
+}
+
+// really tells whether the working directory is the one of that name for us too: in a
+// mount namespace of its own a process can have anything at any path.
+func (in *inspector) really(link, name string) bool {
+	theirs, err1 := os.Stat(link)
+	ours, err2 := os.Lstat(name)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	a, ok1 := theirs.Sys().(*syscall.Stat_t)
+	b, ok2 := ours.Sys().(*syscall.Stat_t)
+	return ok1 && ok2 && a.Dev == b.Dev && a.Ino == b.Ino
+}

@@ -1,0 +1,314 @@
+package identity
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxRecords bounds the directories that are read for containers and for users: past it
+// the rest is not known.
+const maxRecords = 10000
+
+// slack is how much later than its record's file a session's leader may seem to have
+// begun: both are read from different clocks.
+const slack = 2 * time.Second
+
+// records are what a NodeManager keeps in its local directories: for each container a
+// file nmPrivate/APPLICATION/CONTAINER/CONTAINER.pid with the number of the session
+// that it runs in, in a directory that is the NodeManager's alone; and a directory
+// usercache/USER/appcache/APPLICATION for each application.
+//
+// The session is good evidence because a process can inherit one or begin one, but
+// not join one, and because it stays when the parent is gone.
+type records struct {
+	proc proc
+
+	mu       sync.Mutex
+	local    []string // clean
+	spark    []string
+	at       time.Time // when sessions were read
+	sessions map[int]record
+	// complete: every file could be read, in the pid namespace that we see. Then a process
+	// that is in none of the sessions is in no container.
+	complete bool
+	usersAt  time.Time
+	users    map[string]string // an application's user; "" if several claim it
+}
+
+type record struct {
+	container string
+	path      string // of its file
+	written   time.Time
+}
+
+func (r *records) setDirs(local, spark []string) {
+	clean := func(dirs []string) (out []string) {
+		for _, d := range dirs {
+			if !filepath.IsAbs(d) {
+				continue
+			}
+			out = append(out, filepath.Clean(d))
+			// Command lines have the path as it was configured, working directories as it is.
+			if real, err := filepath.EvalSymlinks(d); err == nil {
+				out = append(out, real)
+			}
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.local, r.spark = clean(local), clean(spark)
+	r.at, r.usersAt = time.Time{}, time.Time{}
+}
+
+func (r *records) dirs() (local, spark []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.local, r.spark
+}
+
+// lookup gives the container of the first of the sessions that is recorded. The
+// records are read again unless they were read after since: a container's record is there
+// before its first process asks for anything.
+func (r *records) lookup(sessions []int, since time.Time) (container string, complete bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.find(sessions); c != "" {
+		return c, r.complete
+	}
+	if r.at.Before(since) {
+		r.read()
+		if c := r.find(sessions); c != "" {
+			return c, r.complete
+		}
+	}
+	return "", r.complete
+}
+
+func (r *records) find(sessions []int) string {
+	for _, s := range sessions {
+		rec, ok := r.sessions[s]
+		if !ok {
+			continue
+		}
+		// The container may have ended, and its file go later than its number came back.
+		if now, err := os.Stat(rec.path); err == nil && now.ModTime().Equal(rec.written) && r.alive(s, rec) {
+			return rec.container
+		}
+	}
+	return ""
+}
+
+// alive tells whether a record's session is the one that runs now under its number.
+func (r *records) alive(session int, rec record) bool {
+	l, err := r.proc.life(session)
+	if err != nil || l.session != session || l.zombie {
+		return false
+	}
+	boot, err := booted()
+	return err == nil && !l.began(boot).After(rec.written.Add(slack))
+}
+
+func (r *records) read() {
+	r.at = time.Now()
+	r.sessions = map[int]record{}
+	missing, left := 0, maxRecords
+	whole := true
+	for _, dir := range r.local {
+		private := filepath.Join(dir, "nmPrivate")
+		err := each(private, &left, func(app string) error {
+			if !isYARNApplication(app) {
+				return nil
+			}
+			return each(filepath.Join(private, app), &left, func(container string) error {
+				if applicationOf(container) != app {
+					return nil
+				}
+				return r.readOne(filepath.Join(private, app, container, container+".pid"), container)
+			})
+		})
+		if errors.Is(err, os.ErrNotExist) {
+			missing++
+		} else if err != nil {
+			whole = false
+		}
+	}
+	// Records of which none is of a living session come from another pid namespace.
+	living := len(r.sessions) == 0
+	for session, rec := range r.sessions {
+		if living {
+			break
+		}
+		living = r.alive(session, rec)
+	}
+	r.complete = whole && living && missing < len(r.local)
+}
+
+func (r *records) readOne(path, container string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil // not started yet, or a file beside the containers
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	var buf [32]byte
+	n, err := f.Read(buf[:])
+	if err != nil && err != io.EOF {
+		return err
+	}
+	text := strings.TrimSpace(string(buf[:n]))
+	if session, err := strconv.Atoi(text); err == nil && digits(text, 1, 10) && session > 1 {
+		if old, ok := r.sessions[session]; !ok || old.written.Before(st.ModTime()) {
+			r.sessions[session] = record{container, path, st.ModTime()}
+		}
+	}
+	return nil
+}
+
+// each calls f for the entries of a directory, as long as left lasts.
+func each(dir string, left *int, f func(name string) error) error {
+	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			return nil
+		}
+		return err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(256)
+		for _, name := range names {
+			if *left--; *left < 0 {
+				return errLong
+			}
+			// What is deleted while it is read ended, and needs no record.
+			if err := f(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// usersAge is how long the table of users is used before it is read again for an
+// application that it does not know; usersOld for one that it knows.
+const (
+	usersAge = time.Second
+	usersOld = 30 * time.Second
+)
+
+// user gives the user whose directory an application's containers have here; "" if
+// that is not certain: below a directory of his own a user can make any other, so
+// the NodeManager must keep something of the application too, and only one user may have
+// a directory for it.
+func (r *records) user(application string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	user, ok := r.users[application]
+	if age := time.Since(r.usersAt); age > usersOld || !ok && age > usersAge {
+		r.readUsers()
+		user = r.users[application]
+	}
+	return user
+}
+
+func (r *records) readUsers() {
+	r.usersAt = time.Now()
+	r.users = map[string]string{}
+	running := map[string]bool{}
+	left := maxRecords
+	note := func(user, app string) {
+		if old, ok := r.users[app]; ok && old != user {
+			r.users[app] = ""
+		} else if running[app] {
+			r.users[app] = user
+		}
+	}
+	for _, dir := range r.local {
+		// What cannot be read is not known; it makes nothing else wrong.
+		_ = each(filepath.Join(dir, "nmPrivate"), &left, func(app string) error {
+			running[app] = isYARNApplication(app)
+			return nil
+		})
+	}
+	for _, dir := range r.local {
+		cache := filepath.Join(dir, "usercache")
+		_ = each(cache, &left, func(user string) error {
+			_ = each(filepath.Join(cache, user, "appcache"), &left, func(app string) error {
+				note(user, app)
+				return nil
+			})
+			return nil
+		})
+	}
+	if left < 0 {
+		clear(r.users) // a second directory for an application may be in the rest
+	}
+}
+
+// placeIn finds which of the local directories a path lies in, and where.
+func (r *records) placeIn(path string) (dir string, p place, ok bool) {
+	if len(path) > 4095 || !filepath.IsAbs(path) {
+		return "", place{}, false
+	}
+	path = filepath.Clean(path)
+	local, spark := r.dirs()
+	for _, dir := range local {
+		if rel, below := strings.CutPrefix(path, dir+"/"); below {
+			if p, ok := placeOf(rel); ok {
+				return dir, p, true
+			}
+		}
+	}
+	for _, dir := range spark {
+		if rel, below := strings.CutPrefix(path, dir+"/"); below {
+			if p, ok := sparkPlaceOf(rel); ok {
+				return dir, p, true
+			}
+		}
+	}
+	return "", place{}, false
+}
+
+// owned opens a place's directory without following links, and tells whether it is
+// user uid's. info identifies it.
+func owned(dir string, p place, uid uint32) (info unix.Stat_t, ok bool) {
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return info, false
+	}
+	defer unix.Close(root)
+	fd, err := unix.Openat2(root, p.path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return info, false
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &info); err != nil {
+		return info, false
+	}
+	return info, info.Uid == uid
+}

@@ -1,0 +1,70 @@
+package identity
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stats counts what the Checker did since it began. In mode trust nothing is counted.
+type Stats struct {
+	Hits        atomic.Int64 // claims answered from the cache
+	Overflows   atomic.Int64 // claims left unknown for want of room
+	Lookups     atomic.Int64
+	Slow        atomic.Int64 // lookups that took longer than they may
+	Nanoseconds atomic.Int64 // spent in lookups
+
+	verdicts [states][evidences]atomic.Int64
+}
+
+func (s *Stats) count(v Verdict) { s.verdicts[v.State][v.Evidence].Add(1) }
+
+// Verdicts calls f for each outcome and kind of evidence with the claims that ended so,
+// always in the same order, without those that are zero.
+func (s *Stats) Verdicts(f func(state State, evidence Evidence, claims int64)) {
+	for state := range s.verdicts {
+		for evidence := range s.verdicts[state] {
+			if n := s.verdicts[state][evidence].Load(); n > 0 {
+				f(State(state), Evidence(evidence), n)
+			}
+		}
+	}
+}
+
+// Lines of the log about refuted claims: a burst, then one in a while. A client that
+// forges does so with each operation.
+const (
+	logBurst = 10
+	logEvery = 10 * time.Second
+)
+
+type limitedLog struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	spent   int       // lines of the burst
+	at      time.Time // up to when they were given back
+	dropped int       // lines that were not written since the last one
+}
+
+func (l *limitedLog) refuted(flow string, v Verdict, key string, peer any) {
+	l.mu.Lock()
+	now := time.Now()
+	if back := int(now.Sub(l.at) / logEvery); back >= l.spent {
+		l.spent, l.at = 0, now
+	} else {
+		l.spent, l.at = l.spent-back, l.at.Add(time.Duration(back)*logEvery)
+	}
+	if l.spent >= logBurst {
+		l.dropped++
+		l.mu.Unlock()
+		return
+	}
+	l.spent++
+	dropped := l.dropped
+	l.dropped = 0
+	l.mu.Unlock()
+	l.log.Warn("claim refuted", "claimed", flow, key, peer, "is", v.Flow, "evidence", v.Evidence.String(),
+		"detail", v.Detail, "not_logged_before", dropped)
+}
