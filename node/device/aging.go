@@ -4,6 +4,9 @@ import "time"
 
 // age looks at what time alone changes; it runs at every tick.
 func (l *Loop) age(now time.Time) {
+	if l.cfg.Network {
+		l.freeSlots(now)
+	}
 	late := false
 	for r := range l.running {
 		late = late || now.Sub(r.started) > l.cfg.MaxWait
@@ -12,17 +15,25 @@ func (l *Loop) age(now time.Time) {
 		l.stick(late)
 	}
 	for s := range l.streams {
+		age := l.cfg.FlushAge
+		if s.lazy() {
+			l.ageLazy(s, now)
+			age = l.cfg.LazyAge
+		}
+		if !s.unflushed.IsZero() && now.Sub(s.unflushed) > age {
+			l.drain(s, true, now)
+		}
 		if s.closed {
 			continue
-		}
-		if s.Write && !s.unflushed.IsZero() && now.Sub(s.unflushed) > l.cfg.FlushAge {
-			l.drain(s, true)
 		}
 		if !s.waiting.IsZero() && now.Sub(s.waiting) > l.cfg.MaxWait && l.modeOf(s.flow) == Enforce && !l.stuck {
 			l.force(s, now)
 		}
 	}
 	for name, f := range l.flows {
+		if f.lazy > 0 {
+			l.relieve(f, now) // its bound may have become less
+		}
 		if f.streams == 0 && name != UnattributedFlow && now.Sub(f.idle) > idleFlowAge {
 			l.forgetFlow(f)
 		}
@@ -32,7 +43,7 @@ func (l *Loop) age(now time.Time) {
 // force lets a minimum quantum through for a stream that has waited too long,
 // whatever its flow's share says. The flow keeps the debt.
 func (l *Loop) force(s *Stream, now time.Time) {
-	if s.Write {
+	if s.Write || s.Kind == Network {
 		s.flow.forced++
 		s.waiting = now
 		s.mark = s.pos + leaseFloor
@@ -58,13 +69,8 @@ func (l *Loop) force(s *Stream, now time.Time) {
 		r = &head
 	} else {
 		f := s.flow
-		for i, ready := range f.ready {
-			if ready == r {
-				f.ready = append(f.ready[:i], f.ready[i+1:]...)
-				l.unqueue(f)
-				break
-			}
-		}
+		f.remove(r)
+		l.retract(f, now)
 	}
 	r.cost = l.costs.price(false, l.costs.guess(r)).tag
 	l.charge(s.flow, r.cost)

@@ -113,13 +113,13 @@ func (c *costs) unscheduled(write bool, bytes int64) time.Duration {
 	return c.model.Of(write, false, bytes)
 }
 
-// behind books bytes that the kernel moved for a flow outside of the schedule.
-func (l *Loop) behind(f *flow, write bool, bytes int64) {
-	price := l.costs.price(write, l.costs.unscheduled(write, bytes))
+// behind books bytes that the kernel moved for a stream outside of the schedule.
+func (l *Loop) behind(s *Stream, bytes int64, now time.Time) {
+	f, price := s.flow, l.costs.price(s.Write, l.costs.unscheduled(s.Write, bytes))
 	f.behind += bytes
-	f.bytes[direction(write)] += bytes
-	f.service += price.service
+	f.book(s.Kind, s.Write, bytes, price.service)
 	l.charge(f, price.tag)
+	l.chargeLimit(f, now, bytes)
 }
 
 // charge tells the scheduler of service that the device gives a flow outside the

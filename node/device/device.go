@@ -17,8 +17,10 @@
 //
 // One goroutine per device owns all state: loop.go, and beside it how streams come
 // and go (streams.go), a request's way (requests.go), what it costs (costs.go) and
-// who is governed (govern.go). Streams and flows are plain data (stream.go,
-// flow.go), and the blocking system calls run in short-lived goroutines, at most D
+// who is governed (govern.go); how fast a limited flow goes (limits.go), what may be
+// deleted before it is drained (lazy.go), who turns out to be somebody else
+// (reassign.go). A loop may also give the leave to send (network.go). Streams and
+// flows are plain data (stream.go, flow.go), and the blocking system calls run in short-lived goroutines, at most D
 // at a time (work.go). Nothing here is shared but the event channel and a tick
 // counter.
 package device
@@ -33,6 +35,7 @@ import (
 
 	"penstock/core/cost"
 	"penstock/core/depth"
+	"penstock/core/limit"
 	"penstock/core/sfq"
 )
 
@@ -65,8 +68,9 @@ func ParseMode(s string) (Mode, error) {
 
 // Rule is what the operator's policy says of one flow.
 type Rule struct {
-	Weight int  // 1..1,000,000
-	Mode   Mode // the least of this and the daemon's own mode holds
+	Weight int   // 1..1,000,000
+	Mode   Mode  // the least of this and the daemon's own mode holds
+	Limit  int64 // bytes a second at one device, both directions together, at least MinLimit; 0: none
 }
 
 // Policy finds the rule of a flow by its name. It is called in the loop's
@@ -130,6 +134,20 @@ type Config struct {
 	// quantum; it has to come well before the kernel's own 30 s. Default 5 s.
 	FlushAge time.Duration
 
+	// LazyAge is the same for streams of kind intermediate, which are otherwise
+	// drained only as far as half of the backlog's bound asks for. Default 20 s.
+	LazyAge time.Duration
+
+	// LazyFiles is how many closed files of one application, of kind intermediate,
+	// may wait to be deleted or drained, 1..65,536; past it the oldest is drained.
+	// Each holds a descriptor. Default 256.
+	LazyFiles int
+
+	// Network says that the device sends and has no files. Rate is what it sends,
+	// in bytes a second; 0: it is not known, and nobody is held back there.
+	Network bool
+	Rate    int64
+
 	// MaxFlows bounds the flows of the device. Past it a new application takes the
 	// place of the one that has been idle the longest or, where all have streams,
 	// shares the unattributed flow. Default 4,096.
@@ -145,6 +163,7 @@ const (
 	packetBytes = 1 << 20   // a reader may need as much at once: io.file.buffer.size
 	maxAside    = 64        // requests in flight beyond the depth, let through after MaxWait
 	pageBytes   = 4096
+	maxQueued   = 4096 // requests that one flow has ready
 	tickPeriod  = 100 * time.Millisecond
 	idleFlowAge = 5 * time.Minute // a flow without streams is forgotten after this
 )
@@ -154,6 +173,9 @@ const UnattributedFlow = "unattributed"
 
 // Validate fills in defaults and refuses what is out of range.
 func (c *Config) Validate() error {
+	if c.Network {
+		c.networkDefaults()
+	}
 	setDefault(&c.Algorithm, "sfqd2")
 	setDefault(&c.Quantum, 2<<20)
 	setDefault(&c.Ahead, 2)
@@ -164,6 +186,8 @@ func (c *Config) Validate() error {
 	setDefault(&c.Period, time.Second)
 	setDefault(&c.MaxWait, 12*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
+	setDefault(&c.LazyAge, 20*time.Second)
+	setDefault(&c.LazyFiles, 256)
 	setDefault(&c.MaxFlows, 4096)
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -183,6 +207,10 @@ func (c *Config) Validate() error {
 	check(c.MaxWait >= time.Second && c.MaxWait <= 15*time.Second,
 		"max wait %v: use 1s to 15s (agents give up at 20s, HDFS clients at 60s)", c.MaxWait)
 	check(c.FlushAge >= 100*time.Millisecond, "flush age %v: use at least 100ms", c.FlushAge)
+	check(c.LazyAge >= 100*time.Millisecond, "lazy age %v: use at least 100ms", c.LazyAge)
+	check(c.LazyFiles >= 1 && c.LazyFiles <= 65536, "lazy files %d: use 1 to 65536", c.LazyFiles)
+	check(c.Rate == 0 || c.Network && c.Rate >= MinLimit && c.Rate <= limit.MaxRate,
+		"rate %d: use at least %d bytes a second, for a network device", c.Rate, MinLimit)
 	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {
 		errs = append(errs, fmt.Errorf("depth: %w", err))
@@ -208,5 +236,5 @@ func (c *Config) scheduler() (sfq.Scheduler, error) {
 	if c.Algorithm == "sfq" {
 		fixed = 1
 	}
-	return sfq.New(sfq.Config{Algorithm: c.Algorithm, Depth: fixed, MaxFlows: c.MaxFlows})
+	return sfq.New(sfq.Config{Algorithm: c.Algorithm, Depth: fixed, MaxFlows: c.MaxFlows, MaxQueued: maxQueued})
 }

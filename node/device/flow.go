@@ -1,8 +1,10 @@
 package device
 
 import (
+	"slices"
 	"time"
 
+	"penstock/core/limit"
 	"penstock/core/sfq"
 )
 
@@ -16,23 +18,36 @@ type flow struct {
 	name    string
 	id      sfq.Flow
 	rule    Rule
-	handles []sfq.Handle // of the queued requests, oldest first
-	ready   []*request   // submitted to the scheduler, oldest first
-	last    *Stream      // whose request went last
-	run     int64        // bytes served of last in a row
+	ready   []*request // what the flow wants done, oldest first
+	offers  []offer    // of them, what the scheduler knows of, oldest first
+	last    *Stream    // whose request went last
+	run     int64      // bytes served of last in a row
 	streams int
-	writers []*Stream
+	writers []*Stream // with a backlog, or open
+	writing int       // of them, open
 	backlog int64
 	idle    time.Time // when the last stream left
 
-	bytes     [2]int64 // by direction, what the device has done
-	resident  int64    // bytes read that needed no device
-	behind    int64    // bytes that the kernel moved for the flow, unscheduled
-	service   int64    // cost
+	lazy     int64 // of the backlog, bytes of kind intermediate that are not queued
+	kept     int   // closed streams that have some
+	inFlight int   // requests that were started for it
+
+	limit  *limit.Bucket // nil: none
+	due    time.Time     // when the limit lets the next request go
+	held   bool          // it waits for that
+	heldAt int           // its place among those that do
+
+	kinds     [kinds]account
+	resident  int64 // bytes read that needed no device
+	behind    int64 // bytes that the kernel moved for the flow, unscheduled
 	requests  int64
 	forced    int64         // minimum quanta let through after MaxWait
 	wouldWait time.Duration // observe: what enforcing would have delayed
 	waits     int64
+
+	limitWaits   int64 // requests that waited for the limit
+	dropped      int64 // lazy files deleted before they were drained
+	droppedBytes int64
 }
 
 // take picks the ready request that goes next and removes it: the next one of
@@ -49,7 +64,7 @@ func (f *flow) take(maxRun int64) *request {
 		}
 	}
 	r := f.ready[pick]
-	f.ready = append(f.ready[:pick], f.ready[pick+1:]...)
+	f.ready = slices.Delete(f.ready, pick, pick+1)
 	if r.stream != f.last {
 		f.last, f.run = r.stream, 0
 	}
@@ -57,13 +72,13 @@ func (f *flow) take(maxRun int64) *request {
 	return r
 }
 
-// drop removes a stream's requests that have not been dispatched and gives
-// how many there were.
-func (f *flow) drop(s *Stream) (n int) {
+// drop removes a stream's requests that have not been dispatched and gives them,
+// oldest first. The scheduler is told by retract.
+func (f *flow) drop(s *Stream) (dropped []*request) {
 	kept := f.ready[:0]
 	for _, r := range f.ready {
 		if r.stream == s {
-			n++
+			dropped = append(dropped, r)
 		} else {
 			kept = append(kept, r)
 		}
@@ -73,14 +88,18 @@ func (f *flow) drop(s *Stream) (n int) {
 	if f.last == s {
 		f.last = nil
 	}
-	return n
+	return dropped
+}
+
+// remove takes one request out of those that are ready.
+func (f *flow) remove(r *request) {
+	if i := slices.Index(f.ready, r); i >= 0 {
+		f.ready = slices.Delete(f.ready, i, i+1)
+	}
 }
 
 func (f *flow) removeWriter(s *Stream) {
-	for i, w := range f.writers {
-		if w == s {
-			f.writers = append(f.writers[:i], f.writers[i+1:]...)
-			return
-		}
+	if i := slices.Index(f.writers, s); i >= 0 {
+		f.writers = slices.Delete(f.writers, i, i+1)
 	}
 }

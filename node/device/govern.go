@@ -17,13 +17,14 @@ func (l *Loop) flow(name string) *flow {
 	if len(l.flows) >= l.cfg.MaxFlows-1 && name != UnattributedFlow && !l.forgetIdlest() {
 		return l.flow(UnattributedFlow)
 	}
-	f := &flow{name: name, rule: l.policy(name), idle: time.Now()}
-	id, err := l.sched.AddFlow(f.rule.Weight)
+	f, rule := &flow{name: name, idle: time.Now()}, l.policy(name)
+	id, err := l.sched.AddFlow(rule.Weight)
 	if err != nil { // the bound above is the scheduler's own: a fault of ours
 		l.fault("add flow "+name, err)
 		panic(fmt.Sprintf("device %s: no flow for %s: %v", l.Name, name, err))
 	}
 	f.id = id
+	l.setRule(f, rule, f.idle)
 	l.flows[name] = f
 	l.byID[id] = f
 	return f
@@ -41,8 +42,12 @@ func (l *Loop) forgetIdlest() bool {
 	return idlest != nil && l.forgetFlow(idlest)
 }
 
-// forgetFlow ends the account of a flow without streams.
+// forgetFlow ends the account of a flow without streams. A request that it paid
+// for and that has another flow's stream now may still be at the device.
 func (l *Loop) forgetFlow(f *flow) bool {
+	if f.inFlight > 0 {
+		return false
+	}
 	if err := l.sched.RemoveFlow(f.id); err != nil {
 		return false
 	}
@@ -52,12 +57,13 @@ func (l *Loop) forgetFlow(f *flow) bool {
 }
 
 func (l *Loop) apply(mode Mode, policy Policy) {
+	now := time.Now()
 	if mode != l.mode {
 		l.restartWaits()
 	}
 	l.mode, l.policy = mode, policy
 	for _, f := range l.flows {
-		f.rule = policy(f.name)
+		l.setRule(f, policy(f.name), now)
 		if err := l.sched.SetWeight(f.id, f.rule.Weight); err != nil {
 			l.fault("set weight of "+f.name, err)
 		}
@@ -77,13 +83,20 @@ func (l *Loop) forget(s *Stream) {
 	if !s.closed {
 		s.sent = Open
 		s.Marker.Mark(s.ID, Open)
-	}
-	l.cancel(s)
-	if s.Write {
-		l.drained(s, s.pos-s.next)
-		s.next = s.pos // taken back once
+		if s.drains() {
+			s.flow.writing--
+		}
 	}
 	s.closed = true
+	switch {
+	case s.drains():
+		l.cancel(s)
+		l.skipRest(s)
+	case s.Kind == Network:
+		l.closeSend(s, -1)
+	default:
+		l.cancel(s)
+	}
 	l.release(s)
 }
 

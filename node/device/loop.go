@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/core/depth"
+	"penstock/core/limit"
 	"penstock/core/sfq"
 )
 
@@ -25,18 +26,26 @@ type Loop struct {
 	log       *slog.Logger
 	onLatency func(write bool, latency time.Duration)
 
-	cfg       Config
-	mode      Mode
-	policy    Policy
-	sched     sfq.Scheduler
-	control   *depth.Controller // nil but for sfqd2
-	costs     costs
-	flows     map[string]*flow
-	byID      map[sfq.Flow]*flow
-	streams   map[*Stream]struct{}
-	running   map[*request]struct{}
-	backlog   int64
-	writing   int64 // flows with open writers
+	cfg     Config
+	mode    Mode
+	policy  Policy
+	sched   sfq.Scheduler
+	control *depth.Controller // nil but for sfqd2
+	costs   costs
+	flows   map[string]*flow
+	byID    map[sfq.Flow]*flow
+	streams map[*Stream]struct{}
+	running map[*request]struct{}
+	backlog int64
+	writing int64 // flows with writers
+	kept    int   // closed streams that wait to be deleted or drained
+
+	pace    *limit.Bucket // nil but for a device with a rate
+	paced   time.Time     // when it lets the next request go; zero: nothing waits for it
+	held    heldFlows     // flows that wait for their limit
+	alarm   *time.Timer   // for both
+	alarmAt time.Time     // zero: not set
+
 	stuck     bool
 	lastError time.Time
 	errors    int64
@@ -87,6 +96,10 @@ func New(o Options) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
+	pace, err := o.Config.pace()
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", o.Name, err)
+	}
 	l := &Loop{
 		Name:      o.Name,
 		events:    make(chan event, eventQueue),
@@ -103,7 +116,10 @@ func New(o Options) (*Loop, error) {
 		byID:      map[sfq.Flow]*flow{},
 		streams:   map[*Stream]struct{}{},
 		running:   map[*request]struct{}{},
+		pace:      pace,
+		alarm:     time.NewTimer(time.Hour),
 	}
+	l.alarm.Stop()
 	l.ticked.Store(time.Now().UnixNano())
 	if o.Config.Algorithm == "sfqd2" {
 		if l.control, err = depth.New(o.Config.Depth); err != nil {
@@ -122,7 +138,18 @@ func (c Config) Stride() uint32 { return uint32(min(c.Quantum/4, leaseBytes/2)) 
 // hands over to the loop; the first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
 	s := &Stream{OpenRequest: r, pos: r.From, next: r.From, done: r.From, sent: -1}
-	if !r.Write {
+	if l.cfg.Network != (r.Kind == Network) { // ours to see to; nobody waits for it
+		r.Marker.Mark(r.ID, Open)
+		s.released = true
+		s.closeFiles()
+		return s
+	}
+	switch {
+	case l.cfg.Network:
+		if r.To == 0 {
+			s.To = Open // nobody knows
+		}
+	case !r.Write:
 		s.missing = missingAtOpen(r.Block, r.From, r.To, l.cfg.Quantum)
 	}
 	if !l.send(event{kind: evOpen, stream: s}) {
@@ -180,6 +207,7 @@ func (l *Loop) Run(ctx context.Context) {
 	defer ticker.Stop()
 	period := time.NewTicker(l.cfg.Period)
 	defer period.Stop()
+	defer l.alarm.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,6 +220,9 @@ func (l *Loop) Run(ctx context.Context) {
 			}
 		case r := <-l.results:
 			l.finish(r)
+		case now := <-l.alarm.C:
+			l.alarmAt = time.Time{}
+			l.offerDue(now)
 		case now := <-ticker.C:
 			l.age(now)
 			l.watch(now)
@@ -203,6 +234,7 @@ func (l *Loop) Run(ctx context.Context) {
 			}
 		}
 		l.dispatch()
+		l.setAlarm(time.Now())
 	}
 }
 
@@ -211,17 +243,23 @@ func (l *Loop) handle(e event) {
 	case evOpen:
 		l.open(e.stream)
 	case evProgress:
-		if !e.stream.closed && !e.stream.released {
-			if e.stream.Write {
-				l.written(e.stream, e.pos)
-			} else {
-				l.read(e.stream, e.pos)
-			}
-		}
+		l.progress(e.stream, e.pos)
 	case evClose:
 		l.close(e.stream, e.pos)
 	case evCall:
 		e.call()
+	}
+}
+
+func (l *Loop) progress(s *Stream, pos int64) {
+	switch {
+	case s.closed || s.released:
+	case s.drains():
+		l.written(s, pos)
+	case s.Kind == Network:
+		l.sent(s, pos)
+	default:
+		l.read(s, pos)
 	}
 }
 
@@ -237,7 +275,7 @@ func (l *Loop) shutDown() {
 	for s := range l.streams {
 		s.Marker.Mark(s.ID, Open)
 	}
-	for len(l.running) > 0 {
+	for len(l.running) > 0 && !l.cfg.Network {
 		r := <-l.results
 		delete(l.running, r.request)
 	}

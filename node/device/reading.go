@@ -51,13 +51,14 @@ func metaRange(s *Stream) *request {
 // one of its requests ends, and its weight binds nothing.
 func (l *Loop) stage(s *Stream) {
 	const freeRanges = 64 // resident quanta skipped over in one go
-	now := time.Now()
+	now, quantum := time.Now(), l.quantum(s.flow)
 	base := s.pos + max(int64(l.cfg.Ahead)*l.cfg.Quantum, packetBytes)
 	for free := 0; s.next < s.To; {
 		window := base
 		if len(s.flow.ready) <= l.sched.Depth() {
 			window += int64(s.inFlight) * l.cfg.Quantum
 		}
+		s.ramp = min(s.ramp, quantum)
 		n := min(s.ramp, s.To-s.next)
 		// Quanta end on multiples of the ramp, so that requests stay aligned.
 		if over := (s.next + n) % s.ramp; over < n {
@@ -82,7 +83,7 @@ func (l *Loop) stage(s *Stream) {
 		}
 		s.next += n
 		l.submit(&request{stream: s, file: s.Block, offset: s.next - n, length: n, end: s.next}, now)
-		s.ramp = min(2*s.ramp, l.cfg.Quantum)
+		s.ramp = min(2*s.ramp, quantum)
 	}
 	s.mark = s.done
 	if s.done >= s.To {
@@ -98,12 +99,13 @@ func (l *Loop) read(s *Stream, pos int64) {
 	if pos <= s.pos {
 		return
 	}
+	s.flow.kinds[s.Kind].streamed[0] += pos - s.pos
 	s.pos = pos
 	if pos > s.next {
 		// The reader was not held (observe mode, or the daemon was away) and
 		// the kernel fetched for it: charge what was not there at the open.
 		if bytes := s.skipped(s.next, pos, l.cfg.Quantum); bytes > 0 {
-			l.behind(s.flow, false, bytes)
+			l.behind(s, bytes, time.Now())
 		}
 		s.next = pos
 		if len(s.pending) == 0 {

@@ -1,6 +1,10 @@
 package device
 
-import "time"
+import (
+	"time"
+
+	"penstock/core/sfq"
+)
 
 // A request's way: queued, dispatched, settled.
 
@@ -8,38 +12,56 @@ import "time"
 func (l *Loop) submit(r *request, now time.Time) {
 	f := r.stream.flow
 	r.queued = now
-	r.cost = l.costs.price(r.write, l.costs.guess(r)).tag
+	r.cost = min(sfq.MaxCost, l.costs.price(r.write, l.costs.guess(r)).tag)
 	r.stream.pending = append(r.stream.pending, r)
-	h, err := l.sched.Submit(f.id, r.cost, 0)
-	if err != nil {
-		// The flow's queue is full. The quantum is left to the kernel, as it
-		// would have been natively, and charged.
-		l.fault("submit", err)
-		l.behind(f, r.write, r.length)
-		r.started, r.finished = now, true
-		if r.write && !r.meta {
-			l.drained(r.stream, r.length)
-		}
-		r.stream.advance()
+	if len(f.ready) >= maxQueued {
+		l.fault("submit", sfq.ErrTooManyRequests)
+		l.leaveToKernel(r, now)
 		return
 	}
-	f.handles = append(f.handles, h)
 	f.ready = append(f.ready, r)
+	l.offer(f, now)
+}
+
+// leaveToKernel gives up a quantum for which the flow's queue has no room: it
+// goes as it would have natively, and is charged.
+func (l *Loop) leaveToKernel(r *request, now time.Time) {
+	s := r.stream
+	l.behind(s, r.length, now)
+	r.started, r.finished = now, true
+	if s.drains() && !r.meta {
+		l.drained(s, r.length)
+	}
+	s.advance()
 }
 
 // dispatch hands requests to the device as long as the scheduler lets it.
 func (l *Loop) dispatch() {
+	l.paced = time.Time{}
 	for {
+		now := time.Now()
+		if l.pace != nil && l.sched.Waiting() > 0 && l.sched.Outstanding() < l.sched.Depth() {
+			if wait := l.pace.Wait(l.clock(now)); wait > 0 {
+				l.paced = now.Add(wait)
+				break
+			}
+		}
 		d, ok := l.sched.Next()
 		if !ok {
 			break
 		}
 		f := l.byID[d.Flow]
-		f.handles = f.handles[1:]
+		taken := f.offers[0].bytes
+		f.offers = f.offers[1:]
 		r := f.take(l.cfg.Run)
 		r.handle = d.Handle
-		l.start(r, time.Now())
-		if !r.write && !r.stream.closed {
+		if f.limit != nil {
+			r.taken = r.length
+			l.chargeLimit(f, now, r.taken-taken)
+		}
+		l.start(r, now)
+		l.offer(f, now)
+		if !l.cfg.Network && !r.write && !r.stream.closed {
 			l.stage(r.stream) // the next one has to queue before this one ends
 		}
 	}
@@ -49,9 +71,14 @@ func (l *Loop) dispatch() {
 }
 
 func (l *Loop) start(r *request, now time.Time) {
-	r.started = now
+	r.started, r.flow = now, r.stream.flow
 	r.stream.inFlight++
+	r.flow.inFlight++
 	l.running[r] = struct{}{}
+	if l.cfg.Network {
+		l.allow(r, now)
+		return
+	}
 	l.costs.started(r, now)
 	go func() { l.results <- work(r) }()
 }
@@ -59,19 +86,20 @@ func (l *Loop) start(r *request, now time.Time) {
 // finish settles a completed request and moves its stream on.
 func (l *Loop) finish(r result) {
 	req, s := r.request, r.request.stream
-	f := s.flow
+	f, now := req.flow, time.Now()
 	delete(l.running, req)
 	s.inFlight--
+	f.inFlight--
 	req.finished = true
 	if r.err != nil {
 		l.fault("device request", r.err)
 	}
-	actual := l.costs.finished(r, time.Now())
+	actual := l.costs.finished(r, now)
 	l.settle(req, actual.tag)
+	l.chargeLimit(f, now, r.bytes-req.taken)
 	if r.bytes > 0 {
 		f.requests++
-		f.service += actual.service
-		f.bytes[direction(req.write)] += r.bytes
+		f.book(s.Kind, req.write, r.bytes, actual.service)
 	}
 	if !req.write {
 		f.resident += max(0, req.length-r.bytes)
@@ -91,7 +119,7 @@ func (l *Loop) finish(r result) {
 		if !req.meta {
 			l.drained(s, req.length)
 		}
-		l.grant(f)
+		l.grant(s.flow)
 	} else if !s.closed {
 		if r.err != nil {
 			s.done = s.To // the DataNode will meet the same error by itself
@@ -106,7 +134,7 @@ func (l *Loop) settle(r *request, actual int64) {
 	switch {
 	case r.handle == 0: // let through outside of the queue, and charged then
 		if more := actual - r.cost; more > 0 {
-			l.charge(r.stream.flow, more)
+			l.charge(r.flow, more)
 		}
 	case actual > 0:
 		if err := l.sched.Complete(r.handle, actual); err != nil {

@@ -29,17 +29,24 @@ type FlowSnapshot struct {
 	Name      string
 	Weight    int
 	Mode      Mode
-	Streams   int
+	Limit     int64 // bytes a second; 0: none
+	Streams   int   // open
 	Queued    int
-	Backlog   int64         // bytes
-	Bytes     [2]int64      // read, written by the device
-	Resident  int64         // bytes read that needed no device
-	Behind    int64         // bytes of Bytes that the kernel moved unscheduled
-	Service   time.Duration // of the device's time
+	Backlog   int64          // bytes
+	Kinds     []KindSnapshot // those that it has had streams of
+	Bytes     [2]int64       // read, written by the device
+	Resident  int64          // bytes read that needed no device
+	Behind    int64          // bytes of Bytes that the kernel moved unscheduled
+	Service   time.Duration  // of the device's time
 	Requests  int64
 	Waits     int64
 	Forced    int64
 	WouldWait time.Duration
+
+	LimitWaits   int64 // requests that waited for the limit
+	Kept         int   // closed files of kind intermediate that wait to be deleted or drained
+	Dropped      int64 // of them, deleted before they were drained
+	DroppedBytes int64
 }
 
 // Snapshot asks the loop; ok is false when it has ended.
@@ -68,12 +75,19 @@ func (l *Loop) snapshot() Snapshot {
 		snap.Control = &r
 	}
 	for _, f := range l.flows {
-		snap.Flows = append(snap.Flows, FlowSnapshot{
-			Name: f.name, Weight: f.rule.Weight, Mode: l.modeOf(f), Streams: f.streams,
-			Queued: len(f.ready), Backlog: f.backlog, Bytes: f.bytes, Resident: f.resident,
-			Behind: f.behind, Service: time.Duration(f.service), Requests: f.requests,
+		flow := FlowSnapshot{
+			Name: f.name, Weight: f.rule.Weight, Mode: l.modeOf(f), Limit: f.rule.Limit, Streams: f.streams - f.kept,
+			Queued: len(f.ready), Backlog: f.backlog, Kinds: f.snapshotKinds(), Resident: f.resident,
+			Behind: f.behind, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, WouldWait: f.wouldWait,
-		})
+			LimitWaits: f.limitWaits, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
+		}
+		for _, k := range flow.Kinds {
+			flow.Bytes[0] += k.Bytes[0]
+			flow.Bytes[1] += k.Bytes[1]
+			flow.Service += k.Service
+		}
+		snap.Flows = append(snap.Flows, flow)
 	}
 	slices.SortFunc(snap.Flows, func(a, b FlowSnapshot) int { return strings.Compare(a.Name, b.Name) })
 	return snap

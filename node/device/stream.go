@@ -29,20 +29,22 @@ type OpenRequest struct {
 	Marker   Marker
 	ID       uint32
 	Flow     string
+	Kind     Kind
 	Write    bool
-	Block    File
+	Block    File  // nil for a network device
 	Meta     File  // nil if there is none
-	From, To int64 // block-file offsets; To is not used for a write
+	From, To int64 // block-file offsets; To is used for reads, and for what is sent (0: nobody knows)
 }
 
-// Stream is one operation of a DataNode on one block file: the loop's state of
-// it. All positions are block-file offsets in bytes.
+// Stream is one operation of an agent's process on one file: the loop's state of
+// it. All positions are offsets of that file in bytes.
 //
 //	read:   from <= done <= next <= to; pos is where the reader is
 //	write:  from <= done <= next <= pos; pos is where the writer is
+//	sent:   from <= pos, done <= next <= to; pos is how far it was sent
 //
-// done is how far everything is staged or drained, next how far it has been
-// asked for.
+// done is how far everything is staged, drained or may be sent, next how far it
+// has been asked for.
 type Stream struct {
 	OpenRequest
 	flow     *flow
@@ -59,12 +61,16 @@ type Stream struct {
 
 	missing   []int64   // read: bytes that were not resident at open, per quantum from `from` on
 	unflushed time.Time // write: since when bytes wait for a full quantum
+	looked    time.Time // lazy: when it was last asked whether the file is deleted
+	kept      bool      // lazy: closed, and counted as kept
+	gone      bool      // lazy: the file is deleted
 	waiting   time.Time // since when the stream stands at (or, observed, beyond) its mark
 }
 
 // request is one quantum: the unit that the scheduler dispatches.
 type request struct {
 	stream   *Stream
+	flow     *flow // that it was started for
 	file     File
 	write    bool
 	meta     bool
@@ -75,6 +81,8 @@ type request struct {
 	started  time.Time
 	cost     int64
 	handle   sfq.Handle // the scheduler's; 0 if let through outside of it
+	taken    int64      // bytes that the flow's limit has given for it
+	settled  bool       // network: the scheduler has its cost already
 	finished bool
 }
 

@@ -13,13 +13,14 @@ func (l *Loop) open(s *Stream) {
 		return
 	}
 	l.streams[s] = struct{}{}
-	s.flow.streams++
-	if s.Write {
-		if s.flow.writers = append(s.flow.writers, s); len(s.flow.writers) == 1 {
-			l.writing++
-		}
+	l.join(s, s.flow)
+	s.flow.kinds[s.Kind].opened++
+	switch {
+	case s.drains():
 		l.grant(s.flow)
-	} else {
+	case s.Kind == Network:
+		l.ask(s, time.Now())
+	default:
 		l.openRead(s)
 	}
 }
@@ -28,10 +29,14 @@ func (l *Loop) close(s *Stream, pos int64) {
 	if s.closed || s.released {
 		return
 	}
-	s.closed = true
-	if s.Write {
+	switch {
+	case s.drains():
 		l.closeWrite(s, pos)
-	} else {
+	case s.Kind == Network:
+		s.closed = true
+		l.closeSend(s, pos)
+	default:
+		s.closed = true
 		if pos >= 0 {
 			l.read(s, pos)
 		}
@@ -42,10 +47,8 @@ func (l *Loop) close(s *Stream, pos int64) {
 
 // cancel takes back what has not been dispatched. It leaves no debt.
 func (l *Loop) cancel(s *Stream) {
-	f := s.flow
-	for range f.drop(s) {
-		l.unqueue(f)
-	}
+	s.flow.drop(s)
+	l.retract(s.flow, time.Now())
 	kept := s.pending[:0]
 	for _, r := range s.pending {
 		if r.finished {
@@ -53,51 +56,34 @@ func (l *Loop) cancel(s *Stream) {
 		}
 		if !r.started.IsZero() {
 			kept = append(kept, r)
-		} else if s.Write && !r.meta {
+		} else if s.drains() && !r.meta {
 			l.drained(s, r.length)
 		}
 	}
 	s.pending = kept
 }
 
-// unqueue cancels the flow's newest queued request in the scheduler; which
-// quantum a queued request stands for is open until it is dispatched.
-func (l *Loop) unqueue(f *flow) {
-	last := len(f.handles) - 1
-	h := f.handles[last]
-	f.handles = f.handles[:last]
-	if err := l.sched.Cancel(h); err != nil {
-		l.fault("cancel", err)
-	}
-}
-
-// release lets go of a closed stream once nothing of it is in flight.
+// release lets go of a closed stream once nothing of it is in flight or waits to
+// be drained.
 func (l *Loop) release(s *Stream) {
-	if !s.closed || s.released || len(s.pending) > 0 {
+	if !s.closed || s.released || len(s.pending) > 0 || s.kept {
 		return
 	}
-	l.endWait(s, time.Now())
+	now := time.Now()
+	l.endWait(s, now)
 	s.released = true
 	s.closeFiles()
 	delete(l.streams, s)
-	f := s.flow
-	if s.Write {
-		if f.removeWriter(s); len(f.writers) == 0 {
-			l.writing--
-		}
-	}
-	if f.last == s {
-		f.last = nil
-	}
-	if f.streams--; f.streams == 0 {
-		f.idle = time.Now()
-	}
+	l.leave(s, now)
 }
 
 // closeFiles gives the descriptors back without waiting: the last close of a
 // file that HDFS has deleted frees its blocks, which is device I/O, and the loop
 // must not stand still for it.
 func (s *Stream) closeFiles() {
+	if s.Block == nil {
+		return
+	}
 	go func() {
 		s.Block.Close()
 		if s.Meta != nil {

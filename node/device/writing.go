@@ -8,15 +8,33 @@ import "time"
 
 // written takes the writer's progress.
 func (l *Loop) written(s *Stream, pos int64) {
-	pos = s.within(pos)
-	if pos <= s.pos {
+	now := time.Now()
+	if l.wrote(s, pos, now); s.lazy() {
+		l.relieve(s.flow, now)
+	} else {
+		l.drain(s, false, now)
+	}
+	l.grant(s.flow)
+}
+
+// wrote adds what has been written to the backlog.
+func (l *Loop) wrote(s *Stream, pos int64, now time.Time) {
+	bytes := s.within(pos) - s.pos
+	if bytes <= 0 {
 		return
 	}
-	l.backlog += pos - s.pos
-	s.flow.backlog += pos - s.pos
-	s.pos = pos
-	l.drain(s, false)
-	l.grant(s.flow)
+	s.flow.kinds[s.Kind].streamed[1] += bytes
+	s.pos += bytes
+	if s.gone {
+		s.next, s.done = s.pos, s.pos
+		return
+	}
+	l.backlog += bytes
+	s.flow.backlog += bytes
+	if s.lazy() {
+		s.flow.lazy += bytes
+		setDefault(&s.unflushed, now)
+	}
 }
 
 // within holds a claim that goes beyond a lease against the file, so that no
@@ -35,31 +53,36 @@ func (s *Stream) within(pos int64) int64 {
 
 // drain cuts what is written into quanta and queues them. Pages that are still
 // being filled wait, unless all is to go.
-func (l *Loop) drain(s *Stream, all bool) {
-	now := time.Now()
-	for s.next < s.pos {
-		end := (s.next + l.cfg.Quantum) / pageBytes * pageBytes
-		if end > s.pos {
-			if !all {
-				break
-			}
-			end = s.pos
-			if !s.closed {
-				end = end / pageBytes * pageBytes
-				if end <= s.next {
-					break
-				}
-			}
+func (l *Loop) drain(s *Stream, all bool, now time.Time) {
+	for l.drainOne(s, all, now) {
+	}
+	if s.next < s.pos {
+		setDefault(&s.unflushed, now)
+	}
+}
+
+// drainOne queues the stream's next quantum, or what there is of it if a part
+// will do. It tells whether there was one.
+func (l *Loop) drainOne(s *Stream, part bool, now time.Time) bool {
+	end := (s.next + l.quantum(s.flow)) / pageBytes * pageBytes
+	if end > s.pos && part {
+		if end = s.pos; !s.closed {
+			end = end / pageBytes * pageBytes
 		}
-		r := &request{stream: s, file: s.Block, write: true, offset: s.next, length: end - s.next, end: end}
-		s.next = end
-		l.submit(r, now)
 	}
-	if s.next == s.pos {
+	if end > s.pos || end <= s.next {
+		return false
+	}
+	r := &request{stream: s, file: s.Block, write: true, offset: s.next, length: end - s.next, end: end}
+	if s.lazy() {
+		s.flow.lazy -= r.length
+	}
+	if s.next = end; s.next == s.pos {
 		s.unflushed = time.Time{}
-	} else if s.unflushed.IsZero() {
-		s.unflushed = now
+		l.unkeep(s)
 	}
+	l.submit(r, now)
+	return true
 }
 
 // closeWrite queues the tail and the checksums. The DataNode's close does not
@@ -72,15 +95,23 @@ func (l *Loop) closeWrite(s *Stream, pos int64) {
 			pos = size
 		}
 	}
-	if pos = s.within(pos); pos > s.pos {
-		l.backlog += pos - s.pos
-		s.flow.backlog += pos - s.pos
-		s.pos = pos
+	now := time.Now()
+	l.wrote(s, pos, now)
+	s.closed = true
+	s.flow.writing--
+	switch {
+	case !s.lazy():
+		l.drain(s, true, now)
+	case s.Block.Deleted():
+		l.vanish(s, now)
+		return
+	default:
+		l.keep(s, now)
+		l.relieve(s.flow, now)
 	}
-	l.drain(s, true)
 	if s.Meta != nil {
 		if size, err := s.Meta.Size(); err == nil && size > 0 {
-			l.submit(&request{stream: s, file: s.Meta, write: true, meta: true, length: size, end: s.pos}, time.Now())
+			l.submit(&request{stream: s, file: s.Meta, write: true, meta: true, length: size, end: s.pos}, now)
 		}
 	}
 	l.grant(s.flow)
@@ -93,9 +124,13 @@ func (l *Loop) drained(s *Stream, bytes int64) {
 }
 
 // bound is the backlog that a flow may have: its own bound, or an equal part of
-// the device's where many applications write.
-func (l *Loop) bound() int64 {
-	return max(leaseFloor, min(l.cfg.Backlog, l.cfg.Dirty/max(1, l.writing)))
+// the device's where many applications write, or what its limit drains in time.
+func (l *Loop) bound(f *flow) int64 {
+	bound := min(l.cfg.Backlog, l.cfg.Dirty/max(1, l.writing))
+	if f.limit != nil {
+		bound = min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate())))
+	}
+	return max(leaseFloor, bound)
 }
 
 // drainLargest keeps an application with many writers going whose backlog is
@@ -103,14 +138,14 @@ func (l *Loop) bound() int64 {
 func (l *Loop) drainLargest(f *flow) {
 	var largest *Stream
 	for _, s := range f.writers {
-		if s.inFlight > 0 || s.next > s.done {
+		if len(s.pending) > 0 {
 			return // something is on its way
 		}
 		if largest == nil || s.pos-s.next > largest.pos-largest.next {
 			largest = s
 		}
 	}
-	l.drain(largest, true)
+	l.drain(largest, true, time.Now())
 }
 
 // grant gives the flow's writers leases while its backlog is under the bound.
@@ -121,11 +156,11 @@ func (l *Loop) grant(f *flow) {
 		return
 	}
 	now := time.Now()
-	room := l.bound() - f.backlog
+	room := l.bound(f) - f.backlog
 	if room <= 0 {
 		l.drainLargest(f)
 	} else {
-		lease := min(leaseBytes, max(leaseFloor, room/int64(len(f.writers))))
+		lease := min(leaseBytes, max(leaseFloor, room/int64(max(1, f.writing))))
 		for _, s := range f.writers {
 			if !s.closed {
 				s.mark = max(s.mark, s.pos+lease)

@@ -1,0 +1,110 @@
+package device
+
+import "time"
+
+// Lazily drained writes. What a task spills to a local disk is often merged and
+// deleted before a device would natively have seen it, and what is drained at once
+// is then work for nothing. So a stream of kind intermediate is left in the page
+// cache while the flow's intermediate backlog is under half of the bound, and the
+// rest goes out oldest first. What is old is drained all the same before the
+// kernel's own 30 s are over, since what the kernel writes out has no share.
+//
+// A closed stream is kept, descriptor and all, until it is drained or its file
+// deleted: the descriptor is what tells that, and what can drain it.
+
+const (
+	lookEvery = time.Second // at whether a file that waits has been deleted
+	maxKept   = 4096        // closed streams kept on the device
+)
+
+// lazy tells whether the stream is drained lazily.
+func (s *Stream) lazy() bool { return s.Write && s.Kind == Intermediate }
+
+// relieve queues quanta of the flow's oldest lazy streams until what is left
+// waiting is under half of the bound.
+func (l *Loop) relieve(f *flow, now time.Time) {
+	for f.lazy > l.bound(f)/2 {
+		s := f.oldest(func(s *Stream) bool { return s.closed || (s.pos-s.next) >= 2*pageBytes })
+		switch {
+		case s == nil:
+			return // parts of pages, in files that are being written
+		case s.Block.Deleted():
+			l.vanish(s, now)
+		case !l.drainOne(s, true, now):
+			return
+		}
+	}
+}
+
+// oldest is the flow's lazy stream whose bytes have waited the longest.
+func (f *flow) oldest(among func(*Stream) bool) (oldest *Stream) {
+	for _, s := range f.writers {
+		if s.lazy() && s.next < s.pos && among(s) && (oldest == nil || s.unflushed.Before(oldest.unflushed)) {
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// keep holds on to a closed stream that has bytes waiting, and past the bound
+// drains the oldest of the flow's that are kept.
+func (l *Loop) keep(s *Stream, now time.Time) {
+	if s.next == s.pos {
+		return
+	}
+	s.kept = true
+	s.flow.kept++
+	l.kept++
+	if s.flow.kept > l.cfg.LazyFiles || l.kept > maxKept {
+		l.drain(s.flow.oldest(func(s *Stream) bool { return s.kept }), true, now)
+	}
+}
+
+// unkeep lets go of a stream that has nothing waiting any more.
+func (l *Loop) unkeep(s *Stream) {
+	if s.kept && s.next == s.pos {
+		s.kept = false
+		s.flow.kept--
+		l.kept--
+	}
+}
+
+// ageLazy looks at a lazy stream at a tick.
+func (l *Loop) ageLazy(s *Stream, now time.Time) {
+	if s.gone || s.done >= s.pos || now.Sub(s.looked) < lookEvery {
+		return
+	}
+	s.looked = now
+	if s.Block.Deleted() {
+		l.vanish(s, now)
+	}
+}
+
+// vanish takes a deleted file off the backlog: what is not at the device by now
+// need not go there. Its writer, if there is one, may go on; nothing of it counts.
+func (l *Loop) vanish(s *Stream, now time.Time) {
+	f := s.flow
+	before := f.backlog
+	l.cancel(s)
+	l.skipRest(s)
+	s.gone = true
+	f.dropped++
+	f.droppedBytes += before - f.backlog
+	l.release(s)
+	l.grant(f)
+}
+
+// skipRest takes what has not been queued off the backlog.
+func (l *Loop) skipRest(s *Stream) {
+	left := s.pos - s.next
+	if s.lazy() {
+		s.flow.lazy -= left
+	}
+	l.drained(s, left)
+	s.next = s.pos // taken back once
+	if len(s.pending) == 0 {
+		s.done = s.pos
+	}
+	s.unflushed = time.Time{}
+	l.unkeep(s)
+}
