@@ -282,7 +282,10 @@ public final class Gates {
     public static Stream open(boolean write, int kind, String flow, File file, Peer peer, long from, long to,
             Runnable again) {
         Client c = client;
-        Stream s = c == null ? null : c.open(write, kind, flow, file, null, peer, from, to, again);
+        if (c == null) {
+            return null;
+        }
+        Stream s = c.open(write, kind, flow, file, null, peer, from, to, again);
         if (s == null) {
             FAILED_OPENS.increment();
         }

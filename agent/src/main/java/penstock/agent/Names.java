@@ -17,7 +17,7 @@ import java.util.regex.Pattern;
  *
  * <p>The name is the client's claim; who may claim what is the daemon's to judge.
  */
-final class Names {
+public final class Names {
     static final String CLIENTS = "clients";
     static final String REPLICATION = "replication";
     static final String BALANCER = "balancer";
@@ -69,7 +69,7 @@ final class Names {
      * The application of a YARN container, {@code container_[e<epoch>_]<time>_<number>_...},
      * whose name YARN puts into the container's environment; null if this is none.
      */
-    static String ofContainer(String name) {
+    public static String ofContainer(String name) {
         Matcher m = name == null ? null : CONTAINER.matcher(name);
         return m != null && m.matches() ? "application_" + m.group(1) : null;
     }

@@ -1,0 +1,129 @@
+package penstock.task;
+
+import java.io.File;
+import java.io.IOException;
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import penstock.agent.Gates;
+import penstock.agent.Names;
+import penstock.agent.Peer;
+import penstock.agent.Role;
+import penstock.agent.Stream;
+
+/**
+ * The YARN container that this process runs in: its application is the flow, and the
+ * directories that YARN gave it are what is governed. Both come from the environment
+ * that YARN sets. A process that is in no container, such as a shell, a client, a daemon
+ * or a LocalJobRunner, has neither and remains as it is.
+ *
+ * <p>The connection is made with the first governed file and never waited for.
+ */
+final class Container {
+    static final String SOCKET = "penstock.socket";
+    static final String DEFAULT_SOCKET = "/run/penstock/agent.sock";
+    private static final Logger LOG = LoggerFactory.getLogger(GovernedLocalFileSystem.class);
+    private static final String[] LOCAL_DIRS = {"mapreduce.cluster.local.dir", "yarn.nodemanager.local-dirs"};
+    /** As many as a HELLO may name. */
+    private static final int MAX_DIRECTORIES = 256;
+    private static volatile boolean said;
+
+    private final String flow;
+    private final String socket;
+    /** Canonical paths, with a slash at the end. */
+    private final List<String> directories;
+    private volatile boolean connected;
+    private volatile boolean out;
+
+    private Container(String flow, String socket, List<String> directories) {
+        this.flow = flow;
+        this.socket = socket;
+        this.directories = directories;
+    }
+
+    /** Null if nothing is to be governed here. Never throws. */
+    static Container find(Map<String, String> environment, Configuration conf) {
+        try {
+            String flow = Names.ofContainer(environment.get("CONTAINER_ID"));
+            if (flow == null) {
+                return null;
+            }
+            List<String> directories = directories(environment, conf);
+            return directories.isEmpty() ? null
+                    : new Container(flow, conf.getTrimmed(SOCKET, DEFAULT_SOCKET), directories);
+        } catch (Throwable t) {
+            say("local files go ungoverned: " + t);
+            return null;
+        }
+    }
+
+    private static List<String> directories(Map<String, String> environment, Configuration conf) throws IOException {
+        String[] names = environment.getOrDefault("LOCAL_DIRS", "").split(",");
+        for (int i = 0; i < LOCAL_DIRS.length && names[0].isEmpty(); i++) {
+            names = conf.getTrimmed(LOCAL_DIRS[i], "").split(",");
+        }
+        List<String> directories = new ArrayList<>();
+        for (String name : names) {
+            String path = name.trim();
+            if (path.startsWith("file:")) {
+                path = URI.create(path).getPath();
+            }
+            if (path.startsWith("/") && directories.size() < MAX_DIRECTORIES) {
+                String canonical = new File(path).getCanonicalPath();
+                if (canonical.length() > 1) {
+                    directories.add(canonical + "/");
+                }
+            }
+        }
+        return Collections.unmodifiableList(directories);
+    }
+
+    /** The file's canonical path, without links, if it is below one of the directories; else null. */
+    File governs(File file) throws IOException {
+        if (out) {
+            return null;
+        }
+        String path = file.getCanonicalPath();
+        for (String directory : directories) {
+            if (path.startsWith(directory)) {
+                return new File(path);
+            }
+        }
+        return null;
+    }
+
+    /** Null if it goes ungoverned. Never throws. */
+    Stream open(boolean write, File file, long from, long to) {
+        try {
+            return connect() ? Gates.open(write, Gates.INTERMEDIATE, flow, file, Peer.UNKNOWN, from, to, null) : null;
+        } catch (Throwable t) {
+            out = true;
+            say("local files go ungoverned: " + t);
+            return null;
+        }
+    }
+
+    private boolean connect() {
+        if (!connected && !out) {
+            String reason = Gates.connect(socket, Role.TASK, flow, directories, LOG::info);
+            if (reason != null) {
+                out = true;
+                say("local files go ungoverned: " + reason);
+            }
+            connected = true;
+        }
+        return !out;
+    }
+
+    private static synchronized void say(String message) {
+        if (!said) {
+            said = true;
+            LOG.info(message);
+        }
+    }
+}

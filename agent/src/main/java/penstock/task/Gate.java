@@ -1,0 +1,40 @@
+package penstock.task;
+
+import penstock.agent.Gates;
+import penstock.agent.Stream;
+
+/** Gates for code that Hadoop calls: whatever fails there, the I/O goes on. A stream may be null. */
+final class Gate {
+    private Gate() { }
+
+    /** The thread stands at position and goes on when the mark has reached need, or gates are open. */
+    static void pass(Stream stream, long position, long need) {
+        if (stream == null) {
+            return;
+        }
+        try {
+            Gates.pass(stream, position, need);
+        } catch (Throwable t) {
+            failed(t);
+        }
+    }
+
+    static void close(Stream stream, long position, boolean failed) {
+        if (stream == null) {
+            return;
+        }
+        try {
+            Gates.close(stream, position, failed);
+        } catch (Throwable t) {
+            failed(t);
+        }
+    }
+
+    static void failed(Throwable t) {
+        try {
+            Gates.failed(t);
+        } catch (Throwable again) {
+            // Not even that: then without a word.
+        }
+    }
+}

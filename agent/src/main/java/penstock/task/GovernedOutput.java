@@ -1,0 +1,101 @@
+package penstock.task;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.fs.Syncable;
+import org.apache.hadoop.fs.statistics.IOStatistics;
+import org.apache.hadoop.fs.statistics.IOStatisticsSource;
+import org.apache.hadoop.fs.statistics.IOStatisticsSupport;
+import penstock.agent.Stream;
+
+/**
+ * A file that a task writes, below its buffer. A write waits only while what was
+ * written before it has reached the mark, so it may overshoot by its own length; one
+ * that is longer than a piece is written in pieces.
+ */
+final class GovernedOutput extends OutputStream implements Syncable, StreamCapabilities, IOStatisticsSource {
+    private static final int PIECE = 256 << 10;
+
+    private final OutputStream out;
+    private final Stream stream;
+    private long position;
+    private boolean failed = true;
+
+    GovernedOutput(OutputStream out, Stream stream, long from) {
+        this.out = out;
+        this.stream = stream;
+        this.position = from;
+    }
+
+    @Override
+    public void write(int b) throws IOException {
+        Gate.pass(stream, position, position + 1);
+        out.write(b);
+        position++;
+    }
+
+    @Override
+    public void write(byte[] b, int off, int len) throws IOException {
+        int at = off;
+        int left = len;
+        if (b != null && off >= 0 && len <= b.length - off) {
+            for (; left > PIECE; left -= PIECE) {
+                piece(b, at, PIECE);
+                at += PIECE;
+            }
+        }
+        piece(b, at, left);
+    }
+
+    private void piece(byte[] b, int off, int len) throws IOException {
+        if (len > 0) {
+            Gate.pass(stream, position, position + 1);
+        }
+        out.write(b, off, len);
+        position += len;
+    }
+
+    @Override
+    public void flush() throws IOException {
+        out.flush();
+    }
+
+    @Override
+    public void hflush() throws IOException {
+        if (out instanceof Syncable) {
+            ((Syncable) out).hflush();
+        } else {
+            out.flush();
+        }
+    }
+
+    @Override
+    public void hsync() throws IOException {
+        if (out instanceof Syncable) {
+            ((Syncable) out).hsync();
+        } else {
+            out.flush();
+        }
+    }
+
+    @Override
+    public void close() throws IOException {
+        try {
+            out.close();
+            failed = false;
+        } finally {
+            Gate.close(stream, position, failed);
+        }
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return out instanceof StreamCapabilities && ((StreamCapabilities) out).hasCapability(capability);
+    }
+
+    @Override
+    public IOStatistics getIOStatistics() {
+        return IOStatisticsSupport.retrieveIOStatistics(out);
+    }
+}

@@ -1,0 +1,80 @@
+package penstock.task;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.net.URI;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BufferedFSInputStream;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathHandle;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+import penstock.agent.Stream;
+
+/**
+ * The raw local file system with a gate below the buffers of the files that
+ * {@link Container} governs. Below, because tasks read and write a few bytes at a time:
+ * so a gate is passed once per buffer, and what is asked of the daemon is what is asked
+ * of the kernel.
+ */
+final class GovernedRaw extends RawLocalFileSystem {
+    private final Map<String, String> environment;
+    /** Null where nothing is governed. */
+    private volatile Container container;
+
+    GovernedRaw(Map<String, String> environment) {
+        this.environment = environment;
+    }
+
+    @Override
+    public void initialize(URI uri, Configuration conf) throws IOException {
+        super.initialize(uri, conf);
+        container = Container.find(environment, conf);
+    }
+
+    @Override
+    public FSDataInputStream open(Path f, int bufferSize) throws IOException {
+        File file = governed(f);
+        return file == null ? super.open(f, bufferSize) : gated(super.open(f, 1), file, bufferSize);
+    }
+
+    @Override
+    public FSDataInputStream open(PathHandle handle, int bufferSize) throws IOException {
+        // A handle does not say its path. Nothing that tasks do with local files uses one.
+        return super.open(handle, bufferSize);
+    }
+
+    /** A buffer of one byte passes everything on: the real one is above the gate. */
+    private FSDataInputStream gated(FSDataInputStream in, File file, int bufferSize) {
+        return new FSDataInputStream(new BufferedFSInputStream(new GovernedInput(in, container, file), bufferSize));
+    }
+
+    @Override
+    protected OutputStream createOutputStreamWithMode(Path f, boolean append, FsPermission permission)
+            throws IOException {
+        OutputStream out = super.createOutputStreamWithMode(f, append, permission);
+        File file = governed(f);
+        if (file == null) {
+            return out;
+        }
+        long from = append ? file.length() : 0;
+        Stream stream = container.open(true, file, from, 0);
+        return stream == null ? out : new GovernedOutput(out, stream, from);
+    }
+
+    /** The file's canonical path if it is governed, else null. Never throws: what is wrong with f Hadoop says. */
+    private File governed(Path f) {
+        Container c = container;
+        if (c == null) {
+            return null;
+        }
+        try {
+            return c.governs(pathToFile(f));
+        } catch (Throwable t) {
+            return null;
+        }
+    }
+}

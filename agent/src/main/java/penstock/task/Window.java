@@ -1,0 +1,105 @@
+package penstock.task;
+
+import java.io.File;
+import penstock.agent.Stream;
+
+/**
+ * What of a file is announced for one that reads it from some place onwards. How far it
+ * will go nobody says: a merge opens a file of many parts' segments and reads one. So
+ * the first stream is short, each next one is twice as long, and it is announced when
+ * half of the last one is read. What is announced in vain is at most about what
+ * was read. A seek out of the window begins anew.
+ *
+ * <p>For one thread at a time, as the reader's position is.
+ */
+final class Window {
+    static final long MIN = 256 << 10;
+    static final long MAX = 4 << 20;
+    /**
+     * How far one may read at once beyond the position that the daemon has heard; it keeps
+     * no more than a quantum or two ahead of that.
+     */
+    static final int STEP = 64 << 10;
+
+    private final Container container;
+    private final File file;
+    private final long length;
+    private Stream now;
+    private long from;
+    private long to = -1;
+    private Stream next;
+    private long nextTo = -1;
+    private long size;
+    private long reached;
+
+    Window(Container container, File file, long length) {
+        this.container = container;
+        this.file = file;
+        this.length = length;
+    }
+
+    /** Waits until [position, position + count) may be read, as far as the file reaches. */
+    void read(long position, long count) {
+        long end = Math.min(position + count, length);
+        if (position < 0 || position >= end) {
+            return;
+        }
+        if (to < 0 || position < from || position > to) {
+            close();
+            size = MIN;
+            to = position;
+        }
+        reached = position;
+        while (reached < end) {
+            if (reached >= to) {
+                advance();
+            }
+            if (nextTo < 0 && to < length && reached - from >= (to - from) / 2) {
+                nextTo = Math.min(length, to + size);
+                next = container.open(false, file, to, nextTo);
+                size = Math.min(MAX, 2 * size);
+            }
+            long step = Math.min(Math.min(reached + STEP, end), to);
+            Gate.pass(now, reached, step);
+            reached = step;
+        }
+    }
+
+    /** The window ends here: the next one, whether it is announced yet or not. */
+    private void advance() {
+        Gate.close(now, to, false);
+        from = to;
+        if (nextTo >= 0) {
+            now = next;
+            to = nextTo;
+        } else {
+            to = Math.min(length, from + size);
+            now = container.open(false, file, from, to);
+            size = Math.min(MAX, 2 * size);
+        }
+        next = null;
+        nextTo = -1;
+    }
+
+    void close() {
+        Gate.close(now, reached, false);
+        Gate.close(next, to, false);
+        now = null;
+        next = null;
+        to = -1;
+        nextTo = -1;
+    }
+
+    /** A range that is read as a whole, by whatever thread: a stream of its own. */
+    static Stream announce(Container container, File file, long from, long to) {
+        return container.open(false, file, from, to);
+    }
+
+    /** Waits until all of the range is staged, and ends its stream. */
+    static void await(Stream stream, long from, long to) {
+        for (long at = from; at < to; at += STEP) {
+            Gate.pass(stream, at, Math.min(at + STEP, to));
+        }
+        Gate.close(stream, to, false);
+    }
+}
