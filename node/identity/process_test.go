@@ -1,0 +1,282 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func env(container string) string { return "A=b\x00CONTAINER_ID=" + container + "\x00" }
+
+// want is what a peer's evidence comes to.
+func want(t *testing.T, p Peer, application string, e Evidence) {
+	t.Helper()
+	if p.Application != application || p.Evidence != e || p.Outside != (application == "") {
+		t.Errorf("%+v, want %q by %v", p, application, e)
+	}
+}
+
+func TestCgroupIsStrongest(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.start(process{pid: 101, parent: 100, session: 100, uid: me, environ: env(contA), cgroup: "0::/hadoop-yarn/" + contB + "\n"})
+	want(t, w.peer(101), appB, Cgroup)
+}
+
+func TestSessionIsInherited(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.container("ann", contB, 200)
+	w.start(process{pid: 101, parent: 100, session: 100, uid: me, environ: env(contA)})
+	want(t, w.peer(101), appA, Session)
+	// It calls itself another container's, in every way that it has.
+	w.start(process{pid: 102, parent: 100, session: 100, uid: me, environ: env(contB), cwd: w.dirOf("ann", contB)})
+	want(t, w.peer(102), appA, Session)
+	// A session of its own, but still a child.
+	w.start(process{pid: 103, parent: 101, uid: me, environ: env(contB)})
+	want(t, w.peer(103), appA, Session)
+	// An orphan stays in the session.
+	w.start(process{pid: 104, parent: 1, session: 100, uid: me, environ: env(contB)})
+	want(t, w.peer(104), appA, Session)
+}
+
+func TestWhatTheNodeManagerDoesNotKnowIsInNoContainer(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.start(process{pid: 300, uid: me, environ: env(contA), cwd: w.dirOf("ann", contA)})
+	want(t, w.peer(300), "", NoEvidence)
+	// Below a NodeManager of its own making.
+	w.start(process{pid: 301, uid: me, command: []string{"bash", w.dirOf("ann", contA) + "/default_container_executor.sh"}})
+	w.start(process{pid: 302, parent: 301, uid: me, environ: env(contA)})
+	want(t, w.peer(302), "", NoEvidence)
+}
+
+func TestRecordsAreReadAgainForANewContainer(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	in := w.inspector(nil)
+	look := func(pid int) Peer {
+		p, err := in.inspect(context.Background(), pid, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	want(t, look(100), appA, Session)
+	w.container("ann", contB, 200)
+	want(t, look(200), appB, Session)
+	// The container ended and its record went.
+	if err := os.RemoveAll(filepath.Join(w.local, "nmPrivate", appB)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, look(200), "", NoEvidence)
+}
+
+// A record may outlive its container by minutes, and then the number is another's.
+func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.container("ann", contB, 200)
+	old := time.Now().Add(-time.Hour)
+	record := filepath.Join(w.local, "nmPrivate", appA, contA, contA+".pid")
+	if err := os.Chtimes(record, old, old); err != nil {
+		t.Fatal(err)
+	}
+	w.start(process{pid: 100, uid: me, environ: env(contA)})
+	want(t, w.peer(100), "", NoEvidence)
+	// The one that was there before the record is the container's.
+	w.start(process{pid: 100, uid: me, age: time.Hour})
+	want(t, w.peer(100), appA, Session)
+	// Its leader has gone: the number is anybody's to reach.
+	w.end(100)
+	w.start(process{pid: 105, parent: 1, session: 100, uid: me})
+	want(t, w.peer(105), "", NoEvidence)
+}
+
+// The numbers in the records are of another pid namespace than ours.
+func TestRecordsOfAnotherNamespaceProveNothing(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.end(100)
+	w.start(process{pid: 7100, uid: me, environ: env(contA)})
+	want(t, w.peer(7100), appA, Environment)
+	w.start(process{pid: 7101, uid: me})
+	want(t, w.peer(7101), "", NoEvidence)
+}
+
+// unrecorded is a world in which the NodeManager's own directory is not to be had.
+func unrecorded(t *testing.T) *world {
+	w := newWorld(t)
+	if err := os.RemoveAll(filepath.Join(w.local, "nmPrivate")); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestDirectory(t *testing.T) {
+	w := unrecorded(t)
+	dirA := w.mkdir(w.dirOf("ann", contA))
+	dirB := w.mkdir(w.dirOf("bob", contB))
+	in := w.inspector(table{appA: "ann@REALM", appB: "bob"})
+	look := func(p process) Peer {
+		t.Helper()
+		w.start(p)
+		peer, err := in.inspect(context.Background(), p.pid, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return peer
+	}
+	want(t, look(process{pid: 10, uid: me, cwd: dirA}), appA, Directory)
+	// It went elsewhere; the wrapper that the NodeManager started is above it.
+	w.start(process{pid: 20, uid: me, command: []string{"bash", dirA + "/default_container_executor.sh"}})
+	want(t, look(process{pid: 21, parent: 20, uid: me, cwd: dirB, environ: env(contB)}), appA, Directory)
+	// The directory belongs to somebody else.
+	want(t, look(process{pid: 11, uid: me + 1, cwd: dirA}), appA, Environment)
+	// Made by a user below his own directory, who is not the application's.
+	mine := w.mkdir(w.dirOf("bob", contA))
+	want(t, look(process{pid: 12, uid: me, cwd: mine}), appA, Environment)
+	// A link where the directory should be.
+	link := filepath.Join(filepath.Dir(w.dirOf("ann", contA)), "container_1795320415451_0010_01_000009")
+	w.link(dirA, link)
+	want(t, look(process{pid: 13, parent: 1, uid: me, cwd: link}), appA, Environment)
+	// Not below the NodeManager's directory at all.
+	w.mkdir(w.proc, "x", "usercache/ann/appcache", appA, contA)
+	fake := filepath.Join(w.proc, "x", "usercache/ann/appcache", appA, contA)
+	want(t, look(process{pid: 14, uid: me, cwd: fake}), "", NoEvidence)
+	// Its own command line says nothing.
+	want(t, look(process{pid: 15, uid: me, command: []string{"java", dirA}}), "", NoEvidence)
+	// Without a user's name for the application the directory proves nothing.
+	in.users = nil
+	want(t, look(process{pid: 10, uid: me, cwd: dirA}), appA, Environment)
+}
+
+func TestSparkStandalone(t *testing.T) {
+	w := unrecorded(t)
+	work := w.mkdir(w.proc, "work")
+	w.mkdir(work, spark, "0")
+	in := w.inspector(nil)
+	in.records.setDirs(nil, []string{work})
+	w.start(process{pid: 10, uid: me, cwd: filepath.Join(work, spark, "0")})
+	p, err := in.inspect(context.Background(), 10, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, p, spark, Directory)
+}
+
+func TestEnvironment(t *testing.T) {
+	w := unrecorded(t)
+	w.start(process{pid: 10, uid: me, environ: env(contA)})
+	want(t, w.peer(10), appA, Environment)
+	w.start(process{pid: 11, parent: 10, uid: me})
+	want(t, w.peer(11), appA, Environment)
+	w.start(process{pid: 12, parent: 10, uid: me, environ: env(contB)})
+	want(t, w.peer(12), appB, Environment)
+	w.start(process{pid: 13, uid: me, environ: "XCONTAINER_ID=" + contA + "\x00CONTAINER_ID=no\x00CONTAINER_ID=" + contA + "\x00"})
+	want(t, w.peer(13), "", NoEvidence)
+	// So long that its end is not read: it may be there.
+	w.start(process{pid: 14, uid: me, environ: strings.Repeat("A=b\x00", maxEnviron/4) + env(contA)})
+	if p, err := w.inspector(nil).inspect(context.Background(), 14, time.Now()); !errors.Is(err, errLong) {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestAncestors(t *testing.T) {
+	w := unrecorded(t)
+	// The parent's number is by now that of a younger process.
+	w.start(process{pid: 10, uid: me, environ: env(contA)})
+	w.start(process{pid: 11, parent: 10, uid: me, age: time.Hour})
+	want(t, w.peer(11), "", NoEvidence)
+	// A line that has no end.
+	w.start(process{pid: 20, parent: 21, uid: me})
+	w.start(process{pid: 21, parent: 20, uid: me})
+	in := w.inspector(nil)
+	l, err := in.proc.life(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := in.line(context.Background(), l)
+	if err != nil || len(line) > maxAncestors {
+		t.Errorf("%d, %v", len(line), err)
+	}
+}
+
+func TestUserOfAnApplication(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	in := w.inspector(nil)
+	if got := in.user(appA); got != "ann" {
+		t.Errorf("%q", got)
+	}
+	// Another makes a directory of that name below his own.
+	w.mkdir(w.dirOf("bob", contA))
+	if got := w.inspector(nil).user(appA); got != "" {
+		t.Errorf("%q although two users have a directory", got)
+	}
+	// And one for an application of which the NodeManager here knows nothing.
+	w.mkdir(w.dirOf("bob", contB))
+	if got := w.inspector(nil).user(appB); got != "" {
+		t.Errorf("%q by a directory alone", got)
+	}
+	if got := w.inspector(table{appA: "carl/host@REALM"}).user(appA); got != "carl" {
+		t.Errorf("the table says %q", got)
+	}
+}
+
+func TestTooManyDirectoriesTellNothing(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	r := w.inspector(nil).records
+	left := 2 // nmPrivate's entry, and the user's
+	if err := each(filepath.Join(w.local, "nmPrivate"), &left, func(string) error { return nil }); err != nil || left != 1 {
+		t.Errorf("%d left, %v", left, err)
+	}
+	left = 0
+	if err := each(filepath.Join(w.local, "nmPrivate"), &left, func(string) error { return nil }); !errors.Is(err, errLong) {
+		t.Errorf("past the bound: %v", err)
+	}
+	for i := range maxRecords {
+		w.link("x", w.local, "usercache", "x"+string(rune('a'+i%26))+time.Duration(i).String())
+	}
+	if got := r.user(appA); got != "" {
+		t.Errorf("%q although not all was read", got)
+	}
+}
+
+func TestStat(t *testing.T) {
+	rest := " S 7 8 9 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1\n"
+	for name, text := range map[string]string{
+		"plain": "42 (java)" + rest, "spaces": "42 (a b)" + rest, "parentheses": "42 () S 1 1 1 (x)" + rest,
+		"its own line": "42 (java) R 1 100 100 0\n)" + rest,
+	} {
+		if got, err := parseStat([]byte(text)); err != nil || got != (life{42, 7, 9, 12345, false}) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for _, bad := range []string{"", "42", "42 (java", ")42(", "x (java)" + rest, "42 (java) S 7 8", "42 (java) S x 8 9 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 1", "-1 (java)" + rest} {
+		if got, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+}
+
+func FuzzProcess(f *testing.F) {
+	f.Add([]byte("42 (a b)) S 7 8 9 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1\n"))
+	f.Add([]byte("Name:\tx\nUid:\t1\t2\t3\t4\n"))
+	f.Add([]byte("A=b\x00CONTAINER_ID=" + contA + "\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, err := parseStat(b); err == nil && (l.pid <= 0 || l.parent < 0 || l.session < 0) {
+			t.Errorf("%q became %+v", b, l)
+		}
+		if l, err := parseStat(b); err == nil {
+			l.began(time.Now())
+		}
+		_, _ = parseUID(b)
+		eachArgument(b, func(arg string) bool { return len(arg) <= len(b) })
+	})
+}
