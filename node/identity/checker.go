@@ -46,7 +46,7 @@ type Settings struct {
 	Queue   int           // lookups that wait; 1024
 	Waiters int           // claims that wait for one lookup; 1024
 	Cache   int           // verdicts kept; 8192
-	Budget  time.Duration // for one lookup; 200 ms
+	Budget  time.Duration // for one lookup; 500 ms
 }
 
 // How long a verdict is kept. One that was found by a local socket ends with the
@@ -83,7 +83,7 @@ type Checker struct {
 	cache   map[Claim]*list.Element // of *entry
 	recent  *list.List              // the latest used first
 	servers map[int]uint64          // a pid's start time
-	hints   []int                   // pids whose connections were looked up, the latest first
+	hints   []hint                  // those whose connections were looked up, the latest first
 }
 
 // lookup is one question under way, with those who wait for its answer.
@@ -118,7 +118,7 @@ func New(s Settings) *Checker {
 	or(&s.Waiters, 1024)
 	or(&s.Cache, 8192)
 	if s.Budget <= 0 {
-		s.Budget = 200 * time.Millisecond
+		s.Budget = 500 * time.Millisecond
 	}
 	if s.Proc == "" {
 		s.Proc = "/proc"

@@ -353,11 +353,51 @@ func TestCacheBound(t *testing.T) {
 func TestHintsBound(t *testing.T) {
 	c := newChecker(t, newWorld(t).settings())
 	for pid := 1; pid <= maxHints+1; pid++ {
-		c.noteRecent(pid)
+		c.noteRecent(hint{pid, map[bool]string{true: appA, false: appB}[pid == 7]})
 	}
-	c.noteRecent(50)
-	if h := c.recentPeers(); len(h) != maxHints || h[0] != 50 || h[1] != maxHints+1 || h[maxHints-1] != 2 {
+	c.noteRecent(hint{50, appB})
+	if h := c.recentPeers("clients"); len(h) != maxHints || h[0] != 50 || h[1] != maxHints+1 || h[maxHints-1] != 2 {
 		t.Errorf("%d: %v", len(h), h)
+	}
+	if h := c.recentPeers(appA); len(h) != maxHints || h[0] != 7 || h[1] != 50 {
+		t.Errorf("%d: %v", len(h), h)
+	}
+}
+
+// The descriptor that is looked for is far from the end, where a hint does not look.
+func TestManyDescriptors(t *testing.T) {
+	w := newWorld(t)
+	many := make([]int, 300)
+	many[0], many[299] = 77, 78
+	w.start(process{pid: 101, uid: me, sockets: many})
+	w.connect(clientEnd, serverEnd, me, 78)
+	w.connect("127.0.0.1:40001", serverEnd, me, 77)
+	c := newChecker(t, w.settings())
+	for range 2 {
+		if v := ask(t, c, claim("clients")); v.State != Confirmed {
+			t.Errorf("%+v", v)
+		}
+	}
+	if v := ask(t, c, Claim{Flow: "clients", Client: "127.0.0.1:40001", Server: serverEnd}); v.State != Confirmed {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A forger whose process was found has to answer for it, even if there was no time
+// to see whether others have the connection too.
+func TestForgerIsFoundBeforeTheTimeIsOver(t *testing.T) {
+	w := newWorld(t)
+	w.start(process{pid: 101, uid: me, sockets: []int{77}})
+	w.connect(clientEnd, serverEnd, me, 77)
+	c := newChecker(t, w.settings())
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for pid := range 20 { // looked at later, being older
+		w.start(process{pid: 2 + pid, uid: me})
+	}
+	c.inspect.servers = func(life) bool { cancel(); return false } // asked once the process was found
+	if v, _ := c.find(ctx, claim(appA)); v.State != Refuted {
+		t.Errorf("%+v", v)
 	}
 }
 
@@ -401,6 +441,12 @@ func TestAges(t *testing.T) {
 	})
 }
 
+func expired() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
 func TestBudget(t *testing.T) {
 	w, g := newWorld(t), newGate()
 	synctest.Test(t, func(t *testing.T) {
@@ -420,8 +466,14 @@ func TestBudget(t *testing.T) {
 	s := w.settings()
 	s.Budget, s.Remote = time.Nanosecond, g
 	c := newChecker(t, s)
-	if v := ask(t, c, claim(appA)); v.State != Unknown || !strings.Contains(v.Detail, errTime.Error()) {
-		t.Errorf("%+v", v)
+	for flow, prepare := range map[string]func(){appA: func() {}, appB: func() { c.noteRecent(hint{10, appA}) }} {
+		prepare()
+		if v := ask(t, c, claim(flow)); v.State != Unknown || !strings.Contains(v.Detail, errTime.Error()) {
+			t.Errorf("%+v", v)
+		}
+	}
+	if _, _, err := c.holders(expired(), socket{uid: me, inode: 77}, appA, time.Now()); !errors.Is(err, errTime) {
+		t.Error(err)
 	}
 }
 

@@ -18,9 +18,19 @@ var (
 	errNobody    = errors.New("no process has the connection any more")
 )
 
-// maxHints bounds the processes that are looked at first: those that had
-// connections lately.
-const maxHints = 64
+// maxHints bounds the processes that are looked at first: those that had connections
+// lately; hintFDs their descriptors that are. A JVM has hundreds of open jars, and its
+// connections after them.
+const (
+	maxHints = 64
+	hintFDs  = 48
+)
+
+// hint is a process that had a connection.
+type hint struct {
+	pid         int
+	application string
+}
 
 // peer finds who has the client's end of the claim's connection.
 func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
@@ -58,22 +68,22 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 	var holds []hold
 	refused, slow := 0, false
 	tried := map[int]bool{}
-	look := func(pid int) (goOn bool) {
+	look := func(pid, fds int) (goOn bool) {
 		if tried[pid] {
 			return true
 		}
-		tried[pid] = true
 		if ctx.Err() != nil {
 			slow = true
 			return false
 		}
-		fd, err := c.proc.holds(ctx, pid, s.inode)
+		fd, err := c.proc.holds(ctx, pid, s.inode, fds)
 		if errors.Is(err, os.ErrPermission) {
 			refused++
 		}
 		if err != nil || fd < 0 {
 			return true
 		}
+		tried[pid] = true
 		p, err := c.inspect.inspect(ctx, pid, began)
 		if !c.proc.holdsStill(pid, fd, s.inode) {
 			return true // ended meanwhile, or handed it on
@@ -85,46 +95,58 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		return !decides(flow, p)
 	}
 
-	decided := false
-	for _, pid := range c.recentPeers() {
-		if decided = !look(pid); decided {
-			break
-		}
-	}
-	var others []int
-	if !decided {
-		var st unix.Stat_t
-		err := c.proc.pids(func(pid int) bool {
-			if unix.Stat(c.proc.file(pid, ""), &st) == nil && st.Uid != s.uid {
-				others = append(others, pid)
-				return true
-			}
-			return look(pid)
-		})
-		if err != nil {
-			return Peer{}, hold{}, err
-		}
-	}
-	if len(found) == 0 && !slow {
-		for _, pid := range others {
-			if !look(pid) {
-				break
-			}
-		}
+	if err := c.each(flow, s.uid, look, func() bool { return len(found) > 0 }); err != nil {
+		return Peer{}, hold{}, err
 	}
 	switch {
 	case len(found) > 0:
+		// Also if there was no time for all: who has it must answer for it.
+		return c.chosen(flow, found, holds)
 	case slow:
 		return Peer{}, hold{}, errTime
 	case refused > 0:
 		return Peer{}, hold{}, fmt.Errorf(
 			"%d processes may not be looked into: run the daemon as root or with CAP_SYS_PTRACE", refused)
-	default:
-		return Peer{}, hold{}, errNobody
 	}
+	return Peer{}, hold{}, errNobody
+}
+
+// each calls look for all processes, in the order that holders explains, until it
+// returns false.
+func (c *Checker) each(flow string, uid uint32, look func(pid, fds int) bool, found func() bool) error {
+	for _, pid := range c.recentPeers(flow) {
+		if !look(pid, hintFDs) {
+			return nil
+		}
+	}
+	pids, err := c.proc.pids()
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	var others []int
+	for _, pid := range pids {
+		if unix.Stat(c.proc.file(pid, ""), &st) == nil && st.Uid != uid {
+			others = append(others, pid)
+		} else if !look(pid, 0) {
+			return nil
+		}
+	}
+	if found() {
+		return nil
+	}
+	for _, pid := range others {
+		if !look(pid, 0) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (c *Checker) chosen(flow string, found []Peer, holds []hold) (Peer, hold, error) {
 	best := choose(flow, found)
 	at := slices.IndexFunc(found, func(p Peer) bool { return p.PID == best.PID })
-	c.noteRecent(best.PID)
+	c.noteRecent(hint{best.PID, best.Application})
 	if best.Application == "" && !best.Outside && !best.Server {
 		return Peer{}, hold{}, fmt.Errorf("pid %d: %s", best.PID, best.Detail)
 	}
@@ -142,18 +164,25 @@ func decides(flow string, p Peer) bool {
 	return p.Application != "" && p.Evidence.proves()
 }
 
-func (c *Checker) recentPeers() []int {
+// recentPeers are the hints' pids, those of the claimed application first.
+func (c *Checker) recentPeers(flow string) []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.hints)
+	pids := make([]int, 0, len(c.hints))
+	for _, claimed := range []bool{true, false} {
+		for _, h := range c.hints {
+			if (h.application == flow) == claimed {
+				pids = append(pids, h.pid)
+			}
+		}
+	}
+	return pids
 }
 
-func (c *Checker) noteRecent(pid int) {
+func (c *Checker) noteRecent(h hint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i := slices.Index(c.hints, pid); i >= 0 {
-		c.hints = slices.Delete(c.hints, i, i+1)
-	}
-	c.hints = slices.Insert(c.hints, 0, pid)
+	c.hints = slices.DeleteFunc(c.hints, func(old hint) bool { return old.pid == h.pid })
+	c.hints = slices.Insert(c.hints, 0, h)
 	c.hints = c.hints[:min(len(c.hints), maxHints)]
 }

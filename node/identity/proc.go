@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -199,59 +200,55 @@ func socketIn(ctx context.Context, path string, local, remote netip.AddrPort) (s
 	return socket{}, false, rows.Err()
 }
 
-// pids calls f for each process until it returns false.
-func (p proc) pids(f func(pid int) bool) error {
+// pids gives all processes, those with the highest numbers first: they are mostly the
+// youngest, and most connections are.
+func (p proc) pids() ([]int, error) {
 	dir, err := os.Open(string(p))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(512)
-		for _, name := range names {
-			if !digits(name, 1, 10) {
-				continue
-			}
-			if pid, err := strconv.Atoi(name); err == nil && pid > 0 && !f(pid) {
-				return nil
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 && digits(name, 1, 10) {
+			pids = append(pids, pid)
 		}
 	}
+	slices.SortFunc(pids, func(a, b int) int { return b - a })
+	return pids, nil
 }
 
-// holds looks for a socket among a process's descriptors and gives its number, -1 if it
-// is not there.
-func (p proc) holds(ctx context.Context, pid int, inode uint64) (int, error) {
+// holds looks for a socket among the last n of a process's descriptors, all if n is 0,
+// and gives its number, -1 if it is not there.
+func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, error) {
 	dir, err := os.Open(p.file(pid, "fd"))
 	if err != nil {
 		return -1, err
 	}
 	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return -1, err
+	}
+	if n > 0 && len(names) > n {
+		names = names[len(names)-n:]
+	}
 	var link [64]byte
-	for {
-		names, err := dir.Readdirnames(256)
-		if ctx.Err() != nil {
+	// The youngest first, again.
+	for i, name := range slices.Backward(names) {
+		if i%256 == 0 && ctx.Err() != nil {
 			return -1, errTime
 		}
-		for _, name := range names {
-			n, err := unix.Readlinkat(int(dir.Fd()), name, link[:])
-			if err == nil && socketInode(link[:n]) == inode {
-				return strconv.Atoi(name)
-			}
-		}
-		if err == io.EOF {
-			return -1, nil
-		}
-		if err != nil {
-			return -1, err
+		n, err := unix.Readlinkat(int(dir.Fd()), name, link[:])
+		if err == nil && socketInode(link[:n]) == inode {
+			return strconv.Atoi(name)
 		}
 	}
+	return -1, nil
 }
 
 // holdsStill tells whether a descriptor is the same socket as it was. A socket's
