@@ -74,6 +74,8 @@ func (l *Loop) force(s *Stream, now time.Time) {
 	}
 	r.cost = l.costs.price(false, l.costs.guess(r)).tag
 	l.charge(s.flow, r.cost)
+	r.taken = r.length
+	l.chargeLimit(s.flow, now, r.taken)
 	l.start(r, now)
 }
 

@@ -129,6 +129,12 @@ func (f *modelFile) clean(off, length int64) {
 	f.pages(off, length, func(p int64) { delete(f.dirty, p) })
 }
 
+func (f *modelFile) remove() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deleted = true
+}
+
 func (f *modelFile) Query(off, length int64) (blockfile.Pages, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

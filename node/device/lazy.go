@@ -88,8 +88,10 @@ func (l *Loop) vanish(s *Stream, now time.Time) {
 	l.cancel(s)
 	l.skipRest(s)
 	s.gone = true
-	f.dropped++
-	f.droppedBytes += before - f.backlog
+	if bytes := before - f.backlog; bytes > 0 {
+		f.dropped++
+		f.droppedBytes += bytes
+	}
 	l.release(s)
 	l.grant(f)
 }

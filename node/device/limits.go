@@ -18,7 +18,7 @@ import (
 // not reach the limit.
 
 const (
-	maxOffered  = 4 // requests of a limited flow that the scheduler knows of
+	maxOffered  = 8 // requests of a limited flow that the scheduler knows of
 	limitCredit = 10 * time.Millisecond
 	limitDebt   = 10 * time.Second // under the least MaxWait that is of use; see core/limit
 
@@ -90,6 +90,16 @@ func (l *Loop) chargeLimit(f *flow, now time.Time, bytes int64) {
 	if f.limit != nil && bytes != 0 {
 		f.limit.Charge(l.clock(now), bytes)
 	}
+}
+
+// correctLimit settles what was taken for a request with what it really moved.
+// One that was dispatched before there was a limit is not counted.
+func (l *Loop) correctLimit(r *request, bytes int64, now time.Time) {
+	if r.taken == 0 || r.taken == bytes {
+		return
+	}
+	l.chargeLimit(r.flow, now, bytes-r.taken)
+	l.offer(r.flow, now)
 }
 
 // hold has the flow asked again at a time.

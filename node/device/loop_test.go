@@ -140,10 +140,14 @@ func (r *rig) reader(flow string, size, rate int64, done *sync.WaitGroup) *Strea
 
 // writer writes a file of that size as fast as its leases let it.
 func (r *rig) writer(flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
+	return r.writerOf(Persistent, flow, size, done)
+}
+
+func (r *rig) writerOf(kind Kind, flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
 	r.nextID++
 	g := newGate()
 	f := r.disk.newFile(fmt.Sprintf("%s/%d", flow, r.nextID), 0)
-	s := r.loop.Open(OpenRequest{Marker: g, ID: r.nextID, Flow: flow, Write: true, Block: f})
+	s := r.loop.Open(OpenRequest{Marker: g, ID: r.nextID, Flow: flow, Kind: kind, Write: true, Block: f})
 	done.Go(func() {
 		stride := int64(r.loop.cfg.Stride())
 		for pos := int64(0); pos < size; {

@@ -13,17 +13,18 @@ import (
 // have had their time at the device's rate; that raises the stream's mark, and it
 // is complete when the agent reports its end as sent, or the stream closes.
 //
-// A receiver may be slow, and must not hold a slot of the depth: a quantum that is
-// not sent in slotWait gives its slot back, and the stream gets no further ones
-// until it moves.
+// The rate is what divides; the depth bounds what is out where the network is slower
+// than its rate says. A receiver may be slow, and must not hold a slot: a quantum that
+// is not sent in slotWait gives its slot back, and the stream gets no further ones
+// than a few ahead of where it is.
 
 const (
 	networkQuantum = 256 << 10
 	networkAhead   = 4
-	networkDepth   = 16
+	networkDepth   = 64
 	paceCredit     = 5 * time.Millisecond // for a loop that is called late
 	paceDebt       = time.Second          // of what was sent without leave
-	slotWait       = time.Second
+	slotWait       = 200 * time.Millisecond
 )
 
 // NetworkName is the name of the network device.
@@ -145,7 +146,7 @@ func (l *Loop) finishSend(r *request, bytes int64, now time.Time) {
 	if !r.settled {
 		l.settle(r, price.tag)
 	}
-	l.chargeLimit(f, now, bytes-r.taken)
+	l.correctLimit(r, bytes, now)
 	l.pace.Charge(l.clock(now), bytes-r.length)
 }
 

@@ -96,7 +96,7 @@ func (l *Loop) finish(r result) {
 	}
 	actual := l.costs.finished(r, now)
 	l.settle(req, actual.tag)
-	l.chargeLimit(f, now, r.bytes-req.taken)
+	l.correctLimit(req, r.bytes, now)
 	if r.bytes > 0 {
 		f.requests++
 		f.book(s.Kind, req.write, r.bytes, actual.service)

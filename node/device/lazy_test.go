@@ -1,0 +1,292 @@
+package device
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// spill opens a task's file, writes it in one go, and closes it.
+func (r *rig) spill(flow, name string, size int64) *modelFile {
+	r.t.Helper()
+	s, f := r.openSpill(flow, name)
+	r.grow(s, f, size)
+	r.loop.Close(s, size)
+	synctest.Wait()
+	return f
+}
+
+func (r *rig) openSpill(flow, name string) (*Stream, *modelFile) {
+	r.nextID++
+	f := r.disk.newFile(name, 0)
+	return r.loop.Open(OpenRequest{Marker: newGate(), ID: r.nextID, Flow: flow, Kind: Intermediate, Write: true, Block: f}), f
+}
+
+// grow writes on to a size, reporting each MiB.
+func (r *rig) grow(s *Stream, f *modelFile, to int64) {
+	from, _ := f.Size()
+	f.write(from, to-from)
+	for pos := from; pos < to; {
+		pos = min(to, pos+mib)
+		r.loop.Progress(s, pos)
+	}
+}
+
+func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
+	for name, deleteFirst := range map[string]bool{"deleted after its close": false, "deleted before it": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil, nil)
+				defer r.stop()
+				s, f := r.openSpill("a", "spill")
+				r.grow(s, f, 3*mib) // under half of the bound
+				if deleteFirst {
+					f.remove()
+				}
+				r.loop.Close(s, 3*mib)
+				time.Sleep(5 * time.Second)
+				if !deleteFirst {
+					if got := r.flowNow("a"); got.Kept != 1 || got.Backlog != 3*mib || got.Streams != 0 || f.timesClosed() != 0 {
+						t.Errorf("kept %d, backlog %d, %d streams, closed %d times", got.Kept, got.Backlog, got.Streams, f.timesClosed())
+					}
+					f.remove()
+				}
+				time.Sleep(2 * time.Second)
+				got := r.flowNow("a")
+				if r.disk.total("spill") != 0 || got.Backlog != 0 || got.Kept != 0 || got.Service != 0 {
+					t.Errorf("%d bytes drained, charged %v, backlog %d", r.disk.total("spill"), got.Service, got.Backlog)
+				}
+				if got.Dropped != 1 || got.DroppedBytes != 3*mib || f.timesClosed() != 1 {
+					t.Errorf("dropped %d files of %d bytes, closed %d times", got.Dropped, got.DroppedBytes, f.timesClosed())
+				}
+				if snap, _ := r.loop.Snapshot(); snap.Backlog != 0 {
+					t.Errorf("the device's backlog is %d", snap.Backlog)
+				}
+			})
+		})
+	}
+}
+
+// Of ten files of 1 MiB, with a bound of 8 MiB, the six oldest go.
+func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		for i := range 10 {
+			r.spill("a", fmt.Sprint("spill", i), mib)
+			time.Sleep(time.Millisecond)
+			if i < 4 && r.flowNow("a").Queued != 0 {
+				t.Fatalf("something is queued after %d MiB", i+1)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		var drained []string
+		for _, s := range r.disk.log {
+			drained = append(drained, s.name)
+		}
+		if want := []string{"spill0", "spill1", "spill2", "spill3", "spill4", "spill5"}; !slices.Equal(drained, want) {
+			t.Errorf("drained %v, want %v", drained, want)
+		}
+		if got := r.flowNow("a"); got.Backlog != 4*mib || got.Kept != 4 {
+			t.Errorf("backlog %d, %d kept", got.Backlog, got.Kept)
+		}
+	})
+}
+
+func TestALazyFileIsDrainedByAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		closed := r.spill("a", "closed", mib+17)
+		s, f := r.openSpill("a", "open")
+		r.grow(s, f, mib+17)
+		time.Sleep(19 * time.Second)
+		if a, b := r.disk.total("closed"), r.disk.total("open"); a != 0 || b != 0 {
+			t.Errorf("drained %d and %d bytes before their age", a, b)
+		}
+		time.Sleep(2 * time.Second)
+		if a, b := r.disk.total("closed"), r.disk.total("open"); a != mib+17 || b != mib {
+			t.Errorf("drained %d and %d bytes at their age", a, b)
+		}
+		if closed.timesClosed() != 1 || f.timesClosed() != 0 {
+			t.Error("drained, the closed one is let go and the other is not")
+		}
+		r.loop.Close(s, mib+17)
+		time.Sleep(25 * time.Second)
+		if got := r.flowNow("a"); got.Backlog != 0 || r.disk.total("open") != mib+17 || f.timesClosed() != 1 {
+			t.Errorf("backlog %d at the end", got.Backlog)
+		}
+	})
+}
+
+// Past the bound of kept files the oldest is drained, at the bound none.
+func TestKeptFilesAreBounded(t *testing.T) {
+	for _, c := range []struct{ perFlow, files, drained int }{
+		{4, 4, 0}, {4, 6, 2},
+		{65536, maxKept, 0}, {65536, maxKept + 1, 1}, // of the whole device
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(c2 *Config) { c2.LazyFiles, c2.Backlog, c2.Dirty = c.perFlow, 64*mib, 64*mib }, nil)
+			defer r.stop()
+			for i := range c.files {
+				r.spill("a", fmt.Sprint("spill", i), 4096)
+				time.Sleep(time.Microsecond)
+			}
+			time.Sleep(2 * time.Second)
+			for i := range c.files {
+				if got := r.disk.total(fmt.Sprint("spill", i)) > 0; got != (i < c.drained) {
+					t.Fatalf("%d files of %d to be kept: number %d drained: %v", c.files, c.perFlow, i, got)
+				}
+			}
+			if got := r.flowNow("a"); got.Kept != c.files-c.drained {
+				t.Errorf("%d kept", got.Kept)
+			}
+		})
+	}
+}
+
+// A task that only writes gets what a DataNode's writer gets, and is held at its
+// bound.
+func TestGreedySpillsShareByWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"a": 3, "b": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.writerOf(Intermediate, "a", 400*mib, &done)
+		r.writerOf(Intermediate, "a", 400*mib, &done)
+		r.writer("b", 400*mib, &done)
+		time.Sleep(5 * time.Second)
+		from := time.Now()
+		for range 40 {
+			time.Sleep(500 * time.Millisecond)
+			if got := r.flowNow("a").Backlog; got > r.loop.cfg.Backlog+2*leaseBytes {
+				t.Fatalf("backlog %d", got)
+			}
+		}
+		got := r.disk.between(from, time.Now())
+		if ratio := bytesOf(got["a"]) / bytesOf(got["b"]); ratio < 2.7 || ratio > 3.3 {
+			t.Errorf("at 3:1 the ratio is %.2f", ratio)
+		}
+		if got := bytesOf(got["a"]) + bytesOf(got["b"]); got < 0.9*20*12e6 {
+			t.Errorf("%.1f MB/s of 12", got/20e6)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// A file that is deleted while it is written goes on, and nothing of it counts.
+func TestAFileThatIsDeletedWhileItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		begin := time.Now()
+		s, f := r.openSpill("a", "gone")
+		r.grow(s, f, 2*mib)
+		f.remove()
+		time.Sleep(2 * time.Second)
+		r.grow(s, f, 50*mib)
+		r.loop.Close(s, 50*mib)
+		synctest.Wait()
+		if got := r.flowNow("a"); r.disk.total("gone") != 0 || got.Dropped != 1 || f.timesClosed() != 1 || got.Backlog != 0 {
+			t.Errorf("%d bytes drained; %+v", r.disk.total("gone"), got)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// What is queued when its file is deleted leaves the queue.
+func TestAFileThatIsDeletedWhileItIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"big": 1_000_000})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.reader("big", 200*mib, 0, &done)
+		time.Sleep(time.Second)
+		f := r.spill("a", "spill", 8*mib)
+		time.Sleep(time.Second)
+		if got := r.flowNow("a"); got.Queued == 0 {
+			t.Fatal("nothing is queued")
+		}
+		before := r.disk.total("spill")
+		f.remove()
+		time.Sleep(2 * time.Second)
+		got := r.flowNow("a")
+		if got.Queued != 0 || got.Backlog != 0 || f.timesClosed() != 1 || r.disk.total("spill") > before+r.loop.cfg.Quantum {
+			t.Errorf("%d queued, backlog %d, closed %d times", got.Queued, got.Backlog, f.timesClosed())
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// What the kernel wrote out by itself is charged when its turn comes.
+func TestALazyFileThatTheKernelWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.spill("a", "spill", 2*mib)
+		f.clean(0, 2*mib)
+		time.Sleep(25 * time.Second)
+		if got := r.flowNow("a"); got.Bytes[1] != 2*mib || got.Behind != 2*mib || got.Dropped != 0 || f.timesClosed() != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestKillSwitchAndEndLetKeptFilesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		a, b := r.spill("a", "a", mib), r.spill("b", "b", mib)
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Off})
+		synctest.Wait()
+		if got := r.flowNow("a"); got.Kept != 0 || got.Backlog != 0 || a.timesClosed() != 1 {
+			t.Errorf("switched off: %+v", got)
+		}
+		if snap, _ := r.loop.Snapshot(); snap.Backlog != mib {
+			t.Errorf("backlog %d, of the other flow 1 MiB", snap.Backlog)
+		}
+		r.stop()
+		synctest.Wait()
+		if b.timesClosed() != 1 {
+			t.Errorf("after the end: closed %d times", b.timesClosed())
+		}
+	})
+}
+
+// Kinds have accounts of their own, and the flow's is their sum.
+func TestKindsAreAccountedForApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		r.reader("a", 4*mib, 0, &done)
+		r.writer("a", 3*mib, &done)
+		r.writerOf(Intermediate, "a", 2*mib, &done)
+		f := r.disk.newFile("a/merge", 6*mib)
+		f.fill(0, 3*mib)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 77, Flow: "a", Kind: Intermediate, Block: f, To: 6 * mib})
+		time.Sleep(30 * time.Second)
+		r.loop.Close(s, 6*mib)
+		done.Wait()
+		got := r.flowNow("a")
+		if len(got.Kinds) != 2 {
+			t.Fatalf("%+v", got.Kinds)
+		}
+		p, i := got.Kinds[0], got.Kinds[1]
+		if p.Kind != Persistent || p.Streamed != [2]int64{4 * mib, 3 * mib} || p.Bytes != p.Streamed || p.Service <= 0 {
+			t.Errorf("persistent: %+v", p)
+		}
+		if i.Kind != Intermediate || i.Streamed != [2]int64{6 * mib, 2 * mib} || i.Bytes != [2]int64{3 * mib, 2 * mib} || i.Service <= 0 {
+			t.Errorf("intermediate: %+v", i)
+		}
+		if got.Bytes != [2]int64{7 * mib, 5 * mib} || got.Service != p.Service+i.Service {
+			t.Errorf("in all: %+v", got)
+		}
+	})
+}

@@ -1,0 +1,236 @@
+package device
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// within fails the test unless the disk gave the flows as many bytes a second as
+// wanted, to 2 %, between two moments.
+func (r *rig) within(what string, flow string, from, to time.Time, want float64) {
+	r.t.Helper()
+	rate := float64(r.disk.between(from, to)[flow].bytes) / to.Sub(from).Seconds()
+	if math.Abs(rate/want-1) > 0.02 {
+		r.t.Errorf("%s: %s got %.3f MB/s of %.3f", what, flow, rate/1e6, want/1e6)
+	}
+}
+
+func TestALimitIsKeptAndReached(t *testing.T) {
+	for name, start := range map[string]func(r *rig, done *sync.WaitGroup){
+		"reader":  func(r *rig, done *sync.WaitGroup) { r.reader("a", 100*mib, 0, done) },
+		"writer":  func(r *rig, done *sync.WaitGroup) { r.writer("a", 100*mib, done) },
+		"spills":  func(r *rig, done *sync.WaitGroup) { r.writerOf(Intermediate, "a", 100*mib, done) },
+		"writers": func(r *rig, done *sync.WaitGroup) { r.writer("a", 50*mib, done); r.writer("a", 50*mib, done) },
+		"both":    func(r *rig, done *sync.WaitGroup) { r.reader("a", 50*mib, 0, done); r.writer("a", 50*mib, done) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit = 2 * mib
+				r := newRig(t, nil, nil)
+				defer r.stop()
+				r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: limit})
+				var done sync.WaitGroup
+				begin := time.Now()
+				start(r, &done)
+				time.Sleep(2 * time.Second)
+				from := time.Now()
+				time.Sleep(10 * time.Second)
+				r.within("alone", "a", from, from.Add(10*time.Second), limit)
+				// Others change nothing, whatever its share is.
+				// A request is late by up to one of theirs, so the window is longer.
+				r.reader("b", 150*mib, 0, &done)
+				r.writer("c", 150*mib, &done)
+				time.Sleep(22 * time.Second)
+				r.within("beside others", "a", from.Add(12*time.Second), from.Add(32*time.Second), limit)
+				done.Wait()
+				if took := time.Since(begin).Seconds(); took < 0.98*(100-8)*mib/limit {
+					t.Errorf("100 MiB at 2 MiB/s took %.1f s", took)
+				}
+				if f := r.flowNow("a"); f.LimitWaits == 0 || f.Forced != 0 {
+					t.Errorf("%d requests waited for the limit, %d were forced", f.LimitWaits, f.Forced)
+				}
+			})
+		})
+	}
+}
+
+func TestALimitHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"b": 1})
+		defer r.stop()
+		// A weight that would give it nearly all, and no more than it may.
+		r.apply(Enforce, "a", Rule{Weight: 1000, Mode: Enforce, Limit: mib})
+		var done sync.WaitGroup
+		r.reader("a", 60*mib, 0, &done)
+		r.writer("b", 400*mib, &done)
+		time.Sleep(2 * time.Second)
+		from := time.Now()
+		time.Sleep(20 * time.Second)
+		r.within("limited", "a", from, from.Add(20*time.Second), mib)
+		// Ten requests a second of the limited one, and back: 20 seeks of 10 ms.
+		busy := serviceOf(r.disk.between(from, from.Add(20*time.Second))["a"]) + serviceOf(r.disk.between(from, from.Add(20*time.Second))["b"])
+		if busy < 0.99*20e9 {
+			t.Errorf("the disk was busy for %v of 20 s", time.Duration(busy))
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// A limit above the share moves nothing.
+func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, map[string]int{"b": 1})
+		defer r.stop()
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: 9e6})
+		var done sync.WaitGroup
+		r.writer("a", 200*mib, &done)
+		r.writer("b", 200*mib, &done)
+		time.Sleep(3 * time.Second)
+		a0, b0 := r.flowNow("a"), r.flowNow("b")
+		time.Sleep(20 * time.Second)
+		// Of service: the limited one's requests are smaller, and pay for more seeks.
+		ratio := float64(r.flowNow("a").Service-a0.Service) / float64(r.flowNow("b").Service-b0.Service)
+		if ratio < 0.95 || ratio > 1.05 {
+			t.Errorf("at 1:1 the limited one got %.3f of the other", ratio)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+func TestALimitChangesLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		r.writer("a", 1200*mib, &done)
+		for _, limit := range []int64{0, mib, 4 * mib, 2 * mib, 0} {
+			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: limit})
+			time.Sleep(10 * time.Second) // a whole backlog was queued in larger quanta
+			from := time.Now()
+			time.Sleep(20 * time.Second)
+			want := float64(limit)
+			if limit == 0 {
+				want = 12e6
+			}
+			r.within("after the change", "a", from, from.Add(20*time.Second), want)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// What the kernel wrote by itself is paid off before anything else goes, but not
+// for longer than the debt's bound.
+func TestALimitKeepsItsDebt(t *testing.T) {
+	for _, c := range []struct {
+		behind int64
+		want   time.Duration
+	}{{5 * mib, 4 * time.Second}, {60 * mib, limitDebt}} {
+		synctest.Test(t, func(t *testing.T) {
+			// A reader that nobody held, of a file that was not resident; the first MiB
+			// is asked for.
+			r := newRig(t, func(c *Config) { c.Quantum, c.Ahead = 256<<10, 1 }, nil)
+			defer r.stop()
+			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
+			cold := r.disk.newFile("a/cold", c.behind)
+			s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 98, Flow: "a", Block: cold, To: c.behind})
+			synctest.Wait()
+			cold.fill(0, c.behind)
+			r.loop.Progress(s, c.behind)
+			r.loop.Close(s, c.behind)
+			synctest.Wait()
+			begin := time.Now()
+			var done sync.WaitGroup
+			r.reader("a", 64<<10, 0, &done)
+			done.Wait()
+			if took := time.Since(begin); took < c.want-500*time.Millisecond || took > c.want+500*time.Millisecond {
+				t.Errorf("after %d MiB at 1 MiB/s that went by themselves the next one took %v, want %v", c.behind/mib, took, c.want)
+			}
+		})
+	}
+}
+
+// Bytes that the device does not move are not limited.
+func TestALimitIsOnTheDeviceOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
+		warm := r.disk.newFile("a/warm", 64*mib)
+		warm.fill(0, 64*mib)
+		g := newGate()
+		s := r.loop.Open(OpenRequest{Marker: g, ID: 99, Flow: "a", Block: warm, To: 64 * mib})
+		synctest.Wait()
+		r.loop.Progress(s, 64*mib)
+		r.loop.Close(s, 64*mib)
+		gone := r.disk.newFile("a/gone", 0)
+		gone.write(0, 8*mib)
+		s = r.loop.Open(OpenRequest{Marker: newGate(), ID: 98, Flow: "a", Write: true, Block: gone})
+		gone.remove()
+		for pos := int64(mib); pos <= 8*mib; pos += mib {
+			r.loop.Progress(s, pos)
+		}
+		r.loop.Close(s, 8*mib)
+		time.Sleep(time.Second)
+		if f := r.flowNow("a"); f.Backlog != 0 || f.Bytes != [2]int64{} {
+			t.Errorf("a deleted file of 8 MiB at 1 MiB/s: after 1 s backlog %d, moved %d", f.Backlog, f.Bytes)
+		}
+	})
+}
+
+// A stream that its limit holds for longer than MaxWait is let through, and the
+// debt is kept.
+func TestALimitHoldsNoStreamBeyondTheLongestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.MaxWait = 2 * time.Second }, nil)
+		defer r.stop()
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: MinLimit})
+		var done sync.WaitGroup
+		begin := time.Now()
+		for range 8 {
+			r.reader("a", 256<<10, 0, &done) // 4 quanta at 64 KiB/s
+		}
+		done.Wait()
+		took, f := time.Since(begin), r.flowNow("a")
+		if f.Forced == 0 || took > 4*2500*time.Millisecond {
+			t.Errorf("2 MiB at 64 KiB/s took %v, %d requests forced", took, f.Forced)
+		}
+	})
+}
+
+// An observed flow is not held back, so only the bound of what is ready holds.
+func TestReadyRequestsAreBounded(t *testing.T) {
+	for extra := range int64(2) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.Quantum, c.FlushAge = minQuantum, time.Hour }, nil)
+			defer r.stop()
+			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Observe, Limit: MinLimit})
+			f := r.disk.newFile("a/x", 0)
+			s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
+			// One goes at once, and maxQueued wait.
+			size := (maxQueued + 1 + extra) * minQuantum
+			f.write(0, size)
+			for pos := int64(0); pos < size; pos += minQuantum {
+				r.loop.Progress(s, pos+minQuantum)
+				if pos == 0 {
+					synctest.Wait()
+				}
+			}
+			synctest.Wait()
+			got := r.flowNow("a")
+			if got.Queued != maxQueued || got.Behind != extra*minQuantum {
+				t.Errorf("%d over the bound: %d requests wait, %d bytes left to the kernel", extra, got.Queued, got.Behind)
+			}
+			r.apply(Off, "", Rule{})
+			time.Sleep(time.Second)
+			if got := r.flowNow("a"); got.Backlog != 0 || got.Queued != 0 {
+				t.Errorf("switched off: %d queued, backlog %d", got.Queued, got.Backlog)
+			}
+		})
+	}
+}

@@ -1,0 +1,302 @@
+package device
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// settled fails the test unless nothing is left of any flow's and the device's
+// backlog, queues and counts, as the loop itself keeps them.
+func (r *rig) settled() {
+	r.t.Helper()
+	done := make(chan struct{})
+	r.loop.send(event{kind: evCall, call: func() {
+		defer close(done)
+		l := r.loop
+		if l.backlog != 0 || l.writing != 0 || l.kept != 0 || len(l.streams) != 0 || len(l.running) != 0 || l.sched.Waiting() != 0 || l.sched.Outstanding() != 0 {
+			r.t.Errorf("left on the device: backlog %d, %d flows that write, %d kept, %d streams, %d running, %d waiting, %d outstanding",
+				l.backlog, l.writing, l.kept, len(l.streams), len(l.running), l.sched.Waiting(), l.sched.Outstanding())
+		}
+		for _, f := range l.flows {
+			if f.backlog != 0 || f.lazy != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || len(f.writers) != 0 || len(f.ready) != 0 || len(f.offers) != 0 {
+				r.t.Errorf("left of %s: backlog %d, lazy %d, kept %d, %d streams, %d in flight, %d open, %d writers, %d ready, %d offers",
+					f.name, f.backlog, f.lazy, f.kept, f.streams, f.inFlight, f.writing, len(f.writers), len(f.ready), len(f.offers))
+			}
+		}
+	}})
+	<-done
+}
+
+// A reader's queue moves, what it had so far stays where it was.
+func TestAReaderIsReassigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		s := r.reader("claimed", 60*mib, 0, &done)
+		time.Sleep(2 * time.Second)
+		r.loop.Reassign(s, "known")
+		synctest.Wait()
+		before, known := r.flowNow("claimed"), r.flowNow("known")
+		if before.Streams != 0 || before.Queued != 0 || known.Streams != 1 || known.Queued == 0 {
+			t.Errorf("right after: %+v, %+v", before, known)
+		}
+		done.Wait()
+		synctest.Wait()
+		after, known := r.flowNow("claimed"), r.flowNow("known")
+		// What was in flight is the old flow's still.
+		if got := after.Bytes[0] - before.Bytes[0]; got <= 0 || got > 2*r.loop.cfg.Quantum {
+			t.Errorf("the old flow paid for %d bytes after it", got)
+		}
+		if after.Bytes[0]+known.Bytes[0] != 60*mib || after.Kinds[0].Streamed[0]+known.Kinds[0].Streamed[0] != 60*mib {
+			t.Errorf("%d and %d bytes", after.Bytes[0], known.Bytes[0])
+		}
+		r.settled()
+	})
+}
+
+func TestAReaderIsReassignedBeforeItsFirstQuantum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		defer r.stop()
+		var other, done sync.WaitGroup
+		r.reader("other", 8*mib, 0, &other)
+		synctest.Wait()
+		s := r.reader("claimed", 8*mib, 0, &done)
+		r.loop.Reassign(s, "known")
+		done.Wait()
+		other.Wait()
+		synctest.Wait()
+		if a, b := r.flowNow("claimed"), r.flowNow("known"); a.Bytes[0] != 0 || a.Service != 0 || b.Bytes[0] != 8*mib {
+			t.Errorf("the old flow has %d bytes, the new one %d", a.Bytes[0], b.Bytes[0])
+		}
+		r.settled()
+	})
+}
+
+// A writer's backlog moves with it, so its old application may write on and its
+// new one may not.
+func TestAWriterIsReassigned(t *testing.T) {
+	for _, kind := range []Kind{Persistent, Intermediate} {
+		t.Run(kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil, nil)
+				defer r.stop()
+				var done, other sync.WaitGroup
+				s, _ := r.writerOf(kind, "claimed", 60*mib, &done)
+				r.writerOf(kind, "known", 60*mib, &other)
+				time.Sleep(3 * time.Second)
+				a, b := r.flowNow("claimed"), r.flowNow("known")
+				r.loop.Reassign(s, "known")
+				synctest.Wait()
+				after, known := r.flowNow("claimed"), r.flowNow("known")
+				if after.Backlog != 0 || known.Backlog != a.Backlog+b.Backlog || after.Streams != 0 || known.Streams != 2 || after.Queued != 0 {
+					t.Errorf("before %d and %d of backlog, after it %d and %d", a.Backlog, b.Backlog, after.Backlog, known.Backlog)
+				}
+				if after.Bytes != a.Bytes {
+					t.Error("what it did so far has moved")
+				}
+				done.Wait()
+				other.Wait()
+				time.Sleep(30 * time.Second)
+				after, known = r.flowNow("claimed"), r.flowNow("known")
+				if after.Bytes[1]+known.Bytes[1] != 120*mib {
+					t.Errorf("%d and %d bytes", after.Bytes[1], known.Bytes[1])
+				}
+				r.settled()
+			})
+		})
+	}
+}
+
+// Kept files move too, and count at their new flow's bound.
+func TestAClosedSpillIsReassigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		s, f := r.openSpill("claimed", "spill")
+		r.grow(s, f, 3*mib)
+		r.loop.Close(s, 3*mib)
+		r.loop.Reassign(s, "known")
+		synctest.Wait()
+		a, b := r.flowNow("claimed"), r.flowNow("known")
+		if a.Kept != 0 || a.Backlog != 0 || b.Kept != 1 || b.Backlog != 3*mib {
+			t.Errorf("%+v, %+v", a, b)
+		}
+		r.spill("known", "second", 3*mib)
+		time.Sleep(2 * time.Second)
+		if r.disk.total("spill") == 0 || r.flowNow("known").Backlog > 4*mib {
+			t.Errorf("together over half of the bound, and backlog %d", r.flowNow("known").Backlog)
+		}
+		time.Sleep(30 * time.Second)
+		r.settled()
+	})
+}
+
+func TestReassignedToALimitedFlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		r.apply(Enforce, "known", Rule{Weight: 1, Mode: Enforce, Limit: mib})
+		var done sync.WaitGroup
+		a := r.reader("claimed", 60*mib, 0, &done)
+		b, _ := r.writer("claimed", 60*mib, &done)
+		time.Sleep(time.Second)
+		r.loop.Reassign(a, "known")
+		r.loop.Reassign(b, "known")
+		time.Sleep(12 * time.Second) // whole quanta that were queued
+		before := r.flowNow("known").Bytes
+		time.Sleep(20 * time.Second)
+		after := r.flowNow("known").Bytes
+		about(t, "bytes at 1 MiB/s", float64(after[0]+after[1]-before[0]-before[1]), 20*mib)
+		// And back: what waited for the limit goes at once.
+		r.loop.Reassign(a, "claimed")
+		r.loop.Reassign(b, "claimed")
+		begin := time.Now()
+		done.Wait()
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("without the limit the rest took %v", took)
+		}
+		time.Sleep(5 * time.Second)
+		r.settled()
+	})
+}
+
+func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		r.apply(Enforce, "off", Rule{Weight: 1, Mode: Off})
+		r.apply(Enforce, "seen", Rule{Weight: 1, Mode: Observe})
+		for i, write := range []bool{true, false} {
+			g := newGate()
+			f := r.disk.newFile(fmt.Sprint("x", i), 40*mib)
+			s := r.loop.Open(OpenRequest{Marker: g, ID: uint32(i), Flow: "seen", Write: write, Block: f, To: 40 * mib})
+			synctest.Wait()
+			if g.last() != Open {
+				t.Errorf("observed, at %d", g.last())
+			}
+			time.Sleep(10 * time.Millisecond)
+			r.loop.Reassign(s, "held")
+			synctest.Wait()
+			if g.last() == Open {
+				t.Error("not held by the flow that is enforced")
+			}
+			r.loop.Reassign(s, "off")
+			synctest.Wait()
+			if g.last() != Open {
+				t.Errorf("off, at %d", g.last())
+			}
+			time.Sleep(time.Second)
+			r.loop.Reassign(s, "held") // too late: it is not governed any more
+			r.loop.Close(s, 40*mib)
+			synctest.Wait()
+			if f.timesClosed() != 1 {
+				t.Errorf("closed %d times", f.timesClosed())
+			}
+		}
+		r.settled()
+	})
+}
+
+func TestASenderIsReassigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNetwork(t, sendRate, map[string]int{"b": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		s := r.sender("claimed", 30*mib, 0, &done)
+		time.Sleep(time.Second)
+		r.loop.Reassign(s.Stream, "known")
+		done.Wait()
+		synctest.Wait()
+		a, b := r.flowNow("claimed"), r.flowNow("known")
+		if a.Bytes[1]+b.Bytes[1] != 30*mib || a.Bytes[1] < 9*mib || a.Bytes[1] > 12*mib {
+			t.Errorf("%d and %d bytes", a.Bytes[1], b.Bytes[1])
+		}
+		r.settled()
+	})
+}
+
+// A flow that has lost its streams and has a request at the device still is not
+// forgotten.
+func TestAFlowIsKeptWhileItPays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.MaxFlows = 2 }, nil)
+		defer r.stop()
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "claimed", Block: r.disk.newFile("x", 8*mib), To: 8 * mib})
+		synctest.Wait()
+		r.loop.Reassign(s, UnattributedFlow)
+		r.loop.Reassign(s, "third") // no room: the unattributed flow
+		time.Sleep(time.Second)
+		if a, b := r.flowNow("claimed"), r.flowNow(UnattributedFlow); a.Bytes[0] == 0 || b.Streams != 1 {
+			t.Errorf("%+v, %+v", a, b)
+		}
+		r.loop.Close(s, 0)
+	})
+}
+
+// Whatever is moved when: at the end every byte is paid once, and nothing is left.
+func TestReassignedAtAnyMoment(t *testing.T) {
+	flows := []string{"a", "b", "limited", "observed", "off", "never seen"}
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			r := newRig(t, nil, map[string]int{"a": 5})
+			defer r.stop()
+			r.apply(Enforce, "limited", Rule{Weight: 2, Mode: Enforce, Limit: 3 * mib})
+			r.apply(Enforce, "observed", Rule{Weight: 1, Mode: Observe})
+			withOff, exact := seed%3 == 0, seed%3 == 1
+			if withOff {
+				r.apply(Enforce, "off", Rule{Weight: 1, Mode: Off})
+			}
+			var done sync.WaitGroup
+			var streams []*Stream
+			var files []*modelFile
+			var size [2]int64
+			for range 2 + random.IntN(6) {
+				n := 1 + random.Int64N(20*mib)
+				flow := flows[random.IntN(3)]
+				if random.IntN(2) == 0 {
+					streams = append(streams, r.reader(flow, n, 0, &done))
+					files = append(files, streams[len(streams)-1].Block.(*modelFile))
+					size[0] += n
+				} else {
+					s, f := r.writerOf(Kind(random.IntN(2)), flow, n, &done)
+					streams, files = append(streams, s), append(files, f)
+					size[1] += n
+				}
+			}
+			for range 30 {
+				time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
+				to := flows[random.IntN(len(flows))]
+				if to == "off" && random.IntN(4) > 0 || to == "observed" && exact {
+					to = "a"
+				}
+				r.loop.Reassign(streams[random.IntN(len(streams))], to)
+			}
+			done.Wait()
+			time.Sleep(time.Minute)
+			r.settled()
+			for _, f := range files {
+				if f.timesClosed() != 1 {
+					t.Errorf("seed %d: %s was closed %d times", seed, f.name, f.timesClosed())
+				}
+			}
+			snap, _ := r.loop.Snapshot()
+			var got [2]int64
+			for _, f := range snap.Flows {
+				got[0] += f.Bytes[0]
+				got[1] += f.Bytes[1]
+			}
+			// A reader that nobody holds leaves its queue unpaid: the model's kernel
+			// reads nothing ahead for it.
+			if snap.Errors != 0 || !withOff && got[1] != size[1] || got[0] > size[0] || exact && got[0] != size[0] {
+				t.Errorf("seed %d: paid %d, of %d; %d errors", seed, got, size, snap.Errors)
+			}
+		})
+	}
+}
