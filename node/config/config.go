@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"penstock/core/limit"
 	"penstock/node/device"
 	"penstock/node/profile"
 )
@@ -40,6 +41,10 @@ type Node struct {
 	// DataDirs are the data directories whose files the daemon may open. If it
 	// is empty, an agent registers its own, which must belong to its user.
 	DataDirs []string `yaml:"data_dirs"`
+	// LocalDirs are the YARN local directories whose files the daemon may open for
+	// tasks, executors and NodeManagers, which may name any directory below them. If
+	// it is empty, such a directory must belong to the peer's user.
+	LocalDirs []string `yaml:"local_dirs"`
 	// Listen is the address of /metrics, /-/healthy and /-/ready; default
 	// 127.0.0.1:9707; "off" for none.
 	Listen string `yaml:"listen"`
@@ -55,6 +60,9 @@ type Node struct {
 	// Device holds for every device; Devices, by kernel name, for single ones.
 	Device  Device            `yaml:"device"`
 	Devices map[string]Device `yaml:"devices"`
+	// Network is what the machine may send. Without it nobody is held back in
+	// sending, and it is accounted for.
+	Network *Network `yaml:"network"`
 
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
@@ -105,9 +113,11 @@ func (n *Node) validate() error {
 			*p = filepath.Join(n.base, *p)
 		}
 	}
-	for _, d := range n.DataDirs {
-		if !filepath.IsAbs(d) {
-			errs = append(errs, fmt.Errorf("data_dirs: %q: give an absolute path", d))
+	for setting, dirs := range map[string][]string{"data_dirs": n.DataDirs, "local_dirs": n.LocalDirs} {
+		for _, d := range dirs {
+			if !filepath.IsAbs(d) {
+				errs = append(errs, fmt.Errorf("%s: %q: give an absolute path", setting, d))
+			}
 		}
 	}
 	errs = append(errs, n.loadProfiles())
@@ -118,6 +128,9 @@ func (n *Node) validate() error {
 		if _, err := n.DeviceConfig(name, true); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if _, err := n.NetworkConfig(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -138,6 +151,7 @@ type Rule struct {
 	Flow        string `yaml:"flow"`
 	Weight      int    `yaml:"weight"` // 1..1,000,000; default the file's default
 	Mode        string `yaml:"mode"`   // default enforce: the daemon's own mode holds
+	Limit       Bytes  `yaml:"limit"`  // a second, at one device; default none
 }
 
 // MaxRules bounds a weights file.
@@ -200,6 +214,9 @@ func (w *Weights) validate() error {
 		if _, err := device.ParseMode(r.Mode); err != nil {
 			fail("%v", err)
 		}
+		if r.Limit != 0 && (r.Limit < device.MinLimit || r.Limit > limit.MaxRate) {
+			fail("limit %d: use %d to %d bytes a second", r.Limit, device.MinLimit, int64(limit.MaxRate))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -209,7 +226,7 @@ func (w *Weights) Policy(flow string) device.Rule {
 	for _, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode}
+			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit)}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}

@@ -48,13 +48,15 @@ socket: /run/penstock/agent.sock
 socket_mode: "0600"
 users: [hdfs, "1000"]
 data_dirs: [/data/1, /data/2]
+local_dirs: [/local/1]
+network: {rate: 117MiB, quantum: 512KiB}
 listen: "off"
 mode: enforce
 weights: weights.yaml
 kill_switch: /run/penstock/off
 device: {algorithm: sfqd, quantum: 1MiB, ahead: 3, depth: {fixed: 4}}
 devices:
-  sdb: {quantum: 512KiB, backlog: 4MiB, depth: {min: 1, max: 4, read: {fixed: 20ms, per_mib: 180ms}, write: {fixed: 1ms, per_mib: 2ms}}}
+  sdb: {quantum: 512KiB, backlog: 4MiB, lazy_age: 8s, lazy_files: 9, depth: {min: 1, max: 4, read: {fixed: 20ms, per_mib: 180ms}, write: {fixed: 1ms, per_mib: 2ms}}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +69,16 @@ devices:
 	if err != nil || b.Quantum != 512<<10 || b.Depth.Read.PerMiB != 180*time.Millisecond || b.Depth.Max != 4 {
 		t.Errorf("sdb: %+v, %v", b, err)
 	}
+	if a.LazyAge != 20*time.Second || a.LazyFiles != 256 || b.LazyAge != 8*time.Second || b.LazyFiles != 9 {
+		t.Errorf("lazy draining: %v %d, %v %d", a.LazyAge, a.LazyFiles, b.LazyAge, b.LazyFiles)
+	}
+	w, err := n.NetworkConfig()
+	if err != nil || !w.Network || w.Rate != 117<<20 || w.Quantum != 512<<10 || w.FixedDepth != 64 || len(n.LocalDirs) != 1 {
+		t.Errorf("network: %+v, %v", w, err)
+	}
+	if w, err = (&Node{}).NetworkConfig(); err != nil || !w.Network || w.Rate != 0 || w.Quantum != 256<<10 {
+		t.Errorf("no network: %+v, %v", w, err)
+	}
 }
 
 func TestBadNodeFiles(t *testing.T) {
@@ -76,6 +88,14 @@ func TestBadNodeFiles(t *testing.T) {
 		"socket: x\nmode: on":                          "off, observe or enforce",
 		"socket: x\nsocket_mode: \"9\"":                "octal",
 		"socket: x\ndata_dirs: [a]":                    "absolute path",
+		"socket: x\nlocal_dirs: [a]":                   "local_dirs",
+		"socket: x\ndevice: {lazy_age: 1ms}":           "lazy age",
+		"socket: x\ndevice: {lazy_files: 65537}":       "lazy files",
+		"socket: x\nnetwork: {}":                       "rate: give",
+		"socket: x\nnetwork: {rate: 1KiB}":             "rate 1024",
+		"socket: x\nnetwork:\n  rate: 1 Gbit":          "line 3",
+		"socket: x\nnetwork: {rate: 1MiB, ahead: 20}":  "network: ahead",
+		"socket: x\ndevice: {rate: 1MiB}":              "line 2",
 		"socket: x\ndevice: {quantum: 2 MB}":           "line 2",
 		"socket: x\ndevice: {quantum: 1KiB}":           "64 KiB",
 		"socket: x\ndevice: {quantum: 128MiB}":         "64 MiB",
@@ -105,7 +125,7 @@ func TestFirstRuleThatMatchesWins(t *testing.T) {
 default: 2
 rules:
   - {application: "application_1_0001", weight: 32}
-  - {flow: "replication", weight: 5, mode: observe}
+  - {flow: "replication", weight: 5, mode: observe, limit: 5MiB}
   - {application: "application_1_*", weight: 7}
   - {flow: "application_2_*", mode: "off"}
   - {application: "*", weight: 9}
@@ -118,7 +138,7 @@ rules:
 		"application_1_0002": {Weight: 7, Mode: device.Enforce},
 		"application_2_0001": {Weight: 2, Mode: device.Off},
 		"application_3_0001": {Weight: 9, Mode: device.Enforce},
-		"replication":        {Weight: 5, Mode: device.Observe},
+		"replication":        {Weight: 5, Mode: device.Observe, Limit: 5 << 20},
 		"clients":            {Weight: 2, Mode: device.Enforce}, // "*" of application means applications
 	} {
 		if got := w.Policy(flow); got != want {
@@ -129,13 +149,16 @@ rules:
 
 func TestBadWeights(t *testing.T) {
 	for text, want := range map[string]string{
-		"rules: [{weight: 3}]":                                  "rule 1: give application or flow",
-		"rules: [{flow: a}, {flow: b, weight: -1}]":             "rule 2: weight -1",
-		"rules: [{flow: a, weight: 1000001}]":                   "1000001",
-		"rules: [{flow: \"[\"}]":                                "pattern",
-		"rules: [{flow: a, mode: maybe}]":                       "off, observe or enforce",
-		"default: -4":                                           "default",
-		"mode: x":                                               "off, observe or enforce",
+		"rules: [{weight: 3}]":                              "rule 1: give application or flow",
+		"rules: [{flow: a}, {flow: b, weight: -1}]":         "rule 2: weight -1",
+		"rules: [{flow: a, weight: 1000001}]":               "1000001",
+		"rules: [{flow: \"[\"}]":                            "pattern",
+		"rules: [{flow: a, mode: maybe}]":                   "off, observe or enforce",
+		"rules: [{flow: a}, {flow: b, limit: 65535}]":       "rule 2: limit 65535",
+		"rules: [{flow: b, limit: 1025GiB}]":                "rule 1: limit",
+		"rules:\n  - {flow: a}\n  - {flow: b, limit: fast}": "line 3",
+		"default: -4": "default",
+		"mode: x":     "off, observe or enforce",
 		"rules:\n  - {flow: a}\n  - {flow: b, wieght: 4}":       "line 3",
 		"rules: [" + strings.Repeat("{flow: a},", 10_001) + "]": "at most 10000",
 	} {

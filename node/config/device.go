@@ -29,6 +29,8 @@ type Device struct {
 	Period    Duration `yaml:"period"`
 	MaxWait   Duration `yaml:"max_wait"`
 	FlushAge  Duration `yaml:"flush_age"`
+	LazyAge   Duration `yaml:"lazy_age"`
+	LazyFiles int      `yaml:"lazy_files"`
 	MaxFlows  int      `yaml:"max_flows"`
 }
 
@@ -137,6 +139,8 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Period:     time.Duration(d.Period),
 		MaxWait:    time.Duration(d.MaxWait),
 		FlushAge:   time.Duration(d.FlushAge),
+		LazyAge:    time.Duration(d.LazyAge),
+		LazyFiles:  d.LazyFiles,
 		MaxFlows:   d.MaxFlows,
 	}
 	if p != nil {
