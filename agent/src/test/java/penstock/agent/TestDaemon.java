@@ -215,6 +215,13 @@ public final class TestDaemon implements AutoCloseable {
         }
     }
 
+    /** All that came and was not asked for yet. */
+    public List<Heard> heard() {
+        List<Heard> all = new ArrayList<>();
+        heard.drainTo(all);
+        return all;
+    }
+
     public void forget() {
         heard.clear();
     }
