@@ -34,7 +34,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	// One line a subcommand.
 	root.AddCommand(newNodeCommand(), newTopCommand(), newDoctorCommand(), newReference())
-	root.AddCommand(newProfileCommand())
+	root.AddCommand(newProfileCommand(), newInstallCommand())
 	root.AddCommand(newTestbedCommand())
 	root.AddCommand(newBenchCommand(), newDemoCommand())
 	return root

@@ -1,0 +1,341 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// format is how a file is read and written.
+type format int
+
+const (
+	hadoopXML format = iota
+	sparkProperties
+	// plain text knows no keys, only pieces of text of our own.
+	plain
+)
+
+// entry is one definition of a key. start and end enclose what has to be replaced
+// to change its value; they are -1 for one that stands in an included file.
+type entry struct {
+	key, value string
+	final      bool
+	start, end int
+	valueAt    int // from start, where a property's value begins
+}
+
+// document is a file that was read.
+type document struct {
+	format  format
+	entries []entry
+
+	// Of XML: its root element's tags.
+	rooted, empty          bool
+	rootName               string
+	rootStart, open, close int
+	path                   []string
+}
+
+// effective is the definition of a key that holds, as Hadoop and Spark decide.
+func (d *document) effective(key string) (entry, bool) {
+	var held entry
+	found := false
+	for _, e := range d.entries {
+		if e.key == key && !held.final {
+			held, found = e, true
+		}
+	}
+	return held, found
+}
+
+func parse(f format, text []byte, include func(string) ([]byte, error)) (*document, error) {
+	switch f {
+	case hadoopXML:
+		return parseXML(text, include)
+	case sparkProperties:
+		return parseProperties(text)
+	}
+	return &document{format: plain}, nil
+}
+
+// setting is a key with its value.
+type setting struct{ key, value string }
+
+// want is what a key must be.
+type want struct {
+	key string
+	// set is the value it must have. Where a value is there already it has to be
+	// stock, the one that holds without it, or it is somebody else's.
+	set, stock string
+	// add is what must be in the value, behind sep, where a value is a list. Without
+	// one it begins with fallback, which the key's absence means.
+	add, sep, fallback string
+}
+
+// edit is one change of a file's text.
+type edit struct {
+	// Key is the entry that has another value now; without it a piece of text was
+	// replaced, or put in if Old is empty.
+	Key string `json:"property,omitempty"`
+	Old text   `json:"old"`
+	New text   `json:"new"`
+	// Soft is a piece that need not be put back if others have built on it.
+	Soft bool `json:"soft,omitempty"`
+	// Line tells that New begins with a break that ends the line before it, which
+	// has to stay if others have added lines behind.
+	Line bool `json:"line,omitempty"`
+}
+
+// conflict is something of somebody else's that would have to give way.
+type conflict struct {
+	what string
+	// hard ones do not give way to --force either.
+	hard bool
+}
+
+// change makes the text fulfil the wants. It gives the edits in their order.
+func change(f format, base []byte, wants []want, include func(string) ([]byte, error), force bool) ([]byte, []edit, []conflict, error) {
+	doc, err := parse(f, base, include)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	next := bytes.Clone(base)
+	var edits []edit
+	var conflicts []conflict
+	var missing []setting
+	intended := map[string]string{}
+	for _, w := range wants {
+		e, there := doc.effective(w.key)
+		value, c := w.value(e, there, force)
+		if c != nil {
+			conflicts = append(conflicts, *c)
+			if c.hard || !force {
+				continue
+			}
+		}
+		if there && value == e.value {
+			continue
+		}
+		if there && e.final && e.start < 0 {
+			conflicts = append(conflicts, conflict{what: w.key + " is final where it cannot be changed (in an included file, or without a value)", hard: true})
+			continue
+		}
+		intended[w.key] = value
+		if !there || e.start < 0 {
+			missing = append(missing, setting{w.key, value})
+			continue
+		}
+		old := string(base[e.start:e.end])
+		edits = append(edits, edit{Key: w.key, Old: text(old), New: text(replaced(f, old, e.value, value, w.add != ""))})
+	}
+	for _, ed := range edits {
+		if next, err = ed.apply(f, next, include); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if len(missing) > 0 {
+		more, err := add(f, &next, missing, include)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		edits = append(edits, more...)
+	}
+	return next, edits, conflicts, verify(f, base, next, edits, intended, include)
+}
+
+// value is what the key is to be, and the conflict if it is somebody else's.
+func (w want) value(e entry, there, force bool) (string, *conflict) {
+	if w.add == "" {
+		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.stock {
+			return w.set, &conflict{what: fmt.Sprintf("%s is %q", w.key, e.value)}
+		}
+		return w.set, nil
+	}
+	if !there {
+		if w.fallback == "" {
+			return w.add, nil
+		}
+		return w.fallback + w.sep + w.add, nil
+	}
+	if w.has(e.value) {
+		return e.value, nil
+	}
+	for _, option := range strings.Fields(e.value) {
+		if strings.HasPrefix(option, "-javaagent:") && strings.Contains(option, "penstock-agent") {
+			return e.value, &conflict{what: fmt.Sprintf("%s has %s already, with other arguments", w.key, option), hard: true}
+		}
+	}
+	if strings.TrimSpace(e.value) == "" {
+		return w.add, nil
+	}
+	value := strings.TrimRight(e.value, " \t\r\n")
+	return value + strings.TrimPrefix(w.sep, value[len(value)-1:]) + w.add, nil
+}
+
+// has tells whether what is to be added is in the list.
+func (w want) has(list string) bool {
+	if w.sep == " " {
+		words := func(s string) string { return " " + strings.Join(strings.Fields(s), " ") + " " }
+		return strings.Contains(words(list), words(w.add))
+	}
+	return slices.ContainsFunc(strings.Split(list, w.sep), func(s string) bool { return strings.TrimSpace(s) == w.add })
+}
+
+// replaced is an entry's text with another value. Where that is only longer, what
+// is there stays as it is written.
+func replaced(f format, old, from, to string, longer bool) string {
+	more, ok := strings.CutPrefix(to, strings.TrimRight(from, " \t\r\n"))
+	longer = longer && ok && strings.TrimSpace(from) != ""
+	switch {
+	case f == hadoopXML && longer:
+		return xmlAppend(old, more)
+	case f == hadoopXML:
+		return xmlReplace(old, to)
+	case longer:
+		return propertyAppend(old, more)
+	}
+	return propertyReplace(old, to)
+}
+
+// add puts definitions behind all others.
+func add(f format, next *[]byte, settings []setting, include func(string) ([]byte, error)) ([]edit, error) {
+	var edits []edit
+	if f == sparkProperties {
+		block := propertyBlock(*next, settings)
+		return []edit{appended(next, block)}, nil
+	}
+	eol := lineEnd(*next)
+	doc, err := parseXML(*next, include)
+	if err != nil {
+		return nil, err
+	}
+	if !doc.rooted || doc.empty {
+		e := edit{Old: text(*next), New: text(xmlSkeleton(eol)), Soft: true}
+		if doc.empty {
+			tag := string((*next)[doc.rootStart:doc.open])
+			e.Old, e.New = text(tag), text(strings.TrimRight(strings.TrimSuffix(tag, "/>"), " \t\r\n")+">"+eol+"</"+doc.rootName+">")
+			*next = splice(*next, doc.rootStart, doc.open, string(e.New))
+		} else {
+			*next = []byte(e.New)
+		}
+		edits = append(edits, e)
+		if doc, err = parseXML(*next, include); err != nil {
+			return nil, err
+		}
+	}
+	at, block := xmlBlock(*next, doc, settings)
+	*next = splice(*next, at, at, block)
+	return append(edits, edit{New: text(block)}), nil
+}
+
+// appended puts a block behind the text.
+func appended(next *[]byte, block string) edit {
+	e := edit{New: text(block), Line: len(*next) > 0 && !bytes.HasSuffix(*next, []byte("\n"))}
+	*next = append(bytes.Clone(*next), block...)
+	return e
+}
+
+func splice(t []byte, start, end int, with string) []byte {
+	return bytes.Join([][]byte{t[:start], []byte(with), t[end:]}, nil)
+}
+
+// errChanged says that a piece of ours is not as it was written.
+var errChanged = errors.New("was changed by hand")
+
+// apply makes the change at the key's definition that reads as Old.
+func (e edit) apply(f format, t []byte, include func(string) ([]byte, error)) ([]byte, error) {
+	return e.swap(f, t, string(e.Old), string(e.New), include)
+}
+
+// undo takes the change back.
+func (e edit) undo(f format, t []byte, include func(string) ([]byte, error)) ([]byte, error) {
+	if e.Key != "" {
+		return e.swap(f, t, string(e.New), string(e.Old), include)
+	}
+	if bytes.Count(t, []byte(e.New)) != 1 {
+		if e.Soft {
+			return t, nil
+		}
+		return nil, fmt.Errorf("what was added %w", errChanged)
+	}
+	at := bytes.Index(t, []byte(e.New))
+	old := string(e.Old)
+	if end := at + len(e.New); e.Line && end < len(t) {
+		old = lineEnd([]byte(e.New))
+	}
+	return splice(t, at, at+len(e.New), old), nil
+}
+
+func (e edit) swap(f format, t []byte, from, to string, include func(string) ([]byte, error)) ([]byte, error) {
+	doc, err := parse(f, t, include)
+	if err != nil {
+		return nil, err
+	}
+	at := -1
+	held, _ := doc.effective(e.Key)
+	for _, d := range doc.entries {
+		if d.key == e.Key && d.start >= 0 && string(t[d.start:d.end]) == from {
+			at = d.start
+			if d == held {
+				break // of several that read alike, the one that holds
+			}
+		}
+	}
+	if at < 0 {
+		return nil, fmt.Errorf("%s %w", e.Key, errChanged)
+	}
+	return splice(t, at, at+len(from), to), nil
+}
+
+// verify reads the result again: the keys must be what was intended and all others
+// what they were, and taking the edits back must give the text of before. What it
+// cannot vouch for is not written.
+func verify(f format, base, next []byte, edits []edit, intended map[string]string, include func(string) ([]byte, error)) error {
+	before, err := parse(f, base, include)
+	if err != nil {
+		return err
+	}
+	after, err := parse(f, next, include)
+	if err != nil {
+		return fmt.Errorf("cannot be edited safely: %w", err)
+	}
+	for key, value := range intended {
+		if e, ok := after.effective(key); !ok || strings.TrimRight(e.value, " \t\r\n") != value {
+			return fmt.Errorf("cannot be edited safely: %s would be %q and not %q", key, e.value, value)
+		}
+	}
+	for _, e := range before.entries {
+		if _, ours := intended[e.key]; ours {
+			continue
+		}
+		was, _ := before.effective(e.key)
+		if is, ok := after.effective(e.key); !ok || is.value != was.value || is.final != was.final {
+			return fmt.Errorf("cannot be edited safely: %s would change", e.key)
+		}
+	}
+	for _, e := range after.entries {
+		if _, ours := intended[e.key]; !ours {
+			if _, ok := before.effective(e.key); !ok {
+				return fmt.Errorf("cannot be edited safely: %s would appear", e.key)
+			}
+		}
+	}
+	back, err := undoAll(f, next, edits, include)
+	if err != nil || !bytes.Equal(back, base) {
+		return fmt.Errorf("cannot be edited so that it can be put back (%v)", err)
+	}
+	return nil
+}
+
+// undoAll takes edits back, the last first.
+func undoAll(f format, t []byte, edits []edit, include func(string) ([]byte, error)) (_ []byte, err error) {
+	for i := len(edits) - 1; i >= 0; i-- {
+		if t, err = edits[i].undo(f, t, include); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,292 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// folder is a configuration folder with what is to become of it.
+type folder struct {
+	path    string
+	targets []target
+	disk    disk
+	old     *state
+	next    state
+	writes  []fileWrite
+	remove  bool
+}
+
+// fileWrite is one file's change.
+type fileWrite struct {
+	rel, path string // from the folder, and where it really is
+	now, next file
+}
+
+func openFolder(path string) (*folder, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("%s is no folder", path)
+	}
+	return &folder{path: real}, nil
+}
+
+// plan decides what to write. The starting point is always what the files would be
+// without us; so a second run changes nothing, and one with other paths changes
+// only those.
+func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
+	if f.old, err = readState(f.path); err != nil {
+		return err
+	}
+	f.remove = remove
+	f.next = state{Version: stateVersion, Done: true}
+	if f.old != nil {
+		f.next.Made = f.old.Made
+	}
+	for _, t := range f.targets {
+		if err := f.planFile(t, o, r); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(f.path, t.path), err)
+		}
+	}
+	return nil
+}
+
+func (f *folder) planFile(t target, o Options, r *Report) error {
+	full := filepath.Join(f.path, t.path)
+	now, err := readFile(full)
+	if err != nil {
+		return err
+	}
+	include := includes(filepath.Dir(now.path))
+	done := f.old.file(t.path)
+	base, made, err := done.base(t.format, now, f.old == nil || f.old.Done, include)
+	if errors.Is(err, errChanged) && f.remove && o.Force {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: %v since, and is left as it is", full, err))
+		base, err = now, nil
+	}
+	if errors.Is(err, errChanged) {
+		r.Conflicts = append(r.Conflicts, fmt.Sprintf("%s: %v since penstock install wrote it. Put it back as %s has it, or take it out of the file by hand and run --remove --force", full, err, StateFile))
+		r.Files = append(r.Files, FileReport{Path: full, Action: Keep})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	next := base
+	if !f.remove {
+		edits, conflicts, err := t.change(&next, include, o.Force)
+		if err != nil {
+			return err
+		}
+		var named []conflict
+		for _, c := range conflicts {
+			named = append(named, conflict{full + ": " + c.what, c.hard})
+		}
+		r.conflicts(named, o.Force)
+		if alike(edits, made) { // and others may have written behind them
+			next, edits = now, made
+		}
+		if len(edits) > 0 {
+			f.next.Files = append(f.next.Files, fileDone{Path: t.path, Existed: base.exists, Before: digestOf(base),
+				Forms: []form{{After: digest(next.text), Edits: edits}}})
+		}
+	}
+	report := FileReport{Path: full, Action: Keep}
+	if now.exists != next.exists || !bytes.Equal(now.text, next.text) {
+		f.writes = append(f.writes, fileWrite{rel: t.path, path: now.path, now: now, next: next})
+		report.Action = Change
+		switch {
+		case !now.exists:
+			report.Action = Create
+		case !next.exists:
+			report.Action = Delete
+		}
+		report.Diff = unified(full, now, next)
+		if t.restart != "" {
+			r.Restart = append(r.Restart, t.restart)
+		}
+	}
+	r.Files = append(r.Files, report)
+	return nil
+}
+
+// alike tells whether edits come to the same, wherever in the file they are.
+func alike(a, b []edit) bool {
+	return slices.EqualFunc(a, b, func(a, b edit) bool {
+		return a.Key == b.Key && strings.TrimLeft(string(a.New), "\r\n") == strings.TrimLeft(string(b.New), "\r\n")
+	})
+}
+
+func digestOf(f file) string {
+	if !f.exists {
+		return ""
+	}
+	return digest(f.text)
+}
+
+// change makes the file what the target wants.
+func (t target) change(f *file, include func(string) ([]byte, error), force bool) ([]edit, []conflict, error) {
+	if t.whole == "" {
+		next, edits, conflicts, err := change(t.format, f.text, t.wants, include, force)
+		if err == nil && len(edits) > 0 {
+			f.text, f.exists = next, true
+		}
+		return edits, conflicts, err
+	}
+	if t.append {
+		if hasLine(f.text, t.whole) {
+			return nil, nil, nil
+		}
+		eol := lineEnd(f.text)
+		block := eol + "# " + ourComment + eol + t.whole + eol
+		if len(f.text) == 0 {
+			block = block[len(eol):]
+		} else if !bytes.HasSuffix(f.text, []byte("\n")) {
+			block = eol + block
+		}
+		e := appended(&f.text, block)
+		f.exists = true
+		return []edit{e}, nil, nil
+	}
+	if string(f.text) == t.whole {
+		return nil, nil, nil
+	}
+	var conflicts []conflict
+	if f.exists && len(bytes.TrimSpace(f.text)) > 0 {
+		conflicts = append(conflicts, conflict{what: "is there already, and not what would be written"})
+	}
+	e := edit{Old: text(f.text), New: text(t.whole)}
+	f.text, f.exists = []byte(t.whole), true
+	return []edit{e}, conflicts, nil
+}
+
+func hasLine(t []byte, line string) bool {
+	for l := range strings.Lines(string(t)) {
+		if strings.TrimSpace(l) == line {
+			return true
+		}
+	}
+	return false
+}
+
+// write carries the plan out. The state file is written first with every form that
+// a file may be found in, and last with the one that it has.
+func (f *folder) write() (bool, error) {
+	name := filepath.Join(f.path, StateFile)
+	for _, t := range f.targets { // what an interrupted run has left
+		if now, err := readFile(filepath.Join(f.path, t.path)); err == nil {
+			if err := f.disk.remove(temporaryName(now.path)); err != nil {
+				return false, err
+			}
+		}
+	}
+	if err := f.disk.remove(temporaryName(name)); err != nil {
+		return false, err
+	}
+	during := f.during()
+	final := f.next.encode()
+	if len(f.writes) == 0 {
+		same := f.old == nil && len(f.next.Files) == 0
+		if f.old != nil && !f.remove && len(f.next.Files) > 0 {
+			same = bytes.Equal(f.old.encode(), final)
+		}
+		if same {
+			return false, nil
+		}
+	}
+	if len(f.writes) > 0 {
+		if err := f.disk.write(name, during.encode()); err != nil {
+			return false, err
+		}
+	}
+	for _, w := range f.writes {
+		if err := f.writeFile(w); err != nil {
+			return true, err
+		}
+	}
+	if f.remove || len(f.next.Files) == 0 {
+		for _, dir := range f.next.Made {
+			if err := f.disk.rmdir(filepath.Join(f.path, dir)); err != nil {
+				return true, err
+			}
+		}
+		return true, f.disk.remove(name)
+	}
+	return true, f.disk.write(name, final)
+}
+
+// during is the state while files are written: each may be as it was, or as it will be.
+func (f *folder) during() state {
+	s := state{Version: stateVersion, Made: f.next.Made}
+	for _, w := range f.writes {
+		if dir := filepath.Dir(w.rel); dir != "." && w.next.exists && !slices.Contains(s.Made, dir) {
+			if _, err := os.Stat(filepath.Join(f.path, dir)); errors.Is(err, os.ErrNotExist) {
+				s.Made = append(s.Made, dir)
+			}
+		}
+	}
+	f.next.Made = s.Made
+	for _, t := range f.targets {
+		next, old := f.next.file(t.path), f.old.file(t.path)
+		switch {
+		case next != nil && old != nil:
+			both := *next
+			both.Forms = append(append([]form{}, next.Forms...), old.Forms...)
+			s.Files = append(s.Files, both)
+		case next != nil:
+			s.Files = append(s.Files, *next)
+		case old != nil:
+			s.Files = append(s.Files, *old)
+		}
+	}
+	return s
+}
+
+func (f *folder) writeFile(w fileWrite) error {
+	if !w.next.exists {
+		return f.disk.remove(w.path)
+	}
+	if dir := filepath.Dir(w.path); !w.now.exists {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			if err := f.disk.mkdir(dir); err != nil {
+				return err
+			}
+		}
+	}
+	// Somebody may have written it since it was read.
+	if again, err := readFile(filepath.Join(f.path, w.rel)); err != nil || again.exists != w.now.exists || !bytes.Equal(again.text, w.now.text) {
+		return fmt.Errorf("%s was changed meanwhile (%v)", w.path, err)
+	}
+	return f.disk.write(w.path, w.next.text)
+}
+
+// includes reads what an XML file in dir includes: files only, as other addresses
+// are not looked at on the machine that prepares a folder.
+func includes(dir string) func(string) ([]byte, error) {
+	return func(href string) ([]byte, error) {
+		if u, err := url.Parse(href); err == nil && u.Scheme == "file" {
+			href = u.Path
+		} else if err == nil && u.Scheme != "" {
+			return nil, fmt.Errorf("%s is not a file", href)
+		}
+		if !filepath.IsAbs(href) {
+			href = filepath.Join(dir, href)
+		}
+		f, err := readFile(href)
+		if err == nil && !f.exists {
+			err = fmt.Errorf("%s is not there", href)
+		}
+		return f.text, err
+	}
+}

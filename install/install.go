@@ -1,0 +1,231 @@
+// Package install prepares a Hadoop and a Spark configuration folder for Penstock.
+//
+// A folder belongs to its operator: it has comments, an order, files that tools
+// write, and tens of other settings. So nothing is formatted anew. A file is read to
+// find the byte where a value ends, the text is changed there, and the result is read
+// again: our keys must be as intended, all others as they were, and taking our changes
+// out must give the former text to the byte; else nothing is written. What was done
+// goes into a state file in the folder before it is done, so that an interrupted run
+// goes on and --remove puts back exactly what was there, while what others have
+// changed elsewhere stays. What somebody has set to something else is told, not
+// overwritten.
+//
+// Nothing may break where the jar is missing: a client, a half-rolled-out cluster, a
+// container image. A class that cannot be loaded fails every "hdfs dfs", because
+// fs.file.impl is looked up whenever a local file is. So core-site.xml, which every
+// daemon and shell reads, is not touched; mapred-site.xml names Hadoop's own class,
+// through a variable that only a JVM with the jar on its class path is given another
+// value for, as a system property (not an environment variable, which children of a
+// task would inherit). Spark's fs.hdfs.impl goes the same way, because spark-submit
+// in cluster mode has the settings but not the driver's class path.
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Options are what to do, and where.
+type Options struct {
+	// HadoopConf and SparkConf are the folders; one may be empty.
+	HadoopConf, SparkConf string
+	// AgentJar and Socket are absolute paths on the machines that use the folders,
+	// of letters, digits and _ / . + @ % - only.
+	AgentJar, Socket string
+	// Force lets what somebody else has set give way, and leaves behind what was
+	// changed by hand on removal.
+	Force bool
+	// step can fail, in tests, before anything is changed on disk.
+	step func(what, path string) error
+}
+
+// socketMax is the longest path of a Unix socket, in bytes.
+const socketMax = 107
+
+var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
+
+// Validate finds what the flags cannot mean.
+func (o Options) Validate() error {
+	if o.HadoopConf == "" && o.SparkConf == "" {
+		return errors.New("name a folder with --hadoop-conf, --spark-conf or both")
+	}
+	for _, p := range []struct{ flag, path string }{{"--agent-jar", o.AgentJar}, {"--socket", o.Socket}} {
+		if !plainPath.MatchString(p.path) || filepath.Clean(p.path) != p.path {
+			return fmt.Errorf("%s %q: give an absolute path of letters, digits and _ / . + @ %% -, as JVM options and class paths are split at others", p.flag, p.path)
+		}
+	}
+	if len(o.Socket) > socketMax {
+		return fmt.Errorf("--socket %s: %d bytes, and a Unix socket's path has at most %d", o.Socket, len(o.Socket), socketMax)
+	}
+	return nil
+}
+
+// Action is what becomes of a file.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create"
+	Change Action = "change"
+	Delete Action = "delete"
+	Keep   Action = "keep"
+)
+
+// FileReport is one file's part of a report.
+type FileReport struct {
+	Path   string `json:"path"`
+	Action Action `json:"action"`
+	// Diff is unified; empty if nothing changes.
+	Diff string `json:"diff,omitempty"`
+}
+
+// Report is what was done, or would be.
+type Report struct {
+	Files []FileReport `json:"files"`
+	// Conflicts are other people's settings in the way; nothing is done while there are any.
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Notes are what to know beside it.
+	Notes []string `json:"notes,omitempty"`
+	// Restart is who has to be started anew for it to hold.
+	Restart []string `json:"restart,omitempty"`
+	// Done is whether files were written.
+	Done bool `json:"done"`
+}
+
+// Changes tells whether a file is, or would be, changed.
+func (r *Report) Changes() bool {
+	return slices.ContainsFunc(r.Files, func(f FileReport) bool { return f.Action != Keep })
+}
+
+// ErrConflict is in the way: somebody else's settings, or our own changed by hand.
+var ErrConflict = errors.New("conflict")
+
+// Plan says what Apply would do, and with remove what Remove would, and does nothing.
+func Plan(o Options, remove bool) (*Report, error) { return run(o, remove, false) }
+
+// Apply prepares the folders. What it reports is filled in also if it fails.
+func Apply(o Options) (*Report, error) { return run(o, false, true) }
+
+// Remove puts back what was there before Apply.
+func Remove(o Options) (*Report, error) { return run(o, true, true) }
+
+func run(o Options, remove, write bool) (*Report, error) {
+	r := &Report{}
+	if err := o.Validate(); err != nil {
+		return r, err
+	}
+	var folders []*folder
+	for _, f := range []struct {
+		dir     string
+		targets func(Options) []target
+	}{{o.HadoopConf, hadoopTargets}, {o.SparkConf, sparkTargets}} {
+		if f.dir == "" {
+			continue
+		}
+		dir, err := openFolder(f.dir)
+		if err != nil {
+			return r, err
+		}
+		dir.targets = f.targets(o)
+		dir.disk.step = o.step
+		folders = append(folders, dir)
+		if write {
+			release, err := lock(dir.path)
+			if err != nil {
+				return r, err
+			}
+			defer release()
+		}
+		if err := dir.plan(o, remove, r); err != nil {
+			return r, err
+		}
+	}
+	if !remove {
+		if err := surroundings(o, r); err != nil {
+			return r, err
+		}
+	}
+	if len(r.Conflicts) > 0 {
+		return r, fmt.Errorf("%w: nothing was changed\n  %s", ErrConflict, strings.Join(r.Conflicts, "\n  "))
+	}
+	if !write {
+		return r, nil
+	}
+	for _, dir := range folders {
+		did, err := dir.write()
+		r.Done = r.Done || did
+		if err != nil {
+			return r, fmt.Errorf("%w (run the same again, or --remove: %s knows how far it came)", err, filepath.Join(dir.path, StateFile))
+		}
+	}
+	return r, nil
+}
+
+// surroundings looks at what is not in the files that are written.
+func surroundings(o Options, r *Report) error {
+	jar := jarProblem(o.AgentJar)
+	if jar != "" && o.HadoopConf != "" {
+		r.Notes = append(r.Notes, jar+" here: machines without it go ungoverned, and say so when the daemon starts")
+	}
+	if jar != "" && o.SparkConf != "" {
+		what := jar + " here: a Spark executor does not start on a machine without it; put it there first"
+		if o.Force {
+			r.Notes = append(r.Notes, what)
+		} else {
+			r.Conflicts = append(r.Conflicts, what+" (--force if this is not a machine that runs executors)")
+		}
+	}
+	if o.SparkConf != "" {
+		r.Notes = append(r.Notes, "Spark needs "+o.AgentJar+" on every machine that runs drivers or executors of this folder")
+	}
+	if o.HadoopConf == "" {
+		return nil
+	}
+	folders := [][]target{hadoopTargets(o)}
+	if o.SparkConf != "" {
+		folders = append(folders, sparkTargets(o))
+	}
+	for i, targets := range folders {
+		for _, t := range targets {
+			found, err := elsewhere(o.HadoopConf, t.wants, i > 0)
+			if err != nil {
+				return err
+			}
+			r.conflicts(found, o.Force)
+		}
+	}
+	return nil
+}
+
+// conflicts keeps those that are in the way.
+func (r *Report) conflicts(found []conflict, force bool) {
+	for _, c := range found {
+		switch {
+		case c.hard:
+			r.Conflicts = append(r.Conflicts, c.what)
+		case force:
+			r.Notes = append(r.Notes, "overwritten: "+c.what)
+		default:
+			r.Conflicts = append(r.Conflicts, c.what+" (--force overwrites it, --remove puts it back)")
+		}
+	}
+}
+
+// jarProblem says what is wrong with the agent's jar on this machine, if anything.
+func jarProblem(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return path + " is not there"
+	}
+	defer f.Close()
+	magic := make([]byte, 2)
+	if _, err := f.Read(magic); err != nil || string(magic) != "PK" {
+		return path + " is no jar"
+	}
+	return ""
+}

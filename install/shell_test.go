@@ -1,0 +1,188 @@
+package install
+
+import (
+	"archive/zip"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// jarFile makes a small sound jar.
+func jarFile(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z := zip.NewWriter(f)
+	w, err := z.Create("META-INF/MANIFEST.MF")
+	if err == nil {
+		_, err = w.Write([]byte("Manifest-Version: 1.0\n"))
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// javaHome makes a folder that says its version as a JDK does, in a file or when asked.
+func javaHome(t *testing.T, release, answer string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if release != "" {
+		put(t, dir, "release", "IMPLEMENTOR=\"x\"\nJAVA_VERSION=\""+release+"\"\nJAVA_VERSION_DATE=\"2025-04-15\"\n")
+	}
+	if answer != "" {
+		put(t, dir, "bin/java", "#!/bin/sh\necho 'openjdk version \""+answer+"\" 2025-04-15' >&2\necho more >&2\n")
+		if err := os.Chmod(filepath.Join(dir, "bin/java"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// hadoopShell does with shell profiles what Hadoop's scripts do, in their order: read
+// them, init, class path, then take the daemon's options over, then finalize. An old
+// variable's value takes the new one's place.
+const hadoopShell = `
+hadoop_error() { echo "$*" >&2; }
+hadoop_add_profile() { HADOOP_SHELL_PROFILES="${HADOOP_SHELL_PROFILES:-} $1"; }
+for file in "$HADOOP_CONF_DIR"/shellprofile.d/*.sh; do . "$file"; done
+call() { for i in ${HADOOP_SHELL_PROFILES}; do if declare -F "_${i}_hadoop_$1" >/dev/null; then "_${i}_hadoop_$1"; fi; done; }
+call init
+call classpath
+HADOOP_SUBCMD=$1
+new="$2_OPTS" old="HADOOP_${2#*_}_OPTS"
+if [ -n "${!old:-}" ]; then printf -v "$new" '%s' "${!old}"; fi
+HADOOP_OPTS="${HADOOP_OPTS:-} ${!new:-}"
+call finalize
+echo "status $?"
+echo "opts $HADOOP_OPTS"
+echo "classpath ${CLASSPATH:-}"
+`
+
+// daemon is what a daemon's start comes to: its options and what it says.
+func daemon(t *testing.T, conf, sub, variable, shellOptions string, env ...string) (opts, errs string) {
+	t.Helper()
+	cmd := exec.Command("bash", "-c", shellOptions+"\n"+hadoopShell, "hadoop", sub, variable)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HADOOP_CONF_DIR=" + conf}, env...)
+	var out, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s with %q and %q: %v\n%s", sub, shellOptions, env, err, stderr.String())
+	}
+	status, rest, _ := strings.Cut(out.String(), "\n")
+	opts, classPath, _ := strings.Cut(rest, "\n")
+	if status != "status 0" || classPath != "classpath \n" {
+		t.Errorf("%s with %q: %q, %q", sub, env, status, classPath)
+	}
+	return strings.TrimSpace(strings.TrimPrefix(opts, "opts")), strings.TrimSpace(stderr.String())
+}
+
+func TestShellProfile(t *testing.T) {
+	dir := scratch(t)
+	o := options(dir)
+	o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
+	o.Socket = "/run/x/agent.sock"
+	applied(t, o)
+	jarFile(t, o.AgentJar)
+	good := "JAVA_HOME=" + javaHome(t, "17.0.15", "")
+	dataNode, nodeManager := DataNodeOption(o.AgentJar, o.Socket), NodeManagerOption(o.AgentJar, o.Socket)
+	for _, shell := range []string{"", "set -u", "set -e", "set -euo pipefail"} {
+		for _, c := range []struct {
+			what, sub, variable string
+			env                 []string
+			opts, says          string
+		}{
+			{"a DataNode", "datanode", "HDFS_DATANODE", []string{good}, dataNode, ""},
+			{"a NodeManager", "nodemanager", "YARN_NODEMANAGER", []string{good}, nodeManager, ""},
+			{"with options", "datanode", "HDFS_DATANODE", []string{good, "HDFS_DATANODE_OPTS=-Xmx1g -Da=b"}, "-Xmx1g -Da=b " + dataNode, ""},
+			{"by its old name", "datanode", "HDFS_DATANODE", []string{good, "HADOOP_DATANODE_OPTS=-Xmx2g", "HDFS_DATANODE_OPTS=-Xmx1g"}, "-Xmx2g " + dataNode, ""},
+			{"another daemon", "namenode", "HDFS_NAMENODE", []string{good}, "", ""},
+			{"a shell", "dfs", "HDFS_DFS", []string{good, "HADOOP_OPTS=-Dx"}, "-Dx", ""},
+			{"there already", "datanode", "HDFS_DATANODE", []string{good, "HDFS_DATANODE_OPTS=-javaagent:/old/penstock-agent.jar=socket=/y"}, "-javaagent:/old/penstock-agent.jar=socket=/y", ""},
+			{"there for all", "datanode", "HDFS_DATANODE", []string{good, "HADOOP_OPTS=" + dataNode}, dataNode, ""},
+			{"another agent", "datanode", "HDFS_DATANODE", []string{good, "HDFS_DATANODE_OPTS=-javaagent:/jmx.jar=1"}, "-javaagent:/jmx.jar=1 " + dataNode, ""},
+			{"paths of one's own", "datanode", "HDFS_DATANODE", []string{good, "PENSTOCK_SOCKET=/z.sock"}, DataNodeOption(o.AgentJar, "/z.sock"), ""},
+			{"Java 16", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "16", "")}, dataNode, ""},
+			{"Java 11", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "11.0.2", "")}, "", "is 11"},
+			{"Java 8", "nodemanager", "YARN_NODEMANAGER", []string{"JAVA_HOME=" + javaHome(t, "1.8.0_392", "")}, "", "is 8"},
+			{"asked: 21", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "", "21-ea")}, dataNode, ""},
+			{"asked: 8", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "", "1.8.0_392")}, "", "is 8"},
+			{"no Java", "datanode", "HDFS_DATANODE", nil, "", "unknown version"},
+			{"a broken Java", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "", "?")}, "", "unknown version"},
+			{"no jar", "datanode", "HDFS_DATANODE", []string{good, "PENSTOCK_AGENT_JAR=/nowhere/penstock-agent.jar"}, "", "cannot read"},
+			{"no jar, another", "namenode", "HDFS_NAMENODE", []string{good, "PENSTOCK_AGENT_JAR=/nowhere/penstock-agent.jar"}, "", ""},
+			{"a folder", "datanode", "HDFS_DATANODE", []string{good, "PENSTOCK_AGENT_JAR=/"}, "", "cannot read"},
+			{"blanks", "datanode", "HDFS_DATANODE", []string{good, "PENSTOCK_SOCKET=/a b"}, "", "characters"},
+			{"a command", "datanode", "HDFS_DATANODE", []string{good, "PENSTOCK_AGENT_JAR=$(touch x)"}, "", "characters"},
+		} {
+			opts, errs := daemon(t, o.HadoopConf, c.sub, c.variable, shell, c.env...)
+			if opts != c.opts || (c.says == "") != (errs == "") || !strings.Contains(errs, c.says) {
+				t.Errorf("%s, %q: options %q and %q, want %q and %q", c.what, shell, opts, errs, c.opts, c.says)
+			}
+		}
+	}
+	whole, err := os.ReadFile(o.AgentJar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut, want := range map[int]string{0: "", 2: "", len(whole) / 2: "", len(whole) - 1: "", len(whole): dataNode} {
+		if err := os.WriteFile(o.AgentJar, whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if opts, _ := daemon(t, o.HadoopConf, "datanode", "HDFS_DATANODE", "set -eu", good); opts != want {
+			t.Errorf("%d of %d bytes of the jar: %q", cut, len(whole), opts)
+		}
+	}
+}
+
+// A task's options go through the script that YARN writes for a container, which
+// puts the command between double quotes for a second bash.
+func TestTaskOptionInAContainersScript(t *testing.T) {
+	dir := t.TempDir()
+	jar := filepath.Join(dir, "penstock-agent.jar")
+	jarFile(t, jar)
+	const on = "-Dpenstock.file.impl=" + taskFiles
+	for _, c := range []struct{ what, classPath, jar, want string }{
+		{"as prepared", "$PWD:/conf:/mr/*:" + jar + ":job.jar", jar, on},
+		{"last", "/conf:" + jar, jar, on},
+		{"no jar on the class path", "/conf:/mr/*", jar, ""},
+		{"one like it", "/conf:" + jar + ".old", jar, ""},
+		{"no such file", "/conf:" + jar + "x", jar + "x", ""},
+		{"no class path", "", jar, ""},
+	} {
+		words := strings.Split("-Xmx1g "+taskOption(c.jar)+" -Dlast=1", " ") // as the application master takes it apart
+		script := fmt.Sprintf("export CLASSPATH=\"%s\"\nexec /bin/bash -c \"printf '<%%s>' %s \"\n", c.classPath, strings.Join(words, " "))
+		out, err := exec.Command("bash", "-e", "-c", script).CombinedOutput()
+		want := "<-Xmx1g>"
+		if c.want != "" {
+			want += "<" + c.want + ">"
+		}
+		if want += "<-Dlast=1>"; err != nil || string(out) != want {
+			t.Errorf("%s: %s (%v), want %s", c.what, out, err, want)
+		}
+	}
+}
+
+// Spark's launch scripts read spark-env.sh with whatever class path there is.
+func TestSparkEnv(t *testing.T) {
+	dir := scratch(t)
+	put(t, dir, "spark/spark-env.sh", "A=1")
+	applied(t, options(dir))
+	for before, want := range map[string]string{"": testJar, "/hadoop/*": "/hadoop/*:" + testJar} {
+		cmd := exec.Command("bash", "-euc", `. "$0"; printf %s "$A $SPARK_DIST_CLASSPATH"`, filepath.Join(dir, "spark", "spark-env.sh"))
+		if before != "" {
+			cmd.Env = append(os.Environ(), "SPARK_DIST_CLASSPATH="+before)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "1 "+want {
+			t.Errorf("%q becomes %q (%v)", before, out, err)
+		}
+	}
+}

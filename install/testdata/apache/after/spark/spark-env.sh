@@ -1,0 +1,4 @@
+# This file is sourced when running various Spark programs.
+
+# Added by penstock install, which also takes it out.
+export SPARK_DIST_CLASSPATH="${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}/opt/penstock/penstock-agent.jar"

@@ -1,0 +1,1 @@
+# This file is sourced when running various Spark programs.

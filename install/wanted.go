@@ -1,0 +1,149 @@
+package install
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"penstock/deploy"
+)
+
+// ourComment stands above what was added to a file.
+const ourComment = "Added by penstock install, which also takes it out."
+
+// The classes in the agent's jar, and those of Hadoop and Spark that they stand for.
+const (
+	taskFiles, stockFiles = "penstock.task.GovernedLocalFileSystem", "org.apache.hadoop.fs.LocalFileSystem"
+	namedHDFS, stockHDFS  = "penstock.spark.NamedDistributedFileSystem", "org.apache.hadoop.hdfs.DistributedFileSystem"
+	shuffle, stockShuffle = "penstock.spark.GovernedShuffleDataIO", "org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO"
+)
+
+// What mapred-site.xml's properties are when they are not set, of Hadoop 3.3 to 3.5
+// alike. Setting a property loses it, so it has to be repeated.
+const (
+	defaultTaskClassPath = "$HADOOP_MAPRED_HOME/share/hadoop/mapreduce/*,$HADOOP_MAPRED_HOME/share/hadoop/mapreduce/lib/*"
+	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
+)
+
+// taskOption is the JVM option of a map or reduce task that turns the governed file
+// system on. The container's launch script, a bash script on the node that runs the
+// task, evaluates it: there is no option unless the container's class path has the
+// jar and the jar can be read, at that place and time.
+func taskOption(jar string) string {
+	return fmt.Sprintf("$(case :$CLASSPATH: in *:%s:*) test ! -r %s || echo -Dpenstock.file.impl=%s;; esac)", jar, jar, taskFiles)
+}
+
+// DataNodeOption and NodeManagerOption are what shellprofile.d/penstock.sh adds to
+// the two daemons' options, for those who start them without Hadoop's scripts.
+func DataNodeOption(jar, socket string) string { return "-javaagent:" + jar + "=socket=" + socket }
+
+// NodeManagerOption is DataNodeOption for a NodeManager.
+func NodeManagerOption(jar, socket string) string {
+	return DataNodeOption(jar, socket) + ",role=nodemanager"
+}
+
+func executorOption(jar, socket string) string {
+	return DataNodeOption(jar, socket) + ",role=executor"
+}
+
+// target is a file to prepare.
+type target struct {
+	path   string // from the folder
+	format format
+	wants  []want
+	// whole is the file's text, or with append what is put behind it; unless one
+	// of its lines is there already.
+	whole  string
+	append bool
+	// restart says who reads the file only when it starts.
+	restart string
+}
+
+const restartDaemons = "the DataNode and the NodeManager of each machine that uses this folder (the agent is in the JVM from its start on)"
+
+func hadoopTargets(o Options) []target {
+	option := taskOption(o.AgentJar)
+	return []target{
+		{path: "shellprofile.d/penstock.sh", format: plain, whole: shellProfile(o), restart: restartDaemons},
+		{path: "mapred-site.xml", format: hadoopXML, wants: []want{
+			{key: "fs.file.impl", set: "${penstock.file.impl}", stock: stockFiles},
+			{key: "penstock.file.impl", set: stockFiles, stock: stockFiles},
+			{key: "penstock.socket", set: o.Socket},
+			{key: "mapreduce.application.classpath", add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
+			{key: "mapreduce.admin.map.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
+			{key: "mapreduce.admin.reduce.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
+		}, restart: "nothing for mapred-site.xml: jobs submitted from now on use it"},
+	}
+}
+
+func sparkTargets(o Options) []target {
+	on := "-Dpenstock.hdfs.impl=" + namedHDFS
+	return []target{
+		{path: "spark-env.sh", format: plain, append: true,
+			whole:   fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar),
+			restart: "Spark's standalone Workers, its Thrift and Connect servers, if you have them"},
+		{path: "spark-defaults.conf", format: sparkProperties, wants: []want{
+			{key: "spark.hadoop.fs.hdfs.impl", set: "${penstock.hdfs.impl}", stock: stockHDFS},
+			{key: "spark.hadoop.penstock.hdfs.impl", set: stockHDFS, stock: stockHDFS},
+			{key: "spark.hadoop.penstock.socket", set: o.Socket},
+			{key: "spark.shuffle.sort.io.plugin.class", set: shuffle, stock: stockShuffle},
+			{key: "spark.executor.extraClassPath", add: o.AgentJar, sep: ":"},
+			{key: "spark.driver.extraClassPath", add: o.AgentJar, sep: ":"},
+			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + on, sep: " "},
+			{key: "spark.driver.defaultJavaOptions", add: on, sep: " "},
+		}, restart: "nothing for spark-defaults.conf: applications submitted from now on use it"},
+	}
+}
+
+// shellProfile is the file in deploy/ with the paths put in.
+func shellProfile(o Options) string {
+	return strings.NewReplacer(
+		"{PENSTOCK_AGENT_JAR:-/opt/penstock/penstock-agent.jar}", "{PENSTOCK_AGENT_JAR:-"+o.AgentJar+"}",
+		"{PENSTOCK_SOCKET:-/run/penstock/agent.sock}", "{PENSTOCK_SOCKET:-"+o.Socket+"}",
+	).Replace(deploy.ShellProfile)
+}
+
+// otherSites are read beside mapred-site.xml by a task's JVM. Those in front of it
+// lose to it unless their property is final; yarn-site.xml comes behind it.
+var otherSites = []struct {
+	name string
+	wins bool
+}{{"core-site.xml", false}, {"hdfs-site.xml", false}, {"yarn-site.xml", true}}
+
+// elsewhere finds what the folder's other files say of the same properties. For
+// Spark, whose own settings win over all files, those that it hands on to Hadoop.
+func elsewhere(dir string, wants []want, spark bool) ([]conflict, error) {
+	var found []conflict
+	for _, site := range otherSites {
+		name := filepath.Join(dir, site.name)
+		f, err := readFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if !f.exists || len(strings.TrimSpace(string(f.text))) == 0 {
+			continue
+		}
+		doc, err := parseXML(f.text, includes(filepath.Dir(f.path)))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, w := range wants {
+			key := w.key
+			if spark {
+				key, _ = strings.CutPrefix(key, "spark.hadoop.")
+			}
+			e, ok := doc.effective(key)
+			hard := !spark && (e.final || site.wins)
+			stock := w.stock != "" && strings.TrimSpace(e.value) == w.stock
+			if !ok || e.value == w.set || stock && !hard {
+				continue
+			}
+			what := fmt.Sprintf("%s sets %s to %q", name, e.key, e.value)
+			if hard {
+				what += ", which would win: take it out there"
+			}
+			found = append(found, conflict{what, hard})
+		}
+	}
+	return found, nil
+}
