@@ -69,7 +69,7 @@ func serve(ctx context.Context, dir, name string, stride uint32) (*server, func(
 }
 
 // Register implements ipc.Opener.
-func (s *server) Register(uint32, []string) (ipc.Registration, error) { return registration{s}, nil }
+func (s *server) Register(ipc.Peer) (ipc.Registration, error) { return registration{s}, nil }
 
 // Heartbeat implements ipc.Opener.
 func (s *server) Heartbeat() (uint64, device.Mode, bool) {
@@ -77,7 +77,7 @@ func (s *server) Heartbeat() (uint64, device.Mode, bool) {
 }
 
 // Stride implements ipc.Opener.
-func (s *server) Stride() uint32 { return s.stride }
+func (s *server) Stride(wire.Role) uint32 { return s.stride }
 
 type registration struct{ *server }
 

@@ -63,7 +63,7 @@ func TestBadFrames(t *testing.T) {
 	d.awaitMetric(t, is(int(before)+len(paths)), "agent_open_errors_total")
 	// More peers than the daemon takes.
 	before = d.metric(t, "agent_connections_refused_total")
-	for range ipc.MaxConnections {
+	for range ipc.MaxServers {
 		dial(t).Write(hello)
 	}
 	d.awaitMetric(t, func(v float64) bool { return v > before }, "agent_connections_refused_total")

@@ -29,11 +29,12 @@ import (
 	"penstock/wire"
 )
 
-// Bounds of the socket.
+// Bounds of the socket. Places for servers are kept free: tasks come in any number.
 const (
-	MaxConnections = 64
-	MaxStreams     = 16384          // open at once on one connection; HDFS's own bound is 4,096 threads
-	sendQueue      = 2 * MaxStreams // marks that a peer has not read yet: a change of mode sends one to each stream
+	MaxConnections = 1024  // in all
+	MaxServers     = 64    // of them, from DataNodes and NodeManagers
+	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
+	MaxTaskStreams = 1024  // on a task's or an executor's
 	helloWait      = 5 * time.Second
 	sendWait       = 5 * time.Second
 	HeartbeatEvery = 250 * time.Millisecond
@@ -41,15 +42,34 @@ const (
 
 // Opener is the daemon as agents see it.
 type Opener interface {
-	// Register takes the data directories of a peer and gives what Open uses.
-	Register(uid uint32, dirs []string) (Registration, error)
+	// Register takes the directories of a peer and gives what Open uses.
+	Register(p Peer) (Registration, error)
 	// Heartbeat tells the daemon's mode, and whether all device loops live.
 	Heartbeat() (tick uint64, mode device.Mode, alive bool)
-	// Stride is the bytes between progress reports.
-	Stride() uint32
+	// Stride is the bytes between progress reports of a process of that role.
+	Stride(role wire.Role) uint32
 }
 
-// Registration is one peer's data directories.
+// Peer is who is at the other end of a connection.
+type Peer struct {
+	PID   int32 // PID and UID are the kernel's word
+	UID   uint32
+	Hello wire.Hello // the peer's own
+}
+
+// Serves tells whether the role is one that works for many applications and names
+// one with each stream.
+func Serves(role wire.Role) bool { return role == wire.RoleDataNode || role == wire.RoleNodeManager }
+
+// streamsOf is how many streams a process of that role may have open.
+func streamsOf(role wire.Role) int {
+	if Serves(role) {
+		return MaxStreams
+	}
+	return MaxTaskStreams
+}
+
+// Registration is one peer's directories.
 type Registration interface {
 	// Open opens a stream's files and starts it on their device. It may block
 	// for as long as the device does.
@@ -74,6 +94,7 @@ type Agent struct {
 	PID         int32 // PID and UID are the kernel's word, the rest is the peer's
 	UID         uint32
 	Role        wire.Role
+	Flow        string // that all of a task's or an executor's streams belong to
 	Name        string // and version
 	Directories []string
 	Since       time.Time
@@ -87,13 +108,27 @@ func (s *Server) Agents() []Agent {
 	return slices.SortedFunc(maps.Values(s.agents), func(a, b Agent) int { return a.Since.Compare(b.Since) })
 }
 
-func (s *Server) enter(c *connection, a Agent) {
+// enter takes a connection among those that are accepted, if its role has a place.
+func (s *Server) enter(c *connection, a Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.agents == nil {
 		s.agents = map[*connection]Agent{}
 	}
+	bound, same := MaxConnections-MaxServers, 0
+	if Serves(a.Role) {
+		bound = MaxServers
+	}
+	for _, other := range s.agents {
+		if Serves(other.Role) == Serves(a.Role) {
+			same++
+		}
+	}
+	if same >= bound {
+		return fmt.Errorf("%d connections of its kind already", bound)
+	}
 	s.agents[c] = a
+	return nil
 }
 
 func (s *Server) leave(c *connection) {
@@ -109,6 +144,8 @@ type Stats struct {
 	Refused     atomic.Int64 // by peer check or bound
 	BadFrames   atomic.Int64
 	OpenErrors  atomic.Int64
+	OtherFlows  atomic.Int64 // streams refused, of tasks that name a flow which is not theirs
+	GoneFiles   atomic.Int64 // of kind intermediate, deleted before they could be opened
 	SlowPeers   atomic.Int64 // disconnected because they did not read
 }
 
@@ -236,7 +273,23 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	reg, err := s.Opener.Register(cred.Uid, hello.Directories)
+	if !Serves(hello.Role) && hello.Flow == "" {
+		s.Stats.BadFrames.Add(1)
+		return errors.New("the hello of a task or an executor names no flow")
+	}
+	conn := &connection{
+		server: s, c: c, role: hello.Role, flow: hello.Flow,
+		// A change of mode sends a mark to each stream.
+		queue: make(chan wire.Mark, 2*streamsOf(hello.Role)), streams: map[uint32]*opened{},
+	}
+	if err := s.enter(conn, Agent{
+		PID: cred.Pid, UID: cred.Uid, Role: hello.Role, Flow: hello.Flow, Name: hello.Agent, Directories: hello.Directories, Since: time.Now(),
+	}); err != nil {
+		s.Stats.Refused.Add(1)
+		return err
+	}
+	defer s.leave(conn)
+	reg, err := s.Opener.Register(Peer{PID: cred.Pid, UID: cred.Uid, Hello: hello})
 	if err != nil {
 		s.Stats.Refused.Add(1)
 		return fmt.Errorf("directories refused: %w", err)
@@ -246,11 +299,6 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	}
 	s.Log.Info("agent connected", "agent", hello.Agent, "pid", cred.Pid, "uid", cred.Uid, "directories", hello.Directories)
 
-	conn := &connection{server: s, c: c, queue: make(chan wire.Mark, sendQueue), streams: map[uint32]*opened{}}
-	s.enter(conn, Agent{
-		PID: cred.Pid, UID: cred.Uid, Role: hello.Role, Name: hello.Agent, Directories: hello.Directories, Since: time.Now(),
-	})
-	defer s.leave(conn)
 	connCtx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
 	sender.Add(1)
@@ -275,166 +323,5 @@ func (s *Server) countFrame(err error) {
 	var bad *wire.FrameError
 	if errors.As(err, &bad) || errors.Is(err, io.ErrUnexpectedEOF) {
 		s.Stats.BadFrames.Add(1)
-	}
-}
-
-// opened is a stream from its OPEN frame on. Its files are opened beside the
-// receiving goroutine, so that a device which does not answer holds up its own
-// streams only; what the agent says meanwhile is kept.
-type opened struct {
-	mu     sync.Mutex
-	loop   *device.Loop // nil until the files are open
-	stream *device.Stream
-	pos    int64 // what was said before that; negative: nothing, or nobody knows
-	closed bool
-}
-
-func (o *opened) progress(pos int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.loop != nil {
-		o.loop.Progress(o.stream, pos)
-	} else {
-		o.pos = pos
-	}
-}
-
-func (o *opened) close(pos int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.loop != nil {
-		o.loop.Close(o.stream, pos)
-	} else {
-		o.closed, o.pos = true, pos
-	}
-}
-
-func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.loop, o.stream = loop, stream
-	if o.closed {
-		loop.Close(stream, o.pos)
-	} else if o.pos >= 0 {
-		loop.Progress(stream, o.pos)
-	}
-}
-
-// connection is one agent. streams belongs to the receiving goroutine.
-type connection struct {
-	server  *Server
-	c       *net.UnixConn
-	queue   chan wire.Mark
-	streams map[uint32]*opened
-	opens   sync.WaitGroup
-}
-
-// Mark queues a mark for the agent; it is called by device loops.
-func (c *connection) Mark(stream uint32, position int64) {
-	select {
-	case c.queue <- wire.Mark{Stream: stream, Position: position}:
-	default:
-		// The peer does not read. Its gates open when the connection ends.
-		c.server.Stats.SlowPeers.Add(1)
-		c.c.Close()
-	}
-}
-
-func (c *connection) receive(r *wire.Reader, reg Registration) error {
-	for {
-		m, err := r.Next()
-		if err != nil {
-			c.server.countFrame(err)
-			if errors.Is(err, io.EOF) {
-				return errors.New("closed by the agent")
-			}
-			return err
-		}
-		switch m := m.(type) {
-		case wire.Open:
-			if err := c.open(m, reg); err != nil {
-				return err
-			}
-		case wire.Progress:
-			if o, ok := c.streams[m.Stream]; ok {
-				o.progress(m.Position)
-			}
-		case wire.Close:
-			if o, ok := c.streams[m.Stream]; ok {
-				delete(c.streams, m.Stream)
-				o.close(m.Position)
-			}
-		default:
-			c.server.Stats.BadFrames.Add(1)
-			return fmt.Errorf("a %T is not for an agent to send", m)
-		}
-	}
-}
-
-func (c *connection) open(m wire.Open, reg Registration) error {
-	if _, ok := c.streams[m.Stream]; ok {
-		c.server.Stats.BadFrames.Add(1)
-		return fmt.Errorf("stream %d is open already", m.Stream)
-	}
-	if len(c.streams) >= MaxStreams {
-		c.Mark(m.Stream, device.Open)
-		c.server.Stats.OpenErrors.Add(1)
-		return nil
-	}
-	o := &opened{pos: -1}
-	c.streams[m.Stream] = o
-	c.opens.Go(func() {
-		loop, stream, err := reg.Open(m, c)
-		if err != nil {
-			// Not governed, not held up: a file may be gone, or lie elsewhere.
-			c.server.Stats.OpenErrors.Add(1)
-			c.server.Log.Debug("stream not governed", "block", m.Path, "error", err)
-			c.Mark(m.Stream, device.Open)
-			return
-		}
-		o.ready(loop, stream)
-	})
-	return nil
-}
-
-func (c *connection) closeAll() {
-	for _, o := range c.streams {
-		o.close(-1)
-	}
-	clear(c.streams)
-}
-
-// sendAll writes the welcome, then marks and heartbeats, several in one write.
-func (c *connection) sendAll(ctx context.Context) {
-	opener := c.server.Opener
-	_, mode, _ := opener.Heartbeat()
-	buf, err := wire.Append(nil, wire.Welcome{
-		Mode: wire.Mode(mode), Stride: opener.Stride(), HeartbeatMs: uint16(HeartbeatEvery.Milliseconds()),
-	})
-	ticker := time.NewTicker(HeartbeatEvery)
-	defer ticker.Stop()
-	for err == nil {
-		if len(buf) > 0 {
-			if err = c.c.SetWriteDeadline(time.Now().Add(sendWait)); err != nil {
-				break
-			}
-			if _, err = c.c.Write(buf); err != nil {
-				break
-			}
-			buf = buf[:0]
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case m := <-c.queue:
-			buf, err = wire.Append(buf, m)
-			for n := min(len(c.queue), 256); n > 0 && err == nil; n-- {
-				buf, err = wire.Append(buf, <-c.queue)
-			}
-		case <-ticker.C:
-			if tick, mode, alive := opener.Heartbeat(); alive {
-				buf, err = wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode)})
-			}
-		}
 	}
 }

@@ -25,9 +25,9 @@ type daemon struct {
 	fail  error
 }
 
-func (d *daemon) Register(uint32, []string) (Registration, error) { return d, d.fail }
-func (d *daemon) Close()                                          {}
-func (d *daemon) Stride() uint32                                  { return 65536 }
+func (d *daemon) Register(Peer) (Registration, error) { return d, d.fail }
+func (d *daemon) Close()                              {}
+func (d *daemon) Stride(wire.Role) uint32             { return 65536 }
 func (d *daemon) Heartbeat() (uint64, device.Mode, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,6 +87,8 @@ func frames(t *testing.T, messages ...wire.Message) []byte {
 }
 
 var hello = wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleDataNode, Agent: "test", Directories: []string{"/x"}}
+
+var task = wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleTask, Agent: "test", Flow: "application_1", Directories: []string{"/x"}}
 
 // ended waits for the server to close the connection and gives what it sent.
 func ended(t *testing.T, c net.Conn) []byte {
@@ -211,21 +213,185 @@ func TestPeerCheck(t *testing.T) {
 	}
 }
 
+// Tasks, however many, leave the servers their places, and servers do not take
+// more than those.
 func TestConnectionBound(t *testing.T) {
 	s, path := serve(t, &daemon{alive: true}, true)
-	for range MaxConnections {
+	enter := func(h wire.Hello) bool {
+		c := dial(t, path)
+		if _, err := c.Write(frames(t, h)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := wire.NewReader(c).Next() // its welcome
+		return err == nil
+	}
+	for i := range MaxConnections - MaxServers {
+		h := task
+		if i%2 == 0 {
+			h.Role = wire.RoleExecutor
+		}
+		if !enter(h) {
+			t.Fatalf("task %d was refused", i)
+		}
+	}
+	if enter(task) {
+		t.Error("a task got a server's place")
+	}
+	for i := range MaxServers {
+		h := hello
+		if i%2 == 0 {
+			h.Role = wire.RoleNodeManager
+		}
+		// The last place may still be one that a refused peer is leaving.
+		for deadline := time.Now().Add(10 * time.Second); !enter(h); {
+			if time.Now().After(deadline) {
+				t.Fatalf("server %d was refused", i)
+			}
+		}
+	}
+	before := s.Stats.Refused.Load()
+	ended(t, dial(t, path)) // in all
+	if got := s.Stats.Refused.Load(); got != before+1 {
+		t.Errorf("%d refused for the bound in all", got-before)
+	}
+}
+
+func TestServersAreBounded(t *testing.T) {
+	s, path := serve(t, &daemon{alive: true}, true)
+	for i := range MaxServers + 1 {
 		c := dial(t, path)
 		if _, err := c.Write(frames(t, hello)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := wire.NewReader(c).Next(); err != nil { // its welcome
-			t.Fatal(err)
+		if _, err := wire.NewReader(c).Next(); (err == nil) != (i < MaxServers) {
+			t.Errorf("server %d: %v", i, err)
 		}
 	}
-	ended(t, dial(t, path))
-	if s.Stats.Refused.Load() != 1 || s.Stats.Accepted.Load() != MaxConnections {
-		t.Errorf("refused %d, accepted %d", s.Stats.Refused.Load(), s.Stats.Accepted.Load())
+	if s.Stats.Refused.Load() != 1 || len(s.Agents()) != MaxServers {
+		t.Errorf("refused %d, %d agents", s.Stats.Refused.Load(), len(s.Agents()))
 	}
+}
+
+func TestATaskHasOneFlow(t *testing.T) {
+	d := &daemon{alive: true}
+	s, path := serve(t, d, true)
+	c := dial(t, path)
+	own := wire.Open{Stream: 1, Direction: wire.Write, Kind: wire.Intermediate, Flow: task.Flow, Path: "/x/a"}
+	other := wire.Open{Stream: 2, Direction: wire.Write, Kind: wire.Intermediate, Flow: "application_2", Path: "/x/b"}
+	if _, err := c.Write(frames(t, task, other, own)); err != nil {
+		t.Fatal(err)
+	}
+	awaitMarks(t, c, 2)
+	if len(d.opens) != 1 || d.opens[0] != own || s.Stats.OtherFlows.Load() != 1 || s.Stats.OpenErrors.Load() != 1 {
+		t.Errorf("opened %+v, %d of other flows", d.opens, s.Stats.OtherFlows.Load())
+	}
+	if a := s.Agents(); len(a) != 1 || a[0].Flow != task.Flow || a[0].Role != wire.RoleTask {
+		t.Errorf("agents: %+v", a)
+	}
+	nameless := task
+	nameless.Flow = ""
+	c = dial(t, path)
+	if _, err := c.Write(frames(t, nameless)); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, c)
+	if s.Stats.BadFrames.Load() != 1 {
+		t.Error("a task without a flow was taken")
+	}
+}
+
+// awaitMarks reads frames until that many marks have come, and gives the last one.
+func awaitMarks(t *testing.T, c net.Conn, n int) (last wire.Mark) {
+	t.Helper()
+	r := wire.NewReader(c)
+	for n > 0 {
+		m, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mark, ok := m.(wire.Mark); ok {
+			last = mark
+			n--
+		}
+	}
+	return last
+}
+
+// At the bound of open streams a task's next one is let through; what was closed
+// while its device keeps it waiting still counts.
+func TestTaskStreamsAreBounded(t *testing.T) {
+	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
+	s, path := serve(t, d, true)
+	c := dial(t, path)
+	slow := task
+	slow.Flow = "slow"
+	messages := []wire.Message{slow}
+	for id := range uint32(MaxTaskStreams) {
+		messages = append(messages, wire.Open{Stream: id, Direction: wire.Write, Flow: "slow", Path: "/x/a"}, wire.Close{Stream: id})
+	}
+	messages = append(messages, wire.Open{Stream: MaxTaskStreams, Direction: wire.Write, Flow: "slow", Path: "/x/a"})
+	if _, err := c.Write(frames(t, messages...)); err != nil {
+		t.Fatal(err)
+	}
+	if got := awaitMarks(t, c, 1); got.Stream != MaxTaskStreams || got.Position != device.Open || s.Stats.OpenErrors.Load() != 1 {
+		t.Errorf("the first mark is %+v; %d open errors", got, s.Stats.OpenErrors.Load())
+	}
+	close(d.gate)
+	awaitMarks(t, c, MaxTaskStreams)
+
+	// And of those that stay open.
+	s, path = serve(t, &openable{daemon{alive: true}}, true)
+	c = dial(t, path)
+	messages = []wire.Message{task}
+	for id := range uint32(MaxTaskStreams + 1) {
+		messages = append(messages, wire.Open{Stream: id, Direction: wire.Write, Flow: task.Flow, Path: "/x/a"})
+	}
+	if _, err := c.Write(frames(t, messages...)); err != nil {
+		t.Fatal(err)
+	}
+	if got := awaitMarks(t, c, MaxTaskStreams+1); s.Stats.OpenErrors.Load() != 1 || s.Stats.SlowPeers.Load() != 0 {
+		t.Errorf("%d open errors; the last mark is %+v", s.Stats.OpenErrors.Load(), got)
+	}
+}
+
+// openable opens every stream on a device that is switched off.
+type openable struct{ daemon }
+
+func (d *openable) Register(Peer) (Registration, error) { return d, nil }
+
+func (d *openable) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Stream, error) {
+	l, err := device.New(device.Options{Name: "off", Config: device.Config{Network: true}, Log: slog.New(slog.DiscardHandler),
+		Policy: func(string) device.Rule { return device.Rule{Weight: 1} }})
+	if err != nil {
+		return nil, nil, err
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	l.Run(ended)
+	return l, l.Open(device.OpenRequest{Marker: k, ID: m.Stream, Flow: m.Flow, Kind: device.Network}), nil
+}
+
+// A file that a task has deleted by then is no error of anybody's.
+func TestFilesThatAreGone(t *testing.T) {
+	s, path := serve(t, &gone{daemon{alive: true}}, true)
+	c := dial(t, path)
+	spill := wire.Open{Stream: 1, Direction: wire.Write, Kind: wire.Intermediate, Flow: task.Flow, Path: "/x/a"}
+	block := wire.Open{Stream: 2, Direction: wire.Write, Flow: task.Flow, Path: "/x/b"}
+	if _, err := c.Write(frames(t, task, spill, block)); err != nil {
+		t.Fatal(err)
+	}
+	awaitMarks(t, c, 2)
+	if s.Stats.GoneFiles.Load() != 1 || s.Stats.OpenErrors.Load() != 1 {
+		t.Errorf("%d gone, %d errors", s.Stats.GoneFiles.Load(), s.Stats.OpenErrors.Load())
+	}
+}
+
+type gone struct{ daemon }
+
+func (d *gone) Register(Peer) (Registration, error) { return d, nil }
+
+func (d *gone) Open(wire.Open, device.Marker) (*device.Loop, *device.Stream, error) {
+	return nil, nil, &os.PathError{Op: "open", Path: "/x", Err: os.ErrNotExist}
 }
 
 func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
@@ -283,7 +449,7 @@ type slowOpener struct {
 	gate chan struct{}
 }
 
-func (d *slowOpener) Register(uint32, []string) (Registration, error) { return d, nil }
+func (d *slowOpener) Register(Peer) (Registration, error) { return d, nil }
 
 func (d *slowOpener) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Stream, error) {
 	if m.Flow == "slow" {
