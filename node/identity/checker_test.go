@@ -117,6 +117,38 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
+// While its container is looked for, the process closes the connection.
+func TestConnectionThatEnds(t *testing.T) {
+	w := newWorld(t)
+	w.start(process{pid: 101, uid: me, sockets: []int{77}})
+	w.connect(clientEnd, serverEnd, me, 77)
+	c := newChecker(t, w.settings())
+	c.inspect.servers = func(life) bool { w.link("/dev/null", w.proc, "101/fd/3"); return false }
+	if v := ask(t, c, claim("clients")); v.State != Unknown || v.Detail != errNobody.Error() {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Its pid is another's before the look is over.
+func TestPidThatIsUsedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.start(process{pid: 101, uid: me, age: time.Hour})
+	c := newChecker(t, w.settings())
+	c.inspect.servers = func(life) bool { w.start(process{pid: 101, uid: me}); return false }
+	if v := c.Process(101, me, "clients"); v.State != Unknown || v.Detail != errGone.Error() {
+		t.Errorf("%+v", v)
+	}
+	c.inspect.servers = nil
+	stat, err := os.ReadFile(w.proc + "/101/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(strings.Replace(string(stat), ") S ", ") Z ", 1), w.proc, "101/stat")
+	if v := c.Process(101, me, "clients"); v.State != Unknown {
+		t.Errorf("a zombie: %+v", v)
+	}
+}
+
 // A socket that one user opened and another's process has.
 func TestSocketOfAnotherUser(t *testing.T) {
 	w := newWorld(t)
@@ -293,36 +325,34 @@ func TestOneLookupForAConnection(t *testing.T) {
 }
 
 func TestQueueBound(t *testing.T) {
-	w, g := newWorld(t), newGate()
-	s := w.settings()
-	s.Remote, s.Workers, s.Queue = g, 2, 3
-	c := newChecker(t, s)
-	verdicts := make(chan Verdict, 10)
-	for n := range 2 {
-		if _, ok := c.Check(remote(n), func(v Verdict) { verdicts <- v }); ok {
-			t.Fatal("at once")
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		s := w.settings()
+		s.Remote, s.Workers, s.Queue = g, 2, 3
+		c := newChecker(t, s)
+		verdicts := make(chan Verdict, 10)
+		for n := range 5 {
+			if v, ok := c.Check(remote(n), func(v Verdict) { verdicts <- v }); ok {
+				t.Fatalf("%d: %+v", n, v)
+			}
+			synctest.Wait()
+			if len(g.asked) != min(n+1, 2) {
+				t.Errorf("%d lookups at once of %d", len(g.asked), n+1)
+			}
 		}
-		<-g.asked // a worker has it
-	}
-	for n := 2; n < 5; n++ {
-		if v, ok := c.Check(remote(n), func(v Verdict) { verdicts <- v }); ok {
-			t.Fatalf("%d: %+v", n, v)
+		if v, ok := c.Check(remote(5), func(Verdict) { t.Error("called") }); !ok || v.State != Unknown || c.Stats.Overflows.Load() != 1 {
+			t.Errorf("past the bound: %+v, %v", v, ok)
 		}
-	}
-	if v, ok := c.Check(remote(5), func(Verdict) { t.Error("called") }); !ok || v.State != Unknown || c.Stats.Overflows.Load() != 1 {
-		t.Errorf("past the bound: %+v, %v", v, ok)
-	}
-	if len(g.asked) != 0 {
-		t.Error("more lookups at once than workers")
-	}
-	close(g.answer)
-	for range 5 {
-		<-verdicts
-	}
-	// What there was no room for is asked again.
-	if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Lookups.Load() != 6 {
-		t.Errorf("%+v, %d lookups", v, c.Stats.Lookups.Load())
-	}
+		close(g.answer)
+		for range 5 {
+			<-verdicts
+		}
+		// What there was no room for is asked again.
+		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Lookups.Load() != 6 {
+			t.Errorf("%+v, %d lookups", v, c.Stats.Lookups.Load())
+		}
+	})
 }
 
 func TestCacheBound(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Peer is what is known of the process at the other end of a connection.
@@ -165,7 +168,7 @@ func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, 
 	cwd, err := os.Readlink(link)
 	if err == nil {
 		if dir, p, ok := in.records.placeIn(cwd); ok {
-			return p, true, in.certain(dir, p, uid) && in.really(link, cwd), nil
+			return p, true, in.certain(dir, p, uid) && really(link, dir, filepath.Clean(cwd)), nil
 		}
 	}
 	if !ancestor {
@@ -184,11 +187,19 @@ func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, 
 	return p, ok, certain, nil
 }
 
+// certain holds a place against the world: the directory is user uid's, and the
+// application that of the user in whose directory it lies.
 func (in *inspector) certain(dir string, p place, uid uint32) bool {
-	if _, ok := owned(dir, p, uid); !ok {
-		return false
-	}
-	return p.user == "" || in.user(p.application) == p.user
+	st, ok := beneath(dir, p.path)
+	return ok && st.Uid == uid && (p.user == "" || in.user(p.application) == p.user)
+}
+
+// really tells whether what a process's link leads to is what we find under the name,
+// below dir: in a mount namespace of its own a process can have anything at any path.
+func really(link, dir, name string) bool {
+	ours, ok := beneath(dir, strings.TrimPrefix(name, dir+"/"))
+	var theirs unix.Stat_t
+	return ok && unix.Stat(link, &theirs) == nil && theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
 }
 
 // user is the application's, by the ResourceManager's table or the directories here.
@@ -199,17 +210,4 @@ func (in *inspector) user(application string) string {
 		}
 	}
 	return in.records.user(application)
-}
-
-// really tells whether the working directory is the one of that name for us too: in a
-// mount namespace of its own a process can have anything at any path.
-func (in *inspector) really(link, name string) bool {
-	theirs, err1 := os.Stat(link)
-	ours, err2 := os.Lstat(name)
-	if err1 != nil || err2 != nil {
-		return false
-	}
-	a, ok1 := theirs.Sys().(*syscall.Stat_t)
-	b, ok2 := ours.Sys().(*syscall.Stat_t)
-	return ok1 && ok2 && a.Dev == b.Dev && a.Ino == b.Ino
 }

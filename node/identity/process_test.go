@@ -91,6 +91,10 @@ func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	// The one that was there before the record is the container's.
 	w.start(process{pid: 100, uid: me, age: time.Hour})
 	want(t, w.peer(100), appA, Session)
+	// Its number is that of a process in another session.
+	w.start(process{pid: 100, session: 50, uid: me, age: time.Hour})
+	w.start(process{pid: 105, parent: 1, session: 100, uid: me})
+	want(t, w.peer(105), "", NoEvidence)
 	// Its leader has gone: the number is anybody's to reach.
 	w.end(100)
 	w.start(process{pid: 105, parent: 1, session: 100, uid: me})
@@ -153,6 +157,28 @@ func TestDirectory(t *testing.T) {
 	// Without a user's name for the application the directory proves nothing.
 	in.users = nil
 	want(t, look(process{pid: 10, uid: me, cwd: dirA}), appA, Environment)
+}
+
+func TestWorkingDirectoryOfAnotherName(t *testing.T) {
+	w := unrecorded(t)
+	dir := w.mkdir(w.dirOf("ann", contA))
+	deep := w.mkdir(dir, "tmp/x")
+	other := w.mkdir(w.proc, "mounted")
+	link := filepath.Join(w.proc, "cwd")
+	for target, names := range map[string][2]bool{dir: {true, false}, deep: {false, true}, other: {false, false}} {
+		w.link(target, link)
+		if got := really(link, w.local, dir); got != names[0] {
+			t.Errorf("%s is %s: %v", target, dir, got)
+		}
+		if got := really(link, w.local, deep); got != names[1] {
+			t.Errorf("%s is %s: %v", target, deep, got)
+		}
+	}
+	in := w.inspector(table{appA: "ann"})
+	w.start(process{pid: 10, uid: me, cwd: deep})
+	if p, err := in.inspect(context.Background(), 10, time.Now()); err != nil || p.Evidence != Directory {
+		t.Errorf("%+v, %v", p, err)
+	}
 }
 
 func TestSparkStandalone(t *testing.T) {
@@ -228,23 +254,36 @@ func TestUserOfAnApplication(t *testing.T) {
 	}
 }
 
-func TestTooManyDirectoriesTellNothing(t *testing.T) {
+func TestDirectoriesBound(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
-	r := w.inspector(nil).records
-	left := 2 // nmPrivate's entry, and the user's
-	if err := each(filepath.Join(w.local, "nmPrivate"), &left, func(string) error { return nil }); err != nil || left != 1 {
-		t.Errorf("%d left, %v", left, err)
+	for _, user := range []string{"bob", "carl", "dora"} {
+		w.mkdir(w.local, "usercache", user, "appcache")
 	}
-	left = 0
-	if err := each(filepath.Join(w.local, "nmPrivate"), &left, func(string) error { return nil }); !errors.Is(err, errLong) {
-		t.Errorf("past the bound: %v", err)
+	// nmPrivate has the application, usercache four users, and ann's the application again.
+	for bound := range 8 {
+		r := w.inspector(nil).records
+		r.bound = bound
+		want := ""
+		if bound >= 6 {
+			want = "ann"
+		}
+		if got := r.user(appA); got != want {
+			t.Errorf("%q after %d of 6 entries", got, bound)
+		}
+		// The application and the container.
+		if id, complete := r.lookup([]int{100}, time.Now()); complete != (bound >= 2) || complete != (id == contA) {
+			t.Errorf("%q, complete %v, after %d of 2 entries", id, complete, bound)
+		}
 	}
-	for i := range maxRecords {
-		w.link("x", w.local, "usercache", "x"+string(rune('a'+i%26))+time.Duration(i).String())
-	}
-	if got := r.user(appA); got != "" {
-		t.Errorf("%q although not all was read", got)
+	// A second user's directory may lie past the bound.
+	w.mkdir(w.dirOf("bob", contA))
+	for bound := range 9 {
+		r := w.inspector(nil).records
+		r.bound = bound
+		if got := r.user(appA); got != "" {
+			t.Errorf("%q after %d entries, although two users have a directory", got, bound)
+		}
 	}
 }
 

@@ -30,7 +30,8 @@ const slack = 2 * time.Second
 // The session is good evidence because a process can inherit one or begin one, but
 // not join one, and because it stays when the parent is gone.
 type records struct {
-	proc proc
+	proc  proc
+	bound int // maxRecords, but for tests
 
 	mu       sync.Mutex
 	local    []string // clean
@@ -122,7 +123,7 @@ func (r *records) alive(session int, rec record) bool {
 func (r *records) read() {
 	r.at = time.Now()
 	r.sessions = map[int]record{}
-	missing, left := 0, maxRecords
+	missing, left := 0, r.bound
 	whole := true
 	for _, dir := range r.local {
 		private := filepath.Join(dir, "nmPrivate")
@@ -237,7 +238,7 @@ func (r *records) readUsers() {
 	r.usersAt = time.Now()
 	r.users = map[string]string{}
 	running := map[string]bool{}
-	left := maxRecords
+	left := r.bound
 	note := func(user, app string) {
 		if old, ok := r.users[app]; ok && old != user {
 			r.users[app] = ""
@@ -291,24 +292,20 @@ func (r *records) placeIn(path string) (dir string, p place, ok bool) {
 	return "", place{}, false
 }
 
-// owned opens a place's directory without following links, and tells whether it is
-// user uid's. info identifies it.
-func owned(dir string, p place, uid uint32) (info unix.Stat_t, ok bool) {
+// beneath looks at a directory below another one, on the way to which there is no link.
+func beneath(dir, path string) (st unix.Stat_t, ok bool) {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return info, false
+		return st, false
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, p.path, &unix.OpenHow{
+	fd, err := unix.Openat2(root, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return info, false
+		return st, false
 	}
 	defer unix.Close(fd)
-	if err := unix.Fstat(fd, &info); err != nil {
-		return info, false
-	}
-	return info, info.Uid == uid
+	return st, unix.Fstat(fd, &st) == nil
 }

@@ -143,7 +143,7 @@ func (w *world) settings() Settings {
 }
 
 func (w *world) inspector(users Users) *inspector {
-	r := &records{proc: proc(w.proc)}
+	r := &records{proc: proc(w.proc), bound: maxRecords}
 	r.setDirs([]string{w.local}, nil)
 	return &inspector{proc: proc(w.proc), cgroup: "hadoop-yarn", records: r, users: users}
 }
