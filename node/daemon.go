@@ -27,11 +27,12 @@ import (
 	"penstock/node/ipc"
 	"penstock/node/monitor"
 	"penstock/node/profile"
+	"penstock/wire"
 )
 
 const (
 	maxDevices   = 256
-	maxOpening   = 32 // files being opened at a time in one directory; each is a thread
+	maxOpening   = 32 // files being opened at a time in a server's directory, or for all tasks of a device; each is a thread
 	reloadPeriod = 250 * time.Millisecond
 	stopWait     = 5 * time.Second // how long a stop waits for requests in flight
 	sysfs        = "/sys"
@@ -47,8 +48,9 @@ type Daemon struct {
 	server   *ipc.Server
 	metrics  *metrics
 	stride   uint32
-	rights   sync.Once
-	loaded   string // fingerprint of the weights file before it was last read
+	rights   [2]sync.Once // warned of files that may not be asked about: a server's, a task's
+	sending  uint32       // stride of those that send
+	loaded   string       // fingerprint of the weights file before it was last read
 	started  time.Time
 
 	mu      sync.Mutex
@@ -93,6 +95,13 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 			return nil, err
 		}
 		d.stride = min(d.stride, c.Stride())
+	}
+	network, err := settings.NetworkConfig()
+	if err != nil {
+		return nil, err
+	}
+	if d.sending = d.stride; network.Rate > 0 {
+		d.sending = min(d.stride, network.Stride())
 	}
 	d.mode = d.wantedMode()
 	d.server = &ipc.Server{Opener: d, Allow: func(uid uint32) bool { return d.allowed[uid] }, Log: log}
@@ -290,8 +299,30 @@ func (d *Daemon) rules() (device.Mode, device.Policy) {
 	return d.mode, d.weights.Policy
 }
 
-// device finds the device or starts its loop.
+// device finds the block device or starts its loop.
 func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
+	return d.govern(dev, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
+}
+
+// network finds what is sent through or starts its loop.
+func (d *Daemon) network() (*governed, error) {
+	return d.govern(blockfile.Device{Name: device.NetworkName}, nil, d.settings.NetworkConfig)
+}
+
+func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
+	id, err := profile.Identify(sysfs, dev.Name)
+	if err != nil { // no block device, as under a memory file system
+		id = profile.Device{Name: dev.Name, Rotational: dev.Rotational}
+	}
+	c, misfit, err := d.settings.ConfigFor(id)
+	if misfit != nil {
+		d.log.Error("profile not used: costs come from the reference latencies", "device", dev.Name, "error", misfit)
+	}
+	return c, err
+}
+
+// govern finds the device of that name or starts its loop.
+func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if g := d.devices[dev.Name]; g != nil {
@@ -303,20 +334,13 @@ func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
 	if len(d.devices) >= maxDevices {
 		return nil, fmt.Errorf("more than %d devices", maxDevices)
 	}
-	id, err := profile.Identify(sysfs, dev.Name)
-	if err != nil { // no block device, as under a memory file system
-		id = profile.Device{Name: dev.Name, Rotational: dev.Rotational}
-	}
-	c, misfit, err := d.settings.ConfigFor(id)
+	c, err := config()
 	if err != nil {
 		return nil, err
 	}
-	if misfit != nil {
-		d.log.Error("profile not used: costs come from the reference latencies", "device", dev.Name, "error", misfit)
-	}
 	l, err := device.New(device.Options{
 		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.weights.Policy, Log: d.log,
-		Latency: d.metrics.latencyOf(dev.Name), Counters: countersOf(dev.Name),
+		Latency: d.metrics.latencyOf(dev.Name), Counters: counters,
 	})
 	if err != nil {
 		return nil, err
@@ -350,7 +374,12 @@ func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode, alive bool) {
 }
 
 // Stride implements ipc.Opener.
-func (d *Daemon) Stride() uint32 { return d.stride }
+func (d *Daemon) Stride(role wire.Role) uint32 {
+	if role == wire.RoleNodeManager || role == wire.RoleExecutor {
+		return d.sending
+	}
+	return d.stride
+}
 
 func inode(st os.FileInfo) uint64 {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {

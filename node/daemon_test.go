@@ -36,6 +36,12 @@ type running struct {
 
 func start(t *testing.T, mode string) *running {
 	t.Helper()
+	return startWith(t, mode, "")
+}
+
+// startWith also has more settings, with ROOT for the folder of them all.
+func startWith(t *testing.T, mode, more string) *running {
+	t.Helper()
 	root := t.TempDir()
 	r := &running{
 		t: t, dir: filepath.Join(root, "data"), weights: filepath.Join(root, "weights.yaml"),
@@ -46,7 +52,7 @@ func start(t *testing.T, mode string) *running {
 	}
 	r.put(r.weights, "default: 1\n")
 	settings := filepath.Join(root, "node.yaml")
-	r.put(settings, fmt.Sprintf("socket: s\nlisten: 127.0.0.1:0\nmode: %s\nweights: weights.yaml\nkill_switch: off\ndata_dirs: [%s]\n", mode, r.dir))
+	r.put(settings, fmt.Sprintf("socket: s\nlisten: 127.0.0.1:0\nmode: %s\nweights: weights.yaml\nkill_switch: off\ndata_dirs: [%s]\n%s", mode, r.dir, strings.ReplaceAll(more, "ROOT", root)))
 	n, err := config.LoadNode(settings)
 	if err != nil {
 		t.Fatal(err)
@@ -82,13 +88,29 @@ func start(t *testing.T, mode string) *running {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	if r.conn, err = net.Dial("unix", filepath.Join(root, "s")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.conn.Close() })
-	r.frames = wire.NewReader(r.conn)
-	r.send(wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleDataNode, Agent: "test", Directories: []string{r.dir}})
+	r.connect(wire.Hello{Role: wire.RoleDataNode, Directories: []string{r.dir}})
 	return r
+}
+
+// connect begins the agent's connection.
+func (r *running) connect(h wire.Hello) {
+	r.t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(filepath.Dir(r.dir), "s"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	r.conn, r.frames, r.marks = conn, wire.NewReader(conn), map[uint32]int64{}
+	h.PID, h.Agent = uint32(os.Getpid()), "test"
+	r.send(h)
+}
+
+// another is a second agent's connection to the same daemon.
+func (r *running) another(h wire.Hello) *running {
+	r.t.Helper()
+	other := *r
+	other.connect(h)
+	return &other
 }
 
 func (r *running) put(name, text string) {
@@ -187,7 +209,7 @@ func TestDaemonServesAnAgent(t *testing.T) {
 	}
 	r.send(wire.Close{Stream: 2, Position: size})
 	dev := r.deviceName()
-	label := fmt.Sprintf(`{device="%s",direction="write",flow="application_1_0002"}`, dev)
+	label := fmt.Sprintf(`{device="%s",direction="write",flow="application_1_0002",kind="persistent"}`, dev)
 	r.until("the tail to be drained", func() bool { return r.metric("penstock_flow_bytes_total"+label) == "5.24288e+06" })
 
 	// A file outside the data directory, or none at all: let through.

@@ -27,6 +27,8 @@ type governed struct {
 	loop   *device.Loop
 	wake   chan struct{} // the loop has new rules to apply; holds one
 
+	opening chan struct{} // a place for each file that is being opened for a task
+
 	mu      sync.Mutex
 	asking  *answer        // a snapshot under way
 	dirs    map[string]int // registered directories, and by how many agents
@@ -45,7 +47,8 @@ type answer struct {
 const snapshotWait = time.Second
 
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
-	return &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1), dirs: map[string]int{}}
+	return &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1),
+		opening: make(chan struct{}, maxOpening), dirs: map[string]int{}}
 }
 
 // snapshot asks the loop; ok is false when it has ended or does not answer in

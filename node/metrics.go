@@ -20,6 +20,8 @@ var (
 	refusedDesc     = desc("agent_connections_refused_total", "Connections refused by the peer check or a bound.")
 	badFramesDesc   = desc("agent_bad_frames_total", "Frames refused; each ends its connection.")
 	openErrorsDesc  = desc("agent_open_errors_total", "Streams let through ungoverned, since their file could not be opened or a bound was reached.")
+	otherFlowsDesc  = desc("agent_other_flows_total", "Streams refused and let through ungoverned, of tasks that named a flow which is not theirs.")
+	goneFilesDesc   = desc("agent_gone_files_total", "Files of tasks that were deleted before they could be opened.")
 	slowPeersDesc   = desc("agent_slow_peers_total", "Agents disconnected because they did not read.")
 	reloadsDesc     = desc("weights_reloads_total", "Weights files read.", "result")
 
@@ -38,10 +40,11 @@ var (
 	referenceDesc   = desc("device_latency_reference_seconds", "Mean reference latency of the same requests.", "device")
 	periodsDesc     = desc("device_depth_periods_total", "Control periods with requests, by where they left the depth.", "device", "at")
 
-	flowBytesDesc    = desc("flow_bytes_total", "Bytes that the device moved for the flow.", "device", "flow", "direction")
+	flowBytesDesc    = desc("flow_bytes_total", "Bytes that the device moved for the flow.", "device", "flow", "kind", "direction")
+	flowStreamedDesc = desc("flow_streamed_bytes_total", "Bytes that the flow's streams read, wrote or sent, moved by the device or not.", "device", "flow", "kind", "direction")
 	flowResidentDesc = desc("flow_resident_bytes_total", "Bytes read that were in the page cache: not charged.", "device", "flow")
 	flowBehindDesc   = desc("flow_unscheduled_bytes_total", "Bytes that the kernel moved for the flow outside the schedule; charged.", "device", "flow")
-	flowServiceDesc  = desc("flow_service_seconds_total", "Device time charged to the flow.", "device", "flow")
+	flowServiceDesc  = desc("flow_service_seconds_total", "Device time charged to the flow.", "device", "flow", "kind")
 	flowRequestsDesc = desc("flow_requests_total", "Requests that the device served for the flow.", "device", "flow")
 	flowWeightDesc   = desc("flow_weight", "Weight in force.", "device", "flow")
 	flowBacklogDesc  = desc("flow_backlog_bytes", "Bytes written that the device does not have yet.", "device", "flow")
@@ -49,6 +52,10 @@ var (
 	flowStreamsDesc  = desc("flow_streams", "Streams open.", "device", "flow")
 	flowWaitsDesc    = desc("flow_waits_total", "Times a stream stood at its mark.", "device", "flow")
 	flowForcedDesc   = desc("flow_forced_total", "Minimum quanta let through after the longest wait.", "device", "flow")
+	flowLimitDesc    = desc("flow_limit_waits_total", "Requests that waited for the flow's limit.", "device", "flow")
+	flowKeptDesc     = desc("flow_lazy_files", "Closed files of kind intermediate that wait to be deleted or drained.", "device", "flow")
+	flowDroppedDesc  = desc("flow_lazy_dropped_files_total", "Files of kind intermediate that were deleted before they were drained.", "device", "flow")
+	flowSavedDesc    = desc("flow_lazy_dropped_bytes_total", "Bytes of theirs that the device was spared.", "device", "flow")
 	flowWouldDesc    = desc("flow_would_wait_seconds_total", "Observe mode: what enforcing would have delayed streams.", "device", "flow")
 )
 
@@ -103,6 +110,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(refusedDesc, float64(stats.Refused.Load()))
 	count(badFramesDesc, float64(stats.BadFrames.Load()))
 	count(openErrorsDesc, float64(stats.OpenErrors.Load()))
+	count(otherFlowsDesc, float64(stats.OtherFlows.Load()))
+	count(goneFilesDesc, float64(stats.GoneFiles.Load()))
 	count(slowPeersDesc, float64(stats.SlowPeers.Load()))
 	count(reloadsDesc, float64(reloads), "taken")
 	count(reloadsDesc, float64(refused), "refused")
@@ -146,11 +155,16 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			count(periodsDesc, float64(c.Periods-c.AtMin-c.AtMax), dev, "between")
 		}
 		for _, f := range snap.Flows {
-			count(flowBytesDesc, float64(f.Bytes[0]), dev, f.Name, "read")
-			count(flowBytesDesc, float64(f.Bytes[1]), dev, f.Name, "write")
+			for _, k := range f.Kinds {
+				kind := k.Kind.String()
+				for i, direction := range []string{"read", "write"} {
+					count(flowBytesDesc, float64(k.Bytes[i]), dev, f.Name, kind, direction)
+					count(flowStreamedDesc, float64(k.Streamed[i]), dev, f.Name, kind, direction)
+				}
+				count(flowServiceDesc, k.Service.Seconds(), dev, f.Name, kind)
+			}
 			count(flowResidentDesc, float64(f.Resident), dev, f.Name)
 			count(flowBehindDesc, float64(f.Behind), dev, f.Name)
-			count(flowServiceDesc, f.Service.Seconds(), dev, f.Name)
 			count(flowRequestsDesc, float64(f.Requests), dev, f.Name)
 			gauge(flowWeightDesc, float64(f.Weight), dev, f.Name)
 			gauge(flowBacklogDesc, float64(f.Backlog), dev, f.Name)
@@ -158,6 +172,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			gauge(flowStreamsDesc, float64(f.Streams), dev, f.Name)
 			count(flowWaitsDesc, float64(f.Waits), dev, f.Name)
 			count(flowForcedDesc, float64(f.Forced), dev, f.Name)
+			count(flowLimitDesc, float64(f.LimitWaits), dev, f.Name)
+			gauge(flowKeptDesc, float64(f.Kept), dev, f.Name)
+			count(flowDroppedDesc, float64(f.Dropped), dev, f.Name)
+			count(flowSavedDesc, float64(f.DroppedBytes), dev, f.Name)
 			count(flowWouldDesc, f.WouldWait.Seconds(), dev, f.Name)
 		}
 	}

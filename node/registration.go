@@ -2,10 +2,9 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
@@ -13,44 +12,56 @@ import (
 	"penstock/wire"
 )
 
-// Which directories an agent may have governed, and how its streams' files are
-// opened there.
+// Which directories an agent may have governed (directories.go), and how its
+// streams' files are opened there.
+
+// maxTaskDirs bounds the directories of a task or an executor, which each hold a
+// descriptor: YARN gives one for each local disk.
+const maxTaskDirs = 64
 
 // Register implements ipc.Opener.
-func (d *Daemon) Register(uid uint32, dirs []string) (ipc.Registration, error) {
-	reg := &registration{daemon: d}
+func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
+	role := p.Hello.Role
+	reg := &registration{daemon: d, role: role}
+	dirs := p.Hello.Directories
+	if !ipc.Serves(role) && len(dirs) > maxTaskDirs {
+		d.log.Warn("directories not governed: too many", "pid", p.PID, "bound", maxTaskDirs, "of", len(dirs))
+		dirs = dirs[:maxTaskDirs]
+	}
 	for _, path := range dirs {
 		// A directory that cannot be had is not governed; the others are.
-		if err := reg.add(uid, path); err != nil {
-			d.log.Warn("data directory not governed", "error", err)
+		if err := reg.add(p.UID, path); err != nil {
+			d.log.Warn("directory not governed", "pid", p.PID, "error", err)
 		}
 	}
-	if len(reg.dirs) == 0 {
-		return nil, errors.New("none of the agent's data directories may be governed")
+	// Who sends needs no directory for it.
+	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
+		return nil, errors.New("none of the agent's directories may be governed")
 	}
 	return reg, nil
 }
 
-// registration is one agent's data directories.
+// registration is one agent's directories.
 type registration struct {
 	daemon *Daemon
+	role   wire.Role
 	dirs   []registered
 }
 
 type registered struct {
 	*blockfile.Dir
+	within  string // the directory that was asked for: Dir's own, or one below it
 	device  *governed
 	opening chan struct{} // a place for each open under way
 }
 
 func (r *registration) add(uid uint32, path string) error {
-	listed := r.daemon.settings.DataDirs
-	dir, err := blockfile.OpenDir(path, sysfs)
-	if err != nil {
-		return err
+	find := r.daemon.localDir
+	if r.role == wire.RoleDataNode {
+		find = r.daemon.dataDir
 	}
-	if err := mayRegister(dir, uid, listed); err != nil {
-		dir.Close()
+	dir, within, err := find(path, uid)
+	if err != nil {
 		return err
 	}
 	dev, err := r.daemon.device(dir.Device)
@@ -58,89 +69,92 @@ func (r *registration) add(uid uint32, path string) error {
 		dir.Close()
 		return err
 	}
+	opening := dev.opening
+	if ipc.Serves(r.role) {
+		opening = make(chan struct{}, maxOpening)
+	}
 	dev.addDir(dir.Path, 1)
-	r.dirs = append(r.dirs, registered{dir, dev, make(chan struct{}, maxOpening)})
+	r.dirs = append(r.dirs, registered{dir, within, dev, opening})
 	// The longest path first: a directory may lie below another one's.
-	slices.SortFunc(r.dirs, func(a, b registered) int { return len(b.Path) - len(a.Path) })
-	return nil
-}
-
-// mayRegister holds a directory against the list in the settings or, without
-// one, against the peer's own user.
-func mayRegister(dir *blockfile.Dir, uid uint32, listed []string) error {
-	if len(listed) > 0 {
-		for _, l := range listed {
-			if dir.Path == filepath.Clean(l) {
-				return nil
-			}
-		}
-		return fmt.Errorf("data directory %s is not in data_dirs of the settings", dir.Path)
-	}
-	owner, err := dir.Owner()
-	if err != nil {
-		return err
-	}
-	if owner != uid && uid != 0 {
-		return fmt.Errorf("data directory %s belongs to user %d, not to %d: list it in data_dirs", dir.Path, owner, uid)
-	}
+	slices.SortStableFunc(r.dirs, func(a, b registered) int { return len(b.within) - len(a.within) })
 	return nil
 }
 
 // Open implements ipc.Registration.
 func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+	req := device.OpenRequest{
+		Marker: marker, ID: m.Stream, Flow: m.Flow, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
+	}
+	if m.Kind == wire.Network {
+		g, err := r.daemon.network()
+		if err != nil {
+			return nil, nil, err
+		}
+		return g.loop, g.loop.Open(req), nil
+	}
 	for _, d := range r.dirs {
-		if _, err := d.Rel(m.Path); err != nil {
+		if !below(m.Path, d.within) {
 			continue
 		}
 		d.opening <- struct{}{}
 		defer func() { <-d.opening }()
-		req := device.OpenRequest{
-			Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write, From: m.From, To: m.To,
-		}
-		block, err := d.Open(m.Path)
-		if err != nil {
+		if err := r.openFiles(&req, d.Dir, m); err != nil {
 			return nil, nil, err
-		}
-		req.Block = block
-		if _, err := block.Query(0, 1); err != nil {
-			block.Close()
-			r.daemon.warnRights(err)
-			return nil, nil, err
-		}
-		if !req.Write {
-			size, err := block.Size()
-			if err == nil {
-				err = block.PrepareStaging()
-			}
-			if err != nil {
-				block.Close()
-				return nil, nil, err
-			}
-			req.To = min(req.To, size)
-		}
-		if m.Meta != "" {
-			// Without its meta file a block is governed all the same.
-			if meta, err := d.Open(m.Meta); err == nil {
-				if err := meta.PrepareStaging(); err == nil {
-					req.Meta = meta
-				} else {
-					meta.Close()
-				}
-			}
 		}
 		return d.device.loop, d.device.loop.Open(req), nil
 	}
-	return nil, nil, fmt.Errorf("%s: %w", m.Path, blockfile.ErrOutside)
+	return nil, nil, &os.PathError{Op: "open", Path: m.Path, Err: blockfile.ErrOutside}
+}
+
+func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open) error {
+	block, err := dir.Open(m.Path)
+	if err != nil {
+		return err
+	}
+	if _, err = block.Query(0, 1); err != nil {
+		r.daemon.warnRights(r.role, err)
+	} else if !req.Write {
+		var size int64
+		if size, err = block.Size(); err == nil {
+			req.To = min(req.To, size)
+			err = block.PrepareStaging()
+		}
+	}
+	if err != nil {
+		block.Close()
+		return err
+	}
+	req.Block = block
+	if m.Meta == "" || m.Kind != wire.Persistent {
+		return nil
+	}
+	// Without its meta file a block is governed all the same.
+	if meta, err := dir.Open(m.Meta); err == nil {
+		if err := meta.PrepareStaging(); err == nil {
+			req.Meta = meta
+		} else {
+			meta.Close()
+		}
+	}
+	return nil
 }
 
 // warnRights says once, loudly, that nothing can be governed for want of a right.
-func (d *Daemon) warnRights(err error) {
-	if errors.Is(err, os.ErrPermission) {
-		d.rights.Do(func() {
+func (d *Daemon) warnRights(role wire.Role, err error) {
+	if !errors.Is(err, os.ErrPermission) {
+		return
+	}
+	if ipc.Serves(role) {
+		d.rights[0].Do(func() {
 			d.log.Error("the page cache may not be asked about block files: streams go ungoverned; "+
 				"run the daemon as the DataNode's user or with CAP_DAC_OVERRIDE", "error", err)
 		})
+		return
 	}
+	d.rights[1].Do(func() {
+		d.log.Error("the page cache may not be asked about tasks' files: their streams go ungoverned; "+
+			"run the daemon as the tasks' user or, where they have several, with CAP_DAC_OVERRIDE", "error", err)
+	})
 }
 
 // Close implements ipc.Registration.
@@ -149,4 +163,9 @@ func (r *registration) Close() {
 		d.device.addDir(d.Path, -1)
 		d.Dir.Close()
 	}
+}
+
+// below tells whether a path, once it is clean, lies below a clean directory.
+func below(path, dir string) bool {
+	return strings.HasPrefix(clean(path), strings.TrimSuffix(dir, "/")+"/")
 }

@@ -26,7 +26,9 @@ const (
 	minStatusFlows    = 16
 )
 
-var roles = map[wire.Role]string{wire.RoleDataNode: "datanode"}
+var roles = map[wire.Role]string{
+	wire.RoleDataNode: "datanode", wire.RoleTask: "task", wire.RoleNodeManager: "nodemanager", wire.RoleExecutor: "executor",
+}
 
 func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	doc := d.status()
