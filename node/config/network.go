@@ -1,0 +1,37 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"penstock/node/device"
+)
+
+// Network is the file's form of what the machine may send, as one device of that
+// name. What is not set has device.Config's default for networks.
+type Network struct {
+	Rate     Bytes    `yaml:"rate"` // a second; must be given
+	Quantum  Bytes    `yaml:"quantum"`
+	Ahead    int      `yaml:"ahead"`
+	Depth    int      `yaml:"depth"`
+	MaxWait  Duration `yaml:"max_wait"`
+	MaxFlows int      `yaml:"max_flows"`
+}
+
+// NetworkConfig gives the settings of the network device.
+func (n *Node) NetworkConfig() (device.Config, error) {
+	c := device.Config{Network: true}
+	if w := n.Network; w != nil {
+		if w.Rate == 0 {
+			return c, errors.New("network: rate: give the bytes a second that the machine can send, such as 117MiB for 1 Gbit/s")
+		}
+		c.Rate, c.Quantum = int64(w.Rate), int64(w.Quantum)
+		c.Ahead, c.FixedDepth = w.Ahead, w.Depth
+		c.MaxWait, c.MaxFlows = time.Duration(w.MaxWait), w.MaxFlows
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("network: %w", err)
+	}
+	return c, nil
+}
