@@ -73,6 +73,8 @@ type want struct {
 	// add is what must be in the value, behind sep, where a value is a list. Without
 	// one it begins with fallback, which the key's absence means.
 	add, sep, fallback string
+	// also is another key whose options the JVM gets as well.
+	also string
 }
 
 // edit is one change of a file's text.
@@ -109,7 +111,10 @@ func change(f format, base []byte, wants []want, include func(string) ([]byte, e
 	intended := map[string]string{}
 	for _, w := range wants {
 		e, there := doc.effective(w.key)
-		value, c := w.value(e, there, force)
+		value, c := w.value(e, there)
+		if also, ok := doc.effective(w.also); ok && c == nil {
+			c = w.agentIn(also)
+		}
 		if c != nil {
 			conflicts = append(conflicts, *c)
 			if c.hard || !force {
@@ -147,7 +152,7 @@ func change(f format, base []byte, wants []want, include func(string) ([]byte, e
 }
 
 // value is what the key is to be, and the conflict if it is somebody else's.
-func (w want) value(e entry, there, force bool) (string, *conflict) {
+func (w want) value(e entry, there bool) (string, *conflict) {
 	if w.add == "" {
 		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.stock {
 			return w.set, &conflict{what: fmt.Sprintf("%s is %q", w.key, e.value)}
@@ -163,16 +168,24 @@ func (w want) value(e entry, there, force bool) (string, *conflict) {
 	if w.has(e.value) {
 		return e.value, nil
 	}
-	for _, option := range strings.Fields(e.value) {
-		if strings.HasPrefix(option, "-javaagent:") && strings.Contains(option, "penstock-agent") {
-			return e.value, &conflict{what: fmt.Sprintf("%s has %s already, with other arguments", w.key, option), hard: true}
-		}
+	if c := w.agentIn(e); c != nil {
+		return e.value, c
 	}
 	if strings.TrimSpace(e.value) == "" {
 		return w.add, nil
 	}
 	value := strings.TrimRight(e.value, " \t\r\n")
 	return value + strings.TrimPrefix(w.sep, value[len(value)-1:]) + w.add, nil
+}
+
+// agentIn is the conflict if options name an agent of ours; a JVM must not have two.
+func (w want) agentIn(e entry) *conflict {
+	for _, option := range strings.Fields(e.value) {
+		if strings.HasPrefix(option, "-javaagent:") && strings.Contains(option, "penstock-agent") {
+			return &conflict{what: fmt.Sprintf("%s has %s already: take it out", e.key, option), hard: true}
+		}
+	}
+	return nil
 }
 
 // has tells whether what is to be added is in the list.

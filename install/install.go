@@ -49,10 +49,13 @@ const socketMax = 107
 
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
 
-// Validate finds what the flags cannot mean.
-func (o Options) Validate() error {
+// Validate finds what the flags cannot mean. To remove, only the folders matter.
+func (o Options) Validate(remove bool) error {
 	if o.HadoopConf == "" && o.SparkConf == "" {
 		return errors.New("name a folder with --hadoop-conf, --spark-conf or both")
+	}
+	if remove {
+		return nil
 	}
 	for _, p := range []struct{ flag, path string }{{"--agent-jar", o.AgentJar}, {"--socket", o.Socket}} {
 		if !plainPath.MatchString(p.path) || filepath.Clean(p.path) != p.path {
@@ -116,7 +119,7 @@ func Remove(o Options) (*Report, error) { return run(o, true, true) }
 
 func run(o Options, remove, write bool) (*Report, error) {
 	r := &Report{}
-	if err := o.Validate(); err != nil {
+	if err := o.Validate(remove); err != nil {
 		return r, err
 	}
 	var folders []*folder

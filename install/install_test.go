@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -278,7 +279,8 @@ func TestConflicts(t *testing.T) {
 		{name: "HDFS in hdfs-site", file: "hadoop/hdfs-site.xml", content: site("fs.hdfs.impl", "com.example.Fs"), says: `hdfs-site.xml sets fs.hdfs.impl`},
 		{name: "shuffle", file: "spark/spark-defaults.conf", content: "spark.shuffle.sort.io.plugin.class=com.example.Io\n", says: `plugin.class is "com.example.Io"`},
 		{name: "the profile", file: "hadoop/shellprofile.d/penstock.sh", content: "# theirs\n", says: "there already"},
-		{name: "an agent", file: "spark/spark-defaults.conf", content: "spark.executor.defaultJavaOptions -javaagent:/x/penstock-agent.jar=socket=/y\n", says: "other arguments", hard: true},
+		{name: "an agent", file: "spark/spark-defaults.conf", content: "spark.executor.defaultJavaOptions -javaagent:/x/penstock-agent.jar=socket=/y\n", says: "take it out", hard: true},
+		{name: "an agent in front", file: "spark/spark-defaults.conf", content: "spark.executor.extraJavaOptions -javaagent:/x/penstock-agent.jar=socket=/y\n", says: "take it out", hard: true},
 		{name: "final and empty", file: "hadoop/mapred-site.xml", content: "<configuration><property><name>penstock.socket</name><value/><final>true</final></property></configuration>", says: "final where", hard: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -333,6 +335,13 @@ func TestLinksAndOddFiles(t *testing.T) {
 	if err := os.WriteFile(real, []byte("<configuration>\n</configuration>\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
+	owner := [2]int{os.Getuid(), os.Getgid()}
+	if owner[0] == 0 { // only root can give files away
+		owner = [2]int{4711, 4712}
+		if err := os.Chown(real, owner[0], owner[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
 	link := filepath.Join(dir, "hadoop", "mapred-site.xml")
 	if err := os.Symlink(real, link); err != nil {
 		t.Fatal(err)
@@ -345,8 +354,12 @@ func TestLinksAndOddFiles(t *testing.T) {
 	if data, _ := os.ReadFile(real); !strings.Contains(string(data), "penstock.socket") {
 		t.Errorf("the file behind the link is\n%s", data)
 	}
-	if info, _ := os.Stat(real); info.Mode().Perm() != 0o640 {
-		t.Errorf("its permissions became %v", info.Mode())
+	info, err = os.Stat(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if has := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != 0o640 || int(has.Uid) != owner[0] || int(has.Gid) != owner[1] {
+		t.Errorf("it became %v of %d:%d", info.Mode(), has.Uid, has.Gid)
 	}
 	if _, err := Remove(options(dir)); err != nil {
 		t.Fatal(err)
@@ -392,7 +405,7 @@ func TestOneAtATime(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	good := Options{HadoopConf: "c", AgentJar: testJar, Socket: testSocket}
-	if err := good.Validate(); err != nil {
+	if err := good.Validate(false); err != nil {
 		t.Error(err)
 	}
 	for what, o := range map[string]Options{
@@ -404,12 +417,12 @@ func TestValidate(t *testing.T) {
 		"108 bytes":       {SparkConf: "c", AgentJar: testJar, Socket: "/" + strings.Repeat("s", socketMax)},
 		"/opt/../x.jar\"": {SparkConf: "c", AgentJar: "/opt/../x.jar", Socket: testSocket},
 	} {
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), what) {
+		if err := o.Validate(false); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	good.Socket = "/" + strings.Repeat("s", socketMax-1)
-	if err := good.Validate(); err != nil {
+	if err := good.Validate(false); err != nil {
 		t.Error(err)
 	}
 }

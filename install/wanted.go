@@ -89,7 +89,7 @@ func sparkTargets(o Options) []target {
 			{key: "spark.shuffle.sort.io.plugin.class", set: shuffle, stock: stockShuffle},
 			{key: "spark.executor.extraClassPath", add: o.AgentJar, sep: ":"},
 			{key: "spark.driver.extraClassPath", add: o.AgentJar, sep: ":"},
-			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + on, sep: " "},
+			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + on, sep: " ", also: "spark.executor.extraJavaOptions"},
 			{key: "spark.driver.defaultJavaOptions", add: on, sep: " "},
 		}, restart: "nothing for spark-defaults.conf: applications submitted from now on use it"},
 	}

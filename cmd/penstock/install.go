@@ -58,7 +58,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 				}
 				o.AgentJar = filepath.Join(filepath.Dir(binary), "penstock-agent.jar")
 			}
-			if err := o.Validate(); err != nil {
+			if err := o.Validate(remove); err != nil {
 				return usageError{err}
 			}
 			var report *install.Report
