@@ -38,7 +38,7 @@ public final class Agent {
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
             }
-            Client client = new Client(sockets, socket, name(), role, "", Client.BACKSTOP_NANOS);
+            Client client = new Client(sockets, socket, Client.agent(), role, "", Client.BACKSTOP_NANOS);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);
@@ -83,11 +83,5 @@ public final class Agent {
             }
         }
         return null;
-    }
-
-    /** How this jar calls itself to the daemon. */
-    static String name() {
-        String version = Role.class.getPackage().getImplementationVersion();
-        return "penstock-agent " + (version == null ? "dev" : version);
     }
 }

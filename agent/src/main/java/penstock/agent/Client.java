@@ -477,6 +477,12 @@ final class Client implements Runnable {
         return mode == Frames.ENFORCE ? "enforce" : mode == Frames.OBSERVE ? "observe" : "off";
     }
 
+    /** How this jar calls itself to the daemon. */
+    static String agent() {
+        String version = Client.class.getPackage().getImplementationVersion();
+        return "penstock-agent " + (version == null ? "dev" : version);
+    }
+
     /** Without JMX, which takes longer to load than a short task has. */
     private static int pid() {
         try {

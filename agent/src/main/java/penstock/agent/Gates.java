@@ -99,7 +99,7 @@ public final class Gates {
                 return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
             }
             Log.to(say);
-            client = new Client(sockets, socket, Agent.name(), role, flow, Client.BACKSTOP_NANOS);
+            client = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
         }
         client.serve(directories);
         return null;

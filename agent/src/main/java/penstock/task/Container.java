@@ -53,6 +53,10 @@ final class Container {
             if (flow == null) {
                 return null;
             }
+            for (Class<?> needed : new Class<?>[] {GovernedInput.class, GovernedOutput.class, Window.class, Gates.class}) {
+                // Should this Hadoop lack what they need, it is known before the first file.
+                Class.forName(needed.getName(), true, Container.class.getClassLoader());
+            }
             List<String> directories = directories(environment, conf);
             return directories.isEmpty() ? null
                     : new Container(flow, conf.getTrimmed(SOCKET, DEFAULT_SOCKET), directories);

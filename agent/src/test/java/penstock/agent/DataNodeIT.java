@@ -5,8 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -21,6 +23,15 @@ import java.util.regex.Pattern;
 import org.apache.commons.io.FileUtils;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.StorageType;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.datatransfer.BlockConstructionStage;
+import org.apache.hadoop.hdfs.protocol.datatransfer.Sender;
+import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
+import org.apache.hadoop.security.token.Token;
+import org.apache.hadoop.util.DataChecksum;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
@@ -223,5 +234,50 @@ class DataNodeIT {
         }
         assertArrayEquals(DATA, read(task, "/ungoverned"));
         assertEquals(APPLICATION, daemon.next(Frames.OPEN).flow());
+    }
+
+    /**
+     * What a DataNode that reconstructs a striped block says to others, by Hadoop's own
+     * protocol: it has no name, and for a write it leaves the caching strategy open.
+     */
+    @Test
+    void reconstructionIsToldFromReplication() throws Exception {
+        write(shell, "/whole");
+        ExtendedBlock whole = ((DistributedFileSystem) shell).getClient().getLocatedBlocks("/whole", 0).get(0).getBlock();
+        daemon.until(Frames.CLOSE);
+        CachingStrategy open = CachingStrategy.newDefaultStrategy();
+        Heard read = opened(sender -> sender.readBlock(whole, new Token<>(), "", 0, DATA.length, true, open));
+        assertFalse(read.write());
+        assertEquals("reconstruction", read.flow());
+        assertTrue(read.peer().client.startsWith("127.0.0.1:"), read.peer().client);
+        daemon.until(Frames.CLOSE);
+
+        CachingStrategy copying = new CachingStrategy(true, 4L << 20);
+        long striped = -9223372036854775792L;
+        for (Object[] c : new Object[][] {{striped, open, "reconstruction"}, {striped + 16, copying, "replication"},
+                {4_000_000_000L, open, "replication"}}) {
+            ExtendedBlock block = new ExtendedBlock(whole.getBlockPoolId(), (long) c[0], 0, 1001);
+            DatanodeInfo target = ((DistributedFileSystem) shell).getDataNodeStats()[0];
+            Heard write = opened(sender -> sender.writeBlock(block, StorageType.DISK, new Token<>(), "",
+                    new DatanodeInfo[] {target}, new StorageType[] {StorageType.DISK}, target,
+                    BlockConstructionStage.PIPELINE_SETUP_CREATE, 0, 0, 0, 0,
+                    DataChecksum.newDataChecksum(DataChecksum.Type.CRC32C, 512), (CachingStrategy) c[1], false, false,
+                    null, "", new String[] {""}));
+            assertTrue(write.write() && write.block().endsWith("blk_" + c[0]), write.block());
+            assertEquals(c[2], write.flow());
+            daemon.until(Frames.CLOSE);
+        }
+    }
+
+    private interface Request {
+        void to(Sender sender) throws IOException;
+    }
+
+    /** Makes the request, and hangs up when the DataNode has begun to do it. */
+    private static Heard opened(Request request) throws Exception {
+        try (Socket socket = new Socket("127.0.0.1", ((DistributedFileSystem) shell).getDataNodeStats()[0].getXferPort())) {
+            request.to(new Sender(new DataOutputStream(socket.getOutputStream())));
+            return daemon.next(Frames.OPEN);
+        }
     }
 }
