@@ -134,7 +134,7 @@ func New(s Settings) *Checker {
 		s.Services[i] = shortName(s.Services[i])
 	}
 	c := &Checker{
-		settings: s, proc: proc(s.Proc), records: &records{proc: proc(s.Proc), bound: maxRecords}, uids: map[uint32]bool{},
+		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{},
 		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[int]uint64{},
 	}
 	c.log.log = s.Log

@@ -22,6 +22,7 @@ import (
 // as far as that and said to be cut, so that its end cannot hide anything.
 const (
 	maxStat    = 4 << 10
+	maxStatus  = 1 << 20 // it lists all groups
 	maxCgroup  = 64 << 10
 	maxEnviron = 1 << 20
 	maxCommand = 256 << 10
@@ -104,27 +105,57 @@ func (p proc) life(pid int) (life, error) {
 	return l, err
 }
 
-// parseUID reads the real user id from /proc/PID/status.
-func parseUID(text []byte) (uint32, error) {
-	for line := range bytes.Lines(text) {
-		if rest, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
-			if fields := bytes.Fields(rest); len(fields) == 4 {
-				uid, err := strconv.ParseUint(string(fields[0]), 10, 32)
-				return uint32(uid), err
-			}
-			break
-		}
-	}
-	return 0, errors.New("status: no user id")
+// status is what /proc/PID/status says: whose the process is, and its numbers in the pid
+// namespaces that it is in, from the one that we see to its own.
+type status struct {
+	uid            uint32 // the real one
+	pids, sessions []int
 }
 
-func (p proc) uid(pid int) (uint32, error) {
-	text, err := p.read(pid, "status", maxStat)
-	if err != nil && !errors.Is(err, errLong) {
-		return 0, err
+func parseStatus(text []byte) (s status, err error) {
+	err = errors.New("status: no user id")
+	for line := range bytes.Lines(text) {
+		key, rest, _ := bytes.Cut(line, []byte{':'})
+		switch string(key) {
+		case "Uid":
+			fields := bytes.Fields(rest)
+			if len(fields) != 4 {
+				return status{}, err
+			}
+			var uid uint64
+			uid, err = strconv.ParseUint(string(fields[0]), 10, 32)
+			s.uid = uint32(uid)
+		case "NSpid":
+			s.pids = numbers(rest)
+		case "NSsid":
+			s.sessions = numbers(rest)
+		}
 	}
-	return parseUID(text)
+	return s, err
 }
+
+// numbers reads numbers; nil if one of them is none.
+func numbers(text []byte) (out []int) {
+	for field := range bytes.FieldsSeq(text) {
+		n, err := strconv.Atoi(string(field))
+		if err != nil || n < 0 {
+			return nil
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func (p proc) status(pid int) (status, error) {
+	text, err := p.read(pid, "status", maxStatus)
+	if err != nil {
+		return status{}, err
+	}
+	return parseStatus(text)
+}
+
+// space is the pid namespace that a process is in.
+func (p proc) space(pid int) (string, error) { return os.Readlink(p.file(pid, "ns/pid")) }
 
 // containerOfEnviron finds CONTAINER_ID in /proc/PID/environ; "" if it is not there or
 // no container's id. The first one counts, as it does for getenv.

@@ -48,11 +48,11 @@ func (in *inspector) inspect(ctx context.Context, pid int, since time.Time) (Pee
 	if self.zombie {
 		return Peer{}, errGone
 	}
-	uid, err := in.proc.uid(pid)
+	status, err := in.proc.status(pid)
 	if err != nil {
 		return Peer{}, err
 	}
-	p := Peer{PID: pid, UID: uid}
+	p := Peer{PID: pid, UID: status.uid}
 	if err := in.find(ctx, self, since, &p); err != nil {
 		return Peer{}, err
 	}
@@ -77,11 +77,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 	if err != nil {
 		return err
 	}
-	sessions := make([]int, len(line))
-	for i, l := range line {
-		sessions[i] = l.session
-	}
-	id, complete := in.records.lookup(sessions, since)
+	id, complete := in.records.lookup(line, since)
 	if id != "" {
 		p.name(id, applicationOf(id), Session)
 		return nil

@@ -76,32 +76,46 @@ func TestRecordsAreReadAgainForANewContainer(t *testing.T) {
 	want(t, look(200), "", NoEvidence)
 }
 
-// A record may outlive its container by minutes, and then the number is another's.
+// A record may outlive its container by minutes, and then the number is another's. Or
+// somebody set the clock; so this proves nothing in either direction.
 func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
 	w.container("ann", contB, 200)
-	old := time.Now().Add(-time.Hour)
 	record := filepath.Join(w.local, "nmPrivate", appA, contA, contA+".pid")
-	if err := os.Chtimes(record, old, old); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		age     time.Duration // of the record
+		process time.Duration
+		e       Evidence
+	}{
+		{time.Hour, 0, Environment},
+		{time.Hour, time.Hour - slack + 500*time.Millisecond, Session},
+		{time.Hour, time.Hour - slack - 500*time.Millisecond, Environment},
+		{time.Hour, time.Hour + early - 500*time.Millisecond, Session},
+		{time.Hour, time.Hour + early + 500*time.Millisecond, Environment},
+	} {
+		written := time.Now().Add(-c.age)
+		if err := os.Chtimes(record, written, written); err != nil {
+			t.Fatal(err)
+		}
+		w.start(process{pid: 100, uid: me, age: c.process, environ: env(contA)})
+		if p := w.peer(100); p.Evidence != c.e {
+			t.Errorf("a record %v and a process %v old: %+v", c.age, c.process, p)
+		}
 	}
-	w.start(process{pid: 100, uid: me, environ: env(contA)})
-	want(t, w.peer(100), "", NoEvidence)
-	// The one that was there before the record is the container's.
-	w.start(process{pid: 100, uid: me, age: time.Hour})
+	w.container("ann", contA, 100)
 	want(t, w.peer(100), appA, Session)
 	// Its number is that of a process in another session.
-	w.start(process{pid: 100, session: 50, uid: me, age: time.Hour})
-	w.start(process{pid: 105, parent: 1, session: 100, uid: me})
+	w.start(process{pid: 100, session: 50, uid: me})
+	w.start(process{pid: 105, parent: 1, session: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(105), "", NoEvidence)
 	// Its leader has gone: the number is anybody's to reach.
 	w.end(100)
-	w.start(process{pid: 105, parent: 1, session: 100, uid: me})
 	want(t, w.peer(105), "", NoEvidence)
 }
 
-// The numbers in the records are of another pid namespace than ours.
+// The numbers in the records are of another pid namespace than ours, and the
+// NodeManager is not to be seen.
 func TestRecordsOfAnotherNamespaceProveNothing(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -110,6 +124,89 @@ func TestRecordsOfAnotherNamespaceProveNothing(t *testing.T) {
 	want(t, w.peer(7100), appA, Environment)
 	w.start(process{pid: 7101, uid: me})
 	want(t, w.peer(7101), "", NoEvidence)
+}
+
+// A NodeManager in a pid namespace of its own, as in a container of the machine's.
+func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100) // its own number for it
+	w.end(100)
+	java := []string{"java", "-Xmx1g", mainClass}
+	nm := process{pid: 5000, uid: me, command: java, space: "pid:[2]", innerPID: 1, innerSession: 1}
+	w.start(nm)
+	w.start(process{pid: 7100, parent: 5000, uid: me, space: "pid:[2]", innerPID: 100, innerSession: 100})
+	w.start(process{pid: 7101, parent: 7100, session: 7100, uid: me, space: "pid:[2]", innerPID: 101, innerSession: 100, environ: env(contB)})
+	want(t, w.peer(7101), appA, Session)
+	// An orphan is the NodeManager's child there, whatever it does.
+	w.start(process{pid: 7102, parent: 5000, session: 7100, uid: me, space: "pid:[2]", innerPID: 102, innerSession: 100})
+	want(t, w.peer(7102), appA, Session)
+	// In a session of its own.
+	w.start(process{pid: 7103, parent: 5000, uid: me, space: "pid:[2]", innerPID: 103, innerSession: 103, environ: env(contA)})
+	want(t, w.peer(7103), "", NoEvidence)
+	// The number is the recorded one here, or in a namespace that the process has made.
+	w.start(process{pid: 100, uid: me, environ: env(contA)})
+	want(t, w.peer(100), "", NoEvidence)
+	w.start(process{pid: 8000, uid: me, space: "pid:[3]", innerPID: 100, innerSession: 100, environ: env(contA)})
+	want(t, w.peer(8000), "", NoEvidence)
+	// Below the container it may make what it likes.
+	w.start(process{pid: 7104, parent: 7101, session: 7104, uid: me, space: "pid:[4]", innerPID: 1, innerSession: 100})
+	want(t, w.peer(7104), appA, Session)
+	// Without the NodeManager nothing is certain.
+	w.end(5000)
+	w.end(100)
+	want(t, w.peer(8000), appA, Environment)
+	// The class is only part of an argument.
+	nm.command = []string{"java", "-D" + mainClass}
+	w.start(nm)
+	want(t, w.peer(8000), appA, Environment)
+}
+
+// A NodeManager of another user than the records' is none of ours; and not more than so
+// many are known.
+func TestWhichNodeManagers(t *testing.T) {
+	w := newWorld(t)
+	for i := range maxManagers + 1 {
+		w.start(process{pid: 5000 + i, uid: me, command: []string{"java", mainClass, "x"}})
+	}
+	for owner, n := range map[uint32]int{me: maxManagers, me + 1: 0} {
+		m := managers{class: mainClass}
+		m.look(proc(w.proc), map[uint32]bool{owner: true})
+		if len(m.known) != n {
+			t.Errorf("%d NodeManagers of user %d, want %d", len(m.known), owner, n)
+		}
+	}
+}
+
+// The namespace of the NodeManager cannot be looked at, for want of a right.
+func TestHiddenNamespace(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.start(process{pid: 5000, uid: me, command: []string{"java", mainClass}, space: "pid:[2]", innerPID: 1, innerSession: 1})
+	if err := os.Remove(filepath.Join(w.proc, "5000/ns/pid")); err != nil {
+		t.Fatal(err)
+	}
+	w.start(process{pid: 300, uid: me, environ: env(contA)})
+	want(t, w.peer(300), appA, Environment)
+}
+
+// Two NodeManagers, and one number for two containers.
+func TestTwoNamespaces(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.container("bob", contB, 100)
+	w.end(100)
+	for i, c := range []struct{ container, app string }{{contA, appA}, {contB, appB}} {
+		space := []string{"pid:[2]", "pid:[3]"}[i]
+		age := time.Duration(i+1) * 20 * time.Second
+		w.start(process{pid: 5000 + i, uid: me, command: []string{"java", mainClass}, space: space, innerPID: 1, innerSession: 1})
+		w.start(process{pid: 7000 + i, uid: me, space: space, innerPID: 100, innerSession: 100, age: age})
+		written := time.Now().Add(-age)
+		if err := os.Chtimes(filepath.Join(w.local, "nmPrivate", c.app, c.container, c.container+".pid"), written, written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, w.peer(7000), appA, Session)
+	want(t, w.peer(7001), appB, Session)
 }
 
 // unrecorded is a world in which the NodeManager's own directory is not to be had.
@@ -179,6 +276,23 @@ func TestWorkingDirectoryOfAnotherName(t *testing.T) {
 	if p, err := in.inspect(context.Background(), 10, time.Now()); err != nil || p.Evidence != Directory {
 		t.Errorf("%+v, %v", p, err)
 	}
+}
+
+// A stand-in for a mount namespace: a path that, followed, leads elsewhere than its
+// name says.
+func TestWorkingDirectoryThatOnlySeemsToBeThere(t *testing.T) {
+	w := unrecorded(t)
+	w.mkdir(w.dirOf("ann", contA))
+	elsewhere := w.mkdir(w.proc, "elsewhere")
+	w.mkdir(elsewhere, "ann/appcache", appA, contA)
+	w.link(w.mkdir(elsewhere, "x"), w.local, "usercache", "x")
+	in := w.inspector(table{appA: "ann"})
+	w.start(process{pid: 10, uid: me, cwd: w.local + "/usercache/x/../ann/appcache/" + appA + "/" + contA})
+	p, err := in.inspect(context.Background(), 10, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, p, appA, Environment)
 }
 
 func TestSparkStandalone(t *testing.T) {
@@ -272,7 +386,7 @@ func TestDirectoriesBound(t *testing.T) {
 			t.Errorf("%q after %d of 6 entries", got, bound)
 		}
 		// The application and the container.
-		if id, complete := r.lookup([]int{100}, time.Now()); complete != (bound >= 2) || complete != (id == contA) {
+		if id, complete := r.lookup([]life{{pid: 100, session: 100}}, time.Now()); complete != (bound >= 2) || complete != (id == contA) {
 			t.Errorf("%q, complete %v, after %d of 2 entries", id, complete, bound)
 		}
 	}
@@ -315,7 +429,7 @@ func FuzzProcess(f *testing.F) {
 		if l, err := parseStat(b); err == nil {
 			l.began(time.Now())
 		}
-		_, _ = parseUID(b)
+		_, _ = parseStatus(b)
 		eachArgument(b, func(arg string) bool { return len(arg) <= len(b) })
 	})
 }

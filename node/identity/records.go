@@ -22,6 +22,9 @@ const maxRecords = 10000
 // begun: both are read from different clocks.
 const slack = 2 * time.Second
 
+// early is how long a leader may have been there before its record is written.
+const early = time.Minute
+
 // records are what a NodeManager keeps in its local directories: for each container a
 // file nmPrivate/APPLICATION/CONTAINER/CONTAINER.pid with the number of the session
 // that it runs in, in a directory that is the NodeManager's alone; and a directory
@@ -37,18 +40,25 @@ type records struct {
 	local    []string // clean
 	spark    []string
 	at       time.Time // when sessions were read
-	sessions map[int]record
-	// complete: every file could be read, in the pid namespace that we see. Then a process
-	// that is in none of the sessions is in no container.
+	sessions map[int][]record
+	managers managers
+	// complete: every file could be read, and the numbers are of a namespace that we
+	// know. Then a process that is in none of the sessions is in no container.
 	complete bool
 	usersAt  time.Time
 	users    map[string]string // an application's user; "" if several claim it
 }
 
+// record is one file. Two NodeManagers in pid namespaces of their own may have
+// records of the same number.
 type record struct {
 	container string
-	path      string // of its file
+	path      string // of the file
 	written   time.Time
+}
+
+func newRecords(p proc) *records {
+	return &records{proc: p, bound: maxRecords, managers: managers{class: mainClass}}
 }
 
 func (r *records) setDirs(local, spark []string) {
@@ -78,55 +88,81 @@ func (r *records) dirs() (local, spark []string) {
 	return r.local, r.spark
 }
 
-// lookup gives the container of the first of the sessions that is recorded. The
-// records are read again unless they were read after since: a container's record is there
-// before its first process asks for anything.
-func (r *records) lookup(sessions []int, since time.Time) (container string, complete bool) {
+// lookup gives the container of the nearest of a line's processes whose session is
+// recorded. The records are read again unless they were read after since: a container's
+// record is there before its first process asks for anything. complete says that a
+// process for which there is none is in no container.
+func (r *records) lookup(line []life, since time.Time) (container string, complete bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := r.find(sessions); c != "" {
-		return c, r.complete
-	}
-	if r.at.Before(since) {
+	container, doubt := r.find(line)
+	if container == "" && r.at.Before(since) {
 		r.read()
-		if c := r.find(sessions); c != "" {
-			return c, r.complete
-		}
+		container, doubt = r.find(line)
 	}
-	return "", r.complete
+	return container, r.complete && !doubt
 }
 
-func (r *records) find(sessions []int) string {
-	for _, s := range sessions {
-		rec, ok := r.sessions[s]
-		if !ok {
-			continue
+// find looks a line's sessions up. doubt says that the numbers of one match, but its times
+// do not: the number may be another's by now, or somebody has set the clock.
+func (r *records) find(line []life) (container string, doubt bool) {
+	for _, l := range line {
+		nearest := time.Duration(-1)
+		for _, number := range r.managers.numbers(r.proc, l) {
+			for _, rec := range r.sessions[number.session] {
+				if now, err := os.Stat(rec.path); err != nil || !now.ModTime().Equal(rec.written) {
+					continue // the container has ended
+				}
+				before, ok := r.leads(l.session, number, rec)
+				if !ok {
+					continue
+				}
+				if before < -slack || before > early {
+					doubt = true
+				} else if before = before.Abs(); nearest < 0 || before < nearest {
+					nearest, container = before, rec.container
+				}
+			}
 		}
-		// The container may have ended, and its file go later than its number came back.
-		if now, err := os.Stat(rec.path); err == nil && now.ModTime().Equal(rec.written) && r.alive(s, rec) {
-			return rec.container
+		if container != "" {
+			return container, false
 		}
 	}
-	return ""
+	return "", doubt
 }
 
-// alive tells whether a record's session is the one that runs now under its number.
-func (r *records) alive(session int, rec record) bool {
+// leads tells whether process session leads the session that was recorded under a
+// number, and how long before the record it began.
+func (r *records) leads(session int, n number, rec record) (before time.Duration, ok bool) {
 	l, err := r.proc.life(session)
 	if err != nil || l.session != session || l.zombie {
-		return false
+		return 0, false
+	}
+	if n.space != "" {
+		st, err := r.proc.status(session)
+		if err != nil || len(st.pids) == 0 || st.pids[len(st.pids)-1] != n.session {
+			return 0, false
+		}
+		if space, err := r.proc.space(session); err != nil || space != n.space {
+			return 0, false
+		}
 	}
 	boot, err := booted()
-	return err == nil && !l.began(boot).After(rec.written.Add(slack))
+	return rec.written.Sub(l.began(boot)), err == nil
 }
 
 func (r *records) read() {
 	r.at = time.Now()
-	r.sessions = map[int]record{}
+	r.sessions = map[int][]record{}
 	missing, left := 0, r.bound
 	whole := true
+	owners := map[uint32]bool{}
 	for _, dir := range r.local {
 		private := filepath.Join(dir, "nmPrivate")
+		var st unix.Stat_t
+		if unix.Lstat(private, &st) == nil {
+			owners[st.Uid] = true
+		}
 		err := each(private, &left, func(app string) error {
 			if !isYARNApplication(app) {
 				return nil
@@ -144,15 +180,21 @@ func (r *records) read() {
 			whole = false
 		}
 	}
-	// Records of which none is of a living session come from another pid namespace.
-	living := len(r.sessions) == 0
-	for session, rec := range r.sessions {
-		if living {
-			break
+	r.managers.look(r.proc, owners)
+	r.complete = whole && missing < len(r.local) && !r.managers.hidden && (len(r.managers.known) > 0 || r.living())
+}
+
+// living tells, where no NodeManager was found, whether the numbers may be of the
+// namespace that we see: at least one leads a session, or there is none.
+func (r *records) living() bool {
+	for session, recs := range r.sessions {
+		for _, rec := range recs {
+			if before, ok := r.leads(session, number{session: session}, rec); ok && before >= -slack && before <= early {
+				return true
+			}
 		}
-		living = r.alive(session, rec)
 	}
-	r.complete = whole && living && missing < len(r.local)
+	return len(r.sessions) == 0
 }
 
 func (r *records) readOne(path, container string) error {
@@ -175,9 +217,7 @@ func (r *records) readOne(path, container string) error {
 	}
 	text := strings.TrimSpace(string(buf[:n]))
 	if session, err := strconv.Atoi(text); err == nil && digits(text, 1, 10) && session > 1 {
-		if old, ok := r.sessions[session]; !ok || old.written.Before(st.ModTime()) {
-			r.sessions[session] = record{container, path, st.ModTime()}
-		}
+		r.sessions[session] = append(r.sessions[session], record{container, path, st.ModTime()})
 	}
 	return nil
 }

@@ -73,6 +73,9 @@ type process struct {
 	command              []string
 	cwd                  string
 	sockets              []int
+	// Its pid namespace, if it is in one of its own, and its numbers there.
+	space                  string
+	innerPID, innerSession int
 }
 
 func (w *world) start(p process) {
@@ -100,7 +103,16 @@ func (w *world) start(p process) {
 	dir := w.mkdir(w.proc, strconv.Itoa(p.pid))
 	w.write(fmt.Sprintf("%d (%s) S %d %d %d 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 %d 1 1\n",
 		p.pid, p.name, p.parent, p.session, p.session, began/ticks), dir, "stat")
-	w.write(fmt.Sprintf("Name:\t%s\nUmask:\t0022\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\n", p.name, p.uid, p.uid, p.uid, p.uid), dir, "status")
+	inner, innerSession := "", ""
+	if p.space != "" {
+		inner, innerSession = fmt.Sprintf("\t%d", p.innerPID), fmt.Sprintf("\t%d", p.innerSession)
+	} else {
+		p.space = "pid:[1]"
+	}
+	w.write(fmt.Sprintf("Name:\t%s\nUmask:\t0022\nUid:\t%d\t%d\t%d\t%d\nGid:\t0\t0\t0\t0\nNSpid:\t%d%s\nNSsid:\t%d%s\n",
+		p.name, p.uid, p.uid, p.uid, p.uid, p.pid, inner, p.session, innerSession), dir, "status")
+	w.mkdir(dir, "ns")
+	w.link(p.space, dir, "ns/pid")
 	w.write(p.cgroup, dir, "cgroup")
 	w.write(p.environ, dir, "environ")
 	w.write(strings.Join(p.command, "\x00")+"\x00", dir, "cmdline")
@@ -143,7 +155,7 @@ func (w *world) settings() Settings {
 }
 
 func (w *world) inspector(users Users) *inspector {
-	r := &records{proc: proc(w.proc), bound: maxRecords}
+	r := newRecords(proc(w.proc))
 	r.setDirs([]string{w.local}, nil)
 	return &inspector{proc: proc(w.proc), cgroup: "hadoop-yarn", records: r, users: users}
 }

@@ -1,0 +1,108 @@
+package identity
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A NodeManager may run in a pid namespace of its own: its records then hold
+// numbers that are others here. Which number a session has there, the kernel says; which
+// namespace it is, the NodeManager's process does. That one is known by its main class
+// and by its user, who must be the owner of the records: whoever is that user can write
+// records anyway.
+
+// mainClass is a NodeManager's, one of the arguments on its command line.
+const mainClass = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
+
+const maxManagers = 16
+
+// How often NodeManagers are looked for: while none is known, and else.
+const (
+	lookSoon  = time.Second
+	lookLater = 10 * time.Second
+)
+
+type manager struct {
+	pid   int
+	start uint64
+	space string // "" if it is in the namespace that we see
+}
+
+type managers struct {
+	class  string // mainClass, but for tests
+	known  []manager
+	hidden bool // one is in a namespace that we may not look into
+	at     time.Time
+}
+
+func (m *managers) look(p proc, owners map[uint32]bool) {
+	old := len(m.known)
+	m.known = slices.DeleteFunc(m.known, func(k manager) bool {
+		l, err := p.life(k.pid)
+		return err != nil || l.start != k.start
+	})
+	age := time.Since(m.at)
+	if age < lookSoon && len(m.known) == old || age < lookLater && len(m.known) == old && old > 0 {
+		return
+	}
+	*m = managers{class: m.class, at: time.Now()}
+	pids, err := p.pids()
+	if err != nil {
+		return
+	}
+	var st unix.Stat_t
+	for _, pid := range pids {
+		if len(m.known) == maxManagers || unix.Stat(p.file(pid, ""), &st) != nil || !owners[st.Uid] {
+			continue
+		}
+		text, _ := p.read(pid, "cmdline", maxCommand)
+		if !bytes.Contains(text, []byte("\x00"+m.class+"\x00")) {
+			continue
+		}
+		l, err := p.life(pid)
+		if err != nil {
+			continue
+		}
+		k := manager{pid: pid, start: l.start}
+		status, err := p.status(pid)
+		if err == nil && len(status.pids) > 1 {
+			k.space, err = p.space(pid)
+		}
+		if err != nil {
+			m.hidden = true
+			continue
+		}
+		m.known = append(m.known, k)
+	}
+}
+
+// number is a session's in a NodeManager's namespace; "" is the one that we see.
+type number struct {
+	session int
+	space   string
+}
+
+// numbers are those that a process's session may be recorded under.
+func (m *managers) numbers(p proc, l life) (out []number) {
+	nested := false
+	for _, k := range m.known {
+		nested = nested || k.space != ""
+	}
+	if len(m.known) == 0 || slices.ContainsFunc(m.known, func(k manager) bool { return k.space == "" }) {
+		out = append(out, number{session: l.session})
+	}
+	if !nested {
+		return out
+	}
+	space, err := p.space(l.pid)
+	if err != nil || !slices.ContainsFunc(m.known, func(k manager) bool { return k.space == space }) {
+		return out
+	}
+	if st, err := p.status(l.pid); err == nil && len(st.sessions) > 1 {
+		out = append(out, number{st.sessions[len(st.sessions)-1], space})
+	}
+	return out
+}
