@@ -29,7 +29,13 @@ final class SmallHdfs implements AutoCloseable {
 
     /** Returns when the DataNode can take blocks; front comes before Hadoop on its class path. */
     SmallHdfs(Path directory, Path socket, List<String> front) throws Exception {
+        this(directory, socket, front, false);
+    }
+
+    /** @param tokens whether the DataNode asks for block tokens */
+    SmallHdfs(Path directory, Path socket, List<String> front, boolean tokens) throws Exception {
         this.directory = directory;
+        conf.setBoolean("dfs.block.access.token.enable", tokens);
         try {
             start(socket, front);
         } catch (Exception | Error e) {
