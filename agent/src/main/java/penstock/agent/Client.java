@@ -352,7 +352,7 @@ final class Client implements Runnable {
             if (connected && now - lastHeartbeat > SILENT_NANOS) {
                 return "no heartbeat for 5 s";
             }
-            return told == directories ? null : "a further DataNode started";
+            return told == directories ? null : "there are more directories to name";
         }
 
         /** Sends what it can; true if all is sent and the queue has more. */
