@@ -296,6 +296,28 @@ func remote(n int) Claim {
 	return Claim{Flow: appA, Client: fmt.Sprintf("10.0.0.7:%d", 40000+n), Server: serverEnd}
 }
 
+func TestOtherNodesAreNotBelievedEverything(t *testing.T) {
+	w := newWorld(t)
+	for peer, state := range map[Peer]State{
+		{Application: appA, Evidence: Session}:      Confirmed,
+		{Application: appB, Evidence: Session}:      Refuted,
+		{Application: appA, Evidence: Environment}:  Unknown,
+		{Application: appA}:                         Unknown,
+		{Application: appA, Evidence: Token}:        Unknown,
+		{Application: appA, Evidence: Evidence(99)}: Unknown,
+		{Outside: true}:                             Refuted,
+		{}:                                          Unknown,
+	} {
+		g := &gate{make(chan string, 1), make(chan Peer, 1)}
+		g.answer <- peer
+		s := w.settings()
+		s.Remote = g
+		if v := ask(t, newChecker(t, s), remote(1)); v.State != state {
+			t.Errorf("%+v: %+v", peer, v)
+		}
+	}
+}
+
 func TestOneLookupForAConnection(t *testing.T) {
 	w, g := newWorld(t), newGate()
 	s := w.settings()

@@ -44,8 +44,6 @@ func judge(flow string, f facts) Verdict {
 			return unknown("%s, which proves nothing", who)
 		case f.known && (p.Outside || p.Server):
 			return Verdict{Confirmed, flow, Outside, who}
-		case f.own:
-			return Verdict{Confirmed, flow, Own, "no connection"}
 		}
 		return f.nothing()
 

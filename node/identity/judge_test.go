@@ -62,6 +62,8 @@ func TestJudge(t *testing.T) {
 		{"Spark's date", "unattributed", in(appB, Session), Corrected, appB, appB, appB},
 		{"a remote client", "clients", anyone, Unknown, "", "clients", Unattributed},
 
+		{"by no connection that is known", "clients", own, Unknown, "", "clients", Unattributed},
+
 		{"a DataNode", "replication", aServer, Confirmed, "replication", "replication", "replication"},
 		{"its own scanner", "scanner", own, Confirmed, "scanner", "scanner", "scanner"},
 		{"a task without a name", "replication", in(appB, Session), Refuted, appB, Unattributed, Unattributed},

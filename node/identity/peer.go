@@ -52,6 +52,9 @@ func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 			return Peer{}, hold{}, errElsewhere
 		}
 		p, err := c.settings.Remote.Who(ctx, client, server)
+		if err == nil && p.Evidence > Environment {
+			err = fmt.Errorf("another node gave evidence of a container by %v", p.Evidence)
+		}
 		return p, hold{}, err
 	}
 	if s.inode == 0 {
