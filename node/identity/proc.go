@@ -180,13 +180,21 @@ func eachArgument(text []byte, f func(arg string) bool) {
 	}
 }
 
-// booted is when the machine was, by its present clock.
-func booted() (time.Time, error) {
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return time.Time{}, err
+// booted is when the machine was, by its present clock. A thread that is held up between
+// the two clocks asks again.
+func booted() (boot time.Time, err error) {
+	for range 5 {
+		before := time.Now()
+		var up unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+			return time.Time{}, err
+		}
+		boot = time.Now().Add(-time.Duration(up.Nano()))
+		if time.Since(before) < 10*time.Millisecond {
+			break
+		}
 	}
-	return time.Now().Add(-time.Duration(up.Nano())), nil
+	return boot, nil
 }
 
 // ticks is the unit of start times: the kernel's USER_HZ, 100 a second on all

@@ -94,11 +94,12 @@ func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 		{time.Hour, time.Hour + early - 500*time.Millisecond, Session},
 		{time.Hour, time.Hour + early + 500*time.Millisecond, Environment},
 	} {
-		written := time.Now().Add(-c.age)
+		now := time.Now()
+		written := now.Add(-c.age)
 		if err := os.Chtimes(record, written, written); err != nil {
 			t.Fatal(err)
 		}
-		w.start(process{pid: 100, uid: me, age: c.process, environ: env(contA)})
+		w.start(process{pid: 100, uid: me, began: now.Add(-c.process), environ: env(contA)})
 		if p := w.peer(100); p.Evidence != c.e {
 			t.Errorf("a record %v and a process %v old: %+v", c.age, c.process, p)
 		}

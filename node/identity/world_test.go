@@ -67,6 +67,7 @@ var me = uint32(os.Getuid())
 type process struct {
 	pid, parent, session int
 	age                  time.Duration
+	began                time.Time // instead of age
 	uid                  uint32
 	name                 string
 	cgroup, environ      string
@@ -100,6 +101,9 @@ func (w *world) start(p process) {
 		w.t.Fatal(err)
 	}
 	began := time.Since(boot) - p.age
+	if !p.began.IsZero() {
+		began = p.began.Sub(boot)
+	}
 	dir := w.mkdir(w.proc, strconv.Itoa(p.pid))
 	w.write(fmt.Sprintf("%d (%s) S %d %d %d 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 %d 1 1\n",
 		p.pid, p.name, p.parent, p.session, p.session, began/ticks), dir, "stat")
