@@ -64,7 +64,8 @@ public final class Agent {
         for (String option : (arguments == null ? "" : arguments).split(",(?=(?:socket|role)=)")) {
             int equals = option.indexOf('=');
             String key = equals < 0 ? option : option.substring(0, equals);
-            if (!key.equals("socket") && !key.equals("role") || options.put(key, option.substring(equals + 1)) != null) {
+            if (!key.equals("socket") && !key.equals("role")
+                    || options.put(key, option.substring(equals + 1)) != null) {
                 options.clear();
                 break;
             }

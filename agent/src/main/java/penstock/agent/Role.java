@@ -35,6 +35,7 @@ public enum Role {
                 return role;
             }
         }
-        throw new IllegalArgumentException("give the agent role=datanode, nodemanager or executor, not \"" + name + "\"");
+        throw new IllegalArgumentException("give the agent role=datanode, nodemanager or executor, not \"" + name
+                + "\"");
     }
 }

@@ -4,6 +4,7 @@ import java.io.File;
 import java.io.IOException;
 import java.net.URI;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -53,8 +54,8 @@ final class Container {
             if (flow == null) {
                 return null;
             }
-            for (Class<?> needed : new Class<?>[] {GovernedInput.class, GovernedOutput.class, Window.class, Gates.class}) {
-                // Should this Hadoop lack what they need, it is known before the first file.
+            // Should this Hadoop lack what they need, it is known before the first file.
+            for (Class<?> needed : Arrays.asList(GovernedInput.class, GovernedOutput.class, Window.class)) {
                 Class.forName(needed.getName(), true, Container.class.getClassLoader());
             }
             List<String> directories = directories(environment, conf);

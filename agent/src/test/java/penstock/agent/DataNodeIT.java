@@ -243,7 +243,8 @@ class DataNodeIT {
     @Test
     void reconstructionIsToldFromReplication() throws Exception {
         write(shell, "/whole");
-        ExtendedBlock whole = ((DistributedFileSystem) shell).getClient().getLocatedBlocks("/whole", 0).get(0).getBlock();
+        DistributedFileSystem fs = (DistributedFileSystem) shell;
+        ExtendedBlock whole = fs.getClient().getLocatedBlocks("/whole", 0).get(0).getBlock();
         daemon.until(Frames.CLOSE);
         CachingStrategy open = CachingStrategy.newDefaultStrategy();
         Heard read = opened(sender -> sender.readBlock(whole, new Token<>(), "", 0, DATA.length, true, open));
@@ -257,7 +258,7 @@ class DataNodeIT {
         for (Object[] c : new Object[][] {{striped, open, "reconstruction"}, {striped + 16, copying, "replication"},
                 {4_000_000_000L, open, "replication"}}) {
             ExtendedBlock block = new ExtendedBlock(whole.getBlockPoolId(), (long) c[0], 0, 1001);
-            DatanodeInfo target = ((DistributedFileSystem) shell).getDataNodeStats()[0];
+            DatanodeInfo target = fs.getDataNodeStats()[0];
             Heard write = opened(sender -> sender.writeBlock(block, StorageType.DISK, new Token<>(), "",
                     new DatanodeInfo[] {target}, new StorageType[] {StorageType.DISK}, target,
                     BlockConstructionStage.PIPELINE_SETUP_CREATE, 0, 0, 0, 0,
@@ -275,7 +276,8 @@ class DataNodeIT {
 
     /** Makes the request, and hangs up when the DataNode has begun to do it. */
     private static Heard opened(Request request) throws Exception {
-        try (Socket socket = new Socket("127.0.0.1", ((DistributedFileSystem) shell).getDataNodeStats()[0].getXferPort())) {
+        int port = ((DistributedFileSystem) shell).getDataNodeStats()[0].getXferPort();
+        try (Socket socket = new Socket("127.0.0.1", port)) {
             request.to(new Sender(new DataOutputStream(socket.getOutputStream())));
             return daemon.next(Frames.OPEN);
         }

@@ -39,7 +39,8 @@ class EvidenceTest {
         long seed = System.nanoTime();
         Random random = new Random(seed);
         for (int i = 0; i < 60; i++) { // a length out of nonsense may ask for all memory there is
-            byte[] bytes = random.nextBoolean() ? identifier("alice", random.nextBoolean()) : new byte[random.nextInt(99)];
+            byte[] bytes = random.nextBoolean() ? identifier("alice", random.nextBoolean())
+                    : new byte[random.nextInt(99)];
             for (int n = 1 + random.nextInt(8); n > 0 && bytes.length > 0; n--) {
                 bytes[random.nextInt(bytes.length)] = (byte) random.nextInt();
             }

@@ -163,8 +163,8 @@ public final class TestDaemon implements AutoCloseable {
         String path = string(in);
         String meta = string(in);
         Peer peer = new Peer(string(in), string(in), string(in));
-        return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false, List.of(),
-                kind, 0, peer);
+        return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false,
+                List.of(), kind, 0, peer);
     }
 
     private static String string(DataInputStream in) throws IOException {

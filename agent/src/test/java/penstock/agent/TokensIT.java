@@ -4,6 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayInputStream;
+import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.net.Socket;
 import java.nio.file.Files;
@@ -42,14 +44,14 @@ class TokensIT {
 
                 LocatedBlock block = fs.getClient().getLocatedBlocks("/f", 0).get(0);
                 BlockTokenIdentifier forged = new BlockTokenIdentifier();
-                forged.readFields(new java.io.DataInputStream(new java.io.ByteArrayInputStream(
+                forged.readFields(new DataInputStream(new ByteArrayInputStream(
                         block.getBlockToken().getIdentifier())));
                 byte[] identifier = new BlockTokenIdentifier("somebody", forged.getBlockPoolId(), forged.getBlockId(),
                         forged.getAccessModes(), forged.getStorageTypes(), forged.getStorageIds(), false).getBytes();
                 try (Socket socket = new Socket("127.0.0.1", fs.getDataNodeStats()[0].getXferPort())) {
                     new Sender(new DataOutputStream(socket.getOutputStream())).readBlock(block.getBlock(),
-                            new Token<>(identifier, block.getBlockToken().getPassword(), block.getBlockToken().getKind(),
-                                    block.getBlockToken().getService()),
+                            new Token<>(identifier, block.getBlockToken().getPassword(),
+                                    block.getBlockToken().getKind(), block.getBlockToken().getService()),
                             "DFSClient_NONMAPREDUCE_1_1", 0, data.length, true, CachingStrategy.newDefaultStrategy());
                     while (socket.getInputStream().read() >= 0) {
                         // The refusal, to its end.

@@ -66,10 +66,12 @@ class SameAsPlainTest {
         assertEquals(failures, TestGates.failures());
     }
 
-    private static final Set<String> READING = Set.of("read", "readByte", "readFully", "readNonsense", "seek", "seekBack",
-            "skip", "available", "mark", "pread", "preadFully", "preadNonsense", "vectored", "noVectors", "readahead",
+    private static final Set<String> READING = Set.of("read", "readByte", "readFully", "readNonsense", "seek",
+            "seekBack", "skip", "available", "mark", "pread", "preadFully", "preadNonsense", "vectored", "noVectors",
+            "readahead",
             "dropBehind", "descriptor", "inCapabilities", "inStatistics", "closeInTwice");
-    private static final Set<String> WRITING = Set.of("write", "writeByte", "writeNonsense", "flush", "outCapabilities");
+    private static final Set<String> WRITING = Set.of("write", "writeByte", "writeNonsense", "flush",
+            "outCapabilities");
 
     /** One side: a file system, its directory, and what is open on it. */
     private static final class Side {
@@ -125,7 +127,8 @@ class SameAsPlainTest {
         operations.put("createNonRecursive", (s, n, r) -> {
             closeOut(s, n);
             s.out[n] = s.fs.createNonRecursive(s.path(n), FsPermission.getFileDefault(),
-                    r.nextBoolean() ? EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE) : EnumSet.of(CreateFlag.CREATE),
+                    r.nextBoolean() ? EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE)
+                            : EnumSet.of(CreateFlag.CREATE),
                     buffer(r), (short) 1, 1 << 20, null);
             return null;
         });
