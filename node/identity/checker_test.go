@@ -304,7 +304,7 @@ func TestOtherNodesAreNotBelievedEverything(t *testing.T) {
 		{Application: appA, Evidence: Environment}:  Unknown,
 		{Application: appA}:                         Unknown,
 		{Application: appA, Evidence: Token}:        Unknown,
-		{Application: appA, Evidence: Evidence(99)}: Unknown,
+		{Application: appB, Evidence: Evidence(99)}: Unknown,
 		{Outside: true}:                             Refuted,
 		{}:                                          Unknown,
 	} {

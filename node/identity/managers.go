@@ -79,20 +79,14 @@ func (m *managers) look(p proc, owners map[uint32]bool) {
 	}
 }
 
-// number is a session's in a NodeManager's namespace; "" is the one that we see.
-type number struct {
-	session int
-	space   string
-}
-
 // numbers are those that a process's session may be recorded under.
-func (m *managers) numbers(p proc, l life) (out []number) {
+func (m *managers) numbers(p proc, l life) (out []int) {
 	nested := false
 	for _, k := range m.known {
 		nested = nested || k.space != ""
 	}
 	if len(m.known) == 0 || slices.ContainsFunc(m.known, func(k manager) bool { return k.space == "" }) {
-		out = append(out, number{session: l.session})
+		out = append(out, l.session)
 	}
 	if !nested {
 		return out
@@ -101,8 +95,9 @@ func (m *managers) numbers(p proc, l life) (out []number) {
 	if err != nil || !slices.ContainsFunc(m.known, func(k manager) bool { return k.space == space }) {
 		return out
 	}
+	// The last is the number in the process's own namespace; 0 if the leader is not in it.
 	if st, err := p.status(l.pid); err == nil && len(st.sessions) > 1 {
-		out = append(out, number{st.sessions[len(st.sessions)-1], space})
+		out = append(out, st.sessions[len(st.sessions)-1])
 	}
 	return out
 }

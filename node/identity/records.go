@@ -109,11 +109,11 @@ func (r *records) find(line []life) (container string, doubt bool) {
 	for _, l := range line {
 		nearest := time.Duration(-1)
 		for _, number := range r.managers.numbers(r.proc, l) {
-			for _, rec := range r.sessions[number.session] {
+			for _, rec := range r.sessions[number] {
 				if now, err := os.Stat(rec.path); err != nil || !now.ModTime().Equal(rec.written) {
 					continue // the container has ended
 				}
-				before, ok := r.leads(l.session, number, rec)
+				before, ok := r.leads(l.session, rec)
 				if !ok {
 					continue
 				}
@@ -131,21 +131,11 @@ func (r *records) find(line []life) (container string, doubt bool) {
 	return "", doubt
 }
 
-// leads tells whether process session leads the session that was recorded under a
-// number, and how long before the record it began.
-func (r *records) leads(session int, n number, rec record) (before time.Duration, ok bool) {
+// leads tells whether a process leads a session, and how long before a record it began.
+func (r *records) leads(session int, rec record) (before time.Duration, ok bool) {
 	l, err := r.proc.life(session)
 	if err != nil || l.session != session || l.zombie {
 		return 0, false
-	}
-	if n.space != "" {
-		st, err := r.proc.status(session)
-		if err != nil || len(st.pids) == 0 || st.pids[len(st.pids)-1] != n.session {
-			return 0, false
-		}
-		if space, err := r.proc.space(session); err != nil || space != n.space {
-			return 0, false
-		}
 	}
 	boot, err := booted()
 	return rec.written.Sub(l.began(boot)), err == nil
@@ -189,7 +179,7 @@ func (r *records) read() {
 func (r *records) living() bool {
 	for session, recs := range r.sessions {
 		for _, rec := range recs {
-			if before, ok := r.leads(session, number{session: session}, rec); ok && before >= -slack && before <= early {
+			if before, ok := r.leads(session, rec); ok && before >= -slack && before <= early {
 				return true
 			}
 		}
