@@ -152,6 +152,15 @@ func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	// Below the container it may make what it likes.
 	w.start(process{pid: 7104, parent: 7101, session: 7104, uid: me, space: "pid:[4]", innerPID: 1, innerSession: 100})
 	want(t, w.peer(7104), appA, Session)
+	// The directories are told late, after a look in vain.
+	in := w.inspector(nil)
+	in.records.setDirs(nil, nil)
+	for _, e := range []Evidence{NoEvidence, Session} {
+		if p, err := in.inspect(context.Background(), 7100, time.Now()); err != nil || p.Evidence != e {
+			t.Errorf("%+v, %v, want %v", p, err, e)
+		}
+		in.records.setDirs([]string{w.local}, nil)
+	}
 	// Without the NodeManager nothing is certain.
 	w.end(5000)
 	w.end(100)

@@ -79,7 +79,7 @@ func (r *records) setDirs(local, spark []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.local, r.spark = clean(local), clean(spark)
-	r.at, r.usersAt = time.Time{}, time.Time{}
+	r.at, r.usersAt, r.managers.at = time.Time{}, time.Time{}, time.Time{}
 }
 
 func (r *records) dirs() (local, spark []string) {
