@@ -41,6 +41,9 @@ public interface AgentMXBean {
     /** Streams that went ungoverned: too many, or with a path that no frame can hold. */
     long getFailedOpen();
 
+    /** Map outputs that a NodeManager sent as if there were no agent. */
+    long getShuffleUngoverned();
+
     long getReconnects();
 
     /** Closes that no daemon heard of. */

@@ -394,7 +394,7 @@ final class Client implements Runnable {
                 int start = out.position();
                 try {
                     Frames.open(out, s.id, s.write, s.kind, s.flow, s.block, s.meta, s.peer, at,
-                            s.write ? 0 : Math.max(s.to, at));
+                            s.write && s.to == 0 ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();

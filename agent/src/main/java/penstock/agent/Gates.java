@@ -48,6 +48,7 @@ public final class Gates {
     static final Orphans ORPHANS = new Orphans();
     static final LongAdder FAILED_OPENS = new LongAdder();
     static final LongAdder FAILURES = new LongAdder();
+    static final LongAdder SHUFFLE_UNGOVERNED = new LongAdder();
 
     private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
     /** Null until the agent has woven, and again when it gives up. */
@@ -273,7 +274,7 @@ public final class Gates {
     /**
      * Announces a file that is written, read or sent, and waits for nothing.
      *
-     * @param to where a read ends; 0 for a write whose end is unknown
+     * @param to where a read ends, or what is sent; 0 for a write whose end is unknown
      * @param again null if a thread will wait in {@link #pass}. Otherwise what the client's
      *     thread runs once after each {@link #mayPass} that said no, when the mark has risen
      *     or gates are open; it must not block, and has to ask again
@@ -321,6 +322,12 @@ public final class Gates {
         s.hold();
         // The last word may have come before there was a callback to run.
         return passes(c, s, need);
+    }
+
+    /** After {@link #mayPass} said yes: how far s may go, which is at least as far as it asked if gates hold. */
+    static long reach(Stream s) {
+        Client c = client;
+        return c != null && c.enforcing(System.nanoTime()) ? s.mark : Long.MAX_VALUE;
     }
 
     private static boolean passes(Client c, Stream s, long need) {

@@ -20,7 +20,13 @@ public enum Role {
 
     /** The methods to advise in such a process. */
     List<Weaver.Point> points() {
-        return this == DATANODE ? DataNodePoints.ALL : Collections.<Weaver.Point>emptyList();
+        return this == DATANODE ? DataNodePoints.ALL : this == NODEMANAGER ? NodeManagerPoints.ALL
+                : Collections.<Weaver.Point>emptyList();
+    }
+
+    /** The fields that must be there although no advice names them. */
+    List<Weaver.Field> fields() {
+        return this == NODEMANAGER ? NodeManagerPoints.FIELDS : Collections.<Weaver.Field>emptyList();
     }
 
     /** The types whose objects carry their stream, in a field that weaving adds. */

@@ -109,6 +109,11 @@ final class Status implements AgentMXBean {
     }
 
     @Override
+    public long getShuffleUngoverned() {
+        return Gates.SHUFFLE_UNGOVERNED.sum();
+    }
+
+    @Override
     public long getReconnects() {
         Client c = client;
         return c == null ? 0 : c.reconnects();

@@ -66,6 +66,19 @@ final class Weaver implements ClassFileTransformer {
         }
     }
 
+    /** A field that is read by reflection, and so is in no advice. */
+    static final class Field {
+        final String type;
+        final String name;
+        final String descriptor;
+
+        Field(String type, String name, String descriptor) {
+            this.type = type;
+            this.name = name;
+            this.descriptor = descriptor;
+        }
+    }
+
     /** This Hadoop is not one that the agent knows. */
     static final class Missing extends Exception {
         private static final long serialVersionUID = 1;
@@ -78,9 +91,12 @@ final class Weaver implements ClassFileTransformer {
     }
 
     private static final String OURS = "penstock/";
+    /** What belongs to the host; everything else is the JVM's, or ours. */
+    private static final List<String> HOSTS = Arrays.asList("org/apache/hadoop/", "org/apache/spark/", "io/netty/");
 
     private final ClassFileLocator classes;
     private final List<Point> points;
+    private final List<Field> fields;
     /** The types that get a field for their stream. */
     private final Set<String> carriers;
     private final Map<String, byte[]> originals = new HashMap<>();
@@ -89,6 +105,7 @@ final class Weaver implements ClassFileTransformer {
     private Weaver(ClassFileLocator classes, Role role) {
         this.classes = classes;
         this.points = role.points();
+        this.fields = role.fields();
         this.carriers = role.carriers();
     }
 
@@ -184,6 +201,12 @@ final class Weaver implements ClassFileTransformer {
                 references(pool, p, p.advice, resolution.resolve(), helpers, missing);
             }
         }
+        for (Field f : fields) {
+            TypePool.Resolution resolution = pool.describe(f.type);
+            if (!resolution.isResolved() || !hasField(resolution.resolve(), f.name, f.descriptor)) {
+                missing.add(f.type + "." + f.name);
+            }
+        }
         if (!missing.isEmpty()) {
             throw new Missing(missing);
         }
@@ -226,7 +249,7 @@ final class Weaver implements ClassFileTransformer {
                     @Override
                     public void visitMethodInsn(int opcode, String owner, String called, String calledDescriptor,
                             boolean isInterface) {
-                        if (owner.startsWith("org/apache/hadoop/")) {
+                        if (isHosts(owner)) {
                             TypePool.Resolution callee = pool.describe(owner.replace('/', '.'));
                             if (!callee.isResolved()
                                     || !hasMethod(callee.resolve(), called, calledDescriptor, true)) {
@@ -239,6 +262,15 @@ final class Weaver implements ClassFileTransformer {
                 };
             }
         }, ClassReader.SKIP_FRAMES);
+    }
+
+    private static boolean isHosts(String internalName) {
+        for (String prefix : HOSTS) {
+            if (internalName.startsWith(prefix)) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private static boolean hasField(TypeDescription type, String name, String descriptor) {
