@@ -179,6 +179,7 @@ func TestBadWeights(t *testing.T) {
 func FuzzWeights(f *testing.F) {
 	f.Add("default: 2\nrules:\n  - {application: \"application_1_*\", weight: 32}\n")
 	f.Add("rules: [{flow: \"[a-\"}]")
+	f.Add("rules: [{flow: a, limit: 64KiB}, {flow: b, limit: -1}]")
 	f.Add("&a [*a, *a]")
 	f.Fuzz(func(t *testing.T, text string) {
 		name := filepath.Join(t.TempDir(), "w.yaml")
@@ -190,8 +191,12 @@ func FuzzWeights(f *testing.F) {
 			return
 		}
 		for _, flow := range []string{"", "application_1_0001", "clients"} {
-			if r := w.Policy(flow); r.Weight < 1 || r.Weight > maxWeight {
+			r := w.Policy(flow)
+			if r.Weight < 1 || r.Weight > maxWeight {
 				t.Errorf("%q gives weight %d", text, r.Weight)
+			}
+			if r.Limit != 0 && r.Limit < device.MinLimit {
+				t.Errorf("%q gives limit %d", text, r.Limit)
 			}
 		}
 	})

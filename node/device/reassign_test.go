@@ -239,6 +239,33 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 	})
 }
 
+// Nor while one is that was let through outside of the queue, of which the
+// scheduler knows nothing.
+func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.FixedDepth, c.MaxFlows, c.MaxWait = 1, 3, time.Second }, map[string]int{"big": 1_000_000})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.reader("big", 100*mib, 0, &done)
+		time.Sleep(time.Second)
+		s := r.reader("small", 8*mib, 0, &done)
+		for tries := 0; r.flowNow("small").Forced == 0; tries++ {
+			if time.Sleep(10 * time.Millisecond); tries > 1000 {
+				t.Fatal("nothing was forced")
+			}
+		}
+		r.loop.Reassign(s, "big")
+		late := r.loop.Open(OpenRequest{Marker: newGate(), ID: 98, Flow: "late", Block: r.disk.newFile("y", mib), To: mib})
+		time.Sleep(3 * time.Second)
+		if f := r.flowNow("small"); f.Bytes[0] != 2*firstStage { // its first quantum, and the forced one
+			t.Errorf("the flow paid for %d bytes", f.Bytes[0])
+		}
+		r.loop.Close(late, 0)
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
 // Whatever is moved when: at the end every byte is paid once, and nothing is left.
 func TestReassignedAtAnyMoment(t *testing.T) {
 	flows := []string{"a", "b", "limited", "observed", "off", "never seen"}

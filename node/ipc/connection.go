@@ -121,17 +121,15 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		c.server.Stats.OtherFlows.Add(1)
 		return nil
 	}
-	// A stream may be closed while its device keeps the open waiting.
-	if bound := streamsOf(c.role); len(c.streams) >= bound || int(c.opening.Load()) >= bound {
+	if !c.beginOpen() {
 		c.Mark(m.Stream, device.Open)
 		c.server.Stats.OpenErrors.Add(1)
 		return nil
 	}
 	o := &opened{pos: -1}
 	c.streams[m.Stream] = o
-	c.opening.Add(1)
 	c.opens.Go(func() {
-		defer c.opening.Add(-1)
+		defer c.endOpen()
 		loop, stream, err := reg.Open(m, c)
 		if err != nil {
 			// Not governed, not held up: a file may be gone, or lie elsewhere.
@@ -147,6 +145,28 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		o.ready(loop, stream)
 	})
 	return nil
+}
+
+// beginOpen tells whether one stream more is within the bounds. One may be closed
+// while its device keeps the open waiting, so both are counted.
+func (c *connection) beginOpen() bool {
+	bound := streamsOf(c.role)
+	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {
+		return false
+	}
+	if all := &c.server.taskOpens; !Serves(c.role) && all.Add(1) > MaxTaskOpens {
+		all.Add(-1)
+		return false
+	}
+	c.opening.Add(1)
+	return true
+}
+
+func (c *connection) endOpen() {
+	c.opening.Add(-1)
+	if !Serves(c.role) {
+		c.server.taskOpens.Add(-1)
+	}
 }
 
 func (c *connection) closeAll() {

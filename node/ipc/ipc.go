@@ -35,6 +35,7 @@ const (
 	MaxServers     = 64    // of them, from DataNodes and NodeManagers
 	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
 	MaxTaskStreams = 1024  // on a task's or an executor's
+	MaxTaskOpens   = 8192  // files being opened for all of those together
 	helloWait      = 5 * time.Second
 	sendWait       = 5 * time.Second
 	HeartbeatEvery = 250 * time.Millisecond
@@ -87,6 +88,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	agents map[*connection]Agent
+
+	taskOpens atomic.Int32 // files being opened for tasks and executors
 }
 
 // Agent is one connection, as it is shown to the operator.

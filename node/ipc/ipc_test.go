@@ -354,6 +354,60 @@ func TestTaskStreamsAreBounded(t *testing.T) {
 	}
 }
 
+// Tasks whose device does not answer hold a bounded number of opens, and servers'
+// are not among them.
+func TestOpensOfAllTasksAreBounded(t *testing.T) {
+	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
+	s, path := serve(t, d, true)
+	slow := task
+	slow.Flow = "slow"
+	open := func(stream uint32) wire.Open {
+		return wire.Open{Stream: stream, Direction: wire.Write, Flow: "slow", Path: "/x/a"}
+	}
+	for range MaxTaskOpens / MaxTaskStreams {
+		c := dial(t, path)
+		messages := []wire.Message{slow}
+		for id := range uint32(MaxTaskStreams) {
+			messages = append(messages, open(id))
+		}
+		if _, err := c.Write(frames(t, messages...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.taskOpens.Load() < MaxTaskOpens; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d opens", s.taskOpens.Load())
+		}
+	}
+	if s.Stats.OpenErrors.Load() != 0 {
+		t.Error("refused at the bound")
+	}
+	c := dial(t, path)
+	if _, err := c.Write(frames(t, slow, open(1))); err != nil {
+		t.Fatal(err)
+	}
+	if m := awaitMarks(t, c, 1); m.Stream != 1 || s.Stats.OpenErrors.Load() != 1 {
+		t.Errorf("past the bound: %+v", m)
+	}
+	c = dial(t, path)
+	server := open(2)
+	server.Flow = "quick"
+	if _, err := c.Write(frames(t, hello, server)); err != nil {
+		t.Fatal(err)
+	}
+	awaitMarks(t, c, 1)
+	if got := s.Stats.OpenErrors.Load(); got != 2 { // there is no device here
+		t.Errorf("%d open errors", got)
+	}
+	d.mu.Lock()
+	opened := len(d.opens)
+	d.mu.Unlock()
+	if opened != 1 {
+		t.Errorf("a DataNode's file was not opened beside the tasks' opens: %d", opened)
+	}
+	close(d.gate)
+}
+
 // openable opens every stream on a device that is switched off.
 type openable struct{ daemon }
 
