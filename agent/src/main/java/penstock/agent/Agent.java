@@ -15,6 +15,9 @@ import java.util.Map;
  * and its host runs as without it.
  */
 public final class Agent {
+    /** The system property that names an executor's application where there is no YARN. */
+    public static final String APPLICATION = "penstock.application";
+
     private Agent() { }
 
     /** Called by the JVM before the DataNode's main. Never throws. */
@@ -32,13 +35,14 @@ public final class Agent {
             Map<String, String> options = options(arguments);
             String socket = options.get("socket");
             Role role = Role.named(options.getOrDefault("role", "datanode"));
+            String flow = role == Role.EXECUTOR ? executorsFlow() : "";
             UnixSockets sockets = UnixSockets.find();
             Weaver weaver = Weaver.of(ClassLoader.getSystemClassLoader(), role);
             String early = loaded(instrumentation, weaver);
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
             }
-            Client client = new Client(sockets, socket, Client.agent(), role, "", Client.BACKSTOP_NANOS);
+            Client client = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);
@@ -52,6 +56,16 @@ public final class Agent {
             Log.say("stays out, nothing is woven: " + reason);
         }
         return status;
+    }
+
+    /** All of an executor's I/O belongs to one application, or nobody could say whose it is. */
+    private static String executorsFlow() {
+        String flow = Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(APPLICATION));
+        if (flow == null) {
+            throw new IllegalArgumentException("this executor has no application: neither CONTAINER_ID in the"
+                    + " environment nor -D" + APPLICATION + "={{APP_ID}} in its Java options");
+        }
+        return flow;
     }
 
     /**

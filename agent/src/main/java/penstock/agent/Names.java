@@ -13,7 +13,10 @@ import java.util.regex.Pattern;
  * it one: a Spark executor that writes first calls itself
  * {@code attempt_<date of 14 or more digits>_...}, which is no application, and
  * calling it {@code clients} would put a whole executor's I/O among the shells.
- * It is {@code unattributed}, as is every name that cannot be read.
+ * It is {@code unattributed}, as is every name that cannot be read. A client that is made
+ * by Penstock's own file system for Spark calls itself by its application,
+ * {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and
+ * {@code DFSClient_app-<date>-<number>_...} on a standalone cluster.
  *
  * <p>The name is the client's claim; who may claim what is the daemon's to judge.
  */
@@ -25,9 +28,13 @@ public final class Names {
     static final String RECONSTRUCTION = "reconstruction";
     static final String UNATTRIBUTED = "unattributed";
 
+    private static final String APPLICATION = "application_";
     private static final String ATTEMPT = "DFSClient_attempt_";
     private static final String CLIENT = "DFSClient_NONMAPREDUCE_";
     private static final int STAMP_DIGITS = 13;
+    /** A standalone master's id: the date to the second, in 14 digits, and a number of four or more. */
+    private static final Pattern STANDALONE = Pattern.compile("app-[0-9]{14}-[0-9]{4,10}");
+    private static final Pattern STANDALONE_CLIENT = Pattern.compile("DFSClient_(" + STANDALONE + ")_-?[0-9]{1,20}_.*");
     private static final Pattern CONTAINER =
             Pattern.compile("container_(?:e[0-9]{2,9}_)?([0-9]{13}_[0-9]{4,10})_[0-9]{2,10}_[0-9]{6,12}");
 
@@ -47,7 +54,8 @@ public final class Names {
             return CLIENTS;
         }
         if (!name.startsWith(ATTEMPT)) {
-            return UNATTRIBUTED;
+            Matcher standalone = STANDALONE_CLIENT.matcher(name);
+            return standalone.matches() ? standalone.group(1) : UNATTRIBUTED;
         }
         int stamp = ATTEMPT.length();
         int stampEnd = digitsEnd(name, stamp);
@@ -57,7 +65,7 @@ public final class Names {
                 || numberEnd - number < 4 || numberEnd - number > 10 || !separated(name, numberEnd)) {
             return UNATTRIBUTED;
         }
-        return "application_" + name.substring(stamp, numberEnd);
+        return APPLICATION + name.substring(stamp, numberEnd);
     }
 
     /** The flow of a write or a transfer, which has no client name between DataNodes. */
@@ -71,7 +79,28 @@ public final class Names {
      */
     public static String ofContainer(String name) {
         Matcher m = name == null ? null : CONTAINER.matcher(name);
-        return m != null && m.matches() ? "application_" + m.group(1) : null;
+        return m != null && m.matches() ? APPLICATION + m.group(1) : null;
+    }
+
+    /**
+     * The application that a whole process works for: its container's, or else what Spark
+     * put for {@code {{APP_ID}}} in its Java options; null if neither names one.
+     *
+     * @param container the environment's CONTAINER_ID, or null
+     * @param application the system property penstock.application, or null
+     */
+    public static String ofProcess(String container, String application) {
+        String flow = ofContainer(container);
+        return flow != null || application == null || !STANDALONE.matcher(application).matches() ? flow : application;
+    }
+
+    /**
+     * What a DFS client has to give as its task for {@link #ofClient} to see the flow again.
+     *
+     * @param flow as {@link #ofProcess} gives it
+     */
+    public static String taskOf(String flow) {
+        return flow.startsWith(APPLICATION) ? "attempt_" + flow.substring(APPLICATION.length()) + "_spark" : flow;
     }
 
     private static int digitsEnd(String s, int from) {

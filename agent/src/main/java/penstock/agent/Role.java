@@ -20,18 +20,25 @@ public enum Role {
 
     /** The methods to advise in such a process. */
     List<Weaver.Point> points() {
-        return this == DATANODE ? DataNodePoints.ALL : this == NODEMANAGER ? NodeManagerPoints.ALL
-                : Collections.<Weaver.Point>emptyList();
+        return this == DATANODE ? DataNodePoints.ALL : this == EXECUTOR ? ExecutorPoints.ALL
+                : this == NODEMANAGER ? NodeManagerPoints.ALL : Collections.<Weaver.Point>emptyList();
     }
 
     /** The fields that must be there although no advice names them. */
     List<Weaver.Field> fields() {
-        return this == NODEMANAGER ? NodeManagerPoints.FIELDS : Collections.<Weaver.Field>emptyList();
+        return this == NODEMANAGER ? NodeManagerPoints.FIELDS : this == EXECUTOR ? ExecutorPoints.FIELDS
+                : Collections.<Weaver.Field>emptyList();
     }
 
     /** The types whose objects carry their stream, in a field that weaving adds. */
     Set<String> carriers() {
-        return this == DATANODE ? DataNodePoints.CARRIERS : Collections.<String>emptySet();
+        return this == DATANODE ? DataNodePoints.CARRIERS : this == EXECUTOR ? ExecutorPoints.CARRIERS
+                : Collections.<String>emptySet();
+    }
+
+    /** The name of the type that they carry. */
+    String carried() {
+        return this == EXECUTOR ? ExecutorPoints.CARRIED : Stream.class.getName();
     }
 
     /** @throws IllegalArgumentException for a role that the agent's arguments cannot name */

@@ -84,29 +84,35 @@ final class Weaver implements ClassFileTransformer {
         private static final long serialVersionUID = 1;
         final transient List<String> symbols;
 
-        Missing(Set<String> symbols) {
-            super("this Hadoop lacks " + symbols.size() + " of the methods and fields that the agent needs");
+        Missing(Set<String> symbols, Role role) {
+            super("this " + (role == Role.EXECUTOR ? "Spark" : "Hadoop") + " lacks " + symbols.size()
+                    + " of the methods and fields that the agent needs");
             this.symbols = new ArrayList<>(symbols);
         }
     }
 
     private static final String OURS = "penstock/";
     /** What belongs to the host; everything else is the JVM's, or ours. */
-    private static final List<String> HOSTS = Arrays.asList("org/apache/hadoop/", "org/apache/spark/", "io/netty/");
+    private static final List<String> HOSTS = Arrays.asList("org/apache/hadoop/", "org/apache/spark/", "scala/",
+            "io/netty/");
 
+    private final Role role;
     private final ClassFileLocator classes;
     private final List<Point> points;
     private final List<Field> fields;
     /** The types that get a field for their stream. */
     private final Set<String> carriers;
+    private final String carried;
     private final Map<String, byte[]> originals = new HashMap<>();
     private final Map<String, byte[]> woven = new LinkedHashMap<>();
 
     private Weaver(ClassFileLocator classes, Role role) {
+        this.role = role;
         this.classes = classes;
         this.points = role.points();
         this.fields = role.fields();
         this.carriers = role.carriers();
+        this.carried = role.carried();
     }
 
     /** Checks and weaves what loader would load, without loading it. */
@@ -170,7 +176,7 @@ final class Weaver implements ClassFileTransformer {
         DynamicType.Builder<?> builder = new ByteBuddy().with(TypeValidation.DISABLED)
                 .redefine(pool.describe(type).resolve(), locator);
         if (carriers.contains(type)) {
-            builder = builder.defineField(ReadAdvice.STREAM, pool.describe(Stream.class.getName()).resolve(),
+            builder = builder.defineField(ReadAdvice.STREAM, pool.describe(carried).resolve(),
                     Visibility.PRIVATE, FieldPersistence.TRANSIENT, SyntheticState.SYNTHETIC);
         }
         MethodDescription failed = pool.describe(Gates.class.getName()).resolve().getDeclaredMethods()
@@ -203,12 +209,13 @@ final class Weaver implements ClassFileTransformer {
         }
         for (Field f : fields) {
             TypePool.Resolution resolution = pool.describe(f.type);
-            if (!resolution.isResolved() || !hasField(resolution.resolve(), f.name, f.descriptor)) {
+            if (!resolution.isResolved() || !hasField(pool, resolution.resolve(), f.name,
+                    Type.getType(f.descriptor))) {
                 missing.add(f.type + "." + f.name);
             }
         }
         if (!missing.isEmpty()) {
-            throw new Missing(missing);
+            throw new Missing(missing, role);
         }
     }
 
@@ -239,7 +246,7 @@ final class Weaver implements ClassFileTransformer {
                             @Override
                             public void visit(String key, Object value) {
                                 if (key.equals("value") && !value.equals(ReadAdvice.STREAM)
-                                        && !hasField(target, (String) value, arguments[parameter].getDescriptor())) {
+                                        && !hasField(pool, target, (String) value, arguments[parameter])) {
                                     missing.add(p.type + "." + value);
                                 }
                             }
@@ -273,10 +280,12 @@ final class Weaver implements ClassFileTransformer {
         return false;
     }
 
-    private static boolean hasField(TypeDescription type, String name, String descriptor) {
+    /** The field may be of a type that the advice cannot name, and takes as one of its supertypes. */
+    private static boolean hasField(TypePool pool, TypeDescription type, String name, Type as) {
         for (FieldDescription field : type.getDeclaredFields()) {
-            if (field.getName().equals(name) && field.getDescriptor().equals(descriptor)) {
-                return true;
+            if (field.getName().equals(name)) {
+                return field.getDescriptor().equals(as.getDescriptor()) || as.getSort() == Type.OBJECT
+                        && field.getType().asErasure().isAssignableTo(pool.describe(as.getClassName()).resolve());
             }
         }
         return false;

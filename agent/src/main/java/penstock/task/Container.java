@@ -25,7 +25,7 @@ import penstock.agent.Stream;
  *
  * <p>The connection is made with the first governed file and never waited for.
  */
-final class Container {
+final class Container implements Opener {
     static final String SOCKET = "penstock.socket";
     static final String DEFAULT_SOCKET = "/run/penstock/agent.sock";
     private static final Logger LOG = LoggerFactory.getLogger(GovernedLocalFileSystem.class);
@@ -102,8 +102,8 @@ final class Container {
         return null;
     }
 
-    /** Null if it goes ungoverned. Never throws. */
-    Stream open(boolean write, File file, long from, long to) {
+    @Override
+    public Stream open(boolean write, File file, long from, long to) {
         try {
             return connect() ? Gates.open(write, Gates.INTERMEDIATE, flow, file, Peer.UNKNOWN, from, to, null) : null;
         } catch (Throwable t) {

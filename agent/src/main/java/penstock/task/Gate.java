@@ -4,11 +4,11 @@ import penstock.agent.Gates;
 import penstock.agent.Stream;
 
 /** Gates for code that Hadoop calls: whatever fails there, the I/O goes on. A stream may be null. */
-final class Gate {
+public final class Gate {
     private Gate() { }
 
     /** The thread stands at position and goes on when the mark has reached need, or gates are open. */
-    static void pass(Stream stream, long position, long need) {
+    public static void pass(Stream stream, long position, long need) {
         if (stream == null) {
             return;
         }
@@ -19,7 +19,7 @@ final class Gate {
         }
     }
 
-    static void close(Stream stream, long position, boolean failed) {
+    public static void close(Stream stream, long position, boolean failed) {
         if (stream == null) {
             return;
         }
@@ -30,7 +30,7 @@ final class Gate {
         }
     }
 
-    static void failed(Throwable t) {
+    public static void failed(Throwable t) {
         try {
             Gates.failed(t);
         } catch (Throwable again) {

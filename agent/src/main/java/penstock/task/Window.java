@@ -13,16 +13,16 @@ import penstock.agent.Stream;
  *
  * <p>For one thread at a time, as the reader's position is.
  */
-final class Window {
+public final class Window {
     static final long MIN = 256 << 10;
     static final long MAX = 4 << 20;
     /**
      * How far one may read at once beyond the position that the daemon has heard; it keeps
      * no more than a quantum or two ahead of that.
      */
-    static final int STEP = 64 << 10;
+    public static final int STEP = 64 << 10;
 
-    private final Container container;
+    private final Opener opener;
     private final File file;
     private final long length;
     private Stream now;
@@ -33,14 +33,14 @@ final class Window {
     private long size;
     private long reached;
 
-    Window(Container container, File file, long length) {
-        this.container = container;
+    public Window(Opener opener, File file, long length) {
+        this.opener = opener;
         this.file = file;
         this.length = length;
     }
 
     /** Waits until [position, position + count) may be read, as far as the file reaches. */
-    void read(long position, long count) {
+    public void read(long position, long count) {
         long end = Math.min(position + count, length);
         if (position < 0 || position >= end) {
             return;
@@ -57,7 +57,7 @@ final class Window {
             }
             if (nextTo < 0 && to < length && reached - from >= (to - from) / 2) {
                 nextTo = Math.min(length, to + size);
-                next = container.open(false, file, to, nextTo);
+                next = opener.open(false, file, to, nextTo);
                 size = Math.min(MAX, 2 * size);
             }
             long step = Math.min(Math.min(reached + STEP, end), to);
@@ -75,14 +75,14 @@ final class Window {
             to = nextTo;
         } else {
             to = Math.min(length, from + size);
-            now = container.open(false, file, from, to);
+            now = opener.open(false, file, from, to);
             size = Math.min(MAX, 2 * size);
         }
         next = null;
         nextTo = -1;
     }
 
-    void close() {
+    public void close() {
         Gate.close(now, reached, false);
         Gate.close(next, to, false);
         now = null;
@@ -92,12 +92,12 @@ final class Window {
     }
 
     /** A range that is read as a whole, by whatever thread: a stream of its own. */
-    static Stream announce(Container container, File file, long from, long to) {
-        return container.open(false, file, from, to);
+    public static Stream announce(Opener opener, File file, long from, long to) {
+        return opener.open(false, file, from, to);
     }
 
     /** Waits until all of the range is staged, and ends its stream. */
-    static void await(Stream stream, long from, long to) {
+    public static void await(Stream stream, long from, long to) {
         for (long at = from; at < to; at += STEP) {
             Gate.pass(stream, at, Math.min(at + STEP, to));
         }

@@ -29,6 +29,19 @@ class NamesTest {
         "DFSClient_, unattributed",
         "attempt_1700000000000_0001_m_000000_0, unattributed",
         "application_1700000000000_0001, unattributed",
+        // Penstock's file system for Spark, on YARN and on a standalone cluster.
+        "DFSClient_attempt_1700000000000_0042_spark_-99_31, application_1700000000000_0042",
+        "DFSClient_app-20261122123456-0007_-99_31, app-20261122123456-0007",
+        "DFSClient_app-20261122123456-12345_99_31, app-20261122123456-12345",
+        "DFSClient_app-20261122123456-007_99_31, unattributed",
+        "DFSClient_app-20261122123456-00000000001_99_31, unattributed",
+        "DFSClient_app-2026112212345-0007_99_31, unattributed",
+        "DFSClient_app-202611221234567-0007_99_31, unattributed",
+        "DFSClient_app-20261122123456-0007, unattributed",
+        "DFSClient_app-20261122123456-0007x_99_31, unattributed",
+        "DFSClient_app-20261122123456-0007_x_31, unattributed",
+        "DFSClient_app-clients_99_31, unattributed",
+        "app-20261122123456-0007, unattributed",
         "hbase, unattributed",
         "'', unattributed",
     })
@@ -40,6 +53,25 @@ class NamesTest {
     void otherDigitsAreNoDigits() {
         assertEquals("unattributed", Names.ofClient("DFSClient_attempt_170000000000\u0663_0001_m_1"));
         assertEquals("unattributed", Names.ofClient(null));
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "container_1700000000000_0042_01_000002, '', application_1700000000000_0042",
+        "container_e17_1700000000000_0042_01_000002, app-20261122123456-0007, application_1700000000000_0042",
+        "'', app-20261122123456-0007, app-20261122123456-0007",
+        "'', app-20261122123456-0007x, ",
+        "'', application_1700000000000_0042, ",
+        "'', {{APP_ID}}, ",
+        "'', clients, ",
+        "'', '', ",
+        ", , ",
+    })
+    void aProcessWorksForOneApplication(String container, String application, String flow) {
+        assertEquals(flow, Names.ofProcess(container, application));
+        if (flow != null) {
+            assertEquals(flow, Names.ofClient("DFSClient_" + Names.taskOf(flow) + "_-1234_1"));
+        }
     }
 
     @Test

@@ -1,0 +1,81 @@
+package penstock.spark;
+
+import java.io.IOException;
+import java.util.Map;
+import java.util.Optional;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.shuffle.api.ShuffleDataIO;
+import org.apache.spark.shuffle.api.ShuffleDriverComponents;
+import org.apache.spark.shuffle.api.ShuffleExecutorComponents;
+import org.apache.spark.shuffle.api.ShuffleMapOutputWriter;
+import org.apache.spark.shuffle.api.SingleSpillShuffleMapOutputWriter;
+import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
+import org.apache.spark.shuffle.sort.io.LocalDiskShuffleMapOutputWriter;
+import penstock.task.Gate;
+
+/**
+ * Spark's shuffle files on local disks, with a gate before what is written to them; set as
+ * {@code spark.shuffle.sort.io.plugin.class}. Everything but waiting is Spark's own
+ * {@link LocalDiskShuffleDataIO}. Reads, spills and what is sent are not in a plug-in's
+ * reach: they are the agent's, where there is one.
+ */
+public final class GovernedShuffleDataIO implements ShuffleDataIO {
+    static final String SOCKET = "spark.hadoop.penstock.socket";
+    static final String DEFAULT_SOCKET = "/run/penstock/agent.sock";
+
+    private final LocalDiskShuffleDataIO local;
+    private final SparkConf conf;
+
+    /** Called by Spark, by reflection. */
+    public GovernedShuffleDataIO(SparkConf conf) {
+        this.conf = conf;
+        this.local = new LocalDiskShuffleDataIO(conf);
+    }
+
+    @Override
+    public ShuffleExecutorComponents executor() {
+        return new Executor(local.executor(), conf);
+    }
+
+    @Override
+    public ShuffleDriverComponents driver() {
+        return local.driver();
+    }
+
+    private static final class Executor implements ShuffleExecutorComponents {
+        private final ShuffleExecutorComponents local;
+        private final SparkConf conf;
+
+        Executor(ShuffleExecutorComponents local, SparkConf conf) {
+            this.local = local;
+            this.conf = conf;
+        }
+
+        @Override
+        public void initializeExecutor(String application, String executor, Map<String, String> more) {
+            local.initializeExecutor(application, executor, more);
+            try {
+                LocalFiles.connect(SparkEnv.get().blockManager().diskBlockManager().localDirs(),
+                        conf.get(SOCKET, DEFAULT_SOCKET));
+            } catch (Throwable t) {
+                Gate.failed(t);
+            }
+        }
+
+        @Override
+        public ShuffleMapOutputWriter createMapOutputWriter(int shuffle, long map, int partitions)
+                throws IOException {
+            ShuffleMapOutputWriter writer = local.createMapOutputWriter(shuffle, map, partitions);
+            return writer instanceof LocalDiskShuffleMapOutputWriter && MapOutput.isKnown()
+                    ? new MapOutput((LocalDiskShuffleMapOutputWriter) writer) : writer;
+        }
+
+        /** A file that has been spilled and is only renamed: it met its gate when it was written. */
+        @Override
+        public Optional<SingleSpillShuffleMapOutputWriter> createSingleFileMapOutputWriter(int shuffle, long map)
+                throws IOException {
+            return local.createSingleFileMapOutputWriter(shuffle, map);
+        }
+    }
+}

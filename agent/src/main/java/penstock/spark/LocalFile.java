@@ -1,0 +1,70 @@
+package penstock.spark;
+
+import penstock.agent.Stream;
+import penstock.task.Gate;
+import penstock.task.Window;
+
+/**
+ * One governed file in the hands of its one reader or writer. It hangs on the object of
+ * Spark's that does the I/O, in a field that weaving adds, or on one of ours.
+ */
+public final class LocalFile {
+    private final Stream stream;
+    private final Window window;
+    private long position;
+
+    private LocalFile(Stream stream, Window window, long position) {
+        this.stream = stream;
+        this.window = window;
+        this.position = position;
+    }
+
+    static LocalFile written(Stream stream, long position) {
+        return new LocalFile(stream, null, position);
+    }
+
+    static LocalFile read(Window window) {
+        return new LocalFile(null, window, 0);
+    }
+
+    /** Waits while what is written has reached the mark. */
+    public void before() {
+        if (stream != null && LocalFiles.mayWait()) {
+            Gate.pass(stream, position, position + 1);
+        }
+    }
+
+    /** So many bytes more have been handed to the file. */
+    public void wrote(long count) {
+        position += count;
+    }
+
+    /** So far the file has been written. */
+    void at(long end) {
+        position = end;
+    }
+
+    /** Waits until that part of the file may be read, as far as it reaches. */
+    public void before(long from, long count) {
+        if (window != null && LocalFiles.mayWait()) {
+            try {
+                window.read(from, count);
+            } catch (Throwable t) {
+                Gate.failed(t);
+            }
+        }
+    }
+
+    /** May be called twice. */
+    public void close(boolean failed) {
+        if (stream != null) {
+            Gate.close(stream, position, failed);
+        } else {
+            try {
+                window.close();
+            } catch (Throwable t) {
+                Gate.failed(t);
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+package penstock.spark;
+
+import java.io.File;
+import java.io.InputStream;
+import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import penstock.agent.Agent;
+import penstock.agent.Gates;
+import penstock.agent.Names;
+import penstock.agent.Peer;
+import penstock.agent.Role;
+import penstock.agent.Stream;
+import penstock.task.Gate;
+import penstock.task.Opener;
+import penstock.task.Window;
+
+/**
+ * The local files of this executor: what it spills, shuffles and keeps on disk for its one
+ * application. Called by the plug-in and by what is woven into Spark; nothing here throws.
+ *
+ * <p>Governed are the files below the directories that Spark's own disk manager has. Until
+ * it has told them, and in a process that works for no application, nothing is.
+ */
+public final class LocalFiles {
+    private static final Logger LOG = LoggerFactory.getLogger(LocalFiles.class);
+    static final Opener OPENER = LocalFiles::open;
+    private static final String FLOW =
+            Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Agent.APPLICATION));
+    /** As many as a HELLO may name. */
+    private static final int MAX_DIRECTORIES = 256;
+    private static final int PIECE = 1 << 20;
+    /** The file that a woven constructor is about to open, for another woven constructor inside of it. */
+    private static final ThreadLocal<File> OPENING = new ThreadLocal<>();
+
+    /** Canonical paths, with a slash at the end. */
+    private static volatile List<String> directories = Collections.emptyList();
+
+    private LocalFiles() { }
+
+    // ---- the process
+
+    /** Spark's disk manager is made; its directories are the first thing that the daemon hears. */
+    public static void serve(File[] blockManagers) {
+        directories(blockManagers);
+        if (!directories.isEmpty()) {
+            Gates.serve(new ArrayList<>(directories));
+        }
+    }
+
+    /** As {@link #serve} where there may be no agent: connects, and waits for nothing. */
+    static void connect(File[] blockManagers, String socket) {
+        if (FLOW == null) {
+            return;
+        }
+        try {
+            directories(blockManagers);
+            String reason = directories.isEmpty() ? null
+                    : Gates.connect(socket, Role.EXECUTOR, FLOW, new ArrayList<>(directories), LOG::info);
+            if (reason != null) {
+                directories = Collections.emptyList();
+                LOG.info("local files go ungoverned: " + reason);
+            }
+        } catch (Throwable t) {
+            directories = Collections.emptyList();
+            Gate.failed(t);
+        }
+    }
+
+    private static void directories(File[] blockManagers) {
+        if (FLOW == null || !directories.isEmpty()) {
+            return;
+        }
+        List<String> found = new ArrayList<>();
+        try {
+            for (File blockManager : blockManagers) {
+                String parent = blockManager.getCanonicalFile().getParent();
+                if (parent != null && parent.length() > 1 && !found.contains(parent + "/")
+                        && found.size() < MAX_DIRECTORIES) {
+                    found.add(parent + "/");
+                }
+            }
+        } catch (Throwable t) {
+            Gate.failed(t);
+        }
+        directories = Collections.unmodifiableList(found);
+    }
+
+    static String flow() {
+        return FLOW;
+    }
+
+    // ---- files
+
+    private static Stream open(boolean write, File file, long from, long to) {
+        try {
+            return Gates.open(write, Gates.INTERMEDIATE, FLOW, file, Peer.UNKNOWN, from, to, null);
+        } catch (Throwable t) {
+            Gate.failed(t);
+            return null;
+        }
+    }
+
+    /** The file's canonical path, without links, if it is governed; else null. */
+    static File governed(File file) {
+        List<String> all = directories;
+        if (file == null || all.isEmpty()) {
+            return null;
+        }
+        try {
+            String path = file.getCanonicalPath();
+            for (String directory : all) {
+                if (path.startsWith(directory)) {
+                    return new File(path);
+                }
+            }
+        } catch (Throwable t) {
+            Gate.failed(t);
+        }
+        return null;
+    }
+
+    /** What is written to an open file from that position on; null if it is not governed. */
+    public static LocalFile writing(File file, long position) {
+        File governed = governed(file);
+        Stream stream = governed == null ? null : open(true, governed, position, 0);
+        return stream == null ? null : LocalFile.written(stream, position);
+    }
+
+    /** What is read of a file, up to a position; null if it is not governed. */
+    public static LocalFile reading(File file, long end) {
+        File governed = governed(file);
+        return governed == null ? null : LocalFile.read(new Window(OPENER, governed, end));
+    }
+
+    /** Whether this thread may wait: netty's may not, whatever they read. */
+    static boolean mayWait() {
+        for (Class<?> c = Thread.currentThread().getClass(); c != Thread.class; c = c.getSuperclass()) {
+            if (c.getName().equals("io.netty.util.concurrent.FastThreadLocalThread")) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    // ---- what woven methods need besides
+
+    /** Between here and {@link #opened()} this thread makes one stream that writes to the end of the file. */
+    public static void opening(File file) {
+        OPENING.set(file);
+    }
+
+    /** The stream is made, and its file there. */
+    public static LocalFile opened() {
+        File file = OPENING.get();
+        if (file == null) {
+            return null;
+        }
+        OPENING.remove();
+        return writing(file, file.length());
+    }
+
+    /** The stream may not have come. */
+    public static void notOpening() {
+        OPENING.remove();
+    }
+
+    /** The same bytes, a window ahead of the daemon's mark. The stream stands at the given offset of the file. */
+    public static InputStream gated(InputStream in, File file, long offset, long length) {
+        LocalFile read = in == null ? null : reading(file, offset + length);
+        return read == null ? in : new GatedInput(in, read, offset);
+    }
+
+    /** The same channel, which writes the file from its beginning. */
+    public static WritableByteChannel gated(WritableByteChannel out, File file) {
+        LocalFile written = out == null ? null : writing(file, 0);
+        return written == null ? out : new GatedChannel(out, written);
+    }
+
+    /** Waits, in a thread that may, until all of a range is staged that is going to be read or mapped as a whole. */
+    public static void stage(File file, long from, long length) {
+        if (length <= 0 || !mayWait()) {
+            return;
+        }
+        File governed = governed(file);
+        if (governed != null) {
+            Window.await(open(false, governed, from, from + length), from, from + length);
+        }
+    }
+
+    /**
+     * Copies all but the last piece of a range from file to file, as its caller would at
+     * once, but so that both ends meet their gates. The caller does what is left, and so
+     * meets the errors and makes the checks.
+     *
+     * @return how many bytes are copied
+     */
+    public static long copy(FileChannel in, WritableByteChannel out, long start, long count) {
+        LocalFile target = MapOutput.target(out);
+        File file = directories.isEmpty() || !(out instanceof FileChannel) ? null : governed(Paths.of(in));
+        LocalFile source = file == null ? null : LocalFile.read(new Window(OPENER, file, start + count));
+        long done = 0;
+        try {
+            while (source != null || target != null) {
+                long piece = Math.min(PIECE, count - done);
+                if (source != null) {
+                    source.before(start + done, piece);
+                }
+                if (target != null) {
+                    target.at(((FileChannel) out).position());
+                    target.before();
+                }
+                long n = count - done <= PIECE ? 0 : in.transferTo(start + done, piece, out);
+                if (n <= 0) {
+                    break;
+                }
+                done += n;
+            }
+        } catch (Throwable t) {
+            // What is wrong with the files the caller finds out itself, from here on.
+            return done;
+        } finally {
+            if (source != null) {
+                source.close(false);
+            }
+        }
+        return done;
+    }
+}

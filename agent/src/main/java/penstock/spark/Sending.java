@@ -1,0 +1,178 @@
+package penstock.spark;
+
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelOutboundHandlerAdapter;
+import io.netty.channel.ChannelPipeline;
+import io.netty.channel.ChannelPromise;
+import io.netty.channel.socket.SocketChannel;
+import java.io.File;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.LinkedHashSet;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.network.buffer.FileSegmentManagedBuffer;
+import org.apache.spark.network.buffer.ManagedBuffer;
+import org.apache.spark.network.protocol.AbstractMessage;
+import org.apache.spark.network.protocol.ChunkFetchSuccess;
+import org.apache.spark.network.protocol.StreamFailure;
+import org.apache.spark.network.protocol.StreamResponse;
+import penstock.agent.Gates;
+import penstock.agent.Peer;
+import penstock.agent.Stream;
+import penstock.task.Gate;
+
+/**
+ * What an executor sends of its shuffle files to others. An event loop must not wait for
+ * a disk's turn, and the bytes go from the page cache to the socket without passing
+ * through this process; so a message with a part of a file is kept back here, in front
+ * of the encoder, until that part is staged, and then leaves as it is. Others overtake it,
+ * which Spark allows: a chunk's answer names its request. Answers to a stream's request do
+ * not, and keep their order among themselves.
+ *
+ * <p>All of it runs on the connection's event loop; a mark's rising only puts a task there.
+ */
+public final class Sending extends ChannelOutboundHandlerAdapter {
+    private static final String NAME = "penstock";
+    /**
+     * The longest that a message is kept back in all. Spark's other end gives up a
+     * connection on which nothing came for 120 s (spark.network.timeout).
+     */
+    private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(30);
+    /** Messages that one connection keeps back; further ones leave at once. */
+    static final int MAX_HELD = 1024;
+    private static final int STEP = 64 << 10;
+
+    /** In order, and only as long as the first of them is kept back. */
+    private final Deque<Held> streams = new ArrayDeque<>();
+    private final Set<Held> held = new LinkedHashSet<>();
+
+    private Sending() { }
+
+    /** Adds itself behind the encoder of a plain connection. An encrypted one reads its files in other ways. */
+    public static void into(SocketChannel channel) {
+        ChannelPipeline pipeline = channel.pipeline();
+        if (pipeline.get("encoder") != null && pipeline.get("chunkedWriter") == null && pipeline.get(NAME) == null) {
+            pipeline.addAfter("encoder", NAME, new Sending());
+        }
+    }
+
+    @Override
+    public void write(ChannelHandlerContext ctx, Object message, ChannelPromise promise) throws Exception {
+        Held kept = null;
+        try {
+            kept = keep(ctx, message, promise);
+        } catch (Throwable t) {
+            Gate.failed(t);
+        }
+        if (kept == null) {
+            ctx.write(message, promise);
+        } else {
+            kept.run();
+        }
+    }
+
+    /** Null if it may go at once. */
+    private Held keep(ChannelHandlerContext ctx, Object message, ChannelPromise promise) {
+        boolean ordered = message instanceof StreamResponse || message instanceof StreamFailure;
+        if (!ordered && !(message instanceof ChunkFetchSuccess)) {
+            return null;
+        }
+        Held kept = new Held(ctx, message, promise, ordered);
+        ManagedBuffer body = ((AbstractMessage) message).body();
+        if (body instanceof FileSegmentManagedBuffer && held.size() < MAX_HELD) {
+            FileSegmentManagedBuffer segment = (FileSegmentManagedBuffer) body;
+            File file = segment.getLength() > 0 ? LocalFiles.governed(segment.getFile()) : null;
+            if (file != null) {
+                kept.announce(file, segment.getOffset(), segment.getOffset() + segment.getLength());
+            }
+        }
+        if (kept.stream == null && !(ordered && !streams.isEmpty())) {
+            return null;
+        }
+        held.add(kept);
+        if (ordered) {
+            streams.add(kept);
+        }
+        return kept;
+    }
+
+    /** The connection has ended: whoever wrote hears of it from the encoder's side, which goes last. */
+    @Override
+    public void handlerRemoved(ChannelHandlerContext ctx) {
+        streams.clear();
+        for (Held left : new ArrayList<>(held)) {
+            Gate.close(left.stream, left.at, true);
+            left.leave();
+        }
+    }
+
+    /** A message that waits for its file, or for those before it. */
+    private final class Held implements Runnable {
+        private final ChannelHandlerContext ctx;
+        private final Object message;
+        private final ChannelPromise promise;
+        private final boolean ordered;
+        private final long since = System.nanoTime();
+        private Stream stream;
+        private long at;
+        private long to;
+        private boolean staged;
+
+        Held(ChannelHandlerContext ctx, Object message, ChannelPromise promise, boolean ordered) {
+            this.ctx = ctx;
+            this.message = message;
+            this.promise = promise;
+            this.ordered = ordered;
+        }
+
+        void announce(File file, long from, long end) {
+            at = from;
+            to = end;
+            stream = Gates.open(false, Gates.INTERMEDIATE, LocalFiles.flow(), file, Peer.UNKNOWN, from, end,
+                    () -> ctx.executor().execute(this));
+        }
+
+        /** Asks for as much as is staged, and lets go what need not wait. On the event loop. */
+        @Override
+        public void run() {
+            if (!held.contains(this)) {
+                return;
+            }
+            try {
+                staged = stream == null || passed();
+            } catch (Throwable t) {
+                Gate.failed(t);
+                staged = true;
+            }
+            if (!staged) {
+                return;
+            }
+            Gate.close(stream, to, false);
+            if (!ordered) {
+                leave();
+            }
+            while (!streams.isEmpty() && streams.peek().staged) {
+                streams.poll().leave();
+            }
+        }
+
+        private boolean passed() {
+            while (at < to && ctx.channel().isActive() && System.nanoTime() - since < LONGEST_NANOS) {
+                long next = Math.min(at + STEP, to);
+                if (!Gates.mayPass(stream, at, next)) {
+                    return false;
+                }
+                at = next;
+            }
+            return true;
+        }
+
+        /** The flush that came with it may be long over. */
+        private void leave() {
+            held.remove(this);
+            ctx.writeAndFlush(message, promise);
+        }
+    }
+}
