@@ -96,6 +96,24 @@ func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	})
 }
 
+// Others that write make the bound less, and nobody has to write for it to hold.
+func TestTheBoundSinksWithOtherWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		for i := range 4 {
+			r.spill("a", fmt.Sprint("spill", i), mib)
+		}
+		for i := range 15 {
+			r.openSpill(fmt.Sprint("other", i), fmt.Sprint("other", i))
+		}
+		time.Sleep(5 * time.Second)
+		if got := r.flowNow("a"); got.Backlog != mib { // half of 32 MiB by 16
+			t.Errorf("backlog %d beside 15 others", got.Backlog)
+		}
+	})
+}
+
 func TestALazyFileIsDrainedByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)

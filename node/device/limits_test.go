@@ -38,6 +38,9 @@ func TestALimitIsKeptAndReached(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				from := time.Now()
 				time.Sleep(10 * time.Second)
+				if got := r.flowNow("a").Backlog; got > 2*limit+2*leaseBytes {
+					t.Errorf("a backlog of %d, which takes the limit %.1f s to drain", got, float64(got)/limit)
+				}
 				r.within("alone", "a", from, from.Add(10*time.Second), limit)
 				// Others change nothing, whatever its share is.
 				// A request is late by up to one of theirs, so the window is longer.
@@ -183,6 +186,27 @@ func TestALimitIsOnTheDeviceOnly(t *testing.T) {
 	})
 }
 
+// What was offered for a stream that ends before its turn is not paid for.
+func TestALimitIsNotChargedForWhatWasCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		defer r.stop()
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
+		var done sync.WaitGroup
+		r.reader("b", 64<<10, 0, &done) // has the device
+		synctest.Wait()
+		s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 99, Flow: "a", Block: r.disk.newFile("a/x", mib), To: mib})
+		synctest.Wait()
+		r.loop.Close(s, 0)
+		begin := time.Now()
+		r.reader("a", 64<<10, 0, &done)
+		done.Wait()
+		if took := time.Since(begin); took > 50*time.Millisecond { // both of 64 KiB, with seeks
+			t.Errorf("the next one took %v", took)
+		}
+	})
+}
+
 // A stream that its limit holds for longer than MaxWait is let through, and the
 // debt is kept.
 func TestALimitHoldsNoStreamBeyondTheLongestWait(t *testing.T) {
@@ -199,6 +223,12 @@ func TestALimitHoldsNoStreamBeyondTheLongestWait(t *testing.T) {
 		took, f := time.Since(begin), r.flowNow("a")
 		if f.Forced == 0 || took > 4*2500*time.Millisecond {
 			t.Errorf("2 MiB at 64 KiB/s took %v, %d requests forced", took, f.Forced)
+		}
+		begin = time.Now()
+		r.reader("a", 64<<10, 0, &done)
+		done.Wait()
+		if took := time.Since(begin); took < 2*time.Second {
+			t.Errorf("after it, deep in debt, one more took %v only", took)
 		}
 	})
 }

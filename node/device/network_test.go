@@ -223,8 +223,12 @@ func TestObservedSendersAreNotHeld(t *testing.T) {
 		begin := time.Now()
 		r.sender("b", mib, 0, &done)
 		done.Wait()
-		if took := time.Since(begin); took > 2*paceDebt {
+		if took := time.Since(begin); took < paceDebt || took > 2*paceDebt {
 			t.Errorf("after what went by itself the next MiB took %v", took)
+		}
+		time.Sleep(2 * time.Second) // nothing of what has been passed is left to be dispatched
+		if snap, _ := r.loop.Snapshot(); snap.Outstanding != 0 || r.loop.sched.Waiting() != 0 {
+			t.Errorf("%d outstanding, %d waiting", snap.Outstanding, r.loop.sched.Waiting())
 		}
 		r.loop.Close(s, 40*mib)
 	})

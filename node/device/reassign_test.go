@@ -180,9 +180,16 @@ func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 			if g.last() != Open {
 				t.Errorf("observed, at %d", g.last())
 			}
-			time.Sleep(10 * time.Millisecond)
+			if write {
+				f.write(0, 20*mib)
+				r.loop.Progress(s, 20*mib) // enforced, it would wait for some MiB to be drained
+			}
+			time.Sleep(100 * time.Millisecond)
 			r.loop.Reassign(s, "held")
 			synctest.Wait()
+			if got := r.flowNow("seen").WouldWait; write && got != 100*time.Millisecond {
+				t.Errorf("under its old flow it would have waited %v", got)
+			}
 			if g.last() == Open {
 				t.Error("not held by the flow that is enforced")
 			}
@@ -194,7 +201,7 @@ func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 			time.Sleep(time.Second)
 			r.loop.Reassign(s, "held") // too late: it is not governed any more
 			r.loop.Close(s, 40*mib)
-			synctest.Wait()
+			time.Sleep(time.Second)
 			if f.timesClosed() != 1 {
 				t.Errorf("closed %d times", f.timesClosed())
 			}
