@@ -24,6 +24,7 @@ import (
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/device"
+	"penstock/node/identity"
 	"penstock/node/ipc"
 	"penstock/node/monitor"
 	"penstock/node/profile"
@@ -46,6 +47,7 @@ type Daemon struct {
 	log      *slog.Logger
 	allowed  map[uint32]bool
 	server   *ipc.Server
+	identity *identity.Checker
 	metrics  *metrics
 	stride   uint32
 	rights   [2]sync.Once // warned of files that may not be asked about: a server's, a task's
@@ -58,11 +60,13 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
-	run     func(*governed) // starts a device's goroutines; set by Run
-	ready   bool
-	reloads int64  // weights files taken
-	refused int64  // and refused
-	mistake string // in the weights file, while the last good one is in force
+	// localDirs are the settings' and those that NodeManagers have told.
+	localDirs map[string]bool
+	run       func(*governed) // starts a device's goroutines; set by Run
+	ready     bool
+	reloads   int64  // weights files taken
+	refused   int64  // and refused
+	mistake   string // in the weights file, while the last good one is in force
 }
 
 // New checks the settings and loads the weights.
@@ -75,7 +79,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed: map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		devices: map[string]*governed{}, started: time.Now(),
+		devices: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
 	}
 	for _, name := range settings.Users {
 		uid, err := userID(name)
@@ -104,6 +108,15 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		d.sending = min(d.stride, network.Stride())
 	}
 	d.mode = d.wantedMode()
+	checks, err := settings.IdentitySettings()
+	if err != nil {
+		return nil, err
+	}
+	checks.Log = log
+	d.identity = identity.New(checks)
+	for _, dir := range settings.LocalDirs {
+		d.localDirs[clean(dir)] = true
+	}
 	d.server = &ipc.Server{Opener: d, Allow: func(uid uint32) bool { return d.allowed[uid] }, Log: log}
 	d.metrics = newMetrics(d)
 	return d, nil
@@ -143,6 +156,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer d.identity.Close()
 	var web *webServer
 	if d.settings.Listen != "off" {
 		if web, err = d.serveHTTP(d.settings.Listen); err != nil {

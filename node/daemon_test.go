@@ -51,6 +51,9 @@ func startWith(t *testing.T, mode, more string) *running {
 		t.Fatal(err)
 	}
 	r.put(r.weights, "default: 1\n")
+	if !strings.Contains(more, "identity:") {
+		more += "identity: {mode: trust}\n" // applications here are made up
+	}
 	settings := filepath.Join(root, "node.yaml")
 	r.put(settings, fmt.Sprintf("socket: s\nlisten: 127.0.0.1:0\nmode: %s\nweights: weights.yaml\nkill_switch: off\ndata_dirs: [%s]\n%s", mode, r.dir, strings.ReplaceAll(more, "ROOT", root)))
 	n, err := config.LoadNode(settings)

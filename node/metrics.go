@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"penstock/node/identity"
 )
 
 // metrics turns the loops' snapshots into Prometheus metrics at each scrape.
@@ -23,6 +25,12 @@ var (
 	otherFlowsDesc  = desc("agent_other_flows_total", "Streams refused and let through ungoverned, of tasks that named a flow which is not theirs.")
 	goneFilesDesc   = desc("agent_gone_files_total", "Files of tasks that were deleted before they could be opened.")
 	slowPeersDesc   = desc("agent_slow_peers_total", "Agents disconnected because they did not read.")
+	claimsDesc      = desc("identity_claims_total", "Claims to a flow, by what they turned out to be and the evidence for it.", "outcome", "evidence")
+	hitsDesc        = desc("identity_cache_hits_total", "Claims answered from the cache.")
+	overflowsDesc   = desc("identity_overflows_total", "Claims left unknown for want of room.")
+	lookupsDesc     = desc("identity_lookups_total", "Lookups of the process behind a connection.")
+	slowLookupsDesc = desc("identity_slow_lookups_total", "Lookups that took longer than they may, and were given up.")
+	lookupTimeDesc  = desc("identity_lookup_seconds_total", "Time spent in lookups.")
 	reloadsDesc     = desc("weights_reloads_total", "Weights files read.", "result")
 
 	depthDesc       = desc("device_depth", "Depth D: requests that may be in flight.", "device")
@@ -113,6 +121,15 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(otherFlowsDesc, float64(stats.OtherFlows.Load()))
 	count(goneFilesDesc, float64(stats.GoneFiles.Load()))
 	count(slowPeersDesc, float64(stats.SlowPeers.Load()))
+	checks := &d.identity.Stats
+	checks.Verdicts(func(state identity.State, evidence identity.Evidence, claims int64) {
+		count(claimsDesc, float64(claims), state.String(), evidence.String())
+	})
+	count(hitsDesc, float64(checks.Hits.Load()))
+	count(overflowsDesc, float64(checks.Overflows.Load()))
+	count(lookupsDesc, float64(checks.Lookups.Load()))
+	count(slowLookupsDesc, float64(checks.Slow.Load()))
+	count(lookupTimeDesc, float64(checks.Nanoseconds.Load())/1e9)
 	count(reloadsDesc, float64(reloads), "taken")
 	count(reloadsDesc, float64(refused), "refused")
 	for _, r := range d.readAll() {

@@ -22,7 +22,11 @@ const maxTaskDirs = 64
 // Register implements ipc.Opener.
 func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	role := p.Hello.Role
-	reg := &registration{daemon: d, role: role}
+	own, leave, err := d.introduce(p)
+	if err != nil {
+		return nil, err
+	}
+	reg := &registration{daemon: d, role: role, own: own, leave: leave}
 	dirs := p.Hello.Directories
 	if !ipc.Serves(role) && len(dirs) > maxTaskDirs {
 		d.log.Warn("directories not governed: too many", "pid", p.PID, "bound", maxTaskDirs, "of", len(dirs))
@@ -36,6 +40,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	}
 	// Who sends needs no directory for it.
 	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
+		leave()
 		return nil, errors.New("none of the agent's directories may be governed")
 	}
 	return reg, nil
@@ -45,6 +50,8 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 type registration struct {
 	daemon *Daemon
 	role   wire.Role
+	own    string // flow of all its streams, if it works for one application
+	leave  func()
 	dirs   []registered
 }
 
@@ -82,8 +89,20 @@ func (r *registration) add(uid uint32, path string) error {
 
 // Open implements ipc.Registration.
 func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+	flow, claim := r.own, (*claim)(nil)
+	if ipc.Serves(r.role) {
+		flow, claim = r.daemon.attribute(m)
+	}
+	loop, stream, err := r.open(flow, m, marker)
+	if err == nil {
+		claim.opened(r.daemon.identity.Mode(), loop, stream)
+	}
+	return loop, stream, err
+}
+
+func (r *registration) open(flow string, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
-		Marker: marker, ID: m.Stream, Flow: m.Flow, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
+		Marker: marker, ID: m.Stream, Flow: flow, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
 	}
 	if m.Kind == wire.Network {
 		g, err := r.daemon.network()
@@ -159,6 +178,7 @@ func (d *Daemon) warnRights(role wire.Role, err error) {
 
 // Close implements ipc.Registration.
 func (r *registration) Close() {
+	r.leave()
 	for _, d := range r.dirs {
 		d.device.addDir(d.Path, -1)
 		d.Dir.Close()

@@ -63,6 +63,8 @@ type Node struct {
 	// Network is what the machine may send. Without it nobody is held back in
 	// sending, and it is accounted for.
 	Network *Network `yaml:"network"`
+	// Identity says how claims are checked.
+	Identity Identity `yaml:"identity"`
 
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
@@ -130,6 +132,9 @@ func (n *Node) validate() error {
 		}
 	}
 	if _, err := n.NetworkConfig(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := n.IdentitySettings(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

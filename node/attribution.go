@@ -1,0 +1,107 @@
+package node
+
+import (
+	"fmt"
+	"sync"
+
+	"penstock/node/device"
+	"penstock/node/identity"
+	"penstock/node/ipc"
+	"penstock/wire"
+)
+
+// Whose a stream is. A task's or an executor's process belongs to one application,
+// which is found out when it connects; a server's streams are claims, each held
+// against the connection that it came by, without delaying it.
+
+// introduce finds out about a peer when it connects. own is the flow of a process
+// that works for one application; leave is to be called when it goes.
+func (d *Daemon) introduce(p ipc.Peer) (own string, leave func(), err error) {
+	if !ipc.Serves(p.Hello.Role) {
+		v := d.identity.Process(p.PID, p.UID, p.Hello.Flow)
+		return d.identity.Mode().Flow(p.Hello.Flow, v), func() {}, nil
+	}
+	if d.identity.Mode() == identity.Trust {
+		return "", func() {}, nil
+	}
+	v, leave := d.identity.AddServer(p.PID, p.UID)
+	if v.State == identity.Refuted {
+		// It could name any application for what it does itself.
+		return "", nil, fmt.Errorf("process %d calls itself a server and is in a container: %s", p.PID, v.Detail)
+	}
+	if p.Hello.Role == wire.RoleNodeManager {
+		d.addLocalDirs(p.Hello.Directories)
+	}
+	return "", leave, nil
+}
+
+// maxLocalDirs bounds what NodeManagers tell of their directories; YARN has one for
+// each disk.
+const maxLocalDirs = 1024
+
+// addLocalDirs tells the checker where a NodeManager keeps its containers. They stay
+// known when it goes: its containers may outlive it.
+func (d *Daemon) addLocalDirs(dirs []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, dir := range dirs {
+		if dir = clean(dir); !d.localDirs[dir] && len(d.localDirs) < maxLocalDirs {
+			d.localDirs[dir] = true
+		}
+	}
+	all := make([]string, 0, len(d.localDirs))
+	for dir := range d.localDirs {
+		all = append(all, dir)
+	}
+	d.identity.SetDirs(all, d.settings.Identity.SparkDirs)
+}
+
+// claim is a stream whose flow is being checked while it is being opened.
+type claim struct {
+	claimed string
+
+	mu      sync.Mutex
+	verdict *identity.Verdict // nil until it is there
+	loop    *device.Loop      // nil until the stream is open
+	stream  *device.Stream
+}
+
+// attribute gives the flow that a server's stream begins in, and the claim that
+// its stream has to be given to, nil if there is nothing more to come.
+func (d *Daemon) attribute(m wire.Open) (string, *claim) {
+	mode := d.identity.Mode()
+	c := &claim{claimed: m.Flow}
+	v, known := d.identity.Check(identity.Claim{Flow: m.Flow, Client: m.Client, Server: m.Server, User: m.User},
+		func(v identity.Verdict) { c.settle(mode, &v, nil, nil) })
+	if known {
+		return mode.Flow(m.Flow, v), nil
+	}
+	return mode.Flow(m.Flow, identity.Verdict{}), c
+}
+
+// opened tells where the stream is.
+func (c *claim) opened(mode identity.Mode, loop *device.Loop, stream *device.Stream) {
+	if c != nil {
+		c.settle(mode, nil, loop, stream)
+	}
+}
+
+// settle takes what is known now. Once there are both, the stream moves.
+func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loop, stream *device.Stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v != nil {
+		c.verdict = v
+	}
+	if loop != nil {
+		c.loop, c.stream = loop, stream
+	}
+	if c.verdict == nil || c.loop == nil {
+		return
+	}
+	begun, now := mode.Flow(c.claimed, identity.Verdict{}), mode.Flow(c.claimed, *c.verdict)
+	if now != begun {
+		// A loop that stands still must not hold up the lookups.
+		go c.loop.Reassign(c.stream, now)
+	}
+}

@@ -1,0 +1,39 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"penstock/node/identity"
+)
+
+// Identity says how the flows that agents name are held against what the machine
+// knows of the processes behind them.
+type Identity struct {
+	// Mode is trust (nothing is asked), verify (default: a claim counts until it is
+	// refuted) or strict (it counts once it is confirmed).
+	Mode string `yaml:"mode"`
+	// SparkDirs are the work directories of Spark's standalone workers.
+	SparkDirs []string `yaml:"spark_dirs"`
+	// Cgroup is the NodeManager's cgroups.hierarchy; default hadoop-yarn.
+	Cgroup string `yaml:"cgroup"`
+	// Services are the users that DataNodes and balancers run as, as block tokens name
+	// them.
+	Services []string `yaml:"services"`
+}
+
+// IdentitySettings are those of the checker, but for what the daemon adds.
+func (n *Node) IdentitySettings() (identity.Settings, error) {
+	i := n.Identity
+	if i.Mode == "" {
+		i.Mode = "verify"
+	}
+	mode, err := identity.ParseMode(i.Mode)
+	for _, d := range i.SparkDirs {
+		if !filepath.IsAbs(d) {
+			err = errors.Join(err, fmt.Errorf("identity: spark_dirs: %q: give an absolute path", d))
+		}
+	}
+	return identity.Settings{Mode: mode, LocalDirs: n.LocalDirs, SparkDirs: i.SparkDirs, Cgroup: i.Cgroup, Services: i.Services}, err
+}
