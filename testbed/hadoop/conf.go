@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"penstock/install"
 )
 
 // ports of the daemons, all on 127.0.0.1 and fixed for the cluster's life, so
@@ -257,13 +259,39 @@ func (c *Cluster) writeConf(name string, own properties) error {
 			site[k] = v
 		}
 	}
-	xml := siteXML(site)
-	for _, file := range []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml", "mapred-site.xml", "capacity-scheduler.xml"} {
+	all := siteXML(site)
+	// What an operator adds to later stands where it belongs and nowhere else.
+	maps.DeleteFunc(site, func(k, _ string) bool { return slices.Contains(tasksOnly, k) })
+	rest := siteXML(site)
+	for file, xml := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
+		"mapred-site.xml": all, "capacity-scheduler.xml": rest} {
 		if err := os.WriteFile(filepath.Join(dir, file), xml, 0o644); err != nil {
 			return err
 		}
 	}
 	return os.WriteFile(filepath.Join(dir, "log4j.properties"), []byte(log4j), 0o644)
+}
+
+// tasksOnly are the properties that only mapred-site.xml has.
+var tasksOnly = []string{"mapreduce.application.classpath"}
+
+// govern prepares the configuration of tasks and of those who submit them.
+func (c *Cluster) govern() error {
+	g := c.cfg.Governed
+	if g == nil {
+		return nil
+	}
+	folders := []string{"client"}
+	for i := range c.cfg.NodeManagers {
+		folders = append(folders, fmt.Sprintf("nm%d", i))
+	}
+	for _, name := range folders {
+		r, err := install.Apply(install.Options{HadoopConf: c.confDir(name), AgentJar: g.AgentJar, Socket: g.Socket})
+		if err != nil {
+			return fmt.Errorf("prepare the configuration: %w: %s", err, strings.Join(r.Conflicts, "; "))
+		}
+	}
+	return nil
 }
 
 // siteXML renders properties in Hadoop's format, sorted by name.

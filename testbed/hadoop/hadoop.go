@@ -52,6 +52,12 @@ type DataNode struct {
 	CPUs    string   // taskset list the JVM is bound to; empty: all
 }
 
+// Governed says where Penstock is for a cluster's processes: absolute paths.
+type Governed struct {
+	AgentJar string
+	Socket   string // of the node's daemon, which may come and go
+}
+
 // Config describes a cluster. The zero value of a field is its default.
 type Config struct {
 	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are made anew
@@ -67,6 +73,11 @@ type Config struct {
 	BlockSize   int64 // bytes, default 16 MiB (128 MiB scaled as the modelled disks are); rounded up to a multiple of 512
 	TaskSlots   int   // tasks one queue runs at a time beside its ApplicationMaster; default 2
 	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
+
+	// Governed prepares the configuration as `penstock install` does, and gives
+	// DataNodes and NodeManagers the agent; nil: nothing of Penstock anywhere, but for
+	// what JVMArgs say.
+	Governed *Governed
 
 	// Settings override any generated property of any *-site.xml.
 	Settings map[string]string

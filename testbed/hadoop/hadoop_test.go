@@ -101,6 +101,34 @@ func TestSiteSaysWhatTheExperimentRestsOn(t *testing.T) {
 	}
 }
 
+// What `penstock install` does to an operator's folder it does to ours.
+func TestGovernedConfiguration(t *testing.T) {
+	jar := filepath.Join(t.TempDir(), "agent.jar")
+	if err := os.WriteFile(jar, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := testCluster(t, Config{NodeManagers: 1, Governed: &Governed{AgentJar: jar, Socket: "/run/test/agent.sock"}})
+	for _, name := range []string{"client", "nm0"} {
+		if err := c.writeConf(name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.govern(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"client", "nm0"} {
+		for file, want := range map[string]bool{"mapred-site.xml": true, "core-site.xml": false, "yarn-site.xml": false} {
+			xml, err := os.ReadFile(filepath.Join(c.confDir(name), file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := bytes.Contains(xml, []byte(jar)) && bytes.Contains(xml, []byte("/run/test/agent.sock")); got != want {
+				t.Errorf("%s/%s names jar and socket: %v, want %v", name, file, got, want)
+			}
+		}
+	}
+}
+
 func TestSiteXMLEscapesAndSorts(t *testing.T) {
 	got := string(siteXML(properties{"b": "1<2&3", "a": "x"}))
 	want := "<?xml version=\"1.0\"?>\n<configuration>\n<property><name>a</name><value>x</value></property>\n" +

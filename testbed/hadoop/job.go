@@ -126,6 +126,9 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		jars := filepath.Join(c.cfg.Lib, "*")
 		tests := filepath.Join(filepath.Dir(c.cfg.Lib), testsFolder, "*")
 		settings["mapreduce.application.classpath"] = jars + "," + tests
+		if g := c.cfg.Governed; g != nil {
+			settings["mapreduce.application.classpath"] += "," + g.AgentJar
+		}
 		opts = append(opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
 		// The client's own account of the speed, which would land in the run folder.
 		args = append(args, "-resFile", filepath.Join(c.LogDir(), name+".results"))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/install"
 	"penstock/testbed/ledger"
 )
 
@@ -94,7 +95,7 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
-	return nil
+	return c.govern()
 }
 
 func (c *Cluster) launch(ctx context.Context) error {
@@ -128,7 +129,11 @@ func (c *Cluster) launch(ctx context.Context) error {
 		return err
 	}
 	for i := range c.cfg.NodeManagers {
-		nm, err := c.java(fmt.Sprintf("nm%d", i), fmt.Sprintf("nm%d", i), c.jvmOpts(256, quick), "", os.Geteuid() == 0, classNodeManager)
+		var agent []string
+		if g := c.cfg.Governed; g != nil {
+			agent = []string{install.NodeManagerOption(g.AgentJar, g.Socket)}
+		}
+		nm, err := c.java(fmt.Sprintf("nm%d", i), fmt.Sprintf("nm%d", i), c.jvmOpts(256, append(agent, quick)...), "", os.Geteuid() == 0, classNodeManager)
 		if err != nil {
 			return err
 		}
@@ -158,7 +163,11 @@ func (c *Cluster) launch(ctx context.Context) error {
 func (c *Cluster) launchDataNode(i int) (*daemon, error) {
 	dn := c.cfg.DataNodes[i]
 	name := fmt.Sprintf("dn%d", i)
-	return c.java(name, name, c.jvmOpts(dn.HeapMB, dn.JVMArgs...), dn.CPUs, false, classDataNode)
+	args := dn.JVMArgs
+	if g := c.cfg.Governed; g != nil {
+		args = append([]string{install.DataNodeOption(g.AgentJar, g.Socket)}, args...)
+	}
+	return c.java(name, name, c.jvmOpts(dn.HeapMB, args...), dn.CPUs, false, classDataNode)
 }
 
 // env is the environment of daemons and clients: nothing of the caller's own
