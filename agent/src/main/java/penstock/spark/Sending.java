@@ -48,7 +48,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
     private final Deque<Held> streams = new ArrayDeque<>();
     private final Set<Held> held = new LinkedHashSet<>();
 
-    private Sending() { }
+    Sending() { }
 
     /** Adds itself behind the encoder of a plain connection. An encrypted one reads its files in other ways. */
     public static void into(SocketChannel channel) {

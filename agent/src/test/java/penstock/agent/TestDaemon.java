@@ -16,6 +16,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
@@ -57,6 +58,8 @@ public final class TestDaemon implements AutoCloseable {
     private final ServerSocketChannel server;
     private final List<Thread> threads = new ArrayList<>();
     private volatile SocketChannel current;
+    /** All that are connected; what a test sends goes to the latest. */
+    private final List<SocketChannel> connected = new CopyOnWriteArrayList<>();
     private volatile boolean closed;
 
     public TestDaemon(Path socket, int mode) throws IOException {
@@ -81,6 +84,7 @@ public final class TestDaemon implements AutoCloseable {
             try {
                 SocketChannel channel = server.accept();
                 current = channel;
+                connected.add(channel);
                 if (!deaf) {
                     start(() -> listen(channel));
                 }
@@ -93,8 +97,7 @@ public final class TestDaemon implements AutoCloseable {
     private void beat() {
         for (long tick = 0; !closed; tick++) {
             if (beating && !deaf) {
-                SocketChannel channel = current;
-                if (channel != null) {
+                for (SocketChannel channel : connected) {
                     lastBeat = System.nanoTime();
                     send(channel, frame(Frames.HEARTBEAT, 9).putLong(tick).put((byte) mode));
                 }
@@ -123,11 +126,11 @@ public final class TestDaemon implements AutoCloseable {
                 if (type == Frames.HELLO) {
                     send(channel, frame(Frames.WELCOME, 7).put((byte) mode).putInt(STRIDE).putShort((short) 100));
                 } else if (type == Frames.OPEN && generous) {
-                    mark(h.stream, Long.MAX_VALUE);
+                    send(channel, frame(Frames.MARK, 12).putInt(h.stream).putLong(Long.MAX_VALUE));
                 }
             }
         } catch (IOException e) {
-            // The agent went away, or the test closed the connection.
+            connected.remove(channel); // the agent went away, or the test closed the connection
         }
     }
 
@@ -200,6 +203,7 @@ public final class TestDaemon implements AutoCloseable {
     public void hangUp() throws IOException {
         SocketChannel channel = current;
         current = null;
+        connected.remove(channel);
         channel.close();
     }
 
@@ -245,8 +249,7 @@ public final class TestDaemon implements AutoCloseable {
     public void close() throws IOException {
         closed = true;
         server.close();
-        SocketChannel channel = current;
-        if (channel != null) {
+        for (SocketChannel channel : connected) {
             channel.close();
         }
         Files.deleteIfExists(socket);

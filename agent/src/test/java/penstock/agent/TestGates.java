@@ -27,6 +27,14 @@ public final class TestGates {
         return Gates.installed().streamsOpen();
     }
 
+    /** Once what is closed has been told; the test's time limit is the only one. */
+    public static int streamsOpenSoon() {
+        while (streamsOpen() > 0) {
+            Thread.onSpinWait();
+        }
+        return streamsOpen();
+    }
+
     public static long waits() {
         return Gates.WAITS.sum();
     }

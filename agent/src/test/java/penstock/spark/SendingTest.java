@@ -1,0 +1,210 @@
+package penstock.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.netty.channel.ChannelFuture;
+import io.netty.channel.embedded.EmbeddedChannel;
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.apache.commons.io.FileUtils;
+import org.apache.spark.network.buffer.FileSegmentManagedBuffer;
+import org.apache.spark.network.protocol.ChunkFetchSuccess;
+import org.apache.spark.network.protocol.StreamChunkId;
+import org.apache.spark.network.protocol.StreamFailure;
+import org.apache.spark.network.protocol.StreamResponse;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import penstock.agent.TestDaemon;
+import penstock.agent.TestDaemon.Heard;
+import penstock.agent.TestGates;
+
+/** Netty's own pipeline without a network: what is kept back, in what order it leaves, and that nobody waits. */
+@Timeout(30)
+class SendingTest {
+    private static final String APPLICATION = "app-20261122123456-0007";
+    private static final int LENGTH = 200_000;
+
+    private static Path directory;
+    private static File file;
+    private static TestDaemon daemon;
+    private EmbeddedChannel channel;
+
+    @BeforeAll
+    static void start() throws Exception {
+        directory = Files.createTempDirectory("penstock").toRealPath();
+        Path manager = Files.createDirectories(directory.resolve("local/blockmgr-1"));
+        file = Files.write(manager.resolve("shuffle_0_0_0.data"), new byte[LENGTH]).toFile();
+        daemon = new TestDaemon(directory.resolve("s"), TestDaemon.ENFORCE);
+        System.setProperty("penstock.application", APPLICATION); // before the class that reads it
+        LocalFiles.connect(new File[] {manager.toFile()}, daemon.socket.toString());
+        assertEquals(APPLICATION, daemon.next(TestDaemon.HELLO).flow());
+        while (!TestGates.isEnforcing()) {
+            Thread.onSpinWait();
+        }
+    }
+
+    @AfterAll
+    static void stop() throws Exception {
+        System.clearProperty("penstock.application");
+        TestGates.reset();
+        daemon.close();
+        FileUtils.deleteDirectory(directory.toFile());
+    }
+
+    @BeforeEach
+    void connect() {
+        channel = new EmbeddedChannel(new Sending());
+        daemon.forget();
+    }
+
+    @AfterEach
+    void disconnect() {
+        channel.finishAndReleaseAll();
+    }
+
+    private static FileSegmentManagedBuffer part(long from, long length) {
+        return new FileSegmentManagedBuffer(null, file, from, length);
+    }
+
+    private static ChunkFetchSuccess chunk(int number, long from, long length) {
+        return new ChunkFetchSuccess(new StreamChunkId(1, number), part(from, length));
+    }
+
+    private Heard opened() throws Exception {
+        Heard open = daemon.next(TestDaemon.OPEN);
+        assertFalse(open.write());
+        assertEquals(APPLICATION, open.flow());
+        assertEquals(file.getPath(), open.block());
+        return open;
+    }
+
+    /** The next message that leaves; a rising mark puts a task on the event loop, which is this thread. */
+    private Object leaves() {
+        Object message = null;
+        while (message == null) {
+            channel.runPendingTasks();
+            message = channel.readOutbound();
+        }
+        return message;
+    }
+
+    private void nothingLeaves() {
+        channel.runPendingTasks();
+        assertNull(channel.readOutbound());
+    }
+
+    @Test
+    void aChunkLeavesWhenAllOfItIsStaged() throws Exception {
+        ChunkFetchSuccess chunk = chunk(0, 1000, LENGTH - 1000);
+        ChannelFuture sent = channel.writeAndFlush(chunk);
+        Heard open = opened();
+        assertEquals(1000, open.from());
+        assertEquals(LENGTH, open.to());
+        nothingLeaves();
+        daemon.mark(open.stream(), LENGTH - 1);
+        // Half staged, it is told how far it would have come, so that more is staged.
+        for (long told = 0; told < 1000 + (64 << 10);) {
+            channel.runPendingTasks();
+            for (Heard h : daemon.heard()) {
+                told = Math.max(told, h.position());
+            }
+        }
+        nothingLeaves();
+        assertFalse(sent.isDone());
+        daemon.mark(open.stream(), LENGTH);
+        assertSame(chunk, leaves());
+        assertTrue(sent.isSuccess());
+        Heard close = daemon.next(TestDaemon.CLOSE);
+        assertEquals(LENGTH, close.position());
+        assertFalse(close.failed());
+    }
+
+    @Test
+    void othersOvertakeAChunk() throws Exception {
+        ChunkFetchSuccess first = chunk(0, 0, 1000);
+        ChunkFetchSuccess second = chunk(1, 1000, 1000);
+        channel.writeAndFlush(first);
+        channel.writeAndFlush(second);
+        Heard a = opened();
+        Heard b = opened();
+        channel.writeAndFlush("other");
+        assertEquals("other", leaves());
+        nothingLeaves();
+        daemon.mark(b.stream(), Long.MAX_VALUE);
+        assertSame(second, leaves());
+        daemon.mark(a.stream(), Long.MAX_VALUE);
+        assertSame(first, leaves());
+    }
+
+    /** Spark's other end takes answers to streams as they come. */
+    @Test
+    void streamsKeepTheirOrder() throws Exception {
+        StreamResponse first = new StreamResponse("a", 1000, part(0, 1000));
+        StreamResponse second = new StreamResponse("b", 1000, part(1000, 1000));
+        StreamFailure third = new StreamFailure("c", "none");
+        channel.writeAndFlush(first);
+        channel.writeAndFlush(second);
+        channel.writeAndFlush(third);
+        Heard a = opened();
+        Heard b = opened();
+        daemon.mark(b.stream(), Long.MAX_VALUE);
+        nothingLeaves();
+        daemon.mark(a.stream(), Long.MAX_VALUE);
+        assertSame(first, leaves());
+        assertSame(second, leaves());
+        assertSame(third, leaves());
+        channel.writeAndFlush(third);
+        assertSame(third, leaves());
+    }
+
+    @Test
+    void whatIsNoGovernedFileLeavesAtOnce() throws Exception {
+        File other = Files.write(directory.resolve("other"), new byte[10]).toFile();
+        ChunkFetchSuccess chunk = new ChunkFetchSuccess(new StreamChunkId(1, 0),
+                new FileSegmentManagedBuffer(null, other, 0, 10));
+        channel.writeAndFlush(chunk);
+        assertSame(chunk, channel.readOutbound());
+        ChunkFetchSuccess empty = chunk(0, 5, 0);
+        channel.writeAndFlush(empty);
+        assertSame(empty, channel.readOutbound());
+        assertTrue(daemon.heard().isEmpty());
+    }
+
+    @Test
+    void aConnectionThatEndsLeavesNothingBehind() throws Exception {
+        ChannelFuture sent = channel.writeAndFlush(chunk(0, 0, 1000));
+        ChannelFuture streamed = channel.writeAndFlush(new StreamResponse("a", 1000, part(0, 1000)));
+        opened();
+        opened();
+        channel.close();
+        channel.runPendingTasks();
+        assertTrue(sent.isDone() && streamed.isDone());
+        assertNotNull(sent.cause());
+        assertTrue(daemon.next(TestDaemon.CLOSE).failed());
+        assertTrue(daemon.next(TestDaemon.CLOSE).failed());
+    }
+
+    /** The number of messages that may be kept back is bounded; one more leaves unstaged. */
+    @Test
+    void keepsBackSoManyAndNoMore() throws Exception {
+        for (int i = 0; i < Sending.MAX_HELD; i++) {
+            channel.writeAndFlush(chunk(i, 0, 1000));
+        }
+        nothingLeaves();
+        ChunkFetchSuccess last = chunk(Sending.MAX_HELD, 0, 1000);
+        channel.writeAndFlush(last);
+        assertSame(last, channel.readOutbound());
+        channel.close();
+        assertEquals(0, TestGates.streamsOpenSoon());
+    }
+}
