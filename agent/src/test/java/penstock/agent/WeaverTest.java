@@ -137,6 +137,40 @@ class WeaverTest {
     }
 
     @Test
+    void everyMethodOfAnExecutorsListIsWoven() throws Exception {
+        Weaver weaver = Weaver.of(LOADER, Role.EXECUTOR);
+        assertEquals(20, weaver.methods().size());
+        for (String type : weaver.types()) {
+            assertFalse(Arrays.equals(real(type), woven(weaver, type)), type);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "storage.DiskBlockObjectWriter, initialize, storage.DiskBlockObjectWriter.initialize(",
+        "storage.DiskBlockManager, localDirs, storage.DiskBlockManager.localDirs",
+        "io.NioBufferedFileInputStream, byteBuffer, io.NioBufferedFileInputStream.byteBuffer",
+        "util.collection.ExternalSorter$SpillReader, spill, util.collection.ExternalSorter$SpillReader.spill",
+        "util.SparkStreamUtils, copyFileStreamNIO, util.SparkStreamUtils.copyFileStreamNIO(",
+        "network.buffer.FileSegmentManagedBuffer, offset, network.buffer.FileSegmentManagedBuffer.offset",
+        // Only called by helpers of the advice, and only read by the plug-in.
+        "network.buffer.FileSegmentManagedBuffer, getOffset, network.buffer.FileSegmentManagedBuffer.getOffset(",
+        "shuffle.sort.io.LocalDiskShuffleMapOutputWriter, outputTempFile, "
+            + "shuffle.sort.io.LocalDiskShuffleMapOutputWriter.outputTempFile",
+    })
+    void aMissingSymbolOfSparkKeepsTheAgentOut(String type, String member, String reported) throws Exception {
+        String spark = "org.apache.spark.";
+        byte[] doctored = without(real(spark + type), member);
+        ClassFileLocator classes =
+                new ClassFileLocator.Compound(ClassFileLocator.Simple.of(spark + type, doctored), REAL);
+        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes, Role.EXECUTOR));
+        assertTrue(missing.getMessage().startsWith("this Spark lacks "), missing.getMessage());
+        for (String symbol : missing.symbols) {
+            assertTrue(symbol.startsWith(spark + reported), missing.symbols.toString());
+        }
+    }
+
+    @Test
     void aMissingClassKeepsTheAgentOut() {
         ClassFileLocator none = new ClassFileLocator() {
             @Override

@@ -129,7 +129,7 @@ class SparkIT {
 
     /** What is before the numbers of a block's name. */
     private static String sort(Heard open) {
-        return new File(open.block()).getName().replaceAll("_.*[0-9]\\.data.*", "_data").replaceAll("_[-0-9a-f].*", "");
+        return new File(open.block()).getName().replaceAll("_[-0-9a-f].*", "");
     }
 
     private void governed(Set<String> written, Set<String> read, String flow, String below) {
@@ -157,7 +157,7 @@ class SparkIT {
         Set<String> written = new TreeSet<>();
         Set<String> read = new TreeSet<>();
         governed(written, read, APPLICATION, local + "/");
-        Set<String> all = Set.of("temp_shuffle", "temp_local", "shuffle_data", "rdd");
+        Set<String> all = Set.of("temp_shuffle", "temp_local", "shuffle", "rdd");
         assertEquals(all, written);
         assertEquals(all, read);
     }
@@ -172,7 +172,7 @@ class SparkIT {
         Set<String> written = new HashSet<>();
         Set<String> read = new HashSet<>();
         governed(written, read, APPLICATION, local + "/");
-        assertEquals(Set.of("shuffle_data"), written);
+        assertEquals(Set.of("shuffle"), written);
         assertEquals(Set.of(), read);
     }
 
@@ -203,15 +203,18 @@ class SparkIT {
                 "spark.executor.extraClassPath=" + JAR + ":" + classes,
                 "spark.executor.defaultJavaOptions=" + agent()
                         + " -Dpenstock.application={{APP_ID}} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"), false);
-        String first = daemon.next(TestDaemon.HELLO).flow();
-        assertTrue(first.matches("app-[0-9]{14}-0000"), first);
-        assertEquals(first, daemon.next(TestDaemon.HELLO).flow());
         ended();
-        assertTrue(logs().contains("application " + first + "\n"), first);
+        String application = log().lines().filter(l -> l.startsWith("application ")).findFirst().get().substring(12);
+        assertTrue(application.matches("app-[0-9]{14}-0000"), application);
+        for (int executor = 0; executor < 2; executor++) {
+            Heard hello = daemon.next(TestDaemon.HELLO);
+            assertEquals(application, hello.flow());
+            assertEquals(1, hello.directories().size(), hello.toString());
+        }
         Set<String> written = new TreeSet<>();
         Set<String> read = new TreeSet<>();
-        governed(written, read, first, directory + "/");
-        assertTrue(written.contains("shuffle_data") && read.contains("shuffle_data"), written + " " + read);
+        governed(written, read, application, directory + "/");
+        assertTrue(written.contains("shuffle") && read.contains("shuffle"), written + " " + read);
     }
 
     /** In no container and for no application nothing is governed, whatever the settings say. */
