@@ -1,0 +1,205 @@
+/* Whose device I/O is it? Counts bytes, pieces and time for each device, process
+ * and cgroup.
+ *
+ * The owner is taken where a bio is queued (block_bio_queue), because that runs in
+ * the thread that wants the I/O: a plug, the I/O scheduler or a kernel worker may
+ * issue the request later, in anybody's context. It is remembered by the bio's
+ * address until the bio ends (block_bio_complete), when its bytes are counted. A bio
+ * that the block layer splits is announced once and ends once, as a whole.
+ *
+ * Device time is that of requests, from issue to completion, and belongs to the
+ * owner of the request's first bio: the rest of a request are neighbours on
+ * the disk, hardly ever somebody else's. The front part of a split bio is a bio of
+ * its own whose bi_private is the address of the rest; that address is
+ * only looked up, never followed.
+ *
+ * Every map has a bound; what does not fit is counted with its bytes in `governed`. */
+#include "kernel.h"
+
+#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
+#define OPERATION 0xff           /* of bi_opf: 0 reads, 1 writes */
+
+struct user_key {
+	u64 cgroup; /* id; 0: the kernel does not tell */
+	u32 device; /* major << 20 | minor */
+	u32 tgid;   /* 0: a kernel thread, known by its name */
+	char name[16];
+};
+
+struct user_count {
+	u64 pieces[2]; /* bios; read, written */
+	u64 bytes[2];
+	u64 time_ns[2];
+	char comm[16]; /* the process's first thread's */
+};
+
+struct pending {
+	struct user_key user;
+	u32 bytes;
+	u32 write;
+};
+
+struct lost {
+	u64 pieces;
+	u64 bytes;
+};
+
+struct {
+	MAP_INT(type, HASH_MAP);
+	MAP_INT(max_entries, 256);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct lost);
+} governed SECTION(".maps");
+
+struct {
+	MAP_INT(type, HASH_MAP);
+	MAP_INT(max_entries, 4096);
+	MAP_TYPE(key, struct user_key);
+	MAP_TYPE(value, struct user_count);
+} users SECTION(".maps");
+
+struct {
+	MAP_INT(type, HASH_MAP);
+	MAP_INT(max_entries, 16384);
+	MAP_TYPE(key, u64);
+	MAP_TYPE(value, struct pending);
+} bios SECTION(".maps");
+
+struct {
+	MAP_INT(type, HASH_MAP);
+	MAP_INT(max_entries, 16384);
+	MAP_TYPE(key, u64);
+	MAP_TYPE(value, u64);
+} issued SECTION(".maps");
+
+u32 own_tgid;
+
+const char terms[] SECTION("license") = "GPL";
+
+INLINE u32 device_of(struct bio *bio)
+{
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+	return (u32)disk->major << 20 | (u32)disk->first_minor;
+}
+
+/* A worker of the kernel serves everybody and its number says nothing. */
+INLINE void name_kernel_thread(struct user_key *user, struct task_struct *task)
+{
+	read_kernel_string(user->name, sizeof(user->name), task->comm);
+	const char worker[] = "kworker/";
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		if (user->name[i] != worker[i])
+			return;
+#pragma unroll
+	for (int i = 7; i < 16; i++)
+		user->name[i] = 0;
+}
+
+SECTION("tp_btf/block_bio_queue")
+int bio_queued(u64 *ctx)
+{
+	struct bio *bio = (struct bio *)ctx[0];
+	u32 device = device_of(bio);
+	struct lost *lost = map_lookup(&governed, &device);
+	if (!lost)
+		return 0;
+	struct pending p = {};
+	u32 operation = bio->bi_opf & OPERATION;
+	p.bytes = bio->bi_iter.bi_size;
+	if (operation > 1 || p.bytes == 0)
+		return 0; /* no data: flush, discard */
+	p.write = operation;
+	p.user.device = device;
+	if (__builtin_preserve_field_info(bio->bi_blkg, 2 /* exists */))
+		p.user.cgroup = bio->bi_blkg->blkcg->css.cgroup->kn->id;
+	struct task_struct *task = current_task();
+	if (task->flags & KERNEL_THREAD)
+		name_kernel_thread(&p.user, task);
+	else
+		p.user.tgid = task->tgid;
+
+	struct user_count *count = map_lookup(&users, &p.user);
+	if (!count) {
+		struct user_count none = {};
+		map_update(&users, &p.user, &none, NEW_ONLY);
+		count = map_lookup(&users, &p.user);
+	}
+	u64 key = (u64)bio;
+	if (!count || map_update(&bios, &key, &p, ANY)) {
+		map_delete(&bios, &key); /* what an earlier bio at this address left */
+		__sync_fetch_and_add(&lost->pieces, 1);
+		__sync_fetch_and_add(&lost->bytes, p.bytes);
+		return 0;
+	}
+	if (!(task->flags & KERNEL_THREAD))
+		read_kernel_string(count->comm, sizeof(count->comm), task->group_leader->comm);
+	return 0;
+}
+
+SECTION("tp_btf/block_bio_complete")
+int bio_completed(u64 *ctx)
+{
+	u64 key = ctx[1];
+	struct pending *p = map_lookup(&bios, &key);
+	if (!p)
+		return 0;
+	struct user_count *count = map_lookup(&users, &p->user);
+	if (count) {
+		u32 i = p->write & 1;
+		__sync_fetch_and_add(&count->pieces[i], 1);
+		__sync_fetch_and_add(&count->bytes[i], p->bytes);
+	}
+	map_delete(&bios, &key);
+	return 0;
+}
+
+INLINE struct pending *owner_of(struct request *rq)
+{
+	struct bio *bio = rq->bio;
+	u64 key = (u64)bio;
+	struct pending *p = map_lookup(&bios, &key);
+	if (p || !bio)
+		return p;
+	key = (u64)bio->bi_private;
+	return map_lookup(&bios, &key);
+}
+
+SECTION("tp_btf/block_rq_issue")
+int request_issued(u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+	if (!owner_of(rq))
+		return 0;
+	u64 key = (u64)rq, now = now_ns();
+	map_update(&issued, &key, &now, ANY);
+	return 0;
+}
+
+SECTION("tp_btf/block_rq_complete")
+int request_completed(u64 *ctx)
+{
+	struct request *rq = (struct request *)ctx[0];
+	u64 key = (u64)rq;
+	u64 *since = map_lookup(&issued, &key);
+	if (!since)
+		return 0;
+	u64 time = now_ns() - *since;
+	map_delete(&issued, &key);
+	struct pending *p = owner_of(rq);
+	if (!p)
+		return 0;
+	struct user_count *count = map_lookup(&users, &p->user);
+	if (count)
+		__sync_fetch_and_add(&count->time_ns[p->write & 1], time);
+	return 0;
+}
+
+/* Run once by the daemon: its own number as the programs above see it, which in a
+ * container is not the one that it sees itself. */
+SECTION("syscall")
+int tell_own(void *ctx)
+{
+	own_tgid = current_pid_tgid() >> 32;
+	return 0;
+}

@@ -1,0 +1,43 @@
+package bpf
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"strings"
+	"testing"
+)
+
+// The objects are committed beside their source. That they are of this source
+// shows without a compiler: `make generate` notes what it has compiled.
+func TestGeneratedFromThisSource(t *testing.T) {
+	sum := sha256.New()
+	for _, name := range []string{"kernel.h", "blockio.c", "bpf.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Write(text)
+	}
+	noted, err := os.ReadFile("source.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); !strings.HasPrefix(string(noted), got) {
+		t.Error("the C source has changed since its objects were made: run make generate (needs clang-14) and commit what it writes")
+	}
+}
+
+// The bounds that the documents name, and a map for each thing that is held.
+func TestBounds(t *testing.T) {
+	spec, err := LoadBlockio()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint32{"governed": 256, "users": 4096, "bios": 16384, "issued": 16384}
+	for name, entries := range want {
+		if m := spec.Maps[name]; m == nil || m.MaxEntries != entries {
+			t.Errorf("map %s: %v, want %d entries", name, m, entries)
+		}
+	}
+}
