@@ -78,6 +78,9 @@ func hadoopTargets(o Options) []target {
 
 func sparkTargets(o Options) []target {
 	on := "-Dpenstock.hdfs.impl=" + namedHDFS
+	// Spark puts the application's id there when it starts the executor. A standalone
+	// cluster tells it nowhere else; on YARN the container's own name comes first.
+	const application = "-Dpenstock.application={{APP_ID}}"
 	return []target{
 		{path: "spark-env.sh", format: plain, append: true,
 			whole:   fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar),
@@ -89,7 +92,7 @@ func sparkTargets(o Options) []target {
 			{key: "spark.shuffle.sort.io.plugin.class", set: shuffle, stock: stockShuffle},
 			{key: "spark.executor.extraClassPath", add: o.AgentJar, sep: ":"},
 			{key: "spark.driver.extraClassPath", add: o.AgentJar, sep: ":"},
-			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + on, sep: " ", also: "spark.executor.extraJavaOptions"},
+			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + application + " " + on, sep: " ", also: "spark.executor.extraJavaOptions"},
 			{key: "spark.driver.defaultJavaOptions", add: on, sep: " "},
 		}, restart: "nothing for spark-defaults.conf: applications submitted from now on use it"},
 	}
