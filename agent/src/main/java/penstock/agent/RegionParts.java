@@ -18,8 +18,8 @@ import org.apache.hadoop.mapred.FadvisedFileRegion;
 /**
  * A map output that goes from the page cache to the socket in the kernel, in parts.
  * One part is under way at a time, and between two of them the event loop sees to its
- * other connections. Each part keeps the whole open, which is released when the last one is
- * and nobody will ask for another, as it would have been: once, before its promise ends.
+ * other connections. Each part keeps the whole open, which is released when the last one
+ * is and nobody will ask for another, as it would have been: once, before its promise ends.
  */
 final class RegionParts implements ChunkedInput<FileRegion> {
     private final FadvisedFileRegion region;
@@ -144,7 +144,8 @@ final class RegionParts implements ChunkedInput<FileRegion> {
                 transferred += n;
             } else if (file.size() < at + left) {
                 // Nothing goes from beyond the file's end: the connection would wait for ever.
-                throw new IOException(identifier + " has " + file.size() + " bytes, " + (at + left) + " were to be sent");
+                throw new IOException(identifier + " has " + file.size() + " bytes, " + (at + left)
+                        + " were to be sent");
             }
             return n;
         }

@@ -195,7 +195,8 @@ class ShuffleIT {
     }
 
     private Heard opened(int application, int kind) throws InterruptedException {
-        return daemon.next(Frames.OPEN, h -> h.flow().equals(SmallShuffle.application(application)) && h.kind() == kind);
+        String flow = SmallShuffle.application(application);
+        return daemon.next(Frames.OPEN, h -> h.flow().equals(flow) && h.kind() == kind);
     }
 
     @Test

@@ -6,6 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.lang.instrument.Instrumentation;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.List;
 import net.bytebuddy.dynamic.ClassFileLocator;
 import net.bytebuddy.jar.asm.ClassReader;
 import net.bytebuddy.jar.asm.ClassVisitor;
@@ -29,7 +33,7 @@ class ShuffleWeaverTest {
         if (NETTY_3) {
             Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(LOADER, Role.NODEMANAGER));
             assertTrue(missing.symbols.contains(SHUFFLE + "ShuffleChannelInitializer"), missing.symbols.toString());
-            assertTrue(missing.symbols.contains(SHUFFLE + "FadvisedFileRegion.fileChannel"),
+            assertTrue(missing.symbols.contains(SHUFFLE + "FadvisedFileRegion.release()Z"),
                     missing.symbols.toString());
             assertFalse(missing.symbols.contains(SHUFFLE + "ShuffleHandler"), "these are not Hadoop's classes");
             return;
@@ -53,6 +57,27 @@ class ShuffleWeaverTest {
                 }
             }, 0);
             assertEquals(1, calls[0], type);
+        }
+    }
+
+    @Test
+    void theAgentSaysWhetherItIsIn() {
+        Instrumentation jvm = (Instrumentation) Proxy.newProxyInstance(LOADER, new Class<?>[] {Instrumentation.class},
+                (proxy, method, arguments) -> method.getName().equals("getAllLoadedClasses") ? new Class<?>[0] : null);
+        List<String> said = new ArrayList<>();
+        Log.to(said::add);
+        try {
+            Status status = Agent.start("role=nodemanager,socket=/s", jvm);
+            if (NETTY_3) {
+                assertTrue(status.getState().startsWith("out: this Hadoop lacks "), status.getState());
+                assertTrue(said.get(0).startsWith("stays out, nothing is woven: this Hadoop lacks "), said.toString());
+                assertTrue(said.get(0).contains("ShuffleChannelInitializer"), said.toString());
+            } else {
+                assertEquals("woven", status.getState());
+            }
+        } finally {
+            Gates.install(null);
+            Log.to(message -> System.err.println("penstock-agent: " + message));
         }
     }
 

@@ -31,7 +31,7 @@ import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.server.api.ApplicationInitializationContext;
 import org.apache.hadoop.yarn.server.api.AuxiliaryLocalPathHandler;
 
-/** What a NodeManager does with its ShuffleHandler, in a JVM of its own; and what a map and a reducer do, in the test's. */
+/** What a NodeManager does with its ShuffleHandler, in a JVM of its own; what a map and a reducer do, in the test's. */
 final class SmallShuffle {
     static final long STAMP = 1700000000000L;
     static final String USER = "someone";
