@@ -1,19 +1,23 @@
+//go:build ignore
+
 /* Whose device I/O is it? Counts bytes, pieces and time for each device, process
  * and cgroup.
  *
- * The owner is taken where a bio is queued (block_bio_queue), because that runs in
- * the thread that wants the I/O: a plug, the I/O scheduler or a kernel worker may
- * issue the request later, in anybody's context. It is remembered by the bio's
- * address until the bio ends (block_bio_complete), when its bytes are counted. A bio
- * that the block layer splits is announced once and ends once, as a whole.
+ * The owner is taken, and the bytes are counted, where a bio is queued
+ * (block_bio_queue), because that runs in the thread that wants the I/O: a plug, the
+ * I/O scheduler or a kernel worker may issue the request later, in anybody's context,
+ * and devices without requests (dm, md) have this as well. A bio that the block layer
+ * splits is announced once, as a whole. (Its end would be a better place to count;
+ * but a bio that was part of a request ends without a word.)
  *
  * Device time is that of requests, from issue to completion, and belongs to the
  * owner of the request's first bio: the rest of a request are neighbours on
- * the disk, hardly ever somebody else's. The front part of a split bio is a bio of
- * its own whose bi_private is the address of the rest; that address is
- * only looked up, never followed.
+ * the disk, hardly ever somebody else's. Owners are remembered by their bios'
+ * addresses. The front part of a split bio is a bio of its own whose bi_private is
+ * the address of the rest; that address is only looked up, never followed.
  *
- * Every map has a bound; what does not fit is counted with its bytes in `governed`. */
+ * Every map has a bound. Users that do not fit are counted together in `governed`; of
+ * bios and requests the oldest are forgotten, which loses time and no bytes. */
 #include "kernel.h"
 
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
@@ -33,10 +37,9 @@ struct user_count {
 	char comm[16]; /* the process's first thread's */
 };
 
-struct pending {
+struct owner {
 	struct user_key user;
-	u32 bytes;
-	u32 write;
+	u64 write;
 };
 
 struct lost {
@@ -59,14 +62,14 @@ struct {
 } users SECTION(".maps");
 
 struct {
-	MAP_INT(type, HASH_MAP);
+	MAP_INT(type, LRU_HASH_MAP);
 	MAP_INT(max_entries, 16384);
 	MAP_TYPE(key, u64);
-	MAP_TYPE(value, struct pending);
+	MAP_TYPE(value, struct owner);
 } bios SECTION(".maps");
 
 struct {
-	MAP_INT(type, HASH_MAP);
+	MAP_INT(type, LRU_HASH_MAP);
 	MAP_INT(max_entries, 16384);
 	MAP_TYPE(key, u64);
 	MAP_TYPE(value, u64);
@@ -104,63 +107,50 @@ int bio_queued(u64 *ctx)
 	struct lost *lost = map_lookup(&governed, &device);
 	if (!lost)
 		return 0;
-	struct pending p = {};
 	u32 operation = bio->bi_opf & OPERATION;
-	p.bytes = bio->bi_iter.bi_size;
-	if (operation > 1 || p.bytes == 0)
+	u32 bytes = bio->bi_iter.bi_size;
+	if (operation > 1 || bytes == 0)
 		return 0; /* no data: flush, discard */
-	p.write = operation;
-	p.user.device = device;
+	struct owner o = {};
+	o.write = operation;
+	o.user.device = device;
 	if (__builtin_preserve_field_info(bio->bi_blkg, 2 /* exists */))
-		p.user.cgroup = bio->bi_blkg->blkcg->css.cgroup->kn->id;
+		o.user.cgroup = bio->bi_blkg->blkcg->css.cgroup->kn->id;
 	struct task_struct *task = current_task();
 	if (task->flags & KERNEL_THREAD)
-		name_kernel_thread(&p.user, task);
+		name_kernel_thread(&o.user, task);
 	else
-		p.user.tgid = task->tgid;
+		o.user.tgid = task->tgid;
 
-	struct user_count *count = map_lookup(&users, &p.user);
+	struct user_count *count = map_lookup(&users, &o.user);
 	if (!count) {
 		struct user_count none = {};
-		map_update(&users, &p.user, &none, NEW_ONLY);
-		count = map_lookup(&users, &p.user);
+		map_update(&users, &o.user, &none, NEW_ONLY);
+		count = map_lookup(&users, &o.user);
 	}
 	u64 key = (u64)bio;
-	if (!count || map_update(&bios, &key, &p, ANY)) {
+	if (!count) {
 		map_delete(&bios, &key); /* what an earlier bio at this address left */
 		__sync_fetch_and_add(&lost->pieces, 1);
-		__sync_fetch_and_add(&lost->bytes, p.bytes);
+		__sync_fetch_and_add(&lost->bytes, bytes);
 		return 0;
 	}
 	if (!(task->flags & KERNEL_THREAD))
 		read_kernel_string(count->comm, sizeof(count->comm), task->group_leader->comm);
+	u32 i = operation & 1;
+	__sync_fetch_and_add(&count->pieces[i], 1);
+	__sync_fetch_and_add(&count->bytes[i], bytes);
+	map_update(&bios, &key, &o, ANY);
 	return 0;
 }
 
-SECTION("tp_btf/block_bio_complete")
-int bio_completed(u64 *ctx)
-{
-	u64 key = ctx[1];
-	struct pending *p = map_lookup(&bios, &key);
-	if (!p)
-		return 0;
-	struct user_count *count = map_lookup(&users, &p->user);
-	if (count) {
-		u32 i = p->write & 1;
-		__sync_fetch_and_add(&count->pieces[i], 1);
-		__sync_fetch_and_add(&count->bytes[i], p->bytes);
-	}
-	map_delete(&bios, &key);
-	return 0;
-}
-
-INLINE struct pending *owner_of(struct request *rq)
+INLINE struct owner *owner_of(struct request *rq)
 {
 	struct bio *bio = rq->bio;
 	u64 key = (u64)bio;
-	struct pending *p = map_lookup(&bios, &key);
-	if (p || !bio)
-		return p;
+	struct owner *o = map_lookup(&bios, &key);
+	if (o || !bio)
+		return o;
 	key = (u64)bio->bi_private;
 	return map_lookup(&bios, &key);
 }
@@ -186,12 +176,12 @@ int request_completed(u64 *ctx)
 		return 0;
 	u64 time = now_ns() - *since;
 	map_delete(&issued, &key);
-	struct pending *p = owner_of(rq);
-	if (!p)
+	struct owner *o = owner_of(rq);
+	if (!o)
 		return 0;
-	struct user_count *count = map_lookup(&users, &p->user);
+	struct user_count *count = map_lookup(&users, &o->user);
 	if (count)
-		__sync_fetch_and_add(&count->time_ns[p->write & 1], time);
+		__sync_fetch_and_add(&count->time_ns[o->write & 1], time);
 	return 0;
 }
 

@@ -19,11 +19,10 @@ type BlockioLost struct {
 	Bytes  uint64
 }
 
-type BlockioPending struct {
+type BlockioOwner struct {
 	_     structs.HostLayout
 	User  BlockioUserKey
-	Bytes uint32
-	Write uint32
+	Write uint64
 }
 
 type BlockioUserCount struct {
@@ -50,7 +49,6 @@ const (
 	BlockioMapGoverned          = "governed"
 	BlockioMapIssued            = "issued"
 	BlockioMapUsers             = "users"
-	BlockioProgBioCompleted     = "bio_completed"
 	BlockioProgBioQueued        = "bio_queued"
 	BlockioProgRequestCompleted = "request_completed"
 	BlockioProgRequestIssued    = "request_issued"
@@ -100,7 +98,6 @@ type BlockioSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BlockioProgramSpecs struct {
-	BioCompleted     *ebpf.ProgramSpec `ebpf:"bio_completed"`
 	BioQueued        *ebpf.ProgramSpec `ebpf:"bio_queued"`
 	RequestCompleted *ebpf.ProgramSpec `ebpf:"request_completed"`
 	RequestIssued    *ebpf.ProgramSpec `ebpf:"request_issued"`
@@ -170,7 +167,6 @@ type BlockioVariables struct {
 //
 // It can be passed to LoadBlockioObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BlockioPrograms struct {
-	BioCompleted     *ebpf.Program `ebpf:"bio_completed"`
 	BioQueued        *ebpf.Program `ebpf:"bio_queued"`
 	RequestCompleted *ebpf.Program `ebpf:"request_completed"`
 	RequestIssued    *ebpf.Program `ebpf:"request_issued"`
@@ -179,7 +175,6 @@ type BlockioPrograms struct {
 
 func (p *BlockioPrograms) Close() error {
 	return _BlockioClose(
-		p.BioCompleted,
 		p.BioQueued,
 		p.RequestCompleted,
 		p.RequestIssued,

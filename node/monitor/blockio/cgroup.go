@@ -1,0 +1,91 @@
+package blockio
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	maxCgroups = 8192             // known by their paths
+	walkPeriod = 10 * time.Second // at most so often is the hierarchy walked
+)
+
+// cgroups finds the paths of cgroups by their ids, which are the inodes of their
+// directories. Walking needs no right, unlike asking by handle; it is done when an
+// id comes that is not known, since cgroups come and go all the time.
+type cgroups struct {
+	root   string // empty: no hierarchy
+	paths  map[uint64]string
+	walked time.Time
+}
+
+// path gives a cgroup's path, empty if it is not known.
+func (c *cgroups) path(id uint64, now time.Time) string {
+	if id == 0 || c.root == "" {
+		return ""
+	}
+	path, known := c.paths[id]
+	if !known && (c.walked.IsZero() || now.Sub(c.walked) >= walkPeriod) {
+		c.walk()
+		c.walked = now
+		path = c.paths[id]
+	}
+	return path
+}
+
+// walk notes all cgroups that there are. One that has ended keeps its path, as its
+// I/O may come later, until there are too many.
+func (c *cgroups) walk() {
+	if c.paths == nil || len(c.paths) >= maxCgroups {
+		c.paths = map[uint64]string{}
+	}
+	_ = filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case len(c.paths) >= maxCgroups:
+			return fs.SkipAll
+		case err != nil || !d.IsDir():
+			return nil // gone meanwhile
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			c.paths[st.Ino] = "/" + strings.TrimPrefix(strings.TrimPrefix(path, c.root), "/")
+		}
+		return nil
+	})
+}
+
+// findHierarchy gives where the hierarchy is mounted whose cgroups the block layer
+// names, empty if nowhere: cgroup v1's blkio, or else v2.
+func findHierarchy(mountinfo string) string {
+	text, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return ""
+	}
+	return parseHierarchy(string(text))
+}
+
+// parseHierarchy reads the text of a mountinfo file: a line is some fields, of which
+// the fifth is the place, a dash, the file system's type, its source, its options.
+func parseHierarchy(text string) (place string) {
+	for line := range strings.Lines(text) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(kind) < 3 {
+			continue
+		}
+		switch {
+		case kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",blkio,"):
+			return fields[4]
+		case kind[0] == "cgroup2" && place == "":
+			place = fields[4]
+		}
+	}
+	return place
+}
