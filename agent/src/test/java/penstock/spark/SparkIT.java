@@ -45,6 +45,7 @@ class SparkIT {
     private Path classes;
     private TestDaemon daemon;
     private Process jvm;
+    private Process service;
 
     @BeforeEach
     void begin() throws Exception {
@@ -63,6 +64,9 @@ class SparkIT {
         if (jvm != null) {
             jvm.descendants().forEach(ProcessHandle::destroyForcibly);
             jvm.destroyForcibly().waitFor();
+        }
+        if (service != null) {
+            service.destroyForcibly().waitFor();
         }
         daemon.close();
         FileUtils.deleteDirectory(directory.toFile());
@@ -215,6 +219,42 @@ class SparkIT {
         Set<String> read = new TreeSet<>();
         governed(written, read, application, directory + "/");
         assertTrue(written.contains("shuffle") && read.contains("shuffle"), written + " " + read);
+    }
+
+    /** Spark's external shuffle service, which has no agent: what is written stays governed, it serves as ever. */
+    @Test
+    void besideAnExternalShuffleServiceWritesAreGoverned() throws Exception {
+        int port;
+        try (java.net.ServerSocket free = new java.net.ServerSocket(0)) {
+            port = free.getLocalPort();
+        }
+        ProcessBuilder builder = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin/java").toString(),
+                "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.shuffle.service.enabled=true",
+                "-Dspark.shuffle.service.port=" + port, "-Dspark.shuffle.service.db.enabled=false",
+                "-cp", HOME.resolve("jars") + "/*", "org.apache.spark.deploy.ExternalShuffleService");
+        for (String name : OPEN) {
+            builder.command().add(1, "--add-opens=java.base/" + name + "=ALL-UNNAMED");
+        }
+        Path said = directory.resolve("service.log");
+        service = builder.redirectErrorStream(true).redirectOutput(said.toFile()).start();
+        while (!Files.readString(said).contains("Starting shuffle service on port " + port)) {
+            assertTrue(service.isAlive(), Files.readString(said));
+        }
+        daemon.generous = true;
+        start("local-cluster[2,1,512]", List.of(), List.of("spark.executor.memory=512m",
+                "spark.shuffle.service.enabled=true", "spark.shuffle.service.port=" + port,
+                "spark.shuffle.readHostLocalDisk=false",
+                "spark.executor.extraClassPath=" + JAR + ":" + classes,
+                "spark.executor.defaultJavaOptions=" + agent()
+                        + " -Dpenstock.application={{APP_ID}} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"), false);
+        ended();
+        Heard hello = daemon.next(TestDaemon.HELLO);
+        Set<String> written = new TreeSet<>();
+        Set<String> read = new TreeSet<>();
+        governed(written, read, hello.flow(), directory + "/");
+        assertTrue(written.contains("shuffle"), written.toString());
+        String service = Files.readString(said);
+        assertTrue(service.contains("[appId=" + hello.flow() + ",execId=1]"), service);
     }
 
     /** In no container and for no application nothing is governed, whatever the settings say. */
