@@ -238,7 +238,8 @@ final class Weaver implements ClassFileTransformer {
                 Type[] arguments = Type.getArgumentTypes(descriptor);
                 return new MethodVisitor(Opcodes.ASM9) {
                     @Override
-                    public AnnotationVisitor visitParameterAnnotation(int parameter, String annotation, boolean visible) {
+                    public AnnotationVisitor visitParameterAnnotation(int parameter, String annotation,
+                            boolean visible) {
                         if (!annotation.equals(Type.getDescriptor(Advice.FieldValue.class))) {
                             return null;
                         }

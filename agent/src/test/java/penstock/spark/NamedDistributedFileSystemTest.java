@@ -71,7 +71,7 @@ class NamedDistributedFileSystemTest {
         }
     }
 
-    /** The cache knows neither configurations nor names: whoever comes first makes it for all, and its name is right. */
+    /** The cache knows neither configurations nor names: whoever comes first makes it for all. */
     @Test
     void hadoopCachesItAsItsOwn() throws Exception {
         FileSystem first = FileSystem.get(NOWHERE, conf("attempt_202611221234561234567890_0001_m_000003_0"));

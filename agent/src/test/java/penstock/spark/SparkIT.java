@@ -262,7 +262,8 @@ class SparkIT {
     void outsideOfAnApplicationNothingIsGoverned() throws Exception {
         start("local[2]", List.of(agent()), List.of(), false);
         ended();
-        assertTrue(log().contains("penstock-agent: stays out, nothing is woven: this executor has no application"), log());
+        assertTrue(log().contains("penstock-agent: stays out, nothing is woven: this executor has no application"),
+                log());
         assertTrue(daemon.heard().isEmpty());
     }
 }
