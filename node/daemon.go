@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -48,6 +50,7 @@ type Daemon struct {
 	allowed  map[uint32]bool
 	server   *ipc.Server
 	identity *identity.Checker
+	users    *users
 	metrics  *metrics
 	stride   uint32
 	rights   [2]sync.Once // warned of files that may not be asked about: a server's, a task's
@@ -118,6 +121,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		d.localDirs[clean(dir)] = true
 	}
 	d.server = &ipc.Server{Opener: d, Allow: func(uid uint32) bool { return d.allowed[uid] }, Log: log}
+	d.users = newUsers(log)
 	d.metrics = newMetrics(d)
 	return d, nil
 }
@@ -181,6 +185,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 	d.checkKillSwitch() // before the first agent comes
 	go d.watch(ctx)
+	if d.settings.Foreign == "users" {
+		var watching sync.WaitGroup
+		watching.Go(func() { d.users.follow(ctx, d.deviceNames) })
+		defer func() {
+			cancel()
+			watching.Wait()
+		}()
+	}
 	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(ctx, listener) }()
@@ -311,6 +323,13 @@ func (d *Daemon) rules() (device.Mode, device.Policy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mode, d.weights.Policy
+}
+
+// deviceNames are those of the governed devices.
+func (d *Daemon) deviceNames() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.devices))
 }
 
 // device finds the block device or starts its loop.

@@ -68,9 +68,12 @@ func (d *Daemon) status() status.Document {
 			PID: a.PID, UID: a.UID, Role: roles[a.Role], Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
 		})
 	}
+	doc.ForeignWatch = d.users.status()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
-		doc.Devices = append(doc.Devices, r.status(bound))
+		dev := r.status(bound)
+		dev.ForeignUsers = d.users.of(r.dev.Name)
+		doc.Devices = append(doc.Devices, dev)
 		if !r.answered {
 			doc.Silent = append(doc.Silent, r.dev.Name)
 		}

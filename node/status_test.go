@@ -78,7 +78,9 @@ func TestTheReferenceHasEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := status.Document{Agents: make([]status.Agent, 1), Devices: []status.Device{{Flows: make([]status.Flow, 1)}}}
+	doc := status.Document{Agents: make([]status.Agent, 1), Devices: []status.Device{{
+		Flows: make([]status.Flow, 1), ForeignUsers: status.ForeignUsers{Top: make([]status.ForeignUser, 1)},
+	}}}
 	text, err := json.Marshal(doc)
 	if err != nil {
 		t.Fatal(err)

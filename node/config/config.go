@@ -63,6 +63,9 @@ type Node struct {
 	// Network is what the machine may send. Without it nobody is held back in
 	// sending, and it is accounted for.
 	Network *Network `yaml:"network"`
+	// Foreign is "users" (default): foreign I/O is told by process and cgroup, with
+	// BPF programs where the kernel and the daemon's rights allow it; or "totals".
+	Foreign string `yaml:"foreign"`
 	// Identity says how claims are checked.
 	Identity Identity `yaml:"identity"`
 
@@ -106,6 +109,12 @@ func (n *Node) validate() error {
 	}
 	if _, err := device.ParseMode(n.Mode); err != nil {
 		errs = append(errs, err)
+	}
+	if n.Foreign == "" {
+		n.Foreign = "users"
+	}
+	if n.Foreign != "users" && n.Foreign != "totals" {
+		errs = append(errs, fmt.Errorf("foreign %q: use users or totals", n.Foreign))
 	}
 	if n.KillSwitch == "" {
 		n.KillSwitch = n.Socket + ".off"

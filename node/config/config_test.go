@@ -85,6 +85,7 @@ func TestBadNodeFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                             "socket: give",
 		"sockt: x":                                     "line 1",
+		"socket: x\nforeign: some":                     "users or totals",
 		"socket: x\nmode: on":                          "off, observe or enforce",
 		"socket: x\nsocket_mode: \"9\"":                "octal",
 		"socket: x\ndata_dirs: [a]":                    "absolute path",

@@ -24,22 +24,23 @@ const Version = 1
 
 // Document is the daemon at one moment.
 type Document struct {
-	Version      int       `json:"version"`
-	Build        string    `json:"build"`
-	PID          int       `json:"pid"`
-	Started      time.Time `json:"started"`
-	Time         time.Time `json:"time"`
-	MonotonicNS  int64     `json:"monotonic_ns"` // CLOCK_MONOTONIC
-	Mode         string    `json:"mode"`         // off, observe or enforce; what is in force
-	KillSwitch   Switch    `json:"kill_switch"`
-	Socket       string    `json:"socket"`
-	Users        []uint32  `json:"users"` // ids that may connect
-	Weights      Weights   `json:"weights"`
-	Heartbeat    Heartbeat `json:"heartbeat"`
-	Agents       []Agent   `json:"agents"`
-	SocketCounts Socket    `json:"socket_counts"`
-	Devices      []Device  `json:"devices"`
-	Silent       []string  `json:"silent"` // devices whose loop did not answer in time
+	Version      int          `json:"version"`
+	Build        string       `json:"build"`
+	PID          int          `json:"pid"`
+	Started      time.Time    `json:"started"`
+	Time         time.Time    `json:"time"`
+	MonotonicNS  int64        `json:"monotonic_ns"` // CLOCK_MONOTONIC
+	Mode         string       `json:"mode"`         // off, observe or enforce; what is in force
+	KillSwitch   Switch       `json:"kill_switch"`
+	Socket       string       `json:"socket"`
+	Users        []uint32     `json:"users"` // ids that may connect
+	Weights      Weights      `json:"weights"`
+	Heartbeat    Heartbeat    `json:"heartbeat"`
+	Agents       []Agent      `json:"agents"`
+	SocketCounts Socket       `json:"socket_counts"`
+	ForeignWatch ForeignWatch `json:"foreign_watch"`
+	Devices      []Device     `json:"devices"`
+	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
 }
 
 // Switch is the kill switch.
@@ -113,6 +114,8 @@ type Device struct {
 	Window  Window `json:"window"`
 	Foreign Pair   `json:"foreign_bytes"`
 
+	ForeignUsers ForeignUsers `json:"foreign_users"`
+
 	Flows        []Flow `json:"flows"`
 	FlowsLeftOff int    `json:"flows_left_off"`
 }
@@ -146,6 +149,32 @@ type Window struct {
 	Seconds     float64 `json:"seconds"`     // its length; 0: too early to tell
 	Utilisation float64 `json:"utilisation"` // 0..1, by the kernel's account
 	Foreign     Pair    `json:"foreign_bytes"`
+}
+
+// ForeignWatch tells whether foreign I/O is told by process and cgroup. Neither on
+// nor an error: there is no device yet, or the settings want totals only.
+type ForeignWatch struct {
+	On    bool   `json:"on"`
+	Error string `json:"error"` // the right, or the part of the kernel, that is missing
+}
+
+// ForeignUsers are those who use a device past the daemon, by the kernel's word.
+type ForeignUsers struct {
+	Seconds       float64       `json:"seconds"` // length of their window; 0: too early to tell
+	Top           []ForeignUser `json:"top"`     // who moved most in the window first
+	LeftOff       int           `json:"left_off"`
+	UnlistedBytes int64         `json:"unlisted_bytes"` // of users past the bound on how many are kept apart
+	Daemon        Pair          `json:"daemon_bytes"`   // the daemon's own
+}
+
+// ForeignUser is one process, or kernel threads of one name, in one cgroup.
+type ForeignUser struct {
+	Name     string `json:"name"` // the process's own word
+	PID      uint32 `json:"pid"`  // 0: a kernel thread
+	Cgroup   string `json:"cgroup"`
+	Bytes    Pair   `json:"bytes"`
+	DeviceNS int64  `json:"device_ns"` // its requests' time at the device, overlapping ones each
+	Window   Pair   `json:"window_bytes"`
 }
 
 // Flow is one application's queue at the device.

@@ -162,7 +162,7 @@ func (m Model) room() int {
 	if m.doc == nil {
 		return 0
 	}
-	return m.height - around - len(m.doc.Devices)
+	return m.height - around - len(m.doc.Devices) - len(m.others())
 }
 
 // View implements tea.Model.
@@ -183,6 +183,7 @@ func (m Model) lines() []string {
 	lines = append(lines, m.notice())
 	if m.doc != nil {
 		lines = append(lines, m.devices()...)
+		lines = append(lines, m.others()...)
 		lines = append(lines, "")
 		lines = append(lines, m.flows()...)
 	}
@@ -224,6 +225,22 @@ func (m Model) devices() []string {
 		}
 	}
 	return lines
+}
+
+// others are the largest foreign users, under an empty line, if the screen has room
+// for them beside some flows.
+func (m Model) others() []string {
+	const few, leave = 5, 16
+	n := min(few, m.height-leave-len(m.doc.Devices))
+	if n <= 0 {
+		return nil
+	}
+	lines := foreigners(m.doc, n)
+	if len(lines) == 0 {
+		return nil
+	}
+	lines[0] = head.Render(lines[0])
+	return append([]string{""}, lines...)
 }
 
 func (m Model) flows() []string {

@@ -209,6 +209,53 @@ func flowTable(rows []row) *table {
 	return t
 }
 
+// foreigners are the processes and cgroups that used devices past the daemon in
+// the window, at most n, those that moved most first; empty if there are none.
+func foreigners(doc *status.Document, n int) []string {
+	type use struct {
+		device string
+		rate   [2]float64
+		status.ForeignUser
+	}
+	var uses []use
+	for _, d := range doc.Devices {
+		for _, u := range d.ForeignUsers.Top {
+			moved := [2]int64{u.Window.Read, u.Window.Written}
+			if d.ForeignUsers.Seconds <= 0 || moved == [2]int64{} {
+				continue
+			}
+			uses = append(uses, use{d.Name, [2]float64{float64(moved[0]) / d.ForeignUsers.Seconds, float64(moved[1]) / d.ForeignUsers.Seconds}, u})
+		}
+	}
+	if len(uses) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(b.rate[0]+b.rate[1], a.rate[0]+a.rate[1]) })
+	t := &table{left: 4, heads: []string{"FOREIGN USER", "PID", "DEVICE", "CGROUP", "READ", "WRITTEN"}}
+	for _, u := range uses[:min(n, len(uses))] {
+		pid := "kernel"
+		if u.PID != 0 {
+			pid = fmt.Sprint(u.PID)
+		}
+		cgroup := printable(u.Cgroup)
+		if cgroup == "" {
+			cgroup = "-"
+		}
+		t.add(printable(u.Name), pid, u.device, shortened(cgroup), megabytes(u.rate[0]), megabytes(u.rate[1]))
+	}
+	return t.lines()
+}
+
+// shortened keeps the end of a path, which says more than its beginning.
+func shortened(path string) string {
+	const longest = 48
+	runes := []rune(path)
+	if len(runes) <= longest {
+		return path
+	}
+	return "..." + string(runes[len(runes)-longest+3:])
+}
+
 // leftOff is a line about flows that the document does not hold, or empty.
 func leftOff(doc *status.Document) string {
 	n := 0
@@ -221,6 +268,9 @@ func leftOff(doc *status.Document) string {
 	return fmt.Sprintf("%d flows with the least service are left off", n)
 }
 
+// maxForeigners is how many foreign users a text shows.
+const maxForeigners = 10
+
 // Text draws a document for a pipe or a file.
 func Text(doc *status.Document, address string, s Selection) string {
 	lines := []string{headline(doc, address)}
@@ -229,6 +279,9 @@ func Text(doc *status.Document, address string, s Selection) string {
 	lines = append(lines, flowTable(s.rows(doc)).lines()...)
 	if more := leftOff(doc); more != "" {
 		lines = append(lines, more)
+	}
+	if others := foreigners(doc, maxForeigners); len(others) > 0 {
+		lines = append(append(lines, ""), others...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
