@@ -90,7 +90,7 @@ func Open(devices ...uint32) (*Watch, error) {
 
 func refused(what string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%s BPF programs: CAP_BPF and CAP_PERFMON are needed, or root: %w", what, err)
+		return fmt.Errorf("%s BPF programs: CAP_BPF and CAP_PERFMON are needed, or root: %w", what, os.ErrPermission)
 	}
 	return fmt.Errorf("%s BPF programs: this kernel cannot (5.14 or later is needed): %w", what, err)
 }
@@ -131,10 +131,11 @@ func (w *Watch) Govern(device uint32) error {
 
 // Read gives the table. Who has had no I/O for five minutes is forgotten, and
 // sooner when there are many.
-func (w *Watch) Read() (Table, error) {
+func (w *Watch) Read() (Table, error) { return w.read(time.Now()) }
+
+func (w *Watch) read(now time.Time) (Table, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
 	t := Table{Lost: map[uint32]Lost{}}
 	var cursor ebpf.MapBatchCursor
 	n, err := w.objects.Users.BatchLookup(&cursor, w.keys, w.values, nil)

@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/bpf"
 )
 
 func TestParseNumber(t *testing.T) {
@@ -49,30 +52,41 @@ func device(t *testing.T, dir string) uint32 {
 	return number
 }
 
-// The kernel's word for what this process read and wrote, past the page cache and
-// as the daemon does. Where BPF may not be used the error has to say what is missing; where the
-// folder is on no disk there is nothing to count.
-func TestFindsItsOwnIO(t *testing.T) {
-	const size = 4 << 20
+// watch opens a folder on a disk and a watch of the disk. Where BPF may not be used the
+// error has to say what is missing; where the folder is on no disk there is nothing to
+// count: nil.
+func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
+	t.Helper()
 	dir, err := os.MkdirTemp(".", "blockio-test-") // the system's folder for such files may be in memory
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	disk := device(t, dir)
-	w, err := Open(disk)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	disk = device(t, dir)
+	w, err = Open(disk)
 	if err != nil {
 		for _, reason := range []string{"CAP_BPF and CAP_PERFMON", "CONFIG_DEBUG_INFO_BTF", "this kernel cannot"} {
 			if strings.Contains(err.Error(), reason) {
 				t.Log(err)
-				return
+				return nil, 0, ""
 			}
 		}
 		t.Fatalf("it does not say what is missing: %v", err)
 	}
-	defer w.Close()
+	t.Cleanup(func() { w.Close() })
 	if disk == 0 {
 		t.Log("no block device below this folder")
+		return nil, 0, ""
+	}
+	return w, disk, dir
+}
+
+// The kernel's word for what this process read and wrote, past the page cache and
+// as the daemon does.
+func TestFindsItsOwnIO(t *testing.T) {
+	const size = 4 << 20
+	w, disk, dir := watch(t)
+	if w == nil {
 		return
 	}
 	name := filepath.Join(dir, "file")
@@ -82,17 +96,21 @@ func TestFindsItsOwnIO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var ledger Ledger
 	for _, u := range table.Users {
 		t.Logf("%+v", u)
-		if u.Own && (u.Time[0] <= 0 || u.Time[1] <= 0 || u.Pieces[0] == 0 || !strings.HasPrefix(u.Name, "blockio")) {
+		if u.Own && (u.Time[0] <= 0 || u.Time[1] <= 0 || u.Pieces[0] == 0 || u.Name != strings.TrimSpace(string(comm))) {
 			t.Errorf("of its own: %+v", u)
 		}
 		if u.Own && w.cgroups.root != "" && u.Cgroup == "" {
 			t.Errorf("cgroup not found: %+v", u)
 		}
 	}
-	ledger.Take(w.seen[w.keys[0]].at, table)
+	ledger.Take(time.Now(), table)
 	s := ledger.Of(disk, 10)
 	for i, name := range []string{"read", "written"} {
 		if d := s.Own[i] - 2*size; d < 0 || d > size/20 {
@@ -101,6 +119,72 @@ func TestFindsItsOwnIO(t *testing.T) {
 	}
 	if s.Lost != (Lost{}) {
 		t.Errorf("%+v lost", s.Lost)
+	}
+}
+
+// Past the bound bytes are counted and not told apart, until the idle are forgotten.
+func TestUsersAreBounded(t *testing.T) {
+	const size = 1 << 20
+	w, disk, dir := watch(t)
+	if w == nil {
+		return
+	}
+	for i := range uint32(maxUsers) {
+		k := bpf.BlockioUserKey{Device: 1, Tgid: i + 1}
+		if err := w.objects.Users.Put(k, bpf.BlockioUserCount{Bytes: [2]uint64{1, 1}}); err != nil {
+			// Somebody may have used the disk meanwhile, and has a place.
+			if i < maxUsers-64 {
+				t.Fatalf("user %d: %v", i, err)
+			}
+			break
+		}
+	}
+	begin := time.Now()
+	step := func(at time.Time, users int) (own, lost int64) {
+		t.Helper()
+		table, err := w.read(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(table.Users) < users || len(table.Users) > users+64 {
+			t.Errorf("%d users, want %d", len(table.Users), users)
+		}
+		for _, u := range table.Users {
+			if u.Own {
+				own += u.Bytes[1]
+			}
+		}
+		return own, table.Lost[disk].Bytes
+	}
+	direct(t, filepath.Join(dir, "file"), size)
+	if own, lost := step(begin, maxUsers); own != 0 || lost < 2*size {
+		t.Errorf("%d bytes are its own and %d nobody's, want 0 and %d", own, lost, 2*size)
+	}
+	step(begin.Add(forgetAt-1), maxUsers)
+	step(begin.Add(forgetAt), 0)
+	direct(t, filepath.Join(dir, "file"), size)
+	if own, _ := step(begin.Add(forgetAt), 1); own < size || own > size+size/20 {
+		t.Errorf("%d bytes are its own, want %d", own, size)
+	}
+	step(begin.Add(forgetAt+forget-1), 1)
+	step(begin.Add(forgetAt+forget), 0)
+}
+
+func TestDevicesAreBounded(t *testing.T) {
+	w, disk, _ := watch(t)
+	if w == nil {
+		return
+	}
+	for i := range uint32(MaxDevices - 1) {
+		if err := w.Govern(1<<20 + i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Govern(disk); err != nil {
+		t.Errorf("one that is watched: %v", err)
+	}
+	if err := w.Govern(1); err == nil || !strings.Contains(err.Error(), "0:1 (at most 256)") {
+		t.Errorf("one too many: %v", err)
 	}
 }
 
