@@ -246,3 +246,17 @@ func checkShortCircuit(f *Facts) []Result {
 	}
 	return good("off")
 }
+
+// checkForeign says what can be told of foreign I/O. Telling less is no wrong:
+// nothing depends on it.
+func checkForeign(f *Facts) []Result {
+	switch {
+	case f.Status == nil:
+		return nil
+	case f.Status.ForeignWatch.Error != "":
+		return good("told by device only, not by process and cgroup: %s", f.Status.ForeignWatch.Error)
+	case !f.Status.ForeignWatch.On:
+		return good("told by device only")
+	}
+	return good("told by process and cgroup")
+}

@@ -74,6 +74,7 @@ var checks = []check{
 	{"directories", checkDirectories},
 	{"rights", checkRights},
 	{"short-circuit", checkShortCircuit},
+	{"foreign", checkForeign},
 	{"devices", checkDevices},
 	{"scheduler", checkScheduler},
 	{"queue", checkQueue},

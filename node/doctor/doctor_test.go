@@ -49,6 +49,22 @@ func TestAWellNode(t *testing.T) {
 	}
 }
 
+// What can be told of foreign I/O is said, and is never a warning.
+func TestForeignWatch(t *testing.T) {
+	for want, watch := range map[string]status.ForeignWatch{
+		"by device only":                         {},
+		"by process and cgroup":                  {On: true},
+		"not by process and cgroup: CAP_BPF and": {Error: "CAP_BPF and CAP_PERFMON are needed"},
+	} {
+		f := wellNode()
+		f.Status.ForeignWatch = watch
+		r := Judge(f, nil)
+		if text := r.Text(); r.Warnings+r.Failures != 0 || !strings.Contains(text, want) {
+			t.Errorf("%+v:\n%s", watch, text)
+		}
+	}
+}
+
 func TestBrokenNodes(t *testing.T) {
 	dev := func(f *Facts) *status.Device { return &f.Status.Devices[0] }
 	apart := func(f *Facts) { f.Status.Agents, f.DataNode.Agent.Connected = nil, false }
