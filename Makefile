@@ -52,7 +52,7 @@ e2e: build ## Run the end-to-end tests on a small real Hadoop cluster
 	go test -count=1 -timeout 30m -p 1 -v ./e2e/...
 
 .PHONY: lint
-lint: ## Check format, vet, staticcheck and the rules of STYLE.md
+lint: check-generated ## Check format, vet, staticcheck and the rules of STYLE.md
 	@bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.*/*' -not -path './run/*')); \
 	  if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w on them):"; echo "$$bad"; exit 1; fi
 	go vet ./...
@@ -91,8 +91,9 @@ setup: ## Install what the machine lacks (as root), or say what is missing
 generate: ## Compile bpf/ anew (needs clang-14); what it makes is committed
 	go generate ./bpf
 
+# What is committed of bpf/ has to be what clang-14 makes of its source.
 .PHONY: check-generated
-check-generated: ## Check that what is committed of bpf/ is what clang-14 makes of its source
+check-generated:
 	@command -v clang-14 >/dev/null || { echo "clang-14 is not there: bpf/'s own test compares the source's sum only"; exit 0; }; \
 	  dir=$$(mktemp -d ./bpf-check.XXXXXX); trap 'rm -rf "$$dir"' EXIT; \
 	  cp bpf/*.c bpf/*.h bpf/bpf.go "$$dir" && go generate "$$dir" && \

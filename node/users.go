@@ -83,9 +83,8 @@ func (u *users) unwatched(names []string) map[string]uint32 {
 
 func (u *users) sample(watch *blockio.Watch, names []string) {
 	for name, number := range u.unwatched(names) {
-		if err := watch.Govern(number); err != nil {
-			u.fail("not watched for foreign processes", err)
-			continue
+		if err := watch.Govern(number); err != nil { // not tried again
+			u.log.Warn("foreign I/O is shown as totals only", "device", name, "error", err)
 		}
 		u.mu.Lock()
 		u.numbers[name] = number
