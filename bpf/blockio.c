@@ -1,5 +1,7 @@
 //go:build ignore
 
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+
 /* Whose device I/O is it? Counts bytes, pieces and time for each device, process
  * and cgroup.
  *

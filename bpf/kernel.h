@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+
 /* What blockio.c needs of the kernel: the fields that it reads, nothing more.
  *
  * Each struct lacks most of its fields on purpose. preserve_access_index has the

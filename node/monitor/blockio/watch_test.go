@@ -150,7 +150,7 @@ func TestUsersAreBounded(t *testing.T) {
 			t.Errorf("%d users, want %d", len(table.Users), users)
 		}
 		for _, u := range table.Users {
-			if u.Own {
+			if u.Own && u.Device == disk {
 				own += u.Bytes[1]
 			}
 		}
