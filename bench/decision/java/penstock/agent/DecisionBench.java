@@ -97,7 +97,7 @@ public final class DecisionBench {
         await(() -> read.mark == Long.MAX_VALUE, "a mark");
         long[] at = {0};
         single("packet with a message", trips, i -> {
-            at[0] += Gates.OPEN_STRIDES * (long) client.stride();
+            at[0] += Gates.OPEN_READ_STRIDES * (long) client.stride();
             Gates.read(read, at[0], at[0] + PACKET);
         }, () -> {
             while (read.queued.get()) { // the agent's thread has not got to it yet
@@ -106,7 +106,7 @@ public final class DecisionBench {
             pause();
         });
         thread("agent's thread, a message", trips, i -> {
-            at[0] += Gates.OPEN_STRIDES * (long) client.stride();
+            at[0] += Gates.OPEN_READ_STRIDES * (long) client.stride();
             Gates.read(read, at[0], at[0] + PACKET);
             while (read.queued.get()) {
                 Thread.onSpinWait();
