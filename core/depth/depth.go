@@ -18,7 +18,15 @@
 // with the reference of its own direction and size. That is the paper's weighting
 // of reads and writes by their share, and holds for mixed sizes too.
 //
-// Two departures. A period in which the depth never held a request back cannot
+// I/O of others on the device takes time that no depth can give back, and its
+// requests wait among the governed ones. Where it keeps the device busy for a part
+// p of the time, so much of every latency is its doing, and (1 - p) L is what the
+// governed requests need by themselves: for requests that the device serves in
+// turn this is exact. Only that moves D (Others), or whoever floods the device
+// from outside would push the governed flows down to the minimum and have the rest.
+//
+// Three departures. That one: the paper's scheduler sees all I/O of its device.
+// A period in which the depth never held a request back cannot
 // raise D: low latency then shows low load, not spare capacity, and D would wind
 // up to its maximum in quiet times and meet the next burst there. And a period in
 // which nothing completed tells nothing: D stays, and it is not reported.
@@ -105,10 +113,15 @@ type Report struct {
 	Periods      int           // periods in which requests completed
 	AtMin, AtMax int           // of these, with the depth given out at that bound while they ran
 	Held         int           // of these, a rise was withheld because the depth had held nothing back
-	Latency      time.Duration // L of the last one
+	Latency      time.Duration // L of the last one, with the others' part
+	Others       float64       // that part, 0..OthersMax
 	Reference    time.Duration // Lref of the last one
 	Depth        float64       // D now, not rounded
 }
+
+// OthersMax bounds the part of the device that others may count for: it is an
+// estimate, and what is left of L must not be its error.
+const OthersMax = 0.9
 
 // Controller is SFQ(D2)'s. It belongs to one caller at a time.
 type Controller struct {
@@ -118,6 +131,7 @@ type Controller struct {
 	reference float64
 	completed int
 	limited   bool
+	others    float64
 	report    Report
 }
 
@@ -151,6 +165,15 @@ func (c *Controller) Observe(write bool, bytes int64, latency time.Duration) {
 // that as many as the depth allows were outstanding.
 func (c *Controller) Limited() { c.limited = true }
 
+// Others says which part of its busy time, 0 to 1, the device spends on requests
+// that are not the caller's. It holds until the next call; NaN counts as 0.
+func (c *Controller) Others(part float64) {
+	if !(part > 0) {
+		part = 0
+	}
+	c.others = min(part, OthersMax)
+}
+
 // Update ends the period and returns the depth for the next one.
 func (c *Controller) Update() (depth int) {
 	if c.completed > 0 && c.reference > 0 {
@@ -172,9 +195,11 @@ func (c *Controller) move() {
 	}
 	r.Latency = time.Duration(c.latency / float64(c.completed))
 	r.Reference = time.Duration(c.reference / float64(c.completed))
-	// The quotient of the means is that of the sums. The conversion keeps the
-	// product from being fused with the addition on machines that would.
-	step := float64(c.cfg.Gain * ((c.reference - c.latency) / c.reference))
+	r.Others = c.others
+	// The quotient of the means is that of the sums. The conversions keep the
+	// products from being fused with the additions on machines that would.
+	own := float64(c.latency * (1 - c.others))
+	step := float64(c.cfg.Gain * ((c.reference - own) / c.reference))
 	if step > 0 && !c.limited {
 		r.Held++
 		return

@@ -64,6 +64,9 @@ func TestInvariants(t *testing.T) {
 			if limited {
 				c.Limited()
 			}
+			if rapid.Bool().Draw(t, "heard of others") {
+				c.Others(rapid.SampledFrom([]float64{-1, 0, 0.4, 0.9, 1, math.Inf(1), math.NaN()}).Draw(t, "others"))
+			}
 			requests := rapid.IntRange(0, 5).Draw(t, "requests")
 			for range requests {
 				c.Observe(rapid.Bool().Draw(t, "write"), rapid.Int64Range(-1, 1<<50).Draw(t, "bytes"), time.Duration(rapid.Int64().Draw(t, "latency")))
@@ -81,6 +84,8 @@ func TestInvariants(t *testing.T) {
 				t.Fatalf("D rose by %v in a period without limit", rise)
 			case rise > cfg.Gain*(1+1e-9):
 				t.Fatalf("D rose by %v, the gain is %v", rise, cfg.Gain)
+			case !(after.Others >= 0 && after.Others <= depth.OthersMax):
+				t.Fatalf("others take %v of the device", after.Others)
 			case requests == 0 && rise != 0:
 				t.Fatalf("D moved by %v in a period without requests", rise)
 			case after.Periods != periods || after.AtMin+after.AtMax > after.Periods || after.Held > after.Periods:
@@ -111,6 +116,35 @@ func TestSettlesAtTheReference(t *testing.T) {
 		}
 		if mean := sum / observed; math.Abs(mean-right) > 0.02*right {
 			t.Fatalf("mean depth %v, the right one is %v", mean, right)
+		}
+	})
+}
+
+// A foreigner with requests of its own at the device is served in turn with the
+// governed ones. However many they are, D settles where it would have without
+// them; were they not left out, D would be at its minimum.
+func TestOthersDoNotPushTheDepthDown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		right := rapid.Float64Range(2, 8).Draw(t, "right depth")
+		foreign := rapid.Float64Range(0, 9*right/2).Draw(t, "foreign requests at the device")
+		c, err := depth.New(depth.Config{Read: line})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sum float64
+		const settling, observed = 200, 1000
+		for i := range settling + observed {
+			d := float64(c.Depth())
+			if i >= settling {
+				sum += d
+			}
+			c.Limited()
+			c.Others(foreign / (foreign + d))
+			c.Observe(false, 1, time.Duration(float64(line.Fixed)*(d+foreign)/right))
+			c.Update()
+		}
+		if mean := sum / observed; math.Abs(mean-right) > 0.03*right {
+			t.Fatalf("mean depth %v beside %v foreign requests, the right one is %v", mean, foreign, right)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 //
 //	new [min=N] [max=N] [start=N] [gain=N] read=FIXED+PERMIB [write=FIXED+PERMIB]
 //	period [limited] [read=COUNTxKIB@LATENCY] [write=COUNTxKIB@LATENCY] [xN]
+//	others PART      of the device's time
 //	device [limited] KIB LATENCY [xN]   eight reads a period, each of LATENCY times the depth
 //	report
 func TestScenarios(t *testing.T) {
@@ -56,6 +57,8 @@ func (st *stage) once(command string, args []string) (printed string) {
 		st.c = c
 	case "period", "device":
 		return period(st.t, st.c, command, args)
+	case "others":
+		st.c.Others(scenario.Number(st.t, args[0]))
 	case "report":
 		r := st.c.Report()
 		return fmt.Sprintf("%d periods, at min %d, at max %d, held %d", r.Periods, r.AtMin, r.AtMax, r.Held)
@@ -117,9 +120,12 @@ func period(t *testing.T, c *depth.Controller, command string, args []string) st
 	if r.Periods == before.Periods {
 		return fmt.Sprintf("nothing completed, D %.3f, depth %d", r.Depth, next)
 	}
-	held := ""
-	if r.Held > before.Held {
-		held = ", held"
+	notes := ""
+	if r.Others > 0 {
+		notes = fmt.Sprintf(", others %.0f %%", 100*r.Others)
 	}
-	return fmt.Sprintf("L %v, Lref %v, D %.3f, depth %d%s", r.Latency.Round(time.Microsecond), r.Reference.Round(time.Microsecond), r.Depth, next, held)
+	if r.Held > before.Held {
+		notes += ", held"
+	}
+	return fmt.Sprintf("L %v, Lref %v, D %.3f, depth %d%s", r.Latency.Round(time.Microsecond), r.Reference.Round(time.Microsecond), r.Depth, next, notes)
 }

@@ -29,7 +29,8 @@ type costs struct {
 	file File // of the last request that completed
 	end  int64
 
-	own      Counters // what the loop has the device do
+	own      Counters      // what the loop has the device do
+	work     time.Duration // its cost, since the last look
 	others   others
 	counters func() (Counters, bool)
 	looked   time.Time
@@ -95,6 +96,7 @@ func (c *costs) finished(r result, now time.Time) price {
 	case r.io && r.bytes > 0:
 		done = c.model.Of(req.write, c.file == req.file && c.end == req.offset, r.bytes)
 		charged = done
+		c.work += done
 		c.file, c.end = req.file, req.offset+req.length
 		c.own.add(req.write, r.bytes)
 	case r.bytes > 0:
@@ -136,7 +138,12 @@ func (l *Loop) watch(now time.Time) {
 	if c.counters != nil && now.Sub(c.looked) >= time.Second {
 		c.looked = now
 		if counters, ok := c.counters(); ok {
-			c.tracker.Others(c.others.cost(c.model, counters, c.own))
+			sum, part := c.others.cost(c.model, counters, c.own, c.work)
+			c.work = 0
+			c.tracker.Others(sum)
+			if l.control != nil {
+				l.control.Others(part)
+			}
 		}
 	}
 	before := c.verdict

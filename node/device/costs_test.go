@@ -273,3 +273,37 @@ func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 		})
 	}
 }
+
+// Whoever floods the device from outside makes every request take longer. The
+// depth stays, and with it the governed flows' part of the device.
+func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { profile(c); c.Algorithm = "sfqd2" }, nil)
+		var done, foreign sync.WaitGroup
+		r.reader("a", 4000*mib, 0, &done)
+		r.writer("b", 4000*mib, &done)
+		depth := func() (mean float64) {
+			const samples = 400
+			for range samples {
+				time.Sleep(100 * time.Millisecond)
+				snap, _ := r.loop.Snapshot()
+				mean += snap.Control.Depth / samples
+			}
+			return mean
+		}
+		time.Sleep(20 * time.Second)
+		alone := depth()
+		stop := make(chan struct{})
+		r.foreign(mib, 4, stop, &foreign)
+		time.Sleep(20 * time.Second)
+		beside := depth()
+		if alone < 1.5 || math.Abs(beside-alone) > alone/4 {
+			t.Errorf("mean depth %.2f, beside four foreign requests %.2f", alone, beside)
+		}
+		close(stop)
+		foreign.Wait()
+		r.apply(Off, "", Rule{})
+		done.Wait()
+		r.stop()
+	})
+}

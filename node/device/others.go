@@ -30,6 +30,7 @@ type others struct {
 	bytes     [2]float64 // smoothed, a second's
 	requests  [2]float64
 	device    [2]float64
+	work      float64 // the loop's own, ns of the model, smoothed alike
 }
 
 const (
@@ -38,19 +39,22 @@ const (
 	partBytes  = 512 << 10
 )
 
-// cost is what the device did for others in the last second.
-func (o *others) cost(m cost.Model, device, own Counters) (sum time.Duration) {
+// cost is what the device did for others in the last second, and which part that
+// is of all that it did, 0..1. Work is the model's cost of what the loop had it do
+// in that second.
+func (o *others) cost(m cost.Model, device, own Counters, work time.Duration) (sum time.Duration, part float64) {
 	last, lastOwn := o.last, o.own
 	o.last, o.own = device, own
+	o.work += othersGain * (float64(work) - o.work)
 	if !o.begun {
 		o.begun = true
-		return 0
+		return 0, 0
 	}
 	for i := range 2 {
 		bytes := float64(device.Bytes[i] - last.Bytes[i])
 		mine := float64(own.Bytes[i] - lastOwn.Bytes[i])
 		if bytes < 0 {
-			return 0 // another device under the same name
+			return 0, 0 // another device under the same name
 		}
 		requests := float64(device.Requests[i]-last.Requests[i]) - max(mine/partBytes, float64(own.Requests[i]-lastOwn.Requests[i]))
 		o.bytes[i] += othersGain * (bytes - mine - o.bytes[i])
@@ -62,5 +66,9 @@ func (o *others) cost(m cost.Model, device, own Counters) (sum time.Duration) {
 		n := int64(min(max(o.requests[i], 1), o.bytes[i]/pageBytes+1))
 		sum += m.Of(i == 1, false, int64(o.bytes[i])) + time.Duration(n-1)*m.Of(i == 1, false, 0)
 	}
-	return min(sum, cost.Max)
+	sum = min(sum, cost.Max)
+	if sum > 0 {
+		part = float64(sum) / (float64(sum) + max(o.work, 0))
+	}
+	return sum, part
 }
