@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/core/cost"
+	"penstock/node/device"
+	"penstock/node/identity"
 	"penstock/node/monitor"
 	"penstock/node/status"
 	"penstock/wire"
@@ -65,9 +67,13 @@ func (d *Daemon) status() status.Document {
 	d.mu.Unlock()
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{
-			PID: a.PID, UID: a.UID, Role: roles[a.Role], Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
+			PID: a.PID, UID: a.UID, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
 		})
 	}
+	doc.Identity = status.Identity{Mode: d.identity.Mode().String(), Claims: []status.Claims{}}
+	d.identity.Stats.Verdicts(func(state identity.State, evidence identity.Evidence, claims int64) {
+		doc.Identity.Claims = append(doc.Identity.Claims, status.Claims{Verdict: state.String(), Evidence: evidence.String(), Count: claims})
+	})
 	doc.ForeignWatch = d.users.status()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
@@ -117,7 +123,7 @@ func (r reading) status(bound int) status.Device {
 	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
 	if c := snap.Control; c != nil {
 		s.DepthMin, s.DepthMax = cmp.Or(r.config.Depth.Min, 1), cmp.Or(r.config.Depth.Max, 12) // as core/depth fills them in
-		s.LatencyNS, s.ReferenceNS = int64(c.Latency), int64(c.Reference)
+		s.LatencyNS, s.ReferenceNS, s.OthersPart = int64(c.Latency), int64(c.Reference), c.Others
 		s.Periods = status.Periods{Total: int64(c.Periods), AtMin: int64(c.AtMin), AtMax: int64(c.AtMax)}
 	}
 	r.mu.Lock()
@@ -127,10 +133,12 @@ func (r reading) status(bound int) status.Device {
 	r.mu.Unlock()
 	for i, f := range snap.Flows {
 		s.Flows = append(s.Flows, status.Flow{
-			Name: f.Name, Weight: f.Weight, Mode: f.Mode.String(), Streams: f.Streams, Queued: f.Queued,
+			Name: f.Name, Weight: f.Weight, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
+			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),
-			Requests: f.Requests, Waits: f.Waits, Forced: f.Forced, WouldWaitNS: int64(f.WouldWait), Window: windows[i],
+			Requests: f.Requests, Waits: f.Waits, Forced: f.Forced, WouldWaitNS: int64(f.WouldWait),
+			Kinds: kinds(f), Lazy: status.Lazy{Files: f.Kept, DroppedFiles: f.Dropped, DroppedBytes: f.DroppedBytes}, Window: windows[i],
 		})
 	}
 	slices.SortStableFunc(s.Flows, func(a, b status.Flow) int {
@@ -140,6 +148,18 @@ func (r reading) status(bound int) status.Device {
 		s.FlowsLeftOff, s.Flows = left, s.Flows[:bound]
 	}
 	return s
+}
+
+// kinds are a flow's accounts.
+func kinds(f device.FlowSnapshot) []status.Kind {
+	all := make([]status.Kind, 0, len(f.Kinds))
+	for _, k := range f.Kinds {
+		all = append(all, status.Kind{
+			Kind: k.Kind.String(), Streamed: status.Pair{Read: k.Streamed[0], Written: k.Streamed[1]},
+			Bytes: status.Pair{Read: k.Bytes[0], Written: k.Bytes[1]}, ServiceNS: int64(k.Service),
+		})
+	}
+	return all
 }
 
 // monotonic is CLOCK_MONOTONIC in nanoseconds, 0 if the kernel does not tell.

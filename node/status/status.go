@@ -38,6 +38,7 @@ type Document struct {
 	Heartbeat    Heartbeat    `json:"heartbeat"`
 	Agents       []Agent      `json:"agents"`
 	SocketCounts Socket       `json:"socket_counts"`
+	Identity     Identity     `json:"identity"`
 	ForeignWatch ForeignWatch `json:"foreign_watch"`
 	Devices      []Device     `json:"devices"`
 	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
@@ -72,6 +73,7 @@ type Agent struct {
 	PID         int32     `json:"pid"` // PID and UID by the kernel's word
 	UID         uint32    `json:"uid"`
 	Role        string    `json:"role"`
+	Flow        string    `json:"flow"`  // that all its streams belong to; empty: each has its own
 	Agent       string    `json:"agent"` // name and version
 	Directories []string  `json:"directories"`
 	Since       time.Time `json:"since"`
@@ -85,7 +87,20 @@ type Socket struct {
 	SlowPeers  int64 `json:"slow_peers"`
 }
 
-// Device is one block device.
+// Identity is what became of claims to be an application.
+type Identity struct {
+	Mode   string   `json:"mode"`   // trust, verify or strict
+	Claims []Claims `json:"claims"` // without those that are zero
+}
+
+// Claims are how many ended so.
+type Claims struct {
+	Verdict  string `json:"verdict"`
+	Evidence string `json:"evidence"`
+	Count    int64  `json:"count"`
+}
+
+// Device is one block device, or the network.
 type Device struct {
 	Name        string   `json:"name"`
 	Directories []string `json:"directories"` // data directories on it
@@ -103,6 +118,7 @@ type Device struct {
 	DepthMax     float64 `json:"depth_max"`
 	Periods      Periods `json:"depth_periods"`
 	Outstanding  int     `json:"outstanding"`
+	OthersPart   float64 `json:"others_part"`  // of the busy time, 0..1, that is left out of the latency
 	LatencyNS    int64   `json:"latency_ns"`   // mean of the last control period; 0: none
 	ReferenceNS  int64   `json:"reference_ns"` // of the same requests
 	BacklogBytes int64   `json:"backlog_bytes"`
@@ -182,6 +198,8 @@ type Flow struct {
 	Name             string `json:"name"`
 	Weight           int    `json:"weight"`
 	Mode             string `json:"mode"`
+	LimitBytes       int64  `json:"limit_bytes_per_second"` // 0: none
+	LimitWaits       int64  `json:"limit_waits"`            // requests that waited for it
 	Streams          int    `json:"streams"`
 	Queued           int    `json:"queued"`
 	BacklogBytes     int64  `json:"backlog_bytes"`
@@ -194,7 +212,26 @@ type Flow struct {
 	Forced           int64  `json:"forced"`
 	WouldWaitNS      int64  `json:"would_wait_ns"`
 
+	Kinds  []Kind     `json:"kinds"` // those that it has had streams of
+	Lazy   Lazy       `json:"lazy"`
 	Window FlowWindow `json:"window"`
+}
+
+// Kind is a flow's account of its streams of one kind: persistent, intermediate
+// or network.
+type Kind struct {
+	Kind      string `json:"kind"`
+	Streamed  Pair   `json:"streamed_bytes"` // read and written by the streams, from the page cache as well
+	Bytes     Pair   `json:"bytes"`          // moved by the device
+	ServiceNS int64  `json:"service_ns"`
+}
+
+// Lazy are a flow's intermediate files that need not reach the device if they are
+// deleted soon.
+type Lazy struct {
+	Files        int   `json:"files"`         // closed, and waiting to be deleted or drained
+	DroppedFiles int64 `json:"dropped_files"` // deleted before they were drained
+	DroppedBytes int64 `json:"dropped_bytes"` // that the device was spared
 }
 
 // FlowWindow is the flow in the device's window. Share and entitlement of the

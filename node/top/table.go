@@ -149,7 +149,7 @@ func headline(doc *status.Document, address string) string {
 
 func deviceTable(doc *status.Document) *table {
 	t := &table{left: 2, heads: []string{
-		"DEVICE", "STATE", "ALGORITHM", "D", "IN FLIGHT", "BUSY", "LATENCY", "REFERENCE", "BACKLOG", "FOREIGN READ", "WRITTEN",
+		"DEVICE", "STATE", "ALGORITHM", "D", "IN FLIGHT", "BUSY", "LATENCY", "OTHERS", "REFERENCE", "BACKLOG", "FOREIGN READ", "WRITTEN",
 	}}
 	for _, d := range doc.Devices {
 		state := deviceState(d)
@@ -168,7 +168,7 @@ func deviceTable(doc *status.Document) *table {
 			busy = percent(d.Window.Utilisation)
 		}
 		t.add(d.Name, state, d.Algorithm, fmt.Sprintf("%d of %.0f", d.Depth, d.DepthMax), fmt.Sprint(d.Outstanding), busy,
-			milliseconds(d.LatencyNS), milliseconds(d.ReferenceNS), mebibytes(d.BacklogBytes),
+			milliseconds(d.LatencyNS), percent(d.OthersPart), milliseconds(d.ReferenceNS), mebibytes(d.BacklogBytes),
 			foreign(d.Window.Foreign.Read), foreign(d.Window.Foreign.Written))
 	}
 	return t
@@ -188,7 +188,7 @@ func deviceState(d status.Device) string {
 
 func flowTable(rows []row) *table {
 	t := &table{left: 2, heads: []string{
-		"APPLICATION", "DEVICE", "WEIGHT", "SHARE", "DUE", "READ", "WRITTEN", "BACKLOG", "STREAMS", "QUEUED", "WAITS/S", "WOULD WAIT",
+		"APPLICATION", "DEVICE", "WEIGHT", "LIMIT", "SHARE", "DUE", "READ", "WRITTEN", "BACKLOG", "STREAMS", "QUEUED", "WAITS/S", "WOULD WAIT",
 	}}
 	for _, r := range rows {
 		weight, would := fmt.Sprint(r.Weight), "-"
@@ -202,7 +202,11 @@ func flowTable(rows []row) *table {
 		if r.Window.Active {
 			due = percent(r.Window.Entitlement)
 		}
-		t.add(r.Name, r.device, weight, percent(r.Window.Share), due, megabytes(r.rate(r.Window.Bytes.Read)),
+		limit := "-"
+		if r.LimitBytes > 0 {
+			limit = megabytes(float64(r.LimitBytes))
+		}
+		t.add(r.Name, r.device, weight, limit, percent(r.Window.Share), due, megabytes(r.rate(r.Window.Bytes.Read)),
 			megabytes(r.rate(r.Window.Bytes.Written)), mebibytes(r.BacklogBytes), fmt.Sprint(r.Streams), fmt.Sprint(r.Queued),
 			fmt.Sprintf("%.1f", r.rate(r.Window.Waits)), would)
 	}

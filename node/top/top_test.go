@@ -25,17 +25,19 @@ func sample() *status.Document {
 		return status.Flow{Name: name, Weight: weight, Mode: "enforce", Streams: 2, Queued: 1, BacklogBytes: backlog,
 			Window: status.FlowWindow{Active: share > 0, Share: share, Entitlement: due, Bytes: status.Pair{Read: read, Written: written}, Waits: 10}}
 	}
+	scanner := flow("scanner", 1, 0, 0, 0, 0, 0)
+	scanner.LimitBytes = 5 * mb
 	return &status.Document{
 		Version: 1, Mode: "enforce", Heartbeat: status.Heartbeat{Alive: true}, Agents: make([]status.Agent, 1),
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Devices: []status.Device{
-			{Name: "sdb", Answered: true, Algorithm: "sfqd2", Depth: 3, DepthMax: 12, Outstanding: 2, LatencyNS: 212e6, ReferenceNS: 248e6,
+			{Name: "sdb", Answered: true, Algorithm: "sfqd2", Depth: 3, DepthMax: 12, Outstanding: 2, LatencyNS: 212e6, OthersPart: 0.125, ReferenceNS: 248e6,
 				BacklogBytes: 12 << 20, Kernel: status.Kernel{Counted: true},
 				Window: status.Window{Seconds: 5, Utilisation: 0.97, Foreign: status.Pair{Written: mb}},
 				Flows: []status.Flow{
 					flow("application_1_0001", 32, 0.75, 0.9697, 50*mb, 0, 0),
 					flow("application_1_0002", 1, 0.25, 0.0303, 0, 20*mb, 12<<20),
-					flow("scanner", 1, 0, 0, 0, 0, 0),
+					scanner,
 				}},
 			{Name: "sdc", Algorithm: "sfqd2"},
 		},
@@ -44,14 +46,14 @@ func sample() *status.Document {
 
 func TestText(t *testing.T) {
 	const want = `penstock host:1  mode enforce  1 agent  03:04:05
-DEVICE  STATE      ALGORITHM        D  IN FLIGHT    BUSY   LATENCY  REFERENCE   BACKLOG  FOREIGN READ   WRITTEN
-sdb     ok             sfqd2  3 of 12          2  97.0 %  212.0 ms   248.0 ms  12.0 MiB      0.0 MB/s  0.2 MB/s
+DEVICE  STATE      ALGORITHM        D  IN FLIGHT    BUSY   LATENCY  OTHERS  REFERENCE   BACKLOG  FOREIGN READ   WRITTEN
+sdb     ok             sfqd2  3 of 12          2  97.0 %  212.0 ms  12.5 %   248.0 ms  12.0 MiB      0.0 MB/s  0.2 MB/s
 sdc     NO ANSWER      sfqd2
 
-APPLICATION         DEVICE  WEIGHT   SHARE     DUE       READ   WRITTEN   BACKLOG  STREAMS  QUEUED  WAITS/S  WOULD WAIT
-application_1_0001  sdb         32  75.0 %  97.0 %  10.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
-application_1_0002  sdb          1  25.0 %   3.0 %   0.0 MB/s  4.0 MB/s  12.0 MiB        2       1      2.0           -
-scanner             sdb          1   0.0 %       -   0.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
+APPLICATION         DEVICE  WEIGHT     LIMIT   SHARE     DUE       READ   WRITTEN   BACKLOG  STREAMS  QUEUED  WAITS/S  WOULD WAIT
+application_1_0001  sdb         32         -  75.0 %  97.0 %  10.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
+application_1_0002  sdb          1         -  25.0 %   3.0 %   0.0 MB/s  4.0 MB/s  12.0 MiB        2       1      2.0           -
+scanner             sdb          1  5.0 MB/s   0.0 %       -   0.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
 `
 	if got := Text(sample(), "host:1", Selection{Sort: "share"}); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
