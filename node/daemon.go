@@ -47,16 +47,19 @@ type Daemon struct {
 
 	settings *config.Node
 	log      *slog.Logger
-	allowed  map[uint32]bool
-	server   *ipc.Server
-	identity *identity.Checker
-	users    *users
-	metrics  *metrics
-	stride   uint32
-	rights   [2]sync.Once // warned of files that may not be asked about: a server's, a task's
-	sending  uint32       // stride of those that send
-	loaded   string       // fingerprint of the weights file before it was last read
-	started  time.Time
+	allowed  map[uint32]bool // users that may connect in any role
+	// taskUsers may only for tasks and executors; allTasks: everybody may.
+	taskUsers map[uint32]bool
+	allTasks  bool
+	server    *ipc.Server
+	identity  *identity.Checker
+	users     *users
+	metrics   *metrics
+	stride    uint32
+	rights    [2]sync.Once // warned of files that may not be asked about: a server's, a task's
+	sending   uint32       // stride of those that send
+	loaded    string       // fingerprint of the weights file before it was last read
+	started   time.Time
 
 	mu      sync.Mutex
 	mode    device.Mode
@@ -81,15 +84,26 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	}
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
-		allowed: map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		devices: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
+		allowed:   map[uint32]bool{0: true, uint32(os.Geteuid()): true},
+		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
 	}
 	for _, name := range settings.Users {
 		uid, err := userID(name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("users: %w", err)
 		}
 		d.allowed[uid] = true
+	}
+	for _, name := range settings.TaskUsers {
+		if name == "*" {
+			d.allTasks = true
+			continue
+		}
+		uid, err := userID(name)
+		if err != nil {
+			return nil, fmt.Errorf("task_users: %w", err)
+		}
+		d.taskUsers[uid] = true
 	}
 	common, err := settings.DeviceConfig("", true)
 	if err != nil {
@@ -120,10 +134,15 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	for _, dir := range settings.LocalDirs {
 		d.localDirs[clean(dir)] = true
 	}
-	d.server = &ipc.Server{Opener: d, Allow: func(uid uint32) bool { return d.allowed[uid] }, Log: log}
+	d.server = &ipc.Server{Opener: d, Allow: d.allow, Log: log}
 	d.users = newUsers(log)
 	d.metrics = newMetrics(d)
 	return d, nil
+}
+
+// allow implements ipc.Server's Allow.
+func (d *Daemon) allow(uid uint32, role wire.Role) bool {
+	return d.allowed[uid] || !ipc.Serves(role) && (d.allTasks || d.taskUsers[uid])
 }
 
 func userID(name string) (uint32, error) {
@@ -132,7 +151,7 @@ func userID(name string) (uint32, error) {
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, fmt.Errorf("users: %w", err)
+		return 0, err
 	}
 	id, err := strconv.ParseUint(u.Uid, 10, 32)
 	return uint32(id), err

@@ -306,3 +306,25 @@ func TestDirectoriesAreChecked(t *testing.T) {
 		t.Errorf("%s refused", got)
 	}
 }
+
+func TestWhoMayConnect(t *testing.T) {
+	const stranger = 4_000_000_000
+	for _, c := range []struct {
+		more         string
+		server, task bool
+	}{
+		{"", false, false},
+		{"users: [4000000000]\n", true, true},
+		{"task_users: [4000000000]\n", false, true},
+		{"task_users: [4000000001]\n", false, false},
+		{"task_users: ['*']\n", false, true},
+	} {
+		d := startWith(t, "enforce", c.more).daemon
+		if server, task := d.allow(stranger, wire.RoleNodeManager), d.allow(stranger, wire.RoleExecutor); server != c.server || task != c.task {
+			t.Errorf("%q: as a server %v, as a task %v", c.more, server, task)
+		}
+		if !d.allow(0, wire.RoleDataNode) {
+			t.Error("root may not connect")
+		}
+	}
+}

@@ -59,7 +59,7 @@ func serve(ctx context.Context, dir, name string, stride uint32) (*server, func(
 		s.loop.Run(ctx)
 	}()
 	go func() {
-		served <- (&ipc.Server{Opener: s, Allow: func(uint32) bool { return true }, Log: log}).Serve(ctx, listener)
+		served <- (&ipc.Server{Opener: s, Allow: func(uint32, wire.Role) bool { return true }, Log: log}).Serve(ctx, listener)
 	}()
 	return s, func() error {
 		cancel()

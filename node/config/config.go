@@ -38,6 +38,9 @@ type Node struct {
 	// Users may connect beside root and the daemon's own user: names or ids,
 	// in general the user that DataNodes run as.
 	Users []string `yaml:"users"`
+	// TaskUsers may connect as tasks and executors only: names or ids, or "*" for
+	// everybody who can reach the socket.
+	TaskUsers []string `yaml:"task_users"`
 	// DataDirs are the data directories whose files the daemon may open. If it
 	// is empty, an agent registers its own, which must belong to its user.
 	DataDirs []string `yaml:"data_dirs"`

@@ -81,8 +81,10 @@ type Registration interface {
 // Server accepts agents.
 type Server struct {
 	Opener Opener
-	Allow  func(uid uint32) bool
-	Log    *slog.Logger
+	// Allow tells whether a user's processes may connect in a role. Who may as a
+	// server may as a task.
+	Allow func(uid uint32, role wire.Role) bool
+	Log   *slog.Logger
 
 	Stats Stats
 
@@ -255,9 +257,9 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("peer credentials: %w", err)
 	}
-	if !s.Allow(cred.Uid) {
+	if !s.Allow(cred.Uid, wire.RoleTask) {
 		s.Stats.Refused.Add(1)
-		return fmt.Errorf("user %d may not connect: add it to users in the settings", cred.Uid)
+		return fmt.Errorf("user %d may not connect: add it to users or task_users in the settings", cred.Uid)
 	}
 	r := wire.NewReader(c)
 	if err := c.SetReadDeadline(time.Now().Add(helloWait)); err != nil {
@@ -275,6 +277,10 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	}
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if !s.Allow(cred.Uid, hello.Role) {
+		s.Stats.Refused.Add(1)
+		return fmt.Errorf("user %d may connect for tasks, not for a server: add it to users in the settings", cred.Uid)
 	}
 	if !Serves(hello.Role) && hello.Flow == "" {
 		s.Stats.BadFrames.Add(1)

@@ -43,12 +43,17 @@ func (d *daemon) Open(m wire.Open, _ device.Marker) (*device.Loop, *device.Strea
 
 func serve(t *testing.T, d Opener, allow bool) (*Server, string) {
 	t.Helper()
+	return serveTo(t, d, func(uint32, wire.Role) bool { return allow })
+}
+
+func serveTo(t *testing.T, d Opener, allow func(uint32, wire.Role) bool) (*Server, string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Listen(path, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Opener: d, Allow: func(uint32) bool { return allow }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	s := &Server{Opener: d, Allow: allow, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()
@@ -210,6 +215,31 @@ func TestPeerCheck(t *testing.T) {
 	ended(t, c)
 	if s.Stats.Refused.Load() != 1 {
 		t.Error("refused directories were not counted")
+	}
+}
+
+// Who may connect for tasks may not say that it is a server, which names flows.
+func TestPeerCheckByRole(t *testing.T) {
+	s, path := serveTo(t, &daemon{alive: true}, func(uid uint32, role wire.Role) bool {
+		return uid == uint32(os.Geteuid()) && !Serves(role)
+	})
+	c := dial(t, path)
+	if _, err := c.Write(frames(t, task)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := wire.NewReader(c).Next(); err != nil {
+		t.Errorf("a task was refused: %v", err)
+	}
+	for n, role := range []wire.Role{wire.RoleDataNode, wire.RoleNodeManager} {
+		server := hello
+		server.Role = role
+		c := dial(t, path)
+		if _, err := c.Write(frames(t, server)); err != nil {
+			t.Fatal(err)
+		}
+		if got := ended(t, c); len(got) != 0 || s.Stats.Refused.Load() != int64(n+1) {
+			t.Errorf("%v: got %d bytes, %d refusals", role, len(got), s.Stats.Refused.Load())
+		}
 	}
 }
 
