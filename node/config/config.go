@@ -162,7 +162,7 @@ type Weights struct {
 }
 
 // Rule matches flows by shell patterns (* ? [abc]). Application matches only
-// application ids, Flow any flow's name; both given must both match.
+// application ids, YARN's and standalone Spark's, Flow any flow's name; both given must both match.
 type Rule struct {
 	Application string `yaml:"application"`
 	Flow        string `yaml:"flow"`
@@ -251,7 +251,8 @@ func (w *Weights) Policy(flow string) device.Rule {
 
 func (r *Rule) matches(flow string) bool {
 	if r.Application != "" {
-		if !strings.HasPrefix(flow, "application_") {
+		// YARN's, and a standalone Spark master's.
+		if !strings.HasPrefix(flow, "application_") && !strings.HasPrefix(flow, "app-") {
 			return false
 		}
 		if ok, _ := path.Match(r.Application, flow); !ok {

@@ -135,12 +135,13 @@ rules:
 		t.Fatal(err)
 	}
 	for flow, want := range map[string]device.Rule{
-		"application_1_0001": {Weight: 32, Mode: device.Enforce},
-		"application_1_0002": {Weight: 7, Mode: device.Enforce},
-		"application_2_0001": {Weight: 2, Mode: device.Off},
-		"application_3_0001": {Weight: 9, Mode: device.Enforce},
-		"replication":        {Weight: 5, Mode: device.Observe, Limit: 5 << 20},
-		"clients":            {Weight: 2, Mode: device.Enforce}, // "*" of application means applications
+		"application_1_0001":      {Weight: 32, Mode: device.Enforce},
+		"application_1_0002":      {Weight: 7, Mode: device.Enforce},
+		"application_2_0001":      {Weight: 2, Mode: device.Off},
+		"application_3_0001":      {Weight: 9, Mode: device.Enforce},
+		"app-20261122061429-0003": {Weight: 9, Mode: device.Enforce}, // a standalone Spark's
+		"replication":             {Weight: 5, Mode: device.Observe, Limit: 5 << 20},
+		"clients":                 {Weight: 2, Mode: device.Enforce}, // "*" of application means applications
 	} {
 		if got := w.Policy(flow); got != want {
 			t.Errorf("%s: %+v, want %+v", flow, got, want)
