@@ -3,7 +3,7 @@ package penstock.task;
 import org.apache.hadoop.fs.LocalFileSystem;
 
 /**
- * The local file system of a task, set as {@code fs.file.impl} in core-site.xml: what
+ * The local file system of a task, set as {@code fs.file.impl} by its job: what
  * map and reduce tasks spill, merge and fetch to local disks goes through the
  * daemon's queues like HDFS's blocks. A task's JVM lives for seconds, so nothing is
  * woven into it; this is a class that Hadoop loads by its own rules, and everything but
