@@ -230,6 +230,11 @@ func (c *Cluster) DataNodeURL(i int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
 }
 
+// NodeManagerURL is the base of NodeManager i's web address.
+func (c *Cluster) NodeManagerURL(i int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.nm[i].http)
+}
+
 // LogDir holds one file per daemon (nn.log, dn0.log, ...), the clients' output
 // (job-N.log) and the containers' folders.
 func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }

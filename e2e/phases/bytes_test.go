@@ -1,0 +1,120 @@
+package phases
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"penstock/node/status"
+	"penstock/testbed/hadoop"
+	"penstock/testbed/spark"
+	"penstock/testbed/tpch"
+)
+
+// TestEveryByteHasItsOwner: a TeraSort, a WordCount and Spark SQL run together beside a
+// shell that does nothing. What Penstock saw of each is what the jobs counted themselves.
+func TestEveryByteHasItsOwner(t *testing.T) {
+	const rows = 1_000_000
+	ctx := begin(t, 8*time.Minute)
+	cluster := bed.cluster
+	for _, path := range []string{"/tera", "/words", "/tpch"} {
+		remove(t, path)
+	}
+	want, err := cluster.WriteRows(ctx, "/tera/input", hadoop.Rows{Rows: rows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := cluster.WriteText(ctx, "/words/input", hadoop.Text{Seed: 7, Files: 2, FileBytes: 48 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	generator, err := tpch.Fetch(ctx, bed.cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tpch.Load(ctx, cluster.FS(), generator, bed.dir, "/tpch", 0.2, 4); err != nil {
+		t.Fatal(err)
+	}
+	s := newSpark(ctx, t, false)
+	forget(t)
+	before := settled(t)
+
+	sort := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/tera/input", Output: "/tera/output", Queue: hadoop.QueueAggressor, Reduces: 2,
+		Settings: map[string]string{"mapreduce.task.io.sort.mb": "16"}})
+	count := submit(ctx, t, hadoop.Job{Kind: hadoop.WordCount, Input: "/words/input", Output: "/words/output", Queue: hadoop.QueueProtected})
+	sql, err := s.Submit(ctx, spark.Job{Name: "tpch", Script: script(t, spark.TPCH), Queue: hadoop.QueueProtected,
+		Args: []string{cluster.DefaultFS() + "/tpch", "q9", "q21"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range []*hadoop.App{sort, count} {
+		if _, err := app.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sql.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after := settled(t)
+
+	saw := func(flow, kind string) status.Pair {
+		from, to := moved(before, flow, kind), moved(after, flow, kind)
+		return status.Pair{Read: to.Read - from.Read, Written: to.Written - from.Written}
+	}
+	for _, app := range []*hadoop.App{sort, count} {
+		c, err := app.Counters(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := string(app.Job.Kind)
+		hdfs, local, network := saw(app.ID, "persistent"), saw(app.ID, "intermediate"), saw(app.ID, "network")
+		alike(t, name+": read from HDFS", hdfs.Read, c["HDFS: Number of bytes read"])
+		alike(t, name+": written to HDFS", hdfs.Written, c["HDFS: Number of bytes written"])
+		// What the NodeManager reads of the maps' outputs is on their application's account.
+		alike(t, name+": read from local disks", local.Read, c["FILE: Number of bytes read"]+c["Reduce shuffle bytes"])
+		alike(t, name+": written to local disks", local.Written, c["FILE: Number of bytes written"])
+		alike(t, name+": shuffled", network.Read+network.Written, c["Reduce shuffle bytes"])
+	}
+	c, err := s.Counters(sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hdfs, local := saw(sql.ID, "persistent"), saw(sql.ID, "intermediate")
+	alike(t, "Spark SQL: read from HDFS", hdfs.Read, c.Read)
+	alike(t, "Spark SQL: read from local disks", local.Read, c.ShuffleRead+c.Spilled)
+	alike(t, "Spark SQL: written to local disks", local.Written, c.ShuffleWrite+c.Spilled)
+
+	var all, nobody int64
+	for _, kind := range []string{"persistent", "intermediate", "network"} {
+		for _, flow := range []string{sort.ID, count.ID, sql.ID, "clients", "unattributed"} {
+			p := saw(flow, kind)
+			all += p.Read + p.Written
+			if flow == "unattributed" {
+				nobody += p.Read + p.Written
+			}
+			t.Logf("%-32s %-12s %8.2f MB read, %8.2f MB written", flow, kind, float64(p.Read)/1e6, float64(p.Written)/1e6)
+		}
+	}
+	if nobody*100 > all {
+		t.Errorf("%d of %d bytes are nobody's", nobody, all)
+	}
+	if err := cluster.VerifyWordCount(ctx, "/words/output", text); err != nil {
+		t.Error(err)
+	}
+	got, err := cluster.VerifyRows(ctx, "/tera/output", rows, true)
+	if err != nil || got != want {
+		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
+	}
+}
+
+// alike holds what Penstock saw against what the job counted: within 2 %, and what is
+// less than a page in each file makes no difference.
+func alike(t *testing.T, what string, saw, counted int64) {
+	t.Helper()
+	const slack = 64 << 10
+	off := math.Abs(float64(saw - counted))
+	t.Logf("%s: %d bytes, the job says %d (%+.2f %%)", what, saw, counted, 100*float64(saw-counted)/math.Max(1, float64(counted)))
+	if off > 0.02*float64(counted) && off > slack {
+		t.Errorf("%s: %d bytes, the job says %d", what, saw, counted)
+	}
+}

@@ -1,0 +1,122 @@
+package phases
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/status"
+	"penstock/testbed/client"
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+)
+
+// newClient starts a JVM outside of every container whose HDFS clients call themselves
+// what they are told to.
+func newClient(t *testing.T) *client.JVM {
+	t.Helper()
+	lib, err := hadoop.Fetch(t.Context(), bed.cache, hadoop.DefaultVersion, say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes := t.TempDir()
+	if err := client.Compile(t.Context(), lib, classes); err != nil {
+		t.Fatal(err)
+	}
+	jvm, err := client.Start(client.Options{
+		Book: bed.book, Lib: lib, Classes: classes, Conf: bed.cluster.ClientConfDir(), Temp: t.TempDir(), Log: filepath.Join(bed.dir, "client.log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(jvm.Stop)
+	return jvm
+}
+
+// TestForgerGainsNothing: a shell writes another application's name into its client. It
+// gets the share of those whom nobody knows, whatever that application's is, and the
+// application keeps its own.
+func TestForgerGainsNothing(t *testing.T) {
+	ctx := begin(t, 5*time.Minute)
+	remove(t, "/honest")
+	remove(t, "/forged")
+	model(t, disk.HDD(20e6))
+	const rows = 10_000_000 // more than there is time for
+	honest := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: 4, Output: "/honest", Queue: hadoop.QueueAggressor})
+	weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, weight: 40}\n", honest.ID))
+	eventually(t, "TeraGen writes", func() bool { return moved(look(t), honest.ID, "persistent").Written > 4*mib })
+
+	refused := refuted(look(t))
+	forger := newClient(t)
+	attempt := strings.Replace(honest.ID, "application_", "attempt_", 1) + "_m_000000_0"
+	failed := make(chan string, 1)
+	forger.Do("put", fmt.Sprintf("path=/forged attempt=%s seed=1 bytes=%d", attempt, int64(rows*hadoop.RowBytes)), func(event, value string) {
+		if event == "error" || event == "done" {
+			select {
+			case failed <- event + " " + value:
+			default:
+			}
+		}
+	})
+	eventually(t, "the forged claim is refuted", func() bool { return refuted(look(t)) > refused })
+	eventually(t, "the forger is unattributed", func() bool { return moved(look(t), "unattributed", "persistent").Written > 16*mib })
+
+	// Both always have more to write from here on: 40 parts against 10.
+	from := settledRates(t, honest.ID)
+	select {
+	case what := <-failed:
+		t.Fatalf("the forger has ended too early: %s", what)
+	case <-time.After(20 * time.Second): // the window that is judged
+	}
+	to := rates(look(t), honest.ID)
+	own, other := to[0]-from[0], to[1]-from[1]
+	t.Logf("in 20 s TeraGen's service was %.2f s, the forger's %.2f s", own/1e9, other/1e9)
+	if part := other / (own + other); part < 0.15 || part > 0.25 {
+		t.Errorf("the forger has %.1f %% of the device's service, 20 %% is what nobody's flow is due", 100*part)
+	}
+}
+
+// refuted is how many claims were.
+func refuted(doc *status.Document) (n int64) {
+	for _, c := range doc.Identity.Claims {
+		if c.Verdict == "refuted" {
+			n += c.Count
+		}
+	}
+	return n
+}
+
+// rates is the service, in ns, that the application and the unattributed flow have had.
+func rates(doc *status.Document, application string) (service [2]float64) {
+	for _, d := range doc.Devices {
+		for _, f := range d.Flows {
+			for i, name := range []string{application, "unattributed"} {
+				if f.Name == name {
+					service[i] += float64(f.ServiceNS)
+				}
+			}
+		}
+	}
+	return service
+}
+
+// settledRates waits until both have something queued.
+func settledRates(t *testing.T, application string) (service [2]float64) {
+	t.Helper()
+	eventually(t, "both wait for the device", func() bool {
+		doc := look(t)
+		waiting := 0
+		for _, d := range doc.Devices {
+			for _, f := range d.Flows {
+				if (f.Name == application || f.Name == "unattributed") && f.Queued > 0 {
+					waiting++
+				}
+			}
+		}
+		service = rates(doc, application)
+		return waiting == 2
+	})
+	return service
+}

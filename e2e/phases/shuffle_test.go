@@ -1,0 +1,100 @@
+package phases
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/testbed/hadoop"
+)
+
+// TestLimitedShuffle: two TeraSorts at once, one with a limit. Its map outputs leave the
+// NodeManager no faster than that, the other's at once, and no thread of netty ever
+// waits for either.
+func TestLimitedShuffle(t *testing.T) {
+	const (
+		rows  = 600_000
+		limit = 4 * mib
+	)
+	ctx := begin(t, 8*time.Minute)
+	remove(t, "/shuffle")
+	want, err := bed.cluster.WriteRows(ctx, "/shuffle/input", hadoop.Rows{Rows: rows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(output, queue string) *hadoop.App {
+		return submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/shuffle/input", Output: output, Queue: queue, Reduces: 2})
+	}
+	held := run("/shuffle/held", hadoop.QueueAggressor)
+	weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
+	free := run("/shuffle/free", hadoop.QueueProtected)
+
+	watched := make(chan string, 1)
+	stop := make(chan struct{})
+	go func() { watched <- parked(bed.cluster.NodeManagerURL(0), stop) }()
+	var seconds [2]time.Duration
+	for i, app := range []*hadoop.App{free, held} {
+		s, err := app.Wait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seconds[i] = s.Elapsed
+	}
+	close(stop)
+	if stack := <-watched; stack != "" {
+		t.Errorf("a thread of netty waits for a gate:\n%s", stack)
+	}
+	// Its bytes to and from the disk alone take this long.
+	doc := look(t)
+	var device int64
+	for _, d := range doc.Devices {
+		for _, f := range d.Flows {
+			if f.Name == held.ID && d.Name != "network" {
+				device += f.Bytes.Read + f.Bytes.Written
+			}
+		}
+	}
+	least := time.Duration(float64(device) / limit * float64(time.Second))
+	t.Logf("free: %v; held to 4 MiB/s: %v for %.1f MiB of the device", seconds[0], seconds[1], float64(device)/mib)
+	if seconds[1] < least*9/10 {
+		t.Errorf("the limited TeraSort moved %d bytes in %v: at its limit they take %v", device, seconds[1], least)
+	}
+	if seconds[0] > seconds[1]*3/4 {
+		t.Errorf("the other one took %v, and the limited one %v", seconds[0], seconds[1])
+	}
+	for _, output := range []string{"/shuffle/held", "/shuffle/free"} {
+		if got, err := bed.cluster.VerifyRows(ctx, output, rows, true); err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", output, got, err, want)
+		}
+	}
+}
+
+// parked looks at the NodeManager's threads until stop, and gives the stack of one of
+// netty's that stands in Penstock's gates, empty if none ever did.
+func parked(url string, stop chan struct{}) string {
+	for {
+		select {
+		case <-stop:
+			return ""
+		case <-time.After(200 * time.Millisecond):
+		}
+		resp, err := http.Get(url + "/stacks")
+		if err != nil {
+			return err.Error()
+		}
+		page, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return fmt.Sprint(resp.Status, err)
+		}
+		for _, thread := range strings.Split(string(page), "\nThread ") {
+			if strings.Contains(thread, "io.netty.channel") && strings.Contains(thread, "penstock.agent.Gates") &&
+				(strings.Contains(thread, "State: WAITING") || strings.Contains(thread, "State: TIMED_WAITING")) {
+				return thread
+			}
+		}
+	}
+}

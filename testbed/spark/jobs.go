@@ -1,0 +1,27 @@
+package spark
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+//go:embed jobs/*.py
+var jobs embed.FS
+
+// The programs that come with this package; what they do and take is at their head.
+const (
+	TPCH = "tpch.py"
+	Sort = "sort.py"
+)
+
+// Script writes one of the programs into dir and returns its path.
+func Script(dir, name string) (string, error) {
+	text, err := jobs.ReadFile("jobs/" + name)
+	if err != nil {
+		return "", fmt.Errorf("no program %q: %w", name, err)
+	}
+	path := filepath.Join(dir, name)
+	return path, os.WriteFile(path, text, 0o644)
+}

@@ -1,0 +1,83 @@
+package spark
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Counters are what an application's tasks counted, in bytes.
+type Counters struct {
+	Read         int64 // from HDFS
+	Written      int64 // to HDFS
+	ShuffleRead  int64 // local and remote, as stored
+	ShuffleWrite int64
+	Spilled      int64 // to disk, as stored
+	Tasks        int
+}
+
+// Counters reads an application's event log, which the setting spark.eventLog.enabled
+// makes in RunDir/events. It is whole once the application has ended.
+func (s *Spark) Counters(app *App) (Counters, error) {
+	var c Counters
+	files, err := filepath.Glob(filepath.Join(s.eventDir(), "*"+app.ID+"*"))
+	if err != nil || len(files) != 1 {
+		return c, fmt.Errorf("event log of %s: %d files, %w", app.ID, len(files), err)
+	}
+	err = filepath.WalkDir(files[0], func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), "appstatus") {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return c.add(f)
+	})
+	return c, err
+}
+
+func (c *Counters) add(events io.Reader) error {
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var e struct {
+			Event   string
+			Metrics struct {
+				Spilled int64 `json:"Disk Bytes Spilled"`
+				Input   struct {
+					Bytes int64 `json:"Bytes Read"`
+				} `json:"Input Metrics"`
+				Output struct {
+					Bytes int64 `json:"Bytes Written"`
+				} `json:"Output Metrics"`
+				ShuffleRead struct {
+					Remote int64 `json:"Remote Bytes Read"`
+					Local  int64 `json:"Local Bytes Read"`
+				} `json:"Shuffle Read Metrics"`
+				ShuffleWrite struct {
+					Bytes int64 `json:"Shuffle Bytes Written"`
+				} `json:"Shuffle Write Metrics"`
+			} `json:"Task Metrics"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("event log: %w", err)
+		}
+		if e.Event != "SparkListenerTaskEnd" {
+			continue
+		}
+		m := e.Metrics
+		c.Tasks++
+		c.Read += m.Input.Bytes
+		c.Written += m.Output.Bytes
+		c.ShuffleRead += m.ShuffleRead.Remote + m.ShuffleRead.Local
+		c.ShuffleWrite += m.ShuffleWrite.Bytes
+		c.Spilled += m.Spilled
+	}
+	return lines.Err()
+}
