@@ -1,8 +1,10 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"penstock/node/device"
 	"penstock/node/identity"
@@ -19,7 +21,13 @@ import (
 func (d *Daemon) introduce(p ipc.Peer) (own string, leave func(), err error) {
 	if !ipc.Serves(p.Hello.Role) {
 		v := d.identity.Process(p.PID, p.UID, p.Hello.Flow)
-		return d.identity.Mode().Flow(p.Hello.Flow, v), func() {}, nil
+		own = d.identity.Mode().Flow(p.Hello.Flow, v)
+		if v.State != identity.Unknown || d.identity.Mode() == identity.Trust {
+			return own, func() {}, nil
+		}
+		watch, cancel := context.WithCancel(context.Background())
+		go d.lookAgain(watch, p, own)
+		return own, cancel, nil
 	}
 	if d.identity.Mode() == identity.Trust {
 		return "", func() {}, nil
@@ -27,12 +35,41 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, leave func(), err error) {
 	v, leave := d.identity.AddServer(p.PID, p.UID)
 	if v.State == identity.Refuted {
 		// It could name any application for what it does itself.
-		return "", nil, fmt.Errorf("process %d calls itself a server and is in a container: %s", p.PID, v.Detail)
+		return "", nil, fmt.Errorf("process %d calls itself a server and is none: %s", p.PID, v.Detail)
 	}
 	if p.Hello.Role == wire.RoleNodeManager {
 		d.addLocalDirs(p.Hello.Directories)
 	}
 	return "", leave, nil
+}
+
+// When a task's process is looked at again of which nothing was found out: first, and
+// at most this much later each time.
+const (
+	lookAgainFirst = 2 * time.Second
+	lookAgainMost  = time.Minute
+)
+
+// lookAgain asks about a process until something is known of it: it may have connected
+// before the NodeManager said where its containers are. If its streams then belong to
+// another flow, it is made to connect anew.
+func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
+	for pause := lookAgainFirst; ; pause = min(2*pause, lookAgainMost) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		v := d.identity.Process(p.PID, p.UID, p.Hello.Flow)
+		if ctx.Err() != nil || v.State == identity.Unknown {
+			continue
+		}
+		if now := d.identity.Mode().Flow(p.Hello.Flow, v); now != own {
+			d.log.Info("a process is found to be another flow than it was taken for", "pid", p.PID, "was", own, "is", now)
+			p.Disconnect()
+		}
+		return
+	}
 }
 
 // maxLocalDirs bounds what NodeManagers tell of their directories; YARN has one for

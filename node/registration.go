@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ import (
 // descriptor: YARN gives one for each local disk.
 const maxTaskDirs = 64
 
+// maxPosition bounds where a stream begins, in bytes: positions can be added to it.
+const maxPosition = 1 << 50
+
 // Register implements ipc.Opener.
 func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	role := p.Hello.Role
@@ -26,7 +30,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg := &registration{daemon: d, role: role, own: own, leave: leave}
+	reg := &registration{daemon: d, role: role, uid: p.UID, own: own, leave: leave}
 	dirs := p.Hello.Directories
 	if !ipc.Serves(role) && len(dirs) > maxTaskDirs {
 		d.log.Warn("directories not governed: too many", "pid", p.PID, "bound", maxTaskDirs, "of", len(dirs))
@@ -50,6 +54,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 type registration struct {
 	daemon *Daemon
 	role   wire.Role
+	uid    uint32
 	own    string // flow of all its streams, if it works for one application
 	leave  func()
 	dirs   []registered
@@ -70,6 +75,11 @@ func (r *registration) add(uid uint32, path string) error {
 	dir, within, err := find(path, uid)
 	if err != nil {
 		return err
+	}
+	if !ipc.Serves(r.role) && !dir.Device.Local {
+		// A server that hangs would stop a loop of its own, and with it every heartbeat.
+		dir.Close()
+		return fmt.Errorf("directory %s is not on this machine: use local disks for local directories", dir.Path)
 	}
 	dev, err := r.daemon.device(dir.Device)
 	if err != nil {
@@ -104,7 +114,13 @@ func (r *registration) open(flow string, m wire.Open, marker device.Marker) (*de
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
 	}
+	if m.From < 0 || m.From > maxPosition {
+		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is as long", m.From, m.Path)
+	}
 	if m.Kind == wire.Network {
+		if r.role != wire.RoleNodeManager {
+			return nil, nil, errors.New("only a NodeManager sends for applications")
+		}
 		g, err := r.daemon.network()
 		if err != nil {
 			return nil, nil, err
@@ -128,6 +144,10 @@ func (r *registration) open(flow string, m wire.Open, marker device.Marker) (*de
 func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open) error {
 	block, err := dir.Open(m.Path)
 	if err != nil {
+		return err
+	}
+	if err := r.mayOpen(block); err != nil {
+		block.Close()
 		return err
 	}
 	if _, err = block.Query(0, 1); err != nil {
@@ -156,6 +176,19 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 		}
 	}
 	return nil
+}
+
+// mayOpen keeps tasks to files of their own user: below a local directory are also
+// those of others, which nobody else may have held open.
+func (r *registration) mayOpen(file *blockfile.File) error {
+	if ipc.Serves(r.role) || r.uid == 0 {
+		return nil
+	}
+	owner, err := file.Owner()
+	if err == nil && owner != r.uid {
+		err = fmt.Errorf("%w: a file of user %d, asked for by %d", os.ErrPermission, owner, r.uid)
+	}
+	return err
 }
 
 // warnRights says once, loudly, that nothing can be governed for want of a right.

@@ -43,6 +43,7 @@ type Dir struct {
 type Device struct {
 	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN where there is no block device
 	Rotational bool   // what the kernel says of it; true where it does not say
+	Local      bool   // no server has to answer for its files: a block device, or one of the kernel's own file systems
 	Readahead  int64  // bytes that one readahead(2) brings in at most
 	Folios     bool   // large folios may be staged: the kernel's own readahead is shorter than one
 }
@@ -73,10 +74,12 @@ func OpenDir(path, sysfs string) (*Dir, error) {
 func (d *Dir) Close() error { return d.root.Close() }
 
 // Owner is the user id that the directory belongs to.
-func (d *Dir) Owner() (uint32, error) {
+func (d *Dir) Owner() (uint32, error) { return ownerOf(d.root) }
+
+func ownerOf(f *os.File) (uint32, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(d.root.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("data directory %s: %w", d.Path, err)
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	return st.Uid, nil
 }
@@ -158,6 +161,22 @@ func finalPath(rel string) (string, bool) {
 	return fmt.Sprintf("%s/current/finalized/subdir%d/subdir%d/%s", pool, (id>>16)&0x1f, (id>>8)&0x1f, base), true
 }
 
+// local tells whether a file system without a block device of its own is one that
+// nobody outside of the kernel serves.
+func local(root *os.File) bool {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
+		return false
+	}
+	switch uint64(st.Type) {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, zfsMagic:
+		return true
+	}
+	return false
+}
+
+const zfsMagic = 0x2fc12fc1 // OpenZFS's own
+
 func deviceOf(root *os.File, sysfs string) (Device, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
@@ -168,12 +187,12 @@ func deviceOf(root *os.File, sysfs string) (Device, error) {
 	target, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		// tmpfs, overlay, network file systems: no block device to look up.
-		return Device{Name: fmt.Sprintf("dev-%d:%d", major, minor), Rotational: true, Readahead: defaultReadahead}, nil
+		return Device{Name: fmt.Sprintf("dev-%d:%d", major, minor), Rotational: true, Local: local(root), Readahead: defaultReadahead}, nil
 	}
 	if _, err := os.Stat(filepath.Join(target, "partition")); err == nil {
 		target = filepath.Dir(target)
 	}
-	device := Device{Name: filepath.Base(target), Rotational: true, Readahead: defaultReadahead}
+	device := Device{Name: filepath.Base(target), Rotational: true, Local: true, Readahead: defaultReadahead}
 	if v, err := queueValue(target, "rotational"); err == nil {
 		device.Rotational = v != 0
 	}

@@ -48,6 +48,9 @@ func (b *File) Size() (int64, error) {
 	return st.Size(), nil
 }
 
+// Owner is the user that the file belongs to.
+func (b *File) Owner() (uint32, error) { return ownerOf(b.f) }
+
 // Close gives the descriptor back.
 func (b *File) Close() error { return b.f.Close() }
 

@@ -15,16 +15,16 @@ func (l *Loop) age(now time.Time) {
 		l.stick(late)
 	}
 	for s := range l.streams {
-		age := l.cfg.FlushAge
 		if s.lazy() {
 			l.ageLazy(s, now)
-			age = l.cfg.LazyAge
-		}
-		if !s.unflushed.IsZero() && now.Sub(s.unflushed) > age {
+		} else if !s.unflushed.IsZero() && now.Sub(s.unflushed) > l.cfg.FlushAge {
 			l.drain(s, true, now)
 		}
 		if s.closed {
 			continue
+		}
+		if s.starved && !s.flow.full() {
+			l.more(s, now)
 		}
 		if !s.waiting.IsZero() && now.Sub(s.waiting) > l.cfg.MaxWait && l.modeOf(s.flow) == Enforce && !l.stuck {
 			l.force(s, now)
@@ -40,6 +40,16 @@ func (l *Loop) age(now time.Time) {
 	}
 }
 
+// more asks for what the flow's queue had no room for.
+func (l *Loop) more(s *Stream, now time.Time) {
+	s.starved = false
+	if s.Kind == Network {
+		l.ask(s, now)
+	} else {
+		l.stage(s)
+	}
+}
+
 // force lets a minimum quantum through for a stream that has waited too long,
 // whatever its flow's share says. The flow keeps the debt.
 func (l *Loop) force(s *Stream, now time.Time) {
@@ -49,6 +59,11 @@ func (l *Loop) force(s *Stream, now time.Time) {
 		s.mark = s.pos + leaseFloor
 		l.tell(s)
 		return
+	}
+	if len(s.pending) == 0 && s.starved {
+		n := min(firstStage, s.To-s.next)
+		s.next += n
+		s.pending = append(s.pending, &request{stream: s, file: s.Block, offset: s.next - n, length: n, end: s.next, queued: now})
 	}
 	if len(s.pending) == 0 || !s.pending[0].started.IsZero() {
 		return // its quantum is at the device

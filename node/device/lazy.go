@@ -71,12 +71,17 @@ func (l *Loop) unkeep(s *Stream) {
 
 // ageLazy looks at a lazy stream at a tick.
 func (l *Loop) ageLazy(s *Stream, now time.Time) {
-	if s.gone || s.done >= s.pos || now.Sub(s.looked) < lookEvery {
+	if s.gone || s.done >= s.pos {
 		return
 	}
-	s.looked = now
-	if s.Block.Deleted() {
-		l.vanish(s, now)
+	if now.Sub(s.looked) >= lookEvery {
+		s.looked = now
+		if s.Block.Deleted() {
+			l.vanish(s, now)
+			return
+		}
+	}
+	for !s.unflushed.IsZero() && now.Sub(s.unflushed) > l.cfg.LazyAge && l.drainOne(s, true, now) {
 	}
 }
 

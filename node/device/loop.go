@@ -41,6 +41,7 @@ type Loop struct {
 	kept    int   // closed streams that wait to be deleted or drained
 
 	pace    *limit.Bucket // nil but for a device with a rate
+	unheld  *limit.Bucket // how much of it goes to those who do not ask; nil with pace
 	paced   time.Time     // when it lets the next request go; zero: nothing waits for it
 	held    heldFlows     // flows that wait for their limit
 	alarm   *time.Timer   // for both
@@ -96,7 +97,7 @@ func New(o Options) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
-	pace, err := o.Config.pace()
+	pace, unheld, err := o.Config.pace()
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
@@ -117,6 +118,7 @@ func New(o Options) (*Loop, error) {
 		streams:   map[*Stream]struct{}{},
 		running:   map[*request]struct{}{},
 		pace:      pace,
+		unheld:    unheld,
 		alarm:     time.NewTimer(time.Hour),
 	}
 	l.alarm.Stop()

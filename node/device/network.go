@@ -45,12 +45,17 @@ func (c *Config) networkDefaults() {
 	c.Depth = depth.Config{Read: depth.Line(line)}
 }
 
-// pace is the bucket that a device with a rate has.
-func (c *Config) pace() (*limit.Bucket, error) {
+// pace is the bucket that a device with a rate has; unheld bounds how much of it goes
+// to those who do not ask, to three quarters and to every other second of a burst.
+func (c *Config) pace() (pace, unheld *limit.Bucket, err error) {
 	if !c.Network || c.Rate == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return limit.New(limit.Config{Rate: c.Rate, Credit: paceCredit, Debt: paceDebt})
+	if pace, err = limit.New(limit.Config{Rate: c.Rate, Credit: paceCredit, Debt: paceDebt}); err != nil {
+		return nil, nil, err
+	}
+	unheld, err = limit.New(limit.Config{Rate: max(limit.MinRate, c.Rate/4*3), Credit: 2 * paceDebt, Debt: 2 * paceDebt})
+	return pace, unheld, err
 }
 
 // drains tells whether the loop writes out what the stream has written.
@@ -63,9 +68,13 @@ func (l *Loop) ask(s *Stream, now time.Time) {
 		l.tell(s)
 		return
 	}
-	window := s.pos + int64(l.cfg.Ahead)*l.cfg.Quantum
+	quantum := l.quantum(s.flow)
+	window := s.pos + int64(l.cfg.Ahead)*quantum
 	for s.next < s.To && s.next < window {
-		n := min(l.quantum(s.flow), s.To-s.next)
+		if s.starved = s.flow.full(); s.starved {
+			break
+		}
+		n := min(quantum, s.To-s.next)
 		s.next += n
 		l.submit(&request{stream: s, write: s.Write, offset: s.next - n, length: n, end: s.next}, now)
 	}
@@ -80,7 +89,7 @@ func (l *Loop) ask(s *Stream, now time.Time) {
 // allow dispatches a request: the stream may send it.
 func (l *Loop) allow(r *request, now time.Time) {
 	s := r.stream
-	l.pace.Charge(l.clock(now), r.length)
+	l.pace.Take(l.clock(now), r.length) // dispatch has waited for it
 	s.done = max(s.done, r.end)
 	l.ask(s, now)
 }
@@ -106,6 +115,9 @@ func (l *Loop) sent(s *Stream, pos int64) {
 		if r.end > pos {
 			break
 		}
+		if r.finished {
+			continue
+		}
 		if r.started.IsZero() {
 			early++
 			unasked += r.length
@@ -119,12 +131,22 @@ func (l *Loop) sent(s *Stream, pos int64) {
 		l.retract(s.flow, now)
 	}
 	if unasked > 0 {
-		l.behind(s, unasked, now)
-		l.pace.Charge(l.clock(now), unasked)
+		l.unasked(s, unasked, now)
 	}
 	s.advance()
 	if !s.closed {
 		l.ask(s, now)
+	}
+}
+
+// unasked books what was sent without leave, by a stream that is observed or was let
+// through. It took of the rate what the others do not have; but as it asks nobody, it
+// may not take all that they have.
+func (l *Loop) unasked(s *Stream, bytes int64, now time.Time) {
+	l.behind(s, bytes, now)
+	if at := l.clock(now); l.unheld.Wait(at) == 0 {
+		l.unheld.Charge(at, bytes)
+		l.pace.Charge(at, bytes)
 	}
 }
 
@@ -155,8 +177,13 @@ func (l *Loop) closeSend(s *Stream, pos int64) {
 	if pos >= 0 {
 		l.sent(s, pos)
 	}
-	l.cancel(s)
 	now := time.Now()
+	for _, r := range s.pending {
+		if passed := s.pos - r.offset; r.started.IsZero() && passed > 0 {
+			l.unasked(s, min(passed, r.length), now) // it ends in the middle of one that it had no leave for
+		}
+	}
+	l.cancel(s)
 	for _, r := range s.pending {
 		l.finishSend(r, min(r.length, max(0, s.pos-r.offset)), now)
 		r.finished = true

@@ -52,11 +52,11 @@ func metaRange(s *Stream) *request {
 func (l *Loop) stage(s *Stream) {
 	const freeRanges = 64 // resident quanta skipped over in one go
 	now, quantum := time.Now(), l.quantum(s.flow)
-	base := s.pos + max(int64(l.cfg.Ahead)*l.cfg.Quantum, packetBytes)
+	base := s.pos + max(int64(l.cfg.Ahead)*quantum, packetBytes)
 	for free := 0; s.next < s.To; {
 		window := base
 		if len(s.flow.ready) <= l.sched.Depth() {
-			window += int64(s.inFlight) * l.cfg.Quantum
+			window += int64(s.inFlight) * quantum
 		}
 		s.ramp = min(s.ramp, quantum)
 		n := min(s.ramp, s.To-s.next)
@@ -79,6 +79,9 @@ func (l *Loop) stage(s *Stream) {
 			continue
 		}
 		if s.next >= window {
+			break
+		}
+		if s.starved = s.flow.full(); s.starved {
 			break
 		}
 		s.next += n

@@ -14,7 +14,7 @@ func (l *Loop) submit(r *request, now time.Time) {
 	r.queued = now
 	r.cost = min(sfq.MaxCost, l.costs.price(r.write, l.costs.guess(r)).tag)
 	r.stream.pending = append(r.stream.pending, r)
-	if len(f.ready) >= maxQueued {
+	if f.full() {
 		l.fault("submit", sfq.ErrTooManyRequests)
 		l.leaveToKernel(r, now)
 		return
@@ -22,6 +22,11 @@ func (l *Loop) submit(r *request, now time.Time) {
 	f.ready = append(f.ready, r)
 	l.offer(f, now)
 }
+
+// full tells whether the flow's queue has no more room. Readers and senders then ask
+// for nothing until it has (age): they stand at their marks. What has been written is
+// there and has to go.
+func (f *flow) full() bool { return len(f.ready) >= maxQueued }
 
 // leaveToKernel gives up a quantum for which the flow's queue has no room: it
 // goes as it would have natively, and is charged.

@@ -56,11 +56,13 @@ type Stream struct {
 	ramp     int64      // read: length of the next quantum
 	mark     int64      // how far the stream may go under enforcement
 	sent     int64      // what the agent was last told; -1 before the first mark
+	starved  bool       // it has more to ask for than its flow's queue has room
 	closed   bool
 	released bool // the loop holds nothing for it any more
 
 	missing   []int64   // read: bytes that were not resident at open, per quantum from `from` on
-	unflushed time.Time // write: since when bytes wait for a full quantum
+	unflushed time.Time // write: since when the oldest bytes wait that are not queued
+	latest    time.Time // write: when the newest were reported
 	looked    time.Time // lazy: when it was last asked whether the file is deleted
 	kept      bool      // lazy: closed, and counted as kept
 	gone      bool      // lazy: the file is deleted

@@ -34,6 +34,7 @@ func (l *Loop) wrote(s *Stream, pos int64, now time.Time) {
 	if s.lazy() {
 		s.flow.lazy += bytes
 		setDefault(&s.unflushed, now)
+		s.latest = now
 	}
 }
 
@@ -55,6 +56,7 @@ func (s *Stream) within(pos int64) int64 {
 // being filled wait, unless all is to go.
 func (l *Loop) drain(s *Stream, all bool, now time.Time) {
 	for l.drainOne(s, all, now) {
+		s.unflushed = time.Time{} // what is left is younger than a quantum
 	}
 	if s.next < s.pos {
 		setDefault(&s.unflushed, now)
@@ -75,6 +77,9 @@ func (l *Loop) drainOne(s *Stream, part bool, now time.Time) bool {
 	}
 	r := &request{stream: s, file: s.Block, write: true, offset: s.next, length: end - s.next, end: end}
 	if s.lazy() {
+		// As if it had been written evenly.
+		part := float64(r.length) / float64(s.pos-s.next)
+		s.unflushed = s.unflushed.Add(time.Duration(part * float64(s.latest.Sub(s.unflushed))))
 		s.flow.lazy -= r.length
 	}
 	if s.next = end; s.next == s.pos {

@@ -3,6 +3,7 @@ package identity
 import (
 	"container/list"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -82,7 +83,7 @@ type Checker struct {
 	pending map[Claim]*lookup
 	cache   map[Claim]*list.Element // of *entry
 	recent  *list.List              // the latest used first
-	servers map[int]uint64          // a pid's start time
+	servers map[server]int          // their connections
 	hints   []hint                  // those whose connections were looked up, the latest first
 }
 
@@ -135,7 +136,7 @@ func New(s Settings) *Checker {
 	}
 	c := &Checker{
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{},
-		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[int]uint64{},
+		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[server]int{},
 	}
 	c.log.log = s.Log
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
@@ -358,6 +359,10 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 		f.why = err.Error()
 	}
 	v := judge(flow, f)
+	if errors.Is(err, errGone) {
+		// Whoever asks for a connection and ends may have made it for somebody else.
+		v = Verdict{Refuted, "", NoEvidence, f.why}
+	}
 	c.Stats.count(v)
 	if v.State == Refuted {
 		c.log.refuted(flow, v, "agent", pid)
@@ -379,10 +384,16 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 }
 
 // AddServer makes a process known as a DataNode or NodeManager, so that what it does at
-// other DataNodes may be `replication` and the like. A process in a container is not
-// accepted: the verdict is then Refuted. remove takes it back; it is never nil.
+// other DataNodes may be `replication` and the like. A process in a container, or one
+// that has ended since it connected, is not accepted: the verdict is then Refuted.
+// remove takes it back; it is never nil.
 func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	p, err := c.local(pid, uid)
+	if errors.Is(err, errGone) {
+		v := Verdict{Refuted, "", NoEvidence, err.Error()}
+		c.log.refuted("a server", v, "agent", pid)
+		return v, func() {}
+	}
 	if err != nil {
 		return unknown("%v", err), func() {}
 	}
@@ -397,24 +408,30 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.servers) >= maxServers {
+	this := server{l.pid, l.start}
+	if c.servers[this] == 0 && len(c.servers) >= maxServers {
 		return unknown("too many servers"), func() {}
 	}
-	c.servers[l.pid] = l.start
+	c.servers[this]++ // one that connects anew is known twice for a while
 	return Verdict{Confirmed, "", Server, ""}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.servers[l.pid] == l.start {
-			delete(c.servers, l.pid)
+		if c.servers[this]--; c.servers[this] <= 0 {
+			delete(c.servers, this)
 		}
 	}
+}
+
+// server is a DataNode's or a NodeManager's process.
+type server struct {
+	pid   int
+	start uint64 // see life
 }
 
 func (c *Checker) isServer(l life) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	start, ok := c.servers[l.pid]
-	return ok && start == l.start
+	return c.servers[server{l.pid, l.start}] > 0
 }
 
 // AddServiceUID makes a user one of the services', as far as processes outside of

@@ -229,7 +229,10 @@ func TestProcess(t *testing.T) {
 		state State
 	}{
 		{100, me, appA, Confirmed}, {100, me, appB, Refuted}, {100, me, "clients", Corrected}, {100, me, "replication", Refuted},
-		{100, me + 1, appA, Unknown}, {999, me, appA, Unknown}, {0, me, appA, Unknown},
+		{100, me, "x1", Refuted}, {100, me, appA + "x", Refuted},
+		// Whoever connected has ended, or is another one now.
+		{100, me + 1, appA, Refuted}, {999, me, appA, Refuted},
+		{0, me, appA, Unknown}, // in a namespace that we cannot see
 	} {
 		if v := c.Process(x.pid, x.uid, x.flow); v.State != x.state {
 			t.Errorf("pid %d, user %d, %s: %+v", x.pid, x.uid, x.flow, v)

@@ -69,7 +69,12 @@ func judge(flow string, f facts) Verdict {
 		}
 		return f.nothing()
 	}
-	return unknown("%s is no flow that evidence could be had for", quote(flow))
+	// Nobody is such a flow: were it left alone, whoever makes up a name would have a
+	// weight of his own, and none of his application's limits.
+	if !named {
+		return Verdict{Refuted, "", NoEvidence, quote(flow) + " is no flow"}
+	}
+	return Verdict{Refuted, p.Application, p.Evidence, quote(flow) + " is no flow; " + who}
 }
 
 // byToken is for a peer of which no container is known. A token tells whose the

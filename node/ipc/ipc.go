@@ -31,7 +31,9 @@ import (
 
 // Bounds of the socket. Places for servers are kept free: tasks come in any number.
 const (
-	MaxConnections = 1024  // in all
+	MaxConnections = 1024  // in all, accepted
+	MaxGreetings   = 512   // besides, that have not said who they are
+	maxUserGreets  = 64    // of them, from one user
 	MaxServers     = 64    // of them, from DataNodes and NodeManagers
 	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
 	MaxTaskStreams = 1024  // on a task's or an executor's
@@ -56,6 +58,8 @@ type Peer struct {
 	PID   int32 // PID and UID are the kernel's word
 	UID   uint32
 	Hello wire.Hello // the peer's own
+	// Disconnect ends the connection. The peer's gates open, and it connects anew.
+	Disconnect func()
 }
 
 // Serves tells whether the role is one that works for many applications and names
@@ -90,6 +94,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	agents map[*connection]Agent
+	greets map[uint32]int // by user: connections without a hello yet
 
 	taskOpens atomic.Int32 // files being opened for tasks and executors
 }
@@ -214,9 +219,9 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			}
 			continue
 		}
-		if s.Stats.Connections.Load() >= MaxConnections {
+		if s.Stats.Connections.Load() >= MaxConnections+MaxGreetings {
 			s.Stats.Refused.Add(1)
-			s.Log.Warn("agent refused: too many connections", "bound", MaxConnections)
+			s.Log.Warn("agent refused: too many connections", "bound", MaxConnections+MaxGreetings)
 			c.Close()
 			continue
 		}
@@ -262,20 +267,8 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 		return fmt.Errorf("user %d may not connect: add it to users or task_users in the settings", cred.Uid)
 	}
 	r := wire.NewReader(c)
-	if err := c.SetReadDeadline(time.Now().Add(helloWait)); err != nil {
-		return err
-	}
-	m, err := r.Next()
+	hello, err := s.greet(c, r, cred.Uid)
 	if err != nil {
-		s.countFrame(err)
-		return fmt.Errorf("no hello: %w", err)
-	}
-	hello, ok := m.(wire.Hello)
-	if !ok {
-		s.Stats.BadFrames.Add(1)
-		return fmt.Errorf("the first frame is %T, not a hello", m)
-	}
-	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
 	if !s.Allow(cred.Uid, hello.Role) {
@@ -298,7 +291,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 		return err
 	}
 	defer s.leave(conn)
-	reg, err := s.Opener.Register(Peer{PID: cred.Pid, UID: cred.Uid, Hello: hello})
+	reg, err := s.Opener.Register(Peer{PID: cred.Pid, UID: cred.Uid, Hello: hello, Disconnect: func() { c.Close() }})
 	if err != nil {
 		s.Stats.Refused.Add(1)
 		return fmt.Errorf("directories refused: %w", err)
@@ -326,6 +319,43 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 		}()
 	}()
 	return conn.receive(r, reg)
+}
+
+// greet takes the hello, which a peer may keep back for a while: no user may have so
+// many connections waiting that others find no place.
+func (s *Server) greet(c *net.UnixConn, r *wire.Reader, uid uint32) (wire.Hello, error) {
+	s.mu.Lock()
+	if s.greets == nil {
+		s.greets = map[uint32]int{}
+	}
+	if s.greets[uid] >= maxUserGreets {
+		s.mu.Unlock()
+		s.Stats.Refused.Add(1)
+		return wire.Hello{}, fmt.Errorf("user %d has %d connections that have not said a hello", uid, maxUserGreets)
+	}
+	s.greets[uid]++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.greets[uid]--; s.greets[uid] == 0 {
+			delete(s.greets, uid)
+		}
+	}()
+	if err := c.SetReadDeadline(time.Now().Add(helloWait)); err != nil {
+		return wire.Hello{}, err
+	}
+	m, err := r.Next()
+	if err != nil {
+		s.countFrame(err)
+		return wire.Hello{}, fmt.Errorf("no hello: %w", err)
+	}
+	hello, ok := m.(wire.Hello)
+	if !ok {
+		s.Stats.BadFrames.Add(1)
+		return wire.Hello{}, fmt.Errorf("the first frame is %T, not a hello", m)
+	}
+	return hello, c.SetReadDeadline(time.Time{})
 }
 
 func (s *Server) countFrame(err error) {

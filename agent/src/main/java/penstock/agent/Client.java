@@ -123,7 +123,9 @@ final class Client implements Runnable {
         }
         Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, of, file, meta, peer, from, to,
                 again);
-        callbacks |= again != null;
+        if (again != null) {
+            callbacks = true;
+        }
         if (streams.putIfAbsent(s.id, s) != null) {
             streamCount.decrementAndGet();
             return null;
@@ -204,10 +206,17 @@ final class Client implements Runnable {
     }
 
     void stop() throws InterruptedException {
+        quit();
+        if (started.get()) {
+            thread.join();
+        }
+    }
+
+    /** As {@link #stop}, for a thread that may not wait. */
+    void quit() {
         stopped = true;
         if (started.get()) {
             thread.interrupt();
-            thread.join();
         }
     }
 
@@ -389,8 +398,10 @@ final class Client implements Runnable {
             long position = s.position;
             if (s.session != session) {
                 // What was read or written before there was a daemon is past; a
-                // stream that has only just begun is told from its beginning.
-                long at = s.session == 0 && s.prompt ? s.from : position;
+                // stream that has only just begun is told from its beginning. So is a file
+                // of a task's that was begun before: most of it is in the page cache still.
+                boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
+                long at = s.session == 0 && whole ? s.from : position;
                 int start = out.position();
                 try {
                     Frames.open(out, s.id, s.write, s.kind, s.flow, s.block, s.meta, s.peer, at,

@@ -53,6 +53,8 @@ public final class Gates {
     private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
     /** Null until the agent has woven, and again when it gives up. */
     private static volatile Client client;
+    /** The agent has given up, and no plug-in begins anew. */
+    private static volatile boolean off;
 
     private Gates() { }
 
@@ -62,6 +64,16 @@ public final class Gates {
 
     static Client installed() {
         return client;
+    }
+
+    /** For good: what is open is let go, and the daemon hears no more of this process. */
+    static synchronized void switchOff() {
+        Client c = client;
+        client = null;
+        off = true;
+        if (c != null) {
+            c.quit();
+        }
     }
 
     /** Where the advice's exceptions end; the first one is worth a line in the log. */
@@ -92,6 +104,9 @@ public final class Gates {
      */
     public static synchronized String connect(String socket, Role role, String flow, List<String> directories,
             Consumer<String> say) {
+        if (off) {
+            return "the agent has switched itself off";
+        }
         if (client == null) {
             UnixSockets sockets;
             try {
@@ -302,6 +317,14 @@ public final class Gates {
         report(c, s, position);
         if (s.mark < need) {
             await(c, s, need);
+        }
+    }
+
+    /** As {@link #pass} for a thread that must not wait here: the daemon hears how far it is. */
+    public static void passed(Stream s, long position) {
+        Client c = client;
+        if (c != null) {
+            report(c, s, position);
         }
     }
 

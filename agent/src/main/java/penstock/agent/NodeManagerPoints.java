@@ -25,8 +25,6 @@ final class NodeManagerPoints {
             new Field(SHUFFLE + "FadvisedFileRegion", "identifier", "Ljava/lang/String;"),
             new Field(SHUFFLE + "FadvisedFileRegion", "fileChannel", "Ljava/nio/channels/FileChannel;"),
             new Field(SHUFFLE + "FadvisedFileRegion", "fd", "Ljava/io/FileDescriptor;"),
-            new Field(SHUFFLE + "FadvisedFileRegion", "readaheadLength", "I"),
-            new Field(SHUFFLE + "FadvisedFileRegion", "readaheadPool", "Lorg/apache/hadoop/io/ReadaheadPool;"),
             new Field(SHUFFLE + "FadvisedFileRegion", "shuffleTransferToAllowed", "Z"),
             new Field(SHUFFLE + "FadvisedChunkedFile", "identifier", "Ljava/lang/String;")));
 

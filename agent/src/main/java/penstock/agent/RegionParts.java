@@ -11,8 +11,6 @@ import java.io.FileDescriptor;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.WritableByteChannel;
-import org.apache.hadoop.io.ReadaheadPool;
-import org.apache.hadoop.io.ReadaheadPool.ReadaheadRequest;
 import org.apache.hadoop.mapred.FadvisedFileRegion;
 
 /**
@@ -27,9 +25,6 @@ final class RegionParts implements ChunkedInput<FileRegion> {
     private final FileChannel file;
     private final FileDescriptor descriptor;
     private final String identifier;
-    private final ReadaheadPool readahead;
-    private final int readaheadLength;
-    private ReadaheadRequest reading;
     /** Bytes in parts that were handed out, and bytes of parts that are done. */
     private long given;
     private long sent;
@@ -42,8 +37,6 @@ final class RegionParts implements ChunkedInput<FileRegion> {
         file = (FileChannel) field(region, "fileChannel");
         descriptor = (FileDescriptor) field(region, "fd");
         identifier = (String) field(region, "identifier");
-        readahead = (ReadaheadPool) field(region, "readaheadPool");
-        readaheadLength = (Integer) field(region, "readaheadLength");
         output = MapOutput.open(identifier, region.position(), region.count(), channel, writer);
     }
 
@@ -108,9 +101,6 @@ final class RegionParts implements ChunkedInput<FileRegion> {
         }
         closed = true;
         output.close(sent);
-        if (reading != null) {
-            reading.cancel();
-        }
         region.release();
     }
 
@@ -135,10 +125,6 @@ final class RegionParts implements ChunkedInput<FileRegion> {
                 return 0;
             }
             long at = position() + position;
-            if (readahead != null && readaheadLength > 0) {
-                reading = readahead.readaheadStream(identifier, descriptor, at, readaheadLength,
-                        region.position() + region.count(), reading);
-            }
             long n = file.transferTo(at, left, target);
             if (n > 0) {
                 transferred += n;

@@ -166,7 +166,7 @@ final class Weaver implements ClassFileTransformer {
             return weave(type, changed, pool);
         } catch (Throwable t) {
             // Half of the methods without the other half would misname I/O.
-            Gates.install(null);
+            Gates.switchOff();
             Log.say("switched itself off: " + type + " came in a form that cannot be woven: " + t);
             return null;
         }

@@ -6,6 +6,9 @@ import java.nio.channels.WritableByteChannel;
 
 /** A governed file that is written from its beginning to its end. */
 final class GatedChannel implements WritableByteChannel {
+    /** A buffer may be as large as a block; what overshoots a mark may not. */
+    private static final int PIECE = 256 << 10;
+
     private final WritableByteChannel out;
     private final LocalFile file;
     private boolean failed;
@@ -17,12 +20,23 @@ final class GatedChannel implements WritableByteChannel {
 
     @Override
     public int write(ByteBuffer from) throws IOException {
-        file.before();
-        failed = true;
-        int n = out.write(from);
-        failed = false;
-        file.wrote(n);
-        return n;
+        int begun = from.position();
+        int end = from.limit();
+        try {
+            int next;
+            do {
+                next = Math.min(end, from.position() + PIECE);
+                from.limit(next);
+                file.before();
+                failed = true;
+                int n = out.write(from);
+                failed = false;
+                file.wrote(n);
+            } while (from.position() == next && next < end);
+        } finally {
+            from.limit(end);
+        }
+        return from.position() - begun;
     }
 
     @Override

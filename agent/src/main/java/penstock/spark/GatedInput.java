@@ -7,6 +7,7 @@ import java.io.InputStream;
 /** A part of a governed file, read from its beginning. */
 final class GatedInput extends FilterInputStream {
     private final LocalFile file;
+    private final Unclosed unclosed;
     private long position;
     private long marked;
 
@@ -15,6 +16,7 @@ final class GatedInput extends FilterInputStream {
         this.file = file;
         this.position = offset;
         this.marked = offset;
+        this.unclosed = new Unclosed(this, file);
     }
 
     @Override
@@ -57,6 +59,7 @@ final class GatedInput extends FilterInputStream {
         try {
             in.close();
         } finally {
+            unclosed.done();
             file.close(false);
         }
     }

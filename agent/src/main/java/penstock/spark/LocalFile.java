@@ -29,8 +29,13 @@ public final class LocalFile {
 
     /** Waits while what is written has reached the mark. */
     public void before() {
-        if (stream != null && LocalFiles.mayWait()) {
+        if (stream == null) {
+            return;
+        }
+        if (LocalFiles.mayWait()) {
             Gate.pass(stream, position, position + 1);
+        } else {
+            Gate.passed(stream, position);
         }
     }
 

@@ -7,6 +7,7 @@ import java.nio.channels.WritableByteChannel;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import org.apache.spark.SparkEnv;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import penstock.agent.Agent;
@@ -137,8 +138,16 @@ public final class LocalFiles {
         return governed == null ? null : LocalFile.read(new Window(OPENER, governed, end));
     }
 
-    /** Whether this thread may wait: netty's may not, whatever they read. */
+    /**
+     * Whether this thread may wait. Netty's may not, whatever they read. Nor may one that
+     * moves blocks out of memory with the lock that every task and the executor's
+     * heartbeat need: the driver would give the executor up.
+     */
     static boolean mayWait() {
+        SparkEnv env = SparkEnv.get();
+        if (env != null && env.memoryManager() != null && Thread.holdsLock(env.memoryManager())) {
+            return false;
+        }
         for (Class<?> c = Thread.currentThread().getClass(); c != Thread.class; c = c.getSuperclass()) {
             if (c.getName().equals("io.netty.util.concurrent.FastThreadLocalThread")) {
                 return false;
@@ -171,6 +180,7 @@ public final class LocalFiles {
 
     /** The same bytes, a window ahead of the daemon's mark. The stream stands at the given offset of the file. */
     public static InputStream gated(InputStream in, File file, long offset, long length) {
+        Unclosed.closeAll();
         LocalFile read = in == null ? null : reading(file, offset + length);
         return read == null ? in : new GatedInput(in, read, offset);
     }

@@ -36,17 +36,25 @@ import penstock.task.Gate;
 public final class Sending extends ChannelOutboundHandlerAdapter {
     private static final String NAME = "penstock";
     /**
-     * The longest that a message is kept back in all. Spark's other end gives up a
-     * connection on which nothing came for 120 s (spark.network.timeout).
+     * The longest that a connection is without a message because of us. Spark's other end
+     * gives one up on which nothing came for 120 s (spark.network.timeout).
      */
     private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(30);
     /** Messages that one connection keeps back; further ones leave at once. */
     static final int MAX_HELD = 1024;
+    /** Of them, those whose files are being staged: what is staged long before it is sent is only in the way. */
+    static final int MAX_STAGING = 4;
     private static final int STEP = 64 << 10;
 
     /** In order, and only as long as the first of them is kept back. */
     private final Deque<Held> streams = new ArrayDeque<>();
     private final Set<Held> held = new LinkedHashSet<>();
+    /** Those that have a file and wait for a place among the staged. */
+    private final Deque<Held> waiting = new ArrayDeque<>();
+    private int staging;
+    private boolean admitting;
+    /** When the last one left, in System.nanoTime(). */
+    private long left = System.nanoTime();
 
     Sending() { }
 
@@ -67,9 +75,28 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
             Gate.failed(t);
         }
         if (kept == null) {
+            left = System.nanoTime();
             ctx.write(message, promise);
         } else {
+            admit();
             kept.run();
+        }
+    }
+
+    /** Has further files staged while there is room. */
+    private void admit() {
+        if (admitting) {
+            return; // one that left at once: the loop below goes on
+        }
+        admitting = true;
+        try {
+            while (staging < MAX_STAGING && !waiting.isEmpty()) {
+                Held next = waiting.poll();
+                next.announce();
+                next.run();
+            }
+        } finally {
+            admitting = false;
         }
     }
 
@@ -84,12 +111,16 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         if (body instanceof FileSegmentManagedBuffer && held.size() < MAX_HELD) {
             FileSegmentManagedBuffer segment = (FileSegmentManagedBuffer) body;
             File file = segment.getLength() > 0 ? LocalFiles.governed(segment.getFile()) : null;
-            if (file != null) {
-                kept.announce(file, segment.getOffset(), segment.getOffset() + segment.getLength());
-            }
+            kept.of(file, segment.getOffset(), segment.getOffset() + segment.getLength());
         }
-        if (kept.stream == null && !(ordered && !streams.isEmpty())) {
+        if (kept.file == null && !(ordered && !streams.isEmpty())) {
             return null;
+        }
+        if (kept.file != null) {
+            if (held.isEmpty()) {
+                left = System.nanoTime();
+            }
+            waiting.add(kept);
         }
         held.add(kept);
         if (ordered) {
@@ -102,6 +133,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
     @Override
     public void handlerRemoved(ChannelHandlerContext ctx) {
         streams.clear();
+        waiting.clear();
         for (Held left : new ArrayList<>(held)) {
             Gate.close(left.stream, left.at, true);
             left.leave();
@@ -114,7 +146,9 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         private final Object message;
         private final ChannelPromise promise;
         private final boolean ordered;
-        private final long since = System.nanoTime();
+        /** Null if it only waits for those before it. */
+        private File file;
+        private boolean announced;
         private Stream stream;
         private long at;
         private long to;
@@ -127,21 +161,31 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
             this.ordered = ordered;
         }
 
-        void announce(File file, long from, long end) {
+        void of(File whose, long from, long end) {
+            file = whose;
             at = from;
             to = end;
-            stream = Gates.open(false, Gates.INTERMEDIATE, LocalFiles.flow(), file, Peer.UNKNOWN, from, end,
-                    () -> ctx.executor().execute(this));
+        }
+
+        void announce() {
+            announced = true;
+            staging++;
+            try {
+                stream = Gates.open(false, Gates.INTERMEDIATE, LocalFiles.flow(), file, Peer.UNKNOWN, at, to,
+                        () -> ctx.executor().execute(this));
+            } catch (Throwable t) {
+                Gate.failed(t);
+            }
         }
 
         /** Asks for as much as is staged, and lets go what need not wait. On the event loop. */
         @Override
         public void run() {
-            if (!held.contains(this)) {
+            if (!held.contains(this) || staged) {
                 return;
             }
             try {
-                staged = stream == null || passed();
+                staged = file == null || announced && (stream == null || passed());
             } catch (Throwable t) {
                 Gate.failed(t);
                 staged = true;
@@ -150,16 +194,20 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
                 return;
             }
             Gate.close(stream, to, false);
+            if (announced) {
+                staging--;
+            }
             if (!ordered) {
                 leave();
             }
             while (!streams.isEmpty() && streams.peek().staged) {
                 streams.poll().leave();
             }
+            admit();
         }
 
         private boolean passed() {
-            while (at < to && ctx.channel().isActive() && System.nanoTime() - since < LONGEST_NANOS) {
+            while (at < to && ctx.channel().isActive() && System.nanoTime() - left < LONGEST_NANOS) {
                 long next = Math.min(at + STEP, to);
                 if (!Gates.mayPass(stream, at, next)) {
                     return false;
@@ -172,6 +220,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         /** The flush that came with it may be long over. */
         private void leave() {
             held.remove(this);
+            left = System.nanoTime();
             ctx.writeAndFlush(message, promise);
         }
     }

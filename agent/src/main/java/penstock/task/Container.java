@@ -23,7 +23,8 @@ import penstock.agent.Stream;
  * that YARN sets. A process that is in no container, such as a shell, a client, a daemon
  * or a LocalJobRunner, has neither and remains as it is.
  *
- * <p>The connection is made with the first governed file and never waited for.
+ * <p>The connection is begun with the file system, which is well before the first file, and
+ * never waited for.
  */
 final class Container implements Opener {
     static final String SOCKET = "penstock.socket";
@@ -59,8 +60,11 @@ final class Container implements Opener {
                 Class.forName(needed.getName(), true, Container.class.getClassLoader());
             }
             List<String> directories = directories(environment, conf);
-            return directories.isEmpty() ? null
-                    : new Container(flow, conf.getTrimmed(SOCKET, DEFAULT_SOCKET), directories);
+            if (directories.isEmpty()) {
+                return null;
+            }
+            Container container = new Container(flow, conf.getTrimmed(SOCKET, DEFAULT_SOCKET), directories);
+            return container.connect() ? container : null;
         } catch (Throwable t) {
             say("local files go ungoverned: " + t);
             return null;

@@ -19,6 +19,18 @@ public final class Gate {
         }
     }
 
+    /** The stream's writer or reader is at position, and must not wait. */
+    public static void passed(Stream stream, long position) {
+        if (stream == null) {
+            return;
+        }
+        try {
+            Gates.passed(stream, position);
+        } catch (Throwable t) {
+            failed(t);
+        }
+    }
+
     public static void close(Stream stream, long position, boolean failed) {
         if (stream == null) {
             return;

@@ -89,7 +89,6 @@ class ShuffleWeaverTest {
         "org.apache.hadoop.mapred.FadvisedChunkedFile, identifier",
         "io.netty.handler.stream.ChunkedWriteHandler, resumeTransfer", // called by a helper's helper
         "io.netty.handler.stream.ChunkedFile, startOffset",
-        "org.apache.hadoop.io.ReadaheadPool, readaheadStream",
     })
     void aMissingSymbolKeepsTheAgentOut(String type, String member) throws Exception {
         if (NETTY_3 && !REAL.locate(type).isResolved()) {

@@ -1,0 +1,46 @@
+package penstock.spark;
+
+import java.lang.ref.PhantomReference;
+import java.lang.ref.Reference;
+import java.lang.ref.ReferenceQueue;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * An input that Spark may drop without closing it: a task that ends early releases its
+ * blocks' buffers and leaves their streams to the collector. What the daemon holds for one
+ * is given back when the collector has found it and another one is opened.
+ */
+final class Unclosed extends PhantomReference<GatedInput> {
+    private static final ReferenceQueue<GatedInput> FOUND = new ReferenceQueue<>();
+    /** Or the references themselves would be collected. */
+    private static final Set<Unclosed> OPEN = ConcurrentHashMap.newKeySet();
+
+    private final LocalFile file;
+
+    Unclosed(GatedInput in, LocalFile file) {
+        super(in, FOUND);
+        this.file = file;
+        OPEN.add(this);
+    }
+
+    /** It has been closed. */
+    void done() {
+        OPEN.remove(this);
+        clear();
+    }
+
+    /** Closes those that nobody can close any more. */
+    static void closeAll() {
+        for (Reference<?> r = FOUND.poll(); r != null; r = FOUND.poll()) {
+            Unclosed found = (Unclosed) r;
+            if (OPEN.remove(found)) {
+                found.file.close(false);
+            }
+        }
+    }
+
+    static int open() {
+        return OPEN.size();
+    }
+}
