@@ -187,7 +187,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.MaxWait, 12*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
 	setDefault(&c.LazyAge, 20*time.Second)
-	setDefault(&c.LazyFiles, 256)
+	setDefault(&c.LazyFiles, 1024)
 	setDefault(&c.MaxFlows, 4096)
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

@@ -36,7 +36,8 @@ const (
 	maxUserGreets  = 64    // of them, from one user
 	MaxServers     = 64    // of them, from DataNodes and NodeManagers
 	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
-	MaxTaskStreams = 1024  // on a task's or an executor's
+	MaxTaskStreams = 1024  // on a task's
+	MaxExecStreams = 4096  // on an executor's: each of its tasks may write a file for each of a shuffle's partitions at once
 	MaxTaskOpens   = 8192  // files being opened for all of those together
 	helloWait      = 5 * time.Second
 	sendWait       = 5 * time.Second
@@ -68,8 +69,11 @@ func Serves(role wire.Role) bool { return role == wire.RoleDataNode || role == w
 
 // streamsOf is how many streams a process of that role may have open.
 func streamsOf(role wire.Role) int {
-	if Serves(role) {
+	switch {
+	case Serves(role):
 		return MaxStreams
+	case role == wire.RoleExecutor:
+		return MaxExecStreams
 	}
 	return MaxTaskStreams
 }
