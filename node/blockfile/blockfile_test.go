@@ -234,7 +234,7 @@ func TestDeviceOfPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if p.Device != (Device{Name: "sdz", Readahead: 1280 << 10, Folios: true}) {
+	if p.Device != (Device{Name: "sdz", Local: true, Readahead: 1280 << 10, Folios: true}) {
 		t.Errorf("device %+v, want sdz, not rotational, readahead of its largest request", p.Device)
 	}
 	none, err := OpenDir(root, t.TempDir())

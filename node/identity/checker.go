@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Remote answers for processes on other nodes.
@@ -83,7 +86,7 @@ type Checker struct {
 	pending map[Claim]*lookup
 	cache   map[Claim]*list.Element // of *entry
 	recent  *list.List              // the latest used first
-	servers map[server]int          // their connections
+	servers map[serving]int         // their connections
 	hints   []hint                  // those whose connections were looked up, the latest first
 }
 
@@ -136,7 +139,7 @@ func New(s Settings) *Checker {
 	}
 	c := &Checker{
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{},
-		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[server]int{},
+		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[serving]int{},
 	}
 	c.log.log = s.Log
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
@@ -377,6 +380,9 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
 	defer cancel()
 	p, err := c.inspect.inspect(ctx, int(pid), time.Now())
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		err = errGone // between two looks at it
+	}
 	if err == nil && p.UID != uid {
 		return Peer{}, errGone // what connected has ended, or has changed its user
 	}
@@ -408,7 +414,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	this := server{l.pid, l.start}
+	this := serving{l.pid, l.start}
 	if c.servers[this] == 0 && len(c.servers) >= maxServers {
 		return unknown("too many servers"), func() {}
 	}
@@ -422,8 +428,8 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	}
 }
 
-// server is a DataNode's or a NodeManager's process.
-type server struct {
+// serving is a DataNode's or a NodeManager's process.
+type serving struct {
 	pid   int
 	start uint64 // see life
 }
@@ -431,7 +437,7 @@ type server struct {
 func (c *Checker) isServer(l life) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.servers[server{l.pid, l.start}] > 0
+	return c.servers[serving{l.pid, l.start}] > 0
 }
 
 // AddServiceUID makes a user one of the services', as far as processes outside of

@@ -135,7 +135,7 @@ func TestPidThatIsUsedAgain(t *testing.T) {
 	w.start(process{pid: 101, uid: me, age: time.Hour})
 	c := newChecker(t, w.settings())
 	c.inspect.servers = func(life) bool { w.start(process{pid: 101, uid: me}); return false }
-	if v := c.Process(101, me, "clients"); v.State != Unknown || v.Detail != errGone.Error() {
+	if v := c.Process(101, me, "clients"); v.State != Refuted || v.Detail != errGone.Error() {
 		t.Errorf("%+v", v)
 	}
 	c.inspect.servers = nil
@@ -144,7 +144,7 @@ func TestPidThatIsUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(strings.Replace(string(stat), ") S ", ") Z ", 1), w.proc, "101/stat")
-	if v := c.Process(101, me, "clients"); v.State != Unknown {
+	if v := c.Process(101, me, "clients"); v.State != Refuted {
 		t.Errorf("a zombie: %+v", v)
 	}
 }
@@ -189,7 +189,7 @@ func TestServers(t *testing.T) {
 	} else {
 		remove()
 	}
-	if v, _ := c.AddServer(60, me+1); v.State != Unknown {
+	if v, _ := c.AddServer(60, me+1); v.State != Refuted {
 		t.Errorf("another user: %+v", v)
 	}
 	v, remove := c.AddServer(60, me)

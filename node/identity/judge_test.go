@@ -74,7 +74,9 @@ func TestJudge(t *testing.T) {
 		{"with another's token", "replication", anyone.service("hdfs").token("ann", ""), Refuted, "clients", Unattributed, Unattributed},
 		{"tokens, but no names", "replication", anyone.token("ann", ""), Unknown, "", "replication", Unattributed},
 
-		{"no flow of ours", "attempt_x", in(appB, Cgroup), Unknown, "", "attempt_x", Unattributed},
+		{"no flow, in a container", "attempt_x", in(appB, Cgroup), Refuted, appB, appB, appB},
+		{"no flow, in a directory", "attempt_x", in(appB, Directory), Refuted, appB, Unattributed, Unattributed},
+		{"no flow, of nobody", "attempt_x", facts{}, Refuted, "", Unattributed, Unattributed},
 	} {
 		v := judge(c.flow, c.f)
 		if v.State != c.state || v.Flow != c.is {
