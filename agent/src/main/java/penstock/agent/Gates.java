@@ -58,8 +58,9 @@ public final class Gates {
 
     private Gates() { }
 
-    static void install(Client c) {
+    static synchronized void install(Client c) {
         client = c;
+        off = false;
     }
 
     static Client installed() {
