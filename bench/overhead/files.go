@@ -29,9 +29,6 @@ func (m *Machine) sync(place int) error {
 // forget drops what the page cache has of the place's files, and of nobody
 // else's.
 func (m *Machine) forget(place int) error {
-	if err := m.sync(place); err != nil {
-		return err
-	}
 	return m.disks[place].Forget()
 }
 
