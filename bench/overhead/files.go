@@ -29,26 +29,7 @@ func (m *Machine) sync(place int) error {
 // forget drops what the page cache has of the place's files, and of nobody
 // else's.
 func (m *Machine) forget(place int) error {
-	if err := m.sync(place); err != nil {
-		return err
-	}
-	return filepath.WalkDir(m.disks[place].Mount(), func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
-	})
+	return m.disks[place].Forget()
 }
 
 const deletePatience = 60 * time.Second

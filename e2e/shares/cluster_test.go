@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
@@ -259,18 +256,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // this disk only, since others may be measuring on theirs.
 func (c *cluster) forget(t *testing.T) {
 	t.Helper()
-	err := filepath.WalkDir(c.disk.Mount(), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
-	})
-	if err != nil {
+	if err := c.disk.Forget(); err != nil {
 		t.Fatal(err)
 	}
 }

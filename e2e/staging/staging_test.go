@@ -67,6 +67,20 @@ func cold(t *testing.T, name string, size int) {
 	}
 }
 
+// open opens a file as the daemon does, for staging.
+func open(t *testing.T, dir *blockfile.Dir, name string) *blockfile.File {
+	t.Helper()
+	f, err := dir.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.PrepareStaging(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 // readBytes is what the device has read. The kernel counts a request a moment after
 // those who wait for its pages have been woken, so it is asked until it is steady.
 func readBytes(t *testing.T, d *disk.Disk) int64 {
@@ -91,13 +105,7 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 		const size = 16*mib + 4321
 		name := filepath.Join(d.Mount(), "blk")
 		cold(t, name, size)
-		f, err := dir.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.PrepareStaging(); err != nil {
-			t.Fatal(err)
-		}
+		f := open(t, dir, name)
 		before := readBytes(t, d)
 		for at := int64(0); at < size; at += quantum {
 			if err := f.Stage(at, quantum); err != nil {
@@ -129,7 +137,6 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 		if got := readBytes(t, d) - staged; got != 0 {
 			t.Errorf("quantum %d: reading the staged file moved %d bytes from the device", quantum, got)
 		}
-		f.Close()
 	}
 }
 
@@ -140,14 +147,7 @@ func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
 		d, dir := startWith(t, 0, readaheadKB)
 		name := filepath.Join(d.Mount(), "blk")
 		cold(t, name, 32*mib)
-		f, err := dir.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if err := f.PrepareStaging(); err != nil {
-			t.Fatal(err)
-		}
+		f := open(t, dir, name)
 		reader, err := os.Open(name)
 		if err != nil {
 			t.Fatal(err)
@@ -175,14 +175,7 @@ func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
 	d, dir := start(t, rate)
 	name := filepath.Join(d.Mount(), "blk")
 	cold(t, name, size)
-	f, err := dir.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.PrepareStaging(); err != nil {
-		t.Fatal(err)
-	}
+	f := open(t, dir, name)
 	measure := func(what string, do func(off, length int64) error) {
 		begin := time.Now()
 		for at := int64(0); at < size; at += 2 * mib {

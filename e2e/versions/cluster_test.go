@@ -3,18 +3,14 @@ package versions
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/testbed/client"
 	"penstock/testbed/daemon"
@@ -210,18 +206,7 @@ func (c *cluster) metric(t *testing.T, name string, labels ...string) float64 {
 func (c *cluster) forget(t *testing.T) {
 	t.Helper()
 	for _, d := range c.disks {
-		err := filepath.WalkDir(d.Mount(), func(path string, e fs.DirEntry, err error) error {
-			if err != nil || !e.Type().IsRegular() {
-				return err
-			}
-			f, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
-		})
-		if err != nil {
+		if err := d.Forget(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -516,6 +517,29 @@ func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
 	}
 	written, err := strconv.ParseInt(fields[writeSectors], 10, 64)
 	return read * 512, written * 512, err
+}
+
+// Forget writes back and drops what the page cache has of the disk's files: of this disk
+// only, since others may be measuring on theirs. Files that are deleted meanwhile
+// are forgotten anyway.
+func (d *Disk) Forget() error {
+	return filepath.WalkDir(d.mount, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	})
 }
 
 // Stop takes the disk away and puts everything back; the log stays. A disk that
