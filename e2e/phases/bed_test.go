@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/node/status"
 	"penstock/testbed/daemon"
@@ -354,22 +351,7 @@ func script(t *testing.T, name string) string {
 // forget writes back and drops what the page cache has of the disk's files.
 func forget(t *testing.T) {
 	t.Helper()
-	err := filepath.WalkDir(bed.disk.Mount(), func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		defer f.Close()
-		return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
-	})
-	if err != nil {
+	if err := bed.disk.Forget(); err != nil {
 		t.Fatal(err)
 	}
 }
