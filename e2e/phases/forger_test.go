@@ -43,7 +43,7 @@ func TestForgerGainsNothing(t *testing.T) {
 	remove(t, "/honest")
 	remove(t, "/forged")
 	model(t, disk.HDD(20e6))
-	const rows = 10_000_000 // more than there is time for
+	const rows = 20_000_000 // more than there is time for
 	honest := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: 4, Output: "/honest", Queue: hadoop.QueueAggressor})
 	weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, weight: 40}\n", honest.ID))
 	eventually(t, "TeraGen writes", func() bool { return moved(look(t), honest.ID, "persistent").Written > 4*mib })
@@ -52,7 +52,7 @@ func TestForgerGainsNothing(t *testing.T) {
 	forger := newClient(t)
 	attempt := strings.Replace(honest.ID, "application_", "attempt_", 1) + "_m_000000_0"
 	failed := make(chan string, 1)
-	forger.Do("put", fmt.Sprintf("path=/forged attempt=%s seed=1 bytes=%d", attempt, int64(rows*hadoop.RowBytes)), func(event, value string) {
+	forger.Do("put", fmt.Sprintf("path=/forged attempt=%s seed=1 block=%d bytes=%d", attempt, bed.cluster.BlockSize(), int64(rows*hadoop.RowBytes)), func(event, value string) {
 		if event == "error" || event == "done" {
 			select {
 			case failed <- event + " " + value:
@@ -60,7 +60,14 @@ func TestForgerGainsNothing(t *testing.T) {
 			}
 		}
 	})
-	eventually(t, "the forged claim is refuted", func() bool { return refuted(look(t)) > refused })
+	eventually(t, "the forged claim is refuted", func() bool {
+		select {
+		case what := <-failed:
+			t.Fatalf("the forger has ended too early: %s", what)
+		default:
+		}
+		return refuted(look(t)) > refused
+	})
 	eventually(t, "the forger is unattributed", func() bool { return moved(look(t), "unattributed", "persistent").Written > 16*mib })
 
 	// Both always have more to write from here on: 40 parts against 10.
