@@ -136,9 +136,6 @@ func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loo
 	if c.verdict == nil || c.loop == nil {
 		return
 	}
-	begun, now := mode.Flow(c.claimed, identity.Verdict{}), mode.Flow(c.claimed, *c.verdict)
-	if now != begun {
-		// A loop that stands still must not hold up the lookups.
-		go c.loop.Reassign(c.stream, now)
-	}
+	// A loop that stands still must not hold up the lookups.
+	go c.loop.Reassign(c.stream, mode.Flow(c.claimed, *c.verdict))
 }

@@ -103,16 +103,16 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 	if ipc.Serves(r.role) {
 		flow, claim = r.daemon.attribute(m)
 	}
-	loop, stream, err := r.open(flow, m, marker)
+	loop, stream, err := r.open(flow, claim != nil, m, marker)
 	if err == nil {
 		claim.opened(r.daemon.identity.Mode(), loop, stream)
 	}
 	return loop, stream, err
 }
 
-func (r *registration) open(flow string, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+func (r *registration) open(flow string, asked bool, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
-		Marker: marker, ID: m.Stream, Flow: flow, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
+		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
 	}
 	if m.From < 0 || m.From > maxPosition {
 		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is as long", m.From, m.Path)

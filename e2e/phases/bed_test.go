@@ -317,7 +317,7 @@ func remove(t *testing.T, path string) {
 }
 
 // newSpark prepares Spark, fetched the first time.
-func newSpark(ctx context.Context, t *testing.T, standalone bool) *spark.Spark {
+func newSpark(ctx context.Context, t *testing.T, standalone bool, settings map[string]string) *spark.Spark {
 	t.Helper()
 	home, err := spark.Fetch(ctx, bed.cache, say)
 	if err != nil {
@@ -325,7 +325,7 @@ func newSpark(ctx context.Context, t *testing.T, standalone bool) *spark.Spark {
 	}
 	s, err := spark.Start(ctx, spark.Config{
 		RunDir: filepath.Join(bed.dir, "spark"), Home: home, Cluster: bed.cluster, Standalone: standalone,
-		LocalDir: filepath.Join(bed.disk.Mount(), "spark"), Governed: governed(), Progress: say,
+		LocalDir: filepath.Join(bed.disk.Mount(), "spark"), Governed: governed(), Settings: settings, Progress: say,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func (f *flow) book(k Kind, write bool, bytes, service int64) {
 // snapshotKinds gives the kinds that the flow has had streams of.
 func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	for k, a := range f.kinds {
-		if a.opened > 0 {
+		if a.opened > 0 || a.streamed != [2]int64{} {
 			all = append(all, KindSnapshot{Kind: Kind(k), Streamed: a.streamed, Bytes: a.bytes, Service: time.Duration(a.service)})
 		}
 	}

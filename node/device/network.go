@@ -100,7 +100,7 @@ func (l *Loop) sent(s *Stream, pos int64) {
 	if pos = min(pos, s.To); pos <= s.pos {
 		return
 	}
-	s.flow.kinds[s.Kind].streamed[direction(s.Write)] += pos - s.pos
+	s.pass(pos - s.pos)
 	if l.pace == nil {
 		bytes := pos - s.pos
 		s.flow.book(s.Kind, s.Write, bytes, l.costs.price(s.Write, l.costs.model.Of(s.Write, true, bytes)).service)

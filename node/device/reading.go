@@ -102,7 +102,7 @@ func (l *Loop) read(s *Stream, pos int64) {
 	if pos <= s.pos {
 		return
 	}
-	s.flow.kinds[s.Kind].streamed[0] += pos - s.pos
+	s.pass(pos - s.pos)
 	s.pos = pos
 	if pos > s.next {
 		// The reader was not held (observe mode, or the daemon was away) and

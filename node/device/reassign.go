@@ -2,22 +2,22 @@ package device
 
 import "time"
 
-// Reassign moves a stream to another flow: who it is was a claim when it was
-// opened and is known now. What the stream did so far stays charged where it was;
+// Reassign says whose a stream is: that was a claim when it was opened and is known
+// now. If it is another flow, what the stream did so far stays charged where it was;
 // what it has queued moves, at the end of the other flow's queue, and its backlog
-// with it. It does nothing for a stream that has ended, or that was opened while
-// its flow was off: that one goes ungoverned to its end.
+// with it. A stream that has ended, or that was opened while its flow was off and so
+// goes ungoverned to its end, does not move. The bytes that an Asked stream has passed
+// are counted now, also if it has ended: a short one is over before anything is known.
 func (l *Loop) Reassign(s *Stream, flow string) {
 	l.send(event{kind: evCall, call: func() { l.reassign(s, flow) }})
 }
 
 func (l *Loop) reassign(s *Stream, name string) {
 	now := time.Now()
-	if s.released {
-		return
-	}
 	old, f := s.flow, l.flow(name)
-	if f == old {
+	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unowned
+	s.unowned, s.Asked = 0, false
+	if s.released || f == old {
 		return
 	}
 	if l.modeOf(f) == Off {
@@ -55,6 +55,15 @@ func (l *Loop) reassign(s *Stream, name string) {
 		l.stage(s)
 	}
 	l.release(s)
+}
+
+// pass counts bytes that the stream has passed, once it is known whose they are.
+func (s *Stream) pass(bytes int64) {
+	if s.Asked {
+		s.unowned += bytes
+	} else {
+		s.flow.kinds[s.Kind].streamed[direction(s.Write)] += bytes
+	}
 }
 
 // join adds the stream and its backlog to a flow's counts.

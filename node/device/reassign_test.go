@@ -334,3 +334,41 @@ func TestReassignedAtAnyMoment(t *testing.T) {
 		})
 	}
 }
+
+// Whose bytes they are is known when the asking is over, and not before.
+func TestBytesOfAnAskedStreamWaitForTheirOwner(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ended first: %v", early), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil, nil)
+				defer r.stop()
+				file := r.disk.newFile("block", 0)
+				s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 1, Flow: "claimed", Asked: true, Write: true, Block: file})
+				r.grow(s, file, mib)
+				if early {
+					r.loop.Close(s, mib)
+					time.Sleep(10 * time.Second)
+				}
+				synctest.Wait()
+				if got := r.flowNow("claimed").Kinds[0].Streamed[1]; got != 0 {
+					t.Errorf("%d bytes are counted before anything is known", got)
+				}
+				r.loop.Reassign(s, "known")
+				if !early {
+					r.grow(s, file, 3*mib)
+					r.loop.Close(s, 3*mib)
+				}
+				synctest.Wait()
+				want := int64(mib)
+				if !early {
+					want = 3 * mib
+				}
+				if got := r.flowNow("known").Kinds[0].Streamed[1]; got != want {
+					t.Errorf("%d bytes are counted, want %d", got, want)
+				}
+				time.Sleep(30 * time.Second)
+				r.settled()
+			})
+		})
+	}
+}

@@ -33,6 +33,7 @@ type OpenRequest struct {
 	Write    bool
 	Block    File  // nil for a network device
 	Meta     File  // nil if there is none
+	Asked    bool  // whose it is is being found out: Reassign will say
 	From, To int64 // block-file offsets; To is used for reads, and for what is sent (0: nobody knows)
 }
 
@@ -58,7 +59,8 @@ type Stream struct {
 	sent     int64      // what the agent was last told; -1 before the first mark
 	starved  bool       // it has more to ask for than its flow's queue has room
 	closed   bool
-	released bool // the loop holds nothing for it any more
+	released bool  // the loop holds nothing for it any more
+	unowned  int64 // bytes that it has passed while it was Asked
 
 	missing   []int64   // read: bytes that were not resident at open, per quantum from `from` on
 	unflushed time.Time // write: since when the oldest bytes wait that are not queued

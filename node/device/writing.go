@@ -23,7 +23,7 @@ func (l *Loop) wrote(s *Stream, pos int64, now time.Time) {
 	if bytes <= 0 {
 		return
 	}
-	s.flow.kinds[s.Kind].streamed[1] += bytes
+	s.pass(bytes)
 	s.pos += bytes
 	if s.gone {
 		s.next, s.done = s.pos, s.pos

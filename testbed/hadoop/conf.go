@@ -73,6 +73,8 @@ const containerMB = 512
 
 type properties map[string]string
 
+const historyDir = "/staging/done_intermediate"
+
 // site is the configuration that all daemons and clients share. One file of
 // each name holds it all: Hadoop does not mind a property in the wrong file.
 func (c *Cluster) site() properties {
@@ -172,7 +174,7 @@ func (c *Cluster) site() properties {
 		"mapreduce.reduce.speculative":               "false",
 		"mapreduce.client.submit.file.replication":   "1",
 		"mapreduce.job.ubertask.enable":              "false",
-		"mapreduce.jobhistory.intermediate-done-dir": "/staging/done_intermediate",
+		"mapreduce.jobhistory.intermediate-done-dir": historyDir,
 		"mapreduce.jobhistory.done-dir":              "/staging/done",
 		// Short polls everywhere: the gaps between a job's parts shall be small
 		// against the I/O that is to be measured.

@@ -25,6 +25,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
@@ -238,6 +239,9 @@ func (c *Cluster) NodeManagerURL(i int) string {
 // LogDir holds one file per daemon (nn.log, dn0.log, ...), the clients' output
 // (job-N.log) and the containers' folders.
 func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }
+
+// HistoryDir is the HDFS folder where ended MapReduce jobs leave their history.
+func (c *Cluster) HistoryDir() string { return path.Join(historyDir, user()) }
 
 // TailLog writes the last lines of a daemon's log, for reports of a failure.
 func (c *Cluster) TailLog(w io.Writer, name string, lines int) {

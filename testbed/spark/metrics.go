@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Counters are what an application's tasks counted, in bytes.
@@ -20,26 +19,22 @@ type Counters struct {
 	Tasks        int
 }
 
-// Counters reads an application's event log, which the setting spark.eventLog.enabled
-// makes in RunDir/events. It is whole once the application has ended.
+// Counters reads an application's event log, which is whole once it has ended.
 func (s *Spark) Counters(app *App) (Counters, error) {
 	var c Counters
 	files, err := filepath.Glob(filepath.Join(s.eventDir(), "*"+app.ID+"*"))
-	if err != nil || len(files) != 1 {
-		return c, fmt.Errorf("event log of %s: %d files, %w", app.ID, len(files), err)
+	if err != nil {
+		return c, err
 	}
-	err = filepath.WalkDir(files[0], func(path string, e os.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() || strings.HasPrefix(e.Name(), "appstatus") {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return c.add(f)
-	})
-	return c, err
+	if len(files) != 1 {
+		return c, fmt.Errorf("event log of %s: %d files in %s, not one", app.ID, len(files), s.eventDir())
+	}
+	f, err := os.Open(files[0])
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	return c, c.add(f)
 }
 
 func (c *Counters) add(events io.Reader) error {

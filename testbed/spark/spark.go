@@ -157,7 +157,10 @@ func (s *Spark) configure() error {
 		"spark.executor.memory":                         "1g",
 		"spark.yarn.submit.waitAppCompletion":           "true",
 		"spark.shuffle.service.enabled":                 "false",
-		"spark.eventLog.enabled":                        "false",
+		"spark.eventLog.enabled":                        "true",
+		"spark.eventLog.dir":                            "file:" + s.eventDir(),
+		"spark.eventLog.compress":                       "false",
+		"spark.eventLog.rolling.enabled":                "false",
 		"spark.local.dir":                               s.cfg.LocalDir,
 		"spark.hadoop.dfs.client.use.datanode.hostname": "false",
 		// What a task's JVM asks of memory, on a machine with little of it.
