@@ -123,6 +123,9 @@ func setUp(ctx context.Context) (err error) {
 
 func socket() string { return filepath.Join(bed.dir, "agent.sock") }
 
+// sparkDir is where a standalone Spark keeps its executors' files.
+func sparkDir() string { return filepath.Join(bed.disk.Mount(), "spark") }
+
 func governed() *hadoop.Governed {
 	return &hadoop.Governed{AgentJar: bed.agent, Socket: socket()}
 }
@@ -132,7 +135,8 @@ const usualWeights = "default: 10\n"
 func startDaemon(ctx context.Context) (err error) {
 	bed.daemon, err = daemon.Start(ctx, daemon.Options{
 		Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, "node"), Socket: socket(), Mode: "enforce",
-		Weights: usualWeights, LogLevel: "info", Patience: patience,
+		Identity: fmt.Sprintf("  spark_dirs: [%s]\n", spark.WorkDir(sparkDir())),
+		Weights:  usualWeights, LogLevel: "info", Patience: patience,
 	})
 	return err
 }
@@ -325,7 +329,7 @@ func newSpark(ctx context.Context, t *testing.T, standalone bool, settings map[s
 	}
 	s, err := spark.Start(ctx, spark.Config{
 		RunDir: filepath.Join(bed.dir, "spark"), Home: home, Cluster: bed.cluster, Standalone: standalone,
-		LocalDir: filepath.Join(bed.disk.Mount(), "spark"), Governed: governed(), Settings: settings, Progress: say,
+		LocalDir: sparkDir(), Governed: governed(), Settings: settings, Progress: say,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,10 @@ func judge(flow string, f facts) Verdict {
 			return Verdict{Confirmed, flow, p.Evidence, who}
 		case f.known && p.Outside:
 			// Nobody outside of containers works for one application.
-			return Verdict{Refuted, clients, Outside, who + ", in no container"}
+			if who += ", in no container"; isSparkApplication(flow) {
+				who += " and below none of identity's spark_dirs"
+			}
+			return Verdict{Refuted, clients, Outside, who}
 		}
 		return byToken(flow, f)
 

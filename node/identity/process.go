@@ -82,11 +82,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 		p.name(id, applicationOf(id), Session)
 		return nil
 	}
-	if complete {
-		p.Outside = true
-		return nil
-	}
-	return in.hearsay(ctx, line, p)
+	return in.hearsay(ctx, line, complete, p)
 }
 
 func (p *Peer) name(container, application string, e Evidence) {
@@ -114,9 +110,15 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 	return line, nil
 }
 
-// hearsay is what is left where no NodeManager's record can be had: directories, which a
-// process can change to but not make under another user's; and environments.
-func (in *inspector) hearsay(ctx context.Context, line []life, p *Peer) error {
+// hearsay is what is left where no record can be had: directories, which a process can
+// change to but not make under another user's; and environments. A standalone Spark
+// worker keeps no records; with recorded, those of the NodeManagers are whole, and what
+// could be found of a container of theirs counts no more.
+func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p *Peer) error {
+	if recorded && !in.records.standalone() {
+		p.Outside = true
+		return nil
+	}
 	var named, told place // by directory; by environment
 	proven := false
 	for i, l := range line {
@@ -127,10 +129,13 @@ func (in *inspector) hearsay(ctx context.Context, line []life, p *Peer) error {
 		if err != nil && i == 0 {
 			return fmt.Errorf("working directory: %w", err)
 		}
+		if ok && recorded && !isSparkApplication(place.application) {
+			ok = false
+		}
 		if ok { // the outermost is the one that the process had least to do with
 			named, proven = place, certain
 		}
-		if told.container != "" {
+		if recorded || told.container != "" {
 			continue
 		}
 		text, err := in.proc.read(l.pid, "environ", maxEnviron)

@@ -319,6 +319,40 @@ func TestSparkStandalone(t *testing.T) {
 	want(t, p, spark, Directory)
 }
 
+// The NodeManager's records are whole, and know nothing of a standalone worker's executors.
+func TestSparkStandaloneBesideANodeManager(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	work := w.mkdir(w.proc, "work")
+	w.mkdir(work, spark, "0")
+	in := w.inspector(nil)
+	for _, dirs := range [][]string{nil, {work}} {
+		in.records.setDirs([]string{w.local}, dirs)
+		for i, c := range []struct {
+			p           process
+			application string
+			evidence    Evidence
+		}{
+			{process{cwd: filepath.Join(work, spark, "0")}, spark, Directory},
+			{process{cwd: filepath.Join(work, spark, "0"), environ: env(contA)}, spark, Directory},
+			{process{environ: env(contA)}, "", NoEvidence},
+			{process{cwd: w.dirOf("ann", contA)}, "", NoEvidence},
+			{process{cwd: filepath.Join(work, spark, "0"), session: 100}, appA, Session},
+		} {
+			c.p.pid, c.p.uid = 200+i, me
+			w.start(c.p)
+			p, err := in.inspect(context.Background(), c.p.pid, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dirs == nil && c.evidence == Directory {
+				c.application, c.evidence = "", NoEvidence // who knows of no worker finds none of its executors
+			}
+			want(t, p, c.application, c.evidence)
+		}
+	}
+}
+
 func TestEnvironment(t *testing.T) {
 	w := unrecorded(t)
 	w.start(process{pid: 10, uid: me, environ: env(contA)})

@@ -88,6 +88,12 @@ func (r *records) dirs() (local, spark []string) {
 	return r.local, r.spark
 }
 
+// standalone tells whether the work directories of Spark's standalone workers are known.
+func (r *records) standalone() bool {
+	_, spark := r.dirs()
+	return len(spark) > 0
+}
+
 // lookup gives the container of the nearest of a line's processes whose session is
 // recorded. The records are read again unless they were read after since: a container's
 // record is there before its first process asks for anything. complete says that a

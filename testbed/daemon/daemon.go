@@ -27,12 +27,13 @@ import (
 
 // Options of a daemon.
 type Options struct {
-	Book   *ledger.Ledger // of the run that it belongs to
-	Binary string         // penstock
-	Base   string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
-	Socket string         // for agents
-	Mode   string         // off, observe or enforce
-	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
+	Book     *ledger.Ledger // of the run that it belongs to
+	Binary   string         // penstock
+	Base     string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
+	Socket   string         // for agents
+	Mode     string         // off, observe or enforce
+	Device   string         // the settings' device section, YAML, indented by two spaces; may be ""
+	Identity string         // the settings' identity section, as above
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug
@@ -59,6 +60,9 @@ func (o Options) Settings() string {
 	text := fmt.Sprintf("socket: %s\nlisten: 127.0.0.1:0\nmode: %s\nweights: %s\n", o.Socket, o.Mode, o.weightsFile())
 	if o.Device != "" {
 		text += "device:\n" + o.Device
+	}
+	if o.Identity != "" {
+		text += "identity:\n" + o.Identity
 	}
 	return text
 }

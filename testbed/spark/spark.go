@@ -133,8 +133,8 @@ func (s *Spark) confDir() string  { return filepath.Join(s.cfg.RunDir, "conf") }
 func (s *Spark) eventDir() string { return filepath.Join(s.cfg.RunDir, "events") }
 func (s *Spark) logDir() string   { return filepath.Join(s.cfg.RunDir, "logs") }
 
-// WorkDir is where a standalone worker keeps its executors' folders.
-func (s *Spark) WorkDir() string { return filepath.Join(s.cfg.LocalDir, "apps") }
+// WorkDir is where a standalone worker keeps its executors' folders, below LocalDir.
+func WorkDir(localDir string) string { return filepath.Join(localDir, "apps") }
 
 const log4j = `rootLogger.level = info
 rootLogger.appenderRef.stderr.ref = console
@@ -193,7 +193,7 @@ func (s *Spark) env() []string {
 	env := []string{
 		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.confDir(), "SPARK_LOCAL_IP=127.0.0.1", "SPARK_NO_DAEMONIZE=1",
 		"HADOOP_CONF_DIR=" + s.cfg.Cluster.ClientConfDir(), "PYSPARK_PYTHON=python3",
-		"SPARK_WORKER_DIR=" + s.WorkDir(), "SPARK_LOCAL_DIRS=" + s.cfg.LocalDir,
+		"SPARK_WORKER_DIR=" + WorkDir(s.cfg.LocalDir), "SPARK_LOCAL_DIRS=" + s.cfg.LocalDir,
 	}
 	for _, name := range []string{"PATH", "HOME", "LANG", "USER", "LOGNAME", "JAVA_HOME", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
@@ -242,7 +242,7 @@ func (s *Spark) startDaemons(ctx context.Context) error {
 		return err
 	}
 	worker := []string{s.class(), "org.apache.spark.deploy.worker.Worker",
-		"--host", "127.0.0.1", "--webui-port", "0", "--cores", "8", "--memory", "8g", "--work-dir", s.WorkDir(), s.master}
+		"--host", "127.0.0.1", "--webui-port", "0", "--cores", "8", "--memory", "8g", "--work-dir", WorkDir(s.cfg.LocalDir), s.master}
 	if os.Geteuid() == 0 {
 		worker = append([]string{"unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"}, worker...)
 	}

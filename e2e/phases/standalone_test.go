@@ -1,0 +1,100 @@
+package phases
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/testbed/hadoop"
+	"penstock/testbed/spark"
+)
+
+// TestSparkStandalone: a PySpark program on a standalone master and worker. Its executors
+// are one flow, by the directories that they run in; what they read, spill, shuffle and
+// write is what Spark counts.
+func TestSparkStandalone(t *testing.T) {
+	ctx := begin(t, 5*time.Minute)
+	remove(t, "/lines")
+	if _, err := bed.cluster.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 24 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	s := newSpark(ctx, t, true, map[string]string{
+		"spark.shuffle.sort.bypassMergeThreshold": "1", // as in TestEveryByteHasItsOwner
+		"spark.executor.memory":                   "512m",
+	})
+	forget(t)
+	before := settled(t)
+	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script(t, spark.Sort),
+		Args: []string{bed.cluster.DefaultFS() + "/lines/input", bed.cluster.DefaultFS() + "/lines/output", "4"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sort.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after := settled(t)
+	c, err := s.Counters(sort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []struct {
+		what, kind string
+		write      bool
+		counted    int64
+	}{
+		{"read from HDFS", "persistent", false, c.Read},
+		{"written to HDFS", "persistent", true, c.Written},
+		{"read from local disks", "intermediate", false, c.ShuffleRead + c.Spilled},
+		{"written to local disks", "intermediate", true, c.ShuffleWrite + c.Spilled},
+	} {
+		from, to := moved(before, sort.ID, a.kind), moved(after, sort.ID, a.kind)
+		saw := to.Read - from.Read
+		if a.write {
+			saw = to.Written - from.Written
+		}
+		alike(t, a.what, saw, a.counted)
+	}
+	if was, is := moved(before, "unattributed", "persistent"), moved(after, "unattributed", "persistent"); was != is {
+		t.Errorf("unattributed: %+v, and before %+v", is, was)
+	}
+	ordered(t, "/lines/output")
+}
+
+// ordered checks that the lines of all parts together are in the order of their letters
+// from the last to the first.
+func ordered(t *testing.T, dir string) {
+	t.Helper()
+	fs := bed.cluster.FS()
+	files, err := fs.List(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(files, func(a, b hadoop.File) int { return strings.Compare(a.Path, b.Path) })
+	var last []byte
+	lines := 0
+	for _, f := range files {
+		in, err := fs.Open(t.Context(), f.Path, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(in)
+		if in.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			line = bytes.TrimSuffix(line, []byte("\n"))
+			slices.Reverse(line)
+			if bytes.Compare(last, line) > 0 {
+				t.Fatalf("%s: %q comes after %q", f.Path, line, last)
+			}
+			last = append(last[:0], line...)
+			lines++
+		}
+	}
+	if lines == 0 {
+		t.Errorf("no lines in %s", dir)
+	}
+}
