@@ -135,8 +135,8 @@ const usualWeights = "default: 10\n"
 func startDaemon(ctx context.Context) (err error) {
 	bed.daemon, err = daemon.Start(ctx, daemon.Options{
 		Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, "node"), Socket: socket(), Mode: "enforce",
-		Identity: fmt.Sprintf("  spark_dirs: [%s]\n", spark.WorkDir(sparkDir())),
-		Weights:  usualWeights, LogLevel: "info", Patience: patience,
+		More:    fmt.Sprintf("identity: {spark_dirs: [%s]}\nnetwork: {rate: 1000MiB}\n", spark.WorkDir(sparkDir())),
+		Weights: usualWeights, LogLevel: "info", Patience: patience,
 	})
 	return err
 }

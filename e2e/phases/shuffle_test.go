@@ -1,6 +1,7 @@
 package phases
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/node/status"
 	"penstock/testbed/hadoop"
 )
 
@@ -32,9 +34,10 @@ func TestLimitedShuffle(t *testing.T) {
 	weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
 	free := run("/shuffle/free", hadoop.QueueProtected)
 
-	watched := make(chan string, 1)
+	watched, series := make(chan string, 1), make(chan []sample, 1)
 	stop := make(chan struct{})
 	go func() { watched <- parked(bed.cluster.NodeManagerURL(0), stop) }()
+	go func() { series <- sent(bed.daemon.Address, held.ID, stop) }()
 	var seconds [2]time.Duration
 	for i, app := range []*hadoop.App{free, held} {
 		s, err := app.Wait(ctx)
@@ -46,6 +49,11 @@ func TestLimitedShuffle(t *testing.T) {
 	close(stop)
 	if stack := <-watched; stack != "" {
 		t.Errorf("a thread of netty waits for a gate:\n%s", stack)
+	}
+	rate := steady(<-series)
+	t.Logf("the limited one sent %.3f MiB/s", rate/mib)
+	if rate < 0.95*limit || rate > 1.05*limit {
+		t.Errorf("the limited one sent %.3f MiB/s, its limit is %d MiB/s", rate/mib, limit/mib)
 	}
 	// Its bytes to and from the disk alone take this long.
 	doc := look(t)
@@ -70,6 +78,44 @@ func TestLimitedShuffle(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", output, got, err, want)
 		}
 	}
+}
+
+// sample is what an application had been sent at a moment.
+type sample struct {
+	at    time.Time
+	bytes int64
+}
+
+// sent looks at what the NodeManager has sent of an application's until stop.
+func sent(daemon, application string, stop chan struct{}) (series []sample) {
+	for {
+		select {
+		case <-stop:
+			return series
+		case <-time.After(200 * time.Millisecond):
+		}
+		if doc, err := status.Fetch(context.Background(), daemon); err == nil {
+			series = append(series, sample{doc.Time, moved(doc, application, "network").Written})
+		}
+	}
+}
+
+// steady is the rate, in bytes a second, from a tenth of all bytes to nine tenths.
+func steady(series []sample) float64 {
+	if len(series) == 0 {
+		return 0
+	}
+	all := series[len(series)-1].bytes
+	var from, to sample
+	for _, s := range series {
+		if from.at.IsZero() && s.bytes*10 >= all {
+			from = s
+		}
+		if to.at.IsZero() && s.bytes*10 >= all*9 {
+			to = s
+		}
+	}
+	return float64(to.bytes-from.bytes) / to.at.Sub(from.at).Seconds()
 }
 
 // parked looks at the NodeManager's threads until stop, and gives the stack of one of

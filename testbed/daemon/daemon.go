@@ -27,13 +27,13 @@ import (
 
 // Options of a daemon.
 type Options struct {
-	Book     *ledger.Ledger // of the run that it belongs to
-	Binary   string         // penstock
-	Base     string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
-	Socket   string         // for agents
-	Mode     string         // off, observe or enforce
-	Device   string         // the settings' device section, YAML, indented by two spaces; may be ""
-	Identity string         // the settings' identity section, as above
+	Book   *ledger.Ledger // of the run that it belongs to
+	Binary string         // penstock
+	Base   string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
+	Socket string         // for agents
+	Mode   string         // off, observe or enforce
+	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
+	More   string         // further sections of the settings, YAML
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug
@@ -61,10 +61,7 @@ func (o Options) Settings() string {
 	if o.Device != "" {
 		text += "device:\n" + o.Device
 	}
-	if o.Identity != "" {
-		text += "identity:\n" + o.Identity
-	}
-	return text
+	return text + o.More
 }
 
 func (o Options) weightsFile() string { return o.Base + ".weights.yaml" }
