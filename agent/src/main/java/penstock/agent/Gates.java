@@ -47,6 +47,7 @@ public final class Gates {
     static final LongAdder BACKSTOPS = new LongAdder();
     static final Orphans ORPHANS = new Orphans();
     static final LongAdder FAILED_OPENS = new LongAdder();
+    static final LongAdder OVER_BOUND = new LongAdder();
     static final LongAdder FAILURES = new LongAdder();
     static final LongAdder SHUFFLE_UNGOVERNED = new LongAdder();
 
