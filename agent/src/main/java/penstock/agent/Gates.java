@@ -330,6 +330,30 @@ public final class Gates {
         }
     }
 
+    /**
+     * Before its file gets another name: waits until the daemon has opened s, at most so
+     * many nanoseconds, whether gates hold or not. The daemon opens by name, and answers
+     * when it has.
+     */
+    public static void opened(Stream s, long atMost) {
+        Client c = client;
+        if (c == null || s.mark != Stream.NO_MARK) {
+            return;
+        }
+        Thread self = Thread.currentThread();
+        long start = System.nanoTime();
+        s.waiting(self);
+        try {
+            for (long left = atMost; left > 0 && s.mark == Stream.NO_MARK && !s.isClosed() && !self.isInterrupted()
+                    && !c.isLost(System.nanoTime()) && c.mode() != Frames.OFF;
+                    left = start + atMost - System.nanoTime()) {
+                LockSupport.parkNanos(s, Math.min(left, RECHECK_NANOS));
+            }
+        } finally {
+            s.waiting(null);
+        }
+    }
+
     /** As {@link #pass} for a stream with a callback: says whether to go on, and does not wait. */
     public static boolean mayPass(Stream s, long position, long need) {
         Client c = client;
