@@ -117,7 +117,9 @@ public final class Gates {
                 return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
             }
             Log.to(say);
-            client = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
+            Client c = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
+            c.quitAtExit();
+            client = c;
         }
         client.serve(directories);
         return null;
