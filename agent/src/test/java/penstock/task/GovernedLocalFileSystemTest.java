@@ -226,8 +226,9 @@ class GovernedLocalFileSystemTest {
             out.close();
             return null;
         });
-        long written = new File(local, "big").length();
-        assertEquals(1 << 20, written);
+        await(() -> new File(local, "big").length() >= 1 << 20); // the mark may come when it waits already
+        write.held();
+        assertEquals(1 << 20, new File(local, "big").length());
         daemon.mark(stream, Long.MAX_VALUE);
         write.result();
         assertEquals(DATA.length, daemon.next(TestDaemon.CLOSE).position());
