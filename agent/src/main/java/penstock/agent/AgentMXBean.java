@@ -41,6 +41,9 @@ public interface AgentMXBean {
     /** Streams that went ungoverned: too many, or with a path that no frame can hold. */
     long getFailedOpen();
 
+    /** Streams that are unattributed because their flow had as many as one may have. */
+    long getOverBound();
+
     /** Map outputs that a NodeManager sent as if there were no agent. */
     long getShuffleUngoverned();
 

@@ -51,6 +51,12 @@ final class Client implements Runnable {
     /** A living daemon lets a minimum through after 15 s; HDFS clients give up after 60 s. */
     static final long BACKSTOP_NANOS = TimeUnit.SECONDS.toNanos(20);
     static final int MAX_STREAMS = 8192;
+    /**
+     * How many of them one flow may have in a process that serves many. Its further ones
+     * are unattributed, and so take no place from the others; beyond as many of those they
+     * go ungoverned.
+     */
+    static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
     private static final long MIN_BACKOFF_MILLIS = 100;
     private static final long MAX_BACKOFF_MILLIS = 1000;
     private static final long SELECT_MILLIS = 100;
@@ -69,6 +75,8 @@ final class Client implements Runnable {
 
     private final ConcurrentMap<Integer, Stream> streams = new ConcurrentHashMap<>();
     private final AtomicInteger streamCount = new AtomicInteger();
+    /** Streams by flow, in a process that serves many. */
+    private final ConcurrentMap<String, Integer> flowCounts = new ConcurrentHashMap<>();
     private final AtomicInteger nextId = new AtomicInteger();
     private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
     private final AtomicBoolean sleeping = new AtomicBoolean();
@@ -117,21 +125,46 @@ final class Client implements Runnable {
     /** Null when there are too many streams. Of a stream with a callback, again is run by this client's thread. */
     Stream open(boolean write, int kind, String of, File file, File meta, Peer peer, long from, long to,
             Runnable again) {
-        if (streamCount.incrementAndGet() > MAX_STREAMS) {
-            streamCount.decrementAndGet();
+        String admitted = admit(of);
+        if (admitted == null) {
             return null;
         }
-        Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, of, file, meta, peer, from, to,
+        Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, admitted, file, meta, peer, from, to,
                 again);
         if (again != null) {
             callbacks = true;
         }
         if (streams.putIfAbsent(s.id, s) != null) {
-            streamCount.decrementAndGet();
+            dismiss(admitted);
             return null;
         }
         touch(s);
         return s;
+    }
+
+    /** The flow that one more stream of the given one belongs to, or null if there are too many. */
+    private String admit(String of) {
+        if (streamCount.incrementAndGet() > MAX_STREAMS) {
+            streamCount.decrementAndGet();
+            return null;
+        }
+        if (!flow.isEmpty() || flowCounts.merge(of, 1, Integer::sum) <= MAX_FLOW_STREAMS) {
+            return of;
+        }
+        dismiss(of);
+        if (of.equals(Names.UNATTRIBUTED)) {
+            return null;
+        }
+        Gates.OVER_BOUND.increment();
+        return admit(Names.UNATTRIBUTED);
+    }
+
+    /** One stream less of that flow. */
+    private void dismiss(String of) {
+        streamCount.decrementAndGet();
+        if (flow.isEmpty()) {
+            flowCounts.computeIfPresent(of, (name, count) -> count == 1 ? null : count - 1);
+        }
     }
 
     /** There is something to say about s. */
@@ -220,6 +253,19 @@ final class Client implements Runnable {
         }
     }
 
+    /**
+     * Has the connection ended when the JVM begins to exit. Its thread, though a daemon,
+     * would hold the exit up while it waits for the socket: for 50 ms in the mean.
+     */
+    void quitAtExit() {
+        Runtime.getRuntime().addShutdownHook(new Thread("penstock-agent-exit") {
+            @Override
+            public void run() {
+                quit();
+            }
+        });
+    }
+
     // ---- the thread
 
     @Override
@@ -277,7 +323,7 @@ final class Client implements Runnable {
 
     private void forget(Stream s) {
         if (streams.remove(s.id, s)) {
-            streamCount.decrementAndGet();
+            dismiss(s.flow);
         }
     }
 

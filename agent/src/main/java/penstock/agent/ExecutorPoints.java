@@ -16,6 +16,8 @@ final class ExecutorPoints {
     private static final String SEGMENT = SPARK + "network.buffer.FileSegmentManagedBuffer";
     private static final String BLOCK = SPARK + "storage.DiskBlockData";
     private static final String COLLECTION = SPARK + "util.collection.";
+    private static final String SPILL = COLLECTION + "ExternalSorter$SpillReader";
+    private static final String SPILLED_MAP = COLLECTION + "ExternalAppendOnlyMap$DiskMapIterator";
     private static final String NEXT = "()Lorg/apache/spark/serializer/DeserializationStream;";
 
     /** The allow-list. */
@@ -33,9 +35,9 @@ final class ExecutorPoints {
             new Point(BUFFERED, "<init>", "(Ljava/io/File;I)V", SparkAdvice.Reader.class),
             new Point(BUFFERED, "refill", "()Z", SparkAdvice.Refill.class),
             new Point(BUFFERED, "close", "()V", SparkAdvice.Close.class),
-            new Point(COLLECTION + "ExternalSorter$SpillReader", "nextBatchStream", NEXT, SparkAdvice.Spilled.class),
-            new Point(COLLECTION + "ExternalAppendOnlyMap$DiskMapIterator", "nextBatchIterator",
-                    "()Lscala/collection/Iterator;", SparkAdvice.SpilledMap.class),
+            new Point(SPILL, "nextBatchStream", NEXT, SparkAdvice.Spilled.class),
+            new Point(SPILLED_MAP, "nextBatchIterator", "()Lscala/collection/Iterator;",
+                    SparkAdvice.SpilledMap.class),
             new Point(SPARK + "util.SparkStreamUtils", "copyFileStreamNIO",
                     "(Ljava/nio/channels/FileChannel;Ljava/nio/channels/WritableByteChannel;JJ)V",
                     SparkAdvice.Copy.class),
@@ -57,7 +59,8 @@ final class ExecutorPoints {
             SPARK + "shuffle.sort.io.LocalDiskShuffleMapOutputWriter", "outputTempFile", "Ljava/io/File;"));
 
     /** The types whose objects carry their file, and what they carry. */
-    static final Set<String> CARRIERS = Collections.unmodifiableSet(new HashSet<>(Arrays.asList(TRACKING, BUFFERED)));
+    static final Set<String> CARRIERS = Collections.unmodifiableSet(
+            new HashSet<>(Arrays.asList(TRACKING, BUFFERED, SPILL, SPILLED_MAP)));
     static final String CARRIED = "penstock.spark.LocalFile";
 
     private ExecutorPoints() { }

@@ -47,6 +47,7 @@ public final class Gates {
     static final LongAdder BACKSTOPS = new LongAdder();
     static final Orphans ORPHANS = new Orphans();
     static final LongAdder FAILED_OPENS = new LongAdder();
+    static final LongAdder OVER_BOUND = new LongAdder();
     static final LongAdder FAILURES = new LongAdder();
     static final LongAdder SHUFFLE_UNGOVERNED = new LongAdder();
 
@@ -116,7 +117,9 @@ public final class Gates {
                 return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
             }
             Log.to(say);
-            client = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
+            Client c = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
+            c.quitAtExit();
+            client = c;
         }
         client.serve(directories);
         return null;
@@ -326,6 +329,30 @@ public final class Gates {
         Client c = client;
         if (c != null) {
             report(c, s, position);
+        }
+    }
+
+    /**
+     * Before its file gets another name: waits until the daemon has opened s, at most so
+     * many nanoseconds, whether gates hold or not. The daemon opens by name, and answers
+     * when it has.
+     */
+    public static void opened(Stream s, long atMost) {
+        Client c = client;
+        if (c == null || s.mark != Stream.NO_MARK) {
+            return;
+        }
+        Thread self = Thread.currentThread();
+        long start = System.nanoTime();
+        s.waiting(self);
+        try {
+            for (long left = atMost; left > 0 && s.mark == Stream.NO_MARK && !s.isClosed() && !self.isInterrupted()
+                    && !c.isLost(System.nanoTime()) && c.mode() != Frames.OFF;
+                    left = start + atMost - System.nanoTime()) {
+                LockSupport.parkNanos(s, Math.min(left, RECHECK_NANOS));
+            }
+        } finally {
+            s.waiting(null);
         }
     }
 

@@ -8,7 +8,8 @@ import java.util.function.Consumer;
  * gives its host's logger.
  */
 final class Log {
-    private static volatile Consumer<String> to = message -> System.err.println("penstock-agent: " + message);
+    /** Null for standard error. A task starts before its first lambda is cheap, so there is none here. */
+    private static volatile Consumer<String> to;
 
     private Log() { }
 
@@ -19,7 +20,12 @@ final class Log {
     /** One line. Never throws. */
     static void say(String message) {
         try {
-            to.accept(message);
+            Consumer<String> sink = to;
+            if (sink == null) {
+                System.err.println("penstock-agent: " + message);
+            } else {
+                sink.accept(message);
+            }
         } catch (Throwable t) {
             // A logger that fails must not fail its host.
         }

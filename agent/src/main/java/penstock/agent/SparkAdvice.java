@@ -119,10 +119,12 @@ final class SparkAdvice {
      */
     static final class Spilled {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static void enter(@Advice.FieldValue("spill") Product spill,
-                @Advice.FieldValue("batchOffsets") long[] offsets, @Advice.FieldValue("batchId") int batch) {
+        static void enter(@Advice.This Object reader, @Advice.FieldValue("spill") Product spill,
+                @Advice.FieldValue("batchOffsets") long[] offsets, @Advice.FieldValue("batchId") int batch,
+                @Advice.FieldValue(value = ReadAdvice.STREAM, readOnly = false) LocalFile carried) {
             if (batch < offsets.length - 1) {
-                LocalFiles.stage((File) spill.productElement(0), offsets[batch], offsets[batch + 1] - offsets[batch]);
+                carried = LocalFiles.batch(carried, reader, (File) spill.productElement(0), offsets[batch],
+                        offsets[batch + 1], offsets[offsets.length - 1]);
             }
         }
     }
@@ -130,12 +132,13 @@ final class SparkAdvice {
     /** The same of ExternalAppendOnlyMap, in DiskMapIterator.nextBatchIterator. */
     static final class SpilledMap {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static void enter(@Advice.FieldValue("file") File file,
+        static void enter(@Advice.This Object reader, @Advice.FieldValue("file") File file,
                 @Advice.FieldValue("batchOffsets") ArrayBuffer<?> offsets,
-                @Advice.FieldValue("batchIndex") int batch) {
+                @Advice.FieldValue("batchIndex") int batch,
+                @Advice.FieldValue(value = ReadAdvice.STREAM, readOnly = false) LocalFile carried) {
             if (batch < offsets.length() - 1) {
-                long from = (Long) offsets.apply(batch);
-                LocalFiles.stage(file, from, (Long) offsets.apply(batch + 1) - from);
+                carried = LocalFiles.batch(carried, reader, file, (Long) offsets.apply(batch),
+                        (Long) offsets.apply(batch + 1), (Long) offsets.last());
             }
         }
     }

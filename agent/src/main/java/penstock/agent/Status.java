@@ -109,6 +109,11 @@ final class Status implements AgentMXBean {
     }
 
     @Override
+    public long getOverBound() {
+        return Gates.OVER_BOUND.sum();
+    }
+
+    @Override
     public long getShuffleUngoverned() {
         return Gates.SHUFFLE_UNGOVERNED.sum();
     }

@@ -7,7 +7,6 @@ import java.io.InputStream;
 /** A part of a governed file, read from its beginning. */
 final class GatedInput extends FilterInputStream {
     private final LocalFile file;
-    private final Unclosed unclosed;
     private long position;
     private long marked;
 
@@ -16,7 +15,7 @@ final class GatedInput extends FilterInputStream {
         this.file = file;
         this.position = offset;
         this.marked = offset;
-        this.unclosed = new Unclosed(this, file);
+        file.closeAfter(this);
     }
 
     @Override
@@ -59,7 +58,6 @@ final class GatedInput extends FilterInputStream {
         try {
             in.close();
         } finally {
-            unclosed.done();
             file.close(false);
         }
     }

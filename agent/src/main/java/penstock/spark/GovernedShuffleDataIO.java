@@ -68,7 +68,7 @@ public final class GovernedShuffleDataIO implements ShuffleDataIO {
                 throws IOException {
             ShuffleMapOutputWriter writer = local.createMapOutputWriter(shuffle, map, partitions);
             return writer instanceof LocalDiskShuffleMapOutputWriter && MapOutput.isKnown()
-                    ? new MapOutput((LocalDiskShuffleMapOutputWriter) writer) : writer;
+                    ? new MapOutput((LocalDiskShuffleMapOutputWriter) writer, MapOutput.OPENING_NANOS) : writer;
         }
 
         /** A file that has been spilled and is only renamed: it met its gate when it was written. */

@@ -12,6 +12,7 @@ public final class LocalFile {
     private final Stream stream;
     private final Window window;
     private long position;
+    private Unclosed unclosed;
 
     private LocalFile(Stream stream, Window window, long position) {
         this.stream = stream;
@@ -49,6 +50,13 @@ public final class LocalFile {
         position = end;
     }
 
+    /** It is about to get another name, for which the daemon must have opened it; waits no longer than that. */
+    void renamed(long atMostNanos) {
+        if (LocalFiles.mayWait()) {
+            Gate.opened(stream, atMostNanos);
+        }
+    }
+
     /** Waits until that part of the file may be read, as far as it reaches. */
     public void before(long from, long count) {
         if (window != null && LocalFiles.mayWait()) {
@@ -60,8 +68,16 @@ public final class LocalFile {
         }
     }
 
+    /** Closes it, if nobody has, when its reader is no more. */
+    void closeAfter(Object reader) {
+        unclosed = new Unclosed(reader, this);
+    }
+
     /** May be called twice. */
     public void close(boolean failed) {
+        if (unclosed != null) {
+            unclosed.done();
+        }
         if (stream != null) {
             Gate.close(stream, position, failed);
         } else {

@@ -7,6 +7,8 @@ import java.nio.channels.WritableByteChannel;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
+import java.util.WeakHashMap;
 import org.apache.spark.SparkEnv;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -35,6 +37,10 @@ public final class LocalFiles {
     /** As many as a HELLO may name. */
     private static final int MAX_DIRECTORIES = 256;
     private static final int PIECE = 1 << 20;
+    /** So many readers of spills may have something staged ahead of them; each has two streams at most. */
+    static final int MAX_AHEAD = 1024;
+    /** What is being copied from. A merge takes a part of each of its spills in turn, again and again. */
+    private static final Map<FileChannel, LocalFile> SOURCES = Collections.synchronizedMap(new WeakHashMap<>());
     /** The file that a woven constructor is about to open, for another woven constructor inside of it. */
     private static final ThreadLocal<File> OPENING = new ThreadLocal<>();
 
@@ -203,6 +209,66 @@ public final class LocalFiles {
     }
 
     /**
+     * Waits until the batch [from, to) of a spill may be read. What comes after it is staged
+     * meanwhile: its reader takes batch after batch.
+     *
+     * @param carried what this gave for the reader's last batch, or null
+     * @param end where the last batch ends
+     * @return what the reader carries to its next batch; null after the last
+     */
+    public static LocalFile batch(LocalFile carried, Object reader, File file, long from, long to, long end) {
+        LocalFile ahead = carried;
+        if (ahead == null) {
+            Unclosed.closeAll();
+            if (to >= end || Unclosed.open() >= MAX_AHEAD) {
+                stage(file, from, to - from);
+                return null;
+            }
+            ahead = reading(file, end);
+            if (ahead == null) {
+                return null;
+            }
+            ahead.closeAfter(reader);
+        }
+        ahead.before(from, to - from);
+        if (to < end) {
+            return ahead;
+        }
+        ahead.close(false);
+        return null;
+    }
+
+    /** What is announced of a file that is copied from, so far; null if it is not governed. */
+    private static LocalFile source(FileChannel in) {
+        LocalFile source = SOURCES.get(in);
+        if (source != null || directories.isEmpty()) {
+            return source;
+        }
+        File file = governed(Paths.of(in));
+        if (file == null) {
+            return null;
+        }
+        Unclosed.closeAll();
+        synchronized (SOURCES) {
+            for (FileChannel other : new ArrayList<>(SOURCES.keySet())) {
+                if (!other.isOpen()) { // its copier failed
+                    SOURCES.remove(other).close(false);
+                }
+            }
+        }
+        source = LocalFile.read(new Window(OPENER, file, file.length()));
+        source.closeAfter(in);
+        SOURCES.put(in, source);
+        return source;
+    }
+
+    /** Its copier is done with it: it has been copied to its end, or is copied by other means. */
+    private static void copied(FileChannel in, LocalFile source) {
+        SOURCES.remove(in);
+        source.close(false);
+    }
+
+    /**
      * Copies all but the last piece of a range from file to file, as its caller would at
      * once, but so that both ends meet their gates. The caller does what is left, and so
      * meets the errors and makes the checks.
@@ -211,10 +277,11 @@ public final class LocalFiles {
      */
     public static long copy(FileChannel in, WritableByteChannel out, long start, long count) {
         LocalFile target = MapOutput.target(out);
-        File file = directories.isEmpty() || !(out instanceof FileChannel) ? null : governed(Paths.of(in));
-        LocalFile source = file == null ? null : LocalFile.read(new Window(OPENER, file, start + count));
+        LocalFile source = out instanceof FileChannel ? source(in) : null;
         long done = 0;
+        boolean last = true;
         try {
+            last = start + count >= in.size();
             while (source != null || target != null) {
                 long piece = Math.min(PIECE, count - done);
                 if (source != null) {
@@ -234,8 +301,8 @@ public final class LocalFiles {
             // What is wrong with the files the caller finds out itself, from here on.
             return done;
         } finally {
-            if (source != null) {
-                source.close(false);
+            if (source != null && last) {
+                copied(in, source);
             }
         }
         return done;

@@ -7,6 +7,7 @@ import java.lang.reflect.Field;
 import java.nio.channels.FileChannel;
 import java.nio.channels.WritableByteChannel;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.api.ShuffleMapOutputWriter;
 import org.apache.spark.shuffle.api.ShufflePartitionWriter;
 import org.apache.spark.shuffle.api.WritableByteChannelWrapper;
@@ -17,22 +18,27 @@ import penstock.task.Gate;
 /**
  * A map's output, partition after partition into one temporary file. Its path is not told
  * by Spark and is read from the field where it keeps it; a Spark without the field is left
- * alone. It is announced when the file is there. In force, the first write waits until the
- * daemon has answered, and so has opened it: before it gets its last name.
+ * alone. It is announced when the file is there, and gets its last name when the daemon has
+ * opened it: in force, the first write waits for that; otherwise a short map's commit does,
+ * for an instant.
  *
  * <p>The channel that Spark copies to must be the file's own, or the kernel would not
  * copy for it. So there the gate is met before each copy.
  */
 final class MapOutput implements ShuffleMapOutputWriter {
     private static final Field FILE = field();
+    /** A daemon that takes longer misses the file. */
+    static final long OPENING_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
     private static final ThreadLocal<Channel> COPYING = new ThreadLocal<>();
 
     private final LocalDiskShuffleMapOutputWriter local;
+    private final long openingNanos;
     private LocalFile file;
     private boolean announced;
 
-    MapOutput(LocalDiskShuffleMapOutputWriter local) {
+    MapOutput(LocalDiskShuffleMapOutputWriter local, long openingNanos) {
         this.local = local;
+        this.openingNanos = openingNanos;
     }
 
     private static Field field() {
@@ -70,6 +76,9 @@ final class MapOutput implements ShuffleMapOutputWriter {
     @Override
     public MapOutputCommitMessage commitAllPartitions(long[] checksums) throws IOException {
         boolean failed = true;
+        if (file != null) {
+            file.renamed(openingNanos);
+        }
         try {
             MapOutputCommitMessage message = local.commitAllPartitions(checksums);
             failed = false;

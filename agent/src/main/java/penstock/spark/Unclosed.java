@@ -7,19 +7,21 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * An input that Spark may drop without closing it: a task that ends early releases its
- * blocks' buffers and leaves their streams to the collector. What the daemon holds for one
- * is given back when the collector has found it and another one is opened.
+ * A reader that Spark may drop without closing it: a task that ends early releases its
+ * blocks' buffers and leaves their streams, and its spills' readers, to the collector. What
+ * the daemon holds for one is given back when the collector has found it and another one
+ * is opened.
  */
-final class Unclosed extends PhantomReference<GatedInput> {
-    private static final ReferenceQueue<GatedInput> FOUND = new ReferenceQueue<>();
+final class Unclosed extends PhantomReference<Object> {
+    private static final ReferenceQueue<Object> FOUND = new ReferenceQueue<>();
     /** Or the references themselves would be collected. */
     private static final Set<Unclosed> OPEN = ConcurrentHashMap.newKeySet();
 
     private final LocalFile file;
 
-    Unclosed(GatedInput in, LocalFile file) {
-        super(in, FOUND);
+    /** @param file must not lead to its reader */
+    Unclosed(Object reader, LocalFile file) {
+        super(reader, FOUND);
         this.file = file;
         OPEN.add(this);
     }

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -119,7 +120,7 @@ final class Container implements Opener {
 
     private boolean connect() {
         if (!connected && !out) {
-            String reason = Gates.connect(socket, Role.TASK, flow, directories, LOG::info);
+            String reason = Gates.connect(socket, Role.TASK, flow, directories, new Said());
             if (reason != null) {
                 out = true;
                 say("local files go ungoverned: " + reason);
@@ -127,6 +128,14 @@ final class Container implements Opener {
             connected = true;
         }
         return !out;
+    }
+
+    /** What the connection says; a lambda would cost each task a millisecond or two. */
+    private static final class Said implements Consumer<String> {
+        @Override
+        public void accept(String message) {
+            LOG.info(message);
+        }
     }
 
     private static synchronized void say(String message) {

@@ -31,6 +31,18 @@ public final class Gate {
         }
     }
 
+    /** The stream's file is about to get another name, and the daemon should have opened it by then. */
+    public static void opened(Stream stream, long atMostNanos) {
+        if (stream == null) {
+            return;
+        }
+        try {
+            Gates.opened(stream, atMostNanos);
+        } catch (Throwable t) {
+            failed(t);
+        }
+    }
+
     public static void close(Stream stream, long position, boolean failed) {
         if (stream == null) {
             return;

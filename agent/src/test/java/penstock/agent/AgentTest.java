@@ -109,7 +109,7 @@ class AgentTest {
             assertEquals("a.B.c()V", ((String[]) server.getAttribute(name, "Missing"))[0]);
             for (String attribute : new String[] {"WovenMethods", "Connected", "Mode", "StreamsOpen", "GateWaits",
                 "GateWaitNanos", "GateBackstops", "OrphanedWaits", "OrphanedWaitNanosLongest",
-                "OrphanedWaitNanosLatest", "FailedOpen", "Reconnects", "FramesDropped", "Suppressed"}) {
+                "OrphanedWaitNanosLatest", "FailedOpen", "OverBound", "Reconnects", "FramesDropped", "Suppressed"}) {
                 server.getAttribute(name, attribute);
             }
         } finally {

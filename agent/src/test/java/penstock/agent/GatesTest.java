@@ -410,13 +410,18 @@ class GatesTest {
         assertEquals(s.id, daemon.next(Frames.OPEN).stream());
     }
 
+    private static Stream outputOf(String application) {
+        return Gates.open(false, Gates.INTERMEDIATE, application, BLOCK, Peer.UNKNOWN, 0, 4096, null);
+    }
+
     @Test
     void tooManyStreamsGoUngoverned() throws Exception {
         startClient(Client.BACKSTOP_NANOS);
         List<Stream> all = new ArrayList<>();
         for (int i = 0; i < Client.MAX_STREAMS; i++) {
-            all.add(Gates.openWrite(BLOCK, META, 0));
+            all.add(outputOf("application_1700000000000_000" + i % 4));
         }
+        assertFalse(all.contains(null));
         long failed = Gates.FAILED_OPENS.sum();
         assertNull(Gates.openWrite(BLOCK, META, 0));
         assertNull(reader(0, -1).result());
@@ -426,6 +431,43 @@ class GatesTest {
         assertEquals(Client.MAX_STREAMS, client.streamsOpen());
     }
 
+    /** Whatever one application asks for, there is room for the next. */
+    @Test
+    void oneApplicationDoesNotPushTheOthersOut() throws Exception {
+        startClient(Client.BACKSTOP_NANOS);
+        long over = Gates.OVER_BOUND.sum();
+        long failed = Gates.FAILED_OPENS.sum();
+        List<Stream> own = new ArrayList<>();
+        List<Stream> unattributed = new ArrayList<>();
+        for (Stream s = outputOf("greedy"); s != null; s = outputOf("greedy")) {
+            (s.flow.equals("greedy") ? own : unattributed).add(s);
+        }
+        assertEquals(Client.MAX_FLOW_STREAMS, own.size());
+        assertEquals(Client.MAX_FLOW_STREAMS, unattributed.size());
+        assertEquals("unattributed", unattributed.get(0).flow);
+        assertEquals(over + Client.MAX_FLOW_STREAMS + 1, Gates.OVER_BOUND.sum());
+        assertEquals(failed + 1, Gates.FAILED_OPENS.sum());
+        assertEquals("modest", outputOf("modest").flow);
+
+        // A place that is given back is free again.
+        Gates.close(own.get(0), 0, false);
+        assertEquals("greedy", outputOf("greedy").flow);
+        assertNull(outputOf("greedy"));
+        Gates.close(unattributed.get(0), 0, false);
+        assertEquals("unattributed", outputOf("greedy").flow);
+    }
+
+    /** A process with one flow has nobody to leave room for. */
+    @Test
+    void aTasksOwnFlowMayHaveThemAll() throws Exception {
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, "application", 0);
+        Gates.install(client);
+        for (int i = 0; i < Client.MAX_STREAMS; i++) {
+            assertEquals("application", outputOf("application").flow);
+        }
+        assertNull(outputOf("application"));
+    }
+
     /** All the streams there may be, against a socket that takes nothing. */
     @Test
     void aFullSocketHoldsNobodyUp() throws Exception {
@@ -433,9 +475,9 @@ class GatesTest {
         daemon.paused = true;
         File longPath = new File("/" + "p".repeat(4000));
         long longest = 0;
-        while (client.isConnected()) {
+        for (int i = 0; client.isConnected(); i++) {
             long before = System.nanoTime();
-            Stream s = Gates.openWrite(longPath, META, 0);
+            Stream s = Gates.open(true, Gates.INTERMEDIATE, "flow " + i % 4, longPath, Peer.UNKNOWN, 0, 0, null);
             Gates.close(s, 1, false);
             longest = Math.max(longest, System.nanoTime() - before);
             if (s == null) {

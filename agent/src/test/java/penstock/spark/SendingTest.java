@@ -11,16 +11,12 @@ import io.netty.channel.ChannelFuture;
 import io.netty.channel.embedded.EmbeddedChannel;
 import java.io.File;
 import java.nio.file.Files;
-import java.nio.file.Path;
-import org.apache.commons.io.FileUtils;
 import org.apache.spark.network.buffer.FileSegmentManagedBuffer;
 import org.apache.spark.network.protocol.ChunkFetchSuccess;
 import org.apache.spark.network.protocol.StreamChunkId;
 import org.apache.spark.network.protocol.StreamFailure;
 import org.apache.spark.network.protocol.StreamResponse;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -30,42 +26,17 @@ import penstock.agent.TestGates;
 
 /** Netty's own pipeline without a network: what is kept back, in what order it leaves, and that nobody waits. */
 @Timeout(30)
-class SendingTest {
-    private static final String APPLICATION = "app-20261122123456-0007";
+class SendingTest extends InAnExecutor {
     private static final int LENGTH = 200_000;
 
-    private static Path directory;
-    private static Path manager;
-    private static TestDaemon daemon;
     private EmbeddedChannel channel;
     /** Another one for each test, so that no frame of an earlier test is taken for this one's. */
     private File file;
 
-    @BeforeAll
-    static void start() throws Exception {
-        directory = Files.createTempDirectory("penstock").toRealPath();
-        manager = Files.createDirectories(directory.resolve("local/blockmgr-1"));
-        daemon = new TestDaemon(directory.resolve("s"), TestDaemon.ENFORCE);
-        System.setProperty("penstock.application", APPLICATION); // before the class that reads it
-        LocalFiles.connect(new File[] {manager.toFile()}, daemon.socket.toString());
-        assertEquals(APPLICATION, daemon.next(TestDaemon.HELLO).flow());
-        while (!TestGates.isEnforcing()) {
-            Thread.onSpinWait();
-        }
-    }
-
-    @AfterAll
-    static void stop() throws Exception {
-        System.clearProperty("penstock.application");
-        TestGates.reset();
-        daemon.close();
-        FileUtils.deleteDirectory(directory.toFile());
-    }
-
     @BeforeEach
     void connect() throws Exception {
         channel = new EmbeddedChannel(new Sending());
-        file = Files.write(Files.createTempFile(manager, "shuffle", ".data"), new byte[LENGTH]).toFile();
+        file = Files.write(Files.createTempFile(MANAGER, "shuffle", ".data"), new byte[LENGTH]).toFile();
     }
 
     @AfterEach
@@ -169,7 +140,7 @@ class SendingTest {
 
     @Test
     void whatIsNoGovernedFileLeavesAtOnce() throws Exception {
-        File other = Files.write(directory.resolve("other"), new byte[10]).toFile();
+        File other = Files.write(DIRECTORY.resolve("other"), new byte[10]).toFile();
         ChunkFetchSuccess chunk = new ChunkFetchSuccess(new StreamChunkId(1, 0),
                 new FileSegmentManagedBuffer(null, other, 0, 10));
         channel.writeAndFlush(chunk);

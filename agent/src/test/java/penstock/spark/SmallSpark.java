@@ -24,6 +24,7 @@ public final class SmallSpark {
                 .set("spark.ui.enabled", "false").set("spark.driver.host", "127.0.0.1")
                 .set("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
                 .set("spark.shuffle.spill.numElementsForceSpillThreshold", "4000")
+                .set("spark.shuffle.spill.batchSize", "500")
                 .set("spark.shuffle.sort.bypassMergeThreshold", "2")
                 .set("spark.executorEnv.SPARK_LOCAL_IP", "127.0.0.1");
         for (int i = 2; i < args.length; i++) {

@@ -66,7 +66,6 @@ class GovernedLocalFileSystemTest {
         assertTrue(local.mkdir());
         daemon = new TestDaemon(directory.resolve("s"), TestDaemon.ENFORCE);
         conf.set("penstock.socket", daemon.socket.toString());
-        fs = fileSystem(CONTAINER, local.getPath());
         failures = TestGates.failures();
     }
 
@@ -131,18 +130,14 @@ class GovernedLocalFileSystemTest {
         return new Worker<>(body).held();
     }
 
-    /** Makes the first governed file, after which gates hold. */
+    /** Makes the task's file system, which connects; gates hold, and no file has been heard of. */
     private void connect() throws Exception {
-        daemon.generous = true;
-        fs.getRaw().create(path("first")).close();
+        fs = fileSystem(CONTAINER, local.getPath());
         Heard hello = daemon.next(TestDaemon.HELLO);
         assertEquals(TASK, hello.role());
         assertEquals(APPLICATION, hello.flow());
         assertEquals(List.of(local + "/"), hello.directories());
         await(TestGates::isEnforcing);
-        await(() -> TestGates.streamsOpen() == 0);
-        daemon.generous = false;
-        daemon.forget();
     }
 
     private File file(String name, byte[] data) throws Exception {
@@ -159,6 +154,29 @@ class GovernedLocalFileSystemTest {
         assertInstanceOf(RawLocalFileSystem.class, found.getRaw());
         assertInstanceOf(GovernedRaw.class, found.getRaw());
         found.close();
+    }
+
+    /** What is written before the daemon has said a word is told from its beginning, and then held. */
+    @Test
+    void aTasksFirstFileIsGoverned() throws Exception {
+        daemon.close();
+        fs = fileSystem(CONTAINER, local.getPath());
+        FSDataOutputStream out = fs.getRaw().create(path("first"), true, 4096);
+        out.write(DATA, 0, 10_000);
+        daemon = new TestDaemon(directory.resolve("s"), TestDaemon.ENFORCE);
+        Heard open = daemon.next(TestDaemon.OPEN);
+        assertEquals(local + "/first", open.block());
+        assertEquals(0, open.from());
+        await(TestGates::isEnforcing);
+        Worker<Void> rest = hold(() -> {
+            out.write(DATA, 10_000, 10_000);
+            out.close();
+            return null;
+        });
+        assertEquals(10_000, daemon.next(TestDaemon.PROGRESS).position());
+        daemon.mark(open.stream(), 1 << 20);
+        rest.result();
+        assertEquals(20_000, daemon.next(TestDaemon.CLOSE).position());
     }
 
     @Test
@@ -208,8 +226,9 @@ class GovernedLocalFileSystemTest {
             out.close();
             return null;
         });
-        long written = new File(local, "big").length();
-        assertEquals(1 << 20, written);
+        await(() -> new File(local, "big").length() >= 1 << 20); // the mark may come when it waits already
+        write.held();
+        assertEquals(1 << 20, new File(local, "big").length());
         daemon.mark(stream, Long.MAX_VALUE);
         write.result();
         assertEquals(DATA.length, daemon.next(TestDaemon.CLOSE).position());
@@ -476,6 +495,7 @@ class GovernedLocalFileSystemTest {
     @Test
     void withoutADaemonNothingWaits() throws Exception {
         daemon.close();
+        fs = fileSystem(CONTAINER, local.getPath());
         long waits = TestGates.waits();
         copy(fs.getRaw(), path("a"), path("b"));
         assertTrue(TestGates.isConnecting());
@@ -509,24 +529,24 @@ class GovernedLocalFileSystemTest {
         Files.createSymbolicLink(outside.resolve("back"), local.toPath());
         daemon.generous = true;
         fs.getRaw().create(new Path(outside + "/back/i")).close();
-        assertEquals(local + "/i", daemon.next(TestDaemon.OPEN).block()); // the first that was heard
+        assertEquals(local + "/i", daemon.next(TestDaemon.OPEN).block()); // the first that was heard of
     }
 
     @Test
     void aLinkToTheLocalDirectoryGovernsWhatIsBehindIt() throws Exception {
         Files.createSymbolicLink(directory.resolve("alias"), local.toPath());
         fs = fileSystem(CONTAINER, "relative, " + directory.resolve("alias") + ",/nowhere/else");
+        assertEquals(List.of(local + "/", "/nowhere/else/"), daemon.next(TestDaemon.HELLO).directories());
+        await(TestGates::isEnforcing);
         daemon.generous = true;
         fs.getRaw().create(new Path(directory + "/alias/x")).close();
-        assertEquals(List.of(local + "/", "/nowhere/else/"), daemon.next(TestDaemon.HELLO).directories());
+        assertEquals(local + "/x", daemon.next(TestDaemon.OPEN).block());
     }
 
     @Test
     void theConfigurationKnowsTheLocalDirectoriesToo() throws Exception {
         conf.set("yarn.nodemanager.local-dirs", local.toURI().toString());
         fs = fileSystem(CONTAINER, null);
-        daemon.generous = true;
-        fs.getRaw().create(path("x")).close();
         assertEquals(List.of(local + "/"), daemon.next(TestDaemon.HELLO).directories());
     }
 
