@@ -55,6 +55,11 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	f.DataNode = askDataNode(ctx, where.DataNode)
 	f.NodeManager = askNodeManager(ctx, cmp.Or(where.NodeManager, DefaultNodeManager))
 	f.NodeManager.Asked = where.NodeManager != ""
+	f.DataNode.PID = f.seenFromHere(f.DataNode.PID, "datanode")
+	f.NodeManager.PID = f.seenFromHere(f.NodeManager.PID, "nodemanager")
+	if f.DataNode.PID != 0 {
+		f.DataNode.Native, f.DataNode.NativeErr = mapped(f.DataNode.PID, "/libhadoop.so")
+	}
 	for _, c := range []struct {
 		path, otherwise string
 		inspect         func(string) (*install.Inspection, error)
@@ -93,10 +98,25 @@ func askDataNode(ctx context.Context, base string) DataNode {
 	d.PID, d.Java = askJVM(ctx, d.URL)
 	d.Agent = askAgent(ctx, d.URL)
 	d.Conf, d.ConfErr = askConf(ctx, d.URL, "DataNode")
-	if d.PID != 0 {
-		d.Native, d.NativeErr = mapped(d.PID, "/libhadoop.so")
-	}
 	return d
+}
+
+// seenFromHere is the number here of a process that says which one it has itself. A
+// daemon of Hadoop's may be in a container with numbers of its own; but then the kernel
+// has told Penstock's daemon the number that its agent has here.
+func (f *Facts) seenFromHere(pid int, role string) int {
+	if f.Status == nil || pid == 0 {
+		return pid
+	}
+	for _, a := range f.Status.Agents {
+		if a.Role != role {
+			continue
+		}
+		if text, err := readFile(fmt.Sprintf("/proc/%d/status", a.PID)); err == nil && innermost(text) == pid {
+			return int(a.PID)
+		}
+	}
+	return pid
 }
 
 func askNodeManager(ctx context.Context, base string) NodeManager {

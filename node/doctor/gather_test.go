@@ -5,11 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"penstock/install"
+	"penstock/node/status"
 )
 
 // fakeDataNode answers as a DataNode's web address does, with the beans given by
@@ -143,6 +146,40 @@ func TestPathToASocket(t *testing.T) {
 	for _, bad := range []string{dir, filepath.Join(dir, "nothing")} {
 		if _, err := pathTo(bad); err == nil {
 			t.Errorf("%s is a socket", bad)
+		}
+	}
+}
+
+// A NodeManager that is the first process of its container is found by its agent.
+func TestSeenFromHere(t *testing.T) {
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		cmd.Wait()
+	}()
+	pid := cmd.Process.Pid
+	own := pid // to itself
+	if os.Geteuid() == 0 {
+		own = 1
+	}
+	f := &Facts{Status: &status.Document{Agents: []status.Agent{{PID: int32(os.Getpid()), Role: "nodemanager"}, {PID: int32(pid), Role: "nodemanager"}}}}
+	for want, c := range map[int]struct {
+		own  int
+		role string
+	}{pid: {own, "nodemanager"}, os.Getpid(): {os.Getpid(), "nodemanager"}, 1 << 30: {1 << 30, "nodemanager"}, 77: {77, "datanode"}, 0: {0, "nodemanager"}} {
+		if got := f.seenFromHere(c.own, c.role); got != want {
+			t.Errorf("%s %d is %d here, want %d", c.role, c.own, got, want)
 		}
 	}
 }
