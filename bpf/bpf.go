@@ -5,11 +5,12 @@
 // it is asked for. Choice: BPF programs at tracepoints, which need neither a
 // kernel module nor kprobes (absent on hardened kernels), loaded by cilium/ebpf. The
 // objects are generated and committed, so that `go build` needs no clang; `make
-// generate` makes them anew, and a test tells when they are not of their source. No
+// generate` makes them anew, and a test tells when they are not of their source
+// (source.sum has its sum and the compiler). No
 // vmlinux.h: kernel.h has the few fields that are read, and the loader finds where
 // they are in the kernel that runs. The C may be had under the GPL as well, since the
-// kernel gives the helpers that it needs (the clock, the current task) to such programs only.
+// kernel gives the helpers that it needs (the current task, the kernel's strings) to such programs only.
 package bpf
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -go-package bpf -target bpfel,bpfeb -type user_key -type user_count -type lost Blockio blockio.c -- -Wall -Werror -O2
-//go:generate sh -c "cat kernel.h blockio.c bpf.go | sha256sum > source.sum"
+//go:generate sh -c "{ cat kernel.h blockio.c bpf.go | sha256sum; clang-14 --version | sed q; } > source.sum"

@@ -51,6 +51,9 @@ func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
 	}
 	f.remove = remove
 	f.next = state{Version: stateVersion, Done: true}
+	if !remove {
+		f.next.AgentJar, f.next.Socket = o.AgentJar, o.Socket
+	}
 	if f.old != nil {
 		f.next.Made = f.old.Made
 	}
@@ -228,7 +231,7 @@ func (f *folder) write() (bool, error) {
 
 // during is the state while files are written: each may be as it was, or as it will be.
 func (f *folder) during() state {
-	s := state{Version: stateVersion, Made: f.next.Made}
+	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, Made: f.next.Made}
 	for _, w := range f.writes {
 		if dir := filepath.Dir(w.rel); dir != "." && w.next.exists && !slices.Contains(s.Made, dir) {
 			if _, err := os.Stat(filepath.Join(f.path, dir)); errors.Is(err, os.ErrNotExist) {

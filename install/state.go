@@ -51,6 +51,9 @@ type state struct {
 	// Done is false while files are being written.
 	Done  bool       `json:"done"`
 	Files []fileDone `json:"files"`
+	// AgentJar and Socket are the options of the last run.
+	AgentJar string `json:"agent_jar,omitempty"`
+	Socket   string `json:"socket,omitempty"`
 	// Made are folders that were not there.
 	Made []string `json:"made,omitempty"`
 }

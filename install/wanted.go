@@ -25,6 +25,10 @@ const (
 	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
 )
 
+// ifileReadahead has a task's merge ask the kernel for the next 4 MiB of each spill by
+// posix_fadvise, on the bare descriptor and so past the daemon, which reads ahead itself.
+const ifileReadahead = "mapreduce.ifile.readahead"
+
 // taskOption is the JVM option of a map or reduce task that turns the governed file
 // system on. The container's launch script, a bash script on the node that runs the
 // task, evaluates it: there is no option unless the container's class path has the
@@ -69,6 +73,7 @@ func hadoopTargets(o Options) []target {
 			{key: "fs.file.impl", set: "${penstock.file.impl}", stock: stockFiles},
 			{key: "penstock.file.impl", set: stockFiles, stock: stockFiles},
 			{key: "penstock.socket", set: o.Socket},
+			{key: ifileReadahead, set: "false", stock: "true"},
 			{key: "mapreduce.application.classpath", add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
 			{key: "mapreduce.admin.map.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 			{key: "mapreduce.admin.reduce.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},

@@ -13,15 +13,15 @@ import (
 
 func newDoctorCommand() *cobra.Command {
 	var (
-		address, dataNode string
-		ignore            []string
-		asJSON            bool
+		where  doctor.Where
+		ignore []string
+		asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether Penstock works on this node, and say what to mend",
-		Long: `Looks at the daemon, the DataNode and the machine, changes nothing, and says of
-each thing: ok, warn (worse than it could be, or perhaps wanted) or fail
+		Long: `Looks at the daemon, the DataNode, the NodeManager, what penstock install has
+prepared, and the machine; changes nothing, and says of each thing: ok, warn (worse than it could be, or perhaps wanted) or fail
 (Penstock governs nothing, or I/O passes it by), with what that means and what
 to do. Run it on the node, as root or as the daemon's user.
 
@@ -38,10 +38,13 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 					return usageError{fmt.Errorf("--ignore %s: there is no such check; there are %s", name, strings.Join(doctor.Names(), ", "))}
 				}
 			}
-			if !strings.HasPrefix(dataNode, "http://") {
+			if !strings.HasPrefix(where.DataNode, "http://") {
 				return usageError{errors.New("--datanode: give http://HOST:PORT")}
 			}
-			report := doctor.Judge(doctor.Gather(cmd.Context(), address, dataNode, version), ignore)
+			if where.NodeManager != "" && !strings.HasPrefix(where.NodeManager, "http://") {
+				return usageError{errors.New("--nodemanager: give http://HOST:PORT")}
+			}
+			report := doctor.Judge(doctor.Gather(cmd.Context(), where, version), ignore)
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
@@ -59,8 +62,11 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 		},
 	}
 	flags := cmd.Flags()
-	addressFlag(cmd, &address)
-	flags.StringVar(&dataNode, "datanode", "http://127.0.0.1:9864", "`URL` of the DataNode's web address")
+	addressFlag(cmd, &where.Address)
+	flags.StringVar(&where.DataNode, "datanode", "http://127.0.0.1:9864", "`URL` of the DataNode's web address")
+	flags.StringVar(&where.NodeManager, "nodemanager", "", "`URL` of the NodeManager's web address (default: "+doctor.DefaultNodeManager+", if one answers)")
+	flags.StringVar(&where.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR` (default: $HADOOP_CONF_DIR or /etc/hadoop/conf, if it is there)")
+	flags.StringVar(&where.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR` (default: $SPARK_CONF_DIR or /etc/spark/conf, if it is there)")
 	flags.StringSliceVar(&ignore, "ignore", nil, "let these `CHECKS` only warn")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"penstock/node/status"
 )
 
 // The checks of the daemon, the DataNode, and what is between them.
@@ -111,13 +113,10 @@ func checkAgent(f *Facts) []Result {
 }
 
 // connected tells whether the DataNode's agent is at this daemon.
-func (f *Facts) connected() bool {
-	for _, a := range f.Status.Agents {
-		if int(a.PID) == f.DataNode.PID {
-			return true
-		}
-	}
-	return false
+func (f *Facts) connected() bool { return f.connectedPID(f.DataNode.PID) }
+
+func (f *Facts) connectedPID(pid int) bool {
+	return slices.ContainsFunc(f.Status.Agents, func(a status.Agent) bool { return int(a.PID) == pid })
 }
 
 func checkSocket(f *Facts) []Result {

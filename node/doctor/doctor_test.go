@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/install"
 	"penstock/node/status"
 )
 
@@ -18,7 +19,7 @@ func wellNode() *Facts {
 			Version: 1, Build: "v1", PID: 50, MonotonicNS: 150, Mode: "enforce",
 			KillSwitch: status.Switch{File: "/run/p/s.off"}, Socket: "/run/p/s", Users: []uint32{0, 10},
 			Weights: status.Weights{File: "/etc/w.yaml", Rules: 3, Default: 1}, Heartbeat: status.Heartbeat{Alive: true},
-			Agents: []status.Agent{{PID: 70, UID: 10, Directories: []string{"/data/1"}}},
+			Agents: []status.Agent{{PID: 70, UID: 10, Directories: []string{"/data/1"}}, {PID: 80, UID: 10, Role: "nodemanager"}},
 			Devices: []status.Device{{
 				Name: "sdb", Directories: []string{"/data/1"}, Rotational: true, Answered: true, SlowFactor: 1, Profiled: true,
 				Kernel:       status.Kernel{Counted: true, Scheduler: "mq-deadline", Requests: 64, ReadaheadKB: 128, RequestKB: 1280},
@@ -28,8 +29,16 @@ func wellNode() *Facts {
 		DataNode: DataNode{
 			URL: "http://127.0.0.1:9864", Version: "3.4.2", Java: "17", PID: 70,
 			Agent: &Agent{State: "woven", WovenMethods: make([]string, 11), Connected: true, Mode: "enforce"},
-			Conf:  map[string]string{"dfs.client.read.shortcircuit": "false"},
+			Conf:  map[string]string{"dfs.client.read.shortcircuit": "false", "dfs.datanode.readahead.bytes": "4194304"},
 		},
+		NodeManager: NodeManager{
+			URL: "http://127.0.0.1:8042", PID: 80,
+			Agent: &Agent{State: "woven", WovenMethods: make([]string, 2), Connected: true, Mode: "enforce"},
+			Conf:  map[string]string{"yarn.nodemanager.aux-services": "spark_shuffle, mapreduce_shuffle"},
+		},
+		Folders: []Folder{{Path: "/etc/hadoop/conf", Found: &install.Inspection{
+			Folder: "/etc/hadoop/conf", Prepared: true, AgentJar: "/opt/penstock-agent.jar", Socket: "/run/p/s",
+		}}},
 		Daemon: &Process{PID: 50, UID: 10, GID: 10},
 		Node:   &Process{PID: 70, UID: 10, GID: 10, Groups: []uint32{20}},
 		Socket: []Path{
@@ -67,7 +76,7 @@ func TestForeignWatch(t *testing.T) {
 
 func TestBrokenNodes(t *testing.T) {
 	dev := func(f *Facts) *status.Device { return &f.Status.Devices[0] }
-	apart := func(f *Facts) { f.Status.Agents, f.DataNode.Agent.Connected = nil, false }
+	apart := func(f *Facts) { f.Status.Agents, f.DataNode.Agent.Connected = f.Status.Agents[1:], false }
 	for name, c := range map[string]struct {
 		breakIt func(f *Facts)
 		want    string // check verdict, of all that are not ok
@@ -81,7 +90,7 @@ func TestBrokenNodes(t *testing.T) {
 		"weights refused":        {func(f *Facts) { f.Status.Weights.Error = "line 3" }, "weights warn"},
 		"no weights":             {func(f *Facts) { f.Status.Weights.File = "" }, "weights warn"},
 		"no DataNode":            {func(f *Facts) { f.DataNode = DataNode{Err: errors.New("refused")} }, "datanode fail"},
-		"no agent":               {func(f *Facts) { f.DataNode.Agent, f.Status.Agents = nil, nil }, "agent fail"},
+		"no agent":               {func(f *Facts) { f.DataNode.Agent, f.Status.Agents = nil, f.Status.Agents[1:] }, "agent fail"},
 		"agent out":              {func(f *Facts) { f.DataNode.Agent.State = "out: symbols missing" }, "agent fail"},
 		"agent apart":            {apart, "agent fail"},
 		"another daemon's":       {func(f *Facts) { f.Status.Agents[0].PID = 71 }, "agent fail"},
@@ -100,6 +109,31 @@ func TestBrokenNodes(t *testing.T) {
 		"short-circuit":          {shortCircuit, "short-circuit fail"},
 		"short-circuit, no path": {func(f *Facts) { f.DataNode.Conf["dfs.client.read.shortcircuit"] = "true" }, ""},
 		"no configuration":       {func(f *Facts) { f.DataNode.ConfErr = errors.New("forbidden") }, "short-circuit warn"},
+		"reads ahead":            {func(f *Facts) { f.DataNode.Native = true }, "readahead warn"},
+		"may read ahead":         {func(f *Facts) { f.DataNode.NativeErr = errors.New("no right") }, "readahead warn"},
+		"reads nothing ahead": {func(f *Facts) {
+			f.DataNode.Native, f.DataNode.Conf["dfs.datanode.readahead.bytes"] = true, "0"
+		}, ""},
+		"not prepared":          {func(f *Facts) { f.Folders[0].Found.Prepared = false }, ""},
+		"not prepared as asked": {func(f *Facts) { f.Folders[0].Found.Prepared, f.Folders[0].Asked = false, true }, "installed warn"},
+		"no such folder":        {func(f *Facts) { f.Folders[0] = Folder{Asked: true, Err: errors.New("no such folder")} }, "installed warn"},
+		"not as installed": {func(f *Facts) {
+			f.Folders[0].Found.Wrong = []string{"lacks fs.file.impl", "lacks penstock.socket"}
+		}, "installed warn, installed warn"},
+		"another socket":         {func(f *Facts) { f.Folders[0].Found.Socket = "/run/p/t" }, "installed warn"},
+		"no NodeManager":         {func(f *Facts) { f.NodeManager = NodeManager{Err: errors.New("refused")} }, ""},
+		"no NodeManager there":   {func(f *Facts) { f.NodeManager = NodeManager{Err: errors.New("refused"), Asked: true} }, "nodemanager warn"},
+		"NodeManager bare":       {func(f *Facts) { f.NodeManager.Agent = nil }, "nodemanager warn"},
+		"NodeManager not ours":   {func(f *Facts) { f.NodeManager.Agent, f.Folders = nil, nil }, ""},
+		"NodeManager's out":      {func(f *Facts) { f.NodeManager.Agent.State = "out: symbols missing" }, "nodemanager warn"},
+		"NodeManager apart":      {func(f *Facts) { f.NodeManager.Agent.Connected = false }, "nodemanager warn"},
+		"NodeManager elsewhere":  {func(f *Facts) { f.NodeManager.PID = 81 }, "nodemanager warn"},
+		"no auxiliary service":   {func(f *Facts) { f.NodeManager.Conf["yarn.nodemanager.aux-services"] = "spark_shuffle" }, "shuffle warn"},
+		"another shuffle":        {shuffleSetting(".class", "com.example.Shuffle"), "shuffle warn"},
+		"Hadoop's own shuffle":   {shuffleSetting(".class", "org.apache.hadoop.mapred.ShuffleHandler"), ""},
+		"a shuffle apart":        {shuffleSetting(".classpath", "/x.jar"), "shuffle warn"},
+		"no transferTo":          {func(f *Facts) { f.NodeManager.Conf["mapreduce.shuffle.transferTo.allowed"] = "false" }, "shuffle warn"},
+		"shuffle unknown":        {func(f *Facts) { f.NodeManager.ConfErr = errors.New("forbidden") }, "shuffle warn"},
 		"silent":                 {func(f *Facts) { dev(f).Answered = false }, "devices fail"},
 		"stuck":                  {func(f *Facts) { dev(f).Stuck = true }, "devices fail"},
 		"slow":                   {func(f *Facts) { dev(f).SlowFactor = 10 }, "devices warn"},
@@ -150,6 +184,10 @@ func TestBrokenNodes(t *testing.T) {
 
 func shortCircuit(f *Facts) {
 	f.DataNode.Conf = map[string]string{"dfs.client.read.shortcircuit": "true", "dfs.domain.socket.path": "/run/dn"}
+}
+
+func shuffleSetting(name, value string) func(*Facts) {
+	return func(f *Facts) { f.NodeManager.Conf["yarn.nodemanager.aux-services.mapreduce_shuffle"+name] = value }
 }
 
 func TestIgnoredChecksOnlyWarn(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"time"
 
+	"penstock/install"
 	"penstock/node/status"
 )
 
@@ -18,7 +19,10 @@ type Facts struct {
 	Before    int64 // CLOCK_MONOTONIC when the status was asked for
 	After     int64 // and when it came, in nanoseconds
 
-	DataNode DataNode
+	DataNode    DataNode
+	NodeManager NodeManager
+
+	Folders []Folder // configuration folders that were asked for, or are where one would look
 
 	Daemon    *Process // nil: see DaemonErr
 	DaemonErr error
@@ -46,6 +50,28 @@ type DataNode struct {
 	Agent   *Agent // nil: no such MBean
 	Conf    map[string]string
 	ConfErr error
+	// Native tells whether Hadoop's native library is in the process.
+	Native    bool
+	NativeErr error
+}
+
+// NodeManager is what its web address tells.
+type NodeManager struct {
+	URL     string
+	Asked   bool  // the address was named, and not only guessed
+	Err     error // it does not answer
+	PID     int   // 0: not told
+	Agent   *Agent
+	Conf    map[string]string
+	ConfErr error
+}
+
+// Folder is a configuration folder as `penstock install` left it, or somebody since.
+type Folder struct {
+	Path  string
+	Asked bool
+	Found *install.Inspection // nil: see Err
+	Err   error
 }
 
 // Agent is the MBean penstock:type=Agent.

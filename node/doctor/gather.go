@@ -1,10 +1,13 @@
 package doctor
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/install"
 	"penstock/node/status"
 )
 
@@ -26,15 +30,48 @@ const (
 	maxProc   = 64 << 10
 )
 
-// Gather looks at the node: the daemon at address (host:port), the DataNode's
-// web address, and the machine it runs on. It changes nothing, and what it cannot
-// find out is in the facts as an error.
-func Gather(ctx context.Context, address, dataNode, build string) *Facts {
-	f := &Facts{Time: time.Now(), Build: build, Address: address}
+// Where is where to look.
+type Where struct {
+	Address  string // the daemon's, host:port
+	DataNode string // its web address
+	// NodeManager is its web address. Empty: DefaultNodeManager, and it need not answer.
+	NodeManager string
+	// HadoopConf and SparkConf are configuration folders. Empty: where the environment
+	// says, or else in /etc; they need not be there.
+	HadoopConf, SparkConf string
+}
+
+// DefaultNodeManager is the web address of a NodeManager with Hadoop's own port.
+const DefaultNodeManager = "http://127.0.0.1:8042"
+
+// Gather looks at the node: the daemon, the DataNode's and the NodeManager's web
+// addresses, the configuration folders, and the machine it runs on. It changes
+// nothing, and what it cannot find out is in the facts as an error.
+func Gather(ctx context.Context, where Where, build string) *Facts {
+	f := &Facts{Time: time.Now(), Build: build, Address: where.Address}
 	f.Before = monotonic()
-	f.Status, f.StatusErr = status.Fetch(ctx, address)
+	f.Status, f.StatusErr = status.Fetch(ctx, where.Address)
 	f.After = monotonic()
-	f.DataNode = askDataNode(ctx, dataNode)
+	f.DataNode = askDataNode(ctx, where.DataNode)
+	f.NodeManager = askNodeManager(ctx, cmp.Or(where.NodeManager, DefaultNodeManager))
+	f.NodeManager.Asked = where.NodeManager != ""
+	f.DataNode.PID = f.seenFromHere(f.DataNode.PID, "datanode")
+	f.NodeManager.PID = f.seenFromHere(f.NodeManager.PID, "nodemanager")
+	if f.DataNode.PID != 0 {
+		f.DataNode.Native, f.DataNode.NativeErr = mapped(f.DataNode.PID, "/libhadoop.so")
+	}
+	for _, c := range []struct {
+		path, otherwise string
+		inspect         func(string) (*install.Inspection, error)
+	}{
+		{where.HadoopConf, cmp.Or(os.Getenv("HADOOP_CONF_DIR"), "/etc/hadoop/conf"), install.InspectHadoop},
+		{where.SparkConf, cmp.Or(os.Getenv("SPARK_CONF_DIR"), "/etc/spark/conf"), install.InspectSpark},
+	} {
+		folder := Folder{Path: cmp.Or(c.path, c.otherwise), Asked: c.path != ""}
+		if folder.Found, folder.Err = c.inspect(folder.Path); folder.Asked || !errors.Is(folder.Err, fs.ErrNotExist) {
+			f.Folders = append(f.Folders, folder)
+		}
+	}
 	if f.Status != nil {
 		f.Daemon, f.DaemonErr = readProcess(f.Status.PID)
 		f.Socket, f.SocketErr = pathTo(f.Status.Socket)
@@ -52,41 +89,110 @@ func Gather(ctx context.Context, address, dataNode, build string) *Facts {
 
 func askDataNode(ctx context.Context, base string) DataNode {
 	d := DataNode{URL: strings.TrimSuffix(base, "/")}
-	bean := func(name string, into any) (bool, error) {
-		body, err := get(ctx, d.URL+"/jmx?qry="+url.QueryEscape(name))
-		if err != nil {
-			return false, err
-		}
-		return parseBean(body, into)
-	}
 	var info struct{ Version string }
-	found, err := bean("Hadoop:service=DataNode,name=DataNodeInfo", &info)
-	if err == nil && !found {
-		err = errors.New("it answers, but is no DataNode")
-	}
-	if err != nil {
-		d.Err = fmt.Errorf("DataNode %s: %w", base, err)
+	if err := bean(ctx, d.URL, "Hadoop:service=DataNode,name=DataNodeInfo", &info, "DataNode"); err != nil {
+		d.Err = err
 		return d
 	}
 	d.Version, _, _ = strings.Cut(info.Version, ",") // a revision follows
-	var java struct{ Name, SpecVersion string }
-	if ok, err := bean("java.lang:type=Runtime", &java); ok && err == nil {
-		d.Java = java.SpecVersion
-		pid, _, _ := strings.Cut(java.Name, "@")
-		d.PID, _ = strconv.Atoi(pid)
+	d.PID, d.Java = askJVM(ctx, d.URL)
+	d.Agent = askAgent(ctx, d.URL)
+	d.Conf, d.ConfErr = askConf(ctx, d.URL, "DataNode")
+	return d
+}
+
+// seenFromHere is the number here of a process that says which one it has itself. A
+// daemon of Hadoop's may be in a container with numbers of its own; but then the kernel
+// has told Penstock's daemon the number that its agent has here.
+func (f *Facts) seenFromHere(pid int, role string) int {
+	if f.Status == nil || pid == 0 {
+		return pid
 	}
-	var agent Agent
-	if ok, err := bean("penstock:type=Agent", &agent); ok && err == nil {
-		d.Agent = &agent
+	for _, a := range f.Status.Agents {
+		if a.Role != role {
+			continue
+		}
+		if text, err := readFile(fmt.Sprintf("/proc/%d/status", a.PID)); err == nil && innermost(text) == pid {
+			return int(a.PID)
+		}
 	}
-	body, err := get(ctx, d.URL+"/conf")
-	if err == nil {
-		d.Conf, err = parseConf(body)
+	return pid
+}
+
+func askNodeManager(ctx context.Context, base string) NodeManager {
+	n := NodeManager{URL: strings.TrimSuffix(base, "/")}
+	if n.Err = bean(ctx, n.URL, "Hadoop:service=NodeManager,name=NodeManagerMetrics", &struct{}{}, "NodeManager"); n.Err != nil {
+		return n
+	}
+	n.PID, _ = askJVM(ctx, n.URL)
+	n.Agent = askAgent(ctx, n.URL)
+	n.Conf, n.ConfErr = askConf(ctx, n.URL, "NodeManager")
+	return n
+}
+
+// bean asks a Hadoop daemon for one that only daemons of its kind have.
+func bean(ctx context.Context, base, name string, into any, kind string) error {
+	found, err := askBean(ctx, base, name, into)
+	if err == nil && !found {
+		err = errors.New("it answers, but is no " + kind)
 	}
 	if err != nil {
-		d.ConfErr = fmt.Errorf("the DataNode's configuration: %w", err)
+		return fmt.Errorf("%s %s: %w", kind, base, err)
 	}
-	return d
+	return nil
+}
+
+func askBean(ctx context.Context, base, name string, into any) (bool, error) {
+	body, err := get(ctx, base+"/jmx?qry="+url.QueryEscape(name))
+	if err != nil {
+		return false, err
+	}
+	return parseBean(body, into)
+}
+
+// askJVM gives 0 and "" for what is not told.
+func askJVM(ctx context.Context, base string) (pid int, java string) {
+	var runtime struct{ Name, SpecVersion string }
+	if ok, err := askBean(ctx, base, "java.lang:type=Runtime", &runtime); ok && err == nil {
+		number, _, _ := strings.Cut(runtime.Name, "@")
+		pid, _ = strconv.Atoi(number)
+	}
+	return pid, runtime.SpecVersion
+}
+
+func askAgent(ctx context.Context, base string) *Agent {
+	var agent Agent
+	if ok, err := askBean(ctx, base, "penstock:type=Agent", &agent); !ok || err != nil {
+		return nil
+	}
+	return &agent
+}
+
+func askConf(ctx context.Context, base, kind string) (conf map[string]string, err error) {
+	body, err := get(ctx, base+"/conf")
+	if err == nil {
+		conf, err = parseConf(body)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the %s's configuration: %w", kind, err)
+	}
+	return conf, nil
+}
+
+// mapped tells whether a process has a file of that name in its memory.
+func mapped(pid int, name string) (bool, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxAnswer))
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), name) {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
 }
 
 func get(ctx context.Context, address string) ([]byte, error) {

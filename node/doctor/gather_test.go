@@ -5,9 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"penstock/install"
+	"penstock/node/status"
 )
 
 // fakeDataNode answers as a DataNode's web address does, with the beans given by
@@ -34,7 +39,7 @@ func TestGather(t *testing.T) {
 		"penstock:type=Agent":                       `{"State":"woven","WovenMethods":["a","b"],"Connected":true,"Mode":"observe"}`,
 	}, `{"properties":[{"key":"dfs.datanode.data.dir","value":"[DISK]file://`+dir+`,/nowhere/at/all"},
 		{"key":"dfs.client.read.shortcircuit","value":"true"},{"key":"dfs.domain.socket.path","value":"/run/dn"}]}`)
-	f := Gather(t.Context(), "127.0.0.1:1", url+"/", "v1")
+	f := Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: url + "/"}, "v1")
 	if f.Status != nil || f.StatusErr == nil {
 		t.Error("a daemon answers at port 1")
 	}
@@ -60,17 +65,67 @@ func TestGather(t *testing.T) {
 	}
 }
 
+func TestGatherANodeManagerAndAFolder(t *testing.T) {
+	node := fakeDataNode(t, map[string]string{
+		"Hadoop:service=NodeManager,name=NodeManagerMetrics": `{"ContainersLaunched":1}`,
+		"java.lang:type=Runtime":                             `{"Name":"1@host","SpecVersion":"17"}`,
+		"penstock:type=Agent":                                `{"State":"woven","WovenMethods":["a"],"Connected":true}`,
+	}, `{"properties":[{"key":"yarn.nodemanager.aux-services","value":"mapreduce_shuffle"}]}`)
+	jar := filepath.Join(t.TempDir(), "penstock-agent.jar")
+	if err := os.WriteFile(jar, []byte("PK"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conf := t.TempDir()
+	if _, err := install.Apply(install.Options{HadoopConf: conf, AgentJar: jar, Socket: "/run/p/s"}); err != nil {
+		t.Fatal(err)
+	}
+	f := Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: "http://127.0.0.1:1", NodeManager: node, HadoopConf: conf}, "v1")
+	if f.NodeManager.Err != nil || f.NodeManager.PID != 1 || f.NodeManager.Agent == nil || f.NodeManager.ConfErr != nil {
+		t.Errorf("%+v", f.NodeManager)
+	}
+	text := Judge(f, nil).Text()
+	for _, want := range []string{"ok    nodemanager", "ok    shuffle", "ok    installed      " + conf} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	if err := os.Remove(filepath.Join(conf, "mapred-site.xml")); err != nil {
+		t.Fatal(err)
+	}
+	f = Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: "http://127.0.0.1:1", HadoopConf: conf}, "v1")
+	if text := Judge(f, nil).Text(); !strings.Contains(text, "warn  installed") || !strings.Contains(text, "mapred-site.xml is not there") {
+		t.Errorf("%s", text)
+	}
+	f = Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: "http://127.0.0.1:1", NodeManager: fakeDataNode(t, nil, ""), HadoopConf: conf + "/none"}, "v1")
+	if f.NodeManager.Err == nil || f.Folders[0].Err == nil {
+		t.Errorf("%+v, %+v", f.NodeManager, f.Folders)
+	}
+}
+
+func TestMappedFiles(t *testing.T) {
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := mapped(os.Getpid(), own); err != nil || !ok {
+		t.Errorf("%s is not in our own memory: %v", own, err)
+	}
+	if ok, err := mapped(os.Getpid(), "/libhadoop.so"); err != nil || ok {
+		t.Errorf("libhadoop is in our own memory: %v", err)
+	}
+}
+
 func TestGatherWithoutADataNode(t *testing.T) {
 	for name, url := range map[string]string{
 		"nobody":          "http://127.0.0.1:1",
 		"another service": fakeDataNode(t, nil, ""),
 	} {
-		if f := Gather(t.Context(), "127.0.0.1:1", url, "v1"); f.DataNode.Err == nil {
+		if f := Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: url}, "v1"); f.DataNode.Err == nil {
 			t.Errorf("%s is taken for a DataNode", name)
 		}
 	}
 	bare := fakeDataNode(t, map[string]string{"Hadoop:service=DataNode,name=DataNodeInfo": `{"Version":"3.4.2"}`}, "")
-	f := Gather(t.Context(), "127.0.0.1:1", bare, "v1")
+	f := Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: bare}, "v1")
 	if f.DataNode.Err != nil || f.DataNode.Agent != nil || f.DataNode.ConfErr == nil {
 		t.Errorf("%+v", f.DataNode)
 	}
@@ -91,6 +146,40 @@ func TestPathToASocket(t *testing.T) {
 	for _, bad := range []string{dir, filepath.Join(dir, "nothing")} {
 		if _, err := pathTo(bad); err == nil {
 			t.Errorf("%s is a socket", bad)
+		}
+	}
+}
+
+// A NodeManager that is the first process of its container is found by its agent.
+func TestSeenFromHere(t *testing.T) {
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		cmd.Wait()
+	}()
+	pid := cmd.Process.Pid
+	own := pid // to itself
+	if os.Geteuid() == 0 {
+		own = 1
+	}
+	f := &Facts{Status: &status.Document{Agents: []status.Agent{{PID: int32(os.Getpid()), Role: "nodemanager"}, {PID: int32(pid), Role: "nodemanager"}}}}
+	for want, c := range map[int]struct {
+		own  int
+		role string
+	}{pid: {own, "nodemanager"}, os.Getpid(): {os.Getpid(), "nodemanager"}, 1 << 30: {1 << 30, "nodemanager"}, 77: {77, "datanode"}, 0: {0, "nodemanager"}} {
+		if got := f.seenFromHere(c.own, c.role); got != want {
+			t.Errorf("%s %d is %d here, want %d", c.role, c.own, got, want)
 		}
 	}
 }

@@ -59,6 +59,19 @@ func parseProcess(text string) (*Process, error) {
 	return p, nil
 }
 
+// innermost is a process's number in its own namespace, by /proc/PID/status; 0: it does
+// not tell.
+func innermost(status string) (pid int) {
+	for line := range strings.Lines(status) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				pid, _ = strconv.Atoi(fields[len(fields)-1])
+			}
+		}
+	}
+	return pid
+}
+
 // effective takes the second of real, effective, saved and file system id.
 func effective(fields []string) (uint32, error) {
 	if len(fields) != 4 {

@@ -161,3 +161,11 @@ func FuzzParseAvailable(f *testing.F) {
 		}
 	})
 }
+
+func TestInnermost(t *testing.T) {
+	for text, want := range map[string]int{"Pid:\t9\nNSpid:\t9\t1\nFDSize:\t64\n": 1, "NSpid:\t70\n": 70, "NSpid:\n": 0, "NSpid:\tx\n": 0, "": 0} {
+		if got := innermost(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}

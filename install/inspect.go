@@ -1,0 +1,108 @@
+package install
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Inspection is what has become of a folder since penstock install prepared it.
+type Inspection struct {
+	Folder string
+	// Prepared is false where there is no state file: nobody has, or it was removed.
+	Prepared         bool
+	AgentJar, Socket string // as the folder was prepared with
+	// Wrong is what is not in force, a sentence each.
+	Wrong []string
+}
+
+// InspectHadoop looks at a Hadoop configuration folder and changes nothing.
+func InspectHadoop(dir string) (*Inspection, error) { return inspect(dir, hadoopTargets, true) }
+
+// InspectSpark looks at one of Spark's.
+func InspectSpark(dir string) (*Inspection, error) { return inspect(dir, sparkTargets, false) }
+
+func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspection, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := readState(f.path)
+	if err != nil {
+		return nil, err
+	}
+	i := &Inspection{Folder: f.path, Prepared: s != nil}
+	if s == nil {
+		return i, nil
+	}
+	i.AgentJar, i.Socket = s.AgentJar, s.Socket
+	if s.AgentJar == "" || s.Socket == "" {
+		i.Wrong = []string{StateFile + " does not say with which jar and socket the folder was prepared"}
+		return i, nil
+	}
+	if !s.Done {
+		i.Wrong = append(i.Wrong, "penstock install was interrupted, and some files are as they were")
+	}
+	if problem := jarProblem(s.AgentJar); problem != "" {
+		i.Wrong = append(i.Wrong, problem)
+	}
+	var wants []want
+	for _, t := range targets(Options{AgentJar: s.AgentJar, Socket: s.Socket}) {
+		name := filepath.Join(f.path, t.path)
+		lost, err := t.lost(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, what := range lost {
+			i.Wrong = append(i.Wrong, name+" "+what)
+		}
+		wants = append(wants, t.wants...)
+	}
+	if !hadoop { // whose settings win over all files
+		return i, nil
+	}
+	found, err := elsewhere(f.path, wants, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range found {
+		if c.hard {
+			i.Wrong = append(i.Wrong, c.what)
+		}
+	}
+	return i, nil
+}
+
+// lost is what the file at the path has not, or has otherwise.
+func (t target) lost(path string) ([]string, error) {
+	f, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !f.exists:
+		return []string{"is not there"}, nil
+	case t.append && !hasLine(f.text, t.whole):
+		return []string{"lacks the line " + t.whole}, nil
+	case t.whole != "" && !t.append && string(f.text) != t.whole:
+		return []string{"is not what penstock install writes"}, nil
+	case t.whole != "":
+		return nil, nil
+	}
+	doc, err := parse(t.format, f.text, includes(filepath.Dir(f.path)))
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	for _, w := range t.wants {
+		e, ok := doc.effective(w.key)
+		switch value, _ := w.value(e, ok); {
+		case !ok:
+			lost = append(lost, "lacks "+w.key)
+		case e.value != value && w.add != "":
+			lost = append(lost, fmt.Sprintf("has %s without %s", w.key, w.add))
+		case e.value != value:
+			lost = append(lost, fmt.Sprintf("has %s as %q and not %q", w.key, e.value, w.set))
+		}
+	}
+	return lost, nil
+}

@@ -1,0 +1,128 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The checks of what penstock install has prepared, and of the NodeManager. None of
+// it keeps HDFS from being governed, so all of it only warns.
+
+// checkReadahead finds a DataNode that reads ahead of its clients by posix_fadvise.
+func checkReadahead(f *Facts) []Result {
+	const key = "dfs.datanode.readahead.bytes"
+	d := f.DataNode
+	value := d.Conf[key]
+	switch {
+	case d.Err != nil || d.ConfErr != nil:
+		return nil
+	case value == "" || value == "0":
+		return good("the DataNode reads nothing ahead itself")
+	case d.NativeErr == nil && !d.Native:
+		return good("%s is %s, which without Hadoop's native library does nothing", key, value)
+	}
+	found := key + " is " + value
+	if d.NativeErr != nil {
+		found += "; whether Hadoop's native library is loaded cannot be told: " + d.NativeErr.Error()
+	}
+	return bad(Warn, found, "with the native library the DataNode has that much read ahead of each reader, past Penstock and at once",
+		"set it to 0 in hdfs-site.xml and restart the DataNode; the daemon stages ahead in each application's turn")
+}
+
+func checkInstalled(f *Facts) (results []Result) {
+	const again = "run penstock install --apply again, and restart what it names"
+	for _, folder := range f.Folders {
+		if folder.Err != nil {
+			results = append(results, bad(Warn, folder.Path+": "+folder.Err.Error(), "whether what was installed is in force cannot be told",
+				"run the doctor as root, or name the folder with --hadoop-conf or --spark-conf")...)
+			continue
+		}
+		i := folder.Found
+		if !i.Prepared && folder.Asked {
+			results = append(results, bad(Warn, i.Folder+" was not prepared by penstock install",
+				"unless it was by other means, what uses it is not governed", "penstock install shows what has to be in it")...)
+		}
+		if !i.Prepared {
+			continue
+		}
+		for _, wrong := range i.Wrong {
+			results = append(results, bad(Warn, wrong, "what was installed there is not in force: some of it goes ungoverned", again)...)
+		}
+		switch {
+		case f.Status != nil && i.Socket != "" && i.Socket != f.Status.Socket:
+			results = append(results, bad(Warn, fmt.Sprintf("%s names the socket %s, the daemon has %s", i.Folder, i.Socket, f.Status.Socket),
+				"what uses the folder connects to another daemon, or to none", "prepare it again with --socket, or set \"socket\" in the daemon's settings")...)
+		case len(i.Wrong) == 0:
+			results = append(results, good("%s is as penstock install left it", i.Folder)...)
+		}
+	}
+	if len(results) == 0 {
+		return good("no folder prepared by penstock install was found; --hadoop-conf and --spark-conf name one elsewhere")
+	}
+	return results
+}
+
+// prepared tells whether a Hadoop or Spark folder here was.
+func (f *Facts) prepared() bool {
+	return slices.ContainsFunc(f.Folders, func(folder Folder) bool { return folder.Found != nil && folder.Found.Prepared })
+}
+
+func checkNodeManager(f *Facts) []Result {
+	n := f.NodeManager
+	const ungoverned = "what reducers fetch from this node is not governed, and containers are not known by name"
+	const option = "prepare Hadoop's configuration folder with penstock install and restart the NodeManager"
+	switch {
+	case n.Err != nil && n.Asked:
+		return bad(Warn, n.Err.Error(), "whether an agent is in the NodeManager cannot be told",
+			"name its web address with --nodemanager http://HOST:PORT (yarn.nodemanager.webapp.address); TLS and Kerberos are not spoken here")
+	case n.Err != nil:
+		return good("none answers at %s; --nodemanager names one elsewhere", n.URL)
+	case n.Agent == nil && (f.prepared() || n.Asked):
+		return bad(Warn, "the NodeManager has no agent (no MBean penstock:type=Agent)", ungoverned, option)
+	case n.Agent == nil:
+		return good("%s answers and has no agent; nothing was prepared for one", n.URL)
+	case n.Agent.State != "woven":
+		found := "the agent stays " + n.Agent.State
+		if len(n.Agent.Missing) > 0 {
+			found += ": " + strings.Join(n.Agent.Missing, ", ")
+		}
+		return bad(Warn, found, ungoverned, "Hadoop 3.3's shuffle is not supported; else use a JVM of Java 16 or later. The NodeManager's .out file has the agent's own words")
+	case !n.Agent.Connected:
+		return bad(Warn, "the agent is woven and not connected to a daemon", ungoverned, "the daemon's log says whom it refuses: \"users\" has to name the NodeManager's user")
+	case f.Status != nil && n.PID != 0 && !f.connectedPID(n.PID):
+		return bad(Warn, fmt.Sprintf("the agent of process %d is connected, but not to this daemon", n.PID), "another daemon governs this NodeManager",
+			"compare socket= of the agent with \"socket\" of the daemon's settings")
+	}
+	return good("woven into %d methods and connected, process %d", len(n.Agent.WovenMethods), n.PID)
+}
+
+// checkShuffle finds settings that keep what reducers fetch away from the agent.
+func checkShuffle(f *Facts) (results []Result) {
+	n := f.NodeManager
+	if n.Err != nil || n.Agent == nil {
+		return nil
+	}
+	if n.ConfErr != nil {
+		return bad(Warn, n.ConfErr.Error(), "whether reducers' fetches are governed cannot be told", "look yourself: yarn.nodemanager.aux-services in yarn-site.xml")
+	}
+	const service, handler = "mapreduce_shuffle", "org.apache.hadoop.mapred.ShuffleHandler"
+	warn := func(found, meaning, remedy string) { results = append(results, bad(Warn, found, meaning, remedy)...) }
+	key := "yarn.nodemanager.aux-services." + service
+	switch {
+	case !slices.ContainsFunc(strings.Split(n.Conf["yarn.nodemanager.aux-services"], ","), func(s string) bool { return strings.TrimSpace(s) == service }):
+		warn("yarn.nodemanager.aux-services has no "+service, "MapReduce's reducers fetch nothing from this node, by way of the agent or else",
+			"add it in yarn-site.xml if MapReduce runs here, and restart the NodeManager")
+	case n.Conf[key+".class"] != "" && n.Conf[key+".class"] != handler:
+		warn(key+".class is "+n.Conf[key+".class"], "the agent governs "+handler+" only", "set it back, or accept that what reducers fetch is not governed")
+	case n.Conf[key+".classpath"]+n.Conf[key+".remote-classpath"] != "":
+		warn(key+" has a class path of its own", "its classes are not those that the agent has woven: what reducers fetch is not governed", "load it from the NodeManager's own class path")
+	}
+	if n.Conf["mapreduce.shuffle.transferTo.allowed"] == "false" {
+		warn("mapreduce.shuffle.transferTo.allowed is false", "what reducers fetch is not governed", "set it to true, as it is on Linux by default")
+	}
+	if len(results) == 0 {
+		return good("%s is Hadoop's own", service)
+	}
+	return results
+}
