@@ -12,10 +12,6 @@ import (
 // KernelSchedulers are the kernel's I/O schedulers that "native" stands for.
 var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
 
-// DefaultAggressor is the aggressor when none is named; docs/design/contention.md
-// compares what the three do to WordCount.
-const DefaultAggressor = "teragen"
-
 // depthMax bounds the fixed depth of sfqd-<D> and drr-<D>, capMax the throttler's
 // cap in MB/s.
 const (

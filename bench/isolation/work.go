@@ -28,6 +28,10 @@ var (
 	Aggressors = []string{teraGen, teraSort, teraValidate, wordCount}
 )
 
+// DefaultAggressor is the aggressor when none is named; docs/design/contention.md
+// compares what the three do to WordCount.
+const DefaultAggressor = "teragen"
+
 var titles = map[string]string{wordCount: "WordCount", teraGen: "TeraGen", teraSort: "TeraSort", teraValidate: "TeraValidate",
 	tpchQ9: "TPC-H Q9", tpchQ21: "TPC-H Q21"}
 
