@@ -17,7 +17,7 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 		Disk:      d,
 		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
 			DirtyExpireCentisecs: 3000},
-		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: 12 * mib,
+		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: backlog,
 			ProtectedWeight: 32, AggressorWeight: 1, ClientsWeight: 32,
 			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
 			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
@@ -68,13 +68,25 @@ func (s *Setup) protect(job string) {
 	}
 }
 
+// backlog is how far a flow may be ahead of a disk in the page cache. A task writes one
+// file on one disk at a time, so one that waits for a disk leaves the other to the
+// aggressor: where spills are governed, too, it may be as far ahead as the kernel lets
+// it be natively before writing back.
+const (
+	backlog             = 12 * mib
+	backlogIntermediate = 32 * mib
+)
+
 // SetIntermediate puts intermediate data on the contested disks, or not. TeraSort then
 // moves three to four times as many bytes there.
 func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return
 	}
-	s.Intermediate = on
+	s.Intermediate, s.Penstock.BacklogBytes = on, backlog
+	if on {
+		s.Penstock.BacklogBytes = backlogIntermediate
+	}
 	if s.Against != teraSort {
 		return
 	}
