@@ -11,7 +11,7 @@ import (
 type Comparison struct {
 	With    string   `json:"with"`          // a phase
 	Role    string   `json:"role"`          // why that one
-	Runtime float64  `json:"runtime_ratio"` // SFQ(D2)'s run time of WordCount / the peer's, medians
+	Runtime float64  `json:"runtime_ratio"` // SFQ(D2)'s run time of the protected job / the peer's, medians
 	Device  *float64 `json:"device_ratio"`  // of the MB/s of all disks
 	Verdict string   `json:"verdict"`       // of SFQ(D2): better, as good, worse or mixed
 }
@@ -24,6 +24,8 @@ const even = 0.05
 var peers = []struct{ prefix, role string }{
 	{sfqdPrefix, "the best fixed depth"},
 	{throttlerPrefix, "the best cap of the DataNodes' own throttler"},
+	{weightsPrefix, "the best weights of cgroups"},
+	{capsPrefix, "the best cap of cgroups"},
 	{drrPrefix, "deficit round robin"},
 }
 
@@ -85,17 +87,18 @@ func verdictOf(c Comparison) string {
 	return "as good"
 }
 
-func (c Comparison) String() string {
-	return fmt.Sprintf("SFQ(D2) against %s, %s: WordCount takes %.2f of its time, the disks move %s of its bytes a second: %s.",
-		c.With, c.Role, c.Runtime, times(c.Device), c.Verdict)
+// text says it of the protected job.
+func (c Comparison) text(protected string) string {
+	return fmt.Sprintf("SFQ(D2) against %s, %s: %s takes %.2f of its time, the disks move %s of its bytes a second: %s.",
+		c.With, c.Role, protected, c.Runtime, times(c.Device), c.Verdict)
 }
 
 // loser says what the aggressor pays under SFQ(D2).
 func (res Result) loser() string {
 	for _, f := range res.Phases {
 		if f.Name == "sfqd2" && f.AggressorMBps != nil && f.AggressorVsNative != nil {
-			return fmt.Sprintf("%s gets %.1f MB/s while WordCount runs, %.2f of what it gets natively.",
-				res.Setup.Against, *f.AggressorMBps, *f.AggressorVsNative)
+			return fmt.Sprintf("%s gets %.1f MB/s while %s runs, %.2f of what it gets natively.",
+				res.Setup.Against, *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
 		}
 	}
 	return ""

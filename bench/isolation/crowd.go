@@ -64,6 +64,14 @@ func (c *crowd) Kill(ctx context.Context) error {
 	return c.each(func(j *job) error { return j.Kill(ctx) })
 }
 
+func (c *crowd) paths() []string {
+	var all []string
+	for _, j := range c.jobs {
+		all = append(all, j.paths()...)
+	}
+	return all
+}
+
 func (c *crowd) each(do func(*job) error) error {
 	var errs []error
 	for _, j := range c.jobs {

@@ -105,7 +105,7 @@ func (d DiskSetup) model() disk.Model {
 // idles the disk, a larger one hardly binds.
 func (s Setup) caps() []int {
 	rate := s.Disk.BytesPerSecond
-	if s.Against == "teragen" {
+	if _, reads := s.aggressor().directions(); !reads {
 		rate = cmp.Or(s.Disk.WriteBytesPerSecond, rate)
 	}
 	var caps []int

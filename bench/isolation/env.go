@@ -15,6 +15,7 @@ import (
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
+	"penstock/testbed/spark"
 )
 
 // Options say where the real environment lives; nothing in them changes a
@@ -41,17 +42,12 @@ type Machine struct {
 	daemon  *governor
 	capped  int // MB/s that each DataNode's throttler lets pass; 0 is no cap
 
-	words  *hadoop.WordCounts
-	rows   hadoop.Checksum128
-	jobSeq int
+	spark    *spark.Spark // nil without TPC-H
+	groups   groups
+	watchers *watchers
+	sources  map[string]source // by folder of HDFS
+	jobSeq   int
 }
-
-// HDFS folders. What is below floorDir lies on the other modelled disks.
-const (
-	wordsDir = "/wordcount/input"
-	floorDir = "/floor"
-	seed     = 20160531 // of all inputs; any number would do
-)
 
 // Probe completes a setup with what the machine is and what it lacks.
 func Probe(s Setup) Setup {
@@ -85,10 +81,13 @@ func Probe(s Setup) Setup {
 // StartMachine brings up disks, cluster and inputs. On an error, and when ctx
 // ends, everything is put back.
 func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
-	m := &Machine{options: o, setup: setup}
+	m := &Machine{options: o, setup: setup, sources: map[string]source{}}
 	if n := len(m.socket()); n > socketPathMax {
 		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
 			o.RunDir, n, socketPathMax)
+	}
+	if err := m.groupsPossible(phases); err != nil {
+		return nil, err
 	}
 	if m.book, err = ledger.Open(o.RunDir); err != nil {
 		return nil, err
@@ -161,77 +160,6 @@ func (m *Machine) tuneKernel(ctx context.Context) error {
 	return nil
 }
 
-func (m *Machine) startCluster(ctx context.Context) error {
-	say := m.options.Progress.Printf
-	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, m.setup.Hadoop.Version, say)
-	if err != nil {
-		return err
-	}
-	cfg := hadoop.Config{
-		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Version: m.setup.Hadoop.Version, Lib: lib,
-		Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
-		TaskSlots: max(m.setup.Protected.Files, m.setup.Aggressor.Slots+m.setup.Aggressor.applications()-1), Progress: say,
-	}
-	n := m.setup.Disk.DataNodes
-	for i := range n {
-		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{
-			Volumes: []hadoop.Volume{
-				{Dir: filepath.Join(m.disks[i].Mount(), "dfs"), Type: "DISK"},
-				{Dir: filepath.Join(m.disks[n+i].Mount(), "dfs"), Type: "SSD"},
-			},
-			JVMArgs: []string{fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket())},
-		})
-	}
-	m.cluster, err = hadoop.Start(ctx, cfg)
-	return err
-}
-
-// prepareInputs writes what the jobs read, once, without the disks' limit. The
-// floor's aggressor needs a copy of its own on the other disks.
-func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) (err error) {
-	if err := m.Limit(ctx, false); err != nil {
-		return err
-	}
-	fs := m.cluster.FS()
-	if err := fs.Mkdir(ctx, floorDir); err != nil {
-		return err
-	}
-	if err := fs.SetStoragePolicy(ctx, floorDir, "ALL_SSD"); err != nil {
-		return err
-	}
-	p := m.setup.Protected
-	m.options.Progress.Printf("writing WordCount's input, %d MiB", p.InputBytes/mib)
-	m.words, err = m.cluster.WriteText(ctx, wordsDir, hadoop.Text{Seed: seed, WordBytes: p.WordBytes,
-		Vocabulary: p.Vocabulary, Files: p.Files, FileBytes: p.InputBytes / int64(p.Files)})
-	if err != nil || m.setup.Against == "teragen" {
-		return err
-	}
-	for _, elsewhere := range []bool{false, true} {
-		if !slices.ContainsFunc(phases, func(p Phase) bool { return p.Against && p.Elsewhere == elsewhere }) {
-			continue
-		}
-		m.options.Progress.Printf("writing the input of %s, %d MiB", m.setup.Against, m.setup.Aggressor.Bytes/mib)
-		m.rows, err = m.cluster.WriteRows(ctx, aggressorInput(elsewhere), hadoop.Rows{Seed: seed,
-			Rows: m.setup.Aggressor.rows(), Files: m.setup.Aggressor.Files, Sorted: m.setup.Against == "teravalidate"})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a AggressorSetup) rows() int64 { return a.Bytes / hadoop.RowBytes }
-
-func aggressorInput(elsewhere bool) string { return place(elsewhere) + "/aggressor/input" }
-
-// place is the HDFS folder under which a phase's aggressor lives.
-func place(elsewhere bool) string {
-	if elsewhere {
-		return floorDir
-	}
-	return ""
-}
-
 // Limit switches the modelled rate on or off on every disk. Off also lifts the
 // DataNodes' caps: there is then no limit at all.
 func (m *Machine) Limit(ctx context.Context, on bool) error {
@@ -257,7 +185,7 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 // throttle caps what each DataNode's own throttler lets pass, in MB/s; 0 means no
 // cap. The throttler knows directions but no applications, so the direction of
 // the aggressor is capped, and the protected job's I/O in it along with it:
-// TeraGen writes, TeraValidate reads, TeraSort first the one and then the other.
+// TeraGen writes, TeraValidate and WordCount read, TeraSort first reads and then writes.
 func (m *Machine) throttle(ctx context.Context, mbps int) error {
 	if mbps == m.capped || m.cluster == nil {
 		return nil
@@ -267,10 +195,10 @@ func (m *Machine) throttle(ctx context.Context, mbps int) error {
 		rate = strconv.Itoa(mbps * megabyte)
 	}
 	settings := map[string]string{}
-	if m.setup.Against != "teravalidate" {
+	if writes, _ := m.setup.aggressor().directions(); writes {
 		settings["dfs.datanode.data.write.bandwidthPerSec"] = rate
 	}
-	if m.setup.Against != "teragen" {
+	if _, reads := m.setup.aggressor().directions(); reads {
 		settings["dfs.datanode.data.read.bandwidthPerSec"] = rate
 	}
 	if err := m.cluster.Reconfigure(ctx, settings); err != nil {
@@ -299,6 +227,9 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	if err := m.throttle(ctx, p.Cap); err != nil {
 		return err
 	}
+	if err := m.makeGroups(p); err != nil {
+		return err
+	}
 	if !p.Governed {
 		return nil
 	}
@@ -308,23 +239,29 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 }
 
 // DropCaches writes back what is dirty and forgets what is cached, so that each
-// run reads its input from the disks.
+// run reads its input from the disks. Files that come and go are watched from then on.
 func (m *Machine) DropCaches(context.Context) error {
 	if os.Geteuid() != 0 {
 		unix.Sync()
 		return nil // in the setup's notes
 	}
-	return ledger.DropCaches()
+	if err := ledger.DropCaches(); err != nil || !m.setup.Intermediate || !m.setup.Disk.Modelled {
+		return err
+	}
+	var err error
+	m.watchers, err = watch(m.disks)
+	return err
 }
 
-// Release ends the daemon. Its log stays in the run folder.
+// Release ends the daemon, whose log stays in the run folder, and removes the cgroups.
 func (m *Machine) Release(context.Context) error {
-	if m.daemon == nil {
-		return nil
+	errs := []error{m.watchers.stop(), m.groups.remove()}
+	m.watchers, m.groups = nil, nil
+	if m.daemon != nil {
+		errs = append(errs, m.daemon.stop())
 	}
-	err := m.daemon.stop()
 	m.daemon = nil
-	return err
+	return errors.Join(errs...)
 }
 
 // Weigh gives the daemon the applications' weights.
@@ -356,6 +293,9 @@ func (m *Machine) Disks() ([]DiskCounters, error) {
 // be called after a start that failed half-way.
 func (m *Machine) Stop() error {
 	errs := []error{m.Release(context.Background())}
+	if m.spark != nil {
+		errs = append(errs, m.spark.Stop())
+	}
 	if m.cluster != nil {
 		errs = append(errs, m.cluster.Stop())
 	}
@@ -365,6 +305,6 @@ func (m *Machine) Stop() error {
 	if m.book != nil {
 		errs = append(errs, m.book.Close())
 	}
-	m.cluster, m.disks, m.book = nil, nil, nil
+	m.spark, m.cluster, m.disks, m.book = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

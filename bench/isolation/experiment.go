@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -102,20 +101,23 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 		jobs = append(jobs, aggressor)
 		r.Aggressor = aggressor.Application()
 	}
-	x.Progress.step(t, "start wordcount")
-	protected, err := x.Env.StartProtected(ctx, t.Phase)
-	if err != nil {
-		return nil, err
+	measured, protected, err := aggressor, Job(nil), error(nil)
+	if !t.Phase.Unprotected {
+		x.Progress.step(t, "start "+x.Setup.Protected.kind())
+		if protected, err = x.Env.StartProtected(ctx, t.Phase); err != nil {
+			return nil, err
+		}
+		measured = protected
+		jobs = append(jobs, protected)
+		r.Protected = protected.Application()
 	}
-	jobs = append(jobs, protected)
-	r.Protected = protected.Application()
 	if t.Phase.Governed {
 		if err := x.Env.Weigh(ctx, r.Protected, r.aggressors()); err != nil {
 			return nil, err
 		}
 	}
-	x.Progress.step(t, "wordcount runs")
-	from, to, err := x.window(ctx, protected, aggressor)
+	x.Progress.step(t, x.Setup.measured(t.Phase)+" runs")
+	from, to, err := x.window(ctx, measured, aggressor)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +140,10 @@ func (x *Experiment) governed(r *Run, scrapes []scrapeSample) error {
 		return fmt.Errorf("%w: its metrics could not be read once", ErrNotGoverned)
 	}
 	last := scrapes[len(scrapes)-1].m
-	due := map[string]int{r.Protected: x.Setup.Penstock.ProtectedWeight}
+	due := map[string]int{}
+	if r.Protected != "" {
+		due[r.Protected] = x.Setup.Penstock.ProtectedWeight
+	}
 	for _, flow := range r.aggressors() {
 		due[flow] = x.Setup.Penstock.AggressorWeight
 	}
@@ -172,11 +177,11 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 	return x.Env.Limit(ctx, true)
 }
 
-// window waits for the protected job and returns its start and finish. The
-// aggressor must still run then.
+// window waits for the measured job, which is the protected one where it runs, and
+// returns its start and finish. The aggressor must still run then.
 func (x *Experiment) window(ctx context.Context, protected, aggressor Job) (from, to time.Time, err error) {
 	var early <-chan struct{}
-	if aggressor != nil {
+	if aggressor != nil && aggressor != protected {
 		early = aggressor.Done()
 	}
 	select {
@@ -196,15 +201,23 @@ func (x *Experiment) window(ctx context.Context, protected, aggressor Job) (from
 	return protected.Times()
 }
 
-// afterwards finishes the run without the disks' limit: the aggressor ends or is
-// ended, the judge speaks, outputs are checked and deleted.
+// afterwards finishes the run: the aggressor ends, without the disks' limit unless
+// its run time counts, or is ended; the judge speaks, outputs are checked and deleted.
 func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor Job) error {
 	begin := time.Now()
-	if err := x.Env.Limit(ctx, false); err != nil {
-		return err
+	own := x.Setup.Both && aggressor != nil // the aggressor's own run time counts
+	if !own {
+		if err := x.Env.Limit(ctx, false); err != nil {
+			return err
+		}
 	}
-	r.Killed = aggressor != nil && !x.CheckAll && x.Journal.Checked(t.Phase)
-	check := []Job{protected}
+	r.Killed = aggressor != nil && !own && !x.CheckAll && x.Journal.Checked(t.Phase)
+	var check []Job
+	if protected != nil {
+		check = append(check, protected)
+	}
+	var ownFrom, ownTo time.Time
+	var err error
 	if aggressor != nil && !r.Killed {
 		check = append(check, aggressor)
 		x.Progress.step(t, "let "+x.Setup.Against+" finish")
@@ -213,14 +226,25 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if _, _, err := aggressor.Times(); err != nil {
+		if ownFrom, ownTo, err = aggressor.Times(); err != nil {
+			return err
+		}
+	}
+	if own {
+		r.AggressorRuntimeS = ownTo.Sub(ownFrom).Seconds()
+		if err := x.Env.Limit(ctx, false); err != nil {
 			return err
 		}
 	}
 	x.Progress.step(t, "check outputs")
-	var err error
-	if r.Verdict, err = x.Env.Judge(ctx, from, to, protected, aggressor); err != nil {
+	if r.Verdict, err = x.Env.Judge(ctx, from, to, protected, aggressor); err == nil && own {
+		r.AggressorVerdict, err = x.Env.Judge(ctx, ownFrom, ownTo, protected, aggressor)
+	}
+	if err != nil {
 		r.Warnings = append(r.Warnings, "the judge: "+err.Error())
+	}
+	if v := r.AggressorVerdict; v != nil {
+		v.MBps = nil // sums are all that is used
 	}
 	if r.Killed { // not before: its files say whose the bytes were
 		if err := aggressor.Kill(ctx); err != nil {
@@ -247,73 +271,4 @@ func (x *Experiment) cleanUp(ctx context.Context, jobs []Job, failed bool) error
 	}
 	errs = append(errs, x.Env.Release(ctx))
 	return errors.Join(errs...)
-}
-
-// sampler reads counters and metrics from its start to its stop.
-type sampler struct {
-	disks   []diskSample
-	scrapes []scrapeSample
-
-	err    error
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-// newSampler starts sampling; the daemon's metrics only in governed phases.
-func newSampler(x *Experiment, t Turn) *sampler {
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &sampler{cancel: cancel}
-	s.done.Go(func() {
-		s.err = every(ctx, cmpOr(x.SampleEvery, 250*time.Millisecond), func() error {
-			d, err := x.Env.Disks()
-			if err == nil {
-				s.disks = append(s.disks, diskSample{time.Now(), d})
-				x.Progress.throughput(s.disks)
-			}
-			return err
-		})
-	})
-	if t.Phase.Governed {
-		s.done.Go(func() {
-			every(ctx, cmpOr(x.ScrapeEvery, time.Second), func() error {
-				// A late or lost scrape is a gap in a plot, not a failed run.
-				if m, err := x.Env.Metrics(ctx); err == nil {
-					s.scrapes = append(s.scrapes, scrapeSample{time.Now(), m})
-				}
-				return nil
-			})
-		})
-	}
-	return s
-}
-
-// stop takes a last sample of the counters, ends the sampling and returns what
-// went wrong. It may be called again.
-func (s *sampler) stop() error {
-	s.cancel()
-	s.done.Wait()
-	return s.err
-}
-
-// every calls f at once, then at each interval, and a last time when ctx ends.
-func every(ctx context.Context, interval time.Duration, f func() error) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if err := f(); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return f()
-		}
-	}
-}
-
-func cmpOr(d, or time.Duration) time.Duration {
-	if d == 0 {
-		return or
-	}
-	return d
 }

@@ -26,6 +26,8 @@ type fake struct {
 	onProtected func()
 	// aggressorFirst ends the aggressor before the protected job.
 	aggressorFirst bool
+	// aggressorEnds lets it end by itself, after the protected job if there is one.
+	aggressorEnds bool
 	// aggressorWeight is what the daemon has added to the aggressor's weight.
 	aggressorWeight float64
 }
@@ -88,13 +90,20 @@ func (f *fake) Disks() ([]DiskCounters, error) {
 	defer f.mu.Unlock()
 	f.reads++
 	if f.reads == 4 && !f.aggressorFirst && f.onProtected == nil {
-		for _, j := range f.jobs {
-			if j.name == "protected" {
-				j.end()
-			}
+		f.end("protected")
+		if f.aggressorEnds && !slices.Contains(f.calls, "start protected") {
+			f.end("aggressor")
 		}
 	}
 	return []DiskCounters{{Name: "a", ReadBytes: int64(f.reads) * 1000}}, nil
+}
+
+func (f *fake) end(name string) {
+	for _, j := range f.jobs {
+		if j.name == name {
+			j.end()
+		}
+	}
 }
 
 type fakeJob struct {
@@ -113,7 +122,11 @@ func (j *fakeJob) Done() <-chan struct{} {
 	return j.done
 }
 func (j *fakeJob) Times() (time.Time, time.Time, error) {
-	return j.started, j.finished, j.f.call("times %s", j.name)
+	err := j.f.call("times %s", j.name)
+	if j.f.aggressorEnds {
+		j.f.end("aggressor")
+	}
+	return j.started, j.finished, err
 }
 func (j *fakeJob) Check(context.Context) error   { return j.f.call("check %s", j.name) }
 func (j *fakeJob) Discard(context.Context) error { return j.f.call("discard %s", j.name) }

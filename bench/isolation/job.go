@@ -24,21 +24,18 @@ type job struct {
 // protected job starts: more than any job's own files, so tasks do I/O by then.
 const warmBytes = 16 * mib
 
-// StartProtected submits WordCount.
-func (m *Machine) StartProtected(ctx context.Context, _ Phase) (Job, error) {
-	p := m.setup.Protected
-	output := m.output("", "wordcount")
-	return m.submit(ctx, hadoop.Job{Kind: hadoop.WordCount, Input: wordsDir, Output: output,
-		Reduces: p.Reduces, Queue: hadoop.QueueProtected, CPUs: fmt.Sprint(p.CPU),
-		Settings: map[string]string{"mapreduce.task.io.sort.mb": fmt.Sprint(p.SortMB)}},
-		func(ctx context.Context) error { return m.cluster.VerifyWordCount(ctx, output, m.words) })
+// StartProtected submits the protected job.
+func (m *Machine) StartProtected(ctx context.Context, p Phase) (Job, error) {
+	s := m.setup.protected()
+	if s.query() != "" {
+		return m.submitQuery(ctx, s, protectedInput, m.sources[protectedInput].answer)
+	}
+	return m.submit(ctx, s, protectedInput, m.output("", s.kind), p)
 }
 
 // StartAggressor submits the aggressor, all its applications, and waits until the
 // tasks of each do I/O.
 func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error) {
-	a := m.setup.Aggressor.each()
-	kind := hadoop.Kind(m.setup.Against)
 	var jobs []*job
 	defer func() {
 		if err != nil { // nobody knows of these jobs yet, so they are ended here
@@ -50,13 +47,7 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error
 		}
 	}()
 	for range m.setup.Aggressor.applications() {
-		output := m.output(place(p.Elsewhere), m.setup.Against)
-		spec := hadoop.Job{Kind: kind, Output: output, Rows: a.rows(), Maps: a.Slots, Reduces: a.Reduces,
-			Queue: hadoop.QueueAggressor, CPUs: fmt.Sprint(a.CPU)}
-		if kind != hadoop.TeraGen {
-			spec.Input = aggressorInput(p.Elsewhere)
-		}
-		j, err := m.submit(ctx, spec, func(ctx context.Context) error { return m.checkAggressor(ctx, kind, output) })
+		j, err := m.submit(ctx, m.setup.aggressor(), aggressorInput(p.Elsewhere), m.output(place(p.Elsewhere), m.setup.Against), p)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +70,8 @@ func (m *Machine) output(place, name string) string {
 	return fmt.Sprintf("%s/output/%s-%d", place, name, m.jobSeq)
 }
 
-func (m *Machine) submit(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*job, error) {
+// run submits a MapReduce job and watches it to its end.
+func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*job, error) {
 	app, err := m.cluster.Submit(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -138,25 +130,13 @@ func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
 	return bytes, len(now) > 0, err
 }
 
-func (m *Machine) checkAggressor(ctx context.Context, kind hadoop.Kind, output string) error {
-	rows := m.setup.Aggressor.each().rows()
-	switch kind {
-	case hadoop.TeraGen:
-		_, err := m.cluster.VerifyRows(ctx, output, rows, true)
-		return err
-	case hadoop.TeraSort:
-		return m.validateSorted(ctx, output)
-	}
-	return m.cluster.VerifyTeraValidate(ctx, output, m.rows)
-}
-
 // validateSorted runs TeraValidate over TeraSort's output, on every CPU: all of
 // the input's rows must be there, in order.
-func (m *Machine) validateSorted(ctx context.Context, sorted string) error {
+func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want hadoop.Checksum128) error {
 	report := sorted + "-validated"
-	j, err := m.submit(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: sorted, Output: report,
-		Queue: hadoop.QueueAggressor}, func(ctx context.Context) error {
-		return m.cluster.VerifyTeraValidate(ctx, report, m.rows)
+	j, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: sorted, Output: report,
+		Queue: queue}, func(ctx context.Context) error {
+		return m.cluster.VerifyTeraValidate(ctx, report, want)
 	})
 	if err != nil {
 		return err
@@ -180,6 +160,8 @@ func (j *job) Done() <-chan struct{} { return j.done }
 func (j *job) Times() (started, finished time.Time, err error) {
 	return j.status.Started, j.status.Started.Add(j.status.Elapsed), j.err
 }
+
+func (j *job) paths() []string { return []string{j.app.Job.Input, j.app.Job.Output} }
 
 func (j *job) Check(ctx context.Context) error { return j.check(ctx) }
 

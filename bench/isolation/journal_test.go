@@ -7,7 +7,7 @@ import (
 )
 
 func testSetup() Setup {
-	s, err := DefaultSetup("teragen", HDD)
+	s, err := DefaultSetup(wordCount, "teragen", HDD)
 	if err != nil {
 		panic(err)
 	}

@@ -6,8 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
-	"regexp"
+	"strings"
 	"time"
 
 	"penstock/bench/internal/figures"
@@ -15,30 +14,31 @@ import (
 	"penstock/testbed/judge"
 )
 
-// Judge joins the modelled disks' request logs to the files' places and the
-// NameNode's word on which blocks are whose. One look at the files' places
-// after the window will do: no block file of either job is deleted before, and
-// none of an aggressor that still runs. What
-// was (jobs' own files) and what is no file's (journal, bitmaps) is "other".
+// Judge joins the modelled disks' request logs to the files' places, the NameNode's
+// word on which blocks are whose, and the names that YARN gives the folders of
+// applications. Without intermediate data one look at the files' places after the
+// window will do: no block file of either job is deleted before, and none of an
+// aggressor that still runs. What was (jobs' own files) and what is no file's
+// (journal, bitmaps) is "other".
 func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor Job) (*Verdict, error) {
 	if !m.setup.Disk.Modelled {
 		return nil, nil
 	}
-	owners := map[string]string{}
-	if err := m.blocksOf(ctx, owners, ownerProtected, protected); err != nil {
-		return nil, err
-	}
-	if aggressor != nil {
-		if err := m.blocksOf(ctx, owners, ownerAggressor, aggressor); err != nil {
+	o := owners{blocks: map[string]string{}, applications: map[string]string{}}
+	for owner, j := range map[string]Job{ownerProtected: protected, ownerAggressor: aggressor} {
+		if err := m.note(ctx, o, owner, j); err != nil {
 			return nil, err
 		}
+	}
+	seen := m.watchers
+	if seen == nil {
+		seen = newWatchers(m.disks)
 	}
 	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
 	span := judge.Window{From: from.UnixNano() + toMonotonic, To: to.UnixNano() + toMonotonic}
 	t := newTally(span)
-	for _, d := range m.disks {
-		w := judge.NewWatcher(d.Mount())
-		if err := w.Look(); err != nil {
+	for i, d := range m.disks {
+		if err := seen.all[i].Look(); err != nil {
 			return nil, err
 		}
 		records, err := judge.ReadLog(d)
@@ -47,21 +47,22 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 		}
 		inside := within(records, span)
 		t.latencies(inside)
-		t.bytes(w.Judge(inside, func(path string) string { return owners[blockID(path)] }, t.windows...))
+		t.bytes(seen.all[i].Judge(inside, o.of, t.windows...))
 	}
 	return t.verdict(), nil
 }
 
-// blocksOf notes the owner of every block of the job's input and output.
-func (m *Machine) blocksOf(ctx context.Context, owners map[string]string, owner string, j Job) error {
-	if c, ok := j.(*crowd); ok {
-		return c.each(func(j *job) error { return m.blocksOf(ctx, owners, owner, j) })
+// note notes the owner of every block of the job's input and output, and of its
+// applications. A job that does not run has none.
+func (m *Machine) note(ctx context.Context, o owners, owner string, j Job) error {
+	if j == nil {
+		return nil
 	}
-	real, ok := j.(*job)
+	located, ok := j.(interface{ paths() []string })
 	if !ok {
 		return fmt.Errorf("%s is not a job of this environment", j.Application())
 	}
-	for _, path := range []string{real.app.Job.Input, real.app.Job.Output} {
+	for _, path := range located.paths() {
 		if path == "" {
 			continue
 		}
@@ -70,8 +71,11 @@ func (m *Machine) blocksOf(ctx context.Context, owners map[string]string, owner 
 			return err
 		}
 		for _, id := range blockName.FindAllString(text, -1) {
-			owners[id] = owner
+			o.blocks[id] = owner
 		}
+	}
+	for _, id := range strings.Fields(j.Application()) {
+		o.applications[id] = owner
 	}
 	return nil
 }
@@ -97,12 +101,6 @@ func (m *Machine) fsck(ctx context.Context, path string) (string, error) {
 	return string(body), nil
 }
 
-var blockName = regexp.MustCompile(`blk_\d+`)
-
-// blockID is the block of a DataNode's file: of blk_12 and of blk_12_34.meta
-// alike.
-func blockID(path string) string { return blockName.FindString(filepath.Base(path)) }
-
 func within(records []disk.Record, span judge.Window) []disk.Record {
 	var out []disk.Record
 	for _, r := range records {
@@ -117,12 +115,14 @@ func within(records []disk.Record, span judge.Window) []disk.Record {
 type tally struct {
 	windows []judge.Window
 	mbps    map[string][]float64
-	total   map[string]int64
+	read    map[string]int64
+	written map[string]int64
 	millis  []float64
 }
 
 func newTally(span judge.Window) *tally {
-	return &tally{windows: judge.Windows(span, time.Second), mbps: map[string][]float64{}, total: map[string]int64{}}
+	return &tally{windows: judge.Windows(span, time.Second), mbps: map[string][]float64{},
+		read: map[string]int64{}, written: map[string]int64{}}
 }
 
 func (t *tally) latencies(records []disk.Record) {
@@ -143,13 +143,18 @@ func (t *tally) bytes(accounts []judge.Account) {
 				t.mbps[owner] = make([]float64, len(accounts))
 			}
 			t.mbps[owner][i] += float64(u.Bytes()) / megabyte
-			t.total[owner] += u.Bytes()
+			t.read[owner] += u.ReadBytes
+			t.written[owner] += u.WriteBytes
 		}
 	}
 }
 
 func (t *tally) verdict() *Verdict {
-	v := &Verdict{StepSeconds: 1, MBps: t.mbps, Bytes: t.total, DeviceRequest: int64(len(t.millis))}
+	v := &Verdict{StepSeconds: 1, MBps: t.mbps, Bytes: map[string]int64{}, Read: t.read, Written: t.written,
+		DeviceRequest: int64(len(t.millis))}
+	for owner := range t.mbps {
+		v.Bytes[owner] = t.read[owner] + t.written[owner]
+	}
 	for _, mbps := range t.mbps {
 		for i := range mbps {
 			mbps[i] = round3(mbps[i])

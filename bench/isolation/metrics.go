@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"penstock/node/device"
 )
 
 // Metrics is what the experiment reads of one scrape of `penstock node`.
-// Maps are keyed by the daemon's device label unless stated.
+// Maps are keyed by the daemon's device label unless stated; the network is left out.
 type Metrics struct {
 	Depth     map[string]float64 // requests
 	Latency   map[string]float64 // seconds, mean of the last period
@@ -55,18 +57,21 @@ func ParseMetrics(r io.Reader) (Metrics, error) {
 		if err != nil {
 			return Metrics{}, fmt.Errorf("the daemon's metrics: %q: %w", text, err)
 		}
-		device := labels["device"]
+		from := labels["device"]
+		if from == device.NetworkName {
+			continue // what is sent; this is about disks
+		}
 		switch name {
 		case "penstock_device_depth":
-			m.Depth[device] = v
+			m.Depth[from] = v
 		case "penstock_device_latency_seconds":
-			m.Latency[device] = v
+			m.Latency[from] = v
 		case "penstock_device_latency_reference_seconds":
-			m.Reference[device] = v
+			m.Reference[from] = v
 		case "penstock_device_depth_periods_total":
-			m.Periods[device] = m.Periods[device].plus(labels["at"], v)
+			m.Periods[from] = m.Periods[from].plus(labels["at"], v)
 		case "penstock_flow_bytes_total":
-			m.FlowBytes[FlowLabels{device, labels["flow"], labels["direction"]}] += v
+			m.FlowBytes[FlowLabels{from, labels["flow"], labels["direction"]}] += v
 		case "penstock_flow_weight":
 			m.Weights[labels["flow"]] = v
 		case "penstock_weights_reloads_total":

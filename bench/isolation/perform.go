@@ -60,8 +60,11 @@ func Perform(ctx context.Context, q Request) error {
 // describe prints what is fixed before anything is measured.
 func (q *Request) describe(say func(string, ...any)) {
 	s := q.Setup
-	say("WordCount (%d MiB, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases",
-		s.Protected.InputBytes/mib, s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
+	say("%s (%s, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases", s.protected().title(),
+		s.protected().size(), s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
+	if s.Intermediate {
+		say("intermediate data is on the contested disks")
+	}
 	say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
 		s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
 	if s.Penstock.ProfileSHA256 != "" {

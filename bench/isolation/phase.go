@@ -5,17 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"penstock/testbed/blkio"
 )
 
 // KernelSchedulers are the kernel's I/O schedulers that "native" stands for.
 var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
-
-// Aggressors are the three jobs of IBIS, Figure 3.
-var Aggressors = []string{"teragen", "terasort", "teravalidate"}
-
-// DefaultAggressor is the aggressor when none is named; docs/design/contention.md
-// compares what the three do to WordCount.
-const DefaultAggressor = "teragen"
 
 // depthMax bounds the fixed depth of sfqd-<D> and drr-<D>, capMax the throttler's
 // cap in MB/s.
@@ -38,22 +33,33 @@ const (
 	throttlerPrefix = "throttler-"
 	sfqdPrefix      = "sfqd-"
 	drrPrefix       = "drr-"
+	weightsPrefix   = "cgroup-weights-"
+	capsPrefix      = "cgroup-caps-"
+	aggressorAlone  = "aggressor-alone"
 )
 
 // Phase is one arrangement of the protected job, the aggressor and the disks.
 type Phase struct {
-	Name      string
-	Against   bool   // the aggressor runs beside the protected job
-	Elsewhere bool   // the aggressor's data lies on the other modelled disks
-	Kernel    string // kernel I/O scheduler of every modelled disk; "" means the setup's
-	Cap       int    // of each DataNode's own throttler, MB/s; 0 means none
-	Governed  bool   // penstock node runs
-	Algorithm string // the daemon's; "" when it does not run
-	Depth     int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
+	Name        string
+	Against     bool   // the aggressor runs
+	Unprotected bool   // the protected job does not
+	Elsewhere   bool   // the aggressor's data lies on the other modelled disks
+	Kernel      string // kernel I/O scheduler of every modelled disk; "" means the setup's
+	Cap         int    // of each DataNode's own throttler, MB/s; 0 means none
+	GroupWeight int    // of the protected job's cgroup, the aggressor's having 1; 0 means none
+	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s read and as many written; 0 means none
+	Governed    bool   // penstock node runs
+	Algorithm   string // the daemon's; "" when it does not run
+	Depth       int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
 }
 
 // Native says that the two jobs meet on the same disks as Hadoop has it.
-func (p Phase) Native() bool { return p.Against && !p.Elsewhere && !p.Governed && p.Cap == 0 }
+func (p Phase) Native() bool {
+	return p.Against && !p.Unprotected && !p.Elsewhere && !p.Governed && p.Cap == 0 && !p.Grouped()
+}
+
+// Grouped says that the two sides' containers are in cgroups.
+func (p Phase) Grouped() bool { return p.GroupWeight > 0 || p.GroupCap > 0 }
 
 // Adaptive says that SFQ(D2) chooses the depth.
 func (p Phase) Adaptive() bool { return p.Algorithm == "sfqd2" }
@@ -81,15 +87,17 @@ func ParsePhases(names []string, s Setup) ([]Phase, error) {
 	return phases, nil
 }
 
-const phaseHelp = "all, alone, floor, native (native-mq-deadline, native-bfq, native-none), " +
-	"throttler (throttler-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
+const phaseHelp = "all, alone, aggressor-alone, floor, native (native-mq-deadline, native-bfq, native-none), " +
+	"throttler (throttler-<MB/s>), cgroup (cgroup-weights-<N>, cgroup-caps-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
 
 func parsePhase(name string, s Setup) ([]Phase, error) {
 	switch {
 	case name == "all":
-		return ParsePhases([]string{"alone", "floor", "native", "throttler", "drr", "sfqd", "sfqd2"}, s)
+		return ParsePhases(s.allPhases(), s)
 	case name == "alone":
 		return []Phase{{Name: name}}, nil
+	case name == aggressorAlone:
+		return []Phase{{Name: name, Against: true, Unprotected: true}}, nil
 	case name == "floor":
 		return []Phase{{Name: name, Against: true, Elsewhere: true}}, nil
 	case name == "native":
@@ -102,6 +110,8 @@ func parsePhase(name string, s Setup) ([]Phase, error) {
 		return each(s.caps(), throttled), nil
 	case strings.HasPrefix(name, throttlerPrefix):
 		return numbered(name, throttlerPrefix, "cap in MB/s", capMax, throttled)
+	case strings.HasPrefix(name, "cgroup"):
+		return parseGrouped(name, s)
 	case name == "sfqd2" || name == "penstock":
 		return []Phase{{Name: "sfqd2", Against: true, Governed: true, Algorithm: "sfqd2"}}, nil
 	case name == "sfqd":
@@ -112,6 +122,41 @@ func parsePhase(name string, s Setup) ([]Phase, error) {
 		return []Phase{drr(drrDepth)}, nil
 	case strings.HasPrefix(name, drrPrefix):
 		return numbered(name, drrPrefix, "depth", depthMax, drr)
+	}
+	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+}
+
+// allPhases are what "all" stands for.
+func (s Setup) allPhases() []string {
+	all := []string{"alone"}
+	if s.Both {
+		all = append(all, aggressorAlone)
+	}
+	all = append(all, "floor", "native", "throttler")
+	if s.Intermediate {
+		all = append(all, "cgroup")
+	}
+	return append(all, "drr", "sfqd", "sfqd2")
+}
+
+// What "cgroup" stands for: the weights of IBIS, section 7.4, and its cap, which is
+// there 1 MB/s of a faster disk.
+const (
+	groupWeight = 100
+	groupCap    = 1
+)
+
+func parseGrouped(name string, s Setup) ([]Phase, error) {
+	if !s.Intermediate {
+		return nil, fmt.Errorf("phase %q: cgroups hold what tasks do themselves, which is not on the contested disks: add --intermediate", name)
+	}
+	switch {
+	case name == "cgroup":
+		return []Phase{groupWeights(groupWeight), groupCaps(groupCap)}, nil
+	case strings.HasPrefix(name, weightsPrefix):
+		return numbered(name, weightsPrefix, "weight", blkio.WeightMax, groupWeights)
+	case strings.HasPrefix(name, capsPrefix):
+		return numbered(name, capsPrefix, "cap in MB/s", capMax, groupCaps)
 	}
 	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
 }
@@ -143,6 +188,15 @@ func drr(depth int) Phase {
 
 func throttled(mbps int) Phase {
 	return Phase{Name: throttlerPrefix + strconv.Itoa(mbps), Against: true, Cap: mbps}
+}
+
+// groupWeights needs bfq: no other scheduler of the kernel knows weights.
+func groupWeights(weight int) Phase {
+	return Phase{Name: weightsPrefix + strconv.Itoa(weight), Against: true, Kernel: "bfq", GroupWeight: weight}
+}
+
+func groupCaps(mbps int) Phase {
+	return Phase{Name: capsPrefix + strconv.Itoa(mbps), Against: true, GroupCap: mbps}
 }
 
 func native(kernel string) Phase {

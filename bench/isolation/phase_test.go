@@ -29,7 +29,24 @@ func TestParsePhases(t *testing.T) {
 			t.Errorf("ParsePhases(%q) = %q, %v; want %q", c.in, names(phases), err, c.want)
 		}
 	}
-	for _, bad := range []string{"", "nativ", "native-cfq", "sfqd-0", "sfqd-65", "sfqd-x", "sfqd-", "drr-0", "drr-65", "throttler-0", "throttler-10001", "throttler-1.5"} {
+	s := testSetup()
+	s.SetIntermediate(true)
+	s.Both = true
+	for _, c := range []struct{ in, want string }{
+		{"cgroup,cgroup-weights-8,cgroup-caps-1", "cgroup-weights-100 cgroup-caps-1 cgroup-weights-8"},
+		{"all", "alone aggressor-alone floor native-mq-deadline native-bfq native-none throttler-2 throttler-4 throttler-6 throttler-8 " +
+			"cgroup-weights-100 cgroup-caps-1 drr-2 sfqd-1 sfqd-2 sfqd-4 sfqd-8 sfqd-12 sfqd2"},
+	} {
+		if phases, err := ParsePhases(strings.Split(c.in, ","), s); err != nil || names(phases) != c.want {
+			t.Errorf("with intermediate data: ParsePhases(%q) = %q, %v; want %q", c.in, names(phases), err, c.want)
+		}
+	}
+	for _, bad := range []string{"cgroup-weights-0", "cgroup-weights-1001", "cgroup-caps-0", "cgroup-1", "cgroups"} {
+		if _, err := ParsePhases([]string{bad}, s); err == nil {
+			t.Errorf("ParsePhases(%q) was accepted", bad)
+		}
+	}
+	for _, bad := range []string{"", "cgroup", "cgroup-caps-1", "nativ", "native-cfq", "sfqd-0", "sfqd-65", "sfqd-x", "sfqd-", "drr-0", "drr-65", "throttler-0", "throttler-10001", "throttler-1.5"} {
 		if _, err := ParsePhases([]string{bad}, testSetup()); err == nil {
 			t.Errorf("ParsePhases(%q) was accepted", bad)
 		}
@@ -37,7 +54,10 @@ func TestParsePhases(t *testing.T) {
 }
 
 func TestPhaseKinds(t *testing.T) {
-	phases, err := ParsePhases([]string{"alone", "floor", "native-bfq", "sfqd2", "sfqd-3", "drr-5", "throttler-4"}, testSetup())
+	s := testSetup()
+	s.SetIntermediate(true)
+	phases, err := ParsePhases([]string{"alone", "floor", "native-bfq", "sfqd2", "sfqd-3", "drr-5", "throttler-4",
+		"aggressor-alone", "cgroup-weights-8", "cgroup-caps-2"}, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +65,8 @@ func TestPhaseKinds(t *testing.T) {
 		against, elsewhere, native, governed, adaptive bool
 		depth, cap                                     int
 		algorithm                                      string
+		unprotected                                    bool
+		weight, groupCap                               int
 	}{
 		{},
 		{against: true, elsewhere: true},
@@ -53,11 +75,15 @@ func TestPhaseKinds(t *testing.T) {
 		{against: true, governed: true, depth: 3, algorithm: "sfqd"},
 		{against: true, governed: true, depth: 5, algorithm: "drr"},
 		{against: true, cap: 4},
+		{against: true, unprotected: true},
+		{against: true, weight: 8},
+		{against: true, groupCap: 2},
 	} {
 		p := phases[i]
 		if p.Against != want.against || p.Elsewhere != want.elsewhere || p.Native() != want.native ||
 			p.Governed != want.governed || p.Adaptive() != want.adaptive || p.Depth != want.depth ||
-			p.Cap != want.cap || p.Algorithm != want.algorithm {
+			p.Cap != want.cap || p.Algorithm != want.algorithm || p.Unprotected != want.unprotected ||
+			p.GroupWeight != want.weight || p.GroupCap != want.groupCap || p.Grouped() != (want.weight+want.groupCap > 0) {
 			t.Errorf("%s: %+v, want %+v", p.Name, p, want)
 		}
 	}

@@ -32,7 +32,7 @@ var (
 
 func colourOf(owner string) color.Color {
 	switch owner {
-	case ownerProtected:
+	case ownerProtected, wordCount: // so it was called when there was no other
 		return colourProtected
 	case ownerAggressor:
 		return colourAggressor
@@ -99,17 +99,18 @@ func grid(p *plot.Plot) {
 	p.Add(g)
 }
 
-// runtimePlot is the main chart: a bar per phase with its slowdown behind it, and
-// its runs as points. The bars lie, so that sixteen names can be read.
+// runtimePlot is the main chart: a bar per phase in which the protected job runs, with
+// its slowdown behind it, and its runs as points. The bars lie, so that sixteen names can be read.
 func runtimePlot(res Result) (*plot.Plot, error) {
-	p := newPlot("", "WordCount's run time, s", "")
+	p := newPlot("", res.Setup.protected().title()+"'s run time, s", "")
 	g := plotter.NewGrid()
 	g.Horizontal.Width = 0
 	g.Vertical.Color = colourGrid
 	p.Add(g)
-	n := len(res.Phases)
+	phases := res.compared()
+	n := len(phases)
 	names := make([]string, n)
-	for i, f := range res.Phases {
+	for i, f := range phases {
 		y := float64(n - 1 - i) // the first one on top
 		bar, err := plotter.NewBarChart(plotter.Values{f.RuntimeS}, barHeight*3/5)
 		if err != nil {
@@ -139,7 +140,12 @@ const (
 )
 
 func (res Result) chartHeight() vg.Length {
-	return chartMargin + barHeight*vg.Length(len(res.Phases))
+	return chartMargin + barHeight*vg.Length(len(res.compared()))
+}
+
+// compared are the phases in which the protected job runs.
+func (res Result) compared() []Figure {
+	return slices.DeleteFunc(slices.Clone(res.Phases), func(f Figure) bool { return f.Name == aggressorAlone })
 }
 
 func barLabel(f Figure) string {
@@ -158,7 +164,8 @@ func barColour(phase string) color.Color {
 		return colourOther
 	case strings.HasPrefix(phase, nativePrefix):
 		return colourAggressor
-	case strings.HasPrefix(phase, throttlerPrefix), strings.HasPrefix(phase, drrPrefix):
+	case strings.HasPrefix(phase, throttlerPrefix), strings.HasPrefix(phase, drrPrefix),
+		strings.HasPrefix(phase, weightsPrefix), strings.HasPrefix(phase, capsPrefix):
 		return colourPeer
 	}
 	return colourProtected
@@ -197,7 +204,7 @@ func addLabel(p *plot.Plot, x, y float64, s string) error {
 // the disks' own log where it was judged, else by the daemon's account, else
 // only the total. yMax is the same for all phases, so that they compare.
 func throughputPlot(r Run, yMax float64) (*plot.Plot, string, error) {
-	p := newPlot(fmt.Sprintf("%s, run %d", r.Phase, r.Number), "seconds since WordCount's start", "MB/s")
+	p := newPlot(fmt.Sprintf("%s, run %d", r.Phase, r.Number), "seconds since its start", "MB/s")
 	grid(p)
 	lines, source := throughputs(r)
 	for _, owner := range slices.Sorted(keys(lines)) {
@@ -290,7 +297,7 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 // that it was adapted to, against the reference. One line a busy device.
 func depthPlots(r Run) (depth, latency *plot.Plot, err error) {
 	depth = newPlot("", "", "depth D, requests")
-	latency = newPlot("", "seconds since WordCount's start", "latency, ms")
+	latency = newPlot("", "seconds since its start", "latency, ms")
 	grid(depth)
 	grid(latency)
 	depth.X.Max, latency.X.Max = max(1, r.RuntimeS*edge), max(1, r.RuntimeS*edge)

@@ -17,7 +17,7 @@ func TestProfile(t *testing.T) {
 	line := func(fixed, perMiB time.Duration) profile.Line {
 		return profile.Line{Fixed: profile.Duration(fixed), PerMiB: profile.Duration(perMiB)}
 	}
-	s, err := DefaultSetup("teragen", SSD)
+	s, err := DefaultSetup(wordCount, "teragen", SSD)
 	if err != nil {
 		t.Fatal(err)
 	}

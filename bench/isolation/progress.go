@@ -135,12 +135,16 @@ func (p *Progress) finished(r Run) {
 		p.todo, p.kinds = p.todo[1:], p.kinds[1:]
 	}
 	p.clear()
+	name := "aggressor alone"
+	if r.Protected != "" {
+		name = p.setup.Protected.kind()
+	}
 	outputs := "outputs right"
 	if r.Killed {
 		outputs = "its output right, " + p.setup.Against + " killed"
 	}
-	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: wordcount %.1f s, disks %.1f MB/s, %s\n",
-		clock(time.Since(p.begun)), r.Phase, r.Number, r.RuntimeS, r.DeviceMBps, outputs)
+	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: %s %.1f s, disks %.1f MB/s, %s\n",
+		clock(time.Since(p.begun)), r.Phase, r.Number, name, r.RuntimeS, r.DeviceMBps, outputs)
 	for _, w := range r.Warnings {
 		fmt.Fprintln(p.Out, "       note:", w)
 	}
@@ -153,7 +157,7 @@ func (p *Progress) clear() {
 	}
 }
 
-// turnOverhead is what a turn takes beside WordCount and the work after it.
+// turnOverhead is what a turn takes beside the protected job and the work after it.
 const turnOverhead = 20 * time.Second
 
 // remaining is how long the turns to do should take: as long as turns of the same

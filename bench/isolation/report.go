@@ -33,6 +33,8 @@ type reportView struct {
 	Depth      []figureView
 	Setup      string // JSON
 	Modelled   bool
+	Protected  string
+	Both       bool // the aggressor's run times are there
 }
 
 // WriteReport writes one HTML page that needs nothing else: no script, no font,
@@ -43,10 +45,11 @@ func (res Result) WriteReport(w io.Writer, made time.Time) error {
 		return err
 	}
 	v := reportView{
-		Title:  fmt.Sprintf("WordCount against %s on a %s", res.Setup.Against, res.Setup.Disk.kindName()),
+		Title:  fmt.Sprintf("%s against %s on a %s", res.Setup.protected().title(), res.Setup.Against, res.Setup.Disk.kindName()),
 		Made:   made.UTC().Format("2006-01-02 15:04 UTC"),
 		Result: res, Notes: append(res.Notes(), res.Setup.Notes...),
 		Setup: string(setup), Modelled: res.Setup.Disk.Modelled,
+		Protected: res.Setup.protected().title(), Both: res.hasBoth(),
 	}
 	if v.Runtime, err = res.runtimeFigure(); err != nil {
 		return err
@@ -63,7 +66,7 @@ func (res Result) runtimeFigure() (figureView, error) {
 		return figureView{}, err
 	}
 	s, err := svg(p, plotWidth, res.chartHeight(), true)
-	return figureView{SVG: template.HTML(s), Caption: "Median run time of WordCount in each phase; circles are single runs."}, err
+	return figureView{SVG: template.HTML(s), Caption: "Median run time of " + res.Setup.protected().title() + " in each phase; circles are single runs."}, err
 }
 
 // timeFigures draws, for the typical run of each phase, what happened over time.
@@ -121,7 +124,7 @@ func (res Result) WriteSVG(w io.Writer) error {
 		return err
 	}
 	protected, aggressor := res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight
-	p.Title.Text = fmt.Sprintf("WordCount beside %s, %s, %d:%d", res.Setup.Against, res.Setup.Disk.kindName(), protected, aggressor)
+	p.Title.Text = fmt.Sprintf("%s beside %s, %s, %d:%d", res.Setup.protected().title(), res.Setup.Against, res.Setup.Disk.kindName(), protected, aggressor)
 	s, err := svg(p, plotWidth, res.chartHeight(), false)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,9 +18,9 @@ type Result struct {
 	Setup  Setup    `json:"setup"`
 	Phases []Figure `json:"phases"`
 	// Native names the native phase that device_vs_native refers to: of those
-	// that ran, the one that slowed WordCount down least.
+	// that ran, the one that slowed the protected job down least.
 	Native string `json:"native,omitempty"`
-	// ProtectedDemand is what WordCount alone asked of its disks while it did
+	// ProtectedDemand is what the protected job alone asked of its disks while it did
 	// I/O, as a part of their rate; the experiment means something from a half
 	// to three quarters.
 	ProtectedDemand *float64 `json:"protected_demand"`
@@ -54,7 +55,9 @@ type Figure struct {
 	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // what the loser got, judged from the disks' log
 	AggressorSpread   *Spread   `json:"aggressor_spread_mb_s"`
 	AggressorVsNative *float64  `json:"aggressor_vs_native"` // against Result.Native
-	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside WordCount's
+	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
+
+	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
 }
 
 // Summarise computes the result of phases from their runs; other phases' runs in
@@ -121,6 +124,7 @@ func figure(p Phase, runs []Run) Figure {
 		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
 	}
 	f.TimeAtDepthBounds = ratio(figures.Median(atBounds), 1)
+	f.BothSides = bothSides(p, runs)
 	return f
 }
 
@@ -146,8 +150,12 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 			}
 		}
 	}
+	res.relate()
 	for i := range res.Phases {
 		f := &res.Phases[i]
+		if f.Name == aggressorAlone {
+			continue // its run time is the aggressor's
+		}
 		f.Slowdown, f.SlowdownVsFloor = ratio(f.RuntimeS, alone), ratio(f.RuntimeS, floor)
 		if f.Name == "alone" || f.Name == "floor" {
 			continue // less is asked of the disks, or more disks are asked
@@ -183,24 +191,25 @@ const (
 // Notes are the caveats that a reader of the table must see.
 func (res Result) Notes() []string {
 	var notes []string
+	protected := res.Setup.protected().title()
 	if d := res.ProtectedDemand; d != nil {
-		text := fmt.Sprintf("WordCount alone asks for %.0f %% of its disks' rate", *d*100)
+		text := fmt.Sprintf("%s alone asks for %.0f %% of its disks' rate", protected, *d*100)
 		if *d < demandMin || *d > demandMax {
 			text += " (outside of 50 to 75 %: choose another --disk-rate before comparing)"
 		}
 		notes = append(notes, text+".")
 	}
 	if res.Native != "" {
-		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed WordCount down least.")
+		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed "+protected+" down least.")
 	}
 	for _, c := range res.Comparisons {
-		notes = append(notes, c.String())
+		notes = append(notes, c.text(protected))
 	}
 	if text := res.loser(); text != "" {
 		notes = append(notes, text)
 	}
 	if !res.CheckedAll {
-		notes = append(notes, "WordCount's counts were checked after every run, the aggressor's output after the first of each phase: later ones were killed when WordCount had ended.")
+		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first of each phase: later ones were killed when "+protected+" had ended.")
 	}
 	if len(res.Builds) > 1 {
 		notes = append(notes, "Runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
@@ -218,7 +227,7 @@ func (res Result) WriteTable(w io.Writer) error {
 			times(f.DeviceVsNative), optional(f.AggressorMBps, "%.1f MB/s"), times(f.AggressorVsNative), optional(f.DeviceP99MS, "%.0f ms"),
 			percent(f.TimeAtDepthBounds))
 	}
-	return t.Flush()
+	return errors.Join(t.Flush(), res.writeBoth(w))
 }
 
 func times(v *float64) string {
@@ -244,7 +253,7 @@ func optional(v *float64, format string) string {
 
 // Owners of device bytes in a Verdict and in the plots.
 const (
-	ownerProtected = "wordcount"
+	ownerProtected = "protected"
 	ownerAggressor = "aggressor"
 	ownerOther     = "other"
 )

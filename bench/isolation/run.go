@@ -12,8 +12,8 @@ import (
 const megabyte = 1_000_000
 
 // Run is one finished run of one phase, as the journal keeps it. Every figure is
-// over the window: from the protected job's start to its finish as the
-// ResourceManager saw them, the time in which both jobs run.
+// over the window, the time in which both jobs run: from the protected job's start to
+// its finish as the ResourceManager saw them, or from its query's to its answer.
 type Run struct {
 	Phase   string    `json:"phase"`
 	Number  int       `json:"run"`
@@ -22,19 +22,23 @@ type Run struct {
 
 	Protected  string  `json:"protected"`           // application id
 	Aggressor  string  `json:"aggressor,omitempty"` // application id, or ids with spaces between them
-	RuntimeS   float64 `json:"runtime_s"`           // the protected job's
+	RuntimeS   float64 `json:"runtime_s"`           // the window's length: the protected job's, or the aggressor's when it is alone
 	ReadBytes  float64 `json:"device_read_bytes"`   // all modelled disks
 	WriteBytes float64 `json:"device_write_bytes"`
 	DeviceMBps float64 `json:"device_mb_s"`
 	DemandMBps float64 `json:"demand_mb_s"` // device MB/s between 5 % and 95 % of the window's bytes
 
-	Depth        *Periods `json:"depth_periods,omitempty"`    // control periods in the window, busy devices
-	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"`   // Penstock's requests
-	AfterS       float64  `json:"after_s"`                    // from the window's end until the outputs were checked
-	Killed       bool     `json:"aggressor_killed,omitempty"` // after the window, so its output was not checked
-	Series       Series   `json:"series"`                     // for the plots
-	Verdict      *Verdict `json:"verdict,omitempty"`          // the independent judge's account
-	Warnings     []string `json:"warnings,omitempty"`         // what did not go as it should, short of failure
+	Depth        *Periods `json:"depth_periods,omitempty"`  // control periods in the window, busy devices
+	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // Penstock's requests
+	AfterS       float64  `json:"after_s"`                  // from the window's end until the outputs were checked
+	// AggressorRuntimeS is from its start to its own end, where that is waited for.
+	AggressorRuntimeS float64  `json:"aggressor_runtime_s,omitempty"`
+	AggressorVerdict  *Verdict `json:"aggressor_verdict,omitempty"` // over that time, without a series
+
+	Killed   bool     `json:"aggressor_killed,omitempty"` // after the window, so its output was not checked
+	Series   Series   `json:"series"`                     // for the plots
+	Verdict  *Verdict `json:"verdict,omitempty"`          // the independent judge's account
+	Warnings []string `json:"warnings,omitempty"`         // what did not go as it should, short of failure
 }
 
 func (r *Run) aggressors() []string { return strings.Fields(r.Aggressor) }

@@ -65,6 +65,8 @@ penstock_device_depth_periods_total{at="between",device="loop1"} PBETWEEN
 penstock_device_depth_periods_total{at="min",device="idle"} PIDLE
 penstock_flow_bytes_total{device="loop1",direction="read",flow="application_1_0001"} BYTES
 penstock_flow_bytes_total{device="loop1",direction="write",flow="odd \"name\", with } and \\ in it"} 7 1700000000000
+penstock_flow_bytes_total{device="network",direction="write",flow="application_1_0001"} 9e+09
+penstock_request_latency_seconds_bucket{device="network",le="0.1"} 1000
 penstock_request_latency_seconds_bucket{device="loop1",le="0.1"} B1
 penstock_request_latency_seconds_bucket{device="loop1",le="0.5"} B2
 penstock_request_latency_seconds_bucket{device="loop1",le="+Inf"} B3

@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -28,31 +29,51 @@ type Setup struct {
 	Hadoop    HadoopSetup    `json:"hadoop"`
 	Machine   MachineSetup   `json:"machine"`
 	Notes     []string       `json:"notes,omitempty"` // deviations found at start, in words
+
+	// Intermediate puts what tasks keep for a while on the contested disks, too, and
+	// governs it: spills, shuffle, what NodeManager and executors serve of it. Else it
+	// is on the run folder's disk.
+	Intermediate bool `json:"intermediate,omitempty"`
+	// Both lets the aggressor run to its own end, on the disks as they are, for the
+	// relative performance of both sides.
+	Both bool `json:"both,omitempty"`
 }
 
-// ProtectedSetup is WordCount: one wave of long maps, like the paper's.
+// ProtectedSetup is one of Protecteds. WordCount is one wave of long maps, like the
+// paper's. What a job does not use is 0, and left out where it came later, so that
+// older journals stay those of the same setup.
 type ProtectedSetup struct {
 	InputBytes int64 `json:"input_bytes"`
-	Files      int   `json:"files"`      // one map each, spread over the disks
+	Files      int   `json:"files"`      // one map each, spread over the disks; of TPC-H's large tables: parts
 	WordBytes  int   `json:"word_bytes"` // mean; longer words make the job hungrier for I/O on the same CPU
 	Vocabulary int   `json:"vocabulary"` // distinct words
 	Reduces    int   `json:"reduces"`
 	SortMB     int   `json:"sort_mb"` // mapreduce.task.io.sort.mb: a map reads while it sorts only with small buffers
 	CPU        int   `json:"cpu"`     // its tasks run on this CPU only
+
+	Job        string  `json:"job,omitempty"`                // "" is WordCount
+	Slots      int     `json:"slots,omitempty"`              // maps that run at a time; 0: all
+	Scale      float64 `json:"scale,omitempty"`              // TPC-H's scale factor: about 0.3 GB as Parquet each
+	Partitions int     `json:"shuffle_partitions,omitempty"` // of Spark SQL
 }
 
-// AggressorSetup is the TeraGen, TeraSort or TeraValidate beside it. Bytes must
-// outlast the protected job in every phase: a run in which the aggressor ends
-// first is refused.
+func (p ProtectedSetup) kind() string { return cmp.Or(p.Job, wordCount) }
+
+// AggressorSetup is the job beside it, one of Aggressors. Bytes must outlast the
+// protected job in every phase: a run in which the aggressor ends first is refused.
 type AggressorSetup struct {
 	Bytes int64 `json:"bytes"`
 	Slots int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
 	// Applications is how many jobs, of an equal part of the bytes and the slots each,
 	// the aggressor consists of; 0 is 1. Only TeraGen can be divided.
 	Applications int `json:"applications,omitempty"`
-	Files        int `json:"files"` // of the input that TeraSort and TeraValidate read, one map each
+	Files        int `json:"files"` // of the input, one map each; TeraGen has none
 	Reduces      int `json:"reduces"`
 	CPU          int `json:"cpu"`
+
+	WordBytes  int `json:"word_bytes,omitempty"` // WordCount's, as in ProtectedSetup
+	Vocabulary int `json:"vocabulary,omitempty"`
+	SortMB     int `json:"sort_mb,omitempty"`
 }
 
 func (a AggressorSetup) applications() int { return max(1, a.Applications) }
@@ -124,52 +145,6 @@ type MachineSetup struct {
 	MemoryBytes   int64  `json:"memory_bytes"`
 }
 
-// DefaultSetup is the experiment at the scale of a small machine: two modelled
-// hard disks, or one solid-state disk, that WordCount alone keeps half to three
-// quarters busy (docs/design/isolation.md). An error says which flag is wrong.
-func DefaultSetup(against, kind string) (Setup, error) {
-	d, err := newDisk(kind)
-	if err != nil {
-		return Setup{}, err
-	}
-	s := Setup{
-		Against:   against,
-		Protected: ProtectedSetup{InputBytes: 288 * mib, Files: 2, WordBytes: 6, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
-		Aggressor: AggressorSetup{Bytes: 2048 * mib, Slots: 4, Files: 4, Reduces: 2, CPU: 1},
-		Disk:      d,
-		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
-			DirtyExpireCentisecs: 3000},
-		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: 12 * mib,
-			ProtectedWeight: 32, AggressorWeight: 1, ClientsWeight: 32,
-			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
-			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
-			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
-		Hadoop: HadoopSetup{Version: hadoop.DefaultVersion, Replication: 1, BlockBytes: 8 * mib},
-	}
-	if against == "terasort" {
-		// A map sorts what it has read: more maps, fewer spills each; and on one
-		// CPU half the bytes last longer than those of the other aggressors.
-		s.Aggressor.Bytes, s.Aggressor.Files = 1024*mib, 8
-	}
-	if kind == SSD {
-		// Longer words cost less CPU a byte, so that WordCount reads what half to
-		// three quarters of the faster disk give.
-		s.Protected.InputBytes, s.Protected.WordBytes = 640*mib, 12
-		s.Aggressor.Bytes = 4096 * mib // to outlast it at twice the rate
-		if against == "terasort" {
-			s.Aggressor.Bytes = 1536 * mib
-		}
-		// Nothing seeks, so a smaller quantum loses nothing. The references are, as
-		// on the hard disk, the time of two quanta, the least depth that keeps the
-		// disk busy, and a tenth: over 8 channels a quantum is two rounds of 64 KiB
-		// each, 28 ms read and 46 ms written.
-		s.Penstock.QuantumBytes = mib
-		s.Penstock.ReferenceRead = LatencySetup{FixedMillis: 4, PerMiBMillis: 58}
-		s.Penstock.ReferenceWrite = LatencySetup{FixedMillis: 6, PerMiBMillis: 95}
-	}
-	return s, nil
-}
-
 // SetWeights reads "32:1", the protected job's weight and the aggressor's. The
 // files that both jobs' clients read and write count as the protected job's.
 func (s *Setup) SetWeights(text string) error {
@@ -188,7 +163,12 @@ func (s Setup) Validate() error {
 	switch {
 	case !slices.Contains(Aggressors, s.Against):
 		return fmt.Errorf("--against %q: choose one of %s", s.Against, strings.Join(Aggressors, ", "))
-	case s.Protected.InputBytes < mib || s.Aggressor.Bytes < mib:
+	case !slices.Contains(Protecteds, s.Protected.kind()):
+		return fmt.Errorf("--protected %q: choose one of %s", s.Protected.Job, strings.Join(Protecteds, ", "))
+	case s.protected().query() != "" && (s.Protected.Scale <= 0 || s.Protected.Partitions < 1 || !s.Intermediate):
+		return fmt.Errorf("%s needs a scale (%g) above 0, a shuffle partition (%d) and intermediate data on the contested disks",
+			s.Protected.Job, s.Protected.Scale, s.Protected.Partitions)
+	case s.Protected.InputBytes < mib && s.protected().query() == "" || s.Aggressor.Bytes < mib:
 		return fmt.Errorf("input of %d and %d bytes: both jobs need at least 1 MiB", s.Protected.InputBytes, s.Aggressor.Bytes)
 	case s.Protected.Files < 1 || s.Aggressor.Slots < 1 || s.Aggressor.Files < 1 || s.Aggressor.Reduces < 1 || s.Protected.Reduces < 1:
 		return fmt.Errorf("files, slots and reduces must be at least 1")

@@ -19,15 +19,20 @@ func newBenchIsolation() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "isolation",
 		Short: "Does a protected job keep its run time beside an aggressor, and do the disks stay busy?",
-		Long: `The isolation experiment of IBIS, section 7.2, on a real Hadoop with modelled
-disks: WordCount, protected, beside TeraGen, TeraSort or TeraValidate, in phases:
+		Long: `The isolation experiment of IBIS, sections 7.2 and 7.4, on a real Hadoop with
+modelled disks: WordCount, TeraSort or a TPC-H query of Spark SQL, protected, beside
+TeraGen, TeraSort, TeraValidate or WordCount, in phases:
 
-  alone        WordCount by itself
+  alone        the protected job by itself; aggressor-alone: the other one
   floor        the aggressor's data on other modelled disks: what sharing CPU costs
   native       together under a kernel I/O scheduler: stands for native-mq-deadline,
                native-bfq and native-none
   throttler-N  together, the DataNodes' own throttler at N MB/s each, in the
                aggressor's direction; throttler stands for four caps
+  cgroup-weights-N, cgroup-caps-N
+               together, each side's containers in a cgroup of the blkio controller,
+               version 1: weights N to 1 under bfq, or the aggressor capped at N MB/s
+               on each disk; cgroup stands for 100 to 1 and for 1 MB/s
   drr-N        together under Penstock, deficit round robin, N requests outstanding;
                drr stands for one depth
   sfqd-N       together under Penstock, SFQ(D) with the depth fixed at N; sfqd stands
@@ -36,20 +41,27 @@ disks: WordCount, protected, beside TeraGen, TeraSort or TeraValidate, in phases
 
 "all" stands for all of them. The report says which depth and which cap was best.
 
+What tasks keep for a while (spills, shuffle) is on the contested disks, and governed
+there, when the protected job is TeraSort or TPC-H, or with --intermediate; cgroups
+need that. With --both the aggressor runs to its own end, and both sides' performance
+relative to their run times alone is told.
+
 Runs are interleaved. With --resume, finished runs are kept in a journal: after
 Ctrl-C, kill -9 or a failure the same command goes on from there; it refuses a
-journal of another setup. A run takes one to two minutes. WordCount's output is
-checked after every run; the aggressor's after the first run of each phase in the
-journal, and in later runs the aggressor is killed when WordCount has ended, which
-saves most of that time. --check all checks it every time.
+journal of another setup. A run takes one to two minutes. The protected job's output
+is checked after every run; the aggressor's after the first run of each phase in the
+journal, and in later runs the aggressor is killed when the protected job has ended,
+which saves most of that time. --check all and --both check it every time.
 
 Needs root and /dev/fuse for the modelled disks (without them it says so), Java,
-and, the first time, Maven.
+and, the first time, Maven, and for TPC-H Python with pip.
 
 Exit codes: 0 done; 1 a run, a check of outputs or putting back failed; 2 wrong
 flags; 130 interrupted.`,
 		Example: `  penstock bench isolation --against terasort --phases alone,floor,native,sfqd2 \
       --runs 5 --resume terasort.jsonl --json terasort.json --report terasort.html
+  penstock bench isolation --protected tpch-q21 --against terasort --weights 100:1 --both \
+      --phases alone,aggressor-alone,floor,native-mq-deadline,cgroup,sfqd2 --runs 5
   penstock bench isolation --disk ssd --weights 2:1 --phases all --runs 5 --resume ssd.jsonl`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
@@ -61,10 +73,11 @@ flags; 130 interrupted.`,
 // isolationFlags are shared by `bench isolation` and `demo`.
 type isolationFlags struct {
 	request                            isolation.Request
-	against, disk, setup               string
+	protected, against, disk, setup    string
+	intermediate                       bool
 	weights, hadoop, check             string
 	phases                             []string
-	wordcountSize, aggressorSize, rate string
+	protectedSize, aggressorSize, rate string
 	applications                       int
 	cacheDir, agentJar, runDir         string
 	profile                            string
@@ -72,9 +85,10 @@ type isolationFlags struct {
 
 func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, report, check string) {
 	flags, q := cmd.Flags(), &f.request
+	flags.StringVar(&f.protected, "protected", isolation.Protecteds[0], "protected job: "+strings.Join(isolation.Protecteds, ", "))
 	flags.StringVar(&f.against, "against", isolation.DefaultAggressor, "aggressor: "+strings.Join(isolation.Aggressors, ", "))
 	flags.StringVar(&f.disk, "disk", isolation.HDD, "kind of the modelled disks: "+isolation.HDD+", "+isolation.SSD)
-	flags.StringVar(&f.weights, "weights", "", "weights of WordCount and the aggressor (default 32:1)")
+	flags.StringVar(&f.weights, "weights", "", "weights of the protected job and the aggressor (default 32:1)")
 	flags.StringVar(&f.hadoop, "hadoop", "", "Hadoop's version: "+strings.Join(hadoop.Versions, ", ")+" (default "+hadoop.DefaultVersion+")")
 	flags.StringVar(&f.profile, "profile", "", "profile `FILE` of the disks, from penstock profile: costs and reference latencies")
 	flags.StringVar(&f.check, "check", check, "after which runs the aggressor's output is checked: all, or the first of each phase")
@@ -86,7 +100,9 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.StringVar(&q.SVG, "svg", "", "write the main chart to `FILE`")
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
 	flags.StringVar(&f.setup, "setup", "", "JSON `FILE` with fields of the setup to change, in the form of --json's \"setup\"")
-	flags.StringVar(&f.wordcountSize, "wordcount-size", "", "WordCount's input (K, M, G: powers of 1024)")
+	flags.BoolVar(&f.intermediate, "intermediate", false, "put intermediate data on the contested disks (default: if the protected job is not WordCount)")
+	flags.BoolVar(&f.request.Setup.Both, "both", false, "let the aggressor run to its own end, on the disks as they are, and compare both sides")
+	flags.StringVar(&f.protectedSize, "protected-size", "", "the protected job's input (K, M, G: powers of 1024); TPC-H has a scale in --setup")
 	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes, of all its applications")
 	flags.IntVar(&f.applications, "applications", 1, "applications that TeraGen comes as, an equal part of the bytes and of its 4 tasks each, at least one task")
 	flags.StringVar(&f.rate, "disk-rate", "", "rate of each modelled disk in bytes per second; an SSD's writes keep their proportion")
@@ -105,7 +121,7 @@ func (f *isolationFlags) perform(cmd *cobra.Command) (err error) {
 		return usageError{fmt.Errorf("--check %q: choose all or first", f.check)}
 	}
 	q.CheckAll = f.check == "all"
-	if err := f.fillSetup(); err != nil {
+	if err := f.fillSetup(cmd.Flags().Changed("intermediate")); err != nil {
 		return usageError{err}
 	}
 	if q.Phases, err = isolation.ParsePhases(f.phases, q.Setup); err != nil {
@@ -122,10 +138,14 @@ func (f *isolationFlags) perform(cmd *cobra.Command) (err error) {
 	return isolation.Perform(cmd.Context(), *q)
 }
 
-func (f *isolationFlags) fillSetup() error {
-	s, err := isolation.DefaultSetup(f.against, f.disk)
+func (f *isolationFlags) fillSetup(intermediate bool) error {
+	s, err := isolation.DefaultSetup(f.protected, f.against, f.disk)
 	if err != nil {
 		return err
+	}
+	s.Both = f.request.Setup.Both
+	if intermediate {
+		s.SetIntermediate(f.intermediate)
 	}
 	if f.setup != "" {
 		if err := s.Override(f.setup); err != nil {
@@ -151,7 +171,7 @@ func (f *isolationFlags) fillSetup() error {
 		flag, text string
 		set        func(int64)
 	}{
-		{"wordcount-size", f.wordcountSize, func(n int64) { s.Protected.InputBytes = n }},
+		{"protected-size", f.protectedSize, func(n int64) { s.Protected.InputBytes = n }},
 		{"aggressor-size", f.aggressorSize, func(n int64) { s.Aggressor.Bytes = n }},
 		{"disk-rate", f.rate, s.Disk.SetRate},
 	} {

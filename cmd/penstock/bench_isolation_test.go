@@ -21,7 +21,11 @@ func TestBenchIsolationRefusesWrongFlags(t *testing.T) {
 		{"--phases nothing", "throttler"},
 		{"--runs 0", "--runs"},
 		{"--disk-rate 12", "1000000"},
-		{"--wordcount-size x", "--wordcount-size"},
+		{"--protected-size x", "--protected-size"},
+		{"--protected sleep", "--protected"},
+		{"--protected tpch-q9 --intermediate=false", "intermediate"},
+		{"--phases cgroup", "--intermediate"},
+		{"--intermediate --phases cgroup-weights-1001", "1000"},
 		{"--setup nowhere.json", "nowhere.json"},
 		{"--unknown", "--unknown"},
 	} {

@@ -408,13 +408,21 @@ func waitFor(t *testing.T, holds func() bool) {
 func TestJavaHomeBindsToCPUs(t *testing.T) {
 	c := testCluster(t, Config{})
 	for cpus, want := range map[string]string{"": "exec /", "0-1": "exec taskset -c 0-1 /"} {
-		home, err := c.makeJavaHome(cpus)
+		home, err := c.JavaHome(cpus, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		script, err := os.ReadFile(filepath.Join(home, "bin", "java"))
 		if err != nil || !strings.Contains(string(script), want) {
 			t.Errorf("%q: %s %v", cpus, script, err)
+		}
+		grouped, err := c.JavaHome(cpus, "/sys/fs/cgroup/blkio/a")
+		if err != nil || grouped == home {
+			t.Fatalf("%q: %s with a cgroup, %s without, %v", cpus, grouped, home, err)
+		}
+		script, err = os.ReadFile(filepath.Join(grouped, "bin", "java"))
+		if err != nil || !strings.HasPrefix(string(script), "#!/bin/sh\necho 0 >/sys/fs/cgroup/blkio/a/cgroup.procs || exit 1\nexec ") {
+			t.Errorf("%q in a cgroup: %s %v", cpus, script, err)
 		}
 		if st, err := os.Stat(filepath.Join(home, "bin", "java")); err != nil || st.Mode()&0o111 == 0 {
 			t.Errorf("%q: not executable: %v", cpus, err)

@@ -48,6 +48,8 @@ type Job struct {
 	Reduces   int    // WordCount, TeraSort: default 1
 	Queue     string // QueueProtected or QueueAggressor
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
+	Cgroup    string // folder of the cgroup, of cgroup v1, that its containers join; empty: the NodeManager's
+	User      string // who submits it; empty: who runs the cluster
 	// Settings become -D options of the submission.
 	Settings map[string]string
 }
@@ -87,7 +89,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	home, err := c.makeJavaHome(job.CPUs)
+	home, err := c.JavaHome(job.CPUs, job.Cgroup)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +140,11 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
 		generic = append(generic, "-D", k+"="+settings[k])
 	}
-	client, err := c.java(name, "client", opts, job.CPUs, false, class, append(generic, args...)...)
+	var env []string
+	if job.User != "" {
+		env = append(env, "HADOOP_USER_NAME="+job.User)
+	}
+	client, err := c.javaWith(env, name, "client", opts, job.CPUs, false, class, append(generic, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +214,10 @@ func (j Job) command() (class string, args []string, err error) {
 	return class, []string{j.Input, j.Output}, nil
 }
 
+// Application is one that somebody else has submitted, such as Spark: it has a status
+// and can be waited for and killed, but has no client of ours.
+func (c *Cluster) Application(id string) *App { return &App{ID: id, c: c} }
+
 // Status asks the ResourceManager.
 func (a *App) Status(ctx context.Context) (Status, error) {
 	body, err := a.c.get(ctx, a.c.ResourceManagerURL()+"/ws/v1/cluster/apps/"+a.ID)
@@ -253,8 +263,11 @@ func (a *App) Wait(ctx context.Context) (Status, error) {
 		}
 		if err == nil && s.Ended() {
 			if s.FinalStatus != "SUCCEEDED" {
-				return s, fmt.Errorf("%s %s ended %s: %s; the client's last lines (%s):\n%s",
-					a.Job.Kind, a.ID, s.FinalStatus, strings.TrimSpace(s.Diagnostics), a.Log, tailFile(a.Log, 20))
+				err := fmt.Errorf("%s %s ended %s: %s", a.Job.Kind, a.ID, s.FinalStatus, strings.TrimSpace(s.Diagnostics))
+				if a.client != nil {
+					err = fmt.Errorf("%w; the client's last lines (%s):\n%s", err, a.Log, tailFile(a.Log, 20))
+				}
+				return s, err
 			}
 			return s, nil
 		}

@@ -185,13 +185,18 @@ func (c *Cluster) env(conf string) []string {
 	return append(env,
 		"CLASSPATH="+c.confDir(conf)+":"+c.cfg.Lib+"/*",
 		"HADOOP_CONF_DIR="+c.confDir(conf),
-		"JAVA_HOME="+c.javaHome(""),
+		"JAVA_HOME="+c.javaHome("", ""),
 		marker+"="+c.cfg.RunDir)
 }
 
 // java starts one JVM, bound to a taskset list of CPUs unless that is empty.
 func (c *Cluster) java(name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
-	home, err := c.makeJavaHome(cpus)
+	return c.javaWith(nil, name, conf, opts, cpus, ownPIDs, class, args...)
+}
+
+// javaWith is java with more variables in the environment.
+func (c *Cluster) javaWith(env []string, name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
+	home, err := c.JavaHome(cpus, "")
 	if err != nil {
 		return nil, err
 	}
@@ -203,24 +208,28 @@ func (c *Cluster) java(name, conf string, opts []string, cpus string, ownPIDs bo
 	}
 	argv = append(append(argv, filepath.Join(home, "bin", "java")), opts...)
 	argv = append(append(argv, class), args...)
-	return spawn(c.book, name, filepath.Join(c.LogDir(), name+".log"), c.env(conf), c.cfg.RunDir, ownPIDs, argv...)
+	return spawn(c.book, name, filepath.Join(c.LogDir(), name+".log"), append(c.env(conf), env...), c.cfg.RunDir, ownPIDs, argv...)
 }
 
 // javaHome is the folder that stands in for a Java installation whose JVMs run
-// on the given CPUs only.
-func (c *Cluster) javaHome(cpus string) string {
+// on the given CPUs and in the given cgroup only.
+func (c *Cluster) javaHome(cpus, cgroup string) string {
 	if cpus == "" {
 		cpus = "all"
+	}
+	if cgroup != "" {
+		cpus += "-" + filepath.Base(cgroup)
 	}
 	return filepath.Join(c.cfg.RunDir, "java", cpus)
 }
 
-// makeJavaHome writes that folder: bin/java is a script that binds and becomes
-// the real java. A container's launch script runs $JAVA_HOME/bin/java, and a job
-// may set its containers' JAVA_HOME, so this works without cgroups and without
-// touching the NodeManager.
-func (c *Cluster) makeJavaHome(cpus string) (string, error) {
-	home := c.javaHome(cpus)
+// JavaHome writes that folder and returns its path: bin/java is a script that
+// joins the cgroup (the folder of one, of cgroup v1; "" none), binds itself to the
+// CPUs (a taskset list; "" all) and becomes the real java. A container's launch
+// script runs $JAVA_HOME/bin/java, and a job may set its containers' JAVA_HOME, so
+// this works without touching the NodeManager.
+func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
+	home := c.javaHome(cpus, cgroup)
 	script := filepath.Join(home, "bin", "java")
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,14 +240,18 @@ func (c *Cluster) makeJavaHome(cpus string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	bind := ""
+	bind, join := "", ""
+	if cgroup != "" {
+		// 0 is the writer, whatever its number is in this PID namespace.
+		join = "echo 0 >" + filepath.Join(cgroup, "cgroup.procs") + " || exit 1\n"
+	}
 	if cpus != "" {
 		bind = "taskset -c " + cpus + " "
 	}
 	if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
 		return "", err
 	}
-	return home, os.WriteFile(script, []byte("#!/bin/sh\nexec "+bind+java+" \"$@\"\n"), 0o755)
+	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
 // findJava is the java of JAVA_HOME or else of the PATH, if that Hadoop runs on it.

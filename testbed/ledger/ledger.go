@@ -57,6 +57,7 @@ const (
 	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment
 	kindFile    kind = "file"    // Path: a kernel file; Value: what it held before
 	kindWrite   kind = "write"   // Path: a control file; Value: to be written when undone, best effort
+	kindCgroup  kind = "cgroup"  // Path: a folder of cgroup v1; who is in it moves to its parent
 	kindSysctl  kind = "sysctl"  // Path: the parameter; the old value stands in its lock file
 )
 
@@ -148,6 +149,12 @@ func (l *Ledger) Dir() string { return l.dir }
 // it is removed; a folder only if it is empty by then.
 func (l *Ledger) Remove(path string) (ID, error) {
 	return l.record(entry{Kind: kindRemove, Path: path})
+}
+
+// Cgroup announces a cgroup, of cgroup v1, that the run is about to create. Undone,
+// the processes that are still in it move to its parent and it is removed.
+func (l *Ledger) Cgroup(path string) (ID, error) {
+	return l.record(entry{Kind: kindCgroup, Path: path})
 }
 
 // Mount announces that the run is about to mount something at path.

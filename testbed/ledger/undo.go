@@ -65,6 +65,8 @@ func (l *Ledger) undoOne(e entry) error {
 		case <-time.After(controlTime):
 		}
 		return nil
+	case kindCgroup:
+		return removeCgroup(e.Path)
 	case kindSysctl:
 		return l.restoreSysctl(e.Path)
 	}
@@ -88,6 +90,27 @@ func unmount(path string) error {
 			return errors.Join(err, lazy)
 		}
 		return fmt.Errorf("%w: detached lazily; end the processes that still use it", err)
+	}
+}
+
+// removeCgroup moves the cgroup's processes to its parent and removes it. A process
+// that forks meanwhile leaves a child behind, so it looks again.
+func removeCgroup(path string) error {
+	for deadline := time.Now().Add(busyTime); ; time.Sleep(pollEvery) {
+		procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		for _, pid := range strings.Fields(string(procs)) {
+			// One that has just ended cannot be moved, and need not.
+			os.WriteFile(filepath.Join(filepath.Dir(path), "cgroup.procs"), []byte(pid), 0)
+		}
+		if err = unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
 	}
 }
 

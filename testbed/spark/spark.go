@@ -309,6 +309,8 @@ type Job struct {
 	Queue     string // on YARN
 	Executors int    // default 2
 	Cores     int    // of each executor; default 1
+	CPUs      string // taskset list for the driver and, on YARN, its containers; empty: all
+	Cgroup    string // folder of the cgroup, of cgroup v1, that the containers on YARN join
 	Settings  map[string]string
 }
 
@@ -329,7 +331,11 @@ func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 	s.seq++
 	name := fmt.Sprintf("app-%d-%s", s.seq, job.Name)
 	s.mu.Unlock()
-	argv := []string{filepath.Join(s.cfg.Home, "bin", "spark-submit"), "--master", s.master, "--deploy-mode", "client", "--name", job.Name}
+	var argv []string
+	if job.CPUs != "" {
+		argv = []string{"taskset", "-c", job.CPUs}
+	}
+	argv = append(argv, filepath.Join(s.cfg.Home, "bin", "spark-submit"), "--master", s.master, "--deploy-mode", "client", "--name", job.Name)
 	executors, cores := max(job.Executors, 2), max(job.Cores, 1)
 	settings := map[string]string{
 		"spark.executor.instances": strconv.Itoa(executors), "spark.executor.cores": strconv.Itoa(cores),
@@ -337,6 +343,13 @@ func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 	}
 	if job.Queue != "" {
 		settings["spark.yarn.queue"] = job.Queue
+	}
+	if !s.cfg.Standalone {
+		home, err := s.cfg.Cluster.JavaHome(job.CPUs, job.Cgroup)
+		if err != nil {
+			return nil, err
+		}
+		settings["spark.executorEnv.JAVA_HOME"], settings["spark.yarn.appMasterEnv.JAVA_HOME"] = home, home
 	}
 	maps.Copy(settings, job.Settings)
 	for _, k := range slices.Sorted(maps.Keys(settings)) {

@@ -1,0 +1,27 @@
+package hadoop
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Redirect puts the intermediate data of a user's jobs elsewhere: into dirs, one in
+// place of each of the cluster's LocalDirs, made if missing. A NodeManager keeps
+// what it has of a user below usercache/USER of each local directory, and does not
+// mind where that leads. Call it before the user's first job.
+func (c *Cluster) Redirect(user string, dirs []string) error {
+	if len(dirs) != len(c.cfg.LocalDirs) || c.cfg.NodeManagers != 1 {
+		return fmt.Errorf("hadoop: %d folders for %s's intermediate data: one in place of each of the %d local directories of the only NodeManager",
+			len(dirs), user, len(c.cfg.LocalDirs))
+	}
+	for i, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(dir, filepath.Join(c.cfg.LocalDirs[i], "nm0", "usercache", user)); err != nil {
+			return fmt.Errorf("hadoop: intermediate data of %s elsewhere: %w", user, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package spark
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Query is what TPCH says of a query that has ended.
+type Query struct {
+	Began   time.Time     // when its text was handed to Spark, which had its executors by then
+	Elapsed time.Duration // until the driver had the rows
+	Rows    int
+	SHA256  string // of the rows, hexadecimal
+}
+
+// Query waits for a query of the application, which must be TPCH, and returns once it
+// has its rows. The driver then still has to end.
+func (a *App) Query(ctx context.Context, name string) (Query, error) {
+	line, err := find(ctx, a.p, regexp.MustCompile(`(?m)^\{"query": "`+regexp.QuoteMeta(name)+`".*\}$`))
+	if err != nil {
+		return Query{}, err
+	}
+	var said struct {
+		Began, Seconds float64
+		Rows           int
+		SHA256         string
+	}
+	if err := json.Unmarshal([]byte(line[0]), &said); err != nil {
+		return Query{}, fmt.Errorf("%s: %q: %w", a.ID, line[0], err)
+	}
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return Query{Began: time.UnixMicro(int64(said.Began * 1e6)), Elapsed: seconds(said.Seconds), Rows: said.Rows, SHA256: said.SHA256}, nil
+}
