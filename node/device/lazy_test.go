@@ -83,6 +83,7 @@ func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		var drained []string
 		for _, s := range r.disk.log {
 			drained = append(drained, s.name)
