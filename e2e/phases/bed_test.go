@@ -187,7 +187,7 @@ var tearDown = sync.OnceValue(func() error {
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 // begin gives a test a running node, whatever an earlier one did, and a time limit.
-func begin(t *testing.T, limit time.Duration) context.Context {
+func begin(t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
 	if err := bed.cluster.Check(); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func begin(t *testing.T, limit time.Duration) context.Context {
 }
 
 // model turns the disk's rate on for the rest of the test.
-func model(t *testing.T, m disk.Model) {
+func model(t testing.TB, m disk.Model) {
 	t.Helper()
 	if err := bed.disk.SetModel(m); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func model(t *testing.T, m disk.Model) {
 }
 
 // weights puts a weights file into force for the rest of the test, and waits for it.
-func weights(t *testing.T, text string) {
+func weights(t testing.TB, text string) {
 	t.Helper()
 	put := func(text string) {
 		before := look(t).Weights.Taken
@@ -237,7 +237,7 @@ func weights(t *testing.T, text string) {
 }
 
 // look is the daemon's status.
-func look(t *testing.T) *status.Document {
+func look(t testing.TB) *status.Document {
 	t.Helper()
 	doc, err := status.Fetch(context.Background(), bed.daemon.Address)
 	if err != nil {
@@ -248,7 +248,7 @@ func look(t *testing.T) *status.Document {
 
 // settled waits until nothing is queued, in flight or, but for files that may still be
 // deleted, in a backlog.
-func settled(t *testing.T) *status.Document {
+func settled(t testing.TB) *status.Document {
 	t.Helper()
 	var doc *status.Document
 	eventually(t, "the devices are at rest", func() bool {
@@ -268,7 +268,7 @@ func settled(t *testing.T) *status.Document {
 	return doc
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -293,7 +293,7 @@ func moved(doc *status.Document, flow, kind string) (sum status.Pair) {
 }
 
 // submit starts a job and kills it should it still run when the test is over.
-func submit(ctx context.Context, t *testing.T, job hadoop.Job) *hadoop.App {
+func submit(ctx context.Context, t testing.TB, job hadoop.Job) *hadoop.App {
 	t.Helper()
 	app, err := bed.cluster.Submit(ctx, job)
 	if err != nil {
@@ -310,7 +310,7 @@ func submit(ctx context.Context, t *testing.T, job hadoop.Job) *hadoop.App {
 }
 
 // remove deletes a path in HDFS when the test is over.
-func remove(t *testing.T, path string) {
+func remove(t testing.TB, path string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
