@@ -148,7 +148,7 @@ func (m *machine) startDaemon(ctx context.Context) (err error) {
 	m.daemons++
 	m.daemon, err = daemon.Start(ctx, daemon.Options{Book: m.book, Binary: m.options.Binary,
 		Base: filepath.Join(m.options.RunDir, fmt.Sprintf("node%03d", m.daemons)), Socket: m.socket(), Mode: "enforce",
-		Weights: goodWeights, LogLevel: "info", Device: device, Patience: patience})
+		Weights: goodWeights, LogLevel: "info", Device: device, More: daemon.Believe, Patience: patience})
 	if err != nil {
 		return err
 	}

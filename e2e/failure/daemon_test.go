@@ -34,7 +34,7 @@ func startDaemon(t *testing.T, mode string) *daemon {
 	daemons++
 	d, err := node.Start(t.Context(), node.Options{Book: small.book, Binary: small.binary,
 		Base: filepath.Join(small.cluster.LogDir(), fmt.Sprintf("node%d", daemons)), Socket: small.socket,
-		Mode: mode, Device: device, Patience: patience})
+		Mode: mode, Device: device, More: node.Believe, Patience: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ const settings = `
 socket: %s
 listen: %s
 mode: enforce
+identity: {mode: trust} # the clients are made up
 weights: %s
 device:
   algorithm: sfqd2

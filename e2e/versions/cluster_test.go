@@ -99,7 +99,7 @@ func start(t *testing.T, version string) *cluster {
 		})
 	}
 	c.node, err = daemon.Start(t.Context(), daemon.Options{Book: book, Binary: binary, Base: filepath.Join(dir, "node"),
-		Socket: socket, Mode: "enforce", Device: settings, Patience: patience})
+		Socket: socket, Mode: "enforce", Device: settings, More: daemon.Believe, Patience: patience})
 	must(err)
 	t.Cleanup(func() { check(t, c.node.Stop()) })
 	c.hadoop, err = hadoop.Start(t.Context(), cfg)

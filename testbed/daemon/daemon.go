@@ -41,6 +41,10 @@ type Options struct {
 	Patience time.Duration
 }
 
+// Believe is the section for tests that make up their clients' applications: in no
+// container, such a client would be unattributed.
+const Believe = "identity: {mode: trust}\n"
+
 // Daemon is a running `penstock node`. Its methods are for one goroutine, but
 // for Get and Metric.
 type Daemon struct {

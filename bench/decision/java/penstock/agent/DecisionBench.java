@@ -62,7 +62,7 @@ public final class DecisionBench {
     /** Packets that need not wait, with no message to send. */
     private static void gates(String socket, int trips) throws Exception {
         Client client = connect(socket);
-        Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1");
+        Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1", Peer.UNKNOWN);
         Stream read = Gates.openRead(new File("/endless"), null, 0, END, END);
         await(() -> read.mark == Long.MAX_VALUE, "a mark");
         long[] at = {0};
@@ -92,7 +92,7 @@ public final class DecisionBench {
     /** The packet that sends a message, and the trips that a thread waits for. */
     private static void messages(String socket, int trips) throws Exception {
         Client client = connect(socket);
-        Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1");
+        Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1", Peer.UNKNOWN);
         Stream read = Gates.openRead(new File("/endless"), null, 0, END, END);
         await(() -> read.mark == Long.MAX_VALUE, "a mark");
         long[] at = {0};
@@ -132,9 +132,9 @@ public final class DecisionBench {
     }
 
     private static Client connect(String socket) throws Exception {
-        Client client = new Client(UnixSockets.find(), socket, "bench", Client.BACKSTOP_NANOS);
+        Client client = new Client(UnixSockets.find(), socket, "bench", Role.DATANODE, "", Client.BACKSTOP_NANOS);
         Gates.install(client);
-        Gates.dataNode(Collections.singletonList("/"));
+        Gates.serve(Collections.singletonList("/"));
         await(() -> client.isConnected() && client.mode() == Frames.ENFORCE, "the daemon");
         return client;
     }
