@@ -33,6 +33,7 @@ type Options struct {
 	Socket string         // for agents
 	Mode   string         // off, observe or enforce
 	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
+	More   string         // further settings, YAML; may be ""
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug
@@ -60,7 +61,7 @@ func (o Options) Settings() string {
 	if o.Device != "" {
 		text += "device:\n" + o.Device
 	}
-	return text
+	return text + o.More
 }
 
 func (o Options) weightsFile() string { return o.Base + ".weights.yaml" }
