@@ -33,7 +33,7 @@ type Options struct {
 	Socket string         // for agents
 	Mode   string         // off, observe or enforce
 	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
-	More   string         // further sections of the settings, YAML
+	More   string         // further settings, YAML; may be ""
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug

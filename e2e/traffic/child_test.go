@@ -1,0 +1,237 @@
+package traffic
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"penstock/testbed/disk"
+)
+
+// A program that is nothing of Hadoop's: this test's binary, started anew as a child
+// that reads and writes a file past the page cache, as databases do, a rate for each
+// direction and a few requests at a time. It begins at a line on its input and at the
+// next one ends, saying how much it has done.
+
+const (
+	childCommand = "direct-io"
+	childRequest = 256 << 10
+	childFile    = 256 * mib
+	childThreads = 8
+)
+
+// childDone is how much a child says that it did, bytes.
+type childDone struct{ Read, Written int64 }
+
+// useIfChild turns the process into that program if it was started as one.
+func useIfChild() {
+	if len(os.Args) != 5 || os.Args[1] != childCommand {
+		return
+	}
+	if err := use(os.Args[2], os.Args[3], os.Args[4], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, childCommand+":", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func use(path, readRate, writeRate string, in io.Reader, out io.Writer) error {
+	rates := [2]float64{}
+	for i, text := range []string{readRate, writeRate} {
+		var err error
+		if rates[i], err = strconv.ParseFloat(text, 64); err != nil {
+			return err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(in)
+	lines.Scan()
+	var mu sync.Mutex
+	var done [2]int64
+	var failed error
+	began := time.Now()
+	ended := make(chan struct{})
+	var group sync.WaitGroup
+	for range childThreads {
+		group.Go(func() {
+			buffer := aligned(childRequest)
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				mu.Lock()
+				// The direction that is further behind its rate, when its time has come.
+				due := [2]time.Time{}
+				for i := range due {
+					due[i] = began.Add(time.Duration(float64(done[i]) / rates[i] * float64(time.Second)))
+				}
+				way := 0
+				if due[1].Before(due[0]) {
+					way = 1
+				}
+				done[way] += childRequest
+				mu.Unlock()
+				select {
+				case <-ended:
+				case <-time.After(time.Until(due[way])):
+				}
+				var err error
+				if at := rand.Int64N(childFile/childRequest) * childRequest; way == 1 {
+					_, err = file.WriteAt(buffer, at)
+				} else {
+					_, err = file.ReadAt(buffer, at)
+				}
+				if err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	lines.Scan()
+	close(ended)
+	group.Wait()
+	if failed != nil {
+		return failed
+	}
+	return json.NewEncoder(out).Encode(childDone{done[0], done[1]})
+}
+
+// aligned is memory as O_DIRECT needs it.
+func aligned(size int) []byte {
+	const page = 4096
+	b := make([]byte, size+page)
+	skip := page - int(uintptr(unsafe.Pointer(&b[0]))%page)
+	return b[skip : skip+size]
+}
+
+// child is a running one.
+type child struct {
+	pid    int
+	cgroup string // its path below the hierarchy
+	in     io.WriteCloser
+
+	exited <-chan struct{}
+	cmd    *exec.Cmd
+}
+
+// startChild starts the program on a file, in a cgroup of its own; rates are bytes a
+// second.
+func startChild(t *testing.T, path string, readRate, writeRate float64) *child {
+	t.Helper()
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{cmd: exec.Command(own, childCommand, path, fmt.Sprint(readRate), fmt.Sprint(writeRate))}
+	c.cmd.Stderr = os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { out.Close() })
+	c.cmd.Stdout = out
+	folder := cgroupFolder(t)
+	c.cgroup = "/" + filepath.Base(folder)
+	if c.exited, err = bed.book.Spawn(c.cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.in.Close()
+		<-c.exited
+	})
+	c.pid = c.cmd.Process.Pid
+	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(c.pid)), 0); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// makeFile makes and fills the file that children use, before anybody counts.
+func makeFile(d *disk.Disk) (path string, err error) {
+	path = filepath.Join(d.Mount(), "direct")
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{}), childFile); err != nil {
+		return "", err
+	}
+	return path, f.Sync()
+}
+
+// cgroupFolder makes a cgroup for the test, where the kernel charges I/O to one.
+func cgroupFolder(t *testing.T) string {
+	t.Helper()
+	root := "/sys/fs/cgroup"
+	if _, err := os.Stat(filepath.Join(root, "blkio")); err == nil {
+		root = filepath.Join(root, "blkio")
+	}
+	folder := filepath.Join(root, fmt.Sprintf("penstock-traffic-%d-%d", os.Getpid(), time.Now().UnixNano()))
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id, err := bed.book.Remove(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.book.Undo(id); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// begin has it start.
+func (c *child) begin(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(c.in, "begin\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end has it stop, and gives what it did.
+func (c *child) end(t *testing.T) (done childDone) {
+	t.Helper()
+	if _, err := io.WriteString(c.in, "end\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.exited:
+	case <-time.After(patience):
+		t.Fatalf("the child did not end within %v", patience)
+	}
+	text, err := os.ReadFile(c.cmd.Stdout.(*os.File).Name())
+	if err == nil {
+		err = json.NewDecoder(strings.NewReader(string(text))).Decode(&done)
+	}
+	if err != nil || !c.cmd.ProcessState.Success() {
+		t.Fatalf("the child ended as %v: %q, %v", c.cmd.ProcessState, text, err)
+	}
+	return done
+}

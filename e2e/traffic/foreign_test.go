@@ -1,0 +1,146 @@
+package traffic
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/status"
+)
+
+// TestForeignIO: a program that is nothing of Hadoop's uses a DataNode's disk while
+// HDFS writes to it. Penstock says who it is and how much it moved, and does not hold
+// its load against HDFS: the depth stays where it is without the program. That of a
+// daemon that cannot see what the disk does for others comes down under the same load.
+func TestForeignIO(t *testing.T) {
+	const (
+		seconds         = 10
+		reading, writes = 6e6, 4e6 // of the program, bytes a second
+	)
+	ctx := begin(t, 4*time.Minute)
+	used := bed.disks[1]
+	w := write(ctx, t, 11, 2, dataNodes)
+	slow(t)
+	backlogged := func() bool { return flow(device(t, look(t), used), w.flow).BacklogBytes > 0 }
+
+	eventually(t, "HDFS writes to the disk", backlogged)
+	program := startChild(t, bed.file, reading, writes)
+	program.begin(t)
+	knowing := depths(t, program, seconds)
+	did := program.end(t)
+
+	var top status.ForeignUser
+	eventually(t, "the program is listed with what it did", func() bool {
+		for _, u := range device(t, look(t), used).ForeignUsers.Top {
+			if int(u.PID) == program.pid {
+				top = u
+			}
+		}
+		return float64(top.Bytes.Read) >= 0.95*float64(did.Read) && float64(top.Bytes.Written) >= 0.95*float64(did.Written)
+	})
+	within5(t, "read by the program", top.Bytes.Read, did.Read)
+	within5(t, "written by the program", top.Bytes.Written, did.Written)
+	if top.Cgroup != program.cgroup {
+		t.Errorf("its cgroup is %q, want %q", top.Cgroup, program.cgroup)
+	}
+	for _, c := range []struct{ command, want string }{
+		{"top --once", top.Name}, {"doctor", "told by process and cgroup"},
+	} {
+		args := append(strings.Fields(c.command), "--address", bed.daemon.Address)
+		if c.command == "doctor" {
+			args = append(args, "--datanode", bed.cluster.DataNodeURL(1))
+		}
+		if out := penstock(t, args...); !strings.Contains(out, c.want) {
+			t.Errorf("penstock %s does not say %q:\n%s", c.command, c.want, out)
+		}
+	}
+
+	// The same daemon, for which the disk's counters stand still.
+	if err := bed.daemon.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := startDaemon(ctx, blinded(t, filepath.Base(used.Device()))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.daemon.Stop(); err != nil {
+			t.Error(err)
+		}
+		if err := startDaemon(ctx, bed.binary); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := agents(ctx, dataNodes+1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "HDFS writes to the disk", backlogged)
+	program = startChild(t, bed.file, reading, writes)
+	program.begin(t)
+	blind := depths(t, program, seconds)
+	program.end(t)
+
+	t.Logf("depth beside the program, second by second: %v", knowing)
+	t.Logf("and where what others do is not seen:       %v", blind)
+	if a, b := mean(knowing[seconds/2:]), mean(blind[seconds/2:]); a < 3 || b > 0.7*a {
+		t.Errorf("depth %.1f and, blind to others, %.1f: want 3 or more, and 0.7 of that or less", a, b)
+	}
+}
+
+// depths looks at the depth once a second while HDFS has a backlog.
+func depths(t *testing.T, c *child, seconds int) (depths []float64) {
+	t.Helper()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for range seconds {
+		select {
+		case <-tick.C:
+		case <-c.exited:
+			t.Fatal("the program has ended")
+		}
+		d := device(t, look(t), bed.disks[1])
+		depths = append(depths, float64(d.Depth))
+		t.Logf("depth %d, latency %.0f ms of %.0f ms, others' part %.2f, foreign %.1f MB in %.1f s", d.Depth,
+			float64(d.LatencyNS)/1e6, float64(d.ReferenceNS)/1e6, d.OthersPart, float64(d.Window.Foreign.Read+d.Window.Foreign.Written)/1e6, d.Window.Seconds)
+	}
+	return depths
+}
+
+// blinded is penstock in a world of its own, where a device's counters never change.
+func blinded(t *testing.T, device string) string {
+	t.Helper()
+	dir := t.TempDir()
+	script, still := filepath.Join(dir, "penstock"), filepath.Join(dir, "stat")
+	counters := fmt.Sprintf("/sys/block/%s/stat", device)
+	text := fmt.Sprintf("#!/bin/sh\nset -eu\nexec unshare --mount sh -c 'mount --bind %s %s && exec %s \"$@\"' penstock \"$@\"\n", still, counters, bed.binary)
+	now, err := os.ReadFile(counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(still, now, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return script
+}
+
+func within5(t *testing.T, what string, said, did int64) {
+	t.Helper()
+	off := float64(said)/float64(did) - 1
+	t.Logf("%s: Penstock says %d, it says %d bytes (%+.2f %%)", what, said, did, 100*off)
+	if !(math.Abs(off) <= 0.05) {
+		t.Errorf("%s: Penstock says %d, it says %d bytes", what, said, did)
+	}
+}
+
+func mean(values []float64) (mean float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	return mean
+}

@@ -1,0 +1,68 @@
+package traffic
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"penstock/node/doctor"
+)
+
+// TestDoctorOnAPreparedCluster: what `penstock install` has prepared is in force, in the
+// folder and in the NodeManager; and what somebody takes out of it is told.
+func TestDoctorOnAPreparedCluster(t *testing.T) {
+	begin(t, patience)
+	conf := bed.cluster.ClientConfDir()
+	verdicts := func(conf string) map[string]doctor.Result {
+		r := &doctor.Report{}
+		out := penstock(t, "doctor", "--json", "--address", bed.daemon.Address, "--datanode", bed.cluster.DataNodeURL(0),
+			"--nodemanager", bed.cluster.NodeManagerURL(0), "--hadoop-conf", conf)
+		if err := json.Unmarshal([]byte(out), r); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		found := map[string]doctor.Result{}
+		for _, s := range r.Results {
+			found[s.Check] = s
+		}
+		return found
+	}
+	got := verdicts(conf)
+	for _, check := range []string{"installed", "nodemanager", "shuffle", "readahead", "short-circuit"} {
+		if got[check].Verdict != doctor.OK {
+			t.Errorf("%s: %+v", check, got[check])
+		}
+	}
+
+	changed := t.TempDir()
+	if err := os.CopyFS(changed, os.DirFS(conf)); err != nil {
+		t.Fatal(err)
+	}
+	site := filepath.Join(changed, "mapred-site.xml")
+	text, err := os.ReadFile(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(site, bytes.Replace(text, []byte("<name>fs.file.impl</name>"), []byte("<name>fs.other.impl</name>"), 1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := verdicts(changed)["installed"]; got.Verdict != doctor.Warn || got.Found != site+" lacks fs.file.impl" {
+		t.Errorf("without its local files: %+v", got)
+	}
+}
+
+// penstock runs a command and gives its output; exit code 1 is one of doctor's answers.
+func penstock(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bed.binary, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		t.Fatalf("penstock %v: %v", args, err)
+	}
+	return string(out)
+}

@@ -1,0 +1,198 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"penstock/testbed/client"
+	"penstock/testbed/disk"
+	"penstock/testbed/judge"
+)
+
+// replication is the flow of what HDFS copies of its own accord.
+const replication = "replication"
+
+// TestLostDataNode: a DataNode is killed while an application fills the others' disks.
+// What HDFS then copies has its share, no more as long as the application wants the
+// disks, and all of them afterwards; and it ends with nothing missing.
+func TestLostDataNode(t *testing.T) {
+	const (
+		bytes  = 160 * mib
+		length = 12 * time.Second
+		due    = 1.0 / 5 // 4 : 1
+	)
+	ctx := begin(t, 5*time.Minute)
+	remove(t, "/lost")
+	if err := do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)); err != nil {
+		t.Fatal(err)
+	}
+	lost := blocks(ctx, t, "/lost")
+	// Cold, as the disks' data are: what is copied is read from the disk.
+	for _, d := range bed.disks {
+		if err := d.Forget(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 4}\n  - {flow: %s, weight: 1}\n", client.Application(31), replication))
+	w := write(ctx, t, 31, 3, 2)
+	slow(t)
+	bed.cluster.KillDataNode(0)
+	t.Cleanup(func() {
+		if err := bed.cluster.StartDataNode(ctx, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	left := bed.disks[1:]
+	eventually(t, "the NameNode has given the DataNode up, and the others copy", func() bool {
+		doc := look(t)
+		for _, d := range left {
+			if flow(device(t, doc, d), replication).Queued == 0 {
+				return false
+			}
+		}
+		return true
+	})
+
+	before, from := look(t), disk.Monotonic()
+	idle := watch(t, length, left, w.flow, replication)
+	after, to := look(t), disk.Monotonic()
+	for _, d := range left {
+		name := filepath.Base(d.Device())
+		service := func(flowName string) float64 {
+			return float64(flow(device(t, after, d), flowName).ServiceNS - flow(device(t, before, d), flowName).ServiceNS)
+		}
+		share := service(replication) / (service(replication) + service(w.flow))
+		a := account(t, d, lost, judge.Window{From: from, To: to})
+		copies, others := a.Owners[replication], a.Owners["application"]
+		judged := copies.Service.Seconds() / (copies.Service + others.Service).Seconds()
+		t.Logf("%s: copying has %.3f of the service by Penstock's account, %.3f by the disk's log (%.1f MB read, %.1f MB written), due %.3f; idle %v", name,
+			share, judged, mb(copies.ReadBytes), mb(copies.WriteBytes), due, idle[name])
+		if idle[name][w.flow] > 0.05 {
+			t.Errorf("%s: the application had nothing queued for %.2f of the time: its share says nothing", name, idle[name][w.flow])
+		}
+		for _, s := range []float64{share, judged} {
+			if s > due*1.25 || s < due*0.6 {
+				t.Errorf("%s: copying has %.3f of the service, due %.3f", name, s, due)
+			}
+		}
+	}
+
+	w.stop()
+	eventually(t, "every block has its replicas again", func() bool {
+		s := state(ctx, t)
+		return s.UnderReplicatedBlocks == 0 && s.PendingReplicationBlocks == 0 && s.MissingBlocks == 0
+	})
+	if live, _, err := bed.cluster.LiveDataNodes(ctx); err != nil || live != dataNodes-1 {
+		t.Errorf("%d DataNodes live (%v), want %d", live, err, dataNodes-1)
+	}
+	if err := do(ctx, "get", fmt.Sprintf("path=/lost/file seed=5 bytes=%d", bytes)); err != nil {
+		t.Error(err)
+	}
+}
+
+// watch gives, by device and flow, for which part of the time a flow had nothing queued.
+func watch(t *testing.T, length time.Duration, disks []*disk.Disk, flows ...string) map[string]map[string]float64 {
+	t.Helper()
+	idle := map[string]map[string]float64{}
+	for _, d := range disks {
+		idle[filepath.Base(d.Device())] = map[string]float64{}
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	looks := 0.0
+	for end := time.Now().Add(length); time.Now().Before(end); <-tick.C {
+		doc := look(t)
+		looks++
+		for _, d := range disks {
+			for _, name := range flows {
+				if flow(device(t, doc, d), name).Queued == 0 {
+					idle[filepath.Base(d.Device())][name]++
+				}
+			}
+		}
+	}
+	for _, of := range idle {
+		for name := range of {
+			of[name] /= looks
+		}
+	}
+	return idle
+}
+
+// account says what copying and the application had of a disk, by its own log: the
+// blocks of the lost file are nobody's but the copying's.
+func account(t *testing.T, d *disk.Disk, lost map[string]bool, window judge.Window) judge.Account {
+	t.Helper()
+	records, err := judge.ReadLog(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := judge.NewWatcher(d.Mount())
+	if err := w.Look(); err != nil {
+		t.Fatal(err)
+	}
+	return w.Judge(records, func(path string) string {
+		switch name := blockName.FindString(filepath.Base(path)); {
+		case lost[name]:
+			return replication
+		case name != "":
+			return "application"
+		}
+		return ""
+	}, window)[0]
+}
+
+// blockName is in the name of a block file (blk_12) and of its checksums' (blk_12_34.meta).
+var blockName = regexp.MustCompile(`blk_\d+`)
+
+func blocks(ctx context.Context, t *testing.T, path string) map[string]bool {
+	t.Helper()
+	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}}
+	names := map[string]bool{}
+	for _, name := range blockName.FindAllString(string(ask(ctx, t, "/fsck?"+q.Encode())), -1) {
+		names[name] = true
+	}
+	if len(names) == 0 {
+		t.Fatalf("the NameNode knows no blocks of %s", path)
+	}
+	return names
+}
+
+// nameNodeState is what the NameNode says of all blocks.
+type nameNodeState struct{ UnderReplicatedBlocks, PendingReplicationBlocks, MissingBlocks int64 }
+
+func state(ctx context.Context, t *testing.T) nameNodeState {
+	t.Helper()
+	var doc struct{ Beans []nameNodeState }
+	body := ask(ctx, t, "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem")
+	if err := json.Unmarshal(body, &doc); err != nil || len(doc.Beans) != 1 {
+		t.Fatalf("the NameNode's state: %v: %.300s", err, body)
+	}
+	return doc.Beans[0]
+}
+
+func ask(ctx context.Context, t *testing.T, query string) []byte {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, bed.cluster.NameNodeURL()+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s: %v", query, resp.Status, err)
+	}
+	return body
+}

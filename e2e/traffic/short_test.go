@@ -1,0 +1,76 @@
+package traffic
+
+import (
+	"testing"
+	"time"
+
+	"penstock/node/status"
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+	"penstock/testbed/judge"
+)
+
+// TestShortLivedFiles: a TeraSort that spills often writes everything to the local
+// disk twice and more, and deletes it soon: the spills at the merge, the rest when it ends. Most
+// of that never needs the disk, and Penstock, which drains what HDFS writes, does not
+// force it there.
+func TestShortLivedFiles(t *testing.T) {
+	const rows = 640_000
+	ctx := begin(t, 4*time.Minute)
+	remove(t, "/sorted")
+	want, err := bed.cluster.WriteRows(ctx, "/sorted/input", hadoop.Rows{Rows: rows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := disk.Monotonic()
+	sort, err := bed.cluster.Submit(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: "/sorted/input", Output: "/sorted/output", Queue: hadoop.QueueProtected,
+		Settings: map[string]string{"mapreduce.task.io.sort.mb": "8"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sort.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var f status.Flow
+	eventually(t, "the job's files are drained or gone", func() bool {
+		f = flow(device(t, look(t), bed.local), sort.ID)
+		return f.Streams == 0 && f.Queued == 0 && f.Lazy.Files == 0 && f.BacklogBytes == 0
+	})
+	counters, err := sort.Counters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := judge.ReadLog(bed.local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var device int64
+	for _, r := range records {
+		if r.Op == disk.Write && r.Ended >= from {
+			device += r.Length
+		}
+	}
+	wrote := counters["FILE: Number of bytes written"]
+	var streamed int64
+	for _, k := range f.Kinds {
+		if k.Kind == "intermediate" {
+			streamed = k.Streamed.Written
+		}
+	}
+	t.Logf("the tasks wrote %.1f MB, %.1f MB of it through Penstock's streams; the disk %.1f MB, %.1f MB drained; %.1f MB in %d files were deleted before",
+		mb(wrote), mb(streamed), mb(device), mb(f.Bytes.Written), mb(f.Lazy.DroppedBytes), f.Lazy.DroppedFiles)
+	if wrote < 2*rows*hadoop.RowBytes {
+		t.Fatalf("the tasks wrote %d bytes: too little to tell", wrote)
+	}
+	if device > wrote/2 {
+		t.Errorf("the disk wrote %d bytes of %d", device, wrote)
+	}
+	if off := f.Bytes.Written + f.Lazy.DroppedBytes - streamed; off > streamed/10 || off < -streamed/10 {
+		t.Errorf("%d bytes drained and %d dropped of %d", f.Bytes.Written, f.Lazy.DroppedBytes, streamed)
+	}
+	if got, err := bed.cluster.VerifyRows(ctx, "/sorted/output", rows, false); err != nil || got != want {
+		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
+	}
+}
+
+func mb(bytes int64) float64 { return float64(bytes) / 1e6 }

@@ -1,0 +1,81 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"penstock/testbed/client"
+)
+
+// writers are tasks of one application that write file after file, until they are told to end.
+type writers struct {
+	flow string
+	stop func()
+}
+
+// write starts as many writers of the number-th application. What they have written
+// goes with the test.
+func write(ctx context.Context, t *testing.T, number, count, replication int) *writers {
+	t.Helper()
+	dir := fmt.Sprintf("/%s/writers", t.Name())
+	ending := make(chan struct{})
+	var group sync.WaitGroup
+	for n := range count {
+		group.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-ending:
+					return
+				default:
+				}
+				args := fmt.Sprintf("path=%s/%d-%d attempt=%s bytes=%d block=%d replication=%d", dir, n, i, client.Attempt(number), 2*block, block, replication)
+				if err := do(ctx, "put", args); err != nil {
+					t.Errorf("writer %d, file %d: %v", n, i, err)
+					return
+				}
+			}
+		})
+	}
+	w := &writers{flow: client.Application(number)}
+	w.stop = sync.OnceFunc(func() {
+		close(ending)
+		group.Wait()
+	})
+	remove(t, dir)
+	t.Cleanup(w.stop)
+	return w
+}
+
+// do has a client carry an operation out.
+func do(ctx context.Context, operation, args string) error {
+	ended := make(chan error, 1)
+	id := bed.clients.Do(operation, args, func(event, value string) {
+		switch event {
+		case "done":
+			ended <- nil
+		case "error":
+			ended <- errors.New(value)
+		}
+	})
+	defer bed.clients.Forget(id)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// remove deletes a path in HDFS when the test is over.
+func remove(t *testing.T, path string) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := bed.cluster.FS().Remove(ctx, path); err != nil {
+			t.Error(err)
+		}
+	})
+}
