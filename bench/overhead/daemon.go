@@ -18,27 +18,28 @@ const (
 )
 
 // startDaemon starts a daemon with the settings that it has when nobody sets any,
-// and returns when an agent is connected and has heard the mode.
-func startDaemon(ctx context.Context, book *ledger.Ledger, binary, dir, socket, mode string) (*daemon.Daemon, error) {
+// but for more, YAML, and returns when so many agents are connected and have heard
+// the mode.
+func startDaemon(ctx context.Context, book *ledger.Ledger, binary, dir, socket, mode, more string, agents int) (*daemon.Daemon, error) {
 	d, err := daemon.Start(ctx, daemon.Options{Book: book, Binary: binary, Base: filepath.Join(dir, "node"),
-		Socket: socket, Mode: mode, LogLevel: "info", Patience: daemonPatience})
+		Socket: socket, Mode: mode, More: more, LogLevel: "info", Patience: daemonPatience})
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitAgent(ctx, d); err != nil {
+	if err := awaitAgents(ctx, d, agents); err != nil {
 		return nil, errors.Join(err, d.Stop())
 	}
 	return d, nil
 }
 
-func awaitAgent(ctx context.Context, d *daemon.Daemon) error {
+func awaitAgents(ctx context.Context, d *daemon.Daemon, agents int) error {
 	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		n, err := d.Metric(ctx, "agent_connections")
-		if err == nil && n > 0 {
+		if err == nil && n >= float64(agents) {
 			break
 		}
 		select {
@@ -46,7 +47,7 @@ func awaitAgent(ctx context.Context, d *daemon.Daemon) error {
 		case <-d.Exited():
 			return fmt.Errorf("penstock node ended: see %s", d.Log)
 		case <-ctx.Done():
-			return fmt.Errorf("no agent is connected to penstock node: %w: see %s", errors.Join(err, ctx.Err()), d.Log)
+			return fmt.Errorf("%v of %d agents are connected to penstock node: %w: see %s", n, agents, errors.Join(err, ctx.Err()), d.Log)
 		}
 	}
 	select {

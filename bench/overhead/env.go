@@ -53,9 +53,8 @@ const socketPathMax = 107 // sun_path, less the final zero
 // put back.
 func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup}
-	if n := len(m.socket()); n > socketPathMax {
-		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
-			o.RunDir, n, socketPathMax)
+	if err := checkSocket(m.socket()); err != nil {
+		return nil, err
 	}
 	if m.book, err = ledger.Open(o.RunDir); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 			err = errors.Join(err, m.Stop())
 		}
 	}()
-	if err := m.tuneKernel(ctx); err != nil {
+	if err := tuneKernel(ctx, m.book, setup.DirtyBytes, setup.DirtyBackgroundBytes); err != nil {
 		return nil, err
 	}
 	for i := range m.disks {
@@ -80,9 +79,19 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	return m, m.startCluster(ctx)
 }
 
-func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
+func (m *Machine) socket() string { return m.options.socket() }
 
-func (m *Machine) tuneKernel(ctx context.Context) error {
+func (o Options) socket() string { return filepath.Join(o.RunDir, "agent.sock") }
+
+func checkSocket(path string) error {
+	if n := len(path); n > socketPathMax {
+		return fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
+			filepath.Dir(path), n, socketPathMax)
+	}
+	return nil
+}
+
+func tuneKernel(ctx context.Context, book *ledger.Ledger, dirty, background int64) error {
 	if os.Geteuid() != 0 {
 		return nil // in the setup's notes
 	}
@@ -92,8 +101,8 @@ func (m *Machine) tuneKernel(ctx context.Context) error {
 	for _, p := range []struct {
 		name  string
 		value int64
-	}{{"vm/dirty_bytes", m.setup.DirtyBytes}, {"vm/dirty_background_bytes", m.setup.DirtyBackgroundBytes}} {
-		if _, err := ledger.SetSysctl(wait, m.book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
+	}{{"vm/dirty_bytes", dirty}, {"vm/dirty_background_bytes", background}} {
+		if _, err := ledger.SetSysctl(wait, book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
 			return fmt.Errorf("set the kernel's dirty limits: %w", err)
 		}
 	}
@@ -251,7 +260,7 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) (err error) {
 		return err
 	}
 	if v.governed() {
-		m.daemon, err = startDaemon(ctx, m.book, m.options.Binary, m.options.RunDir, m.socket(), string(v))
+		m.daemon, err = startDaemon(ctx, m.book, m.options.Binary, m.options.RunDir, m.socket(), string(v), "", 1)
 	}
 	return err
 }
@@ -315,7 +324,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	s = Sample{Bytes: bytes, Seconds: took.Seconds(), DataNodeCPU: (nodeAfter - node).Seconds()}
 	if op != Cold && op != FullCold && op != Cached {
 		synced := time.Now()
-		if err := m.sync(place); err != nil {
+		if err := syncDisk(m.disks[place]); err != nil {
 			return s, err
 		}
 		s.SyncSeconds = time.Since(synced).Seconds()

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/testbed/disk"
 )
 
-// sync returns when the place's disk has all that was written to it.
-func (m *Machine) sync(place int) error {
-	f, err := os.Open(m.disks[place].Mount())
+// syncDisk returns when the disk has all that was written to it.
+func syncDisk(d *disk.Disk) error {
+	f, err := os.Open(d.Mount())
 	if err != nil {
 		return err
 	}
@@ -47,34 +49,44 @@ func (m *Machine) deleteFiles(ctx context.Context) error {
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, deletePatience)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
 	for _, d := range m.disks {
-		for {
-			n, err := blockFiles(d.Mount())
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				break
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return fmt.Errorf("%d blocks on %s are not deleted: %w", n, d.Name(), ctx.Err())
-			}
+		if err := awaitDeleted(ctx, d, 0); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// blockFiles counts the blocks below a folder.
-func blockFiles(dir string) (n int, err error) {
+// awaitDeleted waits until no more than so many bytes of blocks are left on a disk.
+func awaitDeleted(ctx context.Context, d *disk.Disk, left int64) error {
+	ctx, cancel := context.WithTimeout(ctx, deletePatience)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		n, err := blockBytes(d.Mount())
+		if err != nil {
+			return err
+		}
+		if n <= left {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d bytes of blocks on %s are not deleted: %w", n-left, d.Name(), ctx.Err())
+		}
+	}
+}
+
+// blockBytes adds up the blocks below a folder, with their checksums.
+func blockBytes(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && strings.HasPrefix(e.Name(), "blk_") {
-			n++
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				n += info.Size()
+			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

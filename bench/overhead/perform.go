@@ -53,30 +53,39 @@ func Perform(ctx context.Context, q Request) (*Result, error) {
 }
 
 func (q *Request) run(ctx context.Context, journal *Journal) error {
-	if len(journal.Entries()) >= q.Rounds {
+	return q.Options.inFolder(q.Rounds-len(journal.Entries()), q.KeepLogs, func(o Options) (stop func() error, err error) {
+		machine, err := StartMachine(ctx, q.Setup, o)
+		if err != nil {
+			return nil, err
+		}
+		x := &Experiment{Setup: q.Setup, Rounds: q.Rounds, Env: machine, Journal: journal, Build: q.Build, Say: o.Say}
+		return machine.Stop, x.Run(ctx)
+	})
+}
+
+// inFolder measures in the run folder if rounds are left to do. stop puts
+// everything back; it is nil where there is nothing to put back.
+func (o Options) inFolder(left int, keepLogs bool, measure func(Options) (stop func() error, err error)) error {
+	if left <= 0 {
 		return nil
 	}
-	if err := runs.Recover(runPrefix, q.Options.Say); err != nil {
+	if err := runs.Recover(runPrefix, o.Say); err != nil {
 		return err
 	}
-	folder, err := runs.Make(q.Options.RunDir, runPrefix)
+	folder, err := runs.Make(o.RunDir, runPrefix)
 	if err != nil {
 		return err
 	}
-	q.Options.RunDir = folder.Path
-	machine, err := StartMachine(ctx, q.Setup, q.Options)
-	if err != nil {
-		q.Options.Say("logs: %s", q.Options.RunDir)
-		return err
+	o.RunDir = folder.Path
+	stop, err := measure(o)
+	if stop != nil {
+		o.Say("putting everything back")
+		err = errors.Join(err, stop())
 	}
-	x := &Experiment{Setup: q.Setup, Rounds: q.Rounds, Env: machine, Journal: journal, Build: q.Build, Say: q.Options.Say}
-	err = x.Run(ctx)
-	q.Options.Say("putting everything back")
-	err = errors.Join(err, machine.Stop())
-	if err == nil && folder.Ours && !q.KeepLogs {
-		return os.RemoveAll(q.Options.RunDir)
+	if err == nil && folder.Ours && !keepLogs {
+		return os.RemoveAll(o.RunDir)
 	}
-	q.Options.Say("logs: %s", q.Options.RunDir)
+	o.Say("logs: %s", o.RunDir)
 	return err
 }
 

@@ -144,19 +144,18 @@ func ratio(v Variant, values, bases []float64) *figures.Ratio {
 
 // judge holds the figures against the targets.
 func (res *Result) judge() {
-	upper := func(what string, bound float64, r *figures.Ratio) {
+	hold := func(what string, bound float64, r *figures.Ratio) {
 		if r != nil {
-			res.Verdicts = append(res.Verdicts, Target{What: what, Bound: bound, Found: r.High,
-				Kept: r.High <= bound, Open: r.High > bound && r.Low <= bound})
+			res.Verdicts = append(res.Verdicts, upper(what, bound, *r))
 		}
 	}
 	for _, s := range res.Streams {
 		if slices.Contains(Paced, s.Operation) {
-			upper(fmt.Sprintf("DataNode CPU per GB, %s, %s: at most %+.0f %%", s.Operation, s.Variant, (cpuBound-1)*100), cpuBound, s.CPURatio)
+			hold(fmt.Sprintf("DataNode CPU per GB, %s, %s: at most %+.0f %%", s.Operation, s.Variant, (cpuBound-1)*100), cpuBound, s.CPURatio)
 		}
 	}
 	for _, j := range res.Jobs {
-		upper(fmt.Sprintf("run time of %s, %s: at most %+.0f %%", j.Operation, j.Variant, (timeBound-1)*100), timeBound, j.Ratio)
+		hold(fmt.Sprintf("run time of %s, %s: at most %+.0f %%", j.Operation, j.Variant, (timeBound-1)*100), timeBound, j.Ratio)
 	}
 	for _, s := range res.Streams {
 		if s.Variant == Enforce && slices.Contains(FullSpeed, s.Operation) && s.ThroughputRatio != nil {
@@ -167,9 +166,18 @@ func (res *Result) judge() {
 		}
 	}
 	for _, m := range res.Memory {
-		res.Verdicts = append(res.Verdicts, Target{What: fmt.Sprintf("the daemon's memory, %s: under 40 MiB", m.Variant),
-			Bound: memoryBound, Found: float64(m.Peak), Kept: m.Peak < memoryBound})
+		res.Verdicts = append(res.Verdicts, memoryTarget(string(m.Variant), m.Peak))
 	}
+}
+
+// upper is the target of a ratio that is to be at most bound.
+func upper(what string, bound float64, r figures.Ratio) Target {
+	return Target{What: what, Bound: bound, Found: r.High, Kept: r.High <= bound, Open: r.High > bound && r.Low <= bound}
+}
+
+func memoryTarget(variant string, peak int64) Target {
+	return Target{What: fmt.Sprintf("the daemon's memory, %s: under 40 MiB", variant),
+		Bound: memoryBound, Found: float64(peak), Kept: peak < memoryBound}
 }
 
 // Notes are the caveats that a reader of the tables must see.

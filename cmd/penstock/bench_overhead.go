@@ -32,9 +32,19 @@ without, warms both, and measures every variant; ratios are taken within rounds
 and told with 95 % confidence intervals. At the end it says which targets are kept, which are
 missed, and which stay open because the interval is too wide to tell.
 
+With --yarn it measures instead what all of Penstock costs a MapReduce job: a TeraSort
+of so many bytes on a YARN of its own, natively and with everything on (the agent in
+DataNode and NodeManager, the tasks' plug-in as penstock install sets it, a daemon
+that enforces, the network governed, intermediate data on the governed disk). Two
+clusters live side by side, each on its own disk; each round sorts on both. The
+figures are the job's run time by the ResourceManager, and the CPU seconds of
+DataNode, NodeManager, containers and daemon, until the disk has all. A job on each
+cluster is validated before, and one round does not count.
+
 With --resume, finished rounds are kept in a journal: after Ctrl-C, kill -9 or a
 failure the same command goes on from there; it refuses a journal of another setup.
-A round takes about a minute and a half; nothing else should run meanwhile.
+A round takes about a minute and a half, with --yarn 1G three minutes; nothing else
+should run meanwhile.
 
 Needs root and /dev/fuse for disks in memory (without them it says so), a JDK, and,
 the first time, Maven.
@@ -42,7 +52,8 @@ the first time, Maven.
 Exit codes: 0 done, also when a target is missed; 1 failed; 2 wrong flags; 130
 interrupted.`,
 		Example: `  penstock bench overhead --rounds 8 --bytes 20G --resume overhead.jsonl \
-      --json overhead.json --report overhead.html`,
+      --json overhead.json --report overhead.html
+  penstock bench overhead --yarn 1G --rounds 12 --resume yarn.jsonl`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
 	}
@@ -52,6 +63,7 @@ interrupted.`,
 	flags.StringVar(&f.warm, "warm", "3G", "bytes written, and read twice, on each DataNode before it is measured")
 	flags.StringVar(&f.rate, "rate", "250M", "bytes per second of the streams whose CPU time is told")
 	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
+	flags.StringVar(&f.yarn, "yarn", "", "bytes that a TeraSort on YARN sorts, natively and with all of Penstock; 64M to 64G")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")
 	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished rounds; made if missing")
@@ -68,13 +80,19 @@ interrupted.`,
 type overheadFlags struct {
 	request                        overhead.Request
 	bytes, rate, warm, job, hadoop string
+	yarn                           string
+	yarnSetup                      overhead.YARNSetup
 	variants                       []string
 	json, report                   string
 }
 
 func (f *overheadFlags) perform(cmd *cobra.Command) error {
 	q := &f.request
-	if err := f.fill(); err != nil {
+	fill := f.fill
+	if f.yarn != "" {
+		fill = func() error { return f.fillYARN(cmd) }
+	}
+	if err := fill(); err != nil {
 		return usageError{err}
 	}
 	o := &q.Options
@@ -95,6 +113,9 @@ func (f *overheadFlags) perform(cmd *cobra.Command) error {
 	}
 	o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 	q.Build = version
+	if f.yarn != "" {
+		return f.performYARN(cmd)
+	}
 	res, err := overhead.Perform(cmd.Context(), *q)
 	if res == nil {
 		return err
@@ -106,11 +127,51 @@ func (f *overheadFlags) perform(cmd *cobra.Command) error {
 	return err
 }
 
+func (f *overheadFlags) performYARN(cmd *cobra.Command) error {
+	q := f.request
+	res, err := overhead.PerformYARN(cmd.Context(), overhead.YARNRequest{Setup: f.yarnSetup, Rounds: q.Rounds,
+		Options: q.Options, Build: q.Build, Resume: q.Resume, KeepLogs: q.KeepLogs})
+	if res == nil {
+		return err
+	}
+	return errors.Join(err, writeResult(cmd, f.json, *res))
+}
+
+// fillYARN is fill of the measurement on YARN, which has no use for most flags.
+func (f *overheadFlags) fillYARN(cmd *cobra.Command) error {
+	for _, other := range []string{"bytes", "warm", "rate", "job-bytes", "variants", "datanode-opt", "report"} {
+		if cmd.Flags().Changed(other) {
+			return fmt.Errorf("--%s has no meaning with --yarn: leave one of them out", other)
+		}
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	bytes, err := parseBytes(f.yarn)
+	if err != nil {
+		return fmt.Errorf("--yarn: %w", err)
+	}
+	f.yarnSetup = overhead.DefaultYARNSetup(bytes)
+	f.yarnSetup.Hadoop = f.hadoop
+	return f.yarnSetup.Validate()
+}
+
+// check checks the flags that both measurements have.
+func (f *overheadFlags) check() error {
+	if n := f.request.Rounds; n < 1 || n > overhead.MaxRounds {
+		return fmt.Errorf("--rounds %d: use 1 to %d", n, overhead.MaxRounds)
+	}
+	if err := hadoop.CheckVersion(f.hadoop); err != nil {
+		return fmt.Errorf("--hadoop: %w", err)
+	}
+	return nil
+}
+
 // fill turns the flags into the request's setup and checks them.
 func (f *overheadFlags) fill() (err error) {
 	q, s := &f.request, overhead.DefaultSetup()
-	if q.Rounds < 1 || q.Rounds > overhead.MaxRounds {
-		return fmt.Errorf("--rounds %d: use 1 to %d", q.Rounds, overhead.MaxRounds)
+	if err := f.check(); err != nil {
+		return err
 	}
 	var total int64
 	for _, size := range []struct {
@@ -120,9 +181,6 @@ func (f *overheadFlags) fill() (err error) {
 		if *size.to, err = parseBytes(size.text); err != nil {
 			return fmt.Errorf("--%s: %w", size.flag, err)
 		}
-	}
-	if err := hadoop.CheckVersion(f.hadoop); err != nil {
-		return fmt.Errorf("--hadoop: %w", err)
 	}
 	s.Hadoop = f.hadoop
 	s.StreamBytes = overhead.StreamBytesFor(total, q.Rounds)

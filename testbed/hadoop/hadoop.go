@@ -220,6 +220,18 @@ func (c *Cluster) DataNodePID(i int) int {
 	return c.dns[i].pid()
 }
 
+// NodeManagerPID is the process id of NodeManager i. Run by root, it is the first
+// process of its containers' PID namespace: whatever they leave behind becomes its
+// child.
+func (c *Cluster) NodeManagerPID(i int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i < 0 || i >= len(c.nms) {
+		return 0
+	}
+	return c.nms[i].pid()
+}
+
 // DataNodeAddress is DataNode i's data transfer address, "127.0.0.1:port", as
 // block locations name it.
 func (c *Cluster) DataNodeAddress(i int) string {

@@ -1,0 +1,154 @@
+package overhead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"penstock/node/status"
+)
+
+// fakeYARN is an environment whose figures are known: what is governed takes 1 % more
+// time and 4 % more CPU time, all of it slower from one job to the next.
+type fakeYARN struct {
+	did    []Variant
+	warm   []Variant
+	failAt int // a job's number, from 1
+}
+
+func (w *fakeYARN) Warm(_ context.Context, v Variant) error {
+	w.warm = append(w.warm, v)
+	return nil
+}
+
+func (w *fakeYARN) Sort(ctx context.Context, v Variant) (YARNSample, error) {
+	w.did = append(w.did, v)
+	if len(w.did) == w.failAt {
+		return YARNSample{}, errors.New("it broke")
+	}
+	slow := 1 + 0.1*float64((len(w.did)-1)/2)
+	if v == Native {
+		return YARNSample{Seconds: 50 * slow, DataNodeCPU: 5 * slow, NodeManagerCPU: 5 * slow, TasksCPU: 40 * slow, MachineCPU: 60 * slow}, ctx.Err()
+	}
+	return YARNSample{Seconds: 50.5 * slow, DataNodeCPU: 5 * slow, NodeManagerCPU: 5 * slow, TasksCPU: 41 * slow, DaemonCPU: slow, MachineCPU: 60 * slow}, ctx.Err()
+}
+
+func (w *fakeYARN) DaemonPeak() (int64, error) { return int64(20+len(w.did)) * mib, nil }
+
+func runYARN(t *testing.T, w *fakeYARN, path string, rounds int) (*YARNJournal, error) {
+	t.Helper()
+	j, err := OpenYARNJournal(path, DefaultYARNSetup(1<<30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	x := &YARNExperiment{Rounds: rounds, Env: w, Journal: j, Build: "test", Say: t.Logf}
+	return j, x.Run(t.Context())
+}
+
+func TestYARNRoundsAlternate(t *testing.T) {
+	w := &fakeYARN{}
+	j, err := runYARN(t, w, "", 4)
+	if err != nil || len(j.Entries()) != 4 || !slices.Equal(w.warm, YARNVariants) {
+		t.Fatalf("%v, %d rounds, warmed %v", err, len(j.Entries()), w.warm)
+	}
+	n, e := Native, Enforce
+	if want := []Variant{n, e, n, e, e, n, e, n, n, e}; !slices.Equal(w.did, want) { // the first two count for nothing
+		t.Errorf("jobs %v, want %v", w.did, want)
+	}
+	for i, r := range j.Entries() {
+		if r.Number != i+1 || len(r.Samples) != 2 {
+			t.Errorf("round %d: %+v", i+1, r)
+		}
+	}
+}
+
+func TestFailedYARNRoundIsNotKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j, err := runYARN(t, &fakeYARN{failAt: 6}, path, 3)
+	if err == nil || !strings.Contains(err.Error(), "round 2: native: it broke") || len(j.Entries()) != 1 {
+		t.Fatalf("%v, %d rounds", err, len(j.Entries()))
+	}
+	j.Close()
+	w := &fakeYARN{}
+	if j, err = runYARN(t, w, path, 3); err != nil || len(j.Entries()) != 3 || len(w.did) != 6 {
+		t.Errorf("%v, %d rounds, %d jobs", err, len(j.Entries()), len(w.did))
+	}
+}
+
+func TestYARNFigures(t *testing.T) {
+	j, err := runYARN(t, &fakeYARN{}, "", 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := SummariseYARN(DefaultYARNSetup(1<<30), j.Entries())
+	for _, f := range res.Figures {
+		switch f.What {
+		case runTime:
+			near(t, f.What, f.Ratio.Mean, 1.01)
+			near(t, "native", f.Native.Median, 50*1.35) // the round before them was not counted
+		case allCPU:
+			near(t, f.What, f.Ratio.High, 1.04)
+		case "CPU, daemon":
+			if f.Ratio != nil {
+				t.Errorf("what native lacks has a ratio: %+v", f.Ratio)
+			}
+		}
+	}
+	if len(res.Verdicts) != 3 || slices.ContainsFunc(res.Verdicts, func(v Target) bool { return !v.Kept }) {
+		t.Errorf("%+v", res.Verdicts)
+	}
+	var table, doc strings.Builder
+	if err := errors.Join(res.WriteTable(&table), res.WriteJSON(&doc)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"run time", "1.040 (1.040-1.040)", "at most +5 %", "34.0 MiB", "6 rounds"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &table)
+		}
+	}
+	var back YARNResult
+	if err := json.Unmarshal([]byte(doc.String()), &back); err != nil || len(back.Figures) != len(res.Figures) {
+		t.Errorf("%v: %s", err, &doc)
+	}
+	one := SummariseYARN(DefaultYARNSetup(64*mib), j.Entries()[:1])
+	if notes := strings.Join(one.Notes(), "\n"); len(one.Verdicts) != 1 || !strings.Contains(notes, "Fewer than 5 rounds") || !strings.Contains(notes, "Less than 1 GB") {
+		t.Errorf("one round: %+v; %s", one.Verdicts, notes)
+	}
+}
+
+func TestYARNSetupsBounds(t *testing.T) {
+	for bytes, good := range map[int64]bool{64*mib - 1: false, 64 * mib: true, 1 << 30: true, 4 << 30: false, 64<<30 + 1: false} {
+		s := DefaultYARNSetup(bytes)
+		s.MemoryBytes = 16 << 30
+		if err := s.Validate(); (err == nil) != good {
+			t.Errorf("%d bytes on 16 GiB: %v", bytes, err)
+		}
+	}
+	s := DefaultYARNSetup(1 << 30)
+	if perFile := s.rows() * 100 / int64(s.maps()); s.maps() != 8 || perFile > s.BlockBytes {
+		t.Errorf("%d maps of %d bytes", s.maps(), perFile)
+	}
+}
+
+// A job is governed when the daemon saw as many bytes of each of its phases as it
+// sorts.
+func TestStreamedAddsUpAFlowsDevices(t *testing.T) {
+	flow := func(name string, kinds ...status.Kind) status.Flow { return status.Flow{Name: name, Kinds: kinds} }
+	kind := func(name string, read, written int64) status.Kind {
+		return status.Kind{Kind: name, Streamed: status.Pair{Read: read, Written: written}}
+	}
+	doc := &status.Document{Devices: []status.Device{
+		{Flows: []status.Flow{flow("a", kind("persistent", 1, 2), kind("intermediate", 4, 8)), flow("b", kind("persistent", 100, 100))}},
+		{Flows: []status.Flow{flow("a", kind("persistent", 16, 32))}},
+	}}
+	for kind, want := range map[string]int64{"persistent": 51, "intermediate": 12, "network": 0} {
+		if got := streamed(doc, "a", kind); got != want {
+			t.Errorf("%s: %d, want %d", kind, got, want)
+		}
+	}
+}
