@@ -70,11 +70,13 @@ func (s *Setup) protect(job string) {
 
 // backlog is how far a flow may be ahead of a disk in the page cache. A task writes one
 // file on one disk at a time, so one that waits for a disk leaves the other to the
-// aggressor: where spills are governed, too, it may be as far ahead as the kernel lets
-// it be natively before writing back.
+// aggressor. Where spills are governed, too, both sides write: the page cache has room
+// for more, natively as under Penstock, and what Penstock keeps there, dirtyIntermediate
+// on each of two disks, is as much as the kernel lets be before it writes by itself.
 const (
 	backlog             = 12 * mib
-	backlogIntermediate = 32 * mib
+	backlogIntermediate = 48 * mib
+	dirtyIntermediate   = 64 * mib
 )
 
 // SetIntermediate puts intermediate data on the contested disks, or not. TeraSort then
@@ -83,9 +85,11 @@ func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return
 	}
-	s.Intermediate, s.Penstock.BacklogBytes = on, backlog
+	s.Intermediate, s.Penstock.BacklogBytes, s.Penstock.DirtyBytes = on, backlog, 0
+	s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 64*mib, 32*mib
 	if on {
-		s.Penstock.BacklogBytes = backlogIntermediate
+		s.Penstock.BacklogBytes, s.Penstock.DirtyBytes = backlogIntermediate, dirtyIntermediate
+		s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 4*dirtyIntermediate, 2*dirtyIntermediate
 	}
 	if s.Against != teraSort {
 		return

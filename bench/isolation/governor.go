@@ -75,6 +75,9 @@ func deviceSettings(s PenstockSetup, p Phase, profile string) map[string]any {
 	depth := map[string]any{}
 	device := map[string]any{"algorithm": p.Algorithm, "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead,
 		"backlog": bytesIn(s.BacklogBytes), "depth": depth}
+	if s.DirtyBytes > 0 {
+		device["dirty"] = bytesIn(s.DirtyBytes)
+	}
 	if profile != "" {
 		device["profile"] = profile
 	} else {
