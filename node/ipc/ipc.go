@@ -301,7 +301,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 		return fmt.Errorf("directories refused: %w", err)
 	}
 	if int32(hello.PID) != cred.Pid {
-		s.Log.Warn("the agent names another process than the kernel does", "says", hello.PID, "is", cred.Pid)
+		s.Log.Debug("the agent names another process than the kernel does, as in a PID namespace of its own", "says", hello.PID, "is", cred.Pid)
 	}
 	s.Log.Info("agent connected", "agent", hello.Agent, "pid", cred.Pid, "uid", cred.Uid, "directories", hello.Directories)
 
