@@ -117,13 +117,13 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		return fmt.Errorf("stream %d is open already", m.Stream)
 	}
 	if !Serves(c.role) && m.Flow != c.flow {
-		c.Mark(m.Stream, device.Open)
 		c.server.Stats.OtherFlows.Add(1)
+		c.Mark(m.Stream, device.Open)
 		return nil
 	}
 	if !c.beginOpen() {
-		c.Mark(m.Stream, device.Open)
 		c.server.Stats.OpenErrors.Add(1)
+		c.Mark(m.Stream, device.Open)
 		return nil
 	}
 	o := &opened{pos: -1}
