@@ -25,4 +25,9 @@
 // the daemon's death); observe; enforce. Reads are told twice, cold and from the
 // page cache: natively a cold read's device I/O is the DataNode's own, with
 // Penstock it is the daemon's, so the daemon's CPU time stands beside it.
+//
+// That is the DataNode alone. What all of Penstock costs a job with tasks of its own
+// is another measurement, of fewer and larger parts (yarn.go, and the files named
+// after it): a TeraSort on one of two clusters, without Penstock or with everything
+// on, in pairs.
 package overhead
