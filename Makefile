@@ -68,8 +68,10 @@ race: ## Run the tests of what has goroutines under the race detector (needs gcc
 	CGO_ENABLED=1 go test -race ./node/... ./wire/...
 
 .PHONY: soak
-soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, by SOAK_SEED (1); goes on where it was broken off
+soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1); goes on where it was broken off
 	@mkdir -p report
+	bin/penstock testbed soak --phases --seed $(SOAK_SEED) --kills 50 \
+	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock testbed soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
 	  --resume report/soak-$(SOAK_SEED)-$(SOAK_KILLS).jsonl --json report/soak-$(SOAK_SEED)-$(SOAK_KILLS).json
 

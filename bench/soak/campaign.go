@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/testbed/hadoop"
@@ -26,8 +27,10 @@ type Outcome struct {
 	Orphans  int64   `json:"orphans"`
 	OrphanMS float64 `json:"orphan_ms"`
 	// GateWaits are all waits at gates meanwhile: Penstock was at work.
-	GateWaits int64   `json:"gate_waits"`
-	Usage     []Usage `json:"usage"`
+	GateWaits int64 `json:"gate_waits"`
+	// Phase of the TeraSort that was hit; empty in a campaign of all faults.
+	Phase Phase   `json:"phase,omitempty"`
+	Usage []Usage `json:"usage"`
 }
 
 // Ending is what was found when the faults of one stretch, from start to end of a
@@ -58,6 +61,7 @@ type campaign struct {
 
 	underWay     chan struct{} // closed when a job's tasks run
 	underWayOnce sync.Once
+	sort         atomic.Pointer[hadoop.App] // the TeraSort that runs
 
 	mu  sync.Mutex // of the journal
 	err error      // the first error in writing it
@@ -97,6 +101,12 @@ func (c *campaign) roundsBefore(load string) (n int) {
 }
 
 func (c *campaign) roundDone(r Round) {
+	if c.setup.Phases {
+		var err error
+		if r.TaskWaits, err = c.m.taskWaits(); err != nil {
+			c.finding("%v", err)
+		}
+	}
 	c.note(line{Round: &r})
 	c.progress.round(r)
 	if r.Wrong != "" {
@@ -202,7 +212,14 @@ func (c *campaign) faults(ctx context.Context) error {
 	}
 	c.progress.attack()
 	for _, s := range c.plan.Steps[len(c.journal.outcomes):] {
-		if err := wait(ctx, s.Pause); err != nil {
+		var phase Phase
+		var err error
+		if s.In != "" {
+			phase, err = c.reach(ctx, s)
+		} else {
+			err = wait(ctx, s.Pause)
+		}
+		if err != nil {
 			return err
 		}
 		if !c.m.daemon.Alive() {
@@ -218,6 +235,7 @@ func (c *campaign) faults(ctx context.Context) error {
 			}
 			return fmt.Errorf("fault %d (%s): %w", s.Number, s, err)
 		}
+		o.Phase = phase
 		c.note(line{Outcome: &o})
 		c.progress.step(o)
 	}
@@ -273,11 +291,14 @@ type counted struct {
 	pid int
 }
 
-func (c *campaign) allGates(ctx context.Context) (all [Nodes]counted, err error) {
+func (c *campaign) allGates(ctx context.Context) (all []counted, err error) {
+	all = make([]counted, c.m.agents())
 	for i := range all {
 		err = errors.Join(err, c.m.await(ctx, "the agent's figures", func(ctx context.Context) (bool, error) {
 			var err error
-			all[i].pid = c.m.cluster.DataNodePID(i)
+			if i < Nodes {
+				all[i].pid = c.m.cluster.DataNodePID(i)
+			}
 			all[i].gates, err = c.m.gates(ctx, i)
 			return true, err
 		}))
@@ -299,7 +320,7 @@ func (c *campaign) look(ctx context.Context, f *files, e *Ending) error {
 		e.Suppressed += g.Suppressed
 		e.FailedOpen += g.FailedOpen
 		if g.State != "woven" || g.Suppressed > 0 {
-			errs = append(errs, fmt.Errorf("the agent in DataNode %d is %s and has suppressed %d exceptions", i, g.State, g.Suppressed))
+			errs = append(errs, fmt.Errorf("the agent in server %d (DataNodes first) is %s and has suppressed %d exceptions", i, g.State, g.Suppressed))
 		}
 	}
 	e.Usage = append(e.Usage, c.usages()...)

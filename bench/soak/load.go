@@ -17,6 +17,8 @@ type Round struct {
 	// Failed are jobs that failed for good, for whatever reason; the round was begun
 	// anew after each.
 	Failed []string `json:"failed,omitempty"`
+	// TaskWaits are those of the TeraSort's tasks, in a campaign of kills in phases.
+	TaskWaits TaskWaits `json:"task_waits,omitzero"`
 	// Wrong is what the judge found; empty is good.
 	Wrong string `json:"wrong,omitempty"`
 }
@@ -72,6 +74,10 @@ func (c *campaign) job(ctx context.Context, j hadoop.Job) (*hadoop.App, error) {
 		return nil, jobFailed{err}
 	}
 	go c.begun(ctx, app)
+	if j.Kind == hadoop.TeraSort {
+		c.sort.Store(app)
+		defer c.sort.Store(nil)
+	}
 	if _, err := app.Wait(ctx); err != nil {
 		return nil, jobFailed{err}
 	}
@@ -95,8 +101,11 @@ func (c *campaign) terasort(ctx context.Context, dir string) error {
 	if !ok {
 		return jobFailed{fmt.Errorf("TeraGen's client printed no checksum: see %s", gen.Log)}
 	}
-	if _, err := c.job(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: dir + "/in", Output: dir + "/out",
-		Reduces: s.Tasks, Queue: hadoop.QueueProtected}); err != nil {
+	sort := hadoop.Job{Kind: hadoop.TeraSort, Input: dir + "/in", Output: dir + "/out", Reduces: s.Tasks, Queue: hadoop.QueueProtected}
+	if s.Phases {
+		sort.Settings = c.m.told()
+	}
+	if _, err := c.job(ctx, sort); err != nil {
 		return err
 	}
 	if _, err := c.job(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: dir + "/out", Output: dir + "/report",

@@ -77,7 +77,7 @@ func startMachine(ctx context.Context, s Setup, o Options) (_ *machine, err erro
 		return nil, err
 	}
 	compiled, classes := make(chan error, 1), filepath.Join(o.RunDir, "client")
-	go func() { compiled <- client.Compile(ctx, lib, classes) }()
+	go func() { compiled <- errors.Join(client.Compile(ctx, lib, classes), m.compileWaits(ctx)) }()
 	if err := errors.Join(m.startCluster(ctx, lib), <-compiled); err != nil {
 		return nil, err
 	}
@@ -119,16 +119,22 @@ func (m *machine) startCluster(ctx context.Context, lib string) error {
 			"yarn.nodemanager.container-executor.os.sched.priority.adjustment": "10",
 		},
 	}
+	if m.setup.Phases {
+		cfg.Governed = &hadoop.Governed{AgentJar: m.options.AgentJar, Socket: m.socket()}
+	}
 	for i := range Nodes {
 		d, err := disk.Start(ctx, disk.Options{Name: fmt.Sprintf("disk%d", i), RunDir: m.options.RunDir, Size: m.setup.DiskBytes})
 		if err != nil {
 			return err
 		}
 		m.disks = append(m.disks, d)
-		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{
-			Volumes: []hadoop.Volume{{Dir: m.dataDir(i)}},
-			JVMArgs: []string{fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket())},
-		})
+		node := hadoop.DataNode{Volumes: []hadoop.Volume{{Dir: m.dataDir(i)}}}
+		if m.setup.Phases {
+			cfg.LocalDirs = append(cfg.LocalDirs, filepath.Join(d.Mount(), "local"))
+		} else {
+			node.JVMArgs = []string{fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket())}
+		}
+		cfg.DataNodes = append(cfg.DataNodes, node)
 	}
 	var err error
 	m.cluster, err = hadoop.Start(ctx, cfg)
@@ -162,8 +168,8 @@ func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 		if !m.daemon.Alive() {
 			return false, fmt.Errorf("%w: see %s", errGone, m.daemon.Log)
 		}
-		for i := range Nodes {
-			if m.cluster.DataNodePID(i) == 0 {
+		for i := range m.agents() {
+			if i < Nodes && m.cluster.DataNodePID(i) == 0 {
 				continue
 			}
 			g, err := m.gates(ctx, i)
@@ -204,7 +210,7 @@ func (m *machine) await(ctx context.Context, what string, holds func(context.Con
 	}
 }
 
-// gates is what the agent in a DataNode has counted since its JVM began.
+// gates is what the agent in a server has counted since its JVM began.
 type gates struct {
 	State                    string
 	Connected                bool
@@ -219,8 +225,23 @@ type gates struct {
 	GateWaits, GateWaitNanos int64
 }
 
+// agents is how many servers have one: the DataNodes and, where it is governed, the
+// NodeManager behind them.
+func (m *machine) agents() int {
+	if m.setup.Phases {
+		return Nodes + 1
+	}
+	return Nodes
+}
+
 func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
-	err = m.bean(ctx, m.cluster.DataNodeURL(i), "penstock:type=Agent", &g)
+	url := m.cluster.NodeManagerURL
+	if i < Nodes {
+		url = m.cluster.DataNodeURL
+	} else {
+		i -= Nodes
+	}
+	err = m.bean(ctx, url(i), "penstock:type=Agent", &g)
 	return g, err
 }
 

@@ -37,7 +37,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	}
 	defer journal.Close()
 	say := q.Options.Progress.Printf
-	plan := NewPlan(q.Setup.Seed, q.Setup.Kills)
+	plan := q.Setup.Plan()
 	done := 0
 	for _, o := range journal.outcomes {
 		if o.Kind.kill() {

@@ -36,6 +36,8 @@ type Step struct {
 	Lasts   time.Duration `json:"lasts_ns"` // until it is taken back
 	Node    int           `json:"node"`     // of a DataNode, a disk or a connection: 0 or 1
 	Variant int           `json:"variant"`  // which garbage, which weights; to be taken modulo what there is
+	// In is the phase of a TeraSort in which the pause begins; empty: whenever it is due.
+	In Phase `json:"in,omitempty"`
 }
 
 // Plan is a campaign's faults in order.
@@ -84,6 +86,19 @@ func NewPlan(seed uint64, kills int) Plan {
 	return p
 }
 
+// NewPhasesPlan draws kills of the daemon, one for each phase of a TeraSort after the
+// other, shortly after the phase has begun: the last ones are short.
+func NewPhasesPlan(seed uint64, kills int) Plan {
+	p := Plan{Seed: seed, Kills: kills}
+	d := draw{rand.NewPCG(seed, 0x7068617365730a0a)}
+	shortest, longest := KillDaemon.lasts()
+	for range kills {
+		p.Steps = append(p.Steps, Step{Number: len(p.Steps) + 1, Pause: d.duration(0, 1000*time.Millisecond),
+			Kind: KillDaemon, Lasts: d.duration(shortest, longest), In: phases[len(p.Steps)%len(phases)]})
+	}
+	return p
+}
+
 // lasts is the range of a fault's length.
 func (k Kind) lasts() (shortest, longest time.Duration) {
 	const ms = time.Millisecond
@@ -114,6 +129,9 @@ func (d draw) duration(shortest, longest time.Duration) time.Duration {
 
 // String says what is done, in words.
 func (s Step) String() string {
+	if s.In != "" {
+		return fmt.Sprintf("kill -9 of the daemon %.1f s into the phase %s, started again after %.1f s", s.Pause.Seconds(), s.In, s.Lasts.Seconds())
+	}
 	what := map[Kind]string{
 		KillDaemon:   "kill -9 of the daemon, started again after",
 		KillDataNode: fmt.Sprintf("kill -9 of DataNode %d, started again after", s.Node),

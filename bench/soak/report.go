@@ -31,6 +31,14 @@ func (r Result) WriteTable(w io.Writer) error {
 	if o.Elsewhere > 0 {
 		fmt.Fprintf(w, "  and %d waits during other faults, the longest %.0f ms\n", o.Elsewhere, o.ElsewhereMS)
 	}
+	if r.Setup.Phases {
+		fmt.Fprintf(w, "  and in tasks: %d of %d waited, %d times, the longest %.0f ms\n", r.TaskWaits.Held, r.TaskWaits.Tasks, r.TaskWaits.Waits, r.TaskWaits.LongMS)
+		fmt.Fprintf(w, "  kills by the TeraSort's phase:")
+		for _, p := range phases {
+			fmt.Fprintf(w, " %s %d", p, r.Phases[p])
+		}
+		fmt.Fprintln(w)
+	}
 	fmt.Fprintf(w, "  (%d waits at gates during faults in all; %d operations of the probe)\n\n", r.GateWaits, r.ProbeOps)
 	for _, l := range r.Loads {
 		fmt.Fprintf(w, "%s: %d rounds of %.0f s (median), %d jobs failed for good, %d rounds wrong\n", l.Load, l.Rounds, l.Seconds, l.Failed, l.Wrong)
@@ -114,6 +122,9 @@ func (p *Progress) step(o Outcome) {
 		p.now++
 	}
 	text := fmt.Sprintf("%3d/%d kills  #%d %s: over after %.1f s, longest operation %.0f ms", p.now, p.kills, o.Number, o.Step, o.TookMS/1000, o.StallMS)
+	if o.Phase != "" {
+		text += ", in " + string(o.Phase)
+	}
 	if o.Orphans > 0 {
 		text += fmt.Sprintf(", %d waits without a daemon, longest %.0f ms", o.Orphans, o.OrphanMS)
 	}

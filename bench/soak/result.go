@@ -25,6 +25,9 @@ type Result struct {
 	Files  FilesResult   `json:"files"`
 	Growth []Growth      `json:"growth"`
 	Orphan OrphansResult `json:"orphans"`
+	// TaskWaits and Phases are empty but for a campaign of kills in phases.
+	TaskWaits TaskWaits     `json:"task_waits"`
+	Phases    map[Phase]int `json:"phases,omitempty"` // kills in each
 	// GateWaits counts the waits at gates during all faults.
 	GateWaits int64 `json:"gate_waits"`
 	ProbeOps  int   `json:"probe_ops"`
@@ -155,6 +158,8 @@ func growth(process string, all []Usage) Growth {
 const (
 	// orphanMax: gates promise to open a second after the last sign of life.
 	orphanMax = 2000.0 // ms
+	// A kill is noticed at once, by the connection's end: nobody waits even that second.
+	killMax = 1000.0 // ms
 	// stallMax: what a client may feel of a dead daemon, the machine's share included.
 	stallMax = 5000.0 // ms
 	// Of the daemon, however many streams it governs.
@@ -172,6 +177,12 @@ func Summarise(s Setup, build string, j *Journal) Result {
 		byKind[o.Kind] = append(byKind[o.Kind], o)
 		usages = append(usages, o.Usage...)
 		r.GateWaits += o.GateWaits
+		if o.Phase != "" {
+			if r.Phases == nil {
+				r.Phases = map[Phase]int{}
+			}
+			r.Phases[o.Phase]++
+		}
 	}
 	for _, k := range append([]Kind{KillDaemon, KillDataNode}, distinct(between)...) {
 		r.Kinds = append(r.Kinds, kindResult(k, byKind[k]))
@@ -186,6 +197,9 @@ func Summarise(s Setup, build string, j *Journal) Result {
 		r.ProbeOps += e.ProbeOps
 		usages = append(usages, e.Usage...)
 		clean = e.Clean && e.Last == len(j.outcomes)
+	}
+	for _, o := range j.rounds {
+		r.TaskWaits.merge(o.TaskWaits)
 	}
 	for _, process := range []string{"daemon", "datanode0", "datanode1"} {
 		r.Growth = append(r.Growth, growth(process, usages))
@@ -209,6 +223,19 @@ func (r *Result) judge(clean bool) {
 	}
 	if r.Orphan.MS.Max > orphanMax {
 		find("a wait at a gate lasted %.0f ms without a daemon; gates open within 1000", r.Orphan.MS.Max)
+	}
+	if r.Setup.Phases {
+		if longest := max(r.Orphan.MS.Max, r.TaskWaits.LongMS); longest > killMax {
+			find("somebody waited %.0f ms for a daemon that was killed; want %.0f at most", longest, killMax)
+		}
+		if r.TaskWaits.Tasks == 0 {
+			find("no task has told what it waited")
+		}
+		for _, p := range phases {
+			if r.Kills >= 40 && r.Phases[p] == 0 {
+				find("no kill hit the phase %s of a TeraSort", p)
+			}
+		}
 	}
 	calm := 0.0
 	for _, k := range r.Kinds {

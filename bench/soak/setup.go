@@ -15,6 +15,10 @@ type Setup struct {
 	Kills  int    `json:"kills"`
 	Hadoop string `json:"hadoop"` // version
 
+	// Phases kills the daemon only, and only while a TeraSort runs, of which everything is
+	// governed: its tasks' local files and its shuffle too.
+	Phases bool `json:"phases,omitempty"`
+
 	Disk       disk.Model `json:"disk"` // of each DataNode
 	DiskBytes  int64      `json:"disk_bytes"`
 	BlockBytes int64      `json:"block_bytes"`
@@ -41,6 +45,22 @@ func DefaultSetup(seed uint64, kills int) Setup {
 		Disk:      disk.Model{BytesPerSecond: 80_000_000, SeekMin: 500 * time.Microsecond, SeekMax: 3 * time.Millisecond},
 		DiskBytes: 12 << 30, BlockBytes: 8 * mib,
 		TeraBytes: 128 * mib, DFSIOBytes: 64 * mib, Tasks: 2}
+}
+
+// PhasesSetup is a campaign of kills of the daemon in the phases of TeraSorts, whose maps
+// have blocks large enough to spill several times.
+func PhasesSetup(seed uint64, kills int) Setup {
+	s := DefaultSetup(seed, kills)
+	s.Phases, s.BlockBytes, s.TeraBytes, s.DFSIOBytes = true, 32*mib, 192*mib, 0
+	return s
+}
+
+// Plan draws the campaign's faults.
+func (s Setup) Plan() Plan {
+	if s.Phases {
+		return NewPhasesPlan(s.Seed, s.Kills)
+	}
+	return NewPlan(s.Seed, s.Kills)
 }
 
 // Validate rejects what cannot be run.

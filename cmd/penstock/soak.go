@@ -19,6 +19,7 @@ func newTestbedSoak() *cobra.Command {
 		seed      uint64
 		kills     int
 		release   string
+		phases    bool
 		printPlan bool
 	)
 	cmd := &cobra.Command{
@@ -31,6 +32,10 @@ TestDFSIO, TeraGen, TeraSort and TeraValidate run, and files of known content ar
 written and read. Nothing may be lost, and nobody may be held up by a dead daemon;
 what a client feels is measured by a probe, and exactly by the agents.
 
+With --phases only the daemon is killed, and only while a TeraSort runs whose local
+files and shuffle are governed as well; what its tasks waited without a daemon is
+told by the tasks themselves.
+
 The same seed is the same sequence of faults (--plan prints it); when exactly each
 hits a job differs. About six seconds a kill, and two or three minutes to start and
 to end. With --resume, what was done is kept in a journal: after Ctrl-C, kill -9 or
@@ -41,16 +46,20 @@ Needs root and /dev/fuse for the modelled disks, a JDK, and, the first time, Mav
 Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong flags;
 130 interrupted.`,
 		Example: `  penstock testbed soak --seed 1 --kills 300 --resume soak.jsonl --json soak.json
+  penstock testbed soak --phases --kills 50
   penstock testbed soak --seed 7 --kills 20 --plan`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			q.Setup = soak.DefaultSetup(seed, kills)
+			if phases {
+				q.Setup = soak.PhasesSetup(seed, kills)
+			}
 			q.Setup.Hadoop = release
 			if err := q.Setup.Validate(); err != nil {
 				return usageError{err}
 			}
 			if printPlan {
-				return soak.NewPlan(seed, kills).Write(cmd.OutOrStdout())
+				return q.Setup.Plan().Write(cmd.OutOrStdout())
 			}
 			if o.Binary, err = os.Executable(); err != nil {
 				return err
@@ -78,6 +87,7 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 	flags := cmd.Flags()
 	flags.Uint64Var(&seed, "seed", 1, "the faults' seed")
 	flags.IntVar(&kills, "kills", 20, "how many kill -9; other faults come in between")
+	flags.BoolVar(&phases, "phases", false, "kill the daemon only, in the phases of TeraSorts that are governed in all they do")
 	flags.BoolVar(&printPlan, "plan", false, "print the faults and do nothing")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of what was done; made if missing")
 	flags.StringVar(&q.JSON, "json", "", "write everything to `FILE` (- for standard output)")
