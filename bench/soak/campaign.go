@@ -103,6 +103,12 @@ func (c *campaign) roundsBefore(load string) (n int) {
 }
 
 func (c *campaign) roundDone(r Round) {
+	if c.setup.Phases {
+		var err error
+		if r.TaskWaits, err = c.m.taskWaits(); err != nil {
+			c.finding("%v", err)
+		}
+	}
 	c.note(line{Round: &r})
 	c.progress.round(r)
 	if r.Wrong != "" {

@@ -17,6 +17,8 @@ type Round struct {
 	// Failed are jobs that failed for good, for whatever reason; the round was begun
 	// anew after each.
 	Failed []string `json:"failed,omitempty"`
+	// TaskWaits are those of the TeraSort's tasks, in a campaign of kills in phases.
+	TaskWaits TaskWaits `json:"task_waits,omitzero"`
 	// Wrong is what the judge found; empty is good.
 	Wrong string `json:"wrong,omitempty"`
 }

@@ -199,6 +199,9 @@ func Summarise(s Setup, build string, j *Journal) Result {
 		r.TaskWaits.merge(e.TaskWaits)
 		clean = e.Clean && e.Last == len(j.outcomes)
 	}
+	for _, o := range j.rounds {
+		r.TaskWaits.merge(o.TaskWaits)
+	}
 	for _, process := range []string{"daemon", "datanode0", "datanode1"} {
 		r.Growth = append(r.Growth, growth(process, usages))
 	}

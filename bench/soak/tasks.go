@@ -21,7 +21,7 @@ import (
 //go:embed Waits.java
 var waitsSource []byte
 
-// TaskWaits are the tasks' waits without a daemon, of all tasks that have ended.
+// TaskWaits are the tasks' waits without a daemon.
 type TaskWaits struct {
 	Tasks  int     `json:"tasks"` // that have told
 	Held   int     `json:"held"`  // of them, those that waited at all
@@ -68,7 +68,7 @@ func (m *machine) told() map[string]string {
 // taskHeapMB is what a task of a TeraSort gets.
 const taskHeapMB = 400
 
-// taskWaits reads what tasks have told since the run began.
+// taskWaits reads what tasks have told since it was asked last.
 func (m *machine) taskWaits() (w TaskWaits, err error) {
 	err = filepath.WalkDir(m.waitsDir(), func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -78,7 +78,7 @@ func (m *machine) taskWaits() (w TaskWaits, err error) {
 		if err != nil {
 			return err
 		}
-		return w.add(string(text))
+		return errors.Join(w.add(string(text)), os.Remove(path))
 	})
 	return w, err
 }
@@ -98,7 +98,7 @@ func (w *TaskWaits) add(text string) error {
 	return nil
 }
 
-// merge adds another stretch's.
+// merge adds another round's.
 func (w *TaskWaits) merge(o TaskWaits) {
 	w.Tasks, w.Held, w.Waits, w.LongMS = w.Tasks+o.Tasks, w.Held+o.Held, w.Waits+o.Waits, max(w.LongMS, o.LongMS)
 }

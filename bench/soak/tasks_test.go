@@ -68,8 +68,10 @@ func TestACampaignInPhases(t *testing.T) {
 		for i, step := range s.Plan().Steps {
 			j.add(line{Outcome: &Outcome{Step: step, Orphans: 1, OrphanMS: 400, Phase: phases[i%len(phases)]}})
 		}
-		j.add(line{Round: &Round{Load: "terasort", Number: 1, Seconds: 50}})
-		j.add(line{Ending: &Ending{Last: len(j.outcomes), Clean: true, TaskWaits: TaskWaits{Tasks: 9, Held: 2, Waits: 3, LongMS: 500}}})
+		for n := range 2 {
+			j.add(line{Round: &Round{Load: "terasort", Number: n + 1, Seconds: 50, TaskWaits: TaskWaits{Tasks: 9, Held: 2 * n, Waits: 3, LongMS: 500}}})
+		}
+		j.add(line{Ending: &Ending{Last: len(j.outcomes), Clean: true}})
 		if spoil != nil {
 			spoil(j)
 		}
@@ -80,15 +82,15 @@ func TestACampaignInPhases(t *testing.T) {
 	if err := r.WriteTable(&out); err != nil || !r.Good || r.Phases[PhaseMerge] != 12 {
 		t.Errorf("%v: %+v", err, r)
 	}
-	for _, want := range []string{"2 of 9 waited", "map 13 shuffle 13 merge 12 reduce 12"} {
+	for _, want := range []string{"2 of 18 waited", "map 13 shuffle 13 merge 12 reduce 12"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}
 	}
 	for name, spoil := range map[string]func(*Journal){
-		"a task waited":   func(j *Journal) { j.endings[0].TaskWaits.LongMS = killMax + 1 },
+		"a task waited":   func(j *Journal) { j.rounds[1].TaskWaits.LongMS = killMax + 1 },
 		"a server waited": func(j *Journal) { j.outcomes[7].OrphanMS = killMax + 1 },
-		"no task told":    func(j *Journal) { j.endings[0].TaskWaits = TaskWaits{} },
+		"no task told":    func(j *Journal) { j.rounds[0].TaskWaits, j.rounds[1].TaskWaits = TaskWaits{}, TaskWaits{} },
 		"a phase is left out": func(j *Journal) {
 			for i := range j.outcomes {
 				j.outcomes[i].Phase = PhaseMap
