@@ -132,13 +132,21 @@ func (l *Loop) charge(f *flow, cost int64) {
 	}
 }
 
+// flying is what the device does for the loop at the moment.
+func (l *Loop) flying() (c Counters) {
+	for r := range l.running {
+		c.add(r.write, r.length)
+	}
+	return c
+}
+
 // watch keeps an eye on the device's speed; it runs at every tick.
 func (l *Loop) watch(now time.Time) {
 	c := &l.costs
 	if c.counters != nil && now.Sub(c.looked) >= time.Second {
 		c.looked = now
 		if counters, ok := c.counters(); ok {
-			sum, part := c.others.cost(c.model, counters, c.own, c.work)
+			sum, part := c.others.cost(c.model, counters, c.own, l.flying(), c.work)
 			c.work = 0
 			c.tracker.Others(sum)
 			if l.control != nil {

@@ -19,15 +19,17 @@ func (c *Counters) add(write bool, bytes int64) {
 // load is not taken for slowness.
 //
 // The device counts a request when it ends and the loop a quantum when all of
-// it has, so from second to second the difference swings by what is in flight;
-// smoothed over some seconds it does not. Nothing is made of a difference of a few
-// percent, such as the file system's own writes. A quantum becomes several
+// it has: what the device is ahead of the loop's account by is others' only as far
+// as it is more than the loop has in flight, and what is left waits for the next
+// second. Nothing is made of a difference of a few percent, such as the file system's own writes. A quantum becomes several
 // requests, how many is not known; partBytes is a usual size, and there are
 // never more requests of others than pages.
 type others struct {
 	begun     bool
 	last, own Counters
-	bytes     [2]float64 // smoothed, a second's
+	ahead     [2]float64 // bytes that the device is ahead of the loop's account
+	asked     [2]float64 // requests, likewise
+	bytes     [2]float64 // of others, smoothed, a second's
 	requests  [2]float64
 	device    [2]float64
 	work      float64 // the loop's own, ns of the model, smoothed alike
@@ -40,9 +42,9 @@ const (
 )
 
 // cost is what the device did for others in the last second, and which part that
-// is of all that it did, 0..1. Work is the model's cost of what the loop had it do
-// in that second.
-func (o *others) cost(m cost.Model, device, own Counters, work time.Duration) (sum time.Duration, part float64) {
+// is of all that it did, 0..1. Own is what the loop has had it do, flying what it
+// is doing for the loop, and work the model's cost of the former in that second.
+func (o *others) cost(m cost.Model, device, own, flying Counters, work time.Duration) (sum time.Duration, part float64) {
 	last, lastOwn := o.last, o.own
 	o.last, o.own = device, own
 	o.work += othersGain * (float64(work) - o.work)
@@ -57,8 +59,9 @@ func (o *others) cost(m cost.Model, device, own Counters, work time.Duration) (s
 			return 0, 0 // another device under the same name
 		}
 		requests := float64(device.Requests[i]-last.Requests[i]) - max(mine/partBytes, float64(own.Requests[i]-lastOwn.Requests[i]))
-		o.bytes[i] += othersGain * (bytes - mine - o.bytes[i])
-		o.requests[i] += othersGain * (requests - o.requests[i])
+		o.bytes[i] += othersGain * (beyond(&o.ahead[i], bytes-mine, float64(flying.Bytes[i])) - o.bytes[i])
+		parts := max(float64(flying.Bytes[i])/partBytes, float64(flying.Requests[i]))
+		o.requests[i] += othersGain * (beyond(&o.asked[i], requests, parts) - o.requests[i])
 		o.device[i] += othersGain * (bytes - o.device[i])
 		if o.bytes[i] <= othersLess*(o.device[0]+o.device[1]) {
 			continue
@@ -71,4 +74,13 @@ func (o *others) cost(m cost.Model, device, own Counters, work time.Duration) (s
 		part = float64(sum) / (float64(sum) + max(o.work, 0))
 	}
 	return sum, part
+}
+
+// beyond adds more to what the device is ahead by, and takes off what is beyond what is
+// in flight.
+func beyond(ahead *float64, more, flying float64) float64 {
+	*ahead += more
+	others := max(0, *ahead-flying)
+	*ahead = max(0, *ahead-others)
+	return others
 }
