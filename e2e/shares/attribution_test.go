@@ -49,7 +49,7 @@ func TestResidentReadsAreFree(t *testing.T) {
 		return float64(a.Owners[flow].ReadBytes), got("bytes_total"), got("service_seconds_total"), got("resident_bytes_total")
 	}
 	device, charged, service, _ := read()
-	within2(t, "bytes of the first read", charged, device)
+	within(t, "bytes of the first read", 2, charged, device)
 	if device < size || device > size*1.02 || service == 0 {
 		t.Errorf("the first read of %d bytes moved %.0f, charged as %.0f s of service", size, device, service)
 	}
@@ -110,10 +110,10 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	}
 	// HDFS has 4 bytes of checksum for each 512.
 	const checksums = 1 + 4./512
-	within2(t, "WordCount's bytes read", moved(reader.ID, "read"), float64(a.Owners[reader.ID].ReadBytes))
-	within2(t, "WordCount's bytes read, by its input's size", moved(reader.ID, "read"), input*checksums)
-	within2(t, "TeraGen's bytes written", moved(writer.ID, "write"), float64(a.Owners[writer.ID].WriteBytes))
-	within2(t, "TeraGen's bytes written, by its output's size", moved(writer.ID, "write"), rows*hadoop.RowBytes*checksums)
+	within(t, "WordCount's bytes read", 2, moved(reader.ID, "read"), float64(a.Owners[reader.ID].ReadBytes))
+	within(t, "WordCount's bytes read, by its input's size", 2, moved(reader.ID, "read"), input*checksums)
+	within(t, "TeraGen's bytes written", 2, moved(writer.ID, "write"), float64(a.Owners[writer.ID].WriteBytes))
+	within(t, "TeraGen's bytes written, by its output's size", 2, moved(writer.ID, "write"), rows*hadoop.RowBytes*checksums)
 
 	// What is left over: job files, which the jobs' clients and masters write.
 	for name := range after {

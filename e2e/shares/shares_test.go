@@ -160,8 +160,12 @@ func (c *contest) sameAccount(t *testing.T, s span) {
 	}
 	for _, p := range []*client{c.strong, c.weak} {
 		u := judged.Owners[p.flow]
-		within2(t, "bytes of "+p.flow, got("bytes_total", p.flow), bytesOf(u))
-		within2(t, "share of service of "+p.flow, got("service_seconds_total", p.flow)/service, u.Service.Seconds()/judgedService)
+		within(t, "bytes of "+p.flow, 2, got("bytes_total", p.flow), bytesOf(u))
+		// Without a profile the daemon knows of no seeks: the weak flow's quanta come one at
+		// a time and cost the disk 2 % more than the strong one's, of which every third only
+		// has a seek before it. With a profile they are told apart (node/device,
+		// TestProfiledSharesAreOfDeviceTime).
+		within(t, "share of service of "+p.flow, 3, got("service_seconds_total", p.flow)/service, u.Service.Seconds()/judgedService)
 		if n := got("unscheduled_bytes_total", p.flow); n > bytesOf(u)/100 {
 			t.Errorf("the kernel moved %.1f MiB of %s by itself, out of the schedule: what else fills this machine's page cache?", n/mib, p.flow)
 		}
@@ -174,12 +178,12 @@ func (c *contest) sameAccount(t *testing.T, s span) {
 		100*other.Service.Seconds()/judged.Total().Service.Seconds(), 100*judged.Total().Service.Seconds()/(float64(s.To-s.From)/1e9))
 }
 
-func within2(t *testing.T, what string, account, judged float64) {
+func within(t *testing.T, what string, percent, account, judged float64) {
 	t.Helper()
 	off := account/judged - 1
 	t.Logf("%s: Penstock says %.4g, the judge %.4g: %+.2f %%", what, account, judged, 100*off)
-	if !(math.Abs(off) <= 0.02) {
-		t.Errorf("%s: Penstock says %.4g, the judge %.4g: they differ by over 2 %%", what, account, judged)
+	if !(100*math.Abs(off) <= percent) {
+		t.Errorf("%s: Penstock says %.4g, the judge %.4g: they differ by over %g %%", what, account, judged, percent)
 	}
 }
 

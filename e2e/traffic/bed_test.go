@@ -104,6 +104,16 @@ func setUp(ctx context.Context) (err error) {
 	if bed.book, err = ledger.Open(bed.dir); err != nil {
 		return err
 	}
+	// What the kernel writes out by itself, and when, is not the machine's to say.
+	wait, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	for _, p := range []struct{ name, value string }{
+		{"vm/dirty_bytes", "2147483648"}, {"vm/dirty_background_bytes", "1073741824"}, {"vm/dirty_expire_centisecs", "3000"},
+	} {
+		if _, err := ledger.SetSysctl(wait, bed.book, p.name, p.value); err != nil {
+			return fmt.Errorf("the kernel's dirty limits: %w", err)
+		}
+	}
 	lib, err := hadoop.Fetch(ctx, filepath.Join(root, ".cache"), hadoop.DefaultVersion, say)
 	if err != nil {
 		return err

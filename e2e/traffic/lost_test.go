@@ -42,7 +42,7 @@ func TestLostDataNode(t *testing.T) {
 		}
 	}
 	weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 4}\n  - {flow: %s, weight: 1}\n", client.Application(31), replication))
-	w := write(ctx, t, 31, 3, 2)
+	w := write(ctx, t, 31, 6, 2)
 	slow(t)
 	bed.cluster.KillDataNode(0)
 	t.Cleanup(func() {
@@ -75,7 +75,9 @@ func TestLostDataNode(t *testing.T) {
 		judged := copies.Service.Seconds() / (copies.Service + others.Service).Seconds()
 		t.Logf("%s: copying has %.3f of the service by Penstock's account, %.3f by the disk's log (%.1f MB read, %.1f MB written), due %.3f; idle %v", name,
 			share, judged, mb(copies.ReadBytes), mb(copies.WriteBytes), due, idle[name])
-		if idle[name][w.flow] > 0.05 {
+		// Each of its blocks goes to both disks, so the slower one holds the writers up on the
+		// other. What is not asked for the copying may have.
+		if idle[name][w.flow] > 0.15 {
 			t.Errorf("%s: the application had nothing queued for %.2f of the time: its share says nothing", name, idle[name][w.flow])
 		}
 		for _, s := range []float64{share, judged} {
