@@ -29,7 +29,7 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 	run := func(queue string) *hadoop.App {
 		seq++
 		return submit(ctx, b, hadoop.Job{Kind: hadoop.TeraSort, Input: "/fetch/input", Output: fmt.Sprint("/fetch/output", seq), Queue: queue, Reduces: 2,
-			Settings: map[string]string{"mapreduce.job.reduce.slowstart.completedmaps": "1.0"}})
+			Settings: map[string]string{"mapreduce.job.reduce.slowstart.completedmaps": "1.0", "mapreduce.jobhistory.jhist.format": "json"}})
 	}
 	fetch := func() time.Duration {
 		app := run(hadoop.QueueProtected)
@@ -43,6 +43,9 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 	for b.Loop() {
 		one := fetch()
 		held := run(hadoop.QueueAggressor)
+		if !reached(ctx, b, held, 49) { // its maps are done; their I/O would be limited as well
+			b.Fatal("the limited one has ended before it was limited")
+		}
 		weights(b, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
 		eventually(b, "the limited one's shuffle runs", func() bool { return moved(look(b), held.ID, "network").Written > mib })
 		two := fetch()

@@ -60,7 +60,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 
 // reached waits until the application says that so many per cent of it are done: the maps
 // are the first half, the reduces the second. False: it has ended before.
-func reached(ctx context.Context, t *testing.T, app *hadoop.App, percent float64) bool {
+func reached(ctx context.Context, t testing.TB, app *hadoop.App, percent float64) bool {
 	t.Helper()
 	for {
 		s, err := app.Status(ctx)
