@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"penstock/e2e/internal/stand"
 	"penstock/testbed/client"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
@@ -46,40 +45,7 @@ var small struct {
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := 1
-	ended := make(chan struct{})
-	begin := time.Now()
-	err := setUp(ctx)
-	if err == nil {
-		fmt.Printf("HDFS on modelled disks ready after %.1f s in %s\n", time.Since(begin).Seconds(), small.dir)
-		go func() {
-			<-ctx.Done()
-			select {
-			case <-ended:
-			default:
-				fmt.Println("interrupted: putting everything back")
-				tearDown() // the tests fail for want of a cluster, and end
-			}
-		}()
-		code = m.Run()
-		close(ended)
-	}
-	err = errors.Join(err, tearDown())
-	if err != nil {
-		fmt.Println("FAIL:", err)
-		code = 1
-	}
-	if code == 0 {
-		err = os.RemoveAll(small.dir)
-	} else {
-		fmt.Println("logs kept in", small.dir)
-	}
-	if err != nil {
-		fmt.Println(err)
-	}
-	stop()
-	os.Exit(code)
+	os.Exit(stand.Run(m, &small.dir, setUp, tearDown))
 }
 
 func setUp(ctx context.Context) (err error) {

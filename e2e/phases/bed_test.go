@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/stand"
 	"penstock/node/status"
 	"penstock/testbed/daemon"
 	"penstock/testbed/disk"
@@ -41,35 +40,7 @@ var bed struct {
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code, ended := 1, make(chan struct{})
-	err := setUp(ctx)
-	if err == nil {
-		go func() {
-			<-ctx.Done()
-			select {
-			case <-ended:
-			default:
-				fmt.Println("interrupted: putting everything back")
-				tearDown() // the tests fail for want of a node, and end
-			}
-		}()
-		code = m.Run()
-		close(ended)
-	}
-	if err = errors.Join(err, tearDown()); err != nil {
-		fmt.Println("FAIL:", err)
-		code = 1
-	}
-	if code == 0 {
-		if err := os.RemoveAll(bed.dir); err != nil {
-			fmt.Println(err)
-		}
-	} else {
-		fmt.Println("logs kept in", bed.dir)
-	}
-	stop()
-	os.Exit(code)
+	os.Exit(stand.Run(m, &bed.dir, setUp, tearDown))
 }
 
 func setUp(ctx context.Context) (err error) {

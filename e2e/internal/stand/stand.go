@@ -1,0 +1,48 @@
+// Package stand runs a package's end-to-end tests on what they share: it is set up once,
+// and put back however the tests end, also by a signal.
+package stand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// Run sets up, runs the tests and tears down, and gives the exit code. Dir is the folder
+// that setUp makes; it stays if something failed, for its logs. TearDown may be called
+// twice, and before setUp is done.
+func Run(tests interface{ Run() int }, dir *string, setUp func(context.Context) error, tearDown func() error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	code, ended := 1, make(chan struct{})
+	begin := time.Now()
+	err := setUp(ctx)
+	if err == nil {
+		fmt.Printf("ready after %.1f s in %s\n", time.Since(begin).Seconds(), *dir)
+		go func() {
+			<-ctx.Done()
+			select {
+			case <-ended:
+			default:
+				fmt.Println("interrupted: putting everything back")
+				tearDown() // the tests fail for want of what they share, and end
+			}
+		}()
+		code = tests.Run()
+		close(ended)
+	}
+	if err = errors.Join(err, tearDown()); err != nil {
+		fmt.Println("FAIL:", err)
+		code = 1
+	}
+	if code != 0 {
+		fmt.Println("logs kept in", *dir)
+	} else if err := os.RemoveAll(*dir); err != nil {
+		fmt.Println(err)
+	}
+	return code
+}
