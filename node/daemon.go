@@ -39,6 +39,7 @@ const (
 	reloadPeriod = 250 * time.Millisecond
 	stopWait     = 5 * time.Second // how long a stop waits for requests in flight
 	sysfs        = "/sys"
+	procfs       = "/proc"
 )
 
 // Daemon is one node's daemon.
@@ -267,8 +268,13 @@ func (d *Daemon) currentMode() device.Mode {
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
-	for {
+	for turn := 1; ; turn++ {
 		d.checkKillSwitch()
+		if turn%lazyEvery == 0 {
+			d.mu.Lock()
+			d.shareLazy()
+			d.mu.Unlock()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -330,10 +336,7 @@ func (d *Daemon) checkKillSwitch() {
 // held.
 func (d *Daemon) apply() {
 	for _, g := range d.devices {
-		select {
-		case g.wake <- struct{}{}:
-		default: // it is about to look at them
-		}
+		g.obeySoon()
 	}
 }
 
@@ -400,6 +403,7 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 	g := newGoverned(dev, c, l)
 	d.devices[dev.Name] = g
 	d.run(g)
+	d.shareLazy()
 	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum, "profiled", c.Cost != (cost.Model{}))
 	return g, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/node/blockfile"
@@ -27,6 +28,8 @@ type governed struct {
 	loop   *device.Loop
 	wake   chan struct{} // the loop has new rules to apply; holds one
 
+	lazy    atomic.Int64  // as device.Config.Lazy, and what it is now
+
 	opening chan struct{} // a place for each file that is being opened for a task
 
 	mu      sync.Mutex
@@ -47,8 +50,10 @@ type answer struct {
 const snapshotWait = time.Second
 
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
-	return &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1),
+	g := &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1),
 		opening: make(chan struct{}, maxOpening), dirs: map[string]int{}}
+	g.lazy.Store(config.Lazy)
+	return g
 }
 
 // snapshot asks the loop; ok is false when it has ended or does not answer in
@@ -126,7 +131,16 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 			return
 		case <-g.wake:
 			g.loop.Apply(rules())
+			g.loop.SetLazy(g.lazy.Load())
 		}
+	}
+}
+
+// obeySoon wakes obey.
+func (g *governed) obeySoon() {
+	select {
+	case g.wake <- struct{}{}:
+	default: // it is about to look
 	}
 }
 

@@ -141,7 +141,7 @@ const (
 )
 
 // startDaemon starts the daemon. The clients here are tasks by name only, which nobody
-// is to refute; and what tasks write may wait in memory as it would on a larger machine.
+// is to refute.
 func startDaemon(ctx context.Context, binary string) (err error) {
 	name := func(d *disk.Disk) string { return filepath.Base(d.Device()) }
 	more := &strings.Builder{}
@@ -149,7 +149,6 @@ func startDaemon(ctx context.Context, binary string) (err error) {
 	for _, d := range bed.disks {
 		fmt.Fprintf(more, "  %s: {quantum: 1MiB, ahead: 4, depth: {start: 4, read: %s, write: %s}}\n", name(d), reference, reference)
 	}
-	fmt.Fprintf(more, "  %s: {backlog: 256MiB, dirty: 512MiB}\n", name(bed.local))
 	bed.daemon, err = daemon.Start(ctx, daemon.Options{
 		Book: bed.book, Binary: binary, Base: filepath.Join(bed.dir, "node"), Socket: socket(), Mode: "enforce",
 		More: more.String(), Weights: usualWeights, LogLevel: "info", Patience: patience,

@@ -56,7 +56,7 @@ weights: weights.yaml
 kill_switch: /run/penstock/off
 device: {algorithm: sfqd, quantum: 1MiB, ahead: 3, depth: {fixed: 4}}
 devices:
-  sdb: {quantum: 512KiB, backlog: 4MiB, lazy_age: 8s, lazy_files: 9, depth: {min: 1, max: 4, read: {fixed: 20ms, per_mib: 180ms}, write: {fixed: 1ms, per_mib: 2ms}}}
+  sdb: {quantum: 512KiB, backlog: 4MiB, lazy: 24MiB, lazy_age: 8s, lazy_files: 9, depth: {min: 1, max: 4, read: {fixed: 20ms, per_mib: 180ms}, write: {fixed: 1ms, per_mib: 2ms}}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +71,9 @@ devices:
 	}
 	if a.LazyAge != 20*time.Second || a.LazyFiles != 1024 || b.LazyAge != 8*time.Second || b.LazyFiles != 9 {
 		t.Errorf("lazy draining: %v %d, %v %d", a.LazyAge, a.LazyFiles, b.LazyAge, b.LazyFiles)
+	}
+	if a.Lazy != 16<<20 || b.Lazy != 24<<20 || n.SetsLazy("sda") || !n.SetsLazy("sdb") {
+		t.Errorf("lazy: %d and %d", a.Lazy, b.Lazy)
 	}
 	w, err := n.NetworkConfig()
 	if err != nil || !w.Network || w.Rate != 117<<20 || w.Quantum != 512<<10 || w.FixedDepth != 64 || len(n.LocalDirs) != 1 {

@@ -29,6 +29,7 @@ type Device struct {
 	Period    Duration `yaml:"period"`
 	MaxWait   Duration `yaml:"max_wait"`
 	FlushAge  Duration `yaml:"flush_age"`
+	Lazy      Bytes    `yaml:"lazy"`
 	LazyAge   Duration `yaml:"lazy_age"`
 	LazyFiles int      `yaml:"lazy_files"`
 	MaxFlows  int      `yaml:"max_flows"`
@@ -94,6 +95,9 @@ func (n *Node) device(name string) Device {
 	return n.Device
 }
 
+// SetsLazy tells whether the file says how much may wait undrained on that device.
+func (n *Node) SetsLazy(name string) bool { return n.device(name).Lazy != 0 }
+
 // Profile gives the file that the device of that kernel name has its profile
 // from, and what is in it; nil if it has none.
 func (n *Node) Profile(name string) (file string, p *profile.Profile) {
@@ -139,6 +143,7 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Period:     time.Duration(d.Period),
 		MaxWait:    time.Duration(d.MaxWait),
 		FlushAge:   time.Duration(d.FlushAge),
+		Lazy:       int64(d.Lazy),
 		LazyAge:    time.Duration(d.LazyAge),
 		LazyFiles:  d.LazyFiles,
 		MaxFlows:   d.MaxFlows,

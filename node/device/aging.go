@@ -14,6 +14,7 @@ func (l *Loop) age(now time.Time) {
 	if late != l.stuck {
 		l.stick(late)
 	}
+	l.takeStock(now)
 	for s := range l.streams {
 		if s.lazy() {
 			l.ageLazy(s, now)

@@ -134,8 +134,15 @@ type Config struct {
 	// quantum; it has to come well before the kernel's own 30 s. Default 5 s.
 	FlushAge time.Duration
 
-	// LazyAge is the same for streams of kind intermediate, which are otherwise
-	// drained only as far as half of the backlog's bound asks for. Default 20 s.
+	// Lazy bounds what all applications together may have waiting on the device, of
+	// kind intermediate, without being drained; each may have an equal part, beside
+	// Backlog and Dirty. Where its share of the device would take too long to drain
+	// that much, it may have less (lazyBound). At least 64 KiB. Default half of Dirty;
+	// SetLazy changes it.
+	Lazy int64
+
+	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise
+	// drained only as far as Lazy asks for. Default 20 s.
 	LazyAge time.Duration
 
 	// LazyFiles is how many closed files of one application, of kind intermediate,
@@ -186,6 +193,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.Period, time.Second)
 	setDefault(&c.MaxWait, 12*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
+	setDefault(&c.Lazy, c.Dirty/2)
 	setDefault(&c.LazyAge, 20*time.Second)
 	setDefault(&c.LazyFiles, 1024)
 	setDefault(&c.MaxFlows, 4096)
@@ -207,6 +215,7 @@ func (c *Config) Validate() error {
 	check(c.MaxWait >= time.Second && c.MaxWait <= 15*time.Second,
 		"max wait %v: use 1s to 15s (agents give up at 20s, HDFS clients at 60s)", c.MaxWait)
 	check(c.FlushAge >= 100*time.Millisecond, "flush age %v: use at least 100ms", c.FlushAge)
+	check(c.Lazy >= leaseFloor, "lazy %d: use at least %d", c.Lazy, leaseFloor)
 	check(c.LazyAge >= 100*time.Millisecond, "lazy age %v: use at least 100ms", c.LazyAge)
 	check(c.LazyFiles >= 1 && c.LazyFiles <= 65536, "lazy files %d: use 1 to 65536", c.LazyFiles)
 	check(c.Rate == 0 || c.Network && c.Rate >= MinLimit && c.Rate <= limit.MaxRate,

@@ -28,9 +28,10 @@ type flow struct {
 	backlog int64
 	idle    time.Time // when the last stream left
 
-	lazy     int64 // of the backlog, bytes of kind intermediate that are not queued
-	kept     int   // closed streams that have some
-	inFlight int   // requests that were started for it
+	lazy     int64     // of the backlog, bytes of kind intermediate that are not queued
+	kept     int       // closed streams that have some
+	inFlight int       // requests that were started for it
+	used     time.Time // when it last had a request
 
 	limit  *limit.Bucket // nil: none
 	due    time.Time     // when the limit lets the next request go

@@ -5,9 +5,9 @@ import "time"
 // Lazily drained writes. What a task spills to a local disk is often merged and
 // deleted before a device would natively have seen it, and what is drained at once
 // is then work for nothing. So a stream of kind intermediate is left in the page
-// cache while the flow's intermediate backlog is under half of the bound, and the
-// rest goes out oldest first. What is old is drained all the same before the
-// kernel's own 30 s are over, since what the kernel writes out has no share.
+// cache while no more of the flow waits than lazyBound, and the rest goes out oldest
+// first. What is old is drained all the same before the kernel's own 30 s are over,
+// since what the kernel writes out has no share.
 //
 // A closed stream is kept, descriptor and all, until it is drained or its file
 // deleted: the descriptor is what tells that, and what can drain it.
@@ -15,15 +15,19 @@ import "time"
 const (
 	lookEvery = time.Second // at whether a file that waits has been deleted
 	maxKept   = 4096        // closed streams kept on the device
+
+	// lazyDrain is the time in which a flow's share of the device has to drain what
+	// waits of it: from LazyAge to when the kernel writes it out there are 10 s.
+	lazyDrain = 8 * time.Second
 )
 
 // lazy tells whether the stream is drained lazily.
 func (s *Stream) lazy() bool { return s.Write && s.Kind == Intermediate }
 
-// relieve queues quanta of the flow's oldest lazy streams until what is left
-// waiting is under half of the bound.
+// relieve queues quanta of the flow's oldest lazy streams until no more than its
+// bound is left waiting.
 func (l *Loop) relieve(f *flow, now time.Time) {
-	for f.lazy > l.bound(f)/2 {
+	for f.lazy > l.lazyBound(f, now) {
 		s := f.oldest(func(s *Stream) bool { return s.closed || (s.pos-s.next) >= 2*pageBytes })
 		switch {
 		case s == nil:
@@ -34,6 +38,32 @@ func (l *Loop) relieve(f *flow, now time.Time) {
 			return
 		}
 	}
+}
+
+// lazyBound is what a flow may have waiting without being drained: an equal part of
+// what the device lets wait, as far as its share of the device, beside those who
+// have used it lately, could drain that in lazyDrain. Else a flow of little weight
+// would have more than goes out before the kernel takes it, in its own order.
+func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
+	half := l.bound(f) / 2
+	if f.limit != nil {
+		return half
+	}
+	bound := l.cfg.Lazy / max(1, l.stock.lazy)
+	if rate := l.stock.rate(); rate > 0 {
+		others := l.stock.weight
+		if f.recent(now) {
+			others -= f.rule.Weight
+		}
+		share := float64(f.rule.Weight) / float64(f.rule.Weight+max(0, others))
+		bound = min(bound, max(half, int64(rate*share*lazyDrain.Seconds())))
+	}
+	return max(leaseFloor, bound)
+}
+
+// SetLazy changes Config.Lazy.
+func (l *Loop) SetLazy(bytes int64) {
+	l.send(event{kind: evCall, call: func() { l.cfg.Lazy = max(leaseFloor, bytes) }})
 }
 
 // oldest is the flow's lazy stream whose bytes have waited the longest.

@@ -70,10 +70,10 @@ func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
 	}
 }
 
-// Of ten files of 1 MiB, with a bound of 8 MiB, the six oldest go.
+// Of ten files of 1 MiB, of which 4 MiB may wait, the six oldest go.
 func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newRig(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
 		defer r.stop()
 		for i := range 10 {
 			r.spill("a", fmt.Sprint("spill", i), mib)
@@ -97,7 +97,8 @@ func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	})
 }
 
-// Others that write make the bound less, and nobody has to write for it to hold.
+// Others of which something waits make the bound less, and nobody has to write for it
+// to hold.
 func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)
@@ -106,13 +107,80 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 			r.spill("a", fmt.Sprint("spill", i), mib)
 		}
 		for i := range 15 {
-			r.openSpill(fmt.Sprint("other", i), fmt.Sprint("other", i))
+			r.spill(fmt.Sprint("other", i), fmt.Sprint("other", i), 4096)
 		}
 		time.Sleep(5 * time.Second)
-		if got := r.flowNow("a"); got.Backlog != mib { // half of 32 MiB by 16
+		if got := r.flowNow("a"); got.Backlog != mib { // 16 MiB by 16
 			t.Errorf("backlog %d beside 15 others", got.Backlog)
 		}
+		r.loop.SetLazy(0)
+		time.Sleep(5 * time.Second)
+		if got := r.flowNow("a"); got.Backlog > leaseFloor {
+			t.Errorf("backlog %d where next to nothing may wait", got.Backlog)
+		}
 	})
+}
+
+// What waits is no backlog: a task that is alone writes all that may wait, and its
+// backlog's bound beside it but for a lease, without a wait.
+func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Lazy = 64 * mib }, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		begin := time.Now()
+		r.writerOf(Intermediate, "a", 71*mib, &done)
+		done.Wait()
+		if took := time.Since(begin); took > 10*time.Millisecond { // the disk drains nothing in that
+			t.Errorf("71 MiB took %v, where 64 MiB may wait", took)
+		}
+		if got := r.flowNow("a"); got.Backlog < 63*mib {
+			t.Errorf("backlog %d", got.Backlog)
+		}
+	})
+}
+
+// Beside others a flow has no more waiting than its share drains before the kernel
+// would write it out, whatever may wait on the device.
+func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
+	const kernel = 30 * time.Second
+	for name, c := range map[string]struct{ weight, least, most int64 }{
+		"light": {weight: 1, least: 0, most: 14 * mib}, // of 12 MB/s a ninth, in 8 s; and what its file has ready
+		"heavy": {weight: 32, least: 40 * mib, most: 80 * mib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"reads": 8, "spills": int(c.weight)})
+				defer r.stop()
+				var done sync.WaitGroup
+				r.reader("reads", 1<<30, 0, &done)
+				r.reader("reads", 1<<30, 0, &done)
+				time.Sleep(2 * time.Second)
+				s, f := r.openSpill("spills", "spill")
+				r.grow(s, f, 80*mib)
+				wrote := time.Now()
+				time.Sleep(10 * time.Second)
+				waits := r.lazyNow("spills")
+				if waits > c.most || waits < c.least {
+					t.Errorf("%d MiB wait after 10 s, want %d to %d", waits/mib, c.least/mib, c.most/mib)
+				}
+				// The younger part of what waits has the rest of the kernel's time.
+				time.Sleep(kernel - time.Since(wrote))
+				if left := r.lazyNow("spills"); left > 0 {
+					t.Errorf("%d MiB wait after %v", left/mib, kernel)
+				}
+				r.apply(Off, "", Rule{})
+				done.Wait()
+			})
+		})
+	}
+}
+
+// lazyNow is what waits of a flow without being queued.
+func (r *rig) lazyNow(flow string) (bytes int64) {
+	got := make(chan int64)
+	r.loop.send(event{kind: evCall, call: func() { got <- r.loop.flows[flow].lazy }})
+	return <-got
 }
 
 func TestALazyFileIsDrainedByAge(t *testing.T) {
@@ -181,7 +249,7 @@ func TestGreedySpillsShareByWeight(t *testing.T) {
 		from := time.Now()
 		for range 40 {
 			time.Sleep(500 * time.Millisecond)
-			if got := r.flowNow("a").Backlog; got > r.loop.cfg.Backlog+2*leaseBytes {
+			if got := r.flowNow("a").Backlog; got > r.loop.cfg.Backlog+r.loop.cfg.Lazy+2*leaseBytes {
 				t.Fatalf("backlog %d", got)
 			}
 		}

@@ -39,6 +39,7 @@ type Loop struct {
 	backlog int64
 	writing int64 // flows with writers
 	kept    int   // closed streams that wait to be deleted or drained
+	stock   stock
 
 	pace    *limit.Bucket // nil but for a device with a rate
 	unheld  *limit.Bucket // how much of it goes to those who do not ask; nil with pace

@@ -102,7 +102,7 @@ func (l *Loop) finish(r result) {
 	actual := l.costs.finished(r, now)
 	l.settle(req, actual.tag)
 	l.correctLimit(req, r.bytes, now)
-	if r.bytes > 0 {
+	if l.stock.moved += r.bytes; r.bytes > 0 {
 		f.requests++
 		f.book(s.Kind, req.write, r.bytes, actual.service)
 	}

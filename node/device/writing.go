@@ -162,6 +162,9 @@ func (l *Loop) grant(f *flow) {
 	}
 	now := time.Now()
 	room := l.bound(f) - f.backlog
+	if f.limit == nil {
+		room += min(f.lazy, l.lazyBound(f, now)) // that is no backlog yet
+	}
 	if room <= 0 {
 		l.drainLargest(f)
 	} else {

@@ -119,11 +119,11 @@ func checkDirtyLimits(f *Facts) []Result {
 	}
 	var sum int64
 	for _, d := range f.Status.Devices {
-		sum += d.DirtyBound
+		sum += d.DirtyBound + d.LazyBound
 	}
 	found := fmt.Sprintf("the kernel writes back from %s on and holds writers at %s; backlogs may reach %s",
 		mib(f.Memory.background()), mib(f.Memory.dirty()), mib(sum))
-	remedy := fmt.Sprintf("set vm.dirty_background_bytes well above %d, or lower \"dirty\" in the daemon's settings", sum)
+	remedy := fmt.Sprintf("set vm.dirty_background_bytes well above %d, or lower \"dirty\" and \"lazy\" in the daemon's settings", sum)
 	switch {
 	case f.Memory.dirty() <= sum:
 		return bad(Fail, found, "one application's backlog makes the kernel hold every writer, whatever their weights", remedy+"; and vm.dirty_bytes above that")

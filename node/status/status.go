@@ -113,6 +113,7 @@ type Device struct {
 	QuantumBytes int64   `json:"quantum_bytes"`
 	BacklogBound int64   `json:"backlog_bound_bytes"` // of one application
 	DirtyBound   int64   `json:"dirty_bound_bytes"`   // of all
+	LazyBound    int64   `json:"lazy_bound_bytes"`    // of all, beside it: of what tasks may yet delete
 	Depth        int     `json:"depth"`
 	DepthMin     float64 `json:"depth_min"`
 	DepthMax     float64 `json:"depth_max"`
