@@ -270,9 +270,9 @@ func (d *Daemon) watch(ctx context.Context) {
 	defer ticker.Stop()
 	for turn := 1; ; turn++ {
 		d.checkKillSwitch()
-		if turn%lazyEvery == 0 {
+		if turn%roomEvery == 0 {
 			d.mu.Lock()
-			d.shareLazy()
+			d.shareRoom()
 			d.mu.Unlock()
 		}
 		select {
@@ -403,7 +403,7 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 	g := newGoverned(dev, c, l)
 	d.devices[dev.Name] = g
 	d.run(g)
-	d.shareLazy()
+	d.shareRoom()
 	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum, "profiled", c.Cost != (cost.Model{}))
 	return g, nil
 }

@@ -28,7 +28,8 @@ type governed struct {
 	loop   *device.Loop
 	wake   chan struct{} // the loop has new rules to apply; holds one
 
-	lazy    atomic.Int64  // as device.Config.Lazy, and what it is now
+	room atomic.Pointer[room]
+	used atomic.Int64 // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // a place for each file that is being opened for a task
 
@@ -52,7 +53,7 @@ const snapshotWait = time.Second
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
 	g := &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1),
 		opening: make(chan struct{}, maxOpening), dirs: map[string]int{}}
-	g.lazy.Store(config.Lazy)
+	g.room.Store(&room{dirty: config.Dirty, lazy: config.Lazy})
 	return g
 }
 
@@ -111,6 +112,7 @@ func (g *governed) follow(ctx context.Context) {
 	for {
 		r := g.read()
 		if r.answered {
+			g.notice(r.snap)
 			g.mu.Lock()
 			g.history.add(r, g.config.Quantum)
 			g.mu.Unlock()
@@ -131,7 +133,8 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 			return
 		case <-g.wake:
 			g.loop.Apply(rules())
-			g.loop.SetLazy(g.lazy.Load())
+			r := g.room.Load()
+			g.loop.SetRoom(r.dirty, r.lazy)
 		}
 	}
 }

@@ -111,8 +111,9 @@ func (r reading) status(bound int) status.Device {
 			ReadaheadKB: queue.ReadaheadKB, RequestKB: queue.RequestKB, InFlight: r.counters.InFlight,
 		},
 		Algorithm: r.config.Algorithm, QuantumBytes: r.config.Quantum,
-		BacklogBound: r.config.Backlog, DirtyBound: r.config.Dirty, LazyBound: r.lazy.Load(), Profiled: r.config.Cost != (cost.Model{}),
-		Flows: []status.Flow{},
+		BacklogBound: r.config.Backlog, DirtyBound: r.room.Load().dirty, LazyBound: r.room.Load().lazy,
+		Profiled: r.config.Cost != (cost.Model{}),
+		Flows:    []status.Flow{},
 	}
 	if !r.answered {
 		return s

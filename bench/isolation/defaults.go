@@ -68,15 +68,14 @@ func (s *Setup) protect(job string) {
 	}
 }
 
-// backlog is how far a flow may be ahead of a disk in the page cache. A task writes one
-// file on one disk at a time, so one that waits for a disk leaves the other to the
-// aggressor. Where spills are governed, too, both sides write: the page cache has room
-// for more, natively as under Penstock, and what Penstock keeps there, dirtyIntermediate
-// on each of two disks, is as much as the kernel lets be before it writes by itself.
+// backlog is how far a flow may be ahead of a disk in the page cache, where spills are
+// not governed. Where they are, everything is as the daemon has it by default, and the
+// page cache may hold, natively as under Penstock, what the four disks write in ten
+// seconds before the kernel writes by itself: as it is on a node with faster disks and
+// more memory. dirtyIntermediate is that.
 const (
-	backlog             = 12 * mib
-	backlogIntermediate = 48 * mib
-	dirtyIntermediate   = 64 * mib
+	backlog           = 12 * mib
+	dirtyIntermediate = 480 * mib
 )
 
 // SetIntermediate puts intermediate data on the contested disks, or not. TeraSort then
@@ -85,11 +84,11 @@ func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return
 	}
-	s.Intermediate, s.Penstock.BacklogBytes, s.Penstock.DirtyBytes = on, backlog, 0
+	s.Intermediate, s.Penstock.BacklogBytes = on, backlog
 	s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 64*mib, 32*mib
 	if on {
-		s.Penstock.BacklogBytes, s.Penstock.DirtyBytes = backlogIntermediate, dirtyIntermediate
-		s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 4*dirtyIntermediate, 2*dirtyIntermediate
+		s.Penstock.BacklogBytes = 0
+		s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 2*dirtyIntermediate, dirtyIntermediate
 	}
 	if s.Against != teraSort {
 		return

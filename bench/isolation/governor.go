@@ -73,10 +73,9 @@ func deviceSettings(s PenstockSetup, p Phase, profile string) map[string]any {
 		return map[string]any{"fixed": millis(l.FixedMillis), "per_mib": millis(l.PerMiBMillis)}
 	}
 	depth := map[string]any{}
-	device := map[string]any{"algorithm": p.Algorithm, "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead,
-		"backlog": bytesIn(s.BacklogBytes), "depth": depth}
-	if s.DirtyBytes > 0 {
-		device["dirty"] = bytesIn(s.DirtyBytes)
+	device := map[string]any{"algorithm": p.Algorithm, "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead, "depth": depth}
+	if s.BacklogBytes > 0 {
+		device["backlog"], device["dirty"] = bytesIn(s.BacklogBytes), bytesIn(s.BacklogBytes/3*4) // of two disks as much as the kernel lets be
 	}
 	if profile != "" {
 		device["profile"] = profile

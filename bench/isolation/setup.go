@@ -109,9 +109,8 @@ type KernelSetup struct {
 type PenstockSetup struct {
 	AgentInAllPhases bool         `json:"agent_in_all_phases"`
 	QuantumBytes     int64        `json:"quantum_bytes"`
-	Ahead            int          `json:"ahead"` // quanta staged ahead of a reader
-	BacklogBytes     int64        `json:"backlog_bytes"`
-	DirtyBytes       int64        `json:"dirty_bytes,omitempty"` // backlog of all applications on a device; 0: the daemon's default
+	Ahead            int          `json:"ahead"`                   // quanta staged ahead of a reader
+	BacklogBytes     int64        `json:"backlog_bytes,omitempty"` // of an application on a device; 0: the daemon's default
 	ProtectedWeight  int          `json:"protected_weight"`
 	AggressorWeight  int          `json:"aggressor_weight"`
 	ClientsWeight    int          `json:"clients_weight"` // job files of both jobs: submitters, application masters

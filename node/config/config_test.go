@@ -69,11 +69,17 @@ devices:
 	if err != nil || b.Quantum != 512<<10 || b.Depth.Read.PerMiB != 180*time.Millisecond || b.Depth.Max != 4 {
 		t.Errorf("sdb: %+v, %v", b, err)
 	}
-	if a.LazyAge != 20*time.Second || a.LazyFiles != 1024 || b.LazyAge != 8*time.Second || b.LazyFiles != 9 {
+	if a.LazyAge != 25*time.Second || a.LazyFiles != 1024 || b.LazyAge != 8*time.Second || b.LazyFiles != 9 {
 		t.Errorf("lazy draining: %v %d, %v %d", a.LazyAge, a.LazyFiles, b.LazyAge, b.LazyFiles)
 	}
-	if a.Lazy != 16<<20 || b.Lazy != 24<<20 || n.SetsLazy("sda") || !n.SetsLazy("sdb") {
+	if a.Lazy != 16<<20 || b.Lazy != 24<<20 {
 		t.Errorf("lazy: %d and %d", a.Lazy, b.Lazy)
+	}
+	if dirty, lazy := n.SetsRoom("sda"); dirty || lazy {
+		t.Errorf("sda sets dirty %v, lazy %v", dirty, lazy)
+	}
+	if dirty, lazy := n.SetsRoom("sdb"); dirty || !lazy {
+		t.Errorf("sdb sets dirty %v, lazy %v", dirty, lazy)
 	}
 	w, err := n.NetworkConfig()
 	if err != nil || !w.Network || w.Rate != 117<<20 || w.Quantum != 512<<10 || w.FixedDepth != 64 || len(n.LocalDirs) != 1 {

@@ -95,8 +95,12 @@ func (n *Node) device(name string) Device {
 	return n.Device
 }
 
-// SetsLazy tells whether the file says how much may wait undrained on that device.
-func (n *Node) SetsLazy(name string) bool { return n.device(name).Lazy != 0 }
+// SetsRoom tells whether the file says how much may be dirty on that device, and
+// wait undrained.
+func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
+	d := n.device(name)
+	return d.Dirty != 0, d.Lazy != 0
+}
 
 // Profile gives the file that the device of that kernel name has its profile
 // from, and what is in it; nil if it has none.

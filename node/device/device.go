@@ -94,15 +94,18 @@ type Config struct {
 	// empty each time a request of its own ends.
 	Ahead int
 
-	// Backlog bounds what one application may have written on the device that
-	// the device does not have yet, in bytes, at least two quanta. Writers
-	// overshoot it by at most one lease (1 MiB) each. Default 8 MiB or two quanta.
+	// Backlog is what one application may always have written on the device that the
+	// device does not have yet, in bytes, at least two quanta. Writers overshoot it
+	// by at most one lease each (1 MiB, or up to 4 where there is room). Default 8 MiB
+	// or two quanta.
 	Backlog int64
 
-	// Dirty bounds the backlog of all applications on the device together:
-	// with many writers each gets an equal part of it where that is less than
-	// Backlog. It has to stay well under the kernel's background dirty
-	// threshold, or the kernel writes out behind our back. Default 32 MiB.
+	// Dirty bounds the backlog of all applications on the device together. With
+	// many writers each gets an equal part of it where that is less than Backlog; and
+	// where an application's share of the device is large, it may have more than
+	// Backlog, up to its weight's part of Dirty (bound). It has to stay well under the kernel's
+	// background dirty threshold, or the kernel writes out behind our back.
+	// Default 32 MiB. SetRoom changes it.
 	Dirty int64
 
 	// Run is how many bytes of one file are served in a row, when the flow that
@@ -135,14 +138,14 @@ type Config struct {
 	FlushAge time.Duration
 
 	// Lazy bounds what all applications together may have waiting on the device, of
-	// kind intermediate, without being drained; each may have an equal part, beside
+	// kind intermediate, without being drained; each may have its weight's part, beside
 	// Backlog and Dirty. Where its share of the device would take too long to drain
 	// that much, it may have less (lazyBound). At least 64 KiB. Default half of Dirty;
-	// SetLazy changes it.
+	// SetRoom changes it.
 	Lazy int64
 
 	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise
-	// drained only as far as Lazy asks for. Default 20 s.
+	// drained only as far as Lazy asks for. Default 25 s.
 	LazyAge time.Duration
 
 	// LazyFiles is how many closed files of one application, of kind intermediate,
@@ -166,6 +169,7 @@ const (
 	maxQuantum  = 64 << 20
 	firstStage  = 256 << 10 // a reader's first quantum; it doubles from there
 	leaseBytes  = 1 << 20   // how far a writer may go beyond what it has reported
+	leaseMost   = 4 << 20   // the same where that is less than a quarter of the writer's room
 	leaseFloor  = 64 << 10  // the least lease: one HDFS packet
 	packetBytes = 1 << 20   // a reader may need as much at once: io.file.buffer.size
 	maxAside    = 64        // requests in flight beyond the depth, let through after MaxWait
@@ -194,7 +198,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.MaxWait, 12*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
 	setDefault(&c.Lazy, c.Dirty/2)
-	setDefault(&c.LazyAge, 20*time.Second)
+	setDefault(&c.LazyAge, 25*time.Second)
 	setDefault(&c.LazyFiles, 1024)
 	setDefault(&c.MaxFlows, 4096)
 	var errs []error

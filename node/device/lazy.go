@@ -15,10 +15,6 @@ import "time"
 const (
 	lookEvery = time.Second // at whether a file that waits has been deleted
 	maxKept   = 4096        // closed streams kept on the device
-
-	// lazyDrain is the time in which a flow's share of the device has to drain what
-	// waits of it: from LazyAge to when the kernel writes it out there are 10 s.
-	lazyDrain = 8 * time.Second
 )
 
 // lazy tells whether the stream is drained lazily.
@@ -40,30 +36,20 @@ func (l *Loop) relieve(f *flow, now time.Time) {
 	}
 }
 
-// lazyBound is what a flow may have waiting without being drained: an equal part of
-// what the device lets wait, as far as its share of the device, beside those who
-// have used it lately, could drain that in lazyDrain. Else a flow of little weight
-// would have more than goes out before the kernel takes it, in its own order.
+// lazyBound is what a flow may have waiting without being drained: its weight's part
+// of what the device lets wait, as far as its share of the device could drain that in
+// drainTime. Else a flow of little weight would have more than goes out before the
+// kernel takes it, in its own order.
 func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
-	half := l.bound(f) / 2
+	half := l.bound(f, now) / 2
 	if f.limit != nil {
 		return half
 	}
-	bound := l.cfg.Lazy / max(1, l.stock.lazy)
-	if rate := l.stock.rate(); rate > 0 {
-		others := l.stock.weight
-		if f.recent(now) {
-			others -= f.rule.Weight
-		}
-		share := float64(f.rule.Weight) / float64(f.rule.Weight+max(0, others))
-		bound = min(bound, max(half, int64(rate*share*lazyDrain.Seconds())))
+	bound := f.part(l.cfg.Lazy, l.stock.lazy)
+	if drains := l.drains(f, now); drains > 0 {
+		bound = min(bound, max(half, drains))
 	}
 	return max(leaseFloor, bound)
-}
-
-// SetLazy changes Config.Lazy.
-func (l *Loop) SetLazy(bytes int64) {
-	l.send(event{kind: evCall, call: func() { l.cfg.Lazy = max(leaseFloor, bytes) }})
 }
 
 // oldest is the flow's lazy stream whose bytes have waited the longest.

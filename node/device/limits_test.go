@@ -107,7 +107,7 @@ func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
 
 func TestALimitChangesLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newRig(t, func(c *Config) { c.Dirty = 8 * mib }, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writer("a", 1200*mib, &done)

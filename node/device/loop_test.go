@@ -319,28 +319,51 @@ func TestCancelledReadLeavesNoDebt(t *testing.T) {
 }
 
 func TestBacklogIsBounded(t *testing.T) {
+	for _, dirty := range []int64{8 * mib, 48 * mib} { // what each may have, and with what the device drains in 8 s
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.Dirty = dirty }, nil)
+			defer r.stop()
+			var done sync.WaitGroup
+			writers := 16
+			var most int64
+			for range writers {
+				r.writer("a", 6*mib, &done)
+			}
+			for range 100 {
+				time.Sleep(50 * time.Millisecond)
+				most = max(most, r.flowNow("a").Backlog)
+			}
+			if bound := dirty + int64(writers)*leaseBytes; most > bound || most < dirty {
+				t.Errorf("backlog reached %d of %d, bound and leases are %d", most, dirty, bound)
+			}
+			done.Wait()
+			time.Sleep(10 * time.Second)
+			if f := r.flowNow("a"); f.Backlog != 0 || f.Bytes[1] != int64(writers)*6*mib {
+				t.Errorf("after the end: backlog %d, drained %d", f.Backlog, f.Bytes[1])
+			}
+		})
+	}
+}
+
+// Beside one of eight times its weight a flow has what each may have, and that one
+// has room for a burst.
+func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 8})
 		defer r.stop()
 		var done sync.WaitGroup
-		writers := 16
-		var most int64
-		for range writers {
-			r.writer("a", 6*mib, &done)
+		r.writer("light", 400*mib, &done)
+		r.writer("heavy", 400*mib, &done)
+		time.Sleep(15 * time.Second)
+		light, heavy := r.flowNow("light").Backlog, r.flowNow("heavy").Backlog
+		if light > r.loop.cfg.Backlog+2*leaseBytes {
+			t.Errorf("the light one has a backlog of %d", light)
 		}
-		for range 100 {
-			time.Sleep(50 * time.Millisecond)
-			most = max(most, r.flowNow("a").Backlog)
+		if heavy < 60*mib || heavy > 84*mib { // eight ninths of 12 MB/s, for 8 s
+			t.Errorf("the heavy one has a backlog of %d", heavy)
 		}
-		bound := r.loop.cfg.Backlog + int64(writers)*leaseBytes
-		if most > bound {
-			t.Errorf("backlog reached %d, bound and leases are %d", most, bound)
-		}
+		r.apply(Off, "", Rule{})
 		done.Wait()
-		time.Sleep(10 * time.Second)
-		if f := r.flowNow("a"); f.Backlog != 0 || f.Bytes[1] != int64(writers)*6*mib {
-			t.Errorf("after the end: backlog %d, drained %d", f.Backlog, f.Bytes[1])
-		}
 	})
 }
 
@@ -439,7 +462,7 @@ func TestSlowWriterIsDrainedByAge(t *testing.T) {
 
 func TestObserveHoldsNobodyAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newRig(t, func(c *Config) { c.Dirty = 8 * mib }, nil)
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Observe})
 		var done sync.WaitGroup

@@ -43,6 +43,7 @@ func (l *Loop) leaveToKernel(r *request, now time.Time) {
 // dispatch hands requests to the device as long as the scheduler lets it.
 func (l *Loop) dispatch() {
 	l.paced = time.Time{}
+	kept := false
 	for {
 		now := time.Now()
 		if l.pace != nil && l.sched.Waiting() > 0 && l.sched.Outstanding() < l.sched.Depth() {
@@ -50,6 +51,10 @@ func (l *Loop) dispatch() {
 				l.paced = now.Add(wait)
 				break
 			}
+		}
+		slots := l.slots(now)
+		if kept = slots < l.sched.Depth(); kept && l.sched.Outstanding() >= slots {
+			break
 		}
 		d, ok := l.sched.Next()
 		if !ok {
@@ -59,7 +64,7 @@ func (l *Loop) dispatch() {
 		taken := f.offers[0].bytes
 		f.offers = f.offers[1:]
 		r := f.take(l.cfg.Run)
-		r.handle = d.Handle
+		r.handle, r.kept = d.Handle, kept
 		if f.limit != nil {
 			r.taken = r.length
 			l.chargeLimit(f, now, r.taken-taken)
@@ -70,7 +75,7 @@ func (l *Loop) dispatch() {
 			l.stage(r.stream) // the next one has to queue before this one ends
 		}
 	}
-	if l.control != nil && l.sched.Waiting() > 0 {
+	if l.control != nil && l.sched.Waiting() > 0 && !kept {
 		l.control.Limited()
 	}
 }
@@ -95,6 +100,7 @@ func (l *Loop) finish(r result) {
 	delete(l.running, req)
 	s.inFlight--
 	f.inFlight--
+	f.used = now
 	req.finished = true
 	if r.err != nil {
 		l.fault("device request", r.err)
@@ -112,7 +118,7 @@ func (l *Loop) finish(r result) {
 		f.behind += r.bytes
 	}
 	if r.io {
-		if l.control != nil {
+		if l.control != nil && !req.kept {
 			l.control.Observe(req.write, r.bytes, r.latency)
 		}
 		if l.onLatency != nil {

@@ -5,31 +5,45 @@ import "time"
 // stock is what a tick finds of the device as a whole: who has used it lately, and
 // how fast it was while it was used.
 type stock struct {
-	lazy   int64 // flows of which something waits that is not to be drained yet
-	weight int   // of the flows that have used the device lately, together
+	lazy    int // weight of the flows of which something waits that need not be drained yet
+	writing int // weight of those that have writers
+	weight  int // of those that have used the device lately
+
+	recent []*flow // they themselves
 
 	moved      int64   // bytes since the last tick
 	bytes, use float64 // moving averages: bytes a tick, and the part of ticks with a request
 }
 
 const (
+	// drainTime is how long a flow's share of the device may take for what is dirty
+	// of it beyond what each may have. The kernel writes by itself what is 30 to 35 s
+	// old; LazyAge leaves about as much. When the share becomes a small one, so much
+	// of the device's time may go to what was written before.
+	drainTime = 8 * time.Second
+
 	recently  = 2 * time.Second // a flow that had a request so long ago still contends
+	keepSlots = recently / 4    // for one that is back soon
 	stockGain = 0.03            // of a tick in the averages: some 3 s
 )
 
 // take looks at all flows.
 func (l *Loop) takeStock(now time.Time) {
 	s := &l.stock
-	s.lazy, s.weight = 0, 0
+	s.lazy, s.writing, s.weight, s.recent = 0, 0, 0, s.recent[:0]
 	for _, f := range l.flows {
 		if f.lazy > 0 {
-			s.lazy++
+			s.lazy += f.rule.Weight
+		}
+		if len(f.writers) > 0 {
+			s.writing += f.rule.Weight
 		}
 		if len(f.ready) > 0 || f.inFlight > 0 {
 			f.used = now
 		}
 		if f.recent(now) {
 			s.weight += f.rule.Weight
+			s.recent = append(s.recent, f)
 		}
 	}
 	used := 0.0
@@ -49,5 +63,55 @@ func (s *stock) rate() float64 {
 	return s.bytes / s.use / tickPeriod.Seconds()
 }
 
+// drains is what the flow's share of the device, beside those who have used it
+// lately, drains in drainTime; 0 where nobody knows yet.
+func (l *Loop) drains(f *flow, now time.Time) int64 {
+	others := l.stock.weight
+	if f.recent(now) {
+		others -= f.rule.Weight
+	}
+	share := float64(f.rule.Weight) / float64(f.rule.Weight+max(0, others))
+	return int64(l.stock.rate() * share * drainTime.Seconds())
+}
+
+// part is the flow's of bytes that flows of so much weight divide, itself among them.
+func (f *flow) part(bytes int64, weight int) int64 {
+	return int64(float64(bytes) * float64(f.rule.Weight) / float64(max(weight, f.rule.Weight)))
+}
+
+// SetRoom changes Config.Dirty and Config.Lazy.
+func (l *Loop) SetRoom(dirty, lazy int64) {
+	l.send(event{kind: evCall, call: func() {
+		l.cfg.Dirty, l.cfg.Lazy = max(l.cfg.Backlog, dirty), max(leaseFloor, lazy)
+	}})
+}
+
 // recent tells whether the flow has used the device lately.
 func (f *flow) recent(now time.Time) bool { return !f.used.IsZero() && now.Sub(f.used) < recently }
+
+// slots is how many requests may be at the device now. That is D, or half of it while a
+// flow that has just been there, of at least twice the weight of all who wait, has
+// nothing queued: if it reads one block or column after the other, each a stream of its
+// own, it is back in milliseconds, and would find all D slots with requests of others
+// that take longer than what it thinks in between. (IBIS, section 4, gives a slot to
+// whoever is there. A slot that stays empty for a moment costs the device little, since
+// the others keep it busy.)
+func (l *Loop) slots(now time.Time) int {
+	depth := l.sched.Depth()
+	if l.control == nil || depth < 2 || l.sched.Outstanding() < depth/2 {
+		return depth
+	}
+	absent, waits := 0, 0
+	for _, f := range l.stock.recent {
+		switch {
+		case len(f.ready) > 0:
+			waits = max(waits, f.rule.Weight)
+		case f.inFlight == 0 && now.Sub(f.used) < keepSlots:
+			absent = max(absent, f.rule.Weight)
+		}
+	}
+	if absent < 2*max(1, waits) {
+		return depth
+	}
+	return depth / 2
+}

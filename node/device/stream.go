@@ -87,6 +87,7 @@ type request struct {
 	handle   sfq.Handle // the scheduler's; 0 if let through outside of it
 	taken    int64      // bytes that the flow's limit has given for it
 	settled  bool       // network: the scheduler has its cost already
+	kept     bool       // started while slots were kept: its latency says nothing about D
 	finished bool
 }
 

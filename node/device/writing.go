@@ -42,7 +42,7 @@ func (l *Loop) wrote(s *Stream, pos int64, now time.Time) {
 // frame makes the loop queue what does not exist. HDFS reports what it has
 // flushed to the file, never more.
 func (s *Stream) within(pos int64) int64 {
-	if pos-s.pos <= leaseBytes {
+	if pos-s.pos <= leaseMost {
 		return pos
 	}
 	size, err := s.Block.Size()
@@ -128,12 +128,17 @@ func (l *Loop) drained(s *Stream, bytes int64) {
 	s.flow.backlog -= bytes
 }
 
-// bound is the backlog that a flow may have: its own bound, or an equal part of
-// the device's where many applications write, or what its limit drains in time.
-func (l *Loop) bound(f *flow) int64 {
+// bound is the backlog that a flow may have: what each may have, or an equal part
+// of the device's where many applications write, or what its limit drains in time. A
+// flow whose share of the device is large may have more, as natively the page cache
+// takes a burst: its weight's part of what may be dirty, as far as its share drains
+// that well before the kernel writes by itself.
+func (l *Loop) bound(f *flow, now time.Time) int64 {
 	bound := min(l.cfg.Backlog, l.cfg.Dirty/max(1, l.writing))
 	if f.limit != nil {
 		bound = min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate())))
+	} else {
+		bound = max(bound, min(f.part(l.cfg.Dirty, l.stock.writing), l.drains(f, now)))
 	}
 	return max(leaseFloor, bound)
 }
@@ -160,15 +165,16 @@ func (l *Loop) grant(f *flow) {
 	if len(f.writers) == 0 {
 		return
 	}
-	now := time.Now()
-	room := l.bound(f) - f.backlog
+	now, lease := time.Now(), int64(leaseBytes)
+	room := l.bound(f, now) - f.backlog
 	if f.limit == nil {
 		room += min(f.lazy, l.lazyBound(f, now)) // that is no backlog yet
 	}
 	if room <= 0 {
 		l.drainLargest(f)
 	} else {
-		lease := min(leaseBytes, max(leaseFloor, room/int64(max(1, f.writing))))
+		part := room / int64(max(1, f.writing))
+		lease = max(leaseFloor, min(leaseBytes, part), min(leaseMost, part/4))
 		for _, s := range f.writers {
 			if !s.closed {
 				s.mark = max(s.mark, s.pos+lease)
@@ -185,7 +191,7 @@ func (l *Loop) grant(f *flow) {
 		l.observeWait(s, now)
 		// A mark that moves little beyond one that still leaves room is not
 		// worth a frame.
-		if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
+		if s.sent < 0 || s.sent == Open || s.sent-s.pos <= lease/2 {
 			l.tell(s)
 		}
 	}

@@ -52,6 +52,9 @@ class GovernedLocalFileSystemTest {
         new Random(1).nextBytes(DATA);
     }
 
+    /** Hadoop's own, so that a test can tell what is in a file and what is in a buffer. */
+    private static final int LEAST_BUFFER = 4096;
+
     private java.nio.file.Path directory;
     private File local;
     private TestDaemon daemon;
@@ -85,7 +88,7 @@ class GovernedLocalFileSystemTest {
         if (localDirs != null) {
             environment.put("LOCAL_DIRS", localDirs);
         }
-        LocalFileSystem made = new GovernedLocalFileSystem(new GovernedRaw(environment));
+        LocalFileSystem made = new GovernedLocalFileSystem(new GovernedRaw(environment, LEAST_BUFFER));
         made.initialize(FileSystem.getDefaultUri(conf), conf);
         return made;
     }

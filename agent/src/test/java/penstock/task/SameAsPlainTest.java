@@ -39,7 +39,8 @@ import penstock.agent.TestGates;
 
 /**
  * The model is Hadoop's own local file system: the same random operations on both, in
- * directories of their own, and every result, position, exception and byte is the same.
+ * directories of their own, and every result, position, exception and byte is the same, but
+ * for the least buffer: that the model's side is asked for.
  */
 @Timeout(120)
 class SameAsPlainTest {
@@ -77,12 +78,23 @@ class SameAsPlainTest {
     private static final class Side {
         final FileSystem fs;
         final String root;
+        /** The least buffer that is asked for. */
+        final int leastBuffer;
         final FSDataInputStream[] in = new FSDataInputStream[FILES];
         final FSDataOutputStream[] out = new FSDataOutputStream[FILES];
 
-        Side(FileSystem fs, java.nio.file.Path root) throws Exception {
+        Side(FileSystem fs, java.nio.file.Path root, int leastBuffer) throws Exception {
             this.fs = fs;
+            this.leastBuffer = leastBuffer;
             this.root = Files.createDirectory(root).toString();
+        }
+
+        int buffer(int size) {
+            return Math.max(leastBuffer, size);
+        }
+
+        int buffer(Random random) {
+            return buffer(new int[] {1, 100, 4096, 65_536, 1 << 20}[random.nextInt(5)]);
         }
 
         Path path(int n) {
@@ -108,20 +120,16 @@ class SameAsPlainTest {
         return bytes;
     }
 
-    private static int buffer(Random random) {
-        return new int[] {1, 100, 4096, 65_536, 1 << 20}[random.nextInt(5)];
-    }
-
     private void define(boolean raw) {
         operations.put("create", (s, n, r) -> {
             closeOut(s, n);
-            s.out[n] = s.fs.create(s.path(n), r.nextBoolean(), buffer(r));
+            s.out[n] = s.fs.create(s.path(n), r.nextBoolean(), s.buffer(r));
             return s.out[n].getPos();
         });
         operations.put("createWithPermission", (s, n, r) -> {
             closeOut(s, n);
-            s.out[n] = s.fs.create(s.path(n), new FsPermission((short) (r.nextBoolean() ? 0600 : 0640)), true, 4096,
-                    (short) 1, 1 << 20, null);
+            s.out[n] = s.fs.create(s.path(n), new FsPermission((short) (r.nextBoolean() ? 0600 : 0640)), true,
+                    s.buffer(4096), (short) 1, 1 << 20, null);
             return s.fs.getFileStatus(s.path(n)).getPermission();
         });
         operations.put("createNonRecursive", (s, n, r) -> {
@@ -129,12 +137,12 @@ class SameAsPlainTest {
             s.out[n] = s.fs.createNonRecursive(s.path(n), FsPermission.getFileDefault(),
                     r.nextBoolean() ? EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE)
                             : EnumSet.of(CreateFlag.CREATE),
-                    buffer(r), (short) 1, 1 << 20, null);
+                    s.buffer(r), (short) 1, 1 << 20, null);
             return null;
         });
         operations.put("append", (s, n, r) -> {
             closeOut(s, n);
-            s.out[n] = s.fs.append(s.path(n), buffer(r));
+            s.out[n] = s.fs.append(s.path(n), s.buffer(r));
             return s.out[n].getPos();
         });
         for (int i = 0; i < 4; i++) {
@@ -174,7 +182,7 @@ class SameAsPlainTest {
                 + counters(s.out[n].getIOStatistics()));
         operations.put("open", (s, n, r) -> {
             closeIn(s, n);
-            s.in[n] = r.nextBoolean() ? s.fs.open(s.path(n), buffer(r)) : s.fs.openFile(s.path(n)).build().get();
+            s.in[n] = r.nextBoolean() ? s.fs.open(s.path(n), s.buffer(r)) : s.fs.openFile(s.path(n)).build().get();
             return s.in[n].getPos();
         });
         for (int i = 0; i < 4; i++) {
@@ -329,23 +337,28 @@ class SameAsPlainTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"true, true", "true, false", "false, true", "false, false"})
-    void randomOperations(boolean raw, boolean withDaemon) throws Exception {
+    @CsvSource({"true, true, 1", "true, false, 1", "false, true, 1", "false, false, 1", "true, true, 65536",
+            "false, true, 65536"})
+    void randomOperations(boolean raw, boolean withDaemon, int leastBuffer) throws Exception {
         long seed = System.nanoTime();
         if (!withDaemon) {
             daemon.close();
         }
         Configuration conf = new Configuration(false);
         conf.set("penstock.socket", daemon.socket.toString());
+        Configuration buffered = new Configuration(conf);
+        buffered.setInt("io.file.buffer.size", Math.max(4096, leastBuffer));
+        buffered.setInt("file.stream-buffer-size", Math.max(4096, leastBuffer)); // of checksum files
         LocalFileSystem plain = new LocalFileSystem();
-        plain.initialize(FileSystem.getDefaultUri(conf), conf);
+        plain.initialize(FileSystem.getDefaultUri(conf), buffered);
         LocalFileSystem governed = new GovernedLocalFileSystem(new GovernedRaw(Map.of(
-                "CONTAINER_ID", "container_1700000000000_0042_01_000002", "LOCAL_DIRS", directory.toString())));
+                "CONTAINER_ID", "container_1700000000000_0042_01_000002", "LOCAL_DIRS", directory.toString()),
+                leastBuffer));
         governed.initialize(FileSystem.getDefaultUri(conf), conf);
         assertEquals(plain.getUri() + plain.getScheme(), governed.getUri() + governed.getScheme());
 
-        Side a = new Side(raw ? plain.getRaw() : plain, directory.resolve("plain"));
-        Side b = new Side(raw ? governed.getRaw() : governed, directory.resolve("governed"));
+        Side a = new Side(raw ? plain.getRaw() : plain, directory.resolve("plain"), leastBuffer);
+        Side b = new Side(raw ? governed.getRaw() : governed, directory.resolve("governed"), 1);
         long[][] before = {statistics(plain, new long[2]), statistics(governed, new long[2])};
         define(raw);
         List<String> names = new ArrayList<>(operations.keySet());

@@ -1,0 +1,115 @@
+package node
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"penstock/node/device"
+	"penstock/node/monitor"
+)
+
+// How much of what was written may stay in the page cache is natively the kernel's to
+// say: what may be dirty before it writes by itself, of the whole machine. Where the
+// settings do not say otherwise the disks in use share three quarters of that, each
+// half of its part for backlogs and half for what may yet be deleted
+// (device.Config.Dirty and Lazy). An idle disk has little; when it is used, it has its
+// part within some seconds.
+
+const (
+	roomEvery = 4                // turns of the watch between two looks at the kernel's threshold
+	roomIdle  = 30 * time.Second // a disk is in use until it was idle for so long
+	leastLazy = 1 << 20          // of an idle disk, or where the kernel leaves nothing: a small spill
+)
+
+// room is what may be dirty of a disk, in bytes.
+type room struct{ dirty, lazy int64 }
+
+// wish is what is known of a disk before its room is: what the settings say, 0 where
+// they say nothing, and the least of both.
+type wish struct {
+	set   room
+	least room
+	inUse bool
+}
+
+// divide gives each disk its room, of what the kernel lets be dirty on the machine.
+func divide(background int64, wishes []wish) []room {
+	left, sharing := background/4*3, int64(0)
+	for _, w := range wishes {
+		switch {
+		case w.set.dirty > 0 && w.set.lazy > 0:
+			left -= w.set.dirty + w.set.lazy
+		case w.inUse:
+			sharing++
+		default:
+			left -= w.least.dirty + w.least.lazy
+		}
+	}
+	rooms := make([]room, len(wishes))
+	for i, w := range wishes {
+		part, r := int64(0), w.set
+		if w.inUse {
+			part = max(0, left) / max(1, sharing)
+		}
+		if r.dirty == 0 {
+			r.dirty = part / 2
+			if r.lazy > 0 {
+				r.dirty = part - r.lazy
+			}
+			r.dirty = max(w.least.dirty, r.dirty)
+		}
+		if r.lazy == 0 {
+			r.lazy = max(w.least.lazy, part-r.dirty)
+		}
+		rooms[i] = r
+	}
+	return rooms
+}
+
+// shareRoom tells the loops their part; d.mu is held.
+func (d *Daemon) shareRoom() {
+	background, err := monitor.DirtyBackground(procfs)
+	if err != nil {
+		return // the device's own defaults stand
+	}
+	var disks []*governed
+	var wishes []wish
+	for _, name := range slices.Sorted(maps.Keys(d.devices)) {
+		g := d.devices[name]
+		if g.config.Network {
+			continue
+		}
+		w := wish{least: room{g.config.Backlog, leastLazy}, inUse: time.Since(time.Unix(0, g.used.Load())) < roomIdle}
+		switch dirty, lazy := d.settings.SetsRoom(name); {
+		case dirty && lazy:
+			w.set = room{g.config.Dirty, g.config.Lazy}
+		case dirty:
+			w.set.dirty = g.config.Dirty
+		case lazy:
+			w.set.lazy = g.config.Lazy
+		}
+		disks, wishes = append(disks, g), append(wishes, w)
+	}
+	for i, now := range divide(background, wishes) {
+		g := disks[i]
+		if was := g.room.Load(); differ(was.dirty, now.dirty) || differ(was.lazy, now.lazy) {
+			g.room.Store(&now)
+			g.obeySoon()
+		}
+	}
+}
+
+// notice keeps when the device was last in use: when somebody had something open or
+// undrained there.
+func (g *governed) notice(snap device.Snapshot) {
+	for _, f := range snap.Flows {
+		if f.Streams > 0 || f.Backlog > 0 {
+			g.used.Store(time.Now().UnixNano())
+			return
+		}
+	}
+}
+
+// differ leaves out changes that are not worth telling.
+func differ(was, now int64) bool { return now > was+was/8 || now < was-was/8 }
