@@ -18,7 +18,8 @@ type YARNSetup struct {
 	HeapMB      int   `json:"datanode_heap_mb"`
 	DiskBytes   int64 `json:"disk_bytes"`   // of each cluster's disk
 	NetworkRate int64 `json:"network_rate"` // bytes per second, more than the shuffle can use
-	// As in Setup.
+	// The kernel's own proportions, a fifth and a tenth of the memory: what of spills
+	// never reaches a disk natively is part of what is compared.
 	DirtyBytes           int64    `json:"dirty_bytes"`
 	DirtyBackgroundBytes int64    `json:"dirty_background_bytes"`
 	Hadoop               string   `json:"hadoop"`
@@ -36,8 +37,7 @@ var YARNVariants = []Variant{Native, Enforce}
 func DefaultYARNSetup(bytes int64) YARNSetup {
 	s := DefaultSetup()
 	return YARNSetup{Bytes: bytes, BlockBytes: 128 * mib, Reduces: 2, SortMB: 32, TaskSlots: 2, TaskHeapMB: 400,
-		HeapMB: s.HeapMB, DiskBytes: (max(8*bytes, 4<<30) + mib - 1) / mib * mib, NetworkRate: 16 << 30,
-		DirtyBytes: s.DirtyBytes, DirtyBackgroundBytes: s.DirtyBackgroundBytes}
+		HeapMB: s.HeapMB, DiskBytes: (max(8*bytes, 4<<30) + mib - 1) / mib * mib, NetworkRate: 16 << 30}
 }
 
 // Validate rejects what cannot be measured, naming the flag to change.
@@ -61,6 +61,7 @@ func ProbeYARN(s YARNSetup) (YARNSetup, error) {
 	}
 	m := Probe(Setup{})
 	s.KernelRelease, s.CPUs, s.MemoryBytes, s.Notes = m.KernelRelease, m.CPUs, m.MemoryBytes, m.Notes
+	s.DirtyBytes, s.DirtyBackgroundBytes = s.MemoryBytes/5/mib*mib, s.MemoryBytes/10/mib*mib
 	return s, nil
 }
 

@@ -61,6 +61,9 @@ var (
 	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
 )
 
+// A seek and half a turn of such a disk, twice, as rotational is two requests' time.
+const seek = 2 * 8 * time.Millisecond
+
 // loadProfiles reads the profile of each section that names one.
 func (n *Node) loadProfiles() error {
 	n.profiles = map[string]*profile.Profile{}
@@ -132,9 +135,9 @@ func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
 
 func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Config, error) {
 	d := n.device(name)
-	read, write := flash, flash
+	read, write, away := flash, flash, time.Duration(0)
 	if rotates {
-		read, write = rotational, rotational
+		read, write, away = rotational, rotational, seek
 	}
 	c := device.Config{
 		Algorithm:  d.Algorithm,
@@ -144,6 +147,7 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Dirty:      int64(d.Dirty),
 		Run:        int64(d.Run),
 		FixedDepth: d.Depth.Fixed,
+		Seek:       away,
 		Period:     time.Duration(d.Period),
 		MaxWait:    time.Duration(d.MaxWait),
 		FlushAge:   time.Duration(d.FlushAge),

@@ -88,7 +88,7 @@ func (l *Loop) force(s *Stream, now time.Time) {
 		f.remove(r)
 		l.retract(f, now)
 	}
-	r.cost = l.costs.price(false, l.costs.guess(r)).tag
+	r.cost = l.costs.price(false, true, r.length).tag
 	l.charge(s.flow, r.cost)
 	r.taken = r.length
 	l.chargeLimit(s.flow, now, r.taken)

@@ -21,7 +21,10 @@ import (
 
 // costs are a device's model, what corrects it, and where the device's head is.
 type costs struct {
-	model   cost.Model
+	model cost.Model
+	// tags corrects what the scheduler is told, tracker what the account is. They are
+	// one but where the model is no profile's: there tags knows no seeks.
+	tags    *cost.Tracker
 	tracker *cost.Tracker
 	epoch   time.Time
 	verdict cost.Verdict
@@ -40,7 +43,7 @@ type costs struct {
 func (c *Config) profiled() bool { return c.Cost != (cost.Model{}) }
 
 // model is the profile's or, without one, made of the reference latencies: how
-// they grow with a request's size is how its cost does.
+// they grow with a request's size is how its cost does; a new place costs Seek on top.
 func (c *Config) model() cost.Model {
 	if c.profiled() {
 		return c.Cost
@@ -49,15 +52,25 @@ func (c *Config) model() cost.Model {
 	if write == (cost.Line{}) {
 		write = read
 	}
+	away := func(l cost.Line) cost.Line {
+		l.Fixed += c.Seek
+		return l
+	}
 	return cost.Model{
-		Read:  cost.Coefficients{Random: read, Sequential: read},
-		Write: cost.Coefficients{Random: write, Sequential: write},
+		Read:  cost.Coefficients{Random: away(read), Sequential: read},
+		Write: cost.Coefficients{Random: away(write), Sequential: write},
 	}
 }
 
 func newCosts(o Options) costs {
+	learns := cost.TrackerConfig{Learn: !o.Config.profiled()}
+	tracker := cost.NewTracker(learns)
+	tags := tracker
+	if !o.Config.profiled() && o.Config.Seek > 0 {
+		tags = cost.NewTracker(learns)
+	}
 	return costs{
-		model: o.Config.model(), tracker: cost.NewTracker(cost.TrackerConfig{Learn: !o.Config.profiled()}),
+		model: o.Config.model(), tags: tags, tracker: tracker,
 		epoch: time.Now(), verdict: cost.Verdict{Factor: 1}, counters: o.Counters,
 	}
 }
@@ -69,11 +82,12 @@ type price struct {
 }
 
 // price leaves out of the tags what reads and writes have in common: it would
-// make no difference to shares but, each time it is corrected, a disturbance.
-func (c *costs) price(write bool, predicted time.Duration) price {
+// make no difference to shares but, each time it is corrected, a disturbance. Of a
+// seek that is only guessed the account tells; shares wait for a profile.
+func (c *costs) price(write, goesOn bool, bytes int64) price {
 	return price{
-		tag:     max(1, int64(cost.Scaled(predicted, c.tracker.Tilt(write)))),
-		service: int64(cost.Scaled(predicted, c.tracker.Scale(write))),
+		tag:     max(1, int64(cost.Scaled(c.model.Of(write, goesOn || c.tags != c.tracker, bytes), c.tags.Tilt(write)))),
+		service: int64(cost.Scaled(c.model.Of(write, goesOn, bytes), c.tracker.Scale(write))),
 	}
 }
 
@@ -84,40 +98,48 @@ func (c *costs) guess(r *request) time.Duration {
 
 // started notes a request that goes to the device.
 func (c *costs) started(r *request, now time.Time) {
-	c.tracker.Start(now.Sub(c.epoch), c.guess(r), c.model.Part(r.write, r.length))
+	at, guess, part := now.Sub(c.epoch), c.guess(r), c.model.Part(r.write, r.length)
+	c.tracker.Start(at, guess, part)
+	if c.tags != c.tracker {
+		c.tags.Start(at, guess, part)
+	}
 }
 
 // finished gives the price of a request that is done, nothing if there was
 // nothing to do for it.
 func (c *costs) finished(r result, now time.Time) price {
 	req := r.request
-	var done, charged time.Duration
+	var done, near time.Duration // and what it would be without a seek
+	var paid price
 	switch {
 	case r.io && r.bytes > 0:
-		done = c.model.Of(req.write, c.file == req.file && c.end == req.offset, r.bytes)
-		charged = done
+		goesOn := c.file == req.file && c.end == req.offset
+		done = c.model.Of(req.write, goesOn, r.bytes)
+		near = c.model.Of(req.write, true, r.bytes)
+		paid = c.price(req.write, goesOn, r.bytes)
 		c.work += done
 		c.file, c.end = req.file, req.offset+req.length
 		c.own.add(req.write, r.bytes)
 	case r.bytes > 0:
-		charged = c.unscheduled(req.write, r.bytes)
+		paid = c.unscheduled(req.write, r.bytes)
 	}
-	c.tracker.End(now.Sub(c.epoch), req.write, c.guess(req), c.model.Part(req.write, req.length), done)
-	if charged == 0 {
-		return price{}
+	at, guess, part := now.Sub(c.epoch), c.guess(req), c.model.Part(req.write, req.length)
+	c.tracker.End(at, req.write, guess, part, done)
+	if c.tags != c.tracker {
+		c.tags.End(at, req.write, guess, part, near)
 	}
-	return c.price(req.write, charged)
+	return paid
 }
 
-// unscheduled is the cost of what the kernel read ahead or wrote out by itself:
+// unscheduled is the price of what the kernel read ahead or wrote out by itself:
 // it did so between the requests of others, so it went to a new place.
-func (c *costs) unscheduled(write bool, bytes int64) time.Duration {
-	return c.model.Of(write, false, bytes)
+func (c *costs) unscheduled(write bool, bytes int64) price {
+	return c.price(write, false, bytes)
 }
 
 // behind books bytes that the kernel moved for a stream outside of the schedule.
 func (l *Loop) behind(s *Stream, bytes int64, now time.Time) {
-	f, price := s.flow, l.costs.price(s.Write, l.costs.unscheduled(s.Write, bytes))
+	f, price := s.flow, l.costs.unscheduled(s.Write, bytes)
 	f.behind += bytes
 	f.book(s.Kind, s.Write, bytes, price.service)
 	l.charge(f, price.tag)
@@ -149,6 +171,9 @@ func (l *Loop) watch(now time.Time) {
 			sum, part := c.others.cost(c.model, counters, c.own, l.flying(), c.work)
 			c.work = 0
 			c.tracker.Others(sum)
+			if c.tags != c.tracker {
+				c.tags.Others(sum)
+			}
 			if l.control != nil {
 				l.control.Others(part)
 			}

@@ -274,6 +274,41 @@ func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 	}
 }
 
+// Without a profile bytes are shared, whoever seeks; but the account knows that seeks
+// take time.
+func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) {
+			c.Quantum, c.Ahead, c.Seek = 512<<10, 8, 20*time.Millisecond // 10 ms, in a measure that counts double
+		}, map[string]int{"a": 3, "b": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.writer("a", 2000*mib, &done)
+		r.writer("b", 2000*mib, &done)
+		time.Sleep(10 * time.Second)
+		r.disk.mu.Lock()
+		from := len(r.disk.log)
+		r.disk.mu.Unlock()
+		a, b := r.flowNow("a"), r.flowNow("b")
+		time.Sleep(time.Minute)
+		a2, b2 := r.flowNow("a"), r.flowNow("b")
+		if ratio := float64(a2.Bytes[1]-a.Bytes[1]) / float64(b2.Bytes[1]-b.Bytes[1]); math.Abs(ratio/3-1) > 0.03 {
+			t.Errorf("bytes are shared %.3f : 1", ratio)
+		}
+		service := r.disk.service(from)
+		want := service["a"].Seconds() / service["b"].Seconds()
+		got := (a2.Service - a.Service).Seconds() / (b2.Service - b.Service).Seconds()
+		if math.Abs(want/3-1) < 0.02 {
+			t.Fatalf("seeks make no difference here: %.3f : 1", want)
+		}
+		if math.Abs(got/want-1) > 0.03 {
+			t.Errorf("the account says %.3f : 1, the disk %.3f", got, want)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
 // Whoever floods the device from outside makes every request take longer. The
 // depth stays, and with it the governed flows' part of the device.
 func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {

@@ -124,6 +124,11 @@ type Config struct {
 	// hold, and what they are in seconds is learnt from the first load.
 	Cost cost.Model
 
+	// Seek is what a new place is taken to cost beside that, where there is no
+	// profile, in the same measure; 0..1 s. The account of service has it, shares have not: a
+	// guess is no ground to give a flow less. Default 0.
+	Seek time.Duration
+
 	// Period is how often sfqd2 moves the depth. Default 1 s, as in the paper.
 	Period time.Duration
 
@@ -215,6 +220,7 @@ func (c *Config) Validate() error {
 	check(c.Dirty >= c.Backlog, "dirty %d: use at least the backlog of one application (%d)", c.Dirty, c.Backlog)
 	check(c.Run >= c.Quantum, "run %d: use at least one quantum (%d)", c.Run, c.Quantum)
 	check(c.FixedDepth >= 1 && c.FixedDepth <= 1024, "fixed depth %d: use 1 to 1024", c.FixedDepth)
+	check(c.Seek >= 0 && c.Seek <= time.Second, "seek %v: use up to 1s", c.Seek)
 	check(c.Period >= 100*time.Millisecond, "period %v: use at least 100ms", c.Period)
 	check(c.MaxWait >= time.Second && c.MaxWait <= 15*time.Second,
 		"max wait %v: use 1s to 15s (agents give up at 20s, HDFS clients at 60s)", c.MaxWait)

@@ -32,6 +32,7 @@ type flow struct {
 	kept     int       // closed streams that have some
 	inFlight int       // requests that were started for it
 	used     time.Time // when it last had a request
+	soon     float64   // part of its returns that came soon, lately
 
 	limit  *limit.Bucket // nil: none
 	due    time.Time     // when the limit lets the next request go

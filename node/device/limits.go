@@ -157,14 +157,16 @@ func (l *Loop) quantum(f *flow) int64 {
 func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.costs.epoch) }
 
 // setAlarm wakes the loop when it next has something to do that no event brings:
-// the limits' times, and the pace of a device with a rate.
+// the limits' times, the pace of a device with a rate, and the end of a wait for a flow.
 func (l *Loop) setAlarm(now time.Time) {
 	var at time.Time
 	if len(l.held) > 0 {
 		at = l.held[0].due
 	}
-	if !l.paced.IsZero() && (at.IsZero() || l.paced.Before(at)) {
-		at = l.paced
+	for _, other := range []time.Time{l.paced, l.expect.until} {
+		if !other.IsZero() && (at.IsZero() || other.Before(at)) {
+			at = other
+		}
 	}
 	if at.Equal(l.alarmAt) {
 		return

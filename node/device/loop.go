@@ -40,6 +40,7 @@ type Loop struct {
 	writing int64 // flows with writers
 	kept    int   // closed streams that wait to be deleted or drained
 	stock   stock
+	expect  expectation
 
 	pace    *limit.Bucket // nil but for a device with a rate
 	unheld  *limit.Bucket // how much of it goes to those who do not ask; nil with pace

@@ -103,7 +103,7 @@ func (l *Loop) sent(s *Stream, pos int64) {
 	s.pass(pos - s.pos)
 	if l.pace == nil {
 		bytes := pos - s.pos
-		s.flow.book(s.Kind, s.Write, bytes, l.costs.price(s.Write, l.costs.model.Of(s.Write, true, bytes)).service)
+		s.flow.book(s.Kind, s.Write, bytes, l.costs.price(s.Write, true, bytes).service)
 		s.next, s.done = pos, pos
 	}
 	s.pos = pos
@@ -158,7 +158,7 @@ func (l *Loop) finishSend(r *request, bytes int64, now time.Time) {
 	f.inFlight--
 	price := price{}
 	if bytes > 0 {
-		price = l.costs.price(r.write, l.costs.model.Of(r.write, true, bytes))
+		price = l.costs.price(r.write, true, bytes)
 		f.requests++
 		f.book(r.stream.Kind, r.write, bytes, price.service)
 		if l.onLatency != nil {

@@ -11,8 +11,9 @@ import (
 // submit queues one quantum.
 func (l *Loop) submit(r *request, now time.Time) {
 	f := r.stream.flow
+	l.returns(f, now)
 	r.queued = now
-	r.cost = min(sfq.MaxCost, l.costs.price(r.write, l.costs.guess(r)).tag)
+	r.cost = min(sfq.MaxCost, l.costs.price(r.write, true, r.length).tag)
 	r.stream.pending = append(r.stream.pending, r)
 	if f.full() {
 		l.fault("submit", sfq.ErrTooManyRequests)
@@ -52,8 +53,8 @@ func (l *Loop) dispatch() {
 				break
 			}
 		}
-		slots := l.slots(now)
-		if kept = slots < l.sched.Depth(); kept && l.sched.Outstanding() >= slots {
+		leaves := l.leaves(now)
+		if kept = leaves < l.sched.Depth(); kept && l.sched.Outstanding() >= leaves {
 			break
 		}
 		d, ok := l.sched.Next()

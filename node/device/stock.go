@@ -23,7 +23,6 @@ const (
 	drainTime = 8 * time.Second
 
 	recently  = 2 * time.Second // a flow that had a request so long ago still contends
-	keepSlots = recently / 4    // for one that is back soon
 	stockGain = 0.03            // of a tick in the averages: some 3 s
 )
 
@@ -88,30 +87,3 @@ func (l *Loop) SetRoom(dirty, lazy int64) {
 
 // recent tells whether the flow has used the device lately.
 func (f *flow) recent(now time.Time) bool { return !f.used.IsZero() && now.Sub(f.used) < recently }
-
-// slots is how many requests may be at the device now. That is D, or half of it while a
-// flow that has just been there, of at least twice the weight of all who wait, has
-// nothing queued: if it reads one block or column after the other, each a stream of its
-// own, it is back in milliseconds, and would find all D slots with requests of others
-// that take longer than what it thinks in between. (IBIS, section 4, gives a slot to
-// whoever is there. A slot that stays empty for a moment costs the device little, since
-// the others keep it busy.)
-func (l *Loop) slots(now time.Time) int {
-	depth := l.sched.Depth()
-	if l.control == nil || depth < 2 || l.sched.Outstanding() < depth/2 {
-		return depth
-	}
-	absent, waits := 0, 0
-	for _, f := range l.stock.recent {
-		switch {
-		case len(f.ready) > 0:
-			waits = max(waits, f.rule.Weight)
-		case f.inFlight == 0 && now.Sub(f.used) < keepSlots:
-			absent = max(absent, f.rule.Weight)
-		}
-	}
-	if absent < 2*max(1, waits) {
-		return depth
-	}
-	return depth / 2
-}
