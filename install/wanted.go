@@ -29,6 +29,13 @@ const (
 // posix_fadvise, on the bare descriptor and so past the daemon, which reads ahead itself.
 const ifileReadahead = "mapreduce.ifile.readahead"
 
+// blockReadahead and shuffleReadahead do the same in a DataNode and in a NodeManager,
+// where libhadoop is loaded.
+const (
+	blockReadahead   = "dfs.datanode.readahead.bytes"
+	shuffleReadahead = "mapreduce.shuffle.readahead.bytes"
+)
+
 // taskOption is the JVM option of a map or reduce task that turns the governed file
 // system on. The container's launch script, a bash script on the node that runs the
 // task, evaluates it: there is no option unless the container's class path has the
@@ -74,10 +81,14 @@ func hadoopTargets(o Options) []target {
 			{key: "penstock.file.impl", set: stockFiles, stock: stockFiles},
 			{key: "penstock.socket", set: o.Socket},
 			{key: ifileReadahead, set: "false", stock: "true"},
+			{key: shuffleReadahead, set: "0", stock: "4194304"},
 			{key: "mapreduce.application.classpath", add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
 			{key: "mapreduce.admin.map.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 			{key: "mapreduce.admin.reduce.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 		}, restart: "nothing for mapred-site.xml: jobs submitted from now on use it"},
+		{path: "hdfs-site.xml", format: hadoopXML, wants: []want{
+			{key: blockReadahead, set: "0", stock: "4194304"},
+		}, restart: restartDaemons},
 	}
 }
 

@@ -27,7 +27,7 @@ func checkReadahead(f *Facts) []Result {
 		found += "; whether Hadoop's native library is loaded cannot be told: " + d.NativeErr.Error()
 	}
 	return bad(Warn, found, "with the native library the DataNode has that much read ahead of each reader, past Penstock and at once",
-		"set it to 0 in hdfs-site.xml and restart the DataNode; the daemon stages ahead in each application's turn")
+		"run penstock install, or set it to 0 in hdfs-site.xml, and restart the DataNode; the daemon stages ahead in each application's turn")
 }
 
 func checkInstalled(f *Facts) (results []Result) {
