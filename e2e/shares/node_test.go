@@ -39,6 +39,7 @@ device:
   quantum: %s
   ahead: 16
   backlog: 8MiB
+  dirty: 16MiB
   max_flows: 8192
   depth:
     min: 1

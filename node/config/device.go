@@ -61,8 +61,9 @@ var (
 	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
 )
 
-// A seek and half a turn of such a disk, twice, as rotational is two requests' time.
-const seek = 2 * 8 * time.Millisecond
+// A short seek of such a disk, twice, as rotational is two requests' time: what stands in
+// its queue is served in the order of its places.
+const seek = 2 * 4 * time.Millisecond
 
 // loadProfiles reads the profile of each section that names one.
 func (n *Node) loadProfiles() error {

@@ -32,6 +32,7 @@ func (l *Loop) age(now time.Time) {
 		}
 	}
 	for name, f := range l.flows {
+		l.lessen(f, now)
 		if f.lazy > 0 {
 			l.relieve(f, now) // its bound may have become less
 		}

@@ -29,6 +29,8 @@ type flow struct {
 	idle    time.Time // when the last stream left
 
 	lazy     int64     // of the backlog, bytes of kind intermediate that are not queued
+	room     int64     // what its backlog may be (bound), and
+	lazyRoom int64     // what of lazy may wait (lazyBound)
 	kept     int       // closed streams that have some
 	inFlight int       // requests that were started for it
 	used     time.Time // when it last had a request

@@ -49,7 +49,8 @@ func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
 	if drains := l.drains(f, now); drains > 0 {
 		bound = min(bound, max(half, drains))
 	}
-	return max(leaseFloor, bound)
+	f.lazyRoom = max(f.lazyRoom, leaseFloor, bound)
+	return f.lazyRoom
 }
 
 // oldest is the flow's lazy stream whose bytes have waited the longest.

@@ -485,6 +485,33 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 	})
 }
 
+// A writer that has filled the page cache alone is not made to wait for the whole
+// difference when a heavy one comes.
+func TestABoundSinksSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 32})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.writer("light", 400*mib, &done)
+		time.Sleep(10 * time.Second)
+		before := r.flowNow("light")
+		if before.Backlog < 80*mib {
+			t.Fatalf("alone it has a backlog of %d", before.Backlog)
+		}
+		r.writer("heavy", 2000*mib, &done)
+		time.Sleep(time.Minute)
+		after := r.flowNow("light")
+		if after.Forced != before.Forced {
+			t.Errorf("it was let through %d times after the longest wait", after.Forced-before.Forced)
+		}
+		if after.Backlog > before.Backlog-10*mib {
+			t.Errorf("its backlog was %d and is %d", before.Backlog, after.Backlog)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
 // A closed reader may leave a resident range behind a quantum that was never
 // dispatched.
 func TestReaderThatEndsBeforeItsTurnIsForgotten(t *testing.T) {

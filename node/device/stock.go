@@ -22,6 +22,7 @@ const (
 	// of the device's time may go to what was written before.
 	drainTime = 8 * time.Second
 
+	lessening = 0.75            // of what a flow drains, by which its bounds may sink
 	recently  = 2 * time.Second // a flow that had a request so long ago still contends
 	stockGain = 0.03            // of a tick in the averages: some 3 s
 )

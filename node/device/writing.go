@@ -140,7 +140,21 @@ func (l *Loop) bound(f *flow, now time.Time) int64 {
 	} else {
 		bound = max(bound, min(f.part(l.cfg.Dirty, l.stock.writing), l.drains(f, now)))
 	}
-	return max(leaseFloor, bound)
+	f.room = max(f.room, leaseFloor, bound)
+	return f.room
+}
+
+// lessen lets bounds that have become less sink by most of what the flow's share drains
+// in a tick. At once would make its writers wait until all of the difference has gone,
+// which at a small share takes longer than a client should wait.
+func (l *Loop) lessen(f *flow, now time.Time) {
+	room, lazy, step := f.room, f.lazyRoom, f.room+f.lazyRoom // nothing drained yet: at once
+	if drains := l.drains(f, now); drains > 0 {
+		step = int64(float64(drains) * lessening * tickPeriod.Seconds() / drainTime.Seconds())
+	}
+	f.room, f.lazyRoom = 0, 0
+	l.lazyBound(f, now) // sets both as they would be now
+	f.room, f.lazyRoom = max(f.room, room-step), max(f.lazyRoom, lazy-step)
 }
 
 // drainLargest keeps an application with many writers going whose backlog is
