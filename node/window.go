@@ -72,9 +72,11 @@ func (h *history) add(r reading, quantum int64) {
 		h.own[1] += moved.bytes[1]
 	}
 	if r.counted {
-		// In flight, of either direction; and the kernel may have written any
-		// of the backlog before its turn.
-		transit := [2]int64{int64(r.snap.Outstanding) * quantum, int64(r.snap.Outstanding)*quantum + r.snap.Backlog}
+		// In flight, of either direction; and the kernel may have written some of the
+		// backlog before its turn. Of a large one it writes nothing as a rule, and the
+		// foreign bytes of a minute could hide behind it.
+		early := min(r.snap.Backlog, r.config.Backlog)
+		transit := [2]int64{int64(r.snap.Outstanding) * quantum, int64(r.snap.Outstanding)*quantum + early}
 		slack := int64(r.snap.Depth+1) * quantum
 		for i, done := range [2]int64{r.counters.ReadBytes, r.counters.WrittenBytes} {
 			h.alien[i] += h.foreign[i].Observe(done, h.own[i], transit[i], slack)

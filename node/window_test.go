@@ -15,7 +15,8 @@ func flowSnap(name string, weight, queued int, service time.Duration, read, writ
 
 func readingAt(second int, counters monitor.Counters, flows ...device.FlowSnapshot) reading {
 	at := time.Unix(1000+int64(second), 0)
-	return reading{at: at, counters: counters, counted: true, answered: true, snap: device.Snapshot{Depth: 1, Flows: flows}}
+	g := &governed{config: device.Config{Backlog: 8 << 20}}
+	return reading{governed: g, at: at, counters: counters, counted: true, answered: true, snap: device.Snapshot{Depth: 1, Flows: flows}}
 }
 
 func TestWindowTellsShareAndEntitlement(t *testing.T) {
@@ -75,12 +76,19 @@ func TestForeignBytesOfADevice(t *testing.T) {
 	if want := (status.Pair{Read: 10 * mib}); w.Foreign != want {
 		t.Errorf("foreign %+v, want %+v", w.Foreign, want)
 	}
-	// What is in flight or in the backlog is not called foreign.
+	// What is in flight or in the backlog is not called foreign, as far as that goes.
 	r := readingAt(4, counters(532*mib, 517*mib))
-	r.snap.Outstanding, r.snap.Backlog = 2, 8*mib
+	r.snap.Outstanding, r.snap.Backlog = 2, 80*mib
 	h.add(r, mib)
 	w, _ = h.window(readingAt(5, counters(0, 0)))
 	if want := (status.Pair{Read: 10 * mib}); w.Foreign != want {
 		t.Errorf("foreign %+v, want %+v", w.Foreign, want)
+	}
+	r = readingAt(6, counters(532*mib, 527*mib))
+	r.snap.Outstanding, r.snap.Backlog = 2, 80*mib
+	h.add(r, mib)
+	w, _ = h.window(readingAt(7, counters(0, 0)))
+	if want := (status.Pair{Read: 10 * mib, Written: 10 * mib}); w.Foreign != want {
+		t.Errorf("foreign beside a large backlog %+v, want %+v", w.Foreign, want)
 	}
 }
