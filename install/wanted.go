@@ -85,7 +85,7 @@ func hadoopTargets(o Options) []target {
 			{key: "mapreduce.application.classpath", add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
 			{key: "mapreduce.admin.map.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 			{key: "mapreduce.admin.reduce.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
-		}, restart: "nothing for mapred-site.xml: jobs submitted from now on use it"},
+		}, restart: "nothing for jobs, which use mapred-site.xml from now on; the NodeManagers for its " + shuffleReadahead},
 		{path: "hdfs-site.xml", format: hadoopXML, wants: []want{
 			{key: blockReadahead, set: "0", stock: "4194304"},
 		}, restart: restartDaemons},

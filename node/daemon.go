@@ -271,9 +271,7 @@ func (d *Daemon) watch(ctx context.Context) {
 	for turn := 1; ; turn++ {
 		d.checkKillSwitch()
 		if turn%roomEvery == 0 {
-			d.mu.Lock()
 			d.shareRoom()
-			d.mu.Unlock()
 		}
 		select {
 		case <-ctx.Done():
@@ -403,7 +401,6 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 	g := newGoverned(dev, c, l)
 	d.devices[dev.Name] = g
 	d.run(g)
-	d.shareRoom()
 	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum, "profiled", c.Cost != (cost.Model{}))
 	return g, nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -33,46 +34,43 @@ type wish struct {
 	inUse bool
 }
 
-// divide gives each disk its room, of what the kernel lets be dirty on the machine.
+// divide gives each disk its room, of what the kernel lets be dirty on the machine:
+// what is set, the least to disks that are idle, and equal parts of what is left.
 func divide(background int64, wishes []wish) []room {
 	left, sharing := background/4*3, int64(0)
 	for _, w := range wishes {
-		switch {
-		case w.set.dirty > 0 && w.set.lazy > 0:
-			left -= w.set.dirty + w.set.lazy
-		case w.inUse:
-			sharing++
-		default:
-			left -= w.least.dirty + w.least.lazy
+		for _, half := range []struct{ set, least int64 }{{w.set.dirty, w.least.dirty}, {w.set.lazy, w.least.lazy}} {
+			switch {
+			case half.set > 0:
+				left -= half.set
+			case w.inUse:
+				sharing++
+			default:
+				left -= half.least
+			}
 		}
 	}
+	part := max(0, left) / max(1, sharing)
 	rooms := make([]room, len(wishes))
 	for i, w := range wishes {
-		part, r := int64(0), w.set
+		least := w.least
 		if w.inUse {
-			part = max(0, left) / max(1, sharing)
+			least = room{max(least.dirty, part), max(least.lazy, part)}
 		}
-		if r.dirty == 0 {
-			r.dirty = part / 2
-			if r.lazy > 0 {
-				r.dirty = part - r.lazy
-			}
-			r.dirty = max(w.least.dirty, r.dirty)
-		}
-		if r.lazy == 0 {
-			r.lazy = max(w.least.lazy, part-r.dirty)
-		}
-		rooms[i] = r
+		rooms[i] = room{cmp.Or(w.set.dirty, least.dirty), cmp.Or(w.set.lazy, least.lazy)}
 	}
 	return rooms
 }
 
-// shareRoom tells the loops their part; d.mu is held.
+// shareRoom tells the loops their part. Without the kernel's word their own defaults
+// stand.
 func (d *Daemon) shareRoom() {
 	background, err := monitor.DirtyBackground(procfs)
 	if err != nil {
-		return // the device's own defaults stand
+		return
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var disks []*governed
 	var wishes []wish
 	for _, name := range slices.Sorted(maps.Keys(d.devices)) {

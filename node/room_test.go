@@ -21,6 +21,8 @@ func TestRoomIsDivided(t *testing.T) {
 		"dirty set":         {1024 * mib, []wish{{set: room{dirty: 68 * mib}, least: least, inUse: true}}, []room{{68 * mib, 700 * mib}}},
 		"lazy set":          {1024 * mib, []wish{{set: room{lazy: 68 * mib}, least: least, inUse: true}}, []room{{700 * mib, 68 * mib}}},
 		"little memory":     {4 * mib, []wish{{least: least, inUse: true}, {set: room{lazy: 68 * mib}, least: least, inUse: true}}, []room{least, {8 * mib, 68 * mib}}},
+		"one half set":      {1024 * mib, []wish{{set: room{dirty: 468 * mib}, least: least, inUse: true}, {least: least, inUse: true}}, []room{{468 * mib, 100 * mib}, {100 * mib, 100 * mib}}},
+		"set, and idle":     {1024 * mib, []wish{{set: room{dirty: 367 * mib}, least: least}, {least: least, inUse: true}}, []room{{367 * mib, mib}, {200 * mib, 200 * mib}}},
 		"one set, one not":  {1024 * mib, []wish{{set: room{700 * mib, 48 * mib}, least: least, inUse: true}, {least: least, inUse: true}}, []room{{700 * mib, 48 * mib}, {10 * mib, 10 * mib}}},
 		"no disk":           {1024 * mib, nil, nil},
 		"nothing for disks": {0, []wish{{least: least, inUse: true}}, []room{least}},

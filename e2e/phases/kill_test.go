@@ -13,7 +13,7 @@ import (
 // TestKillsInEveryPhase: kill -9 of the daemon while the maps of a TeraSort spill, while
 // its reduces fetch and merge, and while they write. Nothing is lost, and it ends.
 func TestKillsInEveryPhase(t *testing.T) {
-	const rows, kills = 2_500_000, 3
+	const rows, kills = 4_000_000, 3
 	ctx := begin(t, 8*time.Minute)
 	remove(t, "/killed")
 	want, err := bed.cluster.WriteRows(ctx, "/killed/input", hadoop.Rows{Rows: rows})
@@ -26,7 +26,9 @@ func TestKillsInEveryPhase(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 
 	sort := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/killed/input", Output: "/killed/output", Queue: hadoop.QueueAggressor,
-		Reduces: 2, Settings: map[string]string{"mapreduce.task.io.sort.mb": "16"}})
+		Reduces: 2, Settings: map[string]string{"mapreduce.task.io.sort.mb": "16",
+			// So that how far it is is known to the second.
+			"mapreduce.task.progress-report.interval": "250", "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": "250"}})
 	for n := range kills {
 		// A third of the job for each, and a moment somewhere in it; the end may come in one step.
 		if due := 85 * (float64(n) + random.Float64()) / kills; !reached(ctx, t, sort, due) {

@@ -69,7 +69,7 @@ devices:
 	if err != nil || b.Quantum != 512<<10 || b.Depth.Read.PerMiB != 180*time.Millisecond || b.Depth.Max != 4 {
 		t.Errorf("sdb: %+v, %v", b, err)
 	}
-	if a.LazyAge != 25*time.Second || a.LazyFiles != 1024 || b.LazyAge != 8*time.Second || b.LazyFiles != 9 {
+	if a.LazyAge != 22*time.Second || a.LazyFiles != 1024 || b.LazyAge != 8*time.Second || b.LazyFiles != 9 {
 		t.Errorf("lazy draining: %v %d, %v %d", a.LazyAge, a.LazyFiles, b.LazyAge, b.LazyFiles)
 	}
 	if a.Lazy != 16<<20 || b.Lazy != 24<<20 {

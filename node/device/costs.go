@@ -21,10 +21,8 @@ import (
 
 // costs are a device's model, what corrects it, and where the device's head is.
 type costs struct {
-	model cost.Model
-	// tags corrects what the scheduler is told, tracker what the account is. They are
-	// one but where the model is no profile's: there tags knows no seeks.
-	tags    *cost.Tracker
+	model   cost.Model
+	guessed bool // it is no profile's: tags know no seeks
 	tracker *cost.Tracker
 	epoch   time.Time
 	verdict cost.Verdict
@@ -63,14 +61,8 @@ func (c *Config) model() cost.Model {
 }
 
 func newCosts(o Options) costs {
-	learns := cost.TrackerConfig{Learn: !o.Config.profiled()}
-	tracker := cost.NewTracker(learns)
-	tags := tracker
-	if !o.Config.profiled() && o.Config.Seek > 0 {
-		tags = cost.NewTracker(learns)
-	}
 	return costs{
-		model: o.Config.model(), tags: tags, tracker: tracker,
+		model: o.Config.model(), guessed: !o.Config.profiled(), tracker: cost.NewTracker(cost.TrackerConfig{Learn: !o.Config.profiled()}),
 		epoch: time.Now(), verdict: cost.Verdict{Factor: 1}, counters: o.Counters,
 	}
 }
@@ -86,7 +78,7 @@ type price struct {
 // seek that is only guessed the account tells; shares wait for a profile.
 func (c *costs) price(write, goesOn bool, bytes int64) price {
 	return price{
-		tag:     max(1, int64(cost.Scaled(c.model.Of(write, goesOn || c.tags != c.tracker, bytes), c.tags.Tilt(write)))),
+		tag:     max(1, int64(cost.Scaled(c.model.Of(write, goesOn || c.guessed, bytes), c.tracker.Tilt(write)))),
 		service: int64(cost.Scaled(c.model.Of(write, goesOn, bytes), c.tracker.Scale(write))),
 	}
 }
@@ -98,24 +90,19 @@ func (c *costs) guess(r *request) time.Duration {
 
 // started notes a request that goes to the device.
 func (c *costs) started(r *request, now time.Time) {
-	at, guess, part := now.Sub(c.epoch), c.guess(r), c.model.Part(r.write, r.length)
-	c.tracker.Start(at, guess, part)
-	if c.tags != c.tracker {
-		c.tags.Start(at, guess, part)
-	}
+	c.tracker.Start(now.Sub(c.epoch), c.guess(r), c.model.Part(r.write, r.length))
 }
 
 // finished gives the price of a request that is done, nothing if there was
 // nothing to do for it.
 func (c *costs) finished(r result, now time.Time) price {
 	req := r.request
-	var done, near time.Duration // and what it would be without a seek
+	var done time.Duration
 	var paid price
 	switch {
 	case r.io && r.bytes > 0:
 		goesOn := c.file == req.file && c.end == req.offset
 		done = c.model.Of(req.write, goesOn, r.bytes)
-		near = c.model.Of(req.write, true, r.bytes)
 		paid = c.price(req.write, goesOn, r.bytes)
 		c.work += done
 		c.file, c.end = req.file, req.offset+req.length
@@ -123,11 +110,7 @@ func (c *costs) finished(r result, now time.Time) price {
 	case r.bytes > 0:
 		paid = c.unscheduled(req.write, r.bytes)
 	}
-	at, guess, part := now.Sub(c.epoch), c.guess(req), c.model.Part(req.write, req.length)
-	c.tracker.End(at, req.write, guess, part, done)
-	if c.tags != c.tracker {
-		c.tags.End(at, req.write, guess, part, near)
-	}
+	c.tracker.End(now.Sub(c.epoch), req.write, c.guess(req), c.model.Part(req.write, req.length), done)
 	return paid
 }
 
@@ -171,9 +154,6 @@ func (l *Loop) watch(now time.Time) {
 			sum, part := c.others.cost(c.model, counters, c.own, l.flying(), c.work)
 			c.work = 0
 			c.tracker.Others(sum)
-			if c.tags != c.tracker {
-				c.tags.Others(sum)
-			}
 			if l.control != nil {
 				l.control.Others(part)
 			}

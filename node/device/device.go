@@ -96,14 +96,13 @@ type Config struct {
 
 	// Backlog is what one application may always have written on the device that the
 	// device does not have yet, in bytes, at least two quanta. Writers overshoot it
-	// by at most one lease each (1 MiB, or up to 4 where there is room). Default 8 MiB
-	// or two quanta.
+	// by at most one lease (1 MiB) each. Default 8 MiB or two quanta.
 	Backlog int64
 
 	// Dirty bounds the backlog of all applications on the device together. With
 	// many writers each gets an equal part of it where that is less than Backlog; and
-	// where an application's share of the device is large, it may have more than
-	// Backlog, up to its weight's part of Dirty (bound). It has to stay well under the kernel's
+	// where an application's share of the device is large, it may have more, up to
+	// its weight's part of what is left (bound). It has to stay well under the kernel's
 	// background dirty threshold, or the kernel writes out behind our back.
 	// Default 32 MiB. SetRoom changes it.
 	Dirty int64
@@ -150,12 +149,12 @@ type Config struct {
 	Lazy int64
 
 	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise
-	// drained only as far as Lazy asks for. Default 25 s.
+	// drained only as far as Lazy asks for. Default 22 s.
 	LazyAge time.Duration
 
 	// LazyFiles is how many closed files of one application, of kind intermediate,
 	// may wait to be deleted or drained, 1..65,536; past it the oldest is drained.
-	// Each holds a descriptor. Default 256.
+	// Each holds a descriptor. Default 1,024.
 	LazyFiles int
 
 	// Network says that the device sends and has no files. Rate is what it sends,
@@ -174,7 +173,6 @@ const (
 	maxQuantum  = 64 << 20
 	firstStage  = 256 << 10 // a reader's first quantum; it doubles from there
 	leaseBytes  = 1 << 20   // how far a writer may go beyond what it has reported
-	leaseMost   = 4 << 20   // the same where that is less than a quarter of the writer's room
 	leaseFloor  = 64 << 10  // the least lease: one HDFS packet
 	packetBytes = 1 << 20   // a reader may need as much at once: io.file.buffer.size
 	maxAside    = 64        // requests in flight beyond the depth, let through after MaxWait
@@ -203,7 +201,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.MaxWait, 12*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
 	setDefault(&c.Lazy, c.Dirty/2)
-	setDefault(&c.LazyAge, 25*time.Second)
+	setDefault(&c.LazyAge, 22*time.Second)
 	setDefault(&c.LazyFiles, 1024)
 	setDefault(&c.MaxFlows, 4096)
 	var errs []error

@@ -1,6 +1,10 @@
 package device
 
-import "time"
+import (
+	"time"
+
+	"penstock/core/sfq"
+)
 
 // Expected flows. One that reads a block or a column after the other, each a stream of
 // its own, has nothing queued in between, for the milliseconds in which it thinks. A
@@ -8,70 +12,78 @@ import "time"
 // their quanta: at a weight of 100:1 a query that thinks for 5 ms after each 10 ms of
 // reading waits for 90 ms in between ("deceptive idleness": Iyer and Druschel,
 // Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a
-// scheduler. So where the flow has at least twice the weight of all who wait, some of D
-// is kept for it, and if it mostly comes back at once the device waits for it. The wait
-// is the flow's, as if it had been served, so that it cannot take more than its share.
+// scheduler. So for a flow that mostly comes back at once, and has at least twice the
+// weight of all who wait together, half of D is kept, and when nothing is at the device
+// it waits for it for a moment. The scheduler counts the wait as service to the flow, so
+// it cannot take more than its share with it; the account of service does not.
 
 const (
-	keepSlots   = recently / 4     // for a flow that has just been there
-	idlePart    = 8                // of a quantum's time is waited
-	leastIdle   = time.Millisecond // a device that is faster needs no such thing
+	keepSlots   = recently / 4 // for a flow that has just been there
+	idlePart    = 8            // of a quantum's time is waited
+	leastIdle   = time.Millisecond
 	mostIdle    = 25 * time.Millisecond
 	soonGain    = 0.2 // of a return, in the average
 	mostlySoon  = 0.5 // part of returns that have to come in time
-	outweighing = 2   // times the weight of whoever waits
+	outweighing = 2   // times the weight of those who wait
 )
 
-// expectation is the idling that is going on.
+// expectation is a wait of the device for a flow.
 type expectation struct {
 	flow  *flow // nil: none
 	since time.Time
 	until time.Time
 }
 
-// expected is the heaviest flow that has just been served, or is being served and
-// mostly comes back at once, has nothing queued, and outweighs all who wait; nil if
-// there is none.
-func (l *Loop) expected(now time.Time) *flow {
-	if l.control == nil || l.sched.Waiting() == 0 {
-		return nil
-	}
-	var absent *flow
-	waits := 1
-	for _, f := range l.stock.recent {
-		switch {
-		case len(f.ready) > 0:
-			waits = max(waits, f.rule.Weight)
-		case f.inFlight > 0 && f.soon < mostlySoon || now.Sub(f.used) >= keepSlots && f.inFlight == 0:
-		case absent == nil || f.rule.Weight > absent.rule.Weight:
-			absent = f
-		}
-	}
-	if absent == nil || absent.rule.Weight < outweighing*waits {
-		return nil
-	}
-	return absent
+// soonBack tells whether slots may be kept for the flow: it mostly comes back at once,
+// and could use them.
+func (l *Loop) soonBack(f *flow) bool {
+	return f.soon >= mostlySoon && f.limit == nil && l.modeOf(f) == Enforce
 }
 
-// leaves tells how many requests may be at the device now: D, or half of it while a
-// flow is expected, or none while the device waits for it.
-func (l *Loop) leaves(now time.Time) int {
-	depth, f := l.sched.Depth(), l.expected(now)
-	until := time.Time{}
-	if f != nil && f.soon >= mostlySoon && l.sched.Outstanding() == 0 {
-		until = f.used.Add(l.idleFor())
+// expected tells whether a flow is that outweighs all who wait and has nothing queued,
+// and until when the device is to wait for one: the zero time, if for none.
+func (l *Loop) expected(now time.Time) (keep bool, idle *flow, until time.Time) {
+	if l.control == nil || l.stock.soon == 0 || l.sched.Waiting() == 0 {
+		return false, nil, time.Time{}
 	}
-	if idles := now.Before(until); l.expect.flow != nil && (!idles || f != l.expect.flow) {
+	waits := 0
+	for _, f := range l.stock.recent {
+		if len(f.ready) > 0 {
+			waits += f.rule.Weight
+		}
+	}
+	window := l.idleFor()
+	for _, f := range l.stock.recent {
+		if len(f.ready) > 0 || f.rule.Weight < outweighing*waits || !l.soonBack(f) {
+			continue
+		}
+		keep = keep || f.inFlight > 0 || now.Sub(f.used) < keepSlots
+		if end := f.used.Add(window); f.inFlight == 0 && now.Before(end) && end.After(until) {
+			idle, until = f, end
+		}
+	}
+	return keep, idle, until
+}
+
+// slots is how many requests may be at the device now: D, or half of it while a flow is
+// expected, or none while the device waits for it.
+func (l *Loop) slots(now time.Time) int {
+	depth := l.sched.Depth()
+	keep, idle, until := l.expected(now)
+	if l.sched.Outstanding() > 0 {
+		idle = nil
+	}
+	if l.expect.flow != nil && l.expect.flow != idle {
 		l.endIdle(now)
 	}
 	switch {
-	case now.Before(until):
+	case idle != nil:
 		if l.expect.flow == nil {
-			l.expect = expectation{flow: f, since: now}
+			l.expect = expectation{flow: idle, since: now}
 		}
 		l.expect.until = until
 		return 0
-	case f != nil:
+	case keep:
 		return max(1, depth/2)
 	}
 	return depth
@@ -79,15 +91,20 @@ func (l *Loop) leaves(now time.Time) int {
 
 // endIdle charges the device's wait to the flow that it was for.
 func (l *Loop) endIdle(now time.Time) {
-	f := l.expect.flow
+	e := l.expect
 	l.expect = expectation{}
-	if waited := now.Sub(l.expect.since); waited > 0 && l.byID[f.id] == f {
-		l.charge(f, max(1, int64(float64(waited)/l.costs.tracker.Scale(false))))
+	if waited := now.Sub(e.since); waited > 0 && l.byID[e.flow.id] == e.flow {
+		l.charge(e.flow, l.costs.tag(waited))
 	}
 }
 
+// tag is what a time of the device is in the scheduler's units.
+func (c *costs) tag(d time.Duration) int64 {
+	return max(1, int64(min(float64(sfq.MaxCost), float64(d)/c.tracker.Scale(false)*c.tracker.Tilt(false))))
+}
+
 // idleFor is how long the device waits for a flow: a part of what a quantum of
-// somebody else would take; 0 where that is too short to be worth it.
+// somebody else would take; 0 on a device that is too fast for that.
 func (l *Loop) idleFor() time.Duration {
 	d := time.Duration(l.costs.price(false, true, l.cfg.Quantum).service) / idlePart
 	if d < leastIdle {
@@ -96,14 +113,22 @@ func (l *Loop) idleFor() time.Duration {
 	return min(d, mostIdle)
 }
 
-// returns notes that a flow without a request has one again.
-func (l *Loop) returns(f *flow, now time.Time) {
-	if l.control == nil || f.used.IsZero() || len(f.ready) > 0 || f.inFlight > 0 {
+// arrives notes that a flow has a request, and whether it came back soon if it had none.
+func (l *Loop) arrives(r *request, now time.Time) {
+	f := r.stream.flow
+	if !f.listed {
+		f.listed = true
+		l.stock.recent = append(l.stock.recent, f)
+	}
+	if l.control == nil || r.write || f.used.IsZero() || len(f.ready) > 0 || f.inFlight > 0 {
 		return
 	}
-	soon := 0.0
+	was, soon := f.soon, 0.0
 	if now.Sub(f.used) < l.idleFor() {
 		soon = 1
 	}
 	f.soon += soonGain * (soon - f.soon)
+	if was < mostlySoon && f.soon >= mostlySoon {
+		l.stock.soon++
+	}
 }

@@ -22,6 +22,7 @@ type flow struct {
 	offers  []offer    // of them, what the scheduler knows of, oldest first
 	last    *Stream    // whose request went last
 	run     int64      // bytes served of last in a row
+	wrote   bool       // that was a write
 	streams int
 	writers []*Stream // with a backlog, or open
 	writing int       // of them, open
@@ -35,6 +36,7 @@ type flow struct {
 	inFlight int       // requests that were started for it
 	used     time.Time // when it last had a request
 	soon     float64   // part of its returns that came soon, lately
+	listed   bool      // among the recent ones (stock)
 
 	limit  *limit.Bucket // nil: none
 	due    time.Time     // when the limit lets the next request go
@@ -55,24 +57,25 @@ type flow struct {
 }
 
 // take picks the ready request that goes next and removes it: the next one of
-// the file that was served last, for at most run bytes in a row, else the
-// oldest.
+// the file that was served last, for at most run bytes in a row, else the oldest, of
+// reads and writes in turn. Somebody waits for a read; a backlog may be seconds long, so
+// one of its quanta goes for each run of reads.
 func (f *flow) take(maxRun int64) *request {
-	pick := 0
-	if f.last != nil && f.run < maxRun {
-		for i, r := range f.ready {
-			if r.stream == f.last {
-				pick = i
-				break
-			}
-		}
+	pick := -1
+	reads := slices.IndexFunc(f.ready, func(r *request) bool { return !r.write })
+	if f.last != nil && f.run < maxRun && !(f.wrote && reads >= 0) {
+		pick = slices.IndexFunc(f.ready, func(r *request) bool { return r.stream == f.last })
 	}
-	r := f.ready[pick]
-	f.ready = slices.Delete(f.ready, pick, pick+1)
+	if pick < 0 {
+		pick = slices.IndexFunc(f.ready, func(r *request) bool { return r.write != f.wrote })
+	}
+	r := f.ready[max(0, pick)]
+	f.ready = slices.Delete(f.ready, max(0, pick), max(0, pick)+1)
 	if r.stream != f.last {
 		f.last, f.run = r.stream, 0
 	}
 	f.run += r.length
+	f.wrote = r.write
 	return r
 }
 

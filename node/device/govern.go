@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,7 @@ func (l *Loop) forgetFlow(f *flow) bool {
 	}
 	delete(l.flows, f.name)
 	delete(l.byID, f.id)
+	l.stock.recent = slices.DeleteFunc(l.stock.recent, func(other *flow) bool { return other == f })
 	return true
 }
 

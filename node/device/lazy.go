@@ -23,7 +23,7 @@ func (s *Stream) lazy() bool { return s.Write && s.Kind == Intermediate }
 // relieve queues quanta of the flow's oldest lazy streams until no more than its
 // bound is left waiting.
 func (l *Loop) relieve(f *flow, now time.Time) {
-	for f.lazy > l.lazyBound(f, now) {
+	for f.lazy > l.lazyBound(f, now) && !f.full() {
 		s := f.oldest(func(s *Stream) bool { return s.closed || (s.pos-s.next) >= 2*pageBytes })
 		switch {
 		case s == nil:
@@ -43,6 +43,7 @@ func (l *Loop) relieve(f *flow, now time.Time) {
 func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
 	half := l.bound(f, now) / 2
 	if f.limit != nil {
+		f.lazyRoom = half
 		return half
 	}
 	bound := f.part(l.cfg.Lazy, l.stock.lazy)
@@ -98,7 +99,7 @@ func (l *Loop) ageLazy(s *Stream, now time.Time) {
 			return
 		}
 	}
-	for !s.unflushed.IsZero() && now.Sub(s.unflushed) > l.cfg.LazyAge && l.drainOne(s, true, now) {
+	for !s.unflushed.IsZero() && now.Sub(s.unflushed) > l.cfg.LazyAge && !s.flow.full() && l.drainOne(s, true, now) {
 	}
 }
 

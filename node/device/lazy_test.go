@@ -190,7 +190,7 @@ func TestALazyFileIsDrainedByAge(t *testing.T) {
 		closed := r.spill("a", "closed", mib+17)
 		s, f := r.openSpill("a", "open")
 		r.grow(s, f, mib+17)
-		time.Sleep(24 * time.Second)
+		time.Sleep(21 * time.Second)
 		if a, b := r.disk.total("closed"), r.disk.total("open"); a != 0 || b != 0 {
 			t.Errorf("drained %d and %d bytes before their age", a, b)
 		}

@@ -72,7 +72,13 @@ func (l *Loop) offer(f *flow, now time.Time) {
 // retract cancels offers that no ready request stands behind any more, the newest
 // first.
 func (l *Loop) retract(f *flow, now time.Time) {
-	for len(f.offers) > len(f.ready) {
+	l.withdraw(f, len(f.ready), now)
+	l.offer(f, now)
+}
+
+// withdraw cancels offers until so many are left, the newest first.
+func (l *Loop) withdraw(f *flow, left int, now time.Time) {
+	for len(f.offers) > left {
 		last := len(f.offers) - 1
 		o := f.offers[last]
 		f.offers = f.offers[:last]
@@ -81,7 +87,6 @@ func (l *Loop) retract(f *flow, now time.Time) {
 			l.fault("cancel", err)
 		}
 	}
-	l.offer(f, now)
 }
 
 // chargeLimit books bytes that went past the flow's limit, or gives back what
@@ -132,6 +137,7 @@ func (l *Loop) setRule(f *flow, rule Rule, now time.Time) {
 			l.fault("limit of "+f.name, err)
 			return
 		}
+		l.withdraw(f, 0, now) // what was offered without a limit may be seconds of the device
 		f.limit = b
 	default:
 		if err := f.limit.SetRate(l.clock(now), max(rule.Limit, MinLimit)); err != nil {

@@ -127,6 +127,28 @@ func TestALimitChangesLive(t *testing.T) {
 	})
 }
 
+// A limit that comes while the flow has room for seconds of the whole device holds at
+// once: nothing more is written until what is there is under the limit's bound.
+func TestALimitTakesTheRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
+		defer r.stop()
+		var done sync.WaitGroup
+		r.writer("a", 800*mib, &done)
+		time.Sleep(15 * time.Second)
+		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
+		time.Sleep(time.Second)
+		streamed := func() int64 { return r.flowNow("a").Kinds[0].Streamed[1] }
+		before := streamed()
+		time.Sleep(30 * time.Second)
+		if more := streamed() - before; more > mib {
+			t.Errorf("it wrote %d bytes more while its backlog was %d", more, r.flowNow("a").Backlog)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
 // What the kernel wrote by itself is paid off before anything else goes, but not
 // for longer than the debt's bound.
 func TestALimitKeepsItsDebt(t *testing.T) {

@@ -504,8 +504,50 @@ func TestABoundSinksSlowly(t *testing.T) {
 		if after.Forced != before.Forced {
 			t.Errorf("it was let through %d times after the longest wait", after.Forced-before.Forced)
 		}
-		if after.Backlog > before.Backlog-10*mib {
+		if after.Backlog > before.Backlog-5*mib {
 			t.Errorf("its backlog was %d and is %d", before.Backlog, after.Backlog)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// What an application reads does not wait for all that it has written.
+func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
+		defer r.stop()
+		var writing, reading sync.WaitGroup
+		r.writer("a", 800*mib, &writing)
+		time.Sleep(15 * time.Second)
+		if got := r.flowNow("a").Backlog; got < 60*mib {
+			t.Fatalf("a backlog of %d", got)
+		}
+		begin := time.Now()
+		r.reader("a", 16*mib, 0, &reading)
+		reading.Wait()
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("16 MiB took %v beside a backlog of the same application", took)
+		}
+		r.apply(Off, "", Rule{})
+		writing.Wait()
+	})
+}
+
+// The bound never asks for more quanta than a flow's queue holds.
+func TestTheBoundFitsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Quantum, c.Dirty, c.Lazy = minQuantum, 1<<40, 1<<40 }, nil)
+		defer r.stop()
+		r.disk.rate = 1e9
+		var done sync.WaitGroup
+		r.writer("a", 3000*mib, &done)
+		for range 20 {
+			time.Sleep(200 * time.Millisecond)
+			snap, _ := r.loop.Snapshot()
+			if got := r.flowNow("a"); got.Queued >= maxQueued || snap.Errors > 0 {
+				t.Fatalf("%d queued, %d errors", got.Queued, snap.Errors)
+			}
 		}
 		r.apply(Off, "", Rule{})
 		done.Wait()

@@ -11,7 +11,7 @@ import (
 // submit queues one quantum.
 func (l *Loop) submit(r *request, now time.Time) {
 	f := r.stream.flow
-	l.returns(f, now)
+	l.arrives(r, now)
 	r.queued = now
 	r.cost = min(sfq.MaxCost, l.costs.price(r.write, true, r.length).tag)
 	r.stream.pending = append(r.stream.pending, r)
@@ -53,8 +53,8 @@ func (l *Loop) dispatch() {
 				break
 			}
 		}
-		leaves := l.leaves(now)
-		if kept = leaves < l.sched.Depth(); kept && l.sched.Outstanding() >= leaves {
+		slots := l.slots(now)
+		if kept = slots < l.sched.Depth(); kept && l.sched.Outstanding() >= slots {
 			break
 		}
 		d, ok := l.sched.Next()
@@ -76,7 +76,7 @@ func (l *Loop) dispatch() {
 			l.stage(r.stream) // the next one has to queue before this one ends
 		}
 	}
-	if l.control != nil && l.sched.Waiting() > 0 && !kept {
+	if l.control != nil && l.sched.Waiting() > 0 && (!kept || l.sched.Outstanding() >= l.sched.Depth()) {
 		l.control.Limited()
 	}
 }

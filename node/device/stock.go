@@ -9,7 +9,8 @@ type stock struct {
 	writing int // weight of those that have writers
 	weight  int // of those that have used the device lately
 
-	recent []*flow // they themselves
+	soon   int     // flows that mostly come back at once (expect.go), or more than there are
+	recent []*flow // those that have used the device lately, themselves
 
 	moved      int64   // bytes since the last tick
 	bytes, use float64 // moving averages: bytes a tick, and the part of ticks with a request
@@ -22,7 +23,7 @@ const (
 	// of the device's time may go to what was written before.
 	drainTime = 8 * time.Second
 
-	lessening = 0.75            // of what a flow drains, by which its bounds may sink
+	lessening = 0.4             // of what a flow drains, by which each of its two bounds may sink
 	recently  = 2 * time.Second // a flow that had a request so long ago still contends
 	stockGain = 0.03            // of a tick in the averages: some 3 s
 )
@@ -30,7 +31,8 @@ const (
 // take looks at all flows.
 func (l *Loop) takeStock(now time.Time) {
 	s := &l.stock
-	s.lazy, s.writing, s.weight, s.recent = 0, 0, 0, s.recent[:0]
+	clear(s.recent)
+	s.lazy, s.writing, s.weight, s.soon, s.recent = 0, 0, 0, 0, s.recent[:0]
 	for _, f := range l.flows {
 		if f.lazy > 0 {
 			s.lazy += f.rule.Weight
@@ -41,9 +43,12 @@ func (l *Loop) takeStock(now time.Time) {
 		if len(f.ready) > 0 || f.inFlight > 0 {
 			f.used = now
 		}
-		if f.recent(now) {
+		if f.listed = f.recent(now); f.listed {
 			s.weight += f.rule.Weight
 			s.recent = append(s.recent, f)
+			if l.soonBack(f) {
+				s.soon++
+			}
 		}
 	}
 	used := 0.0

@@ -42,7 +42,7 @@ func (l *Loop) wrote(s *Stream, pos int64, now time.Time) {
 // frame makes the loop queue what does not exist. HDFS reports what it has
 // flushed to the file, never more.
 func (s *Stream) within(pos int64) int64 {
-	if pos-s.pos <= leaseMost {
+	if pos-s.pos <= leaseBytes {
 		return pos
 	}
 	size, err := s.Block.Size()
@@ -131,22 +131,24 @@ func (l *Loop) drained(s *Stream, bytes int64) {
 // bound is the backlog that a flow may have: what each may have, or an equal part
 // of the device's where many applications write, or what its limit drains in time. A
 // flow whose share of the device is large may have more, as natively the page cache
-// takes a burst: its weight's part of what may be dirty, as far as its share drains
-// that well before the kernel writes by itself.
+// takes a burst: its weight's part of what the others leave, as far as its share
+// drains all of it well before the kernel writes by itself.
 func (l *Loop) bound(f *flow, now time.Time) int64 {
-	bound := min(l.cfg.Backlog, l.cfg.Dirty/max(1, l.writing))
+	writing := max(1, l.writing)
+	bound := min(l.cfg.Backlog, l.cfg.Dirty/writing)
 	if f.limit != nil {
-		bound = min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate())))
-	} else {
-		bound = max(bound, min(f.part(l.cfg.Dirty, l.stock.writing), l.drains(f, now)))
+		f.room = max(leaseFloor, min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate()))))
+		return f.room
 	}
+	bound += min(f.part(l.cfg.Dirty-writing*bound, l.stock.writing), max(0, l.drains(f, now)-bound))
+	bound = min(bound, maxQueued/2*l.quantum(f))
 	f.room = max(f.room, leaseFloor, bound)
 	return f.room
 }
 
-// lessen lets bounds that have become less sink by most of what the flow's share drains
-// in a tick. At once would make its writers wait until all of the difference has gone,
-// which at a small share takes longer than a client should wait.
+// lessen lets bounds that have become less sink by less than what the flow's share
+// drains in a tick. At once would make its writers wait until all of the difference has
+// gone, which at a small share takes longer than a client should wait.
 func (l *Loop) lessen(f *flow, now time.Time) {
 	room, lazy, step := f.room, f.lazyRoom, f.room+f.lazyRoom // nothing drained yet: at once
 	if drains := l.drains(f, now); drains > 0 {
@@ -154,7 +156,9 @@ func (l *Loop) lessen(f *flow, now time.Time) {
 	}
 	f.room, f.lazyRoom = 0, 0
 	l.lazyBound(f, now) // sets both as they would be now
-	f.room, f.lazyRoom = max(f.room, room-step), max(f.lazyRoom, lazy-step)
+	if f.limit == nil {
+		f.room, f.lazyRoom = max(f.room, room-step), max(f.lazyRoom, lazy-step)
+	}
 }
 
 // drainLargest keeps an application with many writers going whose backlog is
@@ -179,7 +183,7 @@ func (l *Loop) grant(f *flow) {
 	if len(f.writers) == 0 {
 		return
 	}
-	now, lease := time.Now(), int64(leaseBytes)
+	now := time.Now()
 	room := l.bound(f, now) - f.backlog
 	if f.limit == nil {
 		room += min(f.lazy, l.lazyBound(f, now)) // that is no backlog yet
@@ -187,8 +191,7 @@ func (l *Loop) grant(f *flow) {
 	if room <= 0 {
 		l.drainLargest(f)
 	} else {
-		part := room / int64(max(1, f.writing))
-		lease = max(leaseFloor, min(leaseBytes, part), min(leaseMost, part/4))
+		lease := min(leaseBytes, max(leaseFloor, room/int64(max(1, f.writing))))
 		for _, s := range f.writers {
 			if !s.closed {
 				s.mark = max(s.mark, s.pos+lease)
@@ -205,7 +208,7 @@ func (l *Loop) grant(f *flow) {
 		l.observeWait(s, now)
 		// A mark that moves little beyond one that still leaves room is not
 		// worth a frame.
-		if s.sent < 0 || s.sent == Open || s.sent-s.pos <= lease/2 {
+		if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
 			l.tell(s)
 		}
 	}

@@ -119,7 +119,9 @@ func checkDirtyLimits(f *Facts) []Result {
 	}
 	var sum int64
 	for _, d := range f.Status.Devices {
-		sum += d.DirtyBound + d.LazyBound
+		if d.Kernel.Counted { // the network writes nothing
+			sum += d.DirtyBound + d.LazyBound
+		}
 	}
 	found := fmt.Sprintf("the kernel writes back from %s on and holds writers at %s; backlogs may reach %s",
 		mib(f.Memory.background()), mib(f.Memory.dirty()), mib(sum))
