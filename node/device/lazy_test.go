@@ -377,3 +377,26 @@ func TestKindsAreAccountedForApart(t *testing.T) {
 		}
 	})
 }
+
+// How fast a device is, is not forgotten while nobody uses it.
+func TestTheRateIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		rate := func() (rate float64) {
+			got := make(chan float64)
+			r.loop.send(event{kind: evCall, call: func() { got <- r.loop.stock.rate() }})
+			return <-got
+		}
+		if got := rate(); got != 0 {
+			t.Errorf("%.0f B/s before anything was done", got)
+		}
+		var done sync.WaitGroup
+		r.reader("a", 60*mib, 0, &done)
+		done.Wait()
+		time.Sleep(3 * time.Hour)
+		if got := rate(); got < 10e6 || got > 13e6 {
+			t.Errorf("%.1f MB/s of 12 after hours", got/1e6)
+		}
+	})
+}

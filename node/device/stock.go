@@ -12,8 +12,9 @@ type stock struct {
 	soon   int     // flows that mostly come back at once (expect.go), or more than there are
 	recent []*flow // those that have used the device lately, themselves
 
-	moved      int64   // bytes since the last tick
-	bytes, use float64 // moving averages: bytes a tick, and the part of ticks with a request
+	moved int64   // bytes since the last tick
+	bytes float64 // moving average of a tick with a request, from 0 on
+	seen  float64 // how far from 0 it has come, 0..1
 }
 
 const (
@@ -28,7 +29,7 @@ const (
 	stockGain = 0.03            // of a tick in the averages: some 3 s
 )
 
-// take looks at all flows.
+// takeStock looks at all flows.
 func (l *Loop) takeStock(now time.Time) {
 	s := &l.stock
 	clear(s.recent)
@@ -51,21 +52,19 @@ func (l *Loop) takeStock(now time.Time) {
 			}
 		}
 	}
-	used := 0.0
 	if s.moved > 0 || len(l.running) > 0 {
-		used = 1
+		s.bytes += stockGain * (float64(s.moved) - s.bytes)
+		s.seen += stockGain * (1 - s.seen)
+		s.moved = 0
 	}
-	s.bytes += stockGain * (float64(s.moved) - s.bytes)
-	s.use += stockGain * (used - s.use)
-	s.moved = 0
 }
 
-// rate is the device's bytes a second while it had requests; 0 if it had none yet.
+// rate is the device's bytes a second while it had requests, lately; 0 if it had none yet.
 func (s *stock) rate() float64 {
-	if s.use <= 0 {
+	if s.seen <= 0 {
 		return 0
 	}
-	return s.bytes / s.use / tickPeriod.Seconds()
+	return s.bytes / s.seen / tickPeriod.Seconds()
 }
 
 // drains is what the flow's share of the device, beside those who have used it
