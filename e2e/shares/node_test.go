@@ -39,7 +39,7 @@ device:
   quantum: %s
   ahead: 16
   backlog: 8MiB
-  dirty: 16MiB
+  dirty: %s
   max_flows: 8192
   depth:
     min: 1
@@ -51,9 +51,9 @@ device:
 `
 
 // tuning is what differs between tests in the device section.
-type tuning struct{ quantum, read, write string }
+type tuning struct{ quantum, dirty, read, write string }
 
-var usual = tuning{quantum: "512KiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 20ms, per_mib: 180ms}"}
+var usual = tuning{quantum: "512KiB", dirty: "16MiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 20ms, per_mib: 180ms}"}
 
 // node is a running `penstock node`.
 type node struct {
@@ -81,7 +81,7 @@ func startNode(ctx context.Context, book *ledger.Ledger, dir, binary, socket str
 		return nil, err
 	}
 	config := filepath.Join(dir, "node.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, settings, socket, address, n.weights, device.quantum, device.read, device.write), 0o644); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, settings, socket, address, n.weights, device.quantum, device.dirty, device.read, device.write), 0o644); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(n.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)

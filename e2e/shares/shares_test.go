@@ -250,6 +250,9 @@ func TestReaders(t *testing.T) {
 // device's service; bytes may cost one of them more than the other.
 func TestReaderAgainstWriter(t *testing.T) {
 	c := &contest{cluster: start(t)}
+	alike := usual
+	alike.dirty = "8MiB" // the one writer has as much queued as is staged ahead of the reader
+	c.retune(t, alike)
 	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.write(t, "/read", 512*mib)
 	c.forget(t)

@@ -22,7 +22,7 @@ const rate = 16_000_000
 var (
 	brisk = disk.Model{BytesPerSecond: rate, SeekMin: slow.SeekMin, SeekMax: slow.SeekMax, CapacityBytes: slow.CapacityBytes,
 		AgeMax: 50 * time.Millisecond}
-	fine = tuning{quantum: "256KiB", read: usual.read, write: usual.write}
+	fine = tuning{quantum: "256KiB", dirty: usual.dirty, read: usual.read, write: usual.write}
 )
 
 // A disk without a head, on which a write takes longer than a read, and what the
@@ -32,7 +32,7 @@ var (
 // what the daemon takes it to cost.
 var (
 	flash     = disk.SSD(rate)
-	flashCost = tuning{quantum: "256KiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 32.2ms, per_mib: 290.1ms}"}
+	flashCost = tuning{quantum: "256KiB", dirty: usual.dirty, read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 32.2ms, per_mib: 290.1ms}"}
 )
 
 // TestThreeWeights: two applications share the disk by 3:1, one with weight 7
