@@ -70,12 +70,12 @@ func (s *Setup) protect(job string) {
 
 // backlog is how far a flow may be ahead of a disk in the page cache, where spills are
 // not governed. Where they are, everything is as the daemon has it by default, and the
-// page cache may hold, natively as under Penstock, what the four disks write in ten
-// seconds before the kernel writes by itself: as it is on a node with faster disks and
+// page cache may hold, natively as under Penstock, what the two contested disks write in
+// ten seconds before the kernel writes by itself: as it is on a node with faster disks and
 // more memory. dirtyIntermediate is that.
 const (
 	backlog           = 12 * mib
-	dirtyIntermediate = 480 * mib
+	dirtyIntermediate = 256 * mib
 )
 
 // SetIntermediate puts intermediate data on the contested disks, or not. TeraSort then
