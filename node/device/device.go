@@ -144,8 +144,8 @@ type Config struct {
 	// Lazy bounds what all applications together may have waiting on the device, of
 	// kind intermediate, without being drained; each may have its weight's part, beside
 	// Backlog and Dirty. Where its share of the device would take too long to drain
-	// that much, it may have less (lazyBound). At least 64 KiB. Default half of Dirty;
-	// SetRoom changes it.
+	// that much, it may have less (lazyBound). At least 64 KiB. Default half of Dirty,
+	// until SetRoom changes it, as the daemon does.
 	Lazy int64
 
 	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise

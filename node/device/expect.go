@@ -9,9 +9,9 @@ import (
 // Expected flows. One that reads a block or a column after the other, each a stream of
 // its own, has nothing queued in between, for the milliseconds in which it thinks. A
 // scheduler that never idles then gives the device to others, and what comes back meets
-// their quanta: at a weight of 100:1 a query that thinks for 5 ms after each 10 ms of
-// reading waits for 90 ms in between ("deceptive idleness": Iyer and Druschel,
-// Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a
+// their quanta: at a weight of 100:1 one that thinks for 5 ms between its reads makes 54
+// of them in 20 s of a modelled disk's virtual time, and 890 where the device waits
+// (expect_test.go; "deceptive idleness": Iyer and Druschel, Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a
 // scheduler. So for a flow that mostly comes back at once, and has at least twice the
 // weight of all who wait together, half of D is kept, and when nothing is at the device
 // it waits for it for a moment. The scheduler counts the wait as service to the flow, so
