@@ -9,10 +9,7 @@ import "time"
 // the tracker cuts the busy time into slices that end with a completion, and
 // holds each one's busy time against the predicted cost of what completed in
 // it. The quotient, smoothed and bounded, is the scale of the model. Reads and
-// writes have a scale each as far as the load tells them apart: where slices
-// with more reads come out later than those with more writes, the two drift
-// apart; under an even mixture they move together, so that what the profile
-// says of their ratio holds.
+// writes have a scale each as far as the load tells them apart (stretch.go).
 //
 // A device that works on several requests at a time is only partly busy with few
 // in flight: each counts with the part of the device that it keeps busy alone
@@ -40,8 +37,7 @@ type Tracker struct {
 	common float64    // what both have in common
 	tilt   float64    // reads are common*tilt, writes common/tilt
 	origin float64    // common stays within a factor of 2 of it
-	mix    float64    // running mean of the reads' part of the work; negative before the first slice
-	off    float64    // running mean of the slices' error
+	apart  apart      // what moves tilt
 
 	now      time.Duration
 	inFlight int
@@ -81,12 +77,9 @@ const (
 	runSlices   = 2
 
 	gain       = 0.05 // of a slice's error that the common scale takes over
-	tiltGain   = 0.05 // of the product of how far error and mixture are off their means
-	meanGain   = 0.05
-	errorMax   = 0.7 // an odd slice moves the scale by at most gain times this
-	driftMax   = 2.0 // of the common scale from its origin, either way
-	tiltMax    = 1.4
-	othersMax  = 0.1 // part of a slice's work, beyond which it corrects nothing
+	errorMax   = 0.7  // an odd slice moves the scale by at most gain times this
+	driftMax   = 2.0  // of the common scale from its origin, either way
+	othersMax  = 0.1  // part of a slice's work, beyond which it corrects nothing
 	factorMax  = 1000.0
 	factorGain = 0.3
 
@@ -116,7 +109,7 @@ type learning struct {
 
 // NewTracker returns a tracker of an idle device.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	t := &Tracker{tied: cfg.Learn, common: 1, tilt: 1, origin: 1, mix: -1, verdict: Verdict{Factor: 1}}
+	t := &Tracker{tied: cfg.Learn, common: 1, tilt: 1, origin: 1, apart: newApart(), verdict: Verdict{Factor: 1}}
 	t.learning.on = cfg.Learn
 	t.rescale()
 	return t
@@ -218,8 +211,8 @@ func (t *Tracker) expected() float64 {
 // close ends the slice and judges it.
 func (t *Tracker) close() {
 	busy, expected := t.busy, t.expected()
-	own := t.work[0] + t.work[1]
-	reads := t.work[0] / own
+	work := t.work
+	own := work[0] + work[1]
 	clean := t.others <= othersMax*own
 	raw := own + t.others
 	t.busy, t.work, t.others = 0, [2]float64{}, 0
@@ -246,8 +239,11 @@ func (t *Tracker) close() {
 	case v.Slow:
 		v.Factor += float64(factorGain * (factor(busy, expected) - v.Factor))
 	case clean && t.slow.slices == 0:
-		t.correct(busy, expected, reads)
+		t.correct(busy, expected, work)
+		t.rescale()
+		return
 	}
+	t.apart.cut()
 	t.rescale()
 }
 
@@ -259,19 +255,16 @@ func factor(busy, expected float64) float64 {
 }
 
 // correct moves the scales by a part of a healthy slice's error.
-func (t *Tracker) correct(busy, expected, reads float64) {
-	off := 2 * (busy - expected) / (busy + expected)
-	off = min(max(off, -errorMax), errorMax)
-	if t.mix < 0 {
-		t.mix, t.off = reads, off
+func (t *Tracker) correct(busy, expected float64, work [2]float64) {
+	t.common = min(max(t.common*(1+float64(gain*off(busy, expected))), t.origin/driftMax), t.origin*driftMax)
+	if !t.tied {
+		t.tilt = t.apart.tilt(t.tilt, busy, expected, work, t.pending)
 	}
-	t.common = min(max(t.common*(1+float64(gain*off)), t.origin/driftMax), t.origin*driftMax)
-	if t.tied {
-		return
-	}
-	t.tilt = min(max(t.tilt*(1+float64(tiltGain*(off-t.off)*(reads-t.mix))), 1/tiltMax), tiltMax)
-	t.mix += float64(meanGain * (reads - t.mix))
-	t.off += float64(meanGain * (off - t.off))
+}
+
+// off is a slice's error, bounded.
+func off(busy, expected float64) float64 {
+	return min(max(2*(busy-expected)/(busy+expected), -errorMax), errorMax)
 }
 
 // learn takes the scale from the first slices.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/node/profile"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/judge"
@@ -171,6 +172,33 @@ func (c *cluster) retune(t *testing.T, device tuning) {
 	if err := restart(t.Context(), device); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// profile writes a profile of the disk of all tests, by its own model, and gives its name.
+func (c *cluster) profile(t *testing.T) string {
+	t.Helper()
+	device, err := profile.Identify("/sys", filepath.Base(c.disk.Device()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := profile.Line{PerMiB: profile.Duration(time.Second * mib / time.Duration(slow.BytesPerSecond))}
+	away := on
+	away.Fixed = profile.Duration(slow.SeekMin)
+	p := profile.Profile{
+		Version: profile.Version, Device: device,
+		Cost:      profile.Cost{Read: profile.Coefficients{Random: away, Sequential: on, Alone: away}},
+		Reference: profile.Reference{Read: profile.Latency{Line: away, Concurrency: 1}},
+		Quantum:   512 << 10,
+	}
+	text, err := p.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(c.dir, "disk.profile")
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // raiseDirtyLimits keeps the kernel's own writeback away: it is out of any

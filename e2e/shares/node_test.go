@@ -35,6 +35,7 @@ mode: enforce
 identity: {mode: trust} # the clients are made up
 weights: %s
 device:
+  profile: %q
   algorithm: sfqd2
   quantum: %s
   ahead: 16
@@ -51,7 +52,7 @@ device:
 `
 
 // tuning is what differs between tests in the device section.
-type tuning struct{ quantum, dirty, read, write string }
+type tuning struct{ profile, quantum, dirty, read, write string }
 
 var usual = tuning{quantum: "512KiB", dirty: "16MiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 20ms, per_mib: 180ms}"}
 
@@ -81,7 +82,7 @@ func startNode(ctx context.Context, book *ledger.Ledger, dir, binary, socket str
 		return nil, err
 	}
 	config := filepath.Join(dir, "node.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, settings, socket, address, n.weights, device.quantum, device.dirty, device.read, device.write), 0o644); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, settings, socket, address, n.weights, device.profile, device.quantum, device.dirty, device.read, device.write), 0o644); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(n.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)

@@ -247,11 +247,14 @@ func TestReaders(t *testing.T) {
 }
 
 // TestReaderAgainstWriter: what is shared between a reader and a writer is the
-// device's service; bytes may cost one of them more than the other.
+// device's service; bytes may cost one of them more than the other. What they cost
+// the daemon knows from a profile; where reads and writes are mixed in one and the
+// same way all the time, there is nothing to correct in their ratio.
 func TestReaderAgainstWriter(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	alike := usual
 	alike.dirty = "8MiB" // the one writer has as much queued as is staged ahead of the reader
+	alike.profile = c.profile(t)
 	c.retune(t, alike)
 	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.write(t, "/read", 512*mib)

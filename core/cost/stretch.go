@@ -1,0 +1,77 @@
+package cost
+
+// Where times with more reads come out later than those with more writes, reads
+// cost more than the model says, and the two scales drift apart; under an even
+// mixture they move together, so that what the profile says of their ratio holds.
+//
+// What is in flight at the ends of a time is counted in another one than it was
+// done in, and that by itself makes error and mixture go together: while the
+// device passes over a write for the sake of reads, as elevators do, it works for
+// nothing that completes as a write, and when the writes are done at last they
+// seem to have cost too little. Ratios learnt from slices of half a second run
+// away by that, a third in half a minute on a hard disk. So ratios are learnt
+// from stretches, slices in a row that together are several times as long as
+// what was in flight at both ends, and of the mixture only what those ends cannot
+// explain counts.
+
+const (
+	stretchEnds = 4.0 // a stretch's work, times what was in flight at its ends
+	tiltGain    = 0.3 // of the product of how far error and mixture are off their means
+	meanGain    = 0.1
+	tiltMax     = 1.4
+)
+
+// apart tells reads and writes apart, by stretches.
+type apart struct {
+	mix float64 // running mean of the reads' part of the work; negative before the first stretch
+	off float64 // running mean of the stretches' error
+
+	open           bool
+	ends           float64 // predicted cost of what was in flight when the stretch began, ns, unscaled
+	busy, expected float64 // of the open stretch, ns
+	work           [2]float64
+}
+
+func newApart() apart { return apart{mix: -1} }
+
+// cut drops the open stretch: a slice that tells nothing lies between.
+func (a *apart) cut() { *a = apart{mix: a.mix, off: a.off} }
+
+// tilt gives the tilt after another slice, at whose end so much is pending.
+func (a *apart) tilt(tilt, busy, expected float64, work [2]float64, pending float64) float64 {
+	if !a.open {
+		a.cut()
+		a.open, a.ends = true, pending // the slice before is not of the stretch
+		return tilt
+	}
+	a.busy += busy
+	a.expected += expected
+	a.work[0] += work[0]
+	a.work[1] += work[1]
+	all, ends := a.work[0]+a.work[1], a.ends+pending
+	if all < stretchEnds*ends {
+		return tilt
+	}
+	reads, error := a.work[0]/all, off(a.busy, a.expected)
+	a.cut()
+	a.open, a.ends = true, pending
+	if a.mix < 0 {
+		a.mix, a.off = reads, error
+	}
+	more := beyond(reads-a.mix, ends/all)
+	tilt = min(max(tilt*(1+float64(tiltGain*float64((error-a.off)*more))), 1/tiltMax), tiltMax)
+	a.mix += float64(meanGain * (reads - a.mix))
+	a.off += float64(meanGain * (error - a.off))
+	return tilt
+}
+
+// beyond is what is left of a difference that may be so far off.
+func beyond(d, slack float64) float64 {
+	switch {
+	case d > slack:
+		return d - slack
+	case d < -slack:
+		return d + slack
+	}
+	return 0
+}
