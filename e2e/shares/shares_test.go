@@ -255,6 +255,7 @@ func TestReaderAgainstWriter(t *testing.T) {
 	alike := usual
 	alike.dirty = "8MiB" // the one writer has as much queued as is staged ahead of the reader
 	alike.profile = c.profile(t)
+	alike.quantum = "256KiB" // the disk keeps writes for the sake of reads: quanta that are begun at a window's ends
 	c.retune(t, alike)
 	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.write(t, "/read", 512*mib)
