@@ -75,7 +75,7 @@ func deviceSettings(s PenstockSetup, p Phase, profile string) map[string]any {
 	depth := map[string]any{}
 	device := map[string]any{"algorithm": p.Algorithm, "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead, "depth": depth}
 	if s.BacklogBytes > 0 {
-		device["backlog"], device["dirty"] = bytesIn(s.BacklogBytes), bytesIn(s.BacklogBytes/3*4) // of two disks as much as the kernel lets be
+		device["backlog"], device["dirty"] = bytesIn(s.BacklogBytes), bytesIn(s.BacklogBytes) // of two disks less than the kernel lets be
 	}
 	if profile != "" {
 		device["profile"] = profile
