@@ -52,16 +52,16 @@ func (a *apart) tilt(tilt, busy, expected float64, work [2]float64, pending floa
 	if all < stretchEnds*ends {
 		return tilt
 	}
-	reads, error := a.work[0]/all, off(a.busy, a.expected)
+	reads, late := a.work[0]/all, off(a.busy, a.expected)
 	a.cut()
 	a.open, a.ends = true, pending
 	if a.mix < 0 {
-		a.mix, a.off = reads, error
+		a.mix, a.off = reads, late
 	}
 	more := beyond(reads-a.mix, ends/all)
-	tilt = min(max(tilt*(1+float64(tiltGain*float64((error-a.off)*more))), 1/tiltMax), tiltMax)
+	tilt = min(max(tilt*(1+float64(tiltGain*float64((late-a.off)*more))), 1/tiltMax), tiltMax)
 	a.mix += float64(meanGain * (reads - a.mix))
-	a.off += float64(meanGain * (error - a.off))
+	a.off += float64(meanGain * (late - a.off))
 	return tilt
 }
 
