@@ -79,8 +79,8 @@ const maxLocalDirs = 1024
 // addLocalDirs tells the checker where a NodeManager keeps its containers. They stay
 // known when it goes: its containers may outlive it.
 func (d *Daemon) addLocalDirs(dirs []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.dirsMu.Lock() // not mu: a hung disk must not keep heartbeats and the switch waiting
+	defer d.dirsMu.Unlock()
 	for _, dir := range dirs {
 		if dir = clean(dir); !d.localDirs[dir] && len(d.localDirs) < maxLocalDirs {
 			d.localDirs[dir] = true

@@ -67,7 +67,8 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
-	// localDirs are the settings' and those that NodeManagers have told.
+	// localDirs are the settings' and those that NodeManagers have told; dirsMu is theirs.
+	dirsMu    sync.Mutex
 	localDirs map[string]bool
 	run       func(*governed) // starts a device's goroutines; set by Run
 	ready     bool

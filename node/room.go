@@ -12,7 +12,7 @@ import (
 
 // How much of what was written may stay in the page cache is natively the kernel's to
 // say: what may be dirty before it writes by itself, of the whole machine. Where the
-// settings do not say otherwise the disks in use share three quarters of that, each
+// settings do not say otherwise the disks in use share seven eighths of that, each
 // half of its part for backlogs and half for what may yet be deleted
 // (device.Config.Dirty and Lazy). An idle disk has little; when it is used, it has its
 // part within some seconds.
@@ -37,7 +37,7 @@ type wish struct {
 // divide gives each disk its room, of what the kernel lets be dirty on the machine:
 // what is set, the least to disks that are idle, and equal parts of what is left.
 func divide(background int64, wishes []wish) []room {
-	left, sharing := background/4*3, int64(0)
+	left, sharing := background/8*7, int64(0)
 	for _, w := range wishes {
 		for _, half := range []struct{ set, least int64 }{{w.set.dirty, w.least.dirty}, {w.set.lazy, w.least.lazy}} {
 			switch {

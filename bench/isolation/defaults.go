@@ -72,7 +72,9 @@ func (s *Setup) protect(job string) {
 // not governed. Where they are, everything is as the daemon has it by default, and the
 // page cache may hold, natively as under Penstock, what the two contested disks write in
 // ten seconds before the kernel writes by itself: as it is on a node with faster disks and
-// more memory. dirtyIntermediate is that.
+// more memory. dirtyIntermediate is that. From there to the limit, twice as much, the
+// kernel holds nobody up to half of the way; where the daemon writes instead of the
+// kernel, this is where the kernel begins, as the operator's guide says.
 const (
 	backlog           = 12 * mib
 	dirtyIntermediate = 256 * mib
@@ -84,10 +86,10 @@ func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return
 	}
-	s.Intermediate, s.Penstock.BacklogBytes = on, backlog
+	s.Intermediate, s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = on, backlog, 0
 	s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 64*mib, 32*mib
 	if on {
-		s.Penstock.BacklogBytes = 0
+		s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = 0, dirtyIntermediate/2*3
 		s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 2*dirtyIntermediate, dirtyIntermediate
 	}
 	if s.Against != teraSort {

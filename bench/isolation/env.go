@@ -132,7 +132,22 @@ func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agen
 // dirty limits: two experiments at once would measure each other.
 const tunePatience = 30 * time.Minute
 
-// tuneKernel sets the dirty limits, the same for every phase; the ledger knows
+// tuneBackground sets where the kernel begins to write by itself in a phase.
+func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
+	bytes := m.setup.Kernel.DirtyBackgroundBytes
+	if p.Governed && m.setup.Penstock.DirtyBackgroundBytes > 0 {
+		bytes = m.setup.Penstock.DirtyBackgroundBytes
+	}
+	if os.Geteuid() != 0 {
+		return nil // in the setup's notes
+	}
+	if _, err := ledger.SetSysctl(ctx, m.book, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10)); err != nil {
+		return fmt.Errorf("say when the kernel writes by itself: %w", err)
+	}
+	return nil
+}
+
+// tuneKernel sets the dirty limits, as they are natively; the ledger knows
 // what they were.
 func (m *Machine) tuneKernel(ctx context.Context) error {
 	if os.Geteuid() != 0 {
@@ -228,6 +243,9 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 		return err
 	}
 	if err := m.makeGroups(p); err != nil {
+		return err
+	}
+	if err := m.tuneBackground(ctx, p); err != nil {
 		return err
 	}
 	if !p.Governed {

@@ -107,19 +107,22 @@ type KernelSetup struct {
 // is in the DataNodes in every phase; without a daemon its gates are open, so no
 // phase differs from another by a DataNode restart.
 type PenstockSetup struct {
-	AgentInAllPhases bool         `json:"agent_in_all_phases"`
-	QuantumBytes     int64        `json:"quantum_bytes"`
-	Ahead            int          `json:"ahead"`                   // quanta staged ahead of a reader
-	BacklogBytes     int64        `json:"backlog_bytes,omitempty"` // of an application on a device; 0: the daemon's default
-	ProtectedWeight  int          `json:"protected_weight"`
-	AggressorWeight  int          `json:"aggressor_weight"`
-	ClientsWeight    int          `json:"clients_weight"` // job files of both jobs: submitters, application masters
-	DepthMin         float64      `json:"depth_min"`
-	DepthMax         float64      `json:"depth_max"`
-	DepthStart       float64      `json:"depth_start"`
-	DepthGain        float64      `json:"depth_gain"`
-	ReferenceRead    LatencySetup `json:"reference_read"`
-	ReferenceWrite   LatencySetup `json:"reference_write"`
+	AgentInAllPhases bool  `json:"agent_in_all_phases"`
+	QuantumBytes     int64 `json:"quantum_bytes"`
+	Ahead            int   `json:"ahead"`                   // quanta staged ahead of a reader
+	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // of an application on a device; 0: the daemon's default
+	// DirtyBackgroundBytes is the kernel's in governed phases; 0: as in the others.
+	DirtyBackgroundBytes int64 `json:"dirty_background_bytes,omitempty"`
+
+	ProtectedWeight int          `json:"protected_weight"`
+	AggressorWeight int          `json:"aggressor_weight"`
+	ClientsWeight   int          `json:"clients_weight"` // job files of both jobs: submitters, application masters
+	DepthMin        float64      `json:"depth_min"`
+	DepthMax        float64      `json:"depth_max"`
+	DepthStart      float64      `json:"depth_start"`
+	DepthGain       float64      `json:"depth_gain"`
+	ReferenceRead   LatencySetup `json:"reference_read"`
+	ReferenceWrite  LatencySetup `json:"reference_write"`
 	// ProfileSHA256 is the digest of the device's profile, whose costs and
 	// reference latencies then hold instead of the two above; "" without one.
 	ProfileSHA256 string `json:"profile_sha256,omitempty"`
@@ -183,6 +186,8 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("disk kind %q with %d channels: %q has channels, a hard disk has neither", s.Disk.Kind, s.Disk.Channels, SSD)
 	case s.Disk.DataNodes < 1:
 		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
+	case s.Penstock.DirtyBackgroundBytes < 0 || s.Penstock.DirtyBackgroundBytes >= s.Kernel.DirtyBytes:
+		return fmt.Errorf("dirty_background_bytes %d under Penstock must be below dirty_bytes %d", s.Penstock.DirtyBackgroundBytes, s.Kernel.DirtyBytes)
 	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:
 		return fmt.Errorf("dirty_bytes %d must be above dirty_background_bytes %d, both above 0",
 			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)

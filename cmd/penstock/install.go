@@ -26,6 +26,7 @@ govern what its daemons, jobs and applications do, and with --apply writes it:
 
   shellprofile.d/penstock.sh  the agent in the DataNode and the NodeManager
   mapred-site.xml             map and reduce tasks: their local files
+  hdfs-site.xml               no readahead past the daemon by DataNodes
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
   spark-env.sh                the jar on Spark's class path
 
@@ -38,7 +39,8 @@ another. After an interruption the same command goes on.
 
 The jar and the socket need not be on this machine, but on those that use the
 folder; where the jar is missing, daemons and tasks run ungoverned. Spark's
-executors do not start without it.
+executors do not start without it, so with --spark-conf it has to be here as
+well, or --force says that it is on the others.
 
 docs/operate/install.md says what each setting is for.
 

@@ -38,10 +38,12 @@ func (l *Loop) relieve(f *flow, now time.Time) {
 
 // lazyBound is what a flow may have waiting without being drained: its weight's part
 // of what the device lets wait, as far as its share of the device could drain that in
-// drainTime. Else a flow of little weight would have more than goes out before the
-// kernel takes it, in its own order.
+// drainTime, and what its other writers leave of the bound of its backlog. Else a flow of
+// little weight would have more than goes out before the kernel takes it, in its own
+// order.
 func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
-	half := l.bound(f, now) / 2
+	backlog := l.bound(f, now)
+	half := backlog / 2
 	if f.limit != nil {
 		f.lazyRoom = half
 		return half
@@ -51,7 +53,7 @@ func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
 		bound = min(bound, max(half, drains))
 	}
 	f.lazyRoom = max(f.lazyRoom, leaseFloor, bound)
-	return f.lazyRoom
+	return f.lazyRoom + max(0, backlog-max(l.cfg.Backlog, f.backlog-f.lazy))
 }
 
 // oldest is the flow's lazy stream whose bytes have waited the longest.
@@ -73,9 +75,28 @@ func (l *Loop) keep(s *Stream, now time.Time) {
 	s.kept = true
 	s.flow.kept++
 	l.kept++
-	if s.flow.kept > l.cfg.LazyFiles || l.kept > maxKept {
-		l.drain(s.flow.oldest(func(s *Stream) bool { return s.kept }), true, now)
+	kept := func(s *Stream) bool { return s.kept }
+	switch {
+	case s.flow.kept > l.cfg.LazyFiles:
+		l.drain(s.flow.oldest(kept), true, now)
+	case l.kept > maxKept:
+		var oldest *Stream
+		for _, f := range l.flows {
+			if o := f.oldest(kept); o != nil && (oldest == nil || o.before(oldest)) {
+				oldest = o
+			}
+		}
+		l.drain(oldest, true, now)
 	}
+}
+
+// before orders streams by how long their bytes have waited, and those of one time by
+// the flow's name, so that nothing depends on the order of a map.
+func (s *Stream) before(o *Stream) bool {
+	if !s.unflushed.Equal(o.unflushed) {
+		return s.unflushed.Before(o.unflushed)
+	}
+	return s.flow.name < o.flow.name
 }
 
 // unkeep lets go of a stream that has nothing waiting any more.

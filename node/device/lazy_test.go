@@ -176,6 +176,34 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 	}
 }
 
+// What a flow's other writers leave of its backlog's bound may wait as well, and both
+// together stay within what both may have.
+func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 72*mib, 16*mib }, map[string]int{"reads": 8, "a": 32})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.reader("reads", 1<<30, 0, &done)
+		r.reader("reads", 1<<30, 0, &done)
+		time.Sleep(2 * time.Second)
+		s, f := r.openSpill("a", "spill")
+		r.grow(s, f, 60*mib)
+		time.Sleep(5 * time.Second)
+		if waits := r.lazyNow("a"); waits < 55*mib {
+			t.Errorf("%d MiB of 60 wait, where 80 may", waits/mib)
+		}
+		r.writer("a", 200*mib, &done)
+		for range 50 {
+			time.Sleep(100 * time.Millisecond)
+			if got := r.flowNow("a").Backlog; got > (72+16)*mib+2*leaseBytes {
+				t.Fatalf("backlog %d MiB", got/mib)
+			}
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
 // lazyNow is what waits of a flow without being queued.
 func (r *rig) lazyNow(flow string) (bytes int64) {
 	got := make(chan int64)
@@ -233,6 +261,22 @@ func TestKeptFilesAreBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// At the device's own bound the oldest of all goes, whosever it is.
+func TestTheOldestOfAllKeptFilesGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.LazyFiles, c.Backlog, c.Dirty = 65536, 64*mib, 64*mib }, nil)
+		defer r.stop()
+		for i := range maxKept + 1 {
+			r.spill([]string{"a", "b"}[i/maxKept], fmt.Sprint("spill", i), 4096)
+			time.Sleep(time.Microsecond)
+		}
+		time.Sleep(2 * time.Second)
+		if first, last := r.disk.total("spill0"), r.disk.total(fmt.Sprint("spill", maxKept)); first == 0 || last > 0 {
+			t.Errorf("drained %d bytes of the oldest and %d of another flow's youngest", first, last)
+		}
+	})
 }
 
 // A task that only writes gets what a DataNode's writer gets, and is held at its

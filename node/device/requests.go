@@ -109,14 +109,8 @@ func (l *Loop) finish(r result) {
 	actual := l.costs.finished(r, now)
 	l.settle(req, actual.tag)
 	l.correctLimit(req, r.bytes, now)
-	if l.stock.moved += r.bytes; r.bytes > 0 {
-		f.requests++
-		f.book(s.Kind, req.write, r.bytes, actual.service)
-	}
-	if !req.write {
-		f.resident += max(0, req.length-r.bytes)
-	} else if !r.io {
-		f.behind += r.bytes
+	if r.err == nil { // else the flow has paid for the device's time and got nothing
+		l.bookDone(r, actual.service)
 	}
 	if r.io {
 		if l.control != nil && !req.kept {
@@ -139,6 +133,20 @@ func (l *Loop) finish(r result) {
 		l.stage(s)
 	}
 	l.release(s)
+}
+
+// bookDone puts what a request did into the account.
+func (l *Loop) bookDone(r result, service int64) {
+	req, f := r.request, r.request.flow
+	if l.stock.moved += r.bytes; r.bytes > 0 {
+		f.requests++
+		f.book(req.stream.Kind, req.write, r.bytes, service)
+	}
+	if !req.write {
+		f.resident += max(0, req.length-r.bytes)
+	} else if !r.io {
+		f.behind += r.bytes
+	}
 }
 
 // settle tells the scheduler what a request has really cost.

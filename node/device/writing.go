@@ -184,9 +184,11 @@ func (l *Loop) grant(f *flow) {
 		return
 	}
 	now := time.Now()
-	room := l.bound(f, now) - f.backlog
+	bound := l.bound(f, now)
+	room := bound - f.backlog
 	if f.limit == nil {
-		room += min(f.lazy, l.lazyBound(f, now)) // that is no backlog yet
+		wait := l.lazyBound(f, now)
+		room = min(room+min(f.lazy, wait), bound+f.lazyRoom-f.backlog) // what waits is no backlog yet
 	}
 	if room <= 0 {
 		l.drainLargest(f)

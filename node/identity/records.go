@@ -76,9 +76,10 @@ func (r *records) setDirs(local, spark []string) {
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
+	local, spark = clean(local), clean(spark)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.local, r.spark = clean(local), clean(spark)
+	r.local, r.spark = local, spark
 	r.at, r.usersAt, r.managers.at = time.Time{}, time.Time{}, time.Time{}
 }
 

@@ -13,8 +13,8 @@
 // The two counts are not taken at the same instant and do not become due at the
 // same instant either, so their difference swings by what is in transit. Foreign
 // therefore works with a lower and an upper bound and counts only what must be
-// foreign; see there for what it gets wrong. Per cgroup, the kernel's answer to
-// "whose is it", is a source that can be added beside this one.
+// foreign; see there for what it gets wrong. Whose it is, by process and cgroup,
+// package blockio tells.
 package monitor
 
 import (
