@@ -684,6 +684,9 @@ func TestReadErrorLetsTheStreamThrough(t *testing.T) {
 		if g.last() != Open {
 			t.Errorf("mark %d after a read error", g.last())
 		}
+		if got := r.flowNow("a"); got.Bytes != [2]int64{} || got.Requests != 0 {
+			t.Errorf("the account has %v bytes in %d requests that the device did not do", got.Bytes, got.Requests)
+		}
 		r.loop.Close(s, 0)
 	})
 }
