@@ -35,6 +35,7 @@ type flow struct {
 	kept     int       // closed streams that have some
 	inFlight int       // requests that were started for it
 	used     time.Time // when it last had a request
+	busy     float64   // part of the ticks with one, lately (stock); 1 at first
 	soon     float64   // part of its returns that came soon, lately
 	listed   bool      // among the recent ones (stock)
 

@@ -18,7 +18,7 @@ func (l *Loop) flow(name string) *flow {
 	if len(l.flows) >= l.cfg.MaxFlows-1 && name != UnattributedFlow && !l.forgetIdlest() {
 		return l.flow(UnattributedFlow)
 	}
-	f, rule := &flow{name: name, idle: time.Now()}, l.policy(name)
+	f, rule := &flow{name: name, idle: time.Now(), busy: 1}, l.policy(name)
 	id, err := l.sched.AddFlow(rule.Weight)
 	if err != nil { // the bound above is the scheduler's own: a fault of ours
 		l.fault("add flow "+name, err)

@@ -367,6 +367,30 @@ func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	})
 }
 
+// A heavy flow that writes a line now and then takes no room from who writes much.
+func TestALogTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty = 96 * mib }, map[string]int{"log": 8, "busy": 8, "light": 1})
+		defer r.stop()
+		var done sync.WaitGroup
+		line := r.disk.newFile("log", 0)
+		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "log", Write: true, Block: line})
+		r.writer("light", 400*mib, &done)
+		r.writer("busy", 800*mib, &done)
+		for i := range int64(30) {
+			line.write(i*4096, 4096)
+			r.loop.Progress(s, (i+1)*4096)
+			time.Sleep(time.Second)
+		}
+		if got := r.flowNow("busy").Backlog; got < 60*mib {
+			t.Errorf("beside a log of its weight a flow has %d MiB of 96 to write in", got/mib)
+		}
+		r.apply(Off, "", Rule{})
+		r.loop.Close(s, 30*4096)
+		done.Wait()
+	})
+}
+
 func TestManyWritersWithPartialQuantaKeepGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// 64 writers of less than a quantum each fill the bound with parts that

@@ -3,11 +3,12 @@ package device
 import "time"
 
 // stock is what a tick finds of the device as a whole: who has used it lately, and
-// how fast it was while it was used.
+// how fast it was while it was used. Weights count as far as they claim something: a
+// heavy flow that writes a line of its log now and then takes room from nobody.
 type stock struct {
-	lazy    int // weight of the flows of which something waits that need not be drained yet
-	writing int // weight of those that have writers
-	weight  int // of those that have used the device lately
+	lazy    int     // weight of the flows of which something waits that need not be drained yet
+	writing int     // weight of those that have more of a backlog than each may have anyway
+	weight  float64 // of those that have used the device lately, by how much of the time
 
 	soon   int     // flows that mostly come back at once (expect.go), or more than there are
 	recent []*flow // those that have used the device lately, themselves
@@ -27,6 +28,7 @@ const (
 	lessening = 0.4             // of what a flow drains, by which each of its two bounds may sink
 	recently  = 2 * time.Second // a flow that had a request so long ago still contends
 	stockGain = 0.03            // of a tick in the averages: some 3 s
+	busyGain  = 0.1             // of one with a request, in how busy a flow is: who begins claims all of it soon
 )
 
 // takeStock looks at all flows.
@@ -34,18 +36,22 @@ func (l *Loop) takeStock(now time.Time) {
 	s := &l.stock
 	clear(s.recent)
 	s.lazy, s.writing, s.weight, s.soon, s.recent = 0, 0, 0, 0, s.recent[:0]
+	enough := l.cfg.Backlog / 2
 	for _, f := range l.flows {
 		if f.lazy > 0 {
 			s.lazy += f.rule.Weight
 		}
-		if len(f.writers) > 0 {
+		if f.backlog-f.lazy > enough {
 			s.writing += f.rule.Weight
 		}
 		if len(f.ready) > 0 || f.inFlight > 0 {
 			f.used = now
+			f.busy += busyGain * (1 - f.busy)
+		} else {
+			f.busy -= stockGain * f.busy
 		}
 		if f.listed = f.recent(now); f.listed {
-			s.weight += f.rule.Weight
+			s.weight += f.claims()
 			s.recent = append(s.recent, f)
 			if l.soonBack(f) {
 				s.soon++
@@ -71,12 +77,16 @@ func (s *stock) rate() float64 {
 // lately, drains in drainTime; 0 where nobody knows yet.
 func (l *Loop) drains(f *flow, now time.Time) int64 {
 	others := l.stock.weight
-	if f.recent(now) {
-		others -= f.rule.Weight
+	if f.listed {
+		others -= f.claims()
 	}
-	share := float64(f.rule.Weight) / float64(f.rule.Weight+max(0, others))
+	weight := float64(f.rule.Weight)
+	share := weight / (weight + max(0, others))
 	return int64(l.stock.rate() * share * drainTime.Seconds())
 }
+
+// claims is the flow's weight by how much of the time it has wanted the device, lately.
+func (f *flow) claims() float64 { return float64(f.rule.Weight) * f.busy }
 
 // part is the flow's of bytes that flows of so much weight divide, itself among them.
 func (f *flow) part(bytes int64, weight int) int64 {
