@@ -20,7 +20,7 @@ import (
 // that works for one application; leave is to be called when it goes.
 func (d *Daemon) introduce(p ipc.Peer) (own string, leave func(), err error) {
 	if !ipc.Serves(p.Hello.Role) {
-		v := d.identity.Process(p.PID, p.UID, p.Hello.Flow)
+		v := soon(introduction, func() identity.Verdict { return d.identity.Process(p.PID, p.UID, p.Hello.Flow) })
 		own = d.identity.Mode().Flow(p.Hello.Flow, v)
 		if v.State != identity.Unknown || d.identity.Mode() == identity.Trust {
 			return own, func() {}, nil
@@ -41,6 +41,22 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, leave func(), err error) {
 		d.addLocalDirs(p.Hello.Directories)
 	}
 	return "", leave, nil
+}
+
+// introduction is how long a peer waits at most until something is known of it: an agent
+// that is not greeted within a second hangs up, and the NodeManager's records may be on
+// the very disk that is busy.
+const introduction = 500 * time.Millisecond
+
+// soon gives what find finds, or the zero value if that takes too long.
+func soon[T any](budget time.Duration, find func() T) (found T) {
+	got := make(chan T, 1)
+	go func() { got <- find() }()
+	select {
+	case found = <-got:
+	case <-time.After(budget):
+	}
+	return found
 }
 
 // When a task's process is looked at again of which nothing was found out: first, and
@@ -108,7 +124,11 @@ type claim struct {
 func (d *Daemon) attribute(m wire.Open) (string, *claim) {
 	mode := d.identity.Mode()
 	c := &claim{claimed: m.Flow}
-	v, known := d.identity.Check(identity.Claim{Flow: m.Flow, Client: m.Client, Server: m.Server, User: m.User},
+	asked := identity.Claim{Flow: m.Flow, Client: m.Client, Server: m.Server, User: m.User}
+	if m.Client == wire.Own {
+		asked = identity.Claim{Flow: m.Flow, Own: true}
+	}
+	v, known := d.identity.Check(asked,
 		func(v identity.Verdict) { c.settle(mode, &v, nil, nil) })
 	if known {
 		return mode.Flow(m.Flow, v), nil

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"penstock/wire"
 )
@@ -85,5 +87,19 @@ func TestATaskThatIsNone(t *testing.T) {
 	task.until("a lease", func() bool { return task.marks[1] > 0 })
 	if got := r.metric(fmt.Sprintf(`penstock_flow_streams{device=%q,flow="unattributed"}`, r.deviceName())); got != "1" {
 		t.Errorf("unattributed has %s streams", got)
+	}
+}
+
+// Whoever connects is greeted in time, however long a look at his process takes.
+func TestAnIntroductionEnds(t *testing.T) {
+	for took, want := range map[time.Duration]int{introduction - 1: 7, introduction + 1: 0, time.Hour: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			got := soon(introduction, func() int { time.Sleep(took); return 7 })
+			if waited := time.Since(begin); got != want || waited > introduction {
+				t.Errorf("a look of %v: %d after %v", took, got, waited)
+			}
+			time.Sleep(took) // for the look to end
+		})
 	}
 }
