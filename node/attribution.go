@@ -17,30 +17,31 @@ import (
 // against the connection that it came by, without delaying it.
 
 // introduce finds out about a peer when it connects. own is the flow of a process
-// that works for one application; leave is to be called when it goes.
-func (d *Daemon) introduce(p ipc.Peer) (own string, leave func(), err error) {
+// that works for one application; serves says that it is known to be a server; leave is
+// to be called when it goes.
+func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), err error) {
 	if !ipc.Serves(p.Hello.Role) {
 		v := soon(introduction, func() identity.Verdict { return d.identity.Process(p.PID, p.UID, p.Hello.Flow) })
 		own = d.identity.Mode().Flow(p.Hello.Flow, v)
 		if v.State != identity.Unknown || d.identity.Mode() == identity.Trust {
-			return own, func() {}, nil
+			return own, false, func() {}, nil
 		}
 		watch, cancel := context.WithCancel(context.Background())
 		go d.lookAgain(watch, p, own)
-		return own, cancel, nil
+		return own, false, cancel, nil
 	}
 	if d.identity.Mode() == identity.Trust {
-		return "", func() {}, nil
+		return "", false, func() {}, nil
 	}
 	v, leave := d.identity.AddServer(p.PID, p.UID)
 	if v.State == identity.Refuted {
 		// It could name any application for what it does itself.
-		return "", nil, fmt.Errorf("process %d calls itself a server and is none: %s", p.PID, v.Detail)
+		return "", false, nil, fmt.Errorf("process %d calls itself a server and is none: %s", p.PID, v.Detail)
 	}
 	if p.Hello.Role == wire.RoleNodeManager {
 		d.addLocalDirs(p.Hello.Directories)
 	}
-	return "", leave, nil
+	return "", v.State == identity.Confirmed, leave, nil
 }
 
 // introduction is how long a peer waits at most until something is known of it: an agent

@@ -2,13 +2,20 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"penstock/node/blockfile"
+	"penstock/node/config"
+	"penstock/node/identity"
 	"penstock/wire"
 )
 
@@ -16,22 +23,52 @@ import (
 // two ends as a DataNode sees them.
 func connection(t *testing.T) (client, server string) {
 	t.Helper()
+	c, server := dial(t)
+	return c.LocalAddr().String(), server
+}
+
+func dial(t *testing.T) (c *net.TCPConn, server string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
+	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
+	c = conn.(*net.TCPConn)
 	t.Cleanup(func() { c.Close() })
 	s, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return c.LocalAddr().String(), l.Addr().String()
+	return c, l.Addr().String()
+}
+
+// elsewhere is a connection whose client's end another process of our user has.
+func elsewhere(t *testing.T) (client, server string) {
+	t.Helper()
+	c, server := dial(t)
+	client = c.LocalAddr().String()
+	f, err := c.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	child := exec.Command("sleep", "600")
+	child.ExtraFiles = []*os.File{f}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	c.Close()
+	return client, server
 }
 
 // A process outside of every container says that it is an application.
@@ -100,6 +137,106 @@ func TestAnIntroductionEnds(t *testing.T) {
 				t.Errorf("a look of %v: %d after %v", took, got, waited)
 			}
 			time.Sleep(took) // for the look to end
+		})
+	}
+}
+
+// What the DataNode does for itself counts because its agent says so, and not because
+// no peer is known: a domain socket's has no address either.
+func TestADomainSocketIsNotTheDataNodesOwn(t *testing.T) {
+	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: strict}\n")
+	block := filepath.Join(r.dir, "blk_1")
+	r.put(block, "")
+	streams := func(flow string) string {
+		return r.metric(fmt.Sprintf("penstock_flow_streams{device=%q,flow=%q}", r.deviceName(), flow))
+	}
+	for i, flow := range []string{"replication", "balancer", "scanner", app} {
+		r.send(wire.Open{Stream: uint32(i + 1), Direction: wire.Write, Flow: flow, Path: block})
+		r.until("a lease", func() bool { return r.marks[uint32(i+1)] > 0 })
+		if got, want := streams("unattributed"), fmt.Sprint(i+1); got != want {
+			t.Errorf("%s of nobody: %s unattributed streams, want %s", flow, got, want)
+		}
+	}
+	r.send(wire.Open{Stream: 9, Direction: wire.Write, Flow: "scanner", Path: block, Client: wire.Own})
+	r.until("a lease", func() bool { return r.marks[9] > 0 })
+	if got := streams("scanner"); got != "1" {
+		t.Errorf("%s streams of the DataNode's own scanner", got)
+	}
+}
+
+// Who registers a directory that the settings list, and does not own it, is no DataNode's user.
+func TestADataNodesUserOwnsItsDirectories(t *testing.T) {
+	path := t.TempDir()
+	dir, err := blockfile.OpenDir(path, sysfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	me := uint32(os.Geteuid())
+	r := registration{dirs: []registered{{Dir: dir}}}
+	if !r.ownsAll(me) || r.ownsAll(me+1) || (&registration{}).ownsAll(me) {
+		t.Error("ownsAll is wrong")
+	}
+}
+
+// A balancer is no process that an agent runs in: it is known by its user, who is one of
+// the settings' services or the DataNode's.
+func TestABalancerIsKnownByItsUser(t *testing.T) {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		services string
+		datanode bool // one is there, of our user
+		want     string
+	}{
+		"no service":         {"", false, "refuted account"},
+		"others' services":   {"no-such-user, '4294967290'", false, "refuted account"},
+		"by name":            {"no-such-user, " + me.Username, false, "confirmed account"},
+		"as a principal":     {me.Username + "/host@REALM", false, "confirmed account"},
+		"by number":          {"'" + me.Uid + "'", false, "confirmed account"},
+		"the DataNode's own": {"", true, "confirmed account"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			more := fmt.Sprintf("local_dirs: [ROOT/local]\nidentity: {mode: strict, services: [%s]}\n", c.services)
+			root := t.TempDir()
+			var d *Daemon
+			if c.datanode {
+				r := startWith(t, "enforce", more)
+				d, root = r.daemon, filepath.Dir(r.dir)
+				r.until("a welcome", func() bool { return r.mode == wire.ModeEnforce })
+			} else {
+				file := filepath.Join(root, "node.yaml")
+				if err := os.WriteFile(file, []byte("socket: s\nlisten: off\n"+strings.ReplaceAll(more, "ROOT", root)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				n, err := config.LoadNode(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d, err = New(n, slog.New(slog.DiscardHandler)); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(d.identity.Close)
+			}
+			if err := os.MkdirAll(filepath.Join(root, "local", "nmPrivate"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			client, server := elsewhere(t)
+			answer := make(chan identity.Verdict, 1)
+			v, known := d.identity.Check(identity.Claim{Flow: "balancer", Client: client, Server: server},
+				func(v identity.Verdict) { answer <- v })
+			if !known {
+				select {
+				case v = <-answer:
+				case <-time.After(time.Minute):
+					t.Fatal("no answer")
+				}
+			}
+			if got := v.State.String() + " " + v.Evidence.String(); got != c.want {
+				t.Errorf("%s (%s), want %s", got, v.Detail, c.want)
+			}
 		})
 	}
 }

@@ -131,7 +131,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	checks.Log = log
+	checks.Log, checks.ServiceUIDs = log, serviceUIDs(checks.Services, log)
 	d.identity = identity.New(checks)
 	for _, dir := range settings.LocalDirs {
 		d.localDirs[clean(dir)] = true
@@ -145,6 +145,20 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 // allow implements ipc.Server's Allow.
 func (d *Daemon) allow(uid uint32, role wire.Role) bool {
 	return d.allowed[uid] || !ipc.Serves(role) && (d.allTasks || d.taskUsers[uid])
+}
+
+// serviceUIDs are the users' numbers here. Tokens are of the whole cluster: a user may be
+// none of this machine's, and then no process here is his.
+func serviceUIDs(services []string, log *slog.Logger) (uids []uint32) {
+	for _, name := range services {
+		uid, err := userID(identity.ShortName(name))
+		if err != nil {
+			log.Warn("no process here counts as this service's, only tokens do", "identity.services", name, "error", err)
+			continue
+		}
+		uids = append(uids, uid)
+	}
+	return uids
 }
 
 func userID(name string) (uint32, error) {

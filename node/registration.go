@@ -26,7 +26,7 @@ const maxPosition = 1 << 50
 // Register implements ipc.Opener.
 func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	role := p.Hello.Role
-	own, leave, err := d.introduce(p)
+	own, serves, leave, err := d.introduce(p)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,22 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		leave()
 		return nil, errors.New("none of the agent's directories may be governed")
 	}
+	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
+		// Balancers and movers run as the DataNode's user, and in no JVM of ours. Listed
+		// directories may be registered by others who may connect, such as the NodeManager's user.
+		d.identity.AddServiceUID(p.UID)
+	}
 	return reg, nil
+}
+
+// ownsAll tells whether the directories are the user's, as a DataNode's are.
+func (r *registration) ownsAll(uid uint32) bool {
+	for _, d := range r.dirs {
+		if owner, err := d.Owner(); err != nil || owner != uid {
+			return false
+		}
+	}
+	return len(r.dirs) > 0
 }
 
 // registration is one agent's directories.

@@ -56,6 +56,9 @@ const (
 	RoleTask        Role = 2 // a MapReduce task's JVM
 	RoleNodeManager Role = 3
 	RoleExecutor    Role = 4 // a Spark executor's JVM
+
+	// Own as an OPEN's Client: nobody asked for it, the DataNode does it for itself.
+	Own = "own"
 )
 
 // The messages. Positions are offsets in the block file, in bytes.
@@ -84,7 +87,8 @@ type (
 		Path      string // of the block, the local file, or the file that is sent; 1..MaxPath bytes
 		Meta      string // path, "" if there is none
 		// Client and Server are the ends of the TCP connection that the stream serves,
-		// as ip:port, at most MaxAddress bytes; "" where there is none, or nobody knows.
+		// as ip:port, at most MaxAddress bytes; "" where nobody knows, and Client is Own
+		// where there is none because nobody asked.
 		Client, Server string
 		User           string // that the block token was given to, at most MaxUser bytes; "" without tokens
 		From, To       int64  // To is 0 for a write whose end is unknown

@@ -155,6 +155,7 @@ const (
 	capDacOverride   = 1 << 1
 	capDacReadSearch = 1 << 2
 	capFowner        = 1 << 3
+	capSysPtrace     = 1 << 19
 )
 
 // may tells whether the process has the right (4 read, 2 write, 1 pass) to the
@@ -229,6 +230,37 @@ func checkRights(f *Facts) []Result {
 			"watch penstock_agent_open_errors_total; the daemon's log at level debug names the files")
 	}
 	return good("the daemon (user %d) may open the DataNode's files and ask about their pages", f.Daemon.UID)
+}
+
+// checkIdentity says whether the daemon may look at what it holds names against. Without
+// that every verdict is unknown, and nothing goes wrong that anybody would see.
+func checkIdentity(f *Facts) []Result {
+	switch {
+	case f.Status == nil:
+		return nil
+	case f.Status.Identity.Mode == "trust":
+		return good("trust: names count, nothing is asked")
+	case f.Daemon == nil:
+		return nil // the check of rights says why
+	}
+	var missing []string
+	caps := f.Daemon.Capabilities
+	if caps&capSysPtrace == 0 {
+		missing = append(missing, "CAP_SYS_PTRACE")
+	}
+	if caps&(capDacReadSearch|capDacOverride) == 0 {
+		missing = append(missing, "CAP_DAC_READ_SEARCH")
+	}
+	mode := f.Status.Identity.Mode
+	if len(missing) == 0 {
+		return good("%s: the daemon (user %d) may look into other users' processes", mode, f.Daemon.UID)
+	}
+	meaning := "it cannot tell which of another user's processes has a connection: whatever name a client gives itself counts"
+	if mode == "strict" {
+		meaning = "it cannot tell which of another user's processes has a connection: what other users do is unattributed"
+	}
+	return bad(Warn, fmt.Sprintf("%s, but the daemon (user %d) lacks %s", mode, f.Daemon.UID, strings.Join(missing, " and ")), meaning,
+		"give it both as install.md says, or run it as root; if it is meant so, set mode: trust below identity in its settings")
 }
 
 func checkShortCircuit(f *Facts) []Result {

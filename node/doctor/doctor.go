@@ -73,6 +73,7 @@ var checks = []check{
 	{"socket", checkSocket},
 	{"directories", checkDirectories},
 	{"rights", checkRights},
+	{"identity", checkIdentity},
 	{"short-circuit", checkShortCircuit},
 	{"readahead", checkReadahead},
 	{"installed", checkInstalled},

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +37,7 @@ type Settings struct {
 	// Cgroup is the NodeManager's cgroups.hierarchy; hadoop-yarn.
 	Cgroup string
 	// Services are the users that DataNodes and balancers run as: their names, as block
-	// tokens have them, and their numbers.
+	// tokens have them, and the numbers of those that this machine knows.
 	Services    []string
 	ServiceUIDs []uint32
 	Users       Users  // nil: only what the local directories tell
@@ -73,7 +72,7 @@ type Checker struct {
 	inspect  inspector
 	log      limitedLog
 	uids     map[uint32]bool
-	mode     atomic.Uint32
+	rights   rights
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -135,28 +134,25 @@ func New(s Settings) *Checker {
 	}
 	s.Services = slices.Clone(s.Services)
 	for i := range s.Services {
-		s.Services[i] = shortName(s.Services[i])
+		s.Services[i] = ShortName(s.Services[i])
 	}
 	c := &Checker{
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{},
 		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[serving]int{},
 	}
-	c.log.log = s.Log
+	c.log.log, c.rights.log = s.Log, s.Log
+	c.records.denied = c.rights.records
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
 	c.inspect = inspector{c.proc, s.Cgroup, c.records, s.Users, c.isServer}
 	for _, uid := range s.ServiceUIDs {
 		c.uids[uid] = true
 	}
-	c.mode.Store(uint32(s.Mode))
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
 // Mode is the one in force.
-func (c *Checker) Mode() Mode { return Mode(c.mode.Load()) }
-
-// SetMode changes it for the claims to come.
-func (c *Checker) SetMode(m Mode) { c.mode.Store(uint32(m)) }
+func (c *Checker) Mode() Mode { return c.settings.Mode }
 
 // SetDirs replaces the NodeManager's and Spark's directories, which are known late
 // where an agent tells of them.
@@ -193,7 +189,7 @@ func (c *Checker) Check(claim Claim, done func(Verdict)) (Verdict, bool) {
 		return v, true
 	}
 	if class := classOf(claim.Flow); class == classOther ||
-		claim.Client == "" && claim.Server == "" && (claim.User == "" || class != classApplication) {
+		claim.nobody() && (claim.User == "" || class != classApplication) {
 		v := judge(claim.Flow, c.facts(claim))
 		c.Stats.count(v)
 		return v, true
@@ -323,12 +319,18 @@ func (c *Checker) facts(claim Claim) facts {
 	c.mu.Lock()
 	uids := c.uids
 	c.mu.Unlock()
-	return facts{
-		own:       claim.Client == "" && claim.Server == "",
-		why:       "the operation came by no connection",
-		tokenUser: shortName(claim.User), services: c.settings.Services, serviceUIDs: uids,
+	f := facts{
+		own: claim.Own, why: "the ends of its connection are not known, as of a domain socket",
+		tokenUser: ShortName(claim.User), services: c.settings.Services, serviceUIDs: uids,
 	}
+	if f.own {
+		f.why = "the DataNode does it for itself"
+	}
+	return f
 }
+
+// nobody tells whether there is no peer to look for.
+func (c Claim) nobody() bool { return c.Own || c.Client == "" && c.Server == "" }
 
 // find is one lookup.
 func (c *Checker) find(ctx context.Context, claim Claim) (Verdict, hold) {
@@ -337,7 +339,7 @@ func (c *Checker) find(ctx context.Context, claim Claim) (Verdict, hold) {
 		f.owner = c.inspect.user(claim.Flow)
 	}
 	var h hold
-	if !f.own {
+	if !claim.nobody() {
 		var err error
 		if f.peer, h, err = c.peer(ctx, claim); err != nil {
 			f.why = err.Error()
@@ -380,6 +382,7 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
 	defer cancel()
 	p, err := c.inspect.inspect(ctx, int(pid), time.Now())
+	c.rights.process(err)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		err = errGone // between two looks at it
 	}
@@ -441,10 +444,13 @@ func (c *Checker) isServer(l life) bool {
 }
 
 // AddServiceUID makes a user one of the services', as far as processes outside of
-// containers go.
+// containers go: the one that a DataNode here runs as.
 func (c *Checker) AddServiceUID(uid uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.uids[uid] {
+		return
+	}
 	c.uids = maps.Clone(c.uids) // lookups under way have the old one
 	c.uids[uid] = true
 }

@@ -8,11 +8,15 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -238,7 +242,9 @@ func TestProcess(t *testing.T) {
 			t.Errorf("pid %d, user %d, %s: %+v", x.pid, x.uid, x.flow, v)
 		}
 	}
-	c.SetMode(Trust)
+	s := w.settings()
+	s.Mode = Trust
+	c = newChecker(t, s)
 	if v := c.Process(100, me, appB); v != (Verdict{}) {
 		t.Errorf("trust asks: %+v", v)
 	}
@@ -260,11 +266,28 @@ func TestWithoutAConnection(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
 	c := newChecker(t, w.settings())
-	if v, ok := c.Check(Claim{Flow: "scanner"}, nil); !ok || v.State != Confirmed {
-		t.Errorf("%+v, %v", v, ok)
+	for _, flow := range []string{"scanner", "replication"} {
+		if v, ok := c.Check(Claim{Flow: flow, Own: true}, nil); !ok || v.State != Confirmed || v.Evidence != Own {
+			t.Errorf("%s: %+v, %v", flow, v, ok)
+		}
 	}
-	if v, ok := c.Check(Claim{Flow: appA}, nil); !ok || v.State != Unknown {
-		t.Errorf("%+v, %v", v, ok)
+	// Not to know who asks, as of a domain socket, is not to know that nobody does.
+	for _, flow := range []string{"scanner", "replication", "balancer", "reconstruction", "clients", appA} {
+		v, ok := c.Check(Claim{Flow: flow}, nil)
+		if !ok || v.State != Unknown || Strict.Flow(flow, v) != Unattributed || Verify.Flow(flow, v) != flow {
+			t.Errorf("%s: %+v, %v", flow, v, ok)
+		}
+	}
+	// A token tells who it is all the same.
+	tokens := w.settings()
+	tokens.Services = []string{"hdfs/host@REALM"}
+	for user, state := range map[string]State{"hdfs": Confirmed, "ann": Refuted} {
+		if v, ok := newChecker(t, tokens).Check(Claim{Flow: "replication", User: user}, nil); !ok || v.State != state || v.Evidence != Token {
+			t.Errorf("%s: %+v, %v", user, v, ok)
+		}
+	}
+	if v, ok := c.Check(Claim{Flow: appA, Own: true}, nil); !ok || v.State != Unknown {
+		t.Errorf("no DataNode is an application: %+v, %v", v, ok)
 	}
 	if v := ask(t, c, Claim{Flow: appA, User: "ann"}); v.State != Confirmed || v.Evidence != Token {
 		t.Errorf("%+v", v)
@@ -272,6 +295,51 @@ func TestWithoutAConnection(t *testing.T) {
 	if v := ask(t, c, Claim{Flow: appA, User: "bob/host@REALM"}); v.State != Refuted {
 		t.Errorf("%+v", v)
 	}
+}
+
+// What the daemon may not look at is said once, of processes and of records.
+func TestMissingRightsAreSaidOnce(t *testing.T) {
+	w := newWorld(t)
+	w.start(process{pid: 101, uid: me, sockets: []int{77}})
+	w.connect(clientEnd, serverEnd, me, 77)
+	root := filepath.Dir(w.proc)
+	for dir, mode := range map[string]os.FileMode{
+		filepath.Dir(root): 0o755, root: 0o755, w.proc + "/101/fd": 0, w.local + "/nmPrivate": 0,
+	} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o755) })
+	}
+	var text bytes.Buffer
+	s := w.settings()
+	s.Log = slog.New(slog.NewTextHandler(&text, nil))
+	c := newChecker(t, s)
+	said := func() (processes, records int) {
+		return strings.Count(text.String(), "CAP_SYS_PTRACE"), strings.Count(text.String(), "NodeManager's records")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Root may read everything: this thread is nobody from here on, and ends with the goroutine.
+		runtime.LockOSThread()
+		_ = unix.Setfsuid(65534)
+		for range 3 {
+			if v, _ := c.find(t.Context(), claim(appA)); v.State != Unknown || !strings.Contains(v.Detail, "CAP_DAC_READ_SEARCH") {
+				t.Errorf("%+v", v)
+			}
+			if p, r := said(); p != 1 || r != 0 {
+				t.Errorf("%d lines on processes, %d on records:\n%s", p, r, text.String())
+			}
+		}
+		for range 3 {
+			c.records.lookup(nil, time.Now())
+		}
+		if p, r := said(); p != 1 || r != 1 {
+			t.Errorf("%d lines on processes, %d on records:\n%s", p, r, text.String())
+		}
+	}()
+	<-done
 }
 
 // gate is another node's daemon, which answers when it is told to.

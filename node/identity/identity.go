@@ -25,10 +25,12 @@ import "fmt"
 // Claim is one operation as the DataNode's agent tells it.
 type Claim struct {
 	Flow string // that it names
-	// Client and Server are the ends of its TCP connection, as ip:port; "" if it came
-	// by none.
+	// Client and Server are the ends of its TCP connection, as ip:port; "" if nobody
+	// knows them, as those of a domain socket.
 	Client, Server string
-	User           string // the block token's; "" without one
+	// Own: nobody asked for it, the DataNode says that it does it for itself.
+	Own  bool
+	User string // the block token's; "" without one
 }
 
 // State is what was found out about a claim.
@@ -77,7 +79,7 @@ const (
 	Account
 	// Outside: the process is in no container.
 	Outside
-	// Own: no connection: the DataNode did it for itself.
+	// Own: the DataNode did it for itself.
 	Own
 
 	evidences = int(Own) + 1

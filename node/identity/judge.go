@@ -7,7 +7,7 @@ type facts struct {
 	known bool   // something is known of the peer
 	peer  Peer   // if known
 	why   string // if not
-	own   bool   // the operation came by no connection
+	own   bool   // the DataNode does it for itself
 	// The block token's user, and the user of the claimed application; "" if not known.
 	tokenUser, owner string
 	// services are the users that DataNodes and balancers run as, by name and by number.
@@ -53,7 +53,7 @@ func judge(flow string, f facts) Verdict {
 	case classService:
 		switch {
 		case f.own:
-			return Verdict{Confirmed, flow, Own, "no connection"}
+			return Verdict{Confirmed, flow, Own, "the DataNode's own doing"}
 		case named:
 			return Verdict{Refuted, p.Application, p.Evidence, who}
 		case f.known && p.Server:

@@ -155,8 +155,8 @@ func sparkPlaceOf(rel string) (place, bool) {
 // plain tells whether a path's part is an ordinary name.
 func plain(s string) bool { return s != "" && s != "." && s != ".." && len(s) <= 255 }
 
-// shortName is a principal's first part: what HDFS calls the user.
-func shortName(principal string) string {
+// ShortName is a principal's first part: what HDFS calls the user.
+func ShortName(principal string) string {
 	if i := strings.IndexAny(principal, "/@"); i >= 0 {
 		return principal[:i]
 	}

@@ -81,6 +81,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		}
 		fd, err := c.proc.holds(ctx, pid, s.inode, fds)
 		if errors.Is(err, os.ErrPermission) {
+			c.rights.process(err)
 			refused++
 		}
 		if err != nil || fd < 0 {
@@ -92,6 +93,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 			return true // ended meanwhile, or handed it on
 		}
 		if err != nil {
+			c.rights.process(err)
 			p = Peer{PID: pid, UID: s.uid, Detail: err.Error()}
 		}
 		found, holds = append(found, p), append(holds, hold{pid, fd, s.inode})
@@ -109,7 +111,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		return Peer{}, hold{}, errTime
 	case refused > 0:
 		return Peer{}, hold{}, fmt.Errorf(
-			"%d processes may not be looked into: run the daemon as root or with CAP_SYS_PTRACE", refused)
+			"%d processes may not be looked into: run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", refused)
 	}
 	return Peer{}, hold{}, errNobody
 }

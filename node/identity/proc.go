@@ -286,6 +286,9 @@ func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, err
 		if err == nil && socketInode(link[:n]) == inode {
 			return strconv.Atoi(name)
 		}
+		if errors.Is(err, os.ErrPermission) {
+			return -1, err // and so are all the others
+		}
 	}
 	return -1, nil
 }

@@ -207,7 +207,7 @@ func really(link, dir, name string) bool {
 func (in *inspector) user(application string) string {
 	if in.users != nil {
 		if user, ok := in.users.User(application); ok {
-			return shortName(user)
+			return ShortName(user)
 		}
 	}
 	return in.records.user(application)

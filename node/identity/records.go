@@ -33,8 +33,9 @@ const early = time.Minute
 // The session is good evidence because a process can inherit one or begin one, but
 // not join one, and because it stays when the parent is gone.
 type records struct {
-	proc  proc
-	bound int // maxRecords, but for tests
+	proc   proc
+	bound  int         // maxRecords, but for tests
+	denied func(error) // told of what may not be read
 
 	mu       sync.Mutex
 	local    []string // clean
@@ -175,6 +176,9 @@ func (r *records) read() {
 			missing++
 		} else if err != nil {
 			whole = false
+			if r.denied != nil {
+				r.denied(err)
+			}
 		}
 	}
 	r.managers.look(r.proc, owners)

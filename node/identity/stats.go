@@ -1,7 +1,9 @@
 package identity
 
 import (
+	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,4 +69,31 @@ func (l *limitedLog) refuted(flow string, v Verdict, key string, peer any) {
 	l.mu.Unlock()
 	l.log.Warn("claim refuted", "claimed", flow, key, peer, "is", v.Flow, "evidence", v.Evidence.String(),
 		"detail", v.Detail, "not_logged_before", dropped)
+}
+
+// rights says once each, loudly, what the daemon may not look at: nothing else tells, as
+// Unknown is no error.
+type rights struct {
+	log              *slog.Logger
+	processes, files sync.Once
+}
+
+func (r *rights) process(err error) {
+	if !errors.Is(err, os.ErrPermission) {
+		return
+	}
+	r.processes.Do(func() {
+		r.log.Warn("other users' processes may not be looked into: whose their connections are stays unknown; "+
+			"run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", "error", err)
+	})
+}
+
+func (r *rights) records(err error) {
+	if !errors.Is(err, os.ErrPermission) {
+		return
+	}
+	r.files.Do(func() {
+		r.log.Warn("the NodeManager's records may not be read: which processes are in no container stays unknown; "+
+			"run the daemon as root or with CAP_DAC_READ_SEARCH", "error", err)
+	})
 }

@@ -3,6 +3,7 @@ package penstock.agent;
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.datatransfer.BlockConstructionStage;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
 import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
@@ -27,6 +28,16 @@ public final class Evidence {
             Gates.failed(t);
             return Peer.UNKNOWN;
         }
+    }
+
+    /**
+     * Of a DataTransfer: the DataNode's own if the NameNode has ordered it. Whoever asks for a
+     * pipeline's recovery is unknown, also if he gives no name: that runs in another thread than
+     * his request, and at another stage.
+     */
+    public static Peer ofTransfer(String client, BlockConstructionStage stage) {
+        boolean ordered = stage == BlockConstructionStage.PIPELINE_SETUP_CREATE;
+        return ordered && client != null && client.isEmpty() ? Peer.OWN : Peer.UNKNOWN;
     }
 
     /**

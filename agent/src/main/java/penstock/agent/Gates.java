@@ -144,7 +144,7 @@ public final class Gates {
     }
 
     public static Op enterScanner() {
-        return enter(Names.SCANNER, Peer.UNKNOWN);
+        return enter(Names.SCANNER, Peer.OWN);
     }
 
     static Op enter(String flow, Peer peer) {

@@ -2,6 +2,7 @@ package penstock.agent;
 
 import net.bytebuddy.asm.Advice;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
+import org.apache.hadoop.hdfs.protocol.datatransfer.BlockConstructionStage;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
 import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
@@ -70,8 +71,9 @@ final class NameAdvice {
     /** DataNode.DataTransfer.run: the name of the client that asked for a pipeline's recovery, else empty. */
     static final class ClientField {
         @Advice.OnMethodEnter(suppress = Throwable.class)
-        static Op enter(@Advice.FieldValue("clientname") String client) {
-            return Gates.enterPipeline(client, false, Peer.UNKNOWN);
+        static Op enter(@Advice.FieldValue("clientname") String client,
+                @Advice.FieldValue("stage") BlockConstructionStage stage) {
+            return Gates.enterPipeline(client, false, Evidence.ofTransfer(client, stage));
         }
 
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)

@@ -6,11 +6,14 @@ import java.util.regex.Pattern;
 /**
  * What an operation shows of who asked for it, beside the name that the client
  * gives itself: the two ends of its TCP connection as ip:port, and the user of its
- * block token. What is not known is "". It is evidence; the daemon weighs it.
+ * block token. What is not known is "", and that is never an excuse: what the DataNode does
+ * of its own accord says so. It is evidence; the daemon weighs it.
  */
 public final class Peer {
     /** Nothing is known. */
     public static final Peer UNKNOWN = new Peer("", "", "");
+    /** Nobody asked: the DataNode does it for itself. No address looks like this. */
+    public static final Peer OWN = new Peer("own", "", "");
 
     private static final Pattern ADDRESS =
             Pattern.compile("(?:[0-9.]{7,15}|\\[[0-9a-fA-F:.]{2,45}]):[0-9]{1,5}");

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.EnumSet;
 import java.util.Random;
 import org.apache.hadoop.fs.StorageType;
+import org.apache.hadoop.hdfs.protocol.datatransfer.BlockConstructionStage;
 import org.apache.hadoop.hdfs.security.token.block.BlockTokenIdentifier;
 import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
 import org.apache.hadoop.security.token.Token;
@@ -52,6 +53,26 @@ class EvidenceTest {
     void nothingIsKnownOfNobody() {
         assertSame(Peer.UNKNOWN, Peer.of(null, null, null));
         assertSame(Peer.UNKNOWN, Evidence.of(null, null, new Token<>(), null, null));
+    }
+
+    /** Only what the NameNode orders is the DataNode's own; a nameless client may ask for a recovery. */
+    @Test
+    void onlyAnOrderedTransferIsTheDataNodesOwn() {
+        assertSame(Peer.OWN, Evidence.ofTransfer("", BlockConstructionStage.PIPELINE_SETUP_CREATE));
+        assertSame(Peer.UNKNOWN, Evidence.ofTransfer("", BlockConstructionStage.TRANSFER_RBW));
+        assertSame(Peer.UNKNOWN, Evidence.ofTransfer("", BlockConstructionStage.TRANSFER_FINALIZED));
+        assertSame(Peer.UNKNOWN, Evidence.ofTransfer("", null));
+        assertSame(Peer.UNKNOWN, Evidence.ofTransfer(null, BlockConstructionStage.PIPELINE_SETUP_CREATE));
+        assertSame(Peer.UNKNOWN, Evidence.ofTransfer("DFSClient_NONMAPREDUCE_1_1",
+                BlockConstructionStage.PIPELINE_SETUP_CREATE));
+    }
+
+    /** Whatever comes by a connection, a domain socket's included, is not its own. */
+    @ParameterizedTest
+    @ValueSource(strings = {"own", "/own", "unix:{/var/run/dn.sock}", "<local>"})
+    void noConnectionIsTheDataNodesOwn(String printed) {
+        assertSame(Peer.UNKNOWN, Peer.of(printed, "<local>", ""));
+        assertEquals("own", Peer.OWN.client);
     }
 
     @ParameterizedTest

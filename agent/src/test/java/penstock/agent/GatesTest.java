@@ -529,7 +529,9 @@ class GatesTest {
         Stream first = Gates.openRead(BLOCK, META, 0, -1, 4096); // and throws
         Stream second = Gates.openRead(BLOCK, META, 0, -1, 4096); // and throws too
         Gates.exit(op);
-        assertEquals("scanner", daemon.next(Frames.OPEN).flow());
+        Heard own = daemon.next(Frames.OPEN);
+        assertEquals("scanner", own.flow());
+        assertEquals("own", own.peer().client);
         assertTrue(daemon.next(Frames.CLOSE, h -> h.stream() == first.id).failed());
         assertTrue(daemon.next(Frames.CLOSE, h -> h.stream() == second.id).failed());
         await(() -> client.streamsOpen() == 0);

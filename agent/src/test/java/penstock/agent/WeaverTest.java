@@ -120,6 +120,7 @@ class WeaverTest {
         "BlockSender, endOffset, BlockSender.endOffset",
         "BlockReceiver, replicaInfo, BlockReceiver.replicaInfo",
         "DataNode$DataTransfer, clientname, DataNode$DataTransfer.clientname",
+        "DataNode$DataTransfer, stage, DataNode$DataTransfer.stage",
         "DataXceiver, readBlock, DataXceiver.readBlock(",
         "DataXceiver, remoteAddress, DataXceiver.remoteAddress",
         "DataXceiver, localAddress, DataXceiver.localAddress",
