@@ -2,7 +2,14 @@ package phases
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,8 +17,12 @@ import (
 	"penstock/testbed/hadoop"
 )
 
+// orphanMax is the longest that anybody may wait at a gate for a daemon that was killed.
+const orphanMax = time.Second
+
 // TestKillsInEveryPhase: kill -9 of the daemon while the maps of a TeraSort spill, while
-// its reduces fetch and merge, and while they write. Nothing is lost, and it ends.
+// its reduces fetch and merge, and while they write. Nothing is lost, nobody, server or
+// task, waits longer than a second for the daemon that is gone, and it ends.
 func TestKillsInEveryPhase(t *testing.T) {
 	const rows, kills = 4_000_000, 3
 	ctx := begin(t, 8*time.Minute)
@@ -25,8 +36,11 @@ func TestKillsInEveryPhase(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 
+	tell := newTasksWaits(ctx, t)
+	began := orphaned(t)
 	sort := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/killed/input", Output: "/killed/output", Queue: hadoop.QueueAggressor,
 		Reduces: 2, Settings: map[string]string{"mapreduce.task.io.sort.mb": "16",
+			"mapreduce.map.java.opts": tell.option, "mapreduce.reduce.java.opts": tell.option,
 			// So that how far it is is known to the second.
 			"mapreduce.task.progress-report.interval": "250", "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": "250"}})
 	for n := range kills {
@@ -34,6 +48,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 		if due := 85 * (float64(n) + random.Float64()) / kills; !reached(ctx, t, sort, due) {
 			t.Fatalf("it has ended after %d kills", n)
 		}
+		before := orphaned(t)
 		if err := bed.daemon.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -44,9 +59,26 @@ func TestKillsInEveryPhase(t *testing.T) {
 		if err := agents(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
+		for server, is := range orphaned(t) {
+			waits := is.OrphanedWaits - before[server].OrphanedWaits
+			var longest time.Duration
+			if waits > 0 {
+				longest = time.Duration(is.OrphanedWaitNanosLatest)
+			}
+			t.Logf("kill %d: %d waits in the %s, the longest %v", n+1, waits, server, longest)
+			if longest > orphanMax {
+				t.Errorf("kill %d: somebody waited for %v in the %s", n+1, longest, server)
+			}
+		}
 	}
 	if _, err := sort.Wait(ctx); err != nil {
 		t.Fatal(err)
+	}
+	for server, is := range orphaned(t) {
+		t.Logf("after %d kills: %d waits in the %s, the longest %v", kills, is.OrphanedWaits-began[server].OrphanedWaits, server, time.Duration(is.OrphanedWaitNanosLongest))
+		if longest := time.Duration(is.OrphanedWaitNanosLongest); is.OrphanedWaits > began[server].OrphanedWaits && longest > orphanMax {
+			t.Errorf("somebody waited for %v in the %s", longest, server)
+		}
 	}
 	if got, err := bed.cluster.VerifyRows(ctx, "/killed/output", rows, false); err != nil || got != want {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
@@ -57,6 +89,96 @@ func TestKillsInEveryPhase(t *testing.T) {
 	}
 	if err := bed.cluster.VerifyTeraValidate(ctx, "/killed/report", want); err != nil {
 		t.Error(err)
+	}
+	c, err := sort.Counters(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell.judge(t, c["Launched map tasks"]+c["Launched reduce tasks"]) // which have long ended by now
+}
+
+// waits are what the agent in a server has counted, since it began, of those that ended
+// without a daemon.
+type waits struct{ OrphanedWaits, OrphanedWaitNanosLongest, OrphanedWaitNanosLatest int64 }
+
+// orphaned asks the servers' agents.
+func orphaned(t *testing.T) map[string]waits {
+	t.Helper()
+	all := map[string]waits{}
+	for server, url := range map[string]string{"DataNode": bed.cluster.DataNodeURL(0), "NodeManager": bed.cluster.NodeManagerURL(0)} {
+		r, err := http.Get(url + "/jmx?qry=penstock:type=Agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc struct{ Beans []waits }
+		err = json.NewDecoder(r.Body).Decode(&doc)
+		if r.Body.Close(); err != nil || len(doc.Beans) != 1 {
+			t.Fatalf("the %s's agent: %d beans, %v", server, len(doc.Beans), err)
+		}
+		all[server] = doc.Beans[0]
+	}
+	return all
+}
+
+// tasksWaits has tasks write down when they end what Penstock's client in them has counted
+// of waits without a daemon, by the agent of the soak: tasks have no address to be asked at.
+type tasksWaits struct {
+	dir    string
+	option string // of their JVMs
+}
+
+func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
+	t.Helper()
+	source := filepath.Join("..", "..", "bench", "soak", "Waits.java")
+	// Not t.TempDir, into whose parents a container might not get.
+	dir, err := os.MkdirTemp(bed.dir, "waits-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &tasksWaits{dir: filepath.Join(dir, "told")}
+	classes, manifest, jar := filepath.Join(dir, "classes"), filepath.Join(dir, "manifest"), filepath.Join(dir, "waits.jar")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(classes, 0o755), os.Mkdir(w.dir, 0o777), os.Chmod(w.dir, 0o777),
+		os.WriteFile(manifest, []byte("Premain-Class: Waits\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{
+		{"javac", "-d", classes, source}, {"jar", "--create", "--file", jar, "--manifest", manifest, "-C", classes, "Waits.class"},
+	} {
+		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("make the tasks' agent (needs a JDK): %v: %s", err, out)
+		}
+	}
+	w.option = fmt.Sprintf("-Xmx400m -XX:+UseSerialGC -javaagent:%s=%s", jar, w.dir)
+	return w
+}
+
+// judge reads what ended tasks have told; one that is killed at the job's end may not
+// come to it.
+func (w *tasksWaits) judge(t *testing.T, launched int64) {
+	t.Helper()
+	files, err := os.ReadDir(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waits int64
+	var longest time.Duration
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(w.dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var count, nanos int64
+		if _, err := fmt.Sscan(string(text), &count, &nanos); err != nil {
+			t.Fatalf("%s tells %q of its waits: %v", f.Name(), text, err)
+		}
+		waits, longest = waits+count, max(longest, time.Duration(nanos))
+	}
+	t.Logf("%d waits in %d of %d tasks, the longest %v", waits, len(files), launched, longest)
+	if len(files) == 0 {
+		t.Error("no task has told what it waited")
+	}
+	if longest > orphanMax {
+		t.Errorf("somebody waited for %v in a task", longest)
 	}
 }
 

@@ -105,6 +105,10 @@ func setUp(ctx context.Context) (err error) {
 	if err := startDaemon(ctx, bed.binary); err != nil {
 		return err
 	}
+	user, err := whoami()
+	if err != nil {
+		return err
+	}
 	bed.cluster, err = hadoop.Start(ctx, hadoop.Config{
 		RunDir: filepath.Join(bed.dir, "hadoop"), Lib: lib, Progress: say,
 		DataNodes: nodes, BlockSize: block, LocalDirs: []string{filepath.Join(bed.local.Mount(), "yarn")},
@@ -112,6 +116,8 @@ func setUp(ctx context.Context) (err error) {
 		Settings: map[string]string{
 			// A DataNode is dead after twice this and ten heartbeats, of a second each.
 			"dfs.namenode.heartbeat.recheck-interval": "500",
+			// For a client that reads past them.
+			"dfs.block.local-path-access.user": user,
 		},
 	})
 	if err != nil {

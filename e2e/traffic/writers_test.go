@@ -51,8 +51,13 @@ func write(ctx context.Context, t *testing.T, number, count, replication int) *w
 
 // do has a client carry an operation out.
 func do(ctx context.Context, operation, args string) error {
+	return doIn(ctx, bed.clients, operation, args)
+}
+
+// doIn has a client in another process than the usual one do so.
+func doIn(ctx context.Context, clients *client.JVM, operation, args string) error {
 	ended := make(chan error, 1)
-	id := bed.clients.Do(operation, args, func(event, value string) {
+	id := clients.Do(operation, args, func(event, value string) {
 		switch event {
 		case "done":
 			ended <- nil
@@ -60,7 +65,7 @@ func do(ctx context.Context, operation, args string) error {
 			ended <- errors.New(value)
 		}
 	})
-	defer bed.clients.Forget(id)
+	defer clients.Forget(id)
 	select {
 	case err := <-ended:
 		return err

@@ -1,0 +1,126 @@
+package traffic
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/status"
+	"penstock/testbed/client"
+	"penstock/testbed/hadoop"
+)
+
+// TestShortCircuitRead: a client reads the blocks' files itself, past the DataNode and
+// every gate. It is a program beside HDFS then: Penstock says who it is and how much it
+// read, and has it on no application's account.
+func TestShortCircuitRead(t *testing.T) {
+	const (
+		bytes          = 4 * block
+		writer, reader = 41, 42
+	)
+	ctx := begin(t, 4*time.Minute)
+	path := "/" + t.Name()
+	remove(t, path)
+	if err := do(ctx, "put", fmt.Sprintf("path=%s seed=1 attempt=%s bytes=%d block=%d", path, client.Attempt(writer), bytes, block)); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range bed.disks {
+		if err := d.Forget(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf := shortCircuited(t)
+	read := func() (all int64, names []string) {
+		doc := look(t)
+		for _, d := range bed.disks {
+			for _, u := range device(t, doc, d).ForeignUsers.Top {
+				// Nobody else has this folder on his command line.
+				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", u.PID)); err == nil && u.PID > 0 && strings.Contains(string(line), conf) {
+					all += u.Bytes.Read
+					names = append(names, u.Name)
+				}
+			}
+		}
+		return all, names
+	}
+	jvm := newClients(t, conf)
+	if err := doIn(ctx, jvm, "get", fmt.Sprintf("path=%s seed=1 attempt=%s", path, client.Attempt(reader))); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the client is listed with what it read", func() bool {
+		all, _ := read()
+		return all >= bytes*95/100
+	})
+	all, names := read() // with the checksums, a byte for 128
+	t.Logf("listed as %q", names)
+	within5(t, "read by the client", all, bytes)
+
+	var governed status.Flow
+	for _, d := range bed.disks {
+		f := flow(device(t, look(t), d), client.Application(reader))
+		governed.Bytes.Read += f.Bytes.Read
+		governed.ResidentBytes += f.ResidentBytes
+	}
+	if governed.Bytes.Read+governed.ResidentBytes > 0 {
+		t.Errorf("%s has %d bytes of the disks and %d of the page cache: it was no short-circuit read", client.Application(reader), governed.Bytes.Read, governed.ResidentBytes)
+	}
+}
+
+// shortCircuited is the clients' configuration with short-circuit reads: those of HDFS-2246,
+// for the others want Hadoop's native library.
+func shortCircuited(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(bed.cluster.ClientConfDir())); err != nil {
+		t.Fatal(err)
+	}
+	var more strings.Builder
+	for _, name := range []string{"dfs.client.read.shortcircuit", "dfs.client.use.legacy.blockreader.local"} {
+		fmt.Fprintf(&more, "<property><name>%s</name><value>true</value></property>\n", name)
+	}
+	file := filepath.Join(dir, "hdfs-site.xml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const end = "</configuration>"
+	if strings.Count(string(text), end) != 1 {
+		t.Fatalf("%s is no configuration", file)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), end, more.String()+end, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// newClients starts clients of another configuration.
+func newClients(t *testing.T, conf string) *client.JVM {
+	t.Helper()
+	lib, err := hadoop.Fetch(t.Context(), filepath.Join("..", "..", ".cache"), hadoop.DefaultVersion, say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lib, err = filepath.Abs(lib); err != nil {
+		t.Fatal(err)
+	}
+	jvm, err := client.Start(client.Options{Book: bed.book, Lib: lib, Classes: filepath.Join(bed.dir, "classes"), Conf: conf,
+		Temp: t.TempDir(), Log: filepath.Join(bed.dir, "circuit.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(jvm.Stop)
+	return jvm
+}
+
+// whoami may ask DataNodes for the path of a block's file.
+func whoami() (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", err
+	}
+	return u.Username, nil
+}
