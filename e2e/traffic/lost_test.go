@@ -169,7 +169,9 @@ func blocks(ctx context.Context, t *testing.T, path string) map[string]bool {
 }
 
 // nameNodeState is what the NameNode says of all blocks.
-type nameNodeState struct{ UnderReplicatedBlocks, PendingReplicationBlocks, MissingBlocks int64 }
+type nameNodeState struct {
+	UnderReplicatedBlocks, PendingReplicationBlocks, MissingBlocks, PendingDeletionBlocks int64
+}
 
 func state(ctx context.Context, t *testing.T) nameNodeState {
 	t.Helper()

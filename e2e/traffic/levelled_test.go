@@ -17,6 +17,9 @@ func TestBalancer(t *testing.T) {
 	const bytes = 480 * mib // a twelfth of a disk: the others are 4 % above the mean
 	ctx := begin(t, 5*time.Minute)
 	remove(t, "/unbalanced")
+	// What an earlier test has removed would count for the DataNodes as used.
+	deleted := func() bool { return state(ctx, t).PendingDeletionBlocks == 0 }
+	eventually(t, "what was removed is deleted", deleted)
 	bed.cluster.KillDataNode(0)
 	eventually(t, "the NameNode has given the DataNode up", func() bool {
 		live, _, err := bed.cluster.LiveDataNodes(ctx)
@@ -36,6 +39,7 @@ func TestBalancer(t *testing.T) {
 	if err := agents(ctx, dataNodes+1); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "what was removed is deleted there as well", deleted)
 	for _, d := range bed.disks {
 		if err := d.Forget(); err != nil { // what is copied is read from the disk
 			t.Fatal(err)
