@@ -186,11 +186,11 @@ func (s Setup) Validate() error {
 		return fmt.Errorf("disk kind %q with %d channels: %q has channels, a hard disk has neither", s.Disk.Kind, s.Disk.Channels, SSD)
 	case s.Disk.DataNodes < 1:
 		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
-	case s.Penstock.DirtyBackgroundBytes < 0 || s.Penstock.DirtyBackgroundBytes >= s.Kernel.DirtyBytes:
-		return fmt.Errorf("dirty_background_bytes %d under Penstock must be below dirty_bytes %d", s.Penstock.DirtyBackgroundBytes, s.Kernel.DirtyBytes)
 	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:
 		return fmt.Errorf("dirty_bytes %d must be above dirty_background_bytes %d, both above 0",
 			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)
+	case s.Penstock.DirtyBackgroundBytes < 0 || s.Penstock.DirtyBackgroundBytes >= s.Kernel.DirtyBytes:
+		return fmt.Errorf("dirty_background_bytes %d under Penstock must be below dirty_bytes %d", s.Penstock.DirtyBackgroundBytes, s.Kernel.DirtyBytes)
 	}
 	return hadoop.CheckVersion(s.Hadoop.Version)
 }

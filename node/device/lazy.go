@@ -49,7 +49,7 @@ func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
 		return half
 	}
 	bound := f.part(l.cfg.Lazy, l.stock.lazy)
-	if drains := l.drains(f, now); drains > 0 {
+	if drains := l.drains(f); drains > 0 {
 		bound = min(bound, max(half, drains))
 	}
 	f.lazyRoom = max(f.lazyRoom, leaseFloor, bound)

@@ -153,9 +153,7 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 				r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"reads": 8, "spills": int(c.weight)})
 				defer r.stop()
 				var done sync.WaitGroup
-				r.reader("reads", 1<<30, 0, &done)
-				r.reader("reads", 1<<30, 0, &done)
-				time.Sleep(2 * time.Second)
+				r.busy(&done)
 				s, f := r.openSpill("spills", "spill")
 				r.grow(s, f, 80*mib)
 				wrote := time.Now()
@@ -183,9 +181,7 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 72*mib, 16*mib }, map[string]int{"reads": 8, "a": 32})
 		defer r.stop()
 		var done sync.WaitGroup
-		r.reader("reads", 1<<30, 0, &done)
-		r.reader("reads", 1<<30, 0, &done)
-		time.Sleep(2 * time.Second)
+		r.busy(&done)
 		s, f := r.openSpill("a", "spill")
 		r.grow(s, f, 60*mib)
 		time.Sleep(5 * time.Second)
@@ -202,6 +198,14 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 		r.apply(Off, "", Rule{})
 		done.Wait()
 	})
+}
+
+// busy has the flow "reads" use the disk until the daemon is off, for long enough that the
+// loop knows the disk's rate.
+func (r *rig) busy(done *sync.WaitGroup) {
+	r.reader("reads", 1<<30, 0, done)
+	r.reader("reads", 1<<30, 0, done)
+	time.Sleep(2 * time.Second)
 }
 
 // lazyNow is what waits of a flow without being queued.

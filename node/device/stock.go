@@ -75,7 +75,7 @@ func (s *stock) rate() float64 {
 
 // drains is what the flow's share of the device, beside those who have used it
 // lately, drains in drainTime; 0 where nobody knows yet.
-func (l *Loop) drains(f *flow, now time.Time) int64 {
+func (l *Loop) drains(f *flow) int64 {
 	others := l.stock.weight
 	if f.listed {
 		others -= f.claims()

@@ -353,7 +353,7 @@ func (c *Checker) find(ctx context.Context, claim Claim) (Verdict, hold) {
 // Process holds a flow that a local process names against what is known of the process:
 // for the agents and plug-ins of tasks and executors, whose pid and user the kernel tells
 // (SO_PEERCRED). It reads a few files and so may take some milliseconds, at most the
-// settings' Budget and the time of one system call.
+// settings' Budget and the time of one system call, or of reading the NodeManager's records.
 func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 	if c.Mode() == Trust {
 		return Verdict{}

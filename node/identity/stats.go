@@ -79,21 +79,17 @@ type rights struct {
 }
 
 func (r *rights) process(err error) {
-	if !errors.Is(err, os.ErrPermission) {
-		return
-	}
-	r.processes.Do(func() {
-		r.log.Warn("other users' processes may not be looked into: whose their connections are stays unknown; "+
-			"run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", "error", err)
-	})
+	r.say(&r.processes, err, "other users' processes may not be looked into: whose their connections are stays unknown; "+
+		"run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
 }
 
 func (r *rights) records(err error) {
-	if !errors.Is(err, os.ErrPermission) {
-		return
+	r.say(&r.files, err, "the NodeManager's records may not be read: which processes are in no container stays unknown; "+
+		"run the daemon as root or with CAP_DAC_READ_SEARCH")
+}
+
+func (r *rights) say(once *sync.Once, err error, what string) {
+	if errors.Is(err, os.ErrPermission) {
+		once.Do(func() { r.log.Warn(what, "error", err) })
 	}
-	r.files.Do(func() {
-		r.log.Warn("the NodeManager's records may not be read: which processes are in no container stays unknown; "+
-			"run the daemon as root or with CAP_DAC_READ_SEARCH", "error", err)
-	})
 }

@@ -16,24 +16,13 @@ func (c *Cluster) Balance(ctx context.Context, percent int) error {
 	c.jobSeq++
 	name := fmt.Sprintf("balancer-%d", c.jobSeq)
 	c.mu.Unlock()
-	d, err := c.java(name, "client", c.jvmOpts(256, quick), "", false,
-		"org.apache.hadoop.hdfs.server.balancer.Balancer", "-threshold", strconv.Itoa(percent))
-	if err != nil {
-		return err
+	log, err := c.tool(ctx, name, 256, "org.apache.hadoop.hdfs.server.balancer.Balancer", "-threshold", strconv.Itoa(percent))
+	if err != nil && ctx.Err() == nil {
+		if out, unread := os.ReadFile(log); unread == nil && moved.Match(out) && again.Match(out) {
+			return nil
+		}
 	}
-	select {
-	case <-d.done:
-	case <-ctx.Done():
-		d.kill()
-		return fmt.Errorf("balancer: %w", ctx.Err())
-	}
-	if d.err == nil {
-		return nil
-	}
-	if out, err := os.ReadFile(d.log); err == nil && moved.Match(out) && again.Match(out) {
-		return nil
-	}
-	return d.failure()
+	return err
 }
 
 var (

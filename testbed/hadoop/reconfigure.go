@@ -87,21 +87,11 @@ func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) 
 	name := fmt.Sprintf("reconfig-%d-dn%d-%s", c.jobSeq, i, operation)
 	c.mu.Unlock()
 	address := fmt.Sprintf("127.0.0.1:%d", c.ports.dn[i].ipc)
-	d, err := c.java(name, "client", c.jvmOpts(128, quick), "", false, "org.apache.hadoop.hdfs.tools.DFSAdmin",
-		"-reconfig", "datanode", address, operation)
+	log, err := c.tool(ctx, name, 128, "org.apache.hadoop.hdfs.tools.DFSAdmin", "-reconfig", "datanode", address, operation)
 	if err != nil {
 		return "", err
 	}
-	select {
-	case <-d.done:
-	case <-ctx.Done():
-		d.kill()
-		return "", fmt.Errorf("dfsadmin -reconfig datanode %s %s: %w", address, operation, ctx.Err())
-	}
-	if d.err != nil {
-		return "", d.failure()
-	}
-	out, err := os.ReadFile(d.log)
+	out, err := os.ReadFile(log)
 	return string(out), err
 }
 

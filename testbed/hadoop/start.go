@@ -112,18 +112,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 			return err
 		}
 	}
-	format, err := c.java("nn-format", "client", c.jvmOpts(128, quick), "", false, classNameNode, "-format", "-force", "-nonInteractive")
-	if err != nil {
+	if _, err := c.tool(ctx, "nn-format", 128, classNameNode, "-format", "-force", "-nonInteractive"); err != nil {
 		return err
-	}
-	select {
-	case <-format.done:
-	case <-ctx.Done():
-		format.kill()
-		return ctx.Err()
-	}
-	if format.err != nil {
-		return format.failure()
 	}
 	if c.nn, err = c.java("nn", "client", c.jvmOpts(256, quick), "", false, classNameNode); err != nil {
 		return err
@@ -192,6 +182,25 @@ func (c *Cluster) env(conf string) []string {
 // java starts one JVM, bound to a taskset list of CPUs unless that is empty.
 func (c *Cluster) java(name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
 	return c.javaWith(nil, name, conf, opts, cpus, ownPIDs, class, args...)
+}
+
+// tool runs a program of Hadoop's to its end. What it printed is in its log, which is given
+// also if it failed.
+func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
+	d, err := c.java(name, "client", c.jvmOpts(heapMB, quick), "", false, class, args...)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		d.kill()
+		return d.log, fmt.Errorf("%s: %w", name, ctx.Err())
+	}
+	if d.err != nil {
+		return d.log, d.failure()
+	}
+	return d.log, nil
 }
 
 // javaWith is java with more variables in the environment.
