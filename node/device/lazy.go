@@ -125,7 +125,8 @@ func (l *Loop) ageLazy(s *Stream, now time.Time) {
 }
 
 // vanish takes a deleted file off the backlog: what is not at the device by now
-// need not go there. Its writer, if there is one, may go on; nothing of it counts.
+// need not go there, and what somebody's sync or the kernel has brought there is on the
+// flow's account. Its writer, if there is one, may go on; nothing of it counts.
 func (l *Loop) vanish(s *Stream, now time.Time) {
 	f := s.flow
 	before := f.backlog
@@ -133,8 +134,12 @@ func (l *Loop) vanish(s *Stream, now time.Time) {
 	l.skipRest(s)
 	s.gone = true
 	if bytes := before - f.backlog; bytes > 0 {
+		saved := savedBytes(s.Block, s.pos-bytes, bytes) // cut in order: it is the end
+		if saved > 0 {
+			l.behind(s, saved, now)
+		}
 		f.dropped++
-		f.droppedBytes += bytes
+		f.droppedBytes += bytes - saved
 	}
 	l.release(s)
 	l.grant(f)

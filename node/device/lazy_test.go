@@ -374,6 +374,22 @@ func TestALazyFileThatTheKernelWrote(t *testing.T) {
 	})
 }
 
+// Somebody's sync wrote half of a file that was deleted later: that half was the flow's.
+func TestADeletedFileThatASyncHalfWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, nil)
+		defer r.stop()
+		f := r.spill("a", "spill", 3*mib)
+		f.clean(0, 3*mib/2)
+		f.remove()
+		time.Sleep(2 * time.Second)
+		got := r.flowNow("a")
+		if got.Behind != 3*mib/2 || got.DroppedBytes != 3*mib/2 || got.Service == 0 || r.disk.total("spill") != 0 {
+			t.Errorf("behind %d, dropped %d, charged %v, drained %d", got.Behind, got.DroppedBytes, got.Service, r.disk.total("spill"))
+		}
+	})
+}
+
 func TestKillSwitchAndEndLetKeptFilesGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, nil)

@@ -22,8 +22,9 @@ func work(r *request) result {
 }
 
 func drainWork(r *request, out result) result {
-	if r.file.Deleted() {
-		return out // its pages need not reach the device any more
+	if r.file.Deleted() { // its pages need not reach the device any more
+		out.bytes = savedBytes(r.file, r.offset, r.length)
+		return out
 	}
 	out.bytes = r.length
 	pages, err := r.file.Query(r.offset, r.length)
@@ -35,4 +36,19 @@ func drainWork(r *request, out result) result {
 	out.latency = time.Since(begin)
 	out.io = out.err == nil
 	return out
+}
+
+// savedBytes is how much of what was written to a range the kernel has written out by
+// itself, whether or not the page cache still has it. An error counts as nothing.
+func savedBytes(f File, off, length int64) int64 {
+	size, err := f.Size()
+	if err != nil {
+		return 0
+	}
+	length = min(length, size-off)
+	pages, err := f.Query(off, length)
+	if length <= 0 || err != nil {
+		return 0
+	}
+	return max(0, length-pages.Unsaved)
 }
