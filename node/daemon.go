@@ -283,11 +283,9 @@ func (d *Daemon) currentMode() device.Mode {
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
-	for turn := 1; ; turn++ {
+	for {
 		d.checkKillSwitch()
-		if turn%roomEvery == 0 {
-			d.shareRoom()
-		}
+		d.shareRoom()
 		select {
 		case <-ctx.Done():
 			return

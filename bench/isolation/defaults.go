@@ -89,7 +89,7 @@ func (s *Setup) SetIntermediate(on bool) {
 	s.Intermediate, s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = on, backlog, 0
 	s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 64*mib, 32*mib
 	if on {
-		s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = 0, dirtyIntermediate/2*3
+		s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = 0, dirtyIntermediate/7*12
 		s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 2*dirtyIntermediate, dirtyIntermediate
 	}
 	if s.Against != teraSort {

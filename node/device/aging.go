@@ -35,6 +35,7 @@ func (l *Loop) age(now time.Time) {
 		l.lessen(f, now)
 		if f.lazy > 0 {
 			l.relieve(f, now) // its bound may have become less
+			l.drainInTime(f, now)
 		}
 		if f.streams == 0 && name != UnattributedFlow && now.Sub(f.idle) > idleFlowAge {
 			l.forgetFlow(f)

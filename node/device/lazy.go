@@ -7,7 +7,7 @@ import "time"
 // is then work for nothing. So a stream of kind intermediate is left in the page
 // cache while no more of the flow waits than lazyBound, and the rest goes out oldest
 // first. What is old is drained all the same before the kernel's own 30 s are over,
-// since what the kernel writes out has no share.
+// since what the kernel writes out has no share; the earlier the more there is of it.
 //
 // A closed stream is kept, descriptor and all, until it is drained or its file
 // deleted: the descriptor is what tells that, and what can drain it.
@@ -24,23 +24,50 @@ func (s *Stream) lazy() bool { return s.Write && s.Kind == Intermediate }
 // bound is left waiting.
 func (l *Loop) relieve(f *flow, now time.Time) {
 	for f.lazy > l.lazyBound(f, now) && !f.full() {
-		s := f.oldest(func(s *Stream) bool { return s.closed || (s.pos-s.next) >= 2*pageBytes })
-		switch {
-		case s == nil:
-			return // parts of pages, in files that are being written
-		case s.Block.Deleted():
-			l.vanish(s, now)
-		case !l.drainOne(s, true, now):
+		if !l.drainOldest(f.oldest(hasPages), now) {
 			return
 		}
 	}
 }
 
-// lazyBound is what a flow may have waiting without being drained: its weight's part
+// hasPages leaves out parts of pages, in files that are being written.
+func hasPages(s *Stream) bool { return s.closed || s.pos-s.next >= 2*pageBytes }
+
+// drainOldest queues a quantum of a stream, if there is one, or takes it off the backlog
+// where its file is gone.
+func (l *Loop) drainOldest(s *Stream, now time.Time) bool {
+	switch {
+	case s == nil:
+		return false
+	case s.Block.Deleted():
+		l.vanish(s, now)
+		return true
+	default:
+		return l.drainOne(s, true, now)
+	}
+}
+
+// drainInTime begins with the flow's oldest streams while its share of the device can
+// still drain all of them before the kernel would.
+func (l *Loop) drainInTime(f *flow, now time.Time) {
+	for !f.full() {
+		left := l.cfg.LazyAge
+		if second := l.drains(f, time.Second); second > 0 {
+			left = min(left, kernelAge-time.Duration(float64(f.lazy)/float64(second)*float64(time.Second)))
+		}
+		s := f.oldest(hasPages)
+		if s == nil || now.Sub(s.unflushed) <= max(l.cfg.FlushAge, left) || !l.drainOldest(s, now) {
+			return
+		}
+	}
+}
+
+// lazyBound is what a flow may have waiting without being drained: its part
 // of what the device lets wait, as far as its share of the device could drain that in
-// drainTime, and what its other writers leave of the bound of its backlog. Else a flow of
-// little weight would have more than goes out before the kernel takes it, in its own
-// order.
+// lazyTime, and of the bound of its backlog all but what each flow may have anyway. Else a
+// flow of little weight would have more than goes out before the kernel takes it, in its
+// own order. Its other writers have what the spills leave, and not the other way about:
+// what they write has to reach the device, and a spill perhaps has not.
 func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
 	backlog := l.bound(f, now)
 	half := backlog / 2
@@ -48,12 +75,12 @@ func (l *Loop) lazyBound(f *flow, now time.Time) int64 {
 		f.lazyRoom = half
 		return half
 	}
-	bound := f.part(l.cfg.Lazy, l.stock.lazy)
-	if drains := l.drains(f); drains > 0 {
+	bound := l.lazyPart(f)
+	if drains := l.drains(f, lazyTime); drains > 0 {
 		bound = min(bound, max(half, drains))
 	}
 	f.lazyRoom = max(f.lazyRoom, leaseFloor, bound)
-	return f.lazyRoom + max(0, backlog-max(l.cfg.Backlog, f.backlog-f.lazy))
+	return f.lazyRoom + backlog - min(backlog, l.cfg.Backlog)
 }
 
 // oldest is the flow's lazy stream whose bytes have waited the longest.

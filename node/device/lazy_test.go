@@ -110,6 +110,13 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 			r.spill(fmt.Sprint("other", i), fmt.Sprint("other", i), 4096)
 		}
 		time.Sleep(5 * time.Second)
+		if got := r.flowNow("a"); got.Backlog != 4*mib { // they leave theirs
+			t.Errorf("backlog %d beside 15 others that have next to nothing", got.Backlog)
+		}
+		for i := range 15 {
+			r.spill(fmt.Sprint("other", i), fmt.Sprint("more", i), 3*mib/4)
+		}
+		time.Sleep(5 * time.Second)
 		if got := r.flowNow("a"); got.Backlog != mib { // 16 MiB by 16
 			t.Errorf("backlog %d beside 15 others", got.Backlog)
 		}
@@ -145,7 +152,7 @@ func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
 func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 	const kernel = 30 * time.Second
 	for name, c := range map[string]struct{ weight, least, most int64 }{
-		"light": {weight: 1, least: 0, most: 13 * mib}, // of 12 MB/s a ninth, in 8 s
+		"light": {weight: 1, least: 0, most: 18 * mib}, // of 12 MB/s a ninth, in 12 s
 		"heavy": {weight: 32, least: 55 * mib, most: 80 * mib},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,6 +200,9 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			if got := r.flowNow("a").Backlog; got > (72+16)*mib+2*leaseBytes {
 				t.Fatalf("backlog %d MiB", got/mib)
+			}
+			if waits := r.lazyNow("a"); waits < 55*mib { // a block file has to go to the disk, and goes
+				t.Fatalf("%d MiB of 60 wait beside a writer", waits/mib)
 			}
 		}
 		r.apply(Off, "", Rule{})
@@ -462,5 +472,27 @@ func TestTheRateIsRemembered(t *testing.T) {
 		if got := rate(); got < 10e6 || got > 13e6 {
 			t.Errorf("%.1f MB/s of 12 after hours", got/1e6)
 		}
+	})
+}
+
+// Where more waits than the usual age leaves time for, the oldest goes earlier, so that
+// nothing is left to the kernel.
+func TestMuchIsDrainedEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"reads": 10, "spills": 40})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.busy(&done)
+		s, f := r.openSpill("spills", "spill")
+		r.grow(s, f, 100*mib) // 9.6 MB/s drain it in 11 s
+		wrote := time.Now()
+		time.Sleep(15 * time.Second)
+		early := r.lazyNow("spills")
+		time.Sleep(kernelAge - time.Since(wrote))
+		if late := r.lazyNow("spills"); early < 80*mib || late > 0 {
+			t.Errorf("%d MiB wait after 15 s, %d after %v", early/mib, late/mib, kernelAge)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
 	})
 }

@@ -6,7 +6,7 @@ import "time"
 // how fast it was while it was used. Weights count as far as they claim something: a
 // heavy flow that writes a line of its log now and then takes room from nobody.
 type stock struct {
-	lazy    int     // weight of the flows of which something waits that need not be drained yet
+	lazy    spills
 	writing int     // weight of those that have more of a backlog than each may have anyway
 	weight  float64 // of those that have used the device lately, by how much of the time
 
@@ -18,12 +18,24 @@ type stock struct {
 	seen  float64 // how far from 0 it has come, 0..1
 }
 
+// spills is who has something waiting that need not be drained yet.
+type spills struct {
+	weight int   // of all of them
+	using  int   // of those that have more than half of their part
+	others int64 // bytes that are kept for the rest: twice what they have
+}
+
 const (
-	// drainTime is how long a flow's share of the device may take for what is dirty
-	// of it beyond what each may have. The kernel writes by itself what is 30 to 35 s
-	// old; LazyAge leaves about as much. When the share becomes a small one, so much
-	// of the device's time may go to what was written before.
+	// drainTime is how long a flow's share of the device may take for its backlog
+	// beyond what each may have. When the share becomes a small one, so much of the
+	// device's time may go to what was written before. lazyTime is the same for what
+	// waits without being drained.
 	drainTime = 8 * time.Second
+	lazyTime  = 12 * time.Second
+
+	// kernelAge is when the kernel writes by itself: vm.dirty_expire_centisecs and
+	// the time until it looks, as they mostly are.
+	kernelAge = 35 * time.Second
 
 	lessening = 0.4             // of what a flow drains, by which each of its two bounds may sink
 	recently  = 2 * time.Second // a flow that had a request so long ago still contends
@@ -35,11 +47,11 @@ const (
 func (l *Loop) takeStock(now time.Time) {
 	s := &l.stock
 	clear(s.recent)
-	s.lazy, s.writing, s.weight, s.soon, s.recent = 0, 0, 0, 0, s.recent[:0]
+	s.lazy, s.writing, s.weight, s.soon, s.recent = spills{}, 0, 0, 0, s.recent[:0]
 	enough := l.cfg.Backlog / 2
 	for _, f := range l.flows {
 		if f.lazy > 0 {
-			s.lazy += f.rule.Weight
+			s.lazy.weight += f.rule.Weight
 		}
 		if f.backlog-f.lazy > enough {
 			s.writing += f.rule.Weight
@@ -58,6 +70,13 @@ func (l *Loop) takeStock(now time.Time) {
 			}
 		}
 	}
+	for _, f := range l.flows {
+		if part := f.part(l.cfg.Lazy, s.lazy.weight); 2*f.lazy > part {
+			s.lazy.using += f.rule.Weight
+		} else {
+			s.lazy.others += 2 * f.lazy
+		}
+	}
 	if s.moved > 0 || len(l.running) > 0 {
 		s.bytes += stockGain * (float64(s.moved) - s.bytes)
 		s.seen += stockGain * (1 - s.seen)
@@ -74,15 +93,15 @@ func (s *stock) rate() float64 {
 }
 
 // drains is what the flow's share of the device, beside those who have used it
-// lately, drains in drainTime; 0 where nobody knows yet.
-func (l *Loop) drains(f *flow) int64 {
+// lately, drains in some time; 0 where nobody knows yet.
+func (l *Loop) drains(f *flow, in time.Duration) int64 {
 	others := l.stock.weight
 	if f.listed {
 		others -= f.claims()
 	}
 	weight := float64(f.rule.Weight)
 	share := weight / (weight + max(0, others))
-	return int64(l.stock.rate() * share * drainTime.Seconds())
+	return int64(l.stock.rate() * share * in.Seconds())
 }
 
 // claims is the flow's weight by how much of the time it has wanted the device, lately.
@@ -91,6 +110,17 @@ func (f *flow) claims() float64 { return float64(f.rule.Weight) * f.busy }
 // part is the flow's of bytes that flows of so much weight divide, itself among them.
 func (f *flow) part(bytes int64, weight int) int64 {
 	return int64(float64(bytes) * float64(f.rule.Weight) / float64(max(weight, f.rule.Weight)))
+}
+
+// lazyPart is the flow's of what may wait on the device: its weight's part and, if it uses
+// that, of what others leave of theirs.
+func (l *Loop) lazyPart(f *flow) int64 {
+	s := &l.stock.lazy
+	part := f.part(l.cfg.Lazy, s.weight)
+	if 2*f.lazy > part {
+		part = max(part, f.part(l.cfg.Lazy-s.others, s.using))
+	}
+	return part
 }
 
 // SetRoom changes Config.Dirty and Config.Lazy.

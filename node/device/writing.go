@@ -140,7 +140,7 @@ func (l *Loop) bound(f *flow, now time.Time) int64 {
 		f.room = max(leaseFloor, min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate()))))
 		return f.room
 	}
-	bound += min(f.part(l.cfg.Dirty-writing*bound, l.stock.writing), max(0, l.drains(f)-bound))
+	bound += min(f.part(l.cfg.Dirty-writing*bound, l.stock.writing), max(0, l.drains(f, drainTime)-bound))
 	bound = min(bound, maxQueued/2*l.quantum(f))
 	f.room = max(f.room, leaseFloor, bound)
 	return f.room
@@ -151,8 +151,8 @@ func (l *Loop) bound(f *flow, now time.Time) int64 {
 // gone, which at a small share takes longer than a client should wait.
 func (l *Loop) lessen(f *flow, now time.Time) {
 	room, lazy, step := f.room, f.lazyRoom, f.room+f.lazyRoom // nothing drained yet: at once
-	if drains := l.drains(f); drains > 0 {
-		step = int64(float64(drains) * lessening * tickPeriod.Seconds() / drainTime.Seconds())
+	if drains := l.drains(f, tickPeriod); drains > 0 {
+		step = int64(lessening * float64(drains))
 	}
 	f.room, f.lazyRoom = 0, 0
 	l.lazyBound(f, now) // sets both as they would be now
