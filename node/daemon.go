@@ -347,7 +347,7 @@ func (d *Daemon) checkKillSwitch() {
 // held.
 func (d *Daemon) apply() {
 	for _, g := range d.devices {
-		g.obeySoon()
+		nudge(g.ruled)
 	}
 }
 

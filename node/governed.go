@@ -26,7 +26,8 @@ type governed struct {
 	dev    blockfile.Device
 	config device.Config
 	loop   *device.Loop
-	wake   chan struct{} // the loop has new rules to apply; holds one
+	ruled  chan struct{} // there are new rules for the loop; holds one
+	roomy  chan struct{} // the same of room
 
 	room atomic.Pointer[room]
 	used atomic.Int64 // when the device was last in use, Unix nanoseconds
@@ -51,7 +52,7 @@ type answer struct {
 const snapshotWait = time.Second
 
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
-	g := &governed{dev: dev, config: config, loop: loop, wake: make(chan struct{}, 1),
+	g := &governed{dev: dev, config: config, loop: loop, ruled: make(chan struct{}, 1), roomy: make(chan struct{}, 1),
 		opening: make(chan struct{}, maxOpening), dirs: map[string]int{}}
 	g.room.Store(&room{dirty: config.Dirty, lazy: config.Lazy})
 	return g
@@ -125,25 +126,26 @@ func (g *governed) follow(ctx context.Context) {
 	}
 }
 
-// obey hands the rules in force to the loop each time they have changed.
+// obey hands the rules in force and the room to the loop each time they have changed.
 func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.Policy)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.wake:
+		case <-g.ruled:
 			g.loop.Apply(rules())
+		case <-g.roomy:
 			r := g.room.Load()
 			g.loop.SetRoom(r.dirty, r.lazy)
 		}
 	}
 }
 
-// obeySoon wakes obey.
-func (g *governed) obeySoon() {
+// nudge has obey look.
+func nudge(changed chan<- struct{}) {
 	select {
-	case g.wake <- struct{}{}:
-	default: // it is about to look
+	case changed <- struct{}{}:
+	default: // it is about to
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 // (device.Config.Dirty and Lazy). What some leave of their parts those may have that need
 // more, as natively one disk's files may fill the page cache: a job's output often goes
 // to one disk at a time. An idle disk has little; when it is used, it has its part within
-// some seconds, and what is lent comes back as it is drained.
+// some seconds, and what is lent comes back as it is drained: until then more may be dirty than
+// the parts together, and the kernel writes some of it.
 
 const (
 	roomIdle  = 30 * time.Second // a disk is in use until it was idle for so long
@@ -41,8 +42,8 @@ func (w *wish) shares() bool { return w.inUse && w.set == room{} }
 
 // divide gives each disk its room, of what the kernel lets be dirty on the machine:
 // what is set, the least to disks that are idle, and equal parts of what is left. Disks
-// that hold more than half of their part also get, in equal parts, three quarters of what
-// the others leave; a quarter stays for what those write until their word is heard.
+// that hold more than three eighths of their part also get, in equal parts, three quarters
+// of what the others leave; a quarter stays for what those write until their word is heard.
 func divide(background int64, wishes []wish) []room {
 	left, sharing := background/8*7, int64(0)
 	for _, w := range wishes {
@@ -58,11 +59,12 @@ func divide(background int64, wishes []wish) []room {
 		}
 	}
 	part := max(0, left) / max(1, sharing)
+	enough := part / 4 * 3
 	lent, borrowers := int64(0), int64(0)
 	for _, w := range wishes {
 		switch {
 		case !w.shares():
-		case w.held > part:
+		case w.held > enough:
 			borrowers++
 		default:
 			lent += (2*part - w.held) / 4 * 3
@@ -73,7 +75,7 @@ func divide(background int64, wishes []wish) []room {
 		least := w.least
 		if w.inUse {
 			half := part
-			if w.shares() && w.held > part {
+			if w.shares() && w.held > enough {
 				half += lent / borrowers / 2
 			}
 			least = room{max(least.dirty, half), max(least.lazy, half)}
@@ -114,7 +116,7 @@ func (d *Daemon) shareRoom() {
 		g := disks[i]
 		if was := g.room.Load(); differ(was.dirty, now.dirty) || differ(was.lazy, now.lazy) {
 			g.room.Store(&now)
-			g.obeySoon()
+			nudge(g.roomy)
 		}
 	}
 }

@@ -73,8 +73,8 @@ func (s *Setup) protect(job string) {
 // page cache may hold, natively as under Penstock, what the two contested disks write in
 // ten seconds before the kernel writes by itself: as it is on a node with faster disks and
 // more memory. dirtyIntermediate is that. From there to the limit, twice as much, the
-// kernel holds nobody up to half of the way; where the daemon writes instead of the
-// kernel, this is where the kernel begins, as the operator's guide says.
+// kernel holds nobody up to half of the way; under Penstock that is what the daemon uses,
+// seven eighths of where the kernel then begins, as the operator's guide says.
 const (
 	backlog           = 12 * mib
 	dirtyIntermediate = 256 * mib

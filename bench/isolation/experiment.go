@@ -117,7 +117,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 		}
 	}
 	x.Progress.step(t, x.Setup.measured(t.Phase)+" runs")
-	from, to, err := x.window(ctx, measured, aggressor)
+	from, to, err := x.window(ctx, r, measured, aggressor)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,9 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 }
 
 // window waits for the measured job, which is the protected one where it runs, and
-// returns its start and finish. The aggressor must still run then.
-func (x *Experiment) window(ctx context.Context, protected, aggressor Job) (from, to time.Time, err error) {
+// returns its start and finish. The aggressor must still run then, or each side is
+// measured over its own run and the result says so.
+func (x *Experiment) window(ctx context.Context, r *Run, protected, aggressor Job) (from, to time.Time, err error) {
 	var early <-chan struct{}
 	if aggressor != nil && aggressor != protected {
 		early = aggressor.Done()
@@ -190,10 +191,19 @@ func (x *Experiment) window(ctx context.Context, protected, aggressor Job) (from
 		select {
 		case <-protected.Done(): // both at the same moment
 		default:
-			if _, _, err := aggressor.Times(); err != nil {
+			begun, ended, err := aggressor.Times()
+			if err != nil {
 				return from, to, err
 			}
-			return from, to, ErrOutlasted
+			if !x.Setup.Both {
+				return from, to, ErrOutlasted
+			}
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: beside one that went on the protected job would have taken longer", ended.Sub(begun).Seconds()))
+		}
+		select {
+		case <-protected.Done():
+		case <-ctx.Done():
+			return from, to, ctx.Err()
 		}
 	case <-ctx.Done():
 		return from, to, ctx.Err()

@@ -26,6 +26,8 @@ type fake struct {
 	onProtected func()
 	// aggressorFirst ends the aggressor before the protected job.
 	aggressorFirst bool
+	// outlasts lets the protected job end all the same.
+	outlasts bool
 	// aggressorEnds lets it end by itself, after the protected job if there is one.
 	aggressorEnds bool
 	// aggressorWeight is what the daemon has added to the aggressor's weight.
@@ -89,7 +91,7 @@ func (f *fake) Disks() ([]DiskCounters, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	if f.reads == 4 && !f.aggressorFirst && f.onProtected == nil {
+	if f.reads == 4 && (!f.aggressorFirst || f.outlasts) && f.onProtected == nil {
 		f.end("protected")
 		if f.aggressorEnds && !slices.Contains(f.calls, "start protected") {
 			f.end("aggressor")
@@ -324,6 +326,18 @@ func TestAggressorMustOutlast(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	putBack(t, "outlasted", f)
+
+	// Where each side is measured over its own run, the result says so.
+	f = &fake{aggressorFirst: true, outlasts: true}
+	x = experiment(t, f, "native-none")
+	x.Setup.Both = true
+	if err := x.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	runs := x.Journal.Runs()
+	if len(runs) != 1 || len(runs[0].Warnings) != 1 || !strings.Contains(runs[0].Warnings[0], "the aggressor ended first") {
+		t.Errorf("%+v", runs)
+	}
 }
 
 func TestUngovernedRunIsRefused(t *testing.T) {

@@ -21,22 +21,10 @@ func TestBalancer(t *testing.T) {
 	deleted := func() bool { return state(ctx, t).PendingDeletionBlocks == 0 }
 	eventually(t, "what was removed is deleted", deleted)
 	bed.cluster.KillDataNode(0)
-	eventually(t, "the NameNode has given the DataNode up", func() bool {
-		live, _, err := bed.cluster.LiveDataNodes(ctx)
-		return err == nil && live == dataNodes-1
-	})
+	eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
 	err := do(ctx, "put", fmt.Sprintf("path=/unbalanced seed=6 bytes=%d block=%d replication=2", bytes, block))
-	if again := bed.cluster.StartDataNode(ctx, 0); again != nil {
-		t.Fatal(again)
-	}
+	again(ctx, t, 0)
 	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all DataNodes live", func() bool {
-		live, _, err := bed.cluster.LiveDataNodes(ctx)
-		return err == nil && live == dataNodes
-	})
-	if err := agents(ctx, dataNodes+1); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "what was removed is deleted there as well", deleted)

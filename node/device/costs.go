@@ -120,12 +120,13 @@ func (c *costs) unscheduled(write bool, bytes int64) price {
 	return c.price(write, false, bytes)
 }
 
-// behind books bytes that the kernel moved for a stream outside of the schedule.
+// behind books bytes that the kernel moved for a stream outside of the schedule. They may be
+// many at once, as after somebody's sync: of the share no more than limitDebt's cost is asked back.
 func (l *Loop) behind(s *Stream, bytes int64, now time.Time) {
 	f, price := s.flow, l.costs.unscheduled(s.Write, bytes)
 	f.behind += bytes
 	f.book(s.Kind, s.Write, bytes, price.service)
-	l.charge(f, price.tag)
+	l.charge(f, min(price.tag, int64(limitDebt)))
 	l.chargeLimit(f, now, bytes)
 }
 

@@ -32,6 +32,8 @@ type flow struct {
 	lazy     int64     // of the backlog, bytes of kind intermediate that are not queued
 	room     int64     // what its backlog may be (bound), and
 	lazyRoom int64     // what of lazy may wait (lazyBound)
+	spills   bool      // more than half of its part waited at the last tick (stock)
+	early    int64     // bytes that drainInTime may queue
 	kept     int       // closed streams that have some
 	inFlight int       // requests that were started for it
 	used     time.Time // when it last had a request

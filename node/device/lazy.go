@@ -47,18 +47,21 @@ func (l *Loop) drainOldest(s *Stream, now time.Time) bool {
 	}
 }
 
-// drainInTime begins with the flow's oldest streams while its share of the device can
-// still drain all of them before the kernel would.
+// drainInTime begins with the flow's oldest streams while its share of the device could
+// still drain all of them before the kernel would. It runs at every tick and queues no more
+// than the share drains: a share may be a small one for a moment only.
 func (l *Loop) drainInTime(f *flow, now time.Time) {
-	for !f.full() {
-		left := l.cfg.LazyAge
-		if second := l.drains(f, time.Second); second > 0 {
-			left = min(left, kernelAge-time.Duration(float64(f.lazy)/float64(second)*float64(time.Second)))
-		}
-		s := f.oldest(hasPages)
+	second := l.drains(f, time.Second)
+	if second <= 0 {
+		return
+	}
+	for f.early = min(f.early, l.quantum(f)) + l.drains(f, tickPeriod); f.early >= l.quantum(f) && !f.full(); {
+		left := kernelAge - time.Duration(float64(f.lazy)/float64(second)*float64(time.Second))
+		s, before := f.oldest(hasPages), f.lazy
 		if s == nil || now.Sub(s.unflushed) <= max(l.cfg.FlushAge, left) || !l.drainOldest(s, now) {
 			return
 		}
+		f.early -= before - f.lazy
 	}
 }
 

@@ -479,20 +479,93 @@ func TestTheRateIsRemembered(t *testing.T) {
 // nothing is left to the kernel.
 func TestMuchIsDrainedEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"reads": 10, "spills": 40})
+		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 512*mib, 512*mib }, map[string]int{"reads": 10, "spills": 40})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.busy(&done)
 		s, f := r.openSpill("spills", "spill")
-		r.grow(s, f, 100*mib) // 9.6 MB/s drain it in 11 s
+		r.grow(s, f, 150*mib) // 9.6 MB/s drain it in 16 s
 		wrote := time.Now()
-		time.Sleep(15 * time.Second)
+		time.Sleep(17 * time.Second)
 		early := r.lazyNow("spills")
+		time.Sleep(4 * time.Second)
+		later := r.lazyNow("spills")
 		time.Sleep(kernelAge - time.Since(wrote))
-		if late := r.lazyNow("spills"); early < 80*mib || late > 0 {
-			t.Errorf("%d MiB wait after 15 s, %d after %v", early/mib, late/mib, kernelAge)
+		if early < 145*mib || later > 135*mib || r.disk.total("spill") < 140*mib {
+			t.Errorf("%d MiB wait after 17 s, %d after 21, and %d were drained after %v", early/mib, later/mib, r.disk.total("spill")/mib, kernelAge)
 		}
 		r.apply(Off, "", Rule{})
 		done.Wait()
+	})
+}
+
+// A share that is a small one for a moment does not send to the disk what waits.
+func TestAMomentsContentionDrainsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"shell": 1000, "reads": 1, "spills": 10})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.busy(&done)
+		s, f := r.openSpill("spills", "spill")
+		r.grow(s, f, 100*mib)
+		time.Sleep(8 * time.Second)
+		waited := r.lazyNow("spills")
+		r.reader("shell", 4*mib, 0, &done)
+		time.Sleep(time.Second)
+		if waits := r.lazyNow("spills"); waited < 80*mib || waits < waited-12*mib {
+			t.Errorf("%d MiB of %d wait after a moment's contention", waits/mib, waited/mib)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// What spills have of the room for backlogs is divided like that.
+func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 64*mib, 64*mib }, map[string]int{"reads": 1, "a": 10, "b": 10})
+		defer r.stop()
+		var done sync.WaitGroup
+		r.busy(&done)
+		for range 30 {
+			r.spill("a", "a", 5*mib)
+			r.spill("b", "b", 5*mib)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second) // what one had while the other wrote nothing has sunk
+		a, b := r.lazyNow("a"), r.lazyNow("b")
+		if a+b > (64+64+16)*mib || a < 40*mib || b < 40*mib {
+			t.Errorf("%d and %d MiB wait where there is room for 128", a/mib, b/mib)
+		}
+		r.apply(Off, "", Rule{})
+		done.Wait()
+	})
+}
+
+// Writers whose backlog is all in parts of quanta do not push the spills out.
+func TestManySmallWritersLeaveTheSpills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy, c.FlushAge = 16*mib, 64*mib, time.Minute }, nil)
+		defer r.stop()
+		spill := r.spill("a", "spill", 64*mib)
+		var files []*modelFile
+		for i := range 32 {
+			r.nextID++
+			f := r.disk.newFile(fmt.Sprint("block", i), 0)
+			s := r.loop.Open(OpenRequest{Marker: newGate(), ID: r.nextID, Flow: "a", Write: true, Block: f})
+			r.grow(s, f, mib/2)
+			files = append(files, f)
+		}
+		time.Sleep(3 * time.Second)
+		if drained := r.disk.total("spill"); drained > 16*mib {
+			t.Errorf("%d MiB of the spill were drained", drained/mib)
+		}
+		blocks := int64(0)
+		for i := range files {
+			blocks += r.disk.total(fmt.Sprint("block", i))
+		}
+		if blocks == 0 || spill.timesClosed() != 0 {
+			t.Errorf("%d bytes of block files were drained, the spill closed %d times", blocks, spill.timesClosed())
+		}
 	})
 }

@@ -33,8 +33,8 @@ const (
 	drainTime = 8 * time.Second
 	lazyTime  = 12 * time.Second
 
-	// kernelAge is when the kernel writes by itself: vm.dirty_expire_centisecs and
-	// the time until it looks, as they mostly are.
+	// kernelAge is when the kernel writes by itself at the latest: after
+	// vm.dirty_expire_centisecs, when it looks, as they mostly are.
 	kernelAge = 35 * time.Second
 
 	lessening = 0.4             // of what a flow drains, by which each of its two bounds may sink
@@ -53,7 +53,7 @@ func (l *Loop) takeStock(now time.Time) {
 		if f.lazy > 0 {
 			s.lazy.weight += f.rule.Weight
 		}
-		if f.backlog-f.lazy > enough {
+		if f.backlog-min(f.lazy, f.lazyRoom) > enough {
 			s.writing += f.rule.Weight
 		}
 		if len(f.ready) > 0 || f.inFlight > 0 {
@@ -71,7 +71,7 @@ func (l *Loop) takeStock(now time.Time) {
 		}
 	}
 	for _, f := range l.flows {
-		if part := f.part(l.cfg.Lazy, s.lazy.weight); 2*f.lazy > part {
+		if f.spills = 2*f.lazy > f.part(l.cfg.Lazy, s.lazy.weight); f.spills {
 			s.lazy.using += f.rule.Weight
 		} else {
 			s.lazy.others += 2 * f.lazy
@@ -117,7 +117,7 @@ func (f *flow) part(bytes int64, weight int) int64 {
 func (l *Loop) lazyPart(f *flow) int64 {
 	s := &l.stock.lazy
 	part := f.part(l.cfg.Lazy, s.weight)
-	if 2*f.lazy > part {
+	if f.spills {
 		part = max(part, f.part(l.cfg.Lazy-s.others, s.using))
 	}
 	return part

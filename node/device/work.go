@@ -45,9 +45,11 @@ func savedBytes(f File, off, length int64) int64 {
 	if err != nil {
 		return 0
 	}
-	length = min(length, size-off)
+	if length = min(length, size-off); length <= 0 {
+		return 0
+	}
 	pages, err := f.Query(off, length)
-	if length <= 0 || err != nil {
+	if err != nil {
 		return 0
 	}
 	return max(0, length-pages.Unsaved)

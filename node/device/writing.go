@@ -162,18 +162,23 @@ func (l *Loop) lessen(f *flow, now time.Time) {
 }
 
 // drainLargest keeps an application with many writers going whose backlog is
-// all in parts of quanta: the largest part goes out as it is.
+// all in parts of quanta: the largest part goes out as it is. A spill goes if there is
+// nothing else, the oldest and a quantum of it.
 func (l *Loop) drainLargest(f *flow) {
 	var largest *Stream
 	for _, s := range f.writers {
 		if len(s.pending) > 0 {
 			return // something is on its way
 		}
-		if largest == nil || s.pos-s.next > largest.pos-largest.next {
+		if !s.lazy() && s.next < s.pos && (largest == nil || s.pos-s.next > largest.pos-largest.next) {
 			largest = s
 		}
 	}
-	l.drain(largest, true, time.Now())
+	if now := time.Now(); largest != nil {
+		l.drain(largest, true, now)
+	} else {
+		l.drainOldest(f.oldest(hasPages), now)
+	}
 }
 
 // grant gives the flow's writers leases while its backlog is under the bound.

@@ -271,9 +271,9 @@ func checkShortCircuit(f *Facts) []Result {
 		return bad(Warn, f.DataNode.ConfErr.Error(), "whether clients read past the DataNode cannot be told",
 			"look yourself: dfs.client.read.shortcircuit and dfs.domain.socket.path in hdfs-site.xml")
 	case f.DataNode.Conf["dfs.client.read.shortcircuit"] == "true" && f.DataNode.Conf["dfs.domain.socket.path"] != "":
-		return bad(Fail, "short-circuit reads are on ("+f.DataNode.Conf["dfs.domain.socket.path"]+")",
-			"clients on this node read block files themselves: their reads pass Penstock by and show as foreign I/O",
-			"set dfs.client.read.shortcircuit to false for DataNodes and clients, or accept it: --ignore short-circuit")
+		return bad(Warn, "short-circuit reads are on ("+f.DataNode.Conf["dfs.domain.socket.path"]+")",
+			"clients on this node read block files themselves: their reads have no share and count as foreign I/O",
+			"set dfs.client.read.shortcircuit to false for DataNodes and clients")
 	}
 	return good("off")
 }

@@ -131,6 +131,16 @@ func (f *FS) SetStoragePolicy(ctx context.Context, path, policy string) error {
 	return f.call(ctx, http.MethodPut, path, "SETSTORAGEPOLICY", url.Values{"storagepolicy": {policy}}, nil)
 }
 
+// SetErasureCoding stripes a directory's later files by one of HDFS's own policies, such
+// as XOR-2-1-1024k, which needs three DataNodes.
+func (f *FS) SetErasureCoding(ctx context.Context, path, policy string) error {
+	name := url.Values{"ecpolicy": {policy}}
+	if err := f.call(ctx, http.MethodPut, "/", "ENABLEECPOLICY", name, nil); err != nil {
+		return err
+	}
+	return f.call(ctx, http.MethodPut, path, "SETECPOLICY", name, nil)
+}
+
 // List returns a directory's entries, or the file itself, by name.
 func (f *FS) List(ctx context.Context, path string) ([]File, error) {
 	var doc struct {

@@ -1,0 +1,154 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/testbed/disk"
+)
+
+// Flows of what a DataNode does for its blocks' sake.
+const (
+	scanner        = "scanner"
+	reconstruction = "reconstruction"
+)
+
+// TestScanner: a DataNode that has forgotten how far its block scanner was reads all of its
+// blocks. That is a flow of its own, and its bytes are the files'. There may be files that
+// other tests have removed, and that are deleted before they are scanned.
+func TestScanner(t *testing.T) {
+	const least = 40 * mib
+	ctx := begin(t, 3*time.Minute)
+	remove(t, "/scanned")
+	if err := do(ctx, "put", fmt.Sprintf("path=/scanned seed=8 bytes=%d block=%d replication=3", least, block)); err != nil {
+		t.Fatal(err)
+	}
+	d := bed.disks[1]
+	bed.cluster.StopDataNode(1)
+	var bytes int64
+	walk(t, dataDir(d), func(path string, entry fs.DirEntry) {
+		switch name := entry.Name(); {
+		case strings.HasPrefix(name, "scanner.cursor"):
+			if err := os.Remove(path); err != nil {
+				t.Error(err)
+			}
+		case strings.HasPrefix(name, "blk_") && !strings.HasSuffix(name, ".meta"):
+			info, err := entry.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += info.Size()
+		}
+	})
+	if err := d.Forget(); err != nil {
+		t.Fatal(err)
+	}
+	before := flow(device(t, look(t), d), scanner)
+	again(ctx, t, 1)
+	var read int64
+	eventually(t, "all blocks are scanned", func() bool {
+		read = flow(device(t, look(t), d), scanner).Bytes.Read - before.Bytes.Read
+		return read >= least
+	})
+	t.Logf("%.1f MB of blocks, %.1f of them live, the scanner's flow read %.1f MB of the disk", mb(bytes), mb(least), mb(read))
+	if read > bytes+bytes/20 { // with checksums, which are an 128th
+		t.Errorf("the scanner's flow read %d bytes for %d", read, bytes)
+	}
+}
+
+// TestReconstruction: a DataNode loses its disk's contents, and with them a part of each
+// stripe of an erasure-coded file. What HDFS reads and writes to make them again is a flow
+// of its own on all disks.
+func TestReconstruction(t *testing.T) {
+	const bytes = 64 * mib // a half of that on each of the three: two of data, one of parity
+	ctx := begin(t, 3*time.Minute)
+	remove(t, "/striped")
+	hdfs := bed.cluster.FS()
+	if err := hdfs.Mkdir(ctx, "/striped"); err != nil {
+		t.Fatal(err)
+	}
+	if err := hdfs.SetErasureCoding(ctx, "/striped", "XOR-2-1-1024k"); err != nil {
+		t.Fatal(err)
+	}
+	if err := do(ctx, "put", fmt.Sprintf("path=/striped/file seed=9 bytes=%d block=%d", bytes, block)); err != nil {
+		t.Fatal(err)
+	}
+	bed.cluster.KillDataNode(0)
+	eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
+	if err := os.RemoveAll(dataDir(bed.disks[0])); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range bed.disks {
+		if err := d.Forget(); err != nil { // what is put together again is read from the disks
+			t.Fatal(err)
+		}
+	}
+	before := look(t)
+	again(ctx, t, 0)
+	moved := func(d *disk.Disk, name string) (read, written int64) {
+		was, is := flow(device(t, before, d), name).Bytes, flow(device(t, look(t), d), name).Bytes
+		return is.Read - was.Read, is.Written - was.Written
+	}
+	eventually(t, "the lost parts are at the disk again", func() bool {
+		_, written := moved(bed.disks[0], reconstruction)
+		return written >= bytes/2
+	})
+	_, written := moved(bed.disks[0], reconstruction)
+	t.Logf("the flow wrote %.1f MB to the empty disk", mb(written))
+	if written > bytes/2+bytes/20 {
+		t.Errorf("the flow wrote %d bytes for %d", written, bytes/2)
+	}
+	for i, d := range bed.disks[1:] {
+		read, _ := moved(d, reconstruction)
+		t.Logf("and read %.1f MB from disk %d", mb(read), i+1)
+		if read < bytes/2-bytes/20 || read > bytes/2+bytes/20 {
+			t.Errorf("the flow read %d bytes of disk %d for %d", read, i+1, bytes/2)
+		}
+	}
+	if err := do(ctx, "get", fmt.Sprintf("path=/striped/file seed=9 bytes=%d", bytes)); err != nil {
+		t.Error(err)
+	}
+}
+
+// dataDir is where the DataNode keeps what it has on a disk.
+func dataDir(d *disk.Disk) string { return filepath.Join(d.Mount(), "dfs") }
+
+func walk(t *testing.T, dir string, visit func(path string, entry fs.DirEntry)) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			visit(path, entry)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// again starts a DataNode that was ended, and waits for it and its agent.
+func again(ctx context.Context, t *testing.T, i int) {
+	t.Helper()
+	if err := bed.cluster.StartDataNode(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all DataNodes live", func() bool { return live(ctx, t) == dataNodes })
+	if err := agents(ctx, dataNodes+1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func live(ctx context.Context, t *testing.T) int {
+	t.Helper()
+	n, _, err := bed.cluster.LiveDataNodes(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
