@@ -283,9 +283,11 @@ func (d *Daemon) currentMode() device.Mode {
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
-	for {
+	for turn := 1; ; turn++ {
 		d.checkKillSwitch()
-		d.shareRoom()
+		if turn%roomEvery == 0 {
+			d.shareRoom()
+		}
 		select {
 		case <-ctx.Done():
 			return

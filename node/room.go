@@ -12,15 +12,13 @@ import (
 
 // How much of what was written may stay in the page cache is natively the kernel's to
 // say: what may be dirty before it writes by itself, of the whole machine. Where the
-// settings do not say otherwise the disks in use share seven eighths of that, each
+// settings do not say otherwise the disks in use share three quarters of that, each
 // half of its part for backlogs and half for what may yet be deleted
-// (device.Config.Dirty and Lazy). What some leave of their parts those may have that need
-// more, as natively one disk's files may fill the page cache: a job's output often goes
-// to one disk at a time. An idle disk has little; when it is used, it has its part within
-// some seconds, and what is lent comes back as it is drained: until then more may be dirty than
-// the parts together, and the kernel writes some of it.
+// (device.Config.Dirty and Lazy). An idle disk has little; when it is used, it has its
+// part within some seconds.
 
 const (
+	roomEvery = 4                // turns of the watch between two looks at the kernel's threshold
 	roomIdle  = 30 * time.Second // a disk is in use until it was idle for so long
 	leastLazy = 1 << 20          // of an idle disk, or where the kernel leaves nothing: a small spill
 )
@@ -29,23 +27,17 @@ const (
 type room struct{ dirty, lazy int64 }
 
 // wish is what is known of a disk before its room is: what the settings say, 0 where
-// they say nothing, the least of both, and what is dirty of it now.
+// they say nothing, and the least of both.
 type wish struct {
 	set   room
 	least room
-	held  int64
 	inUse bool
 }
 
-// shares tells whether the disk lends and borrows: an operator's word is kept to.
-func (w *wish) shares() bool { return w.inUse && w.set == room{} }
-
 // divide gives each disk its room, of what the kernel lets be dirty on the machine:
-// what is set, the least to disks that are idle, and equal parts of what is left. Disks
-// that hold more than three eighths of their part also get, in equal parts, three quarters
-// of what the others leave; a quarter stays for what those write until their word is heard.
+// what is set, the least to disks that are idle, and equal parts of what is left.
 func divide(background int64, wishes []wish) []room {
-	left, sharing := background/8*7, int64(0)
+	left, sharing := background/4*3, int64(0)
 	for _, w := range wishes {
 		for _, half := range []struct{ set, least int64 }{{w.set.dirty, w.least.dirty}, {w.set.lazy, w.least.lazy}} {
 			switch {
@@ -59,26 +51,11 @@ func divide(background int64, wishes []wish) []room {
 		}
 	}
 	part := max(0, left) / max(1, sharing)
-	enough := part / 4 * 3
-	lent, borrowers := int64(0), int64(0)
-	for _, w := range wishes {
-		switch {
-		case !w.shares():
-		case w.held > enough:
-			borrowers++
-		default:
-			lent += (2*part - w.held) / 4 * 3
-		}
-	}
 	rooms := make([]room, len(wishes))
 	for i, w := range wishes {
 		least := w.least
 		if w.inUse {
-			half := part
-			if w.shares() && w.held > enough {
-				half += lent / borrowers / 2
-			}
-			least = room{max(least.dirty, half), max(least.lazy, half)}
+			least = room{max(least.dirty, part), max(least.lazy, part)}
 		}
 		rooms[i] = room{cmp.Or(w.set.dirty, least.dirty), cmp.Or(w.set.lazy, least.lazy)}
 	}
@@ -101,7 +78,7 @@ func (d *Daemon) shareRoom() {
 		if g.config.Network {
 			continue
 		}
-		w := wish{least: room{g.config.Backlog, leastLazy}, held: g.loop.Backlog(), inUse: time.Since(time.Unix(0, g.used.Load())) < roomIdle}
+		w := wish{least: room{g.config.Backlog, leastLazy}, inUse: time.Since(time.Unix(0, g.used.Load())) < roomIdle}
 		switch dirty, lazy := d.settings.SetsRoom(name); {
 		case dirty && lazy:
 			w.set = room{g.config.Dirty, g.config.Lazy}

@@ -74,7 +74,7 @@ func (s *Setup) protect(job string) {
 // ten seconds before the kernel writes by itself: as it is on a node with faster disks and
 // more memory. dirtyIntermediate is that. From there to the limit, twice as much, the
 // kernel holds nobody up to half of the way; under Penstock that is what the daemon uses,
-// seven eighths of where the kernel then begins, as the operator's guide says.
+// three quarters of where the kernel then begins, as the operator's guide says.
 const (
 	backlog           = 12 * mib
 	dirtyIntermediate = 256 * mib
@@ -86,10 +86,12 @@ func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return
 	}
-	s.Intermediate, s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = on, backlog, 0
+	s.Intermediate, s.Penstock.BacklogBytes = on, backlog
+	s.Penstock.DirtyBackgroundBytes, s.Penstock.DirtyExpireCentisecs, s.Penstock.DirtySharePercent = 0, 0, 0
 	s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 64*mib, 32*mib
 	if on {
-		s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = 0, dirtyIntermediate/7*12
+		s.Penstock.BacklogBytes, s.Penstock.DirtyBackgroundBytes = 0, dirtyIntermediate*2-12*mib
+		s.Penstock.DirtyExpireCentisecs, s.Penstock.DirtySharePercent = 12000, 80/s.Disk.DataNodes
 		s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 2*dirtyIntermediate, dirtyIntermediate
 	}
 	if s.Against != teraSort {

@@ -132,16 +132,28 @@ func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agen
 // dirty limits: two experiments at once would measure each other.
 const tunePatience = 30 * time.Minute
 
-// tuneBackground sets where the kernel begins to write by itself in a phase.
+// tuneBackground sets where the kernel begins to write by itself in a phase, and how much
+// of that each contested disk has for sure.
 func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
-	bytes := m.setup.Kernel.DirtyBackgroundBytes
-	if p.Governed && m.setup.Penstock.DirtyBackgroundBytes > 0 {
-		bytes = m.setup.Penstock.DirtyBackgroundBytes
+	bytes, age, percent := m.setup.Kernel.DirtyBackgroundBytes, m.setup.Kernel.DirtyExpireCentisecs, 0
+	if own := m.setup.Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
+		bytes, age, percent = own.DirtyBackgroundBytes, own.DirtyExpireCentisecs, own.DirtySharePercent
+	}
+	if m.setup.Disk.Modelled {
+		for _, d := range m.disks[:m.setup.Disk.DataNodes] {
+			if err := d.SetDirtyShare(percent); err != nil {
+				return err
+			}
+		}
 	}
 	if os.Geteuid() != 0 {
 		return nil // in the setup's notes
 	}
-	if _, err := ledger.SetSysctl(ctx, m.book, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10)); err != nil {
+	_, err := ledger.SetSysctl(ctx, m.book, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10))
+	if err == nil {
+		_, err = ledger.SetSysctl(ctx, m.book, "vm/dirty_expire_centisecs", strconv.FormatInt(age, 10))
+	}
+	if err != nil {
 		return fmt.Errorf("say when the kernel writes by itself: %w", err)
 	}
 	return nil

@@ -111,8 +111,13 @@ type PenstockSetup struct {
 	QuantumBytes     int64 `json:"quantum_bytes"`
 	Ahead            int   `json:"ahead"`                   // quanta staged ahead of a reader
 	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // of an application on a device; 0: the daemon's default
-	// DirtyBackgroundBytes is the kernel's in governed phases; 0: as in the others.
+	// DirtyBackgroundBytes and DirtyExpireCentisecs are the kernel's in governed phases;
+	// 0: both as in the others.
 	DirtyBackgroundBytes int64 `json:"dirty_background_bytes,omitempty"`
+	DirtyExpireCentisecs int64 `json:"dirty_expire_centisecs,omitempty"`
+	// DirtySharePercent of that is each contested disk's for sure (min_ratio); 0: by what
+	// it wrote lately, as natively.
+	DirtySharePercent int `json:"dirty_share_percent,omitempty"`
 
 	ProtectedWeight int          `json:"protected_weight"`
 	AggressorWeight int          `json:"aggressor_weight"`
@@ -191,6 +196,8 @@ func (s Setup) Validate() error {
 			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)
 	case s.Penstock.DirtyBackgroundBytes < 0 || s.Penstock.DirtyBackgroundBytes >= s.Kernel.DirtyBytes:
 		return fmt.Errorf("dirty_background_bytes %d under Penstock must be below dirty_bytes %d", s.Penstock.DirtyBackgroundBytes, s.Kernel.DirtyBytes)
+	case s.Penstock.DirtySharePercent < 0 || s.Penstock.DirtySharePercent*s.Disk.DataNodes > 90:
+		return fmt.Errorf("dirty_share_percent %d for %d disks: 0 to 90 together", s.Penstock.DirtySharePercent, s.Disk.DataNodes)
 	}
 	return hadoop.CheckVersion(s.Hadoop.Version)
 }

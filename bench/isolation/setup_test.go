@@ -133,6 +133,7 @@ func TestValidateRefuses(t *testing.T) {
 		"rate":           func(s *Setup) { s.Disk.BytesPerSecond = 999_999 },
 		"no DataNodes":   func(s *Setup) { s.Disk.DataNodes = 0 },
 		"dirty limits":   func(s *Setup) { s.Kernel.DirtyBytes = s.Kernel.DirtyBackgroundBytes },
+		"dirty shares":   func(s *Setup) { s.Penstock.DirtySharePercent = 90/s.Disk.DataNodes + 1 },
 		"under Penstock": func(s *Setup) { s.Penstock.DirtyBackgroundBytes = s.Kernel.DirtyBytes },
 		"Hadoop":         func(s *Setup) { s.Hadoop.Version = "2.10.2" },
 		"no input":       func(s *Setup) { s.Protected.InputBytes = 0 },

@@ -21,7 +21,6 @@ type Loop struct {
 	results chan result
 	tick    atomic.Uint64
 	ticked  atomic.Int64 // Unix nanoseconds of the last tick
-	owed    atomic.Int64 // the backlog then
 	ended   chan struct{}
 
 	log       *slog.Logger
@@ -184,9 +183,6 @@ func (l *Loop) Apply(mode Mode, policy Policy) {
 // Tick counts the loop's turns, one each 100 ms.
 func (l *Loop) Tick() uint64 { return l.tick.Load() }
 
-// Backlog is what was written and not drained at the last tick, in bytes.
-func (l *Loop) Backlog() int64 { return l.owed.Load() }
-
 // Alive tells whether the loop has turned in the last half second; heartbeats
 // go to agents only while all loops are alive.
 func (l *Loop) Alive() bool {
@@ -234,7 +230,6 @@ func (l *Loop) Run(ctx context.Context) {
 		case now := <-ticker.C:
 			l.age(now)
 			l.watch(now)
-			l.owed.Store(l.backlog)
 			l.tick.Add(1)
 			l.ticked.Store(now.UnixNano())
 		case <-period.C:

@@ -150,6 +150,18 @@ func (d *Disk) SetScheduler(name string) error {
 	return nil
 }
 
+// SetDirtyShare keeps that many per cent of what the kernel lets be dirty for the disk,
+// whatever others have written lately; 0, the kernel's default, to 100 for all disks together.
+func (d *Disk) SetDirtyShare(percent int) error {
+	if !d.Modelled() {
+		return ErrNotModelled
+	}
+	if err := d.change(d.ledger.SetFile(d.sysfs("bdi/min_ratio"), strconv.Itoa(percent))); err != nil {
+		return fmt.Errorf("keep %d %% of dirty memory for %s: %w", percent, d.device, err)
+	}
+	return nil
+}
+
 func (d *Disk) schedulers() string {
 	text, _ := os.ReadFile(d.sysfs("queue/scheduler"))
 	return string(text[:max(len(text)-1, 0)])
