@@ -19,8 +19,7 @@ const (
 	reconstruction = "reconstruction"
 )
 
-// TestScanner: a DataNode that has forgotten how far its block scanner was reads all of its
-// blocks. That is a flow of its own, and its bytes are the files'. There may be files that
+// TestScanner: a DataNode whose block scanner was off until now reads all of its blocks. That is a flow of its own, and its bytes are the files'. There may be files that
 // other tests have removed, and that are deleted before they are scanned.
 func TestScanner(t *testing.T) {
 	const least = 40 * mib
@@ -31,21 +30,38 @@ func TestScanner(t *testing.T) {
 	}
 	d := bed.disks[1]
 	bed.cluster.StopDataNode(1)
-	var bytes int64
-	walk(t, dataDir(d), func(path string, entry fs.DirEntry) {
-		switch name := entry.Name(); {
-		case strings.HasPrefix(name, "scanner.cursor"):
-			if err := os.Remove(path); err != nil {
-				t.Error(err)
-			}
-		case strings.HasPrefix(name, "blk_") && !strings.HasSuffix(name, ".meta"):
-			info, err := entry.Info()
-			if err != nil {
-				t.Fatal(err)
-			}
-			bytes += info.Size()
+	site := filepath.Join(bed.cluster.RunDir(), "conf", "dn1", "hdfs-site.xml")
+	text, err := os.ReadFile(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const setting = "<name>dfs.datanode.scan.period.hours</name><value>"
+	on := strings.Replace(string(text), setting+"-1<", setting+"504<", 1)
+	if on == string(text) {
+		t.Fatal("the block scanner is not off in the DataNode's settings")
+	}
+	if err := os.WriteFile(site, []byte(on), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(site, text, 0o644); err != nil {
+			t.Error(err)
 		}
 	})
+	var bytes int64
+	err = filepath.WalkDir(dataDir(d), func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(entry.Name(), "blk_") && !strings.HasSuffix(entry.Name(), ".meta") {
+			var info fs.FileInfo
+			info, err = entry.Info()
+			if err == nil {
+				bytes += info.Size()
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := d.Forget(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,19 +134,6 @@ func TestReconstruction(t *testing.T) {
 
 // dataDir is where the DataNode keeps what it has on a disk.
 func dataDir(d *disk.Disk) string { return filepath.Join(d.Mount(), "dfs") }
-
-func walk(t *testing.T, dir string, visit func(path string, entry fs.DirEntry)) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil {
-			visit(path, entry)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // again starts a DataNode that was ended, and waits for it and its agent.
 func again(ctx context.Context, t *testing.T, i int) {
