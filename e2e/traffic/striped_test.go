@@ -3,80 +3,16 @@ package traffic
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"penstock/testbed/disk"
 )
 
-// Flows of what a DataNode does for its blocks' sake.
-const (
-	scanner        = "scanner"
-	reconstruction = "reconstruction"
-)
-
-// TestScanner: a DataNode whose block scanner was off until now reads all of its blocks. That is a flow of its own, and its bytes are the files'. There may be files that
-// other tests have removed, and that are deleted before they are scanned.
-func TestScanner(t *testing.T) {
-	const least = 40 * mib
-	ctx := begin(t, 3*time.Minute)
-	remove(t, "/scanned")
-	if err := do(ctx, "put", fmt.Sprintf("path=/scanned seed=8 bytes=%d block=%d replication=3", least, block)); err != nil {
-		t.Fatal(err)
-	}
-	d := bed.disks[1]
-	bed.cluster.StopDataNode(1)
-	site := filepath.Join(bed.cluster.RunDir(), "conf", "dn1", "hdfs-site.xml")
-	text, err := os.ReadFile(site)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const setting = "<name>dfs.datanode.scan.period.hours</name><value>"
-	on := strings.Replace(string(text), setting+"-1<", setting+"504<", 1)
-	if on == string(text) {
-		t.Fatal("the block scanner is not off in the DataNode's settings")
-	}
-	if err := os.WriteFile(site, []byte(on), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.WriteFile(site, text, 0o644); err != nil {
-			t.Error(err)
-		}
-	})
-	var bytes int64
-	err = filepath.WalkDir(dataDir(d), func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && strings.HasPrefix(entry.Name(), "blk_") && !strings.HasSuffix(entry.Name(), ".meta") {
-			var info fs.FileInfo
-			info, err = entry.Info()
-			if err == nil {
-				bytes += info.Size()
-			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Forget(); err != nil {
-		t.Fatal(err)
-	}
-	before := flow(device(t, look(t), d), scanner)
-	again(ctx, t, 1)
-	var read int64
-	eventually(t, "all blocks are scanned", func() bool {
-		read = flow(device(t, look(t), d), scanner).Bytes.Read - before.Bytes.Read
-		return read >= least
-	})
-	t.Logf("%.1f MB of blocks, %.1f of them live, the scanner's flow read %.1f MB of the disk", mb(bytes), mb(least), mb(read))
-	if read > bytes+bytes/20 { // with checksums, which are an 128th
-		t.Errorf("the scanner's flow read %d bytes for %d", read, bytes)
-	}
-}
+// reconstruction is the flow of what HDFS puts together again of erasure-coded stripes.
+const reconstruction = "reconstruction"
 
 // TestReconstruction: a DataNode loses its disk's contents, and with them a part of each
 // stripe of an erasure-coded file. What HDFS reads and writes to make them again is a flow
