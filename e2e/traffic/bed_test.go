@@ -227,6 +227,27 @@ func begin(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
+// again starts a DataNode that was ended, and waits for it and its agent.
+func again(ctx context.Context, t *testing.T, i int) {
+	t.Helper()
+	if err := bed.cluster.StartDataNode(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all DataNodes live", func() bool { return live(ctx, t) == dataNodes })
+	if err := agents(ctx, dataNodes+1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func live(ctx context.Context, t *testing.T) int {
+	t.Helper()
+	n, _, err := bed.cluster.LiveDataNodes(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // slow turns the rate of the DataNodes' disks on for the rest of the test.
 func slow(t *testing.T) {
 	t.Helper()

@@ -92,8 +92,8 @@ func TestLostDataNode(t *testing.T) {
 		s := state(ctx, t)
 		return s.UnderReplicatedBlocks == 0 && s.PendingReplicationBlocks == 0 && s.MissingBlocks == 0
 	})
-	if live, _, err := bed.cluster.LiveDataNodes(ctx); err != nil || live != dataNodes-1 {
-		t.Errorf("%d DataNodes live (%v), want %d", live, err, dataNodes-1)
+	if n := live(ctx, t); n != dataNodes-1 {
+		t.Errorf("%d DataNodes live, want %d", n, dataNodes-1)
 	}
 	if err := do(ctx, "get", fmt.Sprintf("path=/lost/file seed=5 bytes=%d", bytes)); err != nil {
 		t.Error(err)

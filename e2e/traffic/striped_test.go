@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,24 +69,3 @@ func TestReconstruction(t *testing.T) {
 
 // dataDir is where the DataNode keeps what it has on a disk.
 func dataDir(d *disk.Disk) string { return filepath.Join(d.Mount(), "dfs") }
-
-// again starts a DataNode that was ended, and waits for it and its agent.
-func again(ctx context.Context, t *testing.T, i int) {
-	t.Helper()
-	if err := bed.cluster.StartDataNode(ctx, i); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all DataNodes live", func() bool { return live(ctx, t) == dataNodes })
-	if err := agents(ctx, dataNodes+1); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func live(ctx context.Context, t *testing.T) int {
-	t.Helper()
-	n, _, err := bed.cluster.LiveDataNodes(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
