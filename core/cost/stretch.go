@@ -1,5 +1,7 @@
 package cost
 
+import "math"
+
 // Where times with more reads come out later than those with more writes, reads
 // cost more than the model says, and the two scales drift apart; under an even
 // mixture they move together, so that what the profile says of their ratio holds.
@@ -13,11 +15,18 @@ package cost
 // from stretches, slices in a row that together are several times as long as
 // what was in flight at both ends, and of the mixture only what those ends cannot
 // explain counts.
+//
+// A device may also change its speed for good, as when a cache is full or somebody sets
+// a limit, and whatever the mixture does at that time would seem to be the reason. So
+// the means are short, and where error and mixture differ from them by more than reads
+// and writes can, begin anew.
 
 const (
 	stretchEnds = 4.0 // a stretch's work, times what was in flight at its ends
 	tiltGain    = 0.3 // of the product of how far error and mixture are off their means
-	meanGain    = 0.1
+	meanGain    = 0.3
+	slopeMax    = 0.8  // of error by mixture: reads that take over twice what writes do
+	noise       = 0.05 // of an error
 	tiltMax     = 1.4
 )
 
@@ -55,14 +64,14 @@ func (a *apart) tilt(tilt, busy, expected float64, work [2]float64, pending floa
 	reads, late := a.work[0]/all, off(a.busy, a.expected)
 	a.cut()
 	a.open, a.ends = true, pending
-	if a.mix < 0 {
+	more, later := beyond(reads-a.mix, ends/all), late-a.off
+	if a.mix < 0 || math.Abs(later) > slopeMax*math.Abs(more)+noise {
 		a.mix, a.off = reads, late
+		return tilt
 	}
-	more := beyond(reads-a.mix, ends/all)
-	tilt = min(max(tilt*(1+float64(tiltGain*float64((late-a.off)*more))), 1/tiltMax), tiltMax)
 	a.mix += float64(meanGain * (reads - a.mix))
-	a.off += float64(meanGain * (late - a.off))
-	return tilt
+	a.off += float64(meanGain * later)
+	return min(max(tilt*(1+float64(tiltGain*float64(later*more))), 1/tiltMax), tiltMax)
 }
 
 // beyond is what is left of a difference that may be so far off.

@@ -192,7 +192,7 @@ func TestWriters(t *testing.T) {
 	c.strong, c.weak = c.put(t, 11, "/writer-3"), c.put(t, 12, "/writer-1")
 	c.paths = map[string][]string{c.strong.flow: {"/writer-3"}, c.weak.flow: {"/writer-1"}}
 	c.backlogged(t)
-	s := c.watch(t, 30*time.Second, often)
+	s := c.watch(t, 20*time.Second, often)
 	within5(t, "bytes of two writers at 3:1", c.ratios(t, s, bytesOf), 3)
 	c.sameAccount(t, s)
 
@@ -241,7 +241,7 @@ func TestReaders(t *testing.T) {
 	c.strong, c.weak = c.cat(t, 21, "/read-3"), c.cat(t, 22, "/read-1")
 	c.paths = map[string][]string{c.strong.flow: {"/read-3"}, c.weak.flow: {"/read-1"}}
 	c.backlogged(t)
-	s := c.watch(t, 30*time.Second, often)
+	s := c.watch(t, 20*time.Second, often)
 	within5(t, "bytes of two readers at 3:1", c.ratios(t, s, bytesOf), 3)
 	c.sameAccount(t, s)
 }
@@ -264,7 +264,7 @@ func TestReaderAgainstWriter(t *testing.T) {
 	c.strong, c.weak = c.cat(t, 31, "/read"), c.put(t, 32, "/written")
 	c.paths = map[string][]string{c.strong.flow: {"/read"}, c.weak.flow: {"/written"}}
 	c.backlogged(t)
-	s := c.watch(t, 30*time.Second, often)
+	s := c.watch(t, 20*time.Second, often)
 	within5(t, "service of a reader and a writer at 3:1", c.ratios(t, s, serviceOf), 3)
 	c.sameAccount(t, s)
 }

@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -56,22 +55,7 @@ func do(ctx context.Context, operation, args string) error {
 
 // doIn has a client in another process than the usual one do so.
 func doIn(ctx context.Context, clients *client.JVM, operation, args string) error {
-	ended := make(chan error, 1)
-	id := clients.Do(operation, args, func(event, value string) {
-		switch event {
-		case "done":
-			ended <- nil
-		case "error":
-			ended <- errors.New(value)
-		}
-	})
-	defer clients.Forget(id)
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return clients.Run(ctx, operation, args)
 }
 
 // remove deletes a path in HDFS when the test is over.

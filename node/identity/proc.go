@@ -180,16 +180,23 @@ func eachArgument(text []byte, f func(arg string) bool) {
 	}
 }
 
+// uptime is the time since the machine was booted, with what it slept. Tests make it longer.
+var uptime = func() (time.Duration, error) {
+	var up unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up)
+	return time.Duration(up.Nano()), err
+}
+
 // booted is when the machine was, by its present clock. A thread that is held up between
 // the two clocks asks again.
 func booted() (boot time.Time, err error) {
 	for range 5 {
 		before := time.Now()
-		var up unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		up, err := uptime()
+		if err != nil {
 			return time.Time{}, err
 		}
-		boot = time.Now().Add(-time.Duration(up.Nano()))
+		boot = time.Now().Add(-up)
 		if time.Since(before) < 10*time.Millisecond {
 			break
 		}

@@ -31,6 +31,13 @@ func newWorld(t testing.TB) *world {
 	w.mkdir(w.local, "usercache")
 	w.mkdir(w.local, "nmPrivate")
 	w.write(heading+"\n", w.proc, "net/tcp")
+	// The real machine may have been started less long ago than the world's processes.
+	real := uptime
+	uptime = func() (time.Duration, error) {
+		up, err := real()
+		return up + 24*time.Hour, err
+	}
+	t.Cleanup(func() { uptime = real })
 	return w
 }
 

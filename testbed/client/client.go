@@ -167,6 +167,26 @@ func (c *JVM) Do(operation, args string, take Take) (id int) {
 	return id
 }
 
+// Run has a client carry an operation out, to its end or that of ctx.
+func (c *JVM) Run(ctx context.Context, operation, args string) error {
+	ended := make(chan error, 1)
+	id := c.Do(operation, args, func(event, value string) {
+		switch event {
+		case "done":
+			ended <- nil
+		case "error":
+			ended <- errors.New(value)
+		}
+	})
+	defer c.Forget(id)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Limit lets an operation go on to a further stop, in bytes; negative: to its end.
 func (c *JVM) Limit(id int, bytes int64) { c.send(fmt.Sprintf("%d to limit=%d", id, bytes)) }
 

@@ -225,6 +225,14 @@ func (c *Cluster) dataNodeSite(i int) properties {
 	}
 }
 
+// ConfigureDataNode gives DataNode i properties of its own, from its next start on; nil
+// takes them back.
+func (c *Cluster) ConfigureDataNode(i int, settings map[string]string) error {
+	site := c.dataNodeSite(i)
+	maps.Copy(site, settings)
+	return c.writeConf(fmt.Sprintf("dn%d", i), site)
+}
+
 // nodeManagerSite is what differs for one NodeManager.
 func (c *Cluster) nodeManagerSite(i int) properties {
 	p := c.ports.nm[i]

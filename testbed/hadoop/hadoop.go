@@ -51,6 +51,7 @@ type DataNode struct {
 	HeapMB  int      // default 256
 	JVMArgs []string // added as HDFS_DATANODE_OPTS would be, for example -javaagent:...
 	CPUs    string   // taskset list the JVM is bound to; empty: all
+	Socket  string   // of a daemon of its own, as if it were another machine; default Governed's
 }
 
 // Governed says where Penstock is for a cluster's processes: absolute paths.

@@ -39,9 +39,7 @@ func (c *Cluster) Reconfigure(ctx context.Context, settings map[string]string) e
 	slices.Sort(changed)
 	errs := make(chan error)
 	for i := range c.cfg.DataNodes {
-		site := c.dataNodeSite(i)
-		maps.Copy(site, now)
-		if err := c.writeConf(fmt.Sprintf("dn%d", i), site); err != nil {
+		if err := c.ConfigureDataNode(i, now); err != nil {
 			return err
 		}
 	}

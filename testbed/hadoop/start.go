@@ -1,6 +1,7 @@
 package hadoop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,7 +156,7 @@ func (c *Cluster) launchDataNode(i int) (*daemon, error) {
 	name := fmt.Sprintf("dn%d", i)
 	args := dn.JVMArgs
 	if g := c.cfg.Governed; g != nil {
-		args = append([]string{install.DataNodeOption(g.AgentJar, g.Socket)}, args...)
+		args = append([]string{install.DataNodeOption(g.AgentJar, cmp.Or(dn.Socket, g.Socket))}, args...)
 	}
 	return c.java(name, name, c.jvmOpts(dn.HeapMB, args...), dn.CPUs, false, classDataNode)
 }

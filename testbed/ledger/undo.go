@@ -187,11 +187,17 @@ func awaitExit(pidfd int, limit time.Duration) bool {
 	}
 }
 
+// execTime is longer than a process takes from the moment that it has no environment, as it
+// runs another program, to the one where it has that program's.
+const execTime = 20 * time.Millisecond
+
 // endTagged ends every process that carries the run's mark. Those may start
-// others while it looks, so it looks until it finds none.
+// others while it looks, so it looks until it finds none, and then once more: one that
+// was about to run another program had no environment to be seen in.
 func endTagged(tag string) error {
 	mark := []byte(tagVariable + "=" + tag)
-	for range 10 {
+	none := false
+	for range 12 {
 		var found []int
 		procs, err := filepath.Glob("/proc/[0-9]*")
 		if err != nil {
@@ -210,8 +216,12 @@ func endTagged(tag string) error {
 				}
 			}
 		}
-		if len(found) == 0 {
+		if len(found) == 0 && none {
 			return nil
+		}
+		if none = len(found) == 0; none {
+			time.Sleep(execTime)
+			continue
 		}
 		// All are asked first, so that they go side by side.
 		fds := make([]int, 0, len(found))
