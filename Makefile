@@ -65,7 +65,7 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 
 .PHONY: race
 race: ## Run the tests of what has goroutines under the race detector (needs gcc)
-	CGO_ENABLED=1 go test -race ./node/... ./wire/...
+	CGO_ENABLED=1 go test -race ./node/... ./wire/... ./broker/...
 
 .PHONY: soak
 soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1); goes on where it was broken off
@@ -83,6 +83,10 @@ bench: ## Measure one scheduling decision; the cluster's experiment is `penstock
 	@echo
 	@echo "The isolation experiment on real HDFS (an hour and more): bin/penstock bench isolation --help"
 
+.PHONY: sim
+sim: go-build ## Play all scenarios in sim/scenarios, the largest with 10,000 nodes
+	@for s in sim/scenarios/*.yaml; do echo "== $$s"; bin/penstock sim "$$s" --seed 1; done
+
 ##@ Keep house
 
 .PHONY: setup
@@ -90,8 +94,8 @@ setup: ## Install what the machine lacks (as root), or say what is missing
 	@scripts/setup
 
 .PHONY: generate
-generate: ## Compile bpf/ anew (clang-14, llvm-14); what it makes is committed
-	go generate ./bpf
+generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc) anew; what it makes is committed
+	go generate ./bpf ./wire/cluster
 
 .PHONY: check-generated
 check-generated:

@@ -19,17 +19,18 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"penstock/core/cost"
 	"penstock/node/blockfile"
 	"penstock/node/config"
+	"penstock/node/coordination"
 	"penstock/node/device"
 	"penstock/node/identity"
 	"penstock/node/ipc"
 	"penstock/node/monitor"
 	"penstock/node/profile"
+	files "penstock/settings"
 	"penstock/wire"
 )
 
@@ -56,6 +57,7 @@ type Daemon struct {
 	identity  *identity.Checker
 	users     *users
 	metrics   *metrics
+	cluster   *coordination.Client // nil: no brokers
 	stride    uint32
 	rights    [2]sync.Once // warned of files that may not be asked about: a server's, a task's
 	sending   uint32       // stride of those that send
@@ -72,14 +74,15 @@ type Daemon struct {
 	localDirs map[string]bool
 	run       func(*governed) // starts a device's goroutines; set by Run
 	ready     bool
-	reloads   int64  // weights files taken
-	refused   int64  // and refused
-	mistake   string // in the weights file, while the last good one is in force
+	reloads   int64                         // weights files taken
+	granted   map[string]coordination.Right // what the cluster's policy gives
+	refused   int64                         // and refused
+	mistake   string                        // in the weights file, while the last good one is in force
 }
 
 // New checks the settings and loads the weights.
 func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
-	loaded := fingerprint(settings.Weights)
+	loaded := files.Fingerprint(settings.Weights)
 	weights, err := config.LoadWeights(settings.Weights)
 	if err != nil {
 		return nil, fmt.Errorf("weights: %w", err)
@@ -139,7 +142,8 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d.server = &ipc.Server{Opener: d, Allow: d.allow, Log: log}
 	d.users = newUsers(log)
 	d.metrics = newMetrics(d)
-	return d, nil
+	d.cluster, err = d.newCoordination(settings.Broker)
+	return d, err
 }
 
 // allow implements ipc.Server's Allow.
@@ -228,6 +232,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 			watching.Wait()
 		}()
 	}
+	if d.cluster != nil {
+		var coordinating sync.WaitGroup
+		d.cluster.Version = d.Build
+		coordinating.Go(func() { d.cluster.Run(ctx) })
+		defer func() {
+			cancel()
+			coordinating.Wait()
+		}()
+	}
 	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(ctx, listener) }()
@@ -293,22 +306,11 @@ func (d *Daemon) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if now := fingerprint(d.settings.Weights); now != d.loaded {
+		if now := files.Fingerprint(d.settings.Weights); now != d.loaded {
 			d.loaded = now
 			d.reload()
 		}
 	}
-}
-
-func fingerprint(path string) string {
-	if path == "" {
-		return ""
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprint(st.ModTime().UnixNano(), st.Size(), inode(st))
 }
 
 func (d *Daemon) reload() {
@@ -357,7 +359,7 @@ func (d *Daemon) apply() {
 func (d *Daemon) rules() (device.Mode, device.Policy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.mode, d.weights.Policy
+	return d.mode, d.policy()
 }
 
 // deviceNames are those of the governed devices.
@@ -383,6 +385,9 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 		id = profile.Device{Name: dev.Name, Rotational: dev.Rotational}
 	}
 	c, misfit, err := d.settings.ConfigFor(id)
+	if d.cluster != nil {
+		c.WeightScale = partScale
+	}
 	if misfit != nil {
 		d.log.Error("profile not used: costs come from the reference latencies", "device", dev.Name, "error", misfit)
 	}
@@ -407,7 +412,7 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 		return nil, err
 	}
 	l, err := device.New(device.Options{
-		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.weights.Policy, Log: d.log,
+		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log,
 		Latency: d.metrics.latencyOf(dev.Name), Counters: counters,
 	})
 	if err != nil {
@@ -447,11 +452,4 @@ func (d *Daemon) Stride(role wire.Role) uint32 {
 		return d.sending
 	}
 	return d.stride
-}
-
-func inode(st os.FileInfo) uint64 {
-	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return s.Ino
-	}
-	return 0
 }

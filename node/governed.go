@@ -28,9 +28,11 @@ type governed struct {
 	loop   *device.Loop
 	ruled  chan struct{} // there are new rules for the loop; holds one
 	roomy  chan struct{} // the same of room
+	parted chan struct{} // and of parts
 
-	room atomic.Pointer[room]
-	used atomic.Int64 // when the device was last in use, Unix nanoseconds
+	room  atomic.Pointer[room]
+	parts atomic.Pointer[map[string]float64]
+	used  atomic.Int64 // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // a place for each file that is being opened for a task
 
@@ -52,7 +54,7 @@ type answer struct {
 const snapshotWait = time.Second
 
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
-	g := &governed{dev: dev, config: config, loop: loop, ruled: make(chan struct{}, 1), roomy: make(chan struct{}, 1),
+	g := &governed{dev: dev, config: config, loop: loop, ruled: make(chan struct{}, 1), roomy: make(chan struct{}, 1), parted: make(chan struct{}, 1),
 		opening: make(chan struct{}, maxOpening), dirs: map[string]int{}}
 	g.room.Store(&room{dirty: config.Dirty, lazy: config.Lazy})
 	return g
@@ -137,6 +139,8 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 		case <-g.roomy:
 			r := g.room.Load()
 			g.loop.SetRoom(r.dirty, r.lazy)
+		case <-g.parted:
+			g.loop.SetParts(*g.parts.Load())
 		}
 	}
 }

@@ -65,6 +65,11 @@ func (d *Daemon) status() status.Document {
 		File: d.settings.Weights, Rules: len(d.weights.Rules), Default: d.weights.Default, Taken: d.reloads, Refused: d.refused, Error: d.mistake,
 	}
 	d.mu.Unlock()
+	if c := d.settings.Broker; c != nil {
+		s := d.cluster.State()
+		doc.Cluster = status.Cluster{Node: c.Node, Broker: s.Broker, Answered: s.Answered, InForce: s.InForce, Policy: s.Policy,
+			Reported: s.Entries, LeftOut: s.LeftOut, DelayNS: s.Delay.Nanoseconds(), Error: s.Mistake}
+	}
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{
 			PID: a.PID, UID: a.UID, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
@@ -134,7 +139,7 @@ func (r reading) status(bound int) status.Device {
 	r.mu.Unlock()
 	for i, f := range snap.Flows {
 		s.Flows = append(s.Flows, status.Flow{
-			Name: f.Name, Weight: f.Weight, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
+			Name: f.Name, Weight: f.Weight, Part: f.Part, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
 			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),

@@ -105,14 +105,14 @@ func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 	if r.counted && old.counted {
 		w.Utilisation = monitor.Utilisation(old.counters, r.counters, elapsed)
 	}
-	service, weights := time.Duration(0), 0
+	service, weights := time.Duration(0), 0.0
 	done := make([]flowCount, len(flows))
 	for i, f := range r.snap.Flows {
 		done[i] = countOf(f).since(old.flows[f.Name])
 		flows[i].Active = done[i].service > 0 || f.Queued > 0
 		service += done[i].service
 		if flows[i].Active {
-			weights += f.Weight
+			weights += f.Entitled()
 		}
 	}
 	for i, f := range r.snap.Flows {
@@ -123,7 +123,7 @@ func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 			fw.Share = float64(done[i].service) / float64(service)
 		}
 		if fw.Active {
-			fw.Entitlement = float64(f.Weight) / float64(weights)
+			fw.Entitlement = f.Entitled() / weights
 		}
 	}
 	return w, flows

@@ -16,7 +16,7 @@ import (
 // give different answers to the same question. time is there for its types.
 var pure = []string{
 	"bytes", "cmp", "container/heap", "encoding/binary", "errors", "fmt", "iter", "math", "math/big",
-	"math/bits", "slices", "sort", "strconv", "strings", "time", "unicode/utf8",
+	"math/bits", "path", "slices", "sort", "strconv", "strings", "time", "unicode/utf8",
 }
 
 // clock are the names of package time that ask a clock or wait for one.

@@ -33,10 +33,10 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	// One line a subcommand.
-	root.AddCommand(newNodeCommand(), newTopCommand(), newDoctorCommand(), newReference())
+	root.AddCommand(newNodeCommand(), newBrokerCommand(), newCertsCommand(), newTopCommand(), newDoctorCommand(), newReference())
 	root.AddCommand(newProfileCommand(), newInstallCommand())
 	root.AddCommand(newTestbedCommand())
-	root.AddCommand(newBenchCommand(), newDemoCommand())
+	root.AddCommand(newBenchCommand(), newSimCommand(), newDemoCommand())
 	return root
 }
 

@@ -7,21 +7,17 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"penstock/core/limit"
 	"penstock/node/device"
 	"penstock/node/profile"
+	"penstock/settings"
 )
 
 // maxFile bounds either file, in bytes.
@@ -71,6 +67,8 @@ type Node struct {
 	Foreign string `yaml:"foreign"`
 	// Identity says how claims are checked.
 	Identity Identity `yaml:"identity"`
+	// Broker says where the cluster's brokers are.
+	Broker *Broker `yaml:"broker"`
 
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
@@ -79,7 +77,7 @@ type Node struct {
 // LoadNode reads the settings file.
 func LoadNode(file string) (*Node, error) {
 	n := &Node{}
-	if err := decodeFile(file, n); err != nil {
+	if err := settings.Load(file, maxFile, n); err != nil {
 		return nil, err
 	}
 	abs, err := filepath.Abs(file)
@@ -149,6 +147,7 @@ func (n *Node) validate() error {
 	if _, err := n.IdentitySettings(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, n.validateBroker())
 	return errors.Join(errs...)
 }
 
@@ -164,11 +163,11 @@ type Weights struct {
 // Rule matches flows by shell patterns (* ? [abc]). Application matches only
 // application ids, YARN's and standalone Spark's, Flow any flow's name; both given must both match.
 type Rule struct {
-	Application string `yaml:"application"`
-	Flow        string `yaml:"flow"`
-	Weight      int    `yaml:"weight"` // 1..1,000,000; default the file's default
-	Mode        string `yaml:"mode"`   // default enforce: the daemon's own mode holds
-	Limit       Bytes  `yaml:"limit"`  // a second, at one device; default none
+	Application string         `yaml:"application"`
+	Flow        string         `yaml:"flow"`
+	Weight      int            `yaml:"weight"` // 1..1,000,000; default the file's default
+	Mode        string         `yaml:"mode"`   // default enforce: the daemon's own mode holds
+	Limit       settings.Bytes `yaml:"limit"`  // a second, at one device; default none
 }
 
 // MaxRules bounds a weights file.
@@ -178,7 +177,7 @@ const MaxRules = 10_000
 func LoadWeights(file string) (*Weights, error) {
 	w := &Weights{}
 	if file != "" {
-		if err := decodeFile(file, w); err != nil {
+		if err := settings.Load(file, maxFile, w); err != nil {
 			return nil, err
 		}
 	}
@@ -265,28 +264,4 @@ func (r *Rule) matches(flow string) bool {
 		}
 	}
 	return true
-}
-
-func decodeFile(file string, into any) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	if len(b) > maxFile {
-		return fmt.Errorf("%s: over %d bytes", file, maxFile)
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: more than one document: keep one", file)
-	}
-	return nil
 }

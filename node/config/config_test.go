@@ -213,17 +213,6 @@ func FuzzWeights(f *testing.F) {
 	})
 }
 
-func FuzzParseBytes(f *testing.F) {
-	for _, s := range []string{"0", "64KiB", "2 MiB", "9223372036854775807GiB", "-1", "MiB"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if v, err := ParseBytes(s); err == nil && v < 0 {
-			t.Errorf("%q is %d", s, v)
-		}
-	})
-}
-
 // measured writes a profile of a disk of 1 GB beside the settings.
 func measured(t *testing.T, dir string) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"penstock/core/depth"
 	"penstock/node/device"
 	"penstock/node/profile"
+	"penstock/settings"
 )
 
 // Device is the file's form of device.Config. What is not set has the default
@@ -18,21 +19,21 @@ import (
 type Device struct {
 	// Profile is the path of the device's profile, which `penstock profile`
 	// wrote: costs, reference latencies and quantum, where they are not set here.
-	Profile   string   `yaml:"profile"`
-	Algorithm string   `yaml:"algorithm"`
-	Quantum   Bytes    `yaml:"quantum"`
-	Ahead     int      `yaml:"ahead"`
-	Backlog   Bytes    `yaml:"backlog"`
-	Dirty     Bytes    `yaml:"dirty"`
-	Run       Bytes    `yaml:"run"`
-	Depth     Depth    `yaml:"depth"`
-	Period    Duration `yaml:"period"`
-	MaxWait   Duration `yaml:"max_wait"`
-	FlushAge  Duration `yaml:"flush_age"`
-	Lazy      Bytes    `yaml:"lazy"`
-	LazyAge   Duration `yaml:"lazy_age"`
-	LazyFiles int      `yaml:"lazy_files"`
-	MaxFlows  int      `yaml:"max_flows"`
+	Profile   string            `yaml:"profile"`
+	Algorithm string            `yaml:"algorithm"`
+	Quantum   settings.Bytes    `yaml:"quantum"`
+	Ahead     int               `yaml:"ahead"`
+	Backlog   settings.Bytes    `yaml:"backlog"`
+	Dirty     settings.Bytes    `yaml:"dirty"`
+	Run       settings.Bytes    `yaml:"run"`
+	Depth     Depth             `yaml:"depth"`
+	Period    settings.Duration `yaml:"period"`
+	MaxWait   settings.Duration `yaml:"max_wait"`
+	FlushAge  settings.Duration `yaml:"flush_age"`
+	Lazy      settings.Bytes    `yaml:"lazy"`
+	LazyAge   settings.Duration `yaml:"lazy_age"`
+	LazyFiles int               `yaml:"lazy_files"`
+	MaxFlows  int               `yaml:"max_flows"`
 }
 
 // Depth configures D: fixed for sfqd, the rest for sfqd2. Read and Write are
@@ -49,8 +50,8 @@ type Depth struct {
 
 // Line is a latency as a function of a request's bytes.
 type Line struct {
-	Fixed  Duration `yaml:"fixed"`
-	PerMiB Duration `yaml:"per_mib"`
+	Fixed  settings.Duration `yaml:"fixed"`
+	PerMiB settings.Duration `yaml:"per_mib"`
 }
 
 // Reference latencies where the file gives none, until a profile of the device

@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"penstock/node/device"
+	"penstock/settings"
 )
 
 // Network is the file's form of what the machine may send, as one device of that
 // name. What is not set has device.Config's default for networks.
 type Network struct {
-	Rate     Bytes    `yaml:"rate"` // a second; must be given
-	Quantum  Bytes    `yaml:"quantum"`
-	Ahead    int      `yaml:"ahead"`
-	Depth    int      `yaml:"depth"`
-	MaxWait  Duration `yaml:"max_wait"`
-	MaxFlows int      `yaml:"max_flows"`
+	Rate     settings.Bytes    `yaml:"rate"` // a second; must be given
+	Quantum  settings.Bytes    `yaml:"quantum"`
+	Ahead    int               `yaml:"ahead"`
+	Depth    int               `yaml:"depth"`
+	MaxWait  settings.Duration `yaml:"max_wait"`
+	MaxFlows int               `yaml:"max_flows"`
 }
 
 // NetworkConfig gives the settings of the network device.

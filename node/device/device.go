@@ -162,6 +162,11 @@ type Config struct {
 	Network bool
 	Rate    int64
 
+	// WeightScale is what weights are multiplied with for the scheduler, 1..1,000, so that
+	// parts (SetParts) can be finer than weights; 1 without them. Weights above 1,000,000 by the
+	// scale count as that. Default 1.
+	WeightScale int
+
 	// MaxFlows bounds the flows of the device. Past it a new application takes the
 	// place of the one that has been idle the longest or, where all have streams,
 	// shares the unattributed flow. Default 4,096.
@@ -204,6 +209,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.LazyAge, 22*time.Second)
 	setDefault(&c.LazyFiles, 1024)
 	setDefault(&c.MaxFlows, 4096)
+	setDefault(&c.WeightScale, 1)
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -228,6 +234,7 @@ func (c *Config) Validate() error {
 	check(c.LazyFiles >= 1 && c.LazyFiles <= 65536, "lazy files %d: use 1 to 65536", c.LazyFiles)
 	check(c.Rate == 0 || c.Network && c.Rate >= MinLimit && c.Rate <= limit.MaxRate,
 		"rate %d: use at least %d bytes a second, for a network device", c.Rate, MinLimit)
+	check(c.WeightScale >= 1 && c.WeightScale <= 1000, "weight scale %d: use 1 to 1000", c.WeightScale)
 	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {
 		errs = append(errs, fmt.Errorf("depth: %w", err))

@@ -49,12 +49,12 @@ func (l *Loop) expected(now time.Time) (keep bool, idle *flow, until time.Time) 
 	waits := 0
 	for _, f := range l.stock.recent {
 		if len(f.ready) > 0 {
-			waits += f.rule.Weight
+			waits += f.weight
 		}
 	}
 	window := l.idleFor()
 	for _, f := range l.stock.recent {
-		if len(f.ready) > 0 || f.rule.Weight < outweighing*waits || !l.soonBack(f) {
+		if len(f.ready) > 0 || f.weight < outweighing*waits || !l.soonBack(f) {
 			continue
 		}
 		keep = keep || f.inFlight > 0 || now.Sub(f.used) < keepSlots

@@ -29,17 +29,21 @@ type flow struct {
 	backlog int64
 	idle    time.Time // when the last stream left
 
-	lazy     int64     // of the backlog, bytes of kind intermediate that are not queued
-	room     int64     // what its backlog may be (bound), and
-	lazyRoom int64     // what of lazy may wait (lazyBound)
-	spills   bool      // more than half of its part waited at the last tick (stock)
-	early    int64     // bytes that drainInTime may queue
-	kept     int       // closed streams that have some
-	inFlight int       // requests that were started for it
-	used     time.Time // when it last had a request
-	busy     float64   // part of the ticks with one, lately (stock); 1 at first
-	soon     float64   // part of its returns that came soon, lately
-	listed   bool      // among the recent ones (stock)
+	lazy     int64         // of the backlog, bytes of kind intermediate that are not queued
+	room     int64         // what its backlog may be (bound), and
+	lazyRoom int64         // what of lazy may wait (lazyBound)
+	spills   bool          // more than half of its part waited at the last tick (stock)
+	early    int64         // bytes that drainInTime may queue
+	kept     int           // closed streams that have some
+	inFlight int           // requests that were started for it
+	used     time.Time     // when it last had a request
+	part     float64       // on the scale of weights, of what all devices give (SetParts); 0: none
+	weight   int           // the scheduler's: rule and part (weigh)
+	asked    time.Time     // since when something is offered to the scheduler; zero: nothing is
+	wanted   time.Duration // how long something was, before that
+	busy     float64       // part of the ticks with one, lately (stock); 1 at first
+	soon     float64       // part of its returns that came soon, lately
+	listed   bool          // among the recent ones (stock)
 
 	limit  *limit.Bucket // nil: none
 	due    time.Time     // when the limit lets the next request go

@@ -19,7 +19,9 @@ func (l *Loop) flow(name string) *flow {
 		return l.flow(UnattributedFlow)
 	}
 	f, rule := &flow{name: name, idle: time.Now(), busy: 1}, l.policy(name)
-	id, err := l.sched.AddFlow(rule.Weight)
+	f.rule, f.part = rule, l.parts[name]
+	f.weight = l.whole(f)
+	id, err := l.sched.AddFlow(f.weight)
 	if err != nil { // the bound above is the scheduler's own: a fault of ours
 		l.fault("add flow "+name, err)
 		panic(fmt.Sprintf("device %s: no flow for %s: %v", l.Name, name, err))
@@ -66,9 +68,7 @@ func (l *Loop) apply(mode Mode, policy Policy) {
 	l.mode, l.policy = mode, policy
 	for _, f := range l.flows {
 		l.setRule(f, policy(f.name), now)
-		if err := l.sched.SetWeight(f.id, f.rule.Weight); err != nil {
-			l.fault("set weight of "+f.name, err)
-		}
+		l.weigh(f)
 	}
 	for s := range l.streams {
 		if l.modeOf(s.flow) == Off {

@@ -65,6 +65,9 @@ func (l *Loop) offer(f *flow, now time.Time) {
 			return
 		}
 		o.handle = h
+		if len(f.offers) == 0 {
+			f.asked = now
+		}
 		f.offers = append(f.offers, o)
 	}
 }
@@ -87,6 +90,7 @@ func (l *Loop) withdraw(f *flow, left int, now time.Time) {
 			l.fault("cancel", err)
 		}
 	}
+	f.asks(now)
 }
 
 // chargeLimit books bytes that went past the flow's limit, or gives back what

@@ -36,6 +36,7 @@ type Loop struct {
 	byID    map[sfq.Flow]*flow
 	streams map[*Stream]struct{}
 	running map[*request]struct{}
+	parts   map[string]float64
 	backlog int64
 	writing int64 // flows with writers
 	kept    int   // closed streams that wait to be deleted or drained

@@ -64,6 +64,7 @@ func (l *Loop) dispatch() {
 		f := l.byID[d.Flow]
 		taken := f.offers[0].bytes
 		f.offers = f.offers[1:]
+		f.asks(now)
 		r := f.take(l.cfg.Run)
 		r.handle, r.kept = d.Handle, kept
 		if f.limit != nil {

@@ -28,6 +28,8 @@ type Snapshot struct {
 type FlowSnapshot struct {
 	Name      string
 	Weight    int
+	Part      float64       // of what all devices of the cluster give, on the scale of weights; 0: none
+	Wanted    time.Duration // how long something waited for the scheduler
 	Mode      Mode
 	Limit     int64 // bytes a second; 0: none
 	Streams   int   // open
@@ -47,6 +49,14 @@ type FlowSnapshot struct {
 	Kept         int   // closed files of kind intermediate that wait to be deleted or drained
 	Dropped      int64 // of them, deleted before they were drained
 	DroppedBytes int64
+}
+
+// Entitled is the weight in force: the flow's part, or its rule's weight where it has none.
+func (f FlowSnapshot) Entitled() float64 {
+	if f.Part > 0 {
+		return f.Part
+	}
+	return float64(f.Weight)
 }
 
 // Snapshot asks the loop; ok is false when it has ended.
@@ -76,7 +86,7 @@ func (l *Loop) snapshot() Snapshot {
 	}
 	for _, f := range l.flows {
 		flow := FlowSnapshot{
-			Name: f.name, Weight: f.rule.Weight, Mode: l.modeOf(f), Limit: f.rule.Limit, Streams: f.streams - f.kept,
+			Name: f.name, Weight: f.rule.Weight, Part: f.part, Wanted: f.wantedBy(time.Now()), Mode: l.modeOf(f), Limit: f.rule.Limit, Streams: f.streams - f.kept,
 			Queued: len(f.ready), Backlog: f.backlog, Kinds: f.snapshotKinds(), Resident: f.resident,
 			Behind: f.behind, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, WouldWait: f.wouldWait,

@@ -51,10 +51,10 @@ func (l *Loop) takeStock(now time.Time) {
 	enough := l.cfg.Backlog / 2
 	for _, f := range l.flows {
 		if f.lazy > 0 {
-			s.lazy.weight += f.rule.Weight
+			s.lazy.weight += f.weight
 		}
 		if f.backlog-min(f.lazy, f.lazyRoom) > enough {
-			s.writing += f.rule.Weight
+			s.writing += f.weight
 		}
 		if len(f.ready) > 0 || f.inFlight > 0 {
 			f.used = now
@@ -71,8 +71,8 @@ func (l *Loop) takeStock(now time.Time) {
 		}
 	}
 	for _, f := range l.flows {
-		if f.spills = 2*f.lazy > f.part(l.cfg.Lazy, s.lazy.weight); f.spills {
-			s.lazy.using += f.rule.Weight
+		if f.spills = 2*f.lazy > f.portion(l.cfg.Lazy, s.lazy.weight); f.spills {
+			s.lazy.using += f.weight
 		} else {
 			s.lazy.others += 2 * f.lazy
 		}
@@ -99,26 +99,26 @@ func (l *Loop) drains(f *flow, in time.Duration) int64 {
 	if f.listed {
 		others -= f.claims()
 	}
-	weight := float64(f.rule.Weight)
+	weight := float64(f.weight)
 	share := weight / (weight + max(0, others))
 	return int64(l.stock.rate() * share * in.Seconds())
 }
 
 // claims is the flow's weight by how much of the time it has wanted the device, lately.
-func (f *flow) claims() float64 { return float64(f.rule.Weight) * f.busy }
+func (f *flow) claims() float64 { return float64(f.weight) * f.busy }
 
-// part is the flow's of bytes that flows of so much weight divide, itself among them.
-func (f *flow) part(bytes int64, weight int) int64 {
-	return int64(float64(bytes) * float64(f.rule.Weight) / float64(max(weight, f.rule.Weight)))
+// portion is the flow's of bytes that flows of so much weight divide, itself among them.
+func (f *flow) portion(bytes int64, weight int) int64 {
+	return int64(float64(bytes) * float64(f.weight) / float64(max(weight, f.weight)))
 }
 
 // lazyPart is the flow's of what may wait on the device: its weight's part and, if it uses
 // that, of what others leave of theirs.
 func (l *Loop) lazyPart(f *flow) int64 {
 	s := &l.stock.lazy
-	part := f.part(l.cfg.Lazy, s.weight)
+	part := f.portion(l.cfg.Lazy, s.weight)
 	if f.spills {
-		part = max(part, f.part(l.cfg.Lazy-s.others, s.using))
+		part = max(part, f.portion(l.cfg.Lazy-s.others, s.using))
 	}
 	return part
 }

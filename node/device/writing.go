@@ -140,7 +140,7 @@ func (l *Loop) bound(f *flow, now time.Time) int64 {
 		f.room = max(leaseFloor, min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate()))))
 		return f.room
 	}
-	bound += min(f.part(l.cfg.Dirty-writing*bound, l.stock.writing), max(0, l.drains(f, drainTime)-bound))
+	bound += min(f.portion(l.cfg.Dirty-writing*bound, l.stock.writing), max(0, l.drains(f, drainTime)-bound))
 	bound = min(bound, maxQueued/2*l.quantum(f))
 	f.room = max(f.room, leaseFloor, bound)
 	return f.room

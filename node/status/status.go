@@ -35,6 +35,7 @@ type Document struct {
 	Socket       string       `json:"socket"`
 	Users        []uint32     `json:"users"` // ids that may connect
 	Weights      Weights      `json:"weights"`
+	Cluster      Cluster      `json:"cluster"`
 	Heartbeat    Heartbeat    `json:"heartbeat"`
 	Agents       []Agent      `json:"agents"`
 	SocketCounts Socket       `json:"socket_counts"`
@@ -58,6 +59,19 @@ type Weights struct {
 	Taken   int64  `json:"taken"`   // times it was read again and taken
 	Refused int64  `json:"refused"` // and refused for a mistake in it
 	Error   string `json:"error"`   // the mistake, while the last good file is in force
+}
+
+// Cluster is what comes of the brokers that the settings name.
+type Cluster struct {
+	Node     string    `json:"node"`     // this node's name there; empty: no brokers are named
+	Broker   string    `json:"broker"`   // that answers; empty: none
+	Answered time.Time `json:"answered"` // the last time
+	InForce  bool      `json:"in_force"` // shares are of the cluster's totals, not local ones
+	Policy   uint64    `json:"policy"`   // version
+	Reported int       `json:"reported"` // applications
+	LeftOut  int       `json:"left_out"` // applications past the bound
+	DelayNS  int64     `json:"delay_ns"` // of the last answer
+	Error    string    `json:"error"`    // why nobody answers
 }
 
 // Heartbeat is what agents are told. When it is not alive they get none, and
@@ -196,22 +210,23 @@ type ForeignUser struct {
 
 // Flow is one application's queue at the device.
 type Flow struct {
-	Name             string `json:"name"`
-	Weight           int    `json:"weight"`
-	Mode             string `json:"mode"`
-	LimitBytes       int64  `json:"limit_bytes_per_second"` // 0: none
-	LimitWaits       int64  `json:"limit_waits"`            // requests that waited for it
-	Streams          int    `json:"streams"`
-	Queued           int    `json:"queued"`
-	BacklogBytes     int64  `json:"backlog_bytes"`
-	Bytes            Pair   `json:"bytes"` // moved by the device
-	ResidentBytes    int64  `json:"resident_bytes"`
-	UnscheduledBytes int64  `json:"unscheduled_bytes"`
-	ServiceNS        int64  `json:"service_ns"`
-	Requests         int64  `json:"requests"`
-	Waits            int64  `json:"waits"`
-	Forced           int64  `json:"forced"`
-	WouldWaitNS      int64  `json:"would_wait_ns"`
+	Name             string  `json:"name"`
+	Weight           int     `json:"weight"`
+	Part             float64 `json:"part"` // its weight here for its share of the cluster's service; 0: the weight
+	Mode             string  `json:"mode"`
+	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
+	LimitWaits       int64   `json:"limit_waits"`            // requests that waited for it
+	Streams          int     `json:"streams"`
+	Queued           int     `json:"queued"`
+	BacklogBytes     int64   `json:"backlog_bytes"`
+	Bytes            Pair    `json:"bytes"` // moved by the device
+	ResidentBytes    int64   `json:"resident_bytes"`
+	UnscheduledBytes int64   `json:"unscheduled_bytes"`
+	ServiceNS        int64   `json:"service_ns"`
+	Requests         int64   `json:"requests"`
+	Waits            int64   `json:"waits"`
+	Forced           int64   `json:"forced"`
+	WouldWaitNS      int64   `json:"would_wait_ns"`
 
 	Kinds  []Kind     `json:"kinds"` // those that it has had streams of
 	Lazy   Lazy       `json:"lazy"`

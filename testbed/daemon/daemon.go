@@ -1,4 +1,4 @@
-// Package daemon runs `penstock node` as a process and does to it what failure
+// Package daemon runs `penstock node`, or `penstock broker`, as a process and does to it what failure
 // tests need: kill it, stop it, break its weights, throw garbage at its socket.
 //
 // The daemon is the binary that users run, configured as they configure it, by
@@ -37,6 +37,9 @@ type Options struct {
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug
+	// Broker, if not nil, are the arguments of `penstock broker`, which is then run instead: it
+	// has neither settings nor weights.
+	Broker []string
 	// Patience bounds the wait for it to be ready, and to end on SIGTERM.
 	Patience time.Duration
 }
@@ -79,17 +82,21 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if o.LogLevel == "" {
 		o.LogLevel = "debug"
 	}
-	if err := d.SetWeights(o.Weights); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(o.Base+".yaml", []byte(o.Settings()), 0o644); err != nil {
-		return nil, err
+	args := append([]string{"broker"}, o.Broker...)
+	if o.Broker == nil {
+		args = []string{"node", "--config", o.Base + ".yaml"}
+		if err := d.SetWeights(o.Weights); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(o.Base+".yaml", []byte(o.Settings()), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(o.Binary, "node", "--config", o.Base+".yaml", "--log-level", o.LogLevel)
+	d.cmd = exec.Command(o.Binary, append(args, "--log-level", o.LogLevel)...)
 	d.cmd.Stderr = write
 	d.exited, err = o.Book.Spawn(d.cmd)
 	write.Close()
@@ -102,9 +109,9 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	case d.Address = <-ready:
 		return d, nil
 	case <-d.exited:
-		return nil, fmt.Errorf("penstock node ended: see %s", d.Log)
+		return nil, fmt.Errorf("penstock %s ended: see %s", args[0], d.Log)
 	case <-time.After(o.Patience):
-		err = fmt.Errorf("penstock node is not ready after %v: see %s", o.Patience, d.Log)
+		err = fmt.Errorf("penstock %s is not ready after %v: see %s", args[0], o.Patience, d.Log)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

@@ -140,6 +140,7 @@ type request struct {
 	ended          int64 // ns, set by arm.next: when the disk is done with it
 	service        int64 // ns of the disk's time
 	done           chan struct{}
+	ref            uint64 // a simulation's
 }
 
 // arm is the disk's one head and its queue, on a virtual clock: it serves one

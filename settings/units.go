@@ -1,4 +1,6 @@
-package config
+// Package settings reads YAML files that operators write: strictly, since a misspelt
+// setting that is silently ignored is worse than one that is refused, and with units.
+package settings
 
 import (
 	"fmt"

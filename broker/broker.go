@@ -1,0 +1,137 @@
+// Package broker adds up what the nodes of a cluster serve and tells each node the totals
+// of the applications that it serves, and what the policy gives them (IBIS, section 5).
+//
+// All it keeps of nodes is soft: each says anew what it serves when its stream begins, so a
+// broker that was started again knows everything within a period, and one that is gone
+// costs nodes nothing but the coordination: they go on by local shares. A stream that has
+// been silent for a few periods counts no more; a node that opens a second one has lost the
+// first.
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"penstock/core/coord"
+	"penstock/core/policy"
+	"penstock/wire/cluster"
+)
+
+const (
+	maxNodes = 20_000
+	maxApps  = 100_000
+	// silent is how many of its periods a node may say nothing.
+	silent    = 5
+	periodMin = time.Second // shorter ones are told as this: a machine may be slow for a moment
+	periodMax = 30 * time.Second
+	// settling is how long after its start not all nodes may have reported: two of the usual
+	// periods and a moment.
+	settling = 2500 * time.Millisecond
+	// round is how often what the policy gives is worked out anew, for who is at work.
+	round = 500 * time.Millisecond
+)
+
+// Broker is one broker's state.
+type Broker struct {
+	cluster.UnimplementedNodesServer
+	log     *slog.Logger
+	started time.Time
+
+	mu       sync.Mutex
+	totals   *coord.Totals
+	sessions map[string]*session // by the node's name
+	policy   *policy.Policy
+	version  uint64 // of the policy, from 1
+	facts    func(flow string) policy.Facts
+	rights   map[string]right        // by application, of the last round
+	grants   map[string]policy.Grant // by application, of the policy in force
+}
+
+// right is what an application has of the policy.
+type right struct {
+	weight float64
+	limit  int64
+}
+
+// session is a node's stream.
+type session struct {
+	node     *cluster.Node
+	member   coord.Member
+	silence  time.Duration // that is too long
+	heard    time.Time
+	sequence uint64
+	named    map[string]int // applications, by entry
+	sent     []sent         // by entry
+}
+
+// sent is what the node knows of an entry.
+type sent struct {
+	name  string // empty: it is free
+	total coord.Service
+	right right
+}
+
+// New returns a broker with a checked policy. facts tells what is known of an application
+// and must not block.
+func New(p *policy.Policy, facts func(flow string) policy.Facts, log *slog.Logger) *Broker {
+	return &Broker{log: log, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+		sessions: map[string]*session{}, policy: p, version: 1, facts: facts, rights: map[string]right{}, grants: map[string]policy.Grant{}}
+}
+
+// SetPolicy puts a checked policy into force.
+func (b *Broker) SetPolicy(p *policy.Policy) (version uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.policy = p
+	b.version++
+	clear(b.grants)
+	b.settle()
+	return b.version
+}
+
+// Run keeps rights up to date and drops who is silent, until ctx ends.
+func (b *Broker) Run(ctx context.Context) {
+	ticker := time.NewTicker(round)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			b.mu.Lock()
+			b.settle()
+			for name, s := range b.sessions {
+				if now.Sub(s.heard) > s.silence { // its stream ends with its next report, or by gRPC's keepalive
+					b.log.Warn("a node says nothing: its service counts no more", "node", name, "since", s.heard)
+					b.drop(name, s)
+				}
+			}
+			b.mu.Unlock()
+		}
+	}
+}
+
+// settle works out what the policy gives everybody at work. b.mu is held.
+func (b *Broker) settle() {
+	var names []string
+	var grants []policy.Grant
+	b.totals.Each(func(_ coord.App, name string, _ int, _ coord.Service) {
+		names = append(names, name)
+		g, known := b.grants[name]
+		if !known {
+			g = b.policy.Grant(b.facts(name))
+			b.grants[name] = g
+		}
+		grants = append(grants, g)
+	})
+	weights := b.policy.Weights(grants)
+	clear(b.rights)
+	if len(b.grants) > 2*len(names)+1000 { // most are of applications that are gone
+		clear(b.grants)
+	}
+	for i, name := range names {
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit}
+	}
+}

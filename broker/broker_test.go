@@ -1,0 +1,403 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"penstock/broker/certs"
+	"penstock/core/coord"
+	"penstock/core/policy"
+	"penstock/node/coordination"
+	"penstock/wire/cluster"
+)
+
+// served is a broker on loopback, for as long as the test.
+type served struct {
+	*Broker
+	address string
+	stop    func()
+}
+
+func serve(t *testing.T, address string, p *policy.Policy, options ...grpc.ServerOption) *served {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b := New(p, func(flow string) policy.Facts { return policy.Facts{Flow: flow} }, slog.New(slog.DiscardHandler))
+	server := grpc.NewServer(options...)
+	cluster.RegisterNodesServer(server, b)
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	running.Go(func() { _ = server.Serve(listener) })
+	stop := sync.OnceFunc(func() {
+		cancel()
+		server.Stop()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return &served{b, listener.Addr().String(), stop}
+}
+
+// machine is a node whose devices give each flow exactly its part: what a scheduler does
+// is not the matter here.
+type machine struct {
+	name  string
+	flows []string
+
+	mu      sync.Mutex
+	parts   map[string]float64
+	uses    map[string]coordination.Use
+	at      time.Time
+	rights  map[string]coordination.Right
+	client  *coordination.Client
+	stopped func()
+}
+
+func (m *machine) Name() string { return "disk" }
+
+func (m *machine) SetParts(parts map[string]float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	m.parts = parts
+}
+
+// work gives the flows what they are due of the time gone by.
+func (m *machine) work() {
+	now := time.Now()
+	passed := now.Sub(m.at)
+	m.at = now
+	sum := 0.0
+	part := func(flow string) float64 {
+		if p := m.parts[flow]; p > 0 {
+			return p
+		}
+		return 1
+	}
+	for _, f := range m.flows {
+		sum += part(f)
+	}
+	for _, f := range m.flows {
+		u := m.uses[f]
+		u.Flow = f
+		u.Service += time.Duration(float64(passed) * part(f) / sum)
+		u.Wanted += passed
+		m.uses[f] = u
+	}
+}
+
+func (m *machine) Uses() ([]coordination.Use, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	var all []coordination.Use
+	for _, f := range m.flows {
+		all = append(all, m.uses[f])
+	}
+	return all, true
+}
+
+// take is what every flow has had so far.
+func (m *machine) take() map[string]time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	had := map[string]time.Duration{}
+	for f, u := range m.uses {
+		had[f] = u.Service
+	}
+	return had
+}
+
+func (m *machine) right(flow string) coordination.Right {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rights[flow]
+}
+
+const period = 100 * time.Millisecond
+
+func node(t *testing.T, name string, brokers []string, flows ...string) *machine {
+	t.Helper()
+	m := &machine{name: name, flows: flows, uses: map[string]coordination.Use{}, at: time.Now()}
+	var err error
+	m.client, err = coordination.New(coordination.Options{
+		Node: name, Brokers: brokers, Period: period, Devices: func() []coordination.Device { return []coordination.Device{m} },
+		Rights: func(r map[string]coordination.Right) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.rights = r
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { m.client.Run(ctx) })
+	m.stopped = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(m.stopped)
+	return m
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// share is a flow's part of what the nodes have given since.
+func share(nodes []*machine, before []map[string]time.Duration, flow string) float64 {
+	had, all := time.Duration(0), time.Duration(0)
+	for i, n := range nodes {
+		for f, d := range n.take() {
+			if f == flow {
+				had += d - before[i][f]
+			}
+			all += d - before[i][f]
+		}
+	}
+	return had.Seconds() / all.Seconds()
+}
+
+func takeAll(nodes []*machine) (all []map[string]time.Duration) {
+	for _, n := range nodes {
+		all = append(all, n.take())
+	}
+	return all
+}
+
+// TestSharesOfTheWhole: b works on one node of three only and is due as much of the whole
+// as a; a broker that comes back is whole again at once; without one, local shares.
+func TestSharesOfTheWhole(t *testing.T) {
+	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1, Rules: []policy.Rule{{Flow: "c", Weight: 2}}})
+	brokers := []string{b.address}
+	nodes := []*machine{
+		node(t, "one", brokers, "a", "b"), node(t, "two", brokers, "a", "c"), node(t, "three", brokers, "a", "c"),
+	}
+	// The optimum: b has all of its node, for a has as much elsewhere: a, b, c have a level of
+	// 3/4 by weight, b is held at its node: a 0.75, b 0.75, c 1.5.
+	holds := func(what string, off float64) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			before := takeAll(nodes)
+			time.Sleep(3 * period)
+			return math.Abs(share(nodes, before, "a")-0.25) < off && math.Abs(share(nodes, before, "c")-0.5) < off
+		})
+	}
+	holds("shares of the whole", 0.01)
+	if r := nodes[1].right("c"); r.Weight != 2 {
+		t.Errorf("c's right is %+v, want a weight of 2", r)
+	}
+	t.Log(nodes[1].client.State())
+
+	b.stop()
+	eventually(t, "the nodes know that nobody answers", func() bool {
+		for _, n := range nodes {
+			if n.client.State().InForce {
+				return false
+			}
+		}
+		return true
+	})
+	eventually(t, "local shares", func() bool {
+		before := takeAll(nodes)
+		time.Sleep(period)
+		return math.Abs(share(nodes[:1], before[:1], "b")-0.5) < 0.01 && math.Abs(share(nodes[1:], before[1:], "c")-2./3) < 0.01
+	})
+
+	b = serve(t, b.address, &policy.Policy{Default: 1, Rules: []policy.Rule{{Flow: "c", Weight: 2}}})
+	holds("shares of the whole again", 0.01)
+	b.SetPolicy(&policy.Policy{Default: 1, Rules: []policy.Rule{{Flow: "c", Weight: 1}}})
+	eventually(t, "the new policy holds", func() bool {
+		before := takeAll(nodes)
+		time.Sleep(3 * period)
+		return math.Abs(share(nodes, before, "c")-1./3) < 0.01
+	})
+	nodes[0].stopped()
+	eventually(t, "the node that is gone counts no more", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.sessions) == 2 && b.totals.Members() == 2 && b.totals.Apps() == 2
+	})
+}
+
+// dial gives a stream that says what the test wants.
+func dial(t *testing.T, address string) cluster.Nodes_ExchangeClient {
+	t.Helper()
+	stream, err := dialWith(t, address, insecure.NewCredentials())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+func dialWith(t *testing.T, address string, creds credentials.TransportCredentials) (cluster.Nodes_ExchangeClient, error) {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return cluster.NewNodesClient(conn).Exchange(t.Context())
+}
+
+// TestBadNodes: what no node says ends its stream, with a reason, and counts nowhere.
+func TestBadNodes(t *testing.T) {
+	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1})
+	hello := func(name string) *cluster.Report {
+		return &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: name}, Names: []*cluster.Name{{Entry: 0, Application: "a"}},
+			Entries: []uint32{0}, Rates: []uint64{coord.Second / 2}, Rooms: []uint64{coord.Second}}
+	}
+	second := func(change func(*cluster.Report)) []*cluster.Report {
+		r := &cluster.Report{Sequence: 2}
+		change(r)
+		return []*cluster.Report{hello("bad"), r}
+	}
+	long := strings.Repeat("x", cluster.MaxName+1)
+	for name, test := range map[string]struct {
+		reports []*cluster.Report
+		code    codes.Code
+		want    string
+	}{
+		"no name":          {[]*cluster.Report{{Sequence: 1}}, codes.InvalidArgument, "says which node it is"},
+		"a long name":      {[]*cluster.Report{hello(long)}, codes.InvalidArgument, "at most 256 bytes"},
+		"a later report":   {[]*cluster.Report{{Sequence: 7, Node: &cluster.Node{Name: "bad"}}}, codes.InvalidArgument, "none of this stream's"},
+		"replayed":         {second(func(r *cluster.Report) { r.Sequence = 1 }), codes.InvalidArgument, "report 1 after 1"},
+		"one left out":     {second(func(r *cluster.Report) { r.Sequence = 3 }), codes.InvalidArgument, "report 3 after 1"},
+		"absurd service":   {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{1 << 42}, []uint64{0} }), codes.InvalidArgument, "more than 256 devices"},
+		"beyond all":       {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{1 << 63}, []uint64{0} }), codes.InvalidArgument, "more than 256 devices"},
+		"absurd room":      {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{0}, []uint64{1 << 50} }), codes.InvalidArgument, "more than 256 devices"},
+		"uneven lists":     {second(func(r *cluster.Report) { r.Entries = []uint32{0} }), codes.InvalidArgument, "as many of each"},
+		"no such entry":    {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{5}, []uint64{0}, []uint64{0} }), codes.InvalidArgument, "entry 5"},
+		"too many entries": {second(func(r *cluster.Report) { r.Names = []*cluster.Name{{Entry: cluster.MaxEntries, Application: "b"}} }), codes.InvalidArgument, "more applications than one may serve"},
+		"a long entry":     {second(func(r *cluster.Report) { r.Names = []*cluster.Name{{Entry: 1, Application: long}} }), codes.InvalidArgument, "at most 256 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stream := dial(t, b.address)
+			var err error
+			for _, r := range test.reports {
+				if err = stream.Send(r); err != nil {
+					break
+				}
+				if _, err = stream.Recv(); err != nil {
+					break
+				}
+			}
+			if status.Code(err) != test.code || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %v: %s", err, test.code, test.want)
+			}
+		})
+	}
+	eventually(t, "nothing is left of them", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.totals.Members() == 0 && b.totals.Apps() == 0
+	})
+}
+
+// TestSecondStream: a node whose old stream hangs counts once.
+func TestSecondStream(t *testing.T) {
+	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1})
+	hello := &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}, Names: []*cluster.Name{{Entry: 0, Application: "a"}},
+		Entries: []uint32{0}, Rates: []uint64{coord.Second}, Rooms: []uint64{coord.Second}}
+	var streams []cluster.Nodes_ExchangeClient
+	for range 2 {
+		s := dial(t, b.address)
+		if err := s.Send(hello); err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.Recv()
+		if err != nil || len(a.GetRates()) != 1 || a.GetRates()[0] != coord.Second {
+			t.Fatalf("%v, %v", a, err)
+		}
+		streams = append(streams, s)
+	}
+	if err := streams[0].Send(&cluster.Report{Sequence: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streams[0].Recv(); status.Code(err) != codes.Aborted {
+		t.Errorf("the first stream: %v", err)
+	}
+	if err := streams[1].Send(&cluster.Report{Sequence: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streams[1].Recv(); err != nil {
+		t.Errorf("the second stream: %v", err)
+	}
+}
+
+// TestCertificates: only nodes with a certificate of the CA, under its name, are heard.
+func TestCertificates(t *testing.T) {
+	ours, others := t.TempDir(), t.TempDir()
+	for dir, names := range map[string][]string{ours: {"broker", "n1"}, others: {"n1"}} {
+		if _, err := certs.Make(dir, names); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func(ca, dir, name string) cluster.Files {
+		return cluster.Files{CA: filepath.Join(ca, "ca.pem"), Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+".key")}
+	}
+	secure, err := files(ours, ours, "broker").Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1}, grpc.Creds(credentials.NewTLS(secure)))
+	try := func(creds credentials.TransportCredentials, name string) error {
+		stream, err := dialWith(t, b.address, creds)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: name}}); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		_, err = stream.Recv()
+		return err
+	}
+	with := func(f cluster.Files) credentials.TransportCredentials {
+		c, err := f.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credentials.NewTLS(c)
+	}
+	if err := try(with(files(ours, ours, "n1")), "n1"); err != nil {
+		t.Errorf("the node: %v", err)
+	}
+	if err := try(with(files(ours, ours, "n1")), "n2"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("under another name: %v", err)
+	}
+	if err := try(with(files(ours, others, "n1")), "n1"); status.Code(err) != codes.Unavailable {
+		t.Errorf("with another CA's certificate: %v", err)
+	}
+	if err := try(with(files(others, others, "n1")), "n1"); status.Code(err) != codes.Unavailable {
+		t.Errorf("a broker of another CA: %v", err)
+	}
+	if err := try(insecure.NewCredentials(), "n1"); err == nil {
+		t.Error("plain: heard")
+	}
+}

@@ -1,0 +1,218 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"penstock/core/coord"
+	"penstock/wire/cluster"
+)
+
+// Exchange implements cluster.NodesServer: one node's stream, from its first report to its
+// end. Each report is answered at once, with what the others have said by then.
+func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
+	report, err := first(stream)
+	if err != nil {
+		return err
+	}
+	name := report.GetNode().GetName()
+	s, err := b.join(stream, report)
+	if err != nil {
+		return b.refuse(name, err)
+	}
+	defer b.leave(s)
+	for {
+		answer, err := b.take(s, report)
+		if err != nil {
+			return b.refuse(name, err)
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+		if report, err = stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// introduction is how long a stream may be without a report.
+const introduction = 10 * time.Second
+
+// first is the stream's first report.
+func first(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
+	type received struct {
+		report *cluster.Report
+		err    error
+	}
+	got := make(chan received, 1)
+	go func() { // ends with the stream, if not before
+		r, err := stream.Recv()
+		got <- received{r, err}
+	}()
+	select {
+	case r := <-got:
+		return r.report, r.err
+	case <-time.After(introduction):
+		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v", introduction)
+	}
+}
+
+// refuse ends a stream for what the node did.
+func (b *Broker) refuse(node string, err error) error {
+	b.log.Warn("a node's stream is refused", "node", node[:min(len(node), cluster.MaxName)], "error", err)
+	code := codes.InvalidArgument
+	switch {
+	case errors.Is(err, errReplaced):
+		code = codes.Aborted
+	case errors.Is(err, errIdentity):
+		code = codes.PermissionDenied
+	case errors.Is(err, coord.ErrTooManyMembers), errors.Is(err, coord.ErrTooManyApps):
+		code = codes.ResourceExhausted
+	}
+	return status.Error(code, err.Error())
+}
+
+var (
+	errReplaced = errors.New("another stream of this node has taken this one's place, or it was silent for too long")
+	errIdentity = errors.New("the certificate is another node's")
+)
+
+// join begins a session. A node that is there already has a new stream: the old one, whose
+// end may not have been seen yet, counts no more.
+func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report) (*session, error) {
+	node := first.GetNode()
+	switch {
+	case node == nil || node.GetName() == "":
+		return nil, errors.New("the first report of a stream says which node it is")
+	case len(node.GetName()) > cluster.MaxName || !utf8.ValidString(node.GetName()):
+		return nil, fmt.Errorf("a node's name has at most %d bytes", cluster.MaxName)
+	case first.GetSequence() != 1:
+		return nil, fmt.Errorf("the first report of a stream has number %d, not 1: it is none of this stream's", first.GetSequence())
+	}
+	if err := checkPeer(stream.Context(), node.GetName()); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.sessions[node.GetName()]; old != nil {
+		b.drop(node.GetName(), old)
+	}
+	m, err := b.totals.Join()
+	if err != nil {
+		return nil, err
+	}
+	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
+	s := &session{node: node, member: m, silence: silent * period, heard: time.Now(), named: map[string]int{}}
+	b.sessions[node.GetName()] = s
+	b.log.Info("a node", "node", node.GetName(), "version", node.GetVersion())
+	return s, nil
+}
+
+// leave ends a session with its stream.
+func (b *Broker) leave(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sessions[s.node.GetName()] == s {
+		b.log.Info("a node is gone", "node", s.node.GetName())
+		b.drop(s.node.GetName(), s)
+	}
+}
+
+// drop takes a session out of the totals. b.mu is held.
+func (b *Broker) drop(name string, s *session) {
+	if err := b.totals.Leave(s.member); err != nil {
+		b.log.Error("a node that is counted is not in the totals", "node", name, "error", err)
+	}
+	delete(b.sessions, name)
+}
+
+// take books a report and answers it.
+func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sessions[s.node.GetName()] != s {
+		return nil, errReplaced
+	}
+	if r.GetSequence() != s.sequence+1 {
+		return nil, fmt.Errorf("report %d after %d: one is missing, or sent twice", r.GetSequence(), s.sequence)
+	}
+	entries, rates, rooms := r.GetEntries(), r.GetRates(), r.GetRooms()
+	if len(entries) != len(rates) || len(entries) != len(rooms) || len(entries) > cluster.MaxEntries || len(r.GetNames()) > 2*cluster.MaxEntries {
+		return nil, fmt.Errorf("%d entries with %d rates and %d rooms: as many of each, and at most %d", len(entries), len(rates), len(rooms), cluster.MaxEntries)
+	}
+	news := false
+	for _, n := range r.GetNames() {
+		if err := b.name(s, int(n.GetEntry()), n.GetApplication()); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", n.GetEntry(), err)
+		}
+		_, known := b.rights[n.GetApplication()]
+		news = news || !known && n.GetApplication() != ""
+	}
+	if news {
+		b.settle() // it is told at once what it is due
+	}
+	for i, e := range entries {
+		if rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
+			return nil, coord.ErrRate
+		}
+		if err := b.totals.Report(s.member, int(e), coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", e, err)
+		}
+	}
+	s.sequence, s.heard = r.GetSequence(), time.Now()
+	return b.answer(s), nil
+}
+
+// name says which application a node's entry is; each is one entry only. b.mu is held.
+func (b *Broker) name(s *session, i int, application string) error {
+	if len(application) > cluster.MaxName || !utf8.ValidString(application) {
+		return fmt.Errorf("an application's name has at most %d bytes", cluster.MaxName)
+	}
+	if at, there := s.named[application]; there && at != i {
+		return fmt.Errorf("entry %d is the same application", at)
+	}
+	if _, err := b.totals.Name(s.member, i, application); err != nil {
+		return err
+	}
+	for i >= len(s.sent) {
+		s.sent = append(s.sent, sent{})
+	}
+	delete(s.named, s.sent[i].name)
+	s.sent[i] = sent{name: application}
+	if application != "" {
+		s.named[application] = i
+	}
+	return nil
+}
+
+// answer has what the node does not know yet. b.mu is held.
+func (b *Broker) answer(s *session) *cluster.Answer {
+	a := &cluster.Answer{Sequence: s.sequence, Policy: b.version, Settling: time.Since(b.started) < settling}
+	for i := range s.sent {
+		at := &s.sent[i]
+		if at.name == "" {
+			continue
+		}
+		_, _, total, ok := b.totals.Entry(s.member, i)
+		if !ok {
+			continue
+		}
+		if total != at.total {
+			a.Entries = append(a.Entries, uint32(i))
+			a.Rates = append(a.Rates, uint64(total.Rate))
+			a.Rooms = append(a.Rooms, uint64(total.Room))
+			at.total = total
+		}
+		if r, known := b.rights[at.name]; known && r != at.right {
+			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit)})
+			at.right = r
+		}
+	}
+	return a
+}

@@ -1,0 +1,85 @@
+package policyfile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/core/policy"
+)
+
+func TestGoodFile(t *testing.T) {
+	p, err := Parse([]byte(`
+default: 2
+queues:
+  - {queue: root.etl, weight: 3}
+rules:
+  - {queue: "root.etl.*", user: alice, weight: 8, max_weight: 16, limit: 50MiB}
+  - {type: SPARK}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := p.Grant(policy.Facts{Queue: "root.etl.nightly", User: "alice", Tags: []string{"io.weight=12"}})
+	if want := (policy.Grant{Weight: 12, Tagged: true, Queue: "root.etl", Limit: 50 << 20}); g != want {
+		t.Errorf("%+v, want %+v", g, want)
+	}
+	if g := p.Grant(policy.Facts{Type: "SPARK"}); g != (policy.Grant{Rule: 1, Weight: 2}) {
+		t.Errorf("%+v", g)
+	}
+}
+
+func TestMistakesHaveALine(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules:\n  - weight: 1\n  - wieght: 2\n":                      "line 3: field wieght",
+		"rules:\n  - weight: 1\n  - user: bob\n    weight: -2\n":      "line 3: rules[1]: weight -2",
+		"default: 9999999\n":                                          "line 1: default: weight 9999999",
+		"queues:\n- {queue: a, weight: 1}\n- {queue: a, weight: 2}\n": `line 3: queues[1]: queue "a" has a weight already`,
+		"rules:\n  - limit: much\n":                                   `line 2: "much"`,
+		"rules: [{user: '['}]\n":                                      `line 1: rules[0]: pattern "["`,
+		"rules:\n  - {weight: 8, max_weight: 4}\n":                    "line 2: rules[0]: max_weight 4 is below",
+		"rules:\n  - weight: 0\n":                                     "line 2: rules[0]: weight 0",
+		"default: 0\n":                                                "line 1: default: weight 0",
+		" \n":                                                         "the file is empty",
+		"a: 1\n---\nb: 2\n":                                           "line 1: field a",
+		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":       "at most 256 bytes",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestLargeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	line := "  - {user: somebody, weight: 1}\n"
+	if err := os.WriteFile(path, []byte("rules:\n"+strings.Repeat(line, 10<<20/len(line))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "over 1048576 bytes") {
+		t.Error(err)
+	}
+	if _, err := Parse([]byte("rules:\n" + strings.Repeat(line, policy.MaxRules+1))); err == nil || !strings.Contains(err.Error(), "at most 10000") {
+		t.Error(err)
+	}
+	if _, err := Parse([]byte("rules:\n" + strings.Repeat(line, policy.MaxRules))); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("default: 2\nrules:\n  - {queue: 'root.*', weight: 3}\n"))
+	f.Add([]byte("queues: [{queue: a.b, weight: 1}]"))
+	f.Add([]byte("rules: &a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := Parse(text)
+		if err != nil {
+			return
+		}
+		if err := p.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		p.Grant(policy.Facts{Flow: "application_1_1", Queue: "a.b.c", User: "u", Name: "n"})
+	})
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker/certs"
+)
+
+func newCertsCommand() *cobra.Command {
+	var dir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "certs --dir DIR NAME...",
+		Short: "Make a development CA, and certificates of it for brokers, nodes and operators",
+		Long: `Make a certificate authority for a cluster, for trying things out, and a
+certificate with its key for each NAME: the name that a node has for the broker
+("broker: node:" in its settings), the name or address under which nodes reach the
+broker, or an operator's. The authority is made once; run again with the same folder
+it signs more. Keys are readable for their owner only; nothing is overwritten.
+
+Brokers take "--ca DIR/ca.pem --cert DIR/NAME.pem --key DIR/NAME.key", nodes the same
+as "broker: {ca: ..., cert: ..., key: ...}". Certificates of an authority that you have
+already do as well.`,
+		Example: "  penstock certs --dir certs broker-1 node-1 node-2",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if dir == "" || len(names) == 0 {
+				return usageError{errors.New("certs: give a folder, --dir DIR, and at least one NAME")}
+			}
+			made, err := certs.Make(dir, names)
+			if asJSON && err == nil {
+				return printJSON(cmd, map[string]any{"made": made})
+			}
+			for _, file := range made {
+				fmt.Fprintln(cmd.OutOrStdout(), file)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`FOLDER` of the authority and the certificates")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,234 @@
+package coord
+
+import (
+	"errors"
+	"fmt"
+)
+
+// MaxRate is the most that one member may report for all applications together: the
+// device time a second of 256 devices, as many as a node's daemon has.
+const MaxRate = 256 * Second
+
+// Second is one second of device time a second, in the unit of Service.
+const Second = 1_000_000_000
+
+// Service is what an application gets, and what could be had for it.
+type Service struct {
+	Rate int64 // of service, nanoseconds of device time a second
+	// Room is the rate of service for all flows of those devices that have more to do for
+	// the application than they get done.
+	Room int64
+}
+
+// App and Member are places in a Totals.
+type (
+	App    int32
+	Member int32
+)
+
+// The errors of Totals.
+var (
+	ErrTooManyMembers = errors.New("coord: no room for another node: raise the broker's bound of nodes")
+	ErrTooManyApps    = errors.New("coord: no room for another application: raise the broker's bound of applications")
+	ErrTooManyEntries = errors.New("coord: the node reports more applications than one may serve")
+	ErrUnknown        = errors.New("coord: no such node or application entry")
+	ErrRate           = fmt.Errorf("coord: a node reports more than %d devices can give", MaxRate/Second)
+)
+
+// Totals adds up what the members report. Sums are of whole numbers, so nothing is left
+// of a member that is gone. What is kept of an application goes with its last member.
+type Totals struct {
+	maxMembers, maxApps, maxEntries int
+
+	members     []member
+	freeMembers []Member
+	live        int
+	apps        []app
+	freeApps    []App
+	byName      map[string]App
+}
+
+type member struct {
+	joined  bool
+	entries []entry // by the member's own numbers
+	rate    int64   // sum over entries
+}
+
+type entry struct {
+	app  App // -1: none
+	last Service
+}
+
+type app struct {
+	name    string
+	members int32
+	total   Service
+}
+
+// NewTotals returns an empty account with bounds of at least 1: members, applications, and
+// applications of one member.
+func NewTotals(maxMembers, maxApps, maxEntries int) *Totals {
+	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, byName: map[string]App{}}
+}
+
+// Members returns how many there are.
+func (t *Totals) Members() int { return t.live }
+
+// Apps returns how many applications some member has named.
+func (t *Totals) Apps() int { return len(t.byName) }
+
+// Join admits a member that has reported nothing. Errors: ErrTooManyMembers.
+func (t *Totals) Join() (Member, error) {
+	if t.live >= t.maxMembers {
+		return 0, ErrTooManyMembers
+	}
+	t.live++
+	if n := len(t.freeMembers); n > 0 {
+		m := t.freeMembers[n-1]
+		t.freeMembers = t.freeMembers[:n-1]
+		t.members[m] = member{joined: true}
+		return m, nil
+	}
+	t.members = append(t.members, member{joined: true})
+	return Member(len(t.members) - 1), nil
+}
+
+// Leave takes a member's services out of the totals. Errors: ErrUnknown.
+func (t *Totals) Leave(m Member) error {
+	mb, err := t.member(m)
+	if err != nil {
+		return err
+	}
+	for i := range mb.entries {
+		t.drop(mb, i)
+	}
+	*mb = member{}
+	t.freeMembers = append(t.freeMembers, m)
+	t.live--
+	return nil
+}
+
+// Name says which application the member's entry i is, from now on; "" frees the entry.
+// Errors: ErrUnknown, ErrTooManyEntries, ErrTooManyApps; then the entry is as it was.
+func (t *Totals) Name(m Member, i int, name string) (App, error) {
+	mb, err := t.member(m)
+	if err != nil {
+		return 0, err
+	}
+	if i < 0 || i >= t.maxEntries {
+		return 0, ErrTooManyEntries
+	}
+	for i >= len(mb.entries) {
+		mb.entries = append(mb.entries, entry{app: -1})
+	}
+	if name == "" {
+		t.drop(mb, i)
+		return -1, nil
+	}
+	a, known := t.byName[name]
+	switch {
+	case known && mb.entries[i].app == a:
+		return a, nil
+	case known:
+	case len(t.byName) >= t.maxApps:
+		return 0, ErrTooManyApps
+	case len(t.freeApps) > 0:
+		a = t.freeApps[len(t.freeApps)-1]
+		t.freeApps = t.freeApps[:len(t.freeApps)-1]
+	default:
+		a = App(len(t.apps))
+		t.apps = append(t.apps, app{})
+	}
+	if !known {
+		t.apps[a] = app{name: name}
+		t.byName[name] = a
+	}
+	t.apps[a].members++
+	t.drop(mb, i)
+	mb.entries[i].app = a
+	return a, nil
+}
+
+// Report replaces what the member's entry i said before. Errors: ErrUnknown, and ErrRate
+// where the member's services come to more than MaxRate or below 0; then it is as it was.
+func (t *Totals) Report(m Member, i int, s Service) error {
+	mb, err := t.member(m)
+	if err != nil {
+		return err
+	}
+	if i < 0 || i >= len(mb.entries) || mb.entries[i].app < 0 {
+		return ErrUnknown
+	}
+	e := &mb.entries[i]
+	if s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate-(mb.rate-e.last.Rate) {
+		return ErrRate
+	}
+	total := &t.apps[e.app].total
+	total.Rate += s.Rate - e.last.Rate
+	total.Room += s.Room - e.last.Room
+	mb.rate += s.Rate - e.last.Rate
+	e.last = s
+	return nil
+}
+
+// Entry returns which application the member's entry i is, its name, and its total.
+func (t *Totals) Entry(m Member, i int) (a App, name string, total Service, ok bool) {
+	mb, err := t.member(m)
+	if err != nil || i < 0 || i >= len(mb.entries) || mb.entries[i].app < 0 {
+		return -1, "", Service{}, false
+	}
+	a = mb.entries[i].app
+	return a, t.apps[a].name, t.apps[a].total, true
+}
+
+// Entries returns how many entries the member has had, freed ones among them.
+func (t *Totals) Entries(m Member) int {
+	mb, err := t.member(m)
+	if err != nil {
+		return 0
+	}
+	return len(mb.entries)
+}
+
+// Of returns an application's total by its name.
+func (t *Totals) Of(name string) (Service, bool) {
+	a, ok := t.byName[name]
+	if !ok {
+		return Service{}, false
+	}
+	return t.apps[a].total, true
+}
+
+// Each calls f for every application, in the order of their places.
+func (t *Totals) Each(f func(a App, name string, members int, total Service)) {
+	for i := range t.apps {
+		if ap := &t.apps[i]; ap.members > 0 {
+			f(App(i), ap.name, int(ap.members), ap.total)
+		}
+	}
+}
+
+func (t *Totals) member(m Member) (*member, error) {
+	if m < 0 || int(m) >= len(t.members) || !t.members[m].joined {
+		return nil, ErrUnknown
+	}
+	return &t.members[m], nil
+}
+
+// drop frees a member's entry.
+func (t *Totals) drop(mb *member, i int) {
+	e := &mb.entries[i]
+	if e.app < 0 {
+		return
+	}
+	ap := &t.apps[e.app]
+	ap.total.Rate -= e.last.Rate
+	ap.total.Room -= e.last.Room
+	mb.rate -= e.last.Rate
+	if ap.members--; ap.members == 0 {
+		delete(t.byName, ap.name)
+		*ap = app{}
+		t.freeApps = append(t.freeApps, e.app)
+	}
+	*e = entry{app: -1}
+}

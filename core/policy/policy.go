@@ -1,0 +1,239 @@
+// Package policy says what an operator's rules give each application: first match wins,
+// from the top, on what the cluster knows of it (queue, user, tags, name, type).
+//
+// An operator thinks in queues, users and jobs, a device in one weight a flow. So a rule
+// gives an application its weight among those of its queue, queues have weights among
+// their siblings, and Weights makes one number of both for all that are at work: the
+// product, down from the root, of each part among those that are at work beside it. A
+// queue in which nobody is at work takes nothing from the others.
+//
+// The package is pure; reading files and asking the ResourceManager are others' work.
+package policy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a policy.
+const (
+	MaxRules   = 10_000
+	MaxQueues  = 10_000
+	MaxPattern = 256 // bytes of a pattern
+	MaxWeight  = 1_000_000
+	maxLevels  = 16
+)
+
+// WeightTag is the tag by which an application's submitter asks for a weight: io.weight=4.
+const WeightTag = "io.weight="
+
+// Facts are what is known of an application. What is not known is empty, and matches
+// only patterns that match everything.
+type Facts struct {
+	Flow  string // the name of its flows: the application's id, or that of a system flow
+	Queue string // root.etl.nightly
+	User  string
+	Name  string // as its submitter called it
+	Type  string // MAPREDUCE, SPARK
+	Tags  []string
+}
+
+// Rule matches applications by shell patterns (* ? [abc]); an empty one matches all.
+// Each must match; a tag's must match one of the tags.
+type Rule struct {
+	Flow, Queue, User, Name, Type, Tag string
+
+	Weight int // 1 to MaxWeight
+	// MaxWeight is up to where a tag may ask for a weight; 0: it may not.
+	MaxWeight int
+	Limit     int64 // bytes a second at one device; 0: none
+}
+
+// Queue is a queue's weight among its siblings. Applications of queues below it that have
+// no weight of their own count as its own.
+type Queue struct {
+	Path   string
+	Weight int // 1 to MaxWeight
+}
+
+// Policy is a whole one. Default is the weight where no rule matches.
+type Policy struct {
+	Default int
+	Rules   []Rule
+	Queues  []Queue
+}
+
+// Grant is what the policy gives one application.
+type Grant struct {
+	Rule   int    // the number of the rule, from 0; below 0: none matched
+	Weight int    // among those of its queue
+	Queue  string // the nearest one that has a weight; empty: none
+	Limit  int64
+	Tagged bool // the weight is the application's own wish
+}
+
+// Validate says what is wrong with a policy, where, as "rules[3]" or "queues[0]"; nil if
+// nothing is.
+func (p *Policy) Validate() error {
+	if p.Default < 1 || p.Default > MaxWeight {
+		return &Error{"default", fmt.Sprintf("weight %d: use 1 to %d", p.Default, MaxWeight)}
+	}
+	if len(p.Rules) > MaxRules {
+		return &Error{"rules", fmt.Sprintf("%d rules: at most %d", len(p.Rules), MaxRules)}
+	}
+	if len(p.Queues) > MaxQueues {
+		return &Error{"queues", fmt.Sprintf("%d queues: at most %d", len(p.Queues), MaxQueues)}
+	}
+	for i, r := range p.Rules {
+		if err := r.validate(); err != nil {
+			return &Error{fmt.Sprintf("rules[%d]", i), err.Error()}
+		}
+	}
+	seen := map[string]bool{}
+	for i, q := range p.Queues {
+		at := fmt.Sprintf("queues[%d]", i)
+		switch levels := strings.Split(q.Path, "."); {
+		case q.Path == "" || len(q.Path) > MaxPattern || slices.Contains(levels, ""):
+			return &Error{at, fmt.Sprintf("queue %q: give its path, such as root.etl", clip(q.Path))}
+		case len(levels) > maxLevels:
+			return &Error{at, fmt.Sprintf("queue %q: at most %d levels", q.Path, maxLevels)}
+		case seen[q.Path]:
+			return &Error{at, fmt.Sprintf("queue %q has a weight already", q.Path)}
+		case q.Weight < 1 || q.Weight > MaxWeight:
+			return &Error{at, fmt.Sprintf("weight %d of queue %q: use 1 to %d", q.Weight, q.Path, MaxWeight)}
+		}
+		seen[q.Path] = true
+	}
+	return nil
+}
+
+// Error is a mistake in a policy. At names the place, as a path of fields.
+type Error struct{ At, What string }
+
+func (e *Error) Error() string { return e.At + ": " + e.What }
+
+func (r *Rule) validate() error {
+	for _, pattern := range []string{r.Flow, r.Queue, r.User, r.Name, r.Type, r.Tag} {
+		if len(pattern) > MaxPattern {
+			return fmt.Errorf("pattern %q...: at most %d bytes", clip(pattern), MaxPattern)
+		}
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("pattern %q: use * ? and [abc]", pattern)
+		}
+	}
+	switch {
+	case r.Weight < 1 || r.Weight > MaxWeight:
+		return fmt.Errorf("weight %d: use 1 to %d", r.Weight, MaxWeight)
+	case r.MaxWeight < 0 || r.MaxWeight > MaxWeight:
+		return fmt.Errorf("max_weight %d: use 1 to %d", r.MaxWeight, MaxWeight)
+	case r.MaxWeight > 0 && r.MaxWeight < r.Weight:
+		return fmt.Errorf("max_weight %d is below the weight %d that is given without asking", r.MaxWeight, r.Weight)
+	case r.Limit < 0:
+		return fmt.Errorf("limit %d: use 0 or more bytes a second", r.Limit)
+	}
+	return nil
+}
+
+func clip(s string) string { return s[:min(len(s), 40)] }
+
+// Grant finds the first rule that matches.
+func (p *Policy) Grant(f Facts) Grant {
+	g := Grant{Rule: -1, Weight: p.Default, Queue: p.queueOf(f.Queue)}
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if !r.matches(f) {
+			continue
+		}
+		g.Rule, g.Weight, g.Limit = i, r.Weight, r.Limit
+		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
+			g.Weight, g.Tagged = min(w, r.MaxWeight), true
+		}
+		break
+	}
+	return g
+}
+
+func (r *Rule) matches(f Facts) bool {
+	for _, m := range []struct{ pattern, value string }{
+		{r.Flow, f.Flow}, {r.Queue, f.Queue}, {r.User, f.User}, {r.Name, f.Name}, {r.Type, f.Type},
+	} {
+		if m.pattern != "" && !match(m.pattern, m.value) {
+			return false
+		}
+	}
+	return r.Tag == "" || slices.ContainsFunc(f.Tags, func(tag string) bool { return match(r.Tag, tag) })
+}
+
+// match is path.Match with * over everything: names may have slashes.
+func match(pattern, value string) bool {
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(value, "/", "\x00"))
+	return ok && err == nil
+}
+
+// wish is the weight that a job's tags ask for. The least of several holds.
+func wish(tags []string) (int, bool) {
+	least := 0
+	for _, tag := range tags {
+		text, found := strings.CutPrefix(tag, WeightTag)
+		if !found {
+			continue
+		}
+		if w, err := strconv.Atoi(text); err == nil && w >= 1 && (least == 0 || w < least) {
+			least = w
+		}
+	}
+	return least, least > 0
+}
+
+// queueOf is the nearest queue, upwards, that has a weight.
+func (p *Policy) queueOf(queue string) string {
+	for queue != "" {
+		if slices.ContainsFunc(p.Queues, func(q Queue) bool { return q.Path == queue }) {
+			return queue
+		}
+		up := strings.LastIndexByte(queue, '.')
+		queue = queue[:max(up, 0)]
+	}
+	return ""
+}
+
+// Weights are those of all that are at work, among all, as if there were no queues: of an
+// application without one its own; of the others' the part that they have in their queue,
+// of the part that it has in its parent, and so on, of the topmost queue's weight.
+func (p *Policy) Weights(atWork []Grant) []float64 {
+	weightOf := map[string]float64{}
+	for _, q := range p.Queues {
+		weightOf[q.Path] = float64(q.Weight)
+	}
+	parent := func(queue string) string {
+		for queue != "" {
+			queue = queue[:max(strings.LastIndexByte(queue, '.'), 0)]
+			if _, listed := weightOf[queue]; listed {
+				return queue
+			}
+		}
+		return ""
+	}
+	// What each queue's children at work weigh together, queues and applications.
+	children := map[string]float64{}
+	counted := map[string]bool{}
+	for _, g := range atWork {
+		children[g.Queue] += float64(g.Weight)
+		for q := g.Queue; q != "" && !counted[q]; q = parent(q) {
+			counted[q] = true
+			children[parent(q)] += weightOf[q]
+		}
+	}
+	weights := make([]float64, len(atWork))
+	for i, g := range atWork {
+		w := float64(g.Weight)
+		for q := g.Queue; q != ""; q = parent(q) {
+			w *= weightOf[q] / children[q]
+		}
+		weights[i] = w
+	}
+	return weights
+}

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"penstock/settings"
+	"penstock/wire/cluster"
+)
+
+// Broker says where the cluster's brokers are. Without one the node goes by local shares.
+type Broker struct {
+	// Addresses has the host:port of the broker: one, so far.
+	Addresses []string `yaml:"addresses"`
+	// Node is this node's name, which its certificate has; default the host's.
+	Node string `yaml:"node"`
+	// CA, Cert and Key are PEM files. Without them the connection is plain, which is for
+	// brokers on this machine only.
+	CA   string `yaml:"ca"`
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	// Period is the time between reports, 100ms to 30s; default 1s.
+	Period settings.Duration `yaml:"period"`
+}
+
+// validateBroker fills in the defaults.
+func (n *Node) validateBroker() error {
+	b := n.Broker
+	if b == nil {
+		return nil
+	}
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("broker: "+format, args...)) }
+	if len(b.Addresses) != 1 {
+		fail("addresses: give one, host:port: brokers do not yet share a cluster between them")
+	}
+	if b.Node == "" {
+		b.Node, _ = os.Hostname()
+	}
+	if b.Node == "" || len(b.Node) > cluster.MaxName {
+		fail("node: give a name of 1 to %d bytes", cluster.MaxName)
+	}
+	b.Period = cmp.Or(b.Period, settings.Duration(time.Second))
+	if p := time.Duration(b.Period); p < 100*time.Millisecond || p > 30*time.Second {
+		fail("period %v: use 100ms to 30s", p)
+	}
+	for _, path := range []*string{&b.CA, &b.Cert, &b.Key} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(n.base, *path)
+		}
+	}
+	plain := b.CA == "" && b.Cert == "" && b.Key == ""
+	if !plain && (b.CA == "" || b.Cert == "" || b.Key == "") {
+		fail("give all of ca, cert and key (`penstock certs` makes them)")
+	}
+	for _, address := range b.Addresses {
+		host, _, err := net.SplitHostPort(address)
+		switch ip := net.ParseIP(host); {
+		case err != nil:
+			fail("address %q: give host:port", address)
+		case plain && host != "localhost" && (ip == nil || !ip.IsLoopback()):
+			fail("address %q is another machine's: give ca, cert and key (`penstock certs` makes them)", address)
+		}
+	}
+	return errors.Join(errs...)
+}

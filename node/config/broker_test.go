@@ -1,0 +1,40 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBrokerSection(t *testing.T) {
+	load := func(section string) (*Node, error) {
+		file := filepath.Join(t.TempDir(), "node.yaml")
+		if err := os.WriteFile(file, []byte("socket: agent.sock\nbroker: "+section+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return LoadNode(file)
+	}
+	n, err := load(`{addresses: ["127.0.0.1:9717"]}`)
+	if err != nil || n.Broker.Node == "" || time.Duration(n.Broker.Period) != time.Second {
+		t.Errorf("%+v, %v", n, err)
+	}
+	if n, err = load(`{addresses: ["broker-1:9717"], node: n1, ca: ca.pem, cert: n1.pem, key: n1.key}`); err != nil || !filepath.IsAbs(n.Broker.Key) {
+		t.Errorf("%+v, %v", n, err)
+	}
+	for section, want := range map[string]string{
+		"{}":                                     "addresses: give one",
+		`{addresses: [a:1, b:2]}`:                "addresses: give one",
+		`{addresses: ["nowhere"]}`:               "give host:port",
+		`{addresses: ["far:9717"]}`:              "another machine's: give ca, cert and key",
+		`{addresses: ["[::1]:1"], ca: x}`:        "give all of ca, cert and key",
+		`{addresses: ["[::1]:1"], period: 10ms}`: "use 100ms to 30s",
+		`{addresses: ["[::1]:1"], period: 31s}`:  "use 100ms to 30s",
+		`{addresses: ["[::1]:1"], node: ` + strings.Repeat("n", 257) + `}`: "1 to 256 bytes",
+	} {
+		if _, err := load(section); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", section, err, want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package node
+
+import (
+	"crypto/tls"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"penstock/node/config"
+	"penstock/node/coordination"
+	"penstock/node/device"
+	"penstock/wire/cluster"
+)
+
+// The broker's part in what is in force: parts go to the loops as they come, and what the
+// cluster's policy gives an application stands over the weights file.
+
+// partScale is device.Config's WeightScale on a node with a broker: parts are down to a few
+// hundredths of a weight. Weights above 1,000 count as 1,000 there.
+const partScale = 1000
+
+// newCoordination makes the client of the brokers that the settings name; nil if none.
+func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error) {
+	if b == nil {
+		return nil, nil
+	}
+	var secure *tls.Config
+	if files := (cluster.Files{CA: b.CA, Cert: b.Cert, Key: b.Key}); !files.Empty() {
+		var err error
+		if secure, err = files.Client(); err != nil {
+			return nil, err
+		}
+	}
+	return coordination.New(coordination.Options{
+		Node: b.Node, Brokers: b.Addresses, TLS: secure, Period: time.Duration(b.Period),
+		Devices: d.coordinated, Rights: d.setRights, Log: d.log,
+	})
+}
+
+// coordinated are the devices whose service counts in the cluster's totals: disks.
+func (d *Daemon) coordinated() []coordination.Device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []coordination.Device
+	for _, name := range slices.Sorted(maps.Keys(d.devices)) {
+		if g := d.devices[name]; !g.config.Network {
+			all = append(all, (*coordinated)(g))
+		}
+	}
+	return all
+}
+
+// coordinated is a device as the coordination sees it.
+type coordinated governed
+
+func (g *coordinated) Name() string { return g.dev.Name }
+
+func (g *coordinated) SetParts(parts map[string]float64) {
+	g.parts.Store(&parts)
+	nudge(g.parted)
+}
+
+func (g *coordinated) Uses() ([]coordination.Use, bool) {
+	snap, ok := (*governed)(g).snapshot()
+	if !ok {
+		return nil, false
+	}
+	uses := make([]coordination.Use, len(snap.Flows))
+	for i, f := range snap.Flows {
+		uses[i] = coordination.Use{Flow: f.Name, Service: f.Service, Wanted: f.Wanted}
+	}
+	return uses, true
+}
+
+// setRights puts what the cluster's policy gives into force.
+func (d *Daemon) setRights(rights map[string]coordination.Right) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.granted = rights
+	d.apply()
+}
+
+// policy is the weights file's, under what the cluster's gives; d.mu is held.
+func (d *Daemon) policy() device.Policy {
+	local, rights := d.weights.Policy, d.granted
+	if len(rights) == 0 {
+		return local
+	}
+	return func(flow string) device.Rule {
+		rule := local(flow)
+		if r, ok := rights[flow]; ok {
+			rule.Weight = int(min(max(math.Round(r.Weight), 1), 1_000_000))
+			if r.Limit > 0 && (rule.Limit == 0 || r.Limit < rule.Limit) {
+				rule.Limit = max(r.Limit, device.MinLimit)
+			}
+		}
+		return rule
+	}
+}

@@ -1,0 +1,41 @@
+package node
+
+import (
+	"testing"
+
+	"penstock/node/config"
+	"penstock/node/coordination"
+	"penstock/node/device"
+)
+
+// TestRightsStandOverTheWeightsFile: the cluster's weight holds, of two limits the lower
+// one, and the file's mode.
+func TestRightsStandOverTheWeightsFile(t *testing.T) {
+	d := &Daemon{weights: &config.Weights{Default: 5, Rules: []config.Rule{{Flow: "a", Weight: 7, Mode: "observe", Limit: 1 << 20}, {Flow: "b", Weight: 3, Mode: "enforce"}}}}
+	for name, test := range map[string]struct {
+		right coordination.Right
+		flow  string
+		want  device.Rule
+	}{
+		"a weight":                  {coordination.Right{Weight: 2.4}, "a", device.Rule{Weight: 2, Mode: device.Observe, Limit: 1 << 20}},
+		"a lower limit":             {coordination.Right{Weight: 1, Limit: 1 << 19}, "a", device.Rule{Weight: 1, Mode: device.Observe, Limit: 1 << 19}},
+		"a higher limit":            {coordination.Right{Weight: 1, Limit: 1 << 21}, "a", device.Rule{Weight: 1, Mode: device.Observe, Limit: 1 << 20}},
+		"a limit below the least":   {coordination.Right{Weight: 1, Limit: 1}, "b", device.Rule{Weight: 1, Mode: device.Enforce, Limit: device.MinLimit}},
+		"next to no weight":         {coordination.Right{Weight: 0.01}, "b", device.Rule{Weight: 1, Mode: device.Enforce}},
+		"more than a weight may be": {coordination.Right{Weight: 1e9}, "b", device.Rule{Weight: 1_000_000, Mode: device.Enforce}},
+		"another flow":              {coordination.Right{Weight: 9}, "c", device.Rule{Weight: 5, Mode: device.Enforce}},
+	} {
+		owner := test.flow
+		if owner == "c" {
+			owner = "somebody"
+		}
+		d.setRights(map[string]coordination.Right{owner: test.right})
+		if _, policy := d.rules(); policy(test.flow) != test.want {
+			t.Errorf("%s: %+v, want %+v", name, policy(test.flow), test.want)
+		}
+	}
+	d.setRights(nil)
+	if _, policy := d.rules(); policy("b").Weight != 3 {
+		t.Error("without rights the file's weight does not hold")
+	}
+}

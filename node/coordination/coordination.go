@@ -1,0 +1,522 @@
+// Package coordination is a node's side of the broker: it reports what the node's devices
+// serve, about once a second, and puts into force what the totals make of it (core/coord).
+//
+// The broker may be away at any time. Parts stay in force for a few periods without an
+// answer, and then the node goes on by local shares, with the weights that the broker gave
+// last, and says so. Nothing here is waited for by anything that governs I/O.
+package coordination
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"penstock/core/coord"
+	"penstock/wire/cluster"
+)
+
+const (
+	// stale is how many periods parts stay in force without an answer.
+	stale = 5
+	// forget is how many reports in a row an application is not at any device before its
+	// entry is freed, and how many after that its number is given to another: by then no
+	// answer that means the first one is under way.
+	forget = 30
+	// retryMost bounds the wait between attempts to get a stream.
+	retryMost = 3 * time.Second
+	// connectWait bounds the wait for a connection.
+	connectWait = 2 * time.Second
+)
+
+// Use is a flow's account at a device; durations grow only.
+type Use struct {
+	Flow            string
+	Service, Wanted time.Duration
+}
+
+// Device is one of the node's devices.
+type Device interface {
+	Name() string
+	// Uses returns the accounts of all flows; false if the device does not answer.
+	Uses() ([]Use, bool)
+	// SetParts puts parts into force; nil takes them back. It must not block for long.
+	SetParts(map[string]float64)
+}
+
+// Right is what the policy gives an application.
+type Right struct {
+	Weight float64
+	Limit  int64 // bytes a second at one device; 0: none
+}
+
+// Options of a Client.
+type Options struct {
+	Node string // its name
+
+	Brokers []string    // addresses, tried in turn
+	TLS     *tls.Config // nil: plain
+	Period  time.Duration
+	Devices func() []Device
+	// Rights is told what the policy gives the flows of this node, each time some of it is
+	// new: all of it.
+	Rights func(map[string]Right)
+	Log    *slog.Logger
+}
+
+// State is a Client's, for status.
+type State struct {
+	Broker   string        // that the stream is with; empty: none
+	Answered time.Time     // the last answer; zero: none yet
+	Delay    time.Duration // of that answer
+	InForce  bool          // the totals are; else the node goes by local shares
+	Policy   uint64        // version
+	Entries  int           // applications that are reported
+	LeftOut  int           // that are not, for the bound on entries
+	Mistake  string        // why there is no stream
+}
+
+// Client keeps the stream.
+type Client struct {
+	Version string // of the program; set before Run
+
+	o Options
+
+	mu    sync.Mutex
+	state State
+
+	reports  uint64 // so far, over all streams
+	entries  map[string]*entry
+	byNumber []*entry
+	freed    []freed // oldest first
+	devices  map[string]*tracked
+}
+
+// freed is a number that nobody has, since a report.
+type freed struct {
+	number uint32
+	since  uint64
+}
+
+// entry is an application of this node.
+type entry struct {
+	name   string
+	number uint32
+	unseen int // reports in a row without it
+	// What the broker knows of it, on this stream.
+	named bool
+	sent  coord.Service
+	// What it has said.
+	total coord.Service
+	right Right
+	known bool // there is a right
+	sum   coord.Service
+}
+
+// tracked is a device and what it had done at the report before.
+type tracked struct {
+	device Device
+	coord  coord.Device
+	before map[string]Use
+	at     time.Time
+	parts  bool // some have been set
+}
+
+// New returns a client; Run starts it.
+func New(o Options) (*Client, error) {
+	if o.Node == "" || len(o.Node) > cluster.MaxName {
+		return nil, fmt.Errorf("the node's name has 1 to %d bytes", cluster.MaxName)
+	}
+	if len(o.Brokers) == 0 {
+		return nil, errors.New("give at least one broker's address")
+	}
+	if o.Period < 100*time.Millisecond || o.Period > 30*time.Second {
+		return nil, fmt.Errorf("period %v: use 100ms to 30s", o.Period)
+	}
+	return &Client{o: o, entries: map[string]*entry{}, devices: map[string]*tracked{}}, nil
+}
+
+// State returns the client's state.
+func (c *Client) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Run exchanges until ctx ends.
+func (c *Client) Run(ctx context.Context) {
+	defer c.localShares()
+	wait := 100 * time.Millisecond
+	for i := 0; ; i++ {
+		broker := c.o.Brokers[i%len(c.o.Brokers)]
+		began := time.Now()
+		err := c.stream(ctx, broker)
+		if ctx.Err() != nil {
+			return
+		}
+		c.mu.Lock()
+		c.state.Broker, c.state.Mistake = "", err.Error()
+		c.mu.Unlock()
+		c.o.Log.Warn("no stream to the broker", "broker", broker, "error", err)
+		if time.Since(began) > stale*c.o.Period {
+			wait = 100 * time.Millisecond
+		}
+		c.expire()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait/2 + rand.N(wait)):
+		}
+		wait = min(2*wait, retryMost)
+		c.expire()
+	}
+}
+
+// stream is one stream with one broker, to its end.
+func (c *Client) stream(ctx context.Context, broker string) error {
+	creds := insecure.NewCredentials()
+	if c.o.TLS != nil {
+		creds = credentials.NewTLS(c.o.TLS)
+	}
+	conn, err := grpc.NewClient(broker, grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cluster.MaxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectWait}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := cluster.NewNodesClient(conn).Exchange(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range c.entries { // a new stream knows nothing
+		e.named, e.sent, e.total = false, coord.Service{}, coord.Service{}
+	}
+	for _, t := range c.devices { // what was done without a stream is nobody's business now
+		t.coord.Forget()
+		t.at = time.Time{}
+	}
+	answers, failed := make(chan *cluster.Answer, 1), make(chan error, 1)
+	go func() {
+		for {
+			a, err := s.Recv()
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case answers <- a:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	ticker := time.NewTicker(c.o.Period)
+	defer ticker.Stop()
+	var sequence, answered uint64
+	sent := map[uint64]time.Time{}
+	for {
+		if sequence-answered < stale { // else the broker is slow: it has enough to do
+			sequence++
+			r := c.report(sequence)
+			if sequence == 1 {
+				r.Node = &cluster.Node{Name: c.o.Node, Version: c.Version, PeriodMs: uint32(c.o.Period.Milliseconds())}
+			}
+			sent[sequence] = time.Now()
+			if err := s.Send(r); err != nil {
+				select {
+				case err = <-failed: // it says more
+				case <-time.After(time.Second):
+				}
+				return err
+			}
+		}
+		c.expire()
+	wait:
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case err := <-failed:
+				return err
+			case a := <-answers:
+				if a.GetSequence() <= answered || a.GetSequence() > sequence {
+					return fmt.Errorf("answer %d after %d of %d reports", a.GetSequence(), answered, sequence)
+				}
+				inForce, err := c.take(a)
+				if err != nil {
+					return err
+				}
+				answered = a.GetSequence()
+				c.mu.Lock()
+				c.state.Broker, c.state.Mistake = broker, ""
+				c.state.Answered = time.Now()
+				c.state.Delay = time.Since(sent[answered])
+				c.state.Policy = a.GetPolicy()
+				c.state.InForce = inForce
+				c.mu.Unlock()
+				for n := range sent {
+					if n <= answered {
+						delete(sent, n)
+					}
+				}
+			case <-ticker.C:
+				break wait
+			}
+		}
+	}
+}
+
+// report says what the node's devices have done since the last one.
+func (c *Client) report(sequence uint64) *cluster.Report {
+	r := &cluster.Report{Sequence: sequence}
+	for _, e := range c.entries {
+		e.sum = coord.Service{}
+		e.unseen++
+	}
+	c.reports++
+	leftOut := 0
+	there := map[string]bool{}
+	devices := c.o.Devices()
+	uses := make([][]Use, len(devices))
+	var asked sync.WaitGroup
+	for i, d := range devices { // at once: one that does not answer holds up for as long as all
+		asked.Go(func() {
+			if u, ok := d.Uses(); ok {
+				uses[i] = u
+			}
+		})
+	}
+	asked.Wait()
+	for i, d := range devices {
+		there[d.Name()] = true
+		if uses[i] != nil {
+			leftOut = max(leftOut, c.reportDevice(sequence, d, uses[i]))
+		}
+	}
+	for name := range c.devices {
+		if !there[name] {
+			delete(c.devices, name)
+		}
+	}
+	for _, e := range slices.SortedFunc(valuesOf(c.entries), func(a, b *entry) int { return int(a.number) - int(b.number) }) {
+		switch {
+		case e.unseen > forget:
+			if e.named {
+				r.Names = append(r.Names, &cluster.Name{Entry: e.number})
+			}
+			delete(c.entries, e.name)
+			c.byNumber[e.number] = nil
+			c.freed = append(c.freed, freed{e.number, c.reports})
+			for _, t := range c.devices {
+				t.coord.Drop(int(e.number))
+			}
+			continue
+		case !e.named:
+			r.Names = append(r.Names, &cluster.Name{Entry: e.number, Application: e.name})
+			e.named = true
+		}
+		if e.sum != e.sent {
+			r.Entries = append(r.Entries, e.number)
+			r.Rates = append(r.Rates, uint64(e.sum.Rate))
+			r.Rooms = append(r.Rooms, uint64(e.sum.Room))
+			e.sent = e.sum
+		}
+	}
+	c.mu.Lock()
+	c.state.Entries, c.state.LeftOut = len(c.entries), leftOut
+	r.Policy = c.state.Policy
+	c.mu.Unlock()
+	return r
+}
+
+func valuesOf(m map[string]*entry) func(func(*entry) bool) {
+	return func(yield func(*entry) bool) {
+		for _, e := range m {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// reportDevice adds one device's services to the entries'. The first look at a device, and
+// the first of a stream, only says where its accounts stand.
+func (c *Client) reportDevice(sequence uint64, d Device, uses []Use) (leftOut int) {
+	now := time.Now()
+	t := c.devices[d.Name()]
+	if t == nil || t.device != d {
+		t = &tracked{device: d}
+		c.devices[d.Name()] = t
+	}
+	first, length := t.at.IsZero(), now.Sub(t.at)
+	before := t.before
+	t.at, t.before = now, make(map[string]Use, len(uses))
+	for _, u := range uses {
+		t.before[u.Flow] = u
+	}
+	if first || length <= 0 {
+		return 0
+	}
+	var done []coord.Use
+	var entries []*entry
+	for _, u := range uses {
+		// A flow that was forgotten and is back has begun anew.
+		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
+			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
+		}
+		e := c.entries[u.Flow]
+		if u.Service > 0 || u.Wanted > 0 {
+			if e == nil {
+				e = c.enter(u.Flow)
+			}
+			if e == nil {
+				leftOut++
+				continue
+			}
+			e.unseen = 0
+		}
+		if e != nil {
+			done = append(done, coord.Use{App: int(e.number), Served: u.Service, Wanted: u.Wanted})
+			entries = append(entries, e)
+		}
+	}
+	for i, s := range t.coord.Report(sequence, length, done) {
+		entries[i].sum.Rate += s.Rate
+		entries[i].sum.Room += s.Room
+	}
+	return leftOut
+}
+
+// enter makes a flow's entry; nil where the bound is reached or its name is too long.
+func (c *Client) enter(flow string) *entry {
+	if flow == "" || len(flow) > cluster.MaxName {
+		return nil
+	}
+	e := &entry{name: flow}
+	switch {
+	case len(c.freed) > 0 && c.reports-c.freed[0].since > forget:
+		e.number = c.freed[0].number
+		c.freed = c.freed[1:]
+		c.byNumber[e.number] = e
+	case len(c.byNumber) < cluster.MaxEntries:
+		e.number = uint32(len(c.byNumber))
+		c.byNumber = append(c.byNumber, e)
+	default:
+		return nil
+	}
+	c.entries[flow] = e
+	return e
+}
+
+// take puts an answer into force, and says whether it is: on some device shares are of the
+// totals.
+func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
+	entries, rates, rooms := a.GetEntries(), a.GetRates(), a.GetRooms()
+	if len(entries) != len(rates) || len(entries) != len(rooms) {
+		return false, fmt.Errorf("an answer has %d entries with %d rates and %d rooms", len(entries), len(rates), len(rooms))
+	}
+	for i, n := range entries {
+		// An entry that was freed meanwhile may be in an answer that was under way.
+		if int(n) < len(c.byNumber) && c.byNumber[n] != nil && rates[i] <= math.MaxInt64 && rooms[i] <= math.MaxInt64 {
+			c.byNumber[n].total = coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}
+		}
+	}
+	for _, r := range a.GetRights() {
+		n := r.GetEntry()
+		if int(n) >= len(c.byNumber) || c.byNumber[n] == nil || !(r.GetWeight() > 0) || r.GetWeight() > 1e12 || r.GetLimit() > math.MaxInt64 {
+			continue
+		}
+		e := c.byNumber[n]
+		e.right, e.known = Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit())}, true
+	}
+	if len(a.GetRights()) > 0 {
+		c.tellRights()
+	}
+	before := c.State().InForce
+	if a.GetSettling() {
+		return before, nil // what was in force before it started may be, yet
+	}
+	answered := false
+	for _, t := range c.devices {
+		parts, ok := t.coord.Answer(a.GetSequence(), func(app int) (coord.Right, bool) {
+			e := c.byNumber[app]
+			if e == nil || !e.known {
+				return coord.Right{}, false
+			}
+			return coord.Right{Weight: e.right.Weight, Total: e.total}, true
+		})
+		if !ok {
+			continue
+		}
+		named := make(map[string]float64, len(parts))
+		for _, p := range parts {
+			if e := c.byNumber[p.App]; e != nil {
+				named[e.name] = p.Weight
+			}
+		}
+		t.device.SetParts(named)
+		t.parts, answered = true, true
+		inForce = inForce || len(named) > 0
+	}
+	if !answered && len(c.entries) > 0 { // a stream's first: it had the names only
+		return before, nil
+	}
+	return inForce || len(c.entries) == 0, nil
+}
+
+// tellRights tells what the policy gives everybody here.
+func (c *Client) tellRights() {
+	all := make(map[string]Right, len(c.entries))
+	for name, e := range c.entries {
+		if e.known {
+			all[name] = e.right
+		}
+	}
+	c.o.Rights(all)
+}
+
+// expire goes back to local shares when no answer has come for some periods.
+func (c *Client) expire() {
+	c.mu.Lock()
+	old := c.state.InForce && time.Since(c.state.Answered) > stale*c.o.Period
+	if old {
+		c.state.InForce = false
+	}
+	c.mu.Unlock()
+	if old {
+		c.o.Log.Warn("no answer from a broker: local shares are in force", "since", c.State().Answered)
+		c.localShares()
+	}
+}
+
+// localShares puts the policy's weights into force as they are.
+func (c *Client) localShares() {
+	weights := map[string]float64{}
+	for name, e := range c.entries {
+		if e.known {
+			weights[name] = e.right.Weight
+		}
+	}
+	for _, t := range c.devices {
+		if t.parts {
+			t.coord = coord.Device{}
+			t.device.SetParts(weights)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package sim
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+)
+
+func load(t *testing.T, file string) *Scenario {
+	t.Helper()
+	s, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestScenarios plays those that are quick, for some seeds, and holds them to what they
+// expect.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("scenarios/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		if filepath.Base(file) == "scale-10000.yaml" {
+			load(t, file)
+			continue // minutes: `make sim`
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(3) {
+				r, err := load(t, file).Play(seed+1, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("seed %d: %.2f %% misplaced, at most %.2f %%, in %d windows; %d events", seed+1, 100*r.Misplaced, 100*r.Worst, r.Judged, r.Events)
+				if !r.Good {
+					t.Error(r.Fault)
+				}
+			}
+		})
+	}
+}
+
+// TestReplay: the same seed, the same run, to the last digit; another one, another.
+func TestReplay(t *testing.T) {
+	s := load(t, "scenarios/ten-nodes.yaml")
+	play := func(seed uint64) string {
+		r, err := s.Play(seed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	once, again, other := play(7), play(7), play(8)
+	if once != again {
+		t.Error("the same seed, and another run")
+	}
+	if once == other {
+		t.Error("another seed, and the same run")
+	}
+}

@@ -1,0 +1,319 @@
+// Package optimum works out the division that an ideal scheduler would reach: the
+// weighted max-min division of what devices give, among applications that can use some of
+// them. It is the yardstick that shares are judged by, in the simulator and in tests on
+// real clusters, and is written independently of package coord: that one corrects step by
+// step on each device, this one looks at everything at once.
+//
+// All applications' totals by weight are raised together as long as a flow in the network
+// application -> device allows it (Dinic's algorithm). A cut that is too small says which
+// applications are short and how far they can be raised (Dinkelbach's iteration);
+// they are then left there, and the others are raised further (Megiddo 1974, lexicographic
+// optimal flows).
+package optimum
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Seeker is one application.
+type Seeker struct {
+	Weight float64 // above 0
+	// Demand is the most that it can use in all; 0 is as much as there is.
+	Demand  float64
+	Devices []int // those that have something of it to do
+}
+
+const (
+	eps = 1e-9
+	inf = math.MaxFloat64
+)
+
+// Totals returns each seeker's total of what the devices give. Errors: a weight that is not
+// above 0, a capacity or demand below 0, a device that is not there.
+func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
+	for d, c := range capacity {
+		if !(c >= 0) {
+			return nil, fmt.Errorf("optimum: device %d gives %v", d, c)
+		}
+	}
+	for i, s := range seekers {
+		if !(s.Weight > 0) || !(s.Demand >= 0) {
+			return nil, fmt.Errorf("optimum: seeker %d has weight %v and demand %v", i, s.Weight, s.Demand)
+		}
+		for _, d := range s.Devices {
+			if d < 0 || d >= len(capacity) {
+				return nil, fmt.Errorf("optimum: seeker %d names device %d of %d", i, d, len(capacity))
+			}
+		}
+	}
+	n := newNetwork(seekers, capacity)
+	total := make([]float64, len(seekers))
+	frozen := make([]bool, len(seekers))
+	for i, s := range seekers {
+		frozen[i] = len(s.Devices) == 0
+	}
+	for slices.Contains(frozen, false) {
+		// No level is higher than what all devices give, whoever has the least weight.
+		level := 0.0
+		for _, c := range capacity {
+			level += c
+		}
+		least := inf
+		for i, s := range seekers {
+			if !frozen[i] {
+				least = min(least, s.Weight)
+			}
+		}
+		level = level/least + 1
+		var short []bool
+		for {
+			for i, s := range seekers {
+				n.want(i, target(s, frozen[i], total[i], level))
+			}
+			n.augment()
+			var all bool
+			if short, all = n.short(); all {
+				break
+			}
+			next := raise(seekers, frozen, total, short, n.give(short))
+			if !(next < level) {
+				break // as far as numbers can tell them apart
+			}
+			level = next
+		}
+		stuck := n.stuck()
+		some := false
+		for i, s := range seekers {
+			if frozen[i] {
+				continue
+			}
+			total[i] = target(s, false, 0, level)
+			if stuck[i] || s.Demand > 0 && total[i] >= s.Demand*(1-eps) {
+				frozen[i], some = true, true
+			}
+		}
+		if !some { // rounding: nobody is stuck by more than the last digits
+			for i := range frozen {
+				frozen[i] = true
+			}
+		}
+	}
+	return total, nil
+}
+
+func target(s Seeker, frozen bool, total, level float64) float64 {
+	if frozen {
+		return total
+	}
+	if t := s.Weight * level; s.Demand == 0 || t < s.Demand {
+		return t
+	}
+	return s.Demand
+}
+
+// raise returns the level at which those who are short want what their devices give.
+func raise(seekers []Seeker, frozen []bool, total []float64, short []bool, give float64) float64 {
+	type bound struct{ at, weight, demand float64 }
+	var bounds []bound
+	weight := 0.0
+	for i, s := range seekers {
+		switch {
+		case !short[i]:
+		case frozen[i]:
+			give -= total[i]
+		default:
+			weight += s.Weight
+			at := inf
+			if s.Demand > 0 {
+				at = s.Demand / s.Weight
+			}
+			bounds = append(bounds, bound{at, s.Weight, s.Demand})
+		}
+	}
+	slices.SortFunc(bounds, func(a, b bound) int {
+		if a.at < b.at {
+			return -1
+		}
+		return 1
+	})
+	for _, b := range bounds {
+		if weight*b.at >= give || weight <= 0 {
+			break
+		}
+		give -= b.demand
+		weight -= b.weight
+	}
+	if weight <= 0 {
+		return inf
+	}
+	return max(0, give/weight)
+}
+
+// network is the flow network: node 0 the source, 1 the sink, then seekers, then devices.
+type network struct {
+	head   []int // node -> first edge, or -1
+	edges  []edge
+	seeker []int // its edge from the source
+	first  int   // node of device 0
+	level  []int
+	at     []int
+	queue  []int
+}
+
+type edge struct {
+	to, next int
+	free     float64 // capacity left; edge i^1 is its reverse
+}
+
+func newNetwork(seekers []Seeker, capacity []float64) *network {
+	n := &network{first: 2 + len(seekers)}
+	nodes := n.first + len(capacity)
+	n.head = make([]int, nodes)
+	for i := range n.head {
+		n.head[i] = -1
+	}
+	n.level, n.at = make([]int, nodes), make([]int, nodes)
+	for i, s := range seekers {
+		n.seeker = append(n.seeker, n.link(0, 2+i, 0))
+		for _, d := range s.Devices {
+			n.link(2+i, n.first+d, inf)
+		}
+	}
+	for d, c := range capacity {
+		n.link(n.first+d, 1, c)
+	}
+	return n
+}
+
+func (n *network) link(from, to int, free float64) int {
+	at := len(n.edges)
+	n.edges = append(n.edges, edge{to, n.head[from], free}, edge{from, n.head[to], 0})
+	n.head[from], n.head[to] = at, at+1
+	return at
+}
+
+// want sets what a seeker asks for. What flows already beyond that is taken back.
+func (n *network) want(seeker int, much float64) {
+	e := n.seeker[seeker]
+	flows := n.edges[e^1].free
+	if over := flows - much; over > 0 {
+		n.back(2+seeker, over)
+		n.edges[e].free, n.edges[e^1].free = 0, much
+		return
+	}
+	n.edges[e].free = much - flows
+}
+
+// back takes over of what a seeker has from its devices.
+func (n *network) back(node int, over float64) {
+	for e := n.head[node]; e >= 0 && over > 0; e = n.edges[e].next {
+		if n.edges[e].to < n.first {
+			continue
+		}
+		take := min(over, n.edges[e^1].free)
+		if take <= 0 {
+			continue
+		}
+		n.edges[e^1].free -= take
+		for s := n.head[n.edges[e].to]; s >= 0; s = n.edges[s].next {
+			if n.edges[s].to == 1 {
+				n.edges[s].free += take
+				n.edges[s^1].free -= take
+			}
+		}
+		over -= take
+	}
+}
+
+// augment raises the flow as far as it goes.
+func (n *network) augment() {
+	for n.reach(0, func(e int) bool { return n.edges[e].free > eps }) && n.level[1] >= 0 {
+		copy(n.at, n.head)
+		for n.push(0, inf) > eps {
+		}
+	}
+}
+
+// reach sets the levels of the nodes that can be got at from one, and says that it has.
+func (n *network) reach(from int, open func(e int) bool) bool {
+	for i := range n.level {
+		n.level[i] = -1
+	}
+	n.level[from] = 0
+	n.queue = append(n.queue[:0], from)
+	for i := 0; i < len(n.queue); i++ {
+		node := n.queue[i]
+		for e := n.head[node]; e >= 0; e = n.edges[e].next {
+			if to := n.edges[e].to; n.level[to] < 0 && open(e) {
+				n.level[to] = n.level[node] + 1
+				n.queue = append(n.queue, to)
+			}
+		}
+	}
+	return true
+}
+
+func (n *network) push(node int, much float64) float64 {
+	if node == 1 {
+		return much
+	}
+	done := 0.0
+	for ; n.at[node] >= 0 && much-done > eps; n.at[node] = n.edges[n.at[node]].next {
+		e := n.at[node]
+		to := n.edges[e].to
+		if n.edges[e].free <= eps || n.level[to] != n.level[node]+1 {
+			continue
+		}
+		d := n.push(to, min(much-done, n.edges[e].free))
+		n.edges[e].free -= d
+		n.edges[e^1].free += d
+		done += d
+		if much-done <= eps {
+			break
+		}
+	}
+	return done
+}
+
+// short returns the seekers on the source's side of the cut, and whether there are none:
+// all have what they want.
+func (n *network) short() (side []bool, none bool) {
+	n.reach(0, func(e int) bool { return n.edges[e].free > eps })
+	side, none = make([]bool, len(n.seeker)), true
+	for i := range side {
+		if n.level[2+i] >= 0 {
+			side[i], none = true, false
+		}
+	}
+	return side, none
+}
+
+// give returns what the devices of some seekers give together. It is asked right after
+// short, whose levels tell them.
+func (n *network) give([]bool) float64 {
+	sum := 0.0
+	for node := n.first; node < len(n.head); node++ {
+		if n.level[node] < 0 {
+			continue
+		}
+		for e := n.head[node]; e >= 0; e = n.edges[e].next {
+			if n.edges[e].to == 1 {
+				sum += n.edges[e].free + n.edges[e^1].free
+			}
+		}
+	}
+	return sum
+}
+
+// stuck returns the seekers that could not have more: no device with room can be got at
+// from them, not even by moving others.
+func (n *network) stuck() []bool {
+	n.reach(1, func(e int) bool { return n.edges[e^1].free > eps }) // against the edges
+	stuck := make([]bool, len(n.seeker))
+	for i := range stuck {
+		stuck[i] = n.level[2+i] < 0
+	}
+	return stuck
+}

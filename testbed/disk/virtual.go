@@ -1,0 +1,69 @@
+package disk
+
+// Virtual is a model's disk on a caller's clock, for simulations: the same head and the
+// same channels that the modelled disk has.
+type Virtual struct {
+	arm      *arm
+	channels *channels
+	serving  *request // the head's
+	ended    underway // those of channels
+}
+
+// Ended is a request that the disk is done with.
+type Ended struct {
+	Ref     uint64 // the caller's own
+	At      int64  // ns on the caller's clock
+	Service int64  // ns of the disk's time
+}
+
+// NewVirtual returns a disk that has nothing to do. The model is a valid one.
+func NewVirtual(m Model) *Virtual {
+	v := &Virtual{}
+	if m.Channels > 0 {
+		c := newChannels(m)
+		v.channels = &c
+	} else {
+		v.arm = &arm{model: m}
+	}
+	return v
+}
+
+// Submit gives the disk a request at now, which never goes back.
+func (v *Virtual) Submit(now int64, op Op, offset, length int64, ref uint64) {
+	r := &request{op: op, offset: offset, length: length, arrived: now, ref: ref}
+	if v.channels != nil {
+		v.channels.submit(r)
+		v.ended.add(r)
+		return
+	}
+	v.arm.submit(r)
+	if v.serving == nil {
+		v.serving = v.arm.next(now)
+	}
+}
+
+// Due is when the next request ends; false if there is none.
+func (v *Virtual) Due() (at int64, any bool) {
+	if v.serving != nil {
+		return v.serving.ended, true
+	}
+	if len(v.ended) > 0 {
+		return v.ended[0].ended, true
+	}
+	return 0, false
+}
+
+// Take takes the next request that has ended by now; false if there is none.
+func (v *Virtual) Take(now int64) (Ended, bool) {
+	if at, any := v.Due(); !any || at > now {
+		return Ended{}, false
+	}
+	r := v.serving
+	if r != nil {
+		v.serving = v.arm.next(r.ended)
+	} else {
+		r = v.ended[0]
+		v.ended = v.ended[1:]
+	}
+	return Ended{Ref: r.ref, At: r.ended, Service: r.service}, true
+}
