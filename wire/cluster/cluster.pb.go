@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: cluster.proto
+// source: wire/cluster/cluster.proto
 
 package cluster
 
@@ -46,7 +46,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_cluster_proto_msgTypes[0]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -58,7 +58,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[0]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -71,7 +71,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{0}
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Report) GetSequence() uint64 {
@@ -128,17 +128,19 @@ type Node struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The address at which other nodes' questions are answered; empty: none.
+	// The address at which other nodes' questions are answered (Peers); empty: none.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// The time between its reports, in milliseconds, 100 to 30,000.
-	PeriodMs      uint32 `protobuf:"varint,4,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"`
+	PeriodMs uint32 `protobuf:"varint,4,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"`
+	// The machine's own IP addresses, beside the one that its stream comes from.
+	Hosts         []string `protobuf:"bytes,5,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_cluster_proto_msgTypes[1]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -150,7 +152,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[1]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -163,7 +165,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{1}
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Node) GetName() string {
@@ -194,6 +196,13 @@ func (x *Node) GetPeriodMs() uint32 {
 	return 0
 }
 
+func (x *Node) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
 // Name says which application an entry is.
 type Name struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -206,7 +215,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_cluster_proto_msgTypes[2]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -218,7 +227,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[2]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -231,7 +240,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{2}
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Name) GetEntry() uint32 {
@@ -264,14 +273,17 @@ type Answer struct {
 	Policy uint64 `protobuf:"varint,6,opt,name=policy,proto3" json:"policy,omitempty"`
 	// The broker was started so lately that not all nodes may have reported: the totals are
 	// not to be used yet.
-	Settling      bool `protobuf:"varint,7,opt,name=settling,proto3" json:"settling,omitempty"`
+	Settling bool `protobuf:"varint,7,opt,name=settling,proto3" json:"settling,omitempty"`
+	// The leadership that the answer is given under; it grows with each new leader. A node
+	// takes no answer of a smaller one than it has seen.
+	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_cluster_proto_msgTypes[3]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +295,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[3]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +308,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{3}
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Answer) GetSequence() uint64 {
@@ -348,6 +360,13 @@ func (x *Answer) GetSettling() bool {
 	return false
 }
 
+func (x *Answer) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Right is what the policy gives an application.
 type Right struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -355,14 +374,18 @@ type Right struct {
 	// Among all applications of the cluster that are at work: the queues' weights are in it.
 	Weight float64 `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	// Bytes a second at one device; 0: none.
-	Limit         uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The way from the root to the application, for a node that goes on by local shares:
+	// its queues, each with its weight among its siblings, and its own weight in the last.
+	Queues        []*Level `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
+	Own           float64  `protobuf:"fixed64,5,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Right) Reset() {
 	*x = Right{}
-	mi := &file_cluster_proto_msgTypes[4]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +397,7 @@ func (x *Right) String() string {
 func (*Right) ProtoMessage() {}
 
 func (x *Right) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[4]
+	mi := &file_wire_cluster_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +410,7 @@ func (x *Right) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Right.ProtoReflect.Descriptor instead.
 func (*Right) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{4}
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Right) GetEntry() uint32 {
@@ -411,11 +434,981 @@ func (x *Right) GetLimit() uint64 {
 	return 0
 }
 
-var File_cluster_proto protoreflect.FileDescriptor
+func (x *Right) GetQueues() []*Level {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
 
-const file_cluster_proto_rawDesc = "" +
+func (x *Right) GetOwn() float64 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
+// Level is a queue on the way to an application.
+type Level struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Weight        float64                `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Level) Reset() {
+	*x = Level{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Level) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Level) ProtoMessage() {}
+
+func (x *Level) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Level.ProtoReflect.Descriptor instead.
+func (*Level) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Level) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Level) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+// Host is an IP address as a node sees its peer.
+type Host struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Host) Reset() {
+	*x = Host{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Host) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Host) ProtoMessage() {}
+
+func (x *Host) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Host.ProtoReflect.Descriptor instead.
+func (*Host) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Host) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// Connection is a TCP connection, as the one who is asked sees it: its own end first.
+type Connection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Local         string                 `protobuf:"bytes,1,opt,name=local,proto3" json:"local,omitempty"`   // host:port
+	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"` // host:port
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Connection) GetLocal() string {
+	if x != nil {
+		return x.Local
+	}
+	return ""
+}
+
+func (x *Connection) GetRemote() string {
+	if x != nil {
+		return x.Remote
+	}
+	return ""
+}
+
+// Owner is who holds a connection.
+type Owner struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The application by the machine's own evidence; empty: none is known.
+	Application string `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	// The user of the process; empty: nobody on this machine holds the connection.
+	User          string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Owner) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *Owner) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+type PolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // 0: the one in force
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRequest) Reset() {
+	*x = PolicyRequest{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRequest) ProtoMessage() {}
+
+func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
+func (*PolicyRequest) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PolicyRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// PolicyVersion is one state of what the operators have decided.
+type PolicyVersion struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Text    []byte                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // YAML
+	// Weights of single applications, set beside the policy's text.
+	Weights       map[string]uint32 `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Author        string            `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
+	Note          string            `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	UnixMs        int64             `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyVersion) Reset() {
+	*x = PolicyVersion{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyVersion) ProtoMessage() {}
+
+func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
+func (*PolicyVersion) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PolicyVersion) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PolicyVersion) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *PolicyVersion) GetWeights() map[string]uint32 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *PolicyVersion) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+type HistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         uint32                 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 1000; 0: 20
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HistoryRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type HistoryAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Versions      []*PolicyVersion       `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"` // without their texts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryAnswer) Reset() {
+	*x = HistoryAnswer{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryAnswer) ProtoMessage() {}
+
+func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryAnswer.ProtoReflect.Descriptor instead.
+func (*HistoryAnswer) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HistoryAnswer) GetVersions() []*PolicyVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+type ApplyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Text  []byte                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// The version that this one is made from; 0: whichever is in force. Another one in
+	// force is an error (ABORTED).
+	Base          uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyRequest) Reset() {
+	*x = ApplyRequest{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyRequest) ProtoMessage() {}
+
+func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
+func (*ApplyRequest) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ApplyRequest) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *ApplyRequest) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *ApplyRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type SetWeightRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Weight        uint32                 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"` // 0 takes the set weight back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetWeightRequest) Reset() {
+	*x = SetWeightRequest{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetWeightRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetWeightRequest) ProtoMessage() {}
+
+func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
+func (*SetWeightRequest) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SetWeightRequest) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *SetWeightRequest) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+type ListNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesRequest) Reset() {
+	*x = ListNodesRequest{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesRequest) ProtoMessage() {}
+
+func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListNodesRequest) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+type ListNodesAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*NodeState           `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // the broker that answers
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNodesAnswer) Reset() {
+	*x = ListNodesAnswer{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNodesAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNodesAnswer) ProtoMessage() {}
+
+func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNodesAnswer.ProtoReflect.Descriptor instead.
+func (*ListNodesAnswer) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListNodesAnswer) GetNodes() []*NodeState {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ListNodesAnswer) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *ListNodesAnswer) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// NodeState is a node as the broker knows it.
+type NodeState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Policy        uint64                 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"` // in force there
+	HeardUnixMs   int64                  `protobuf:"varint,3,opt,name=heard_unix_ms,json=heardUnixMs,proto3" json:"heard_unix_ms,omitempty"`
+	Rate          uint64                 `protobuf:"varint,4,opt,name=rate,proto3" json:"rate,omitempty"` // of service, ns of device time a second
+	Applications  uint32                 `protobuf:"varint,5,opt,name=applications,proto3" json:"applications,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeState) Reset() {
+	*x = NodeState{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeState) ProtoMessage() {}
+
+func (x *NodeState) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
+func (*NodeState) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *NodeState) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *NodeState) GetPolicy() uint64 {
+	if x != nil {
+		return x.Policy
+	}
+	return 0
+}
+
+func (x *NodeState) GetHeardUnixMs() int64 {
+	if x != nil {
+		return x.HeardUnixMs
+	}
+	return 0
+}
+
+func (x *NodeState) GetRate() uint64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *NodeState) GetApplications() uint32 {
+	if x != nil {
+		return x.Applications
+	}
+	return 0
+}
+
+type ListApplicationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"` // empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListApplicationsRequest) Reset() {
+	*x = ListApplicationsRequest{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListApplicationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListApplicationsRequest) ProtoMessage() {}
+
+func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListApplicationsRequest.ProtoReflect.Descriptor instead.
+func (*ListApplicationsRequest) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListApplicationsRequest) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+type ListApplicationsAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Applications  []*ApplicationState    `protobuf:"bytes,1,rep,name=applications,proto3" json:"applications,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListApplicationsAnswer) Reset() {
+	*x = ListApplicationsAnswer{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListApplicationsAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListApplicationsAnswer) ProtoMessage() {}
+
+func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListApplicationsAnswer.ProtoReflect.Descriptor instead.
+func (*ListApplicationsAnswer) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
+	if x != nil {
+		return x.Applications
+	}
+	return nil
+}
+
+// ApplicationState is an application as the broker knows it.
+type ApplicationState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	Tags          []string               `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
+	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	Nodes         uint32                 `protobuf:"varint,8,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Rate          uint64                 `protobuf:"varint,9,opt,name=rate,proto3" json:"rate,omitempty"`       // of service, ns of device time a second
+	Weight        float64                `protobuf:"fixed64,10,opt,name=weight,proto3" json:"weight,omitempty"` // among all at work
+	Share         float64                `protobuf:"fixed64,11,opt,name=share,proto3" json:"share,omitempty"`   // of the service of all, 0 to 1
+	Due           float64                `protobuf:"fixed64,12,opt,name=due,proto3" json:"due,omitempty"`       // the part its weight gives it of all at work, 0 to 1
+	Limit         uint64                 `protobuf:"varint,13,opt,name=limit,proto3" json:"limit,omitempty"`
+	Rule          int32                  `protobuf:"varint,14,opt,name=rule,proto3" json:"rule,omitempty"` // from 0; -1: none matched
+	Group         string                 `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplicationState) Reset() {
+	*x = ApplicationState{}
+	mi := &file_wire_cluster_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplicationState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplicationState) ProtoMessage() {}
+
+func (x *ApplicationState) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_cluster_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplicationState.ProtoReflect.Descriptor instead.
+func (*ApplicationState) Descriptor() ([]byte, []int) {
+	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ApplicationState) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *ApplicationState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetRate() uint64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetDue() float64 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetRule() int32 {
+	if x != nil {
+		return x.Rule
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+var File_wire_cluster_cluster_proto protoreflect.FileDescriptor
+
+const file_wire_cluster_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10penstock.cluster\"\xdc\x01\n" +
+	"\x1awire/cluster/cluster.proto\x12\x10penstock.cluster\"\xdc\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -423,15 +1416,16 @@ const file_cluster_proto_rawDesc = "" +
 	"\aentries\x18\x04 \x03(\rR\aentries\x12\x14\n" +
 	"\x05rates\x18\x05 \x03(\x04R\x05rates\x12\x14\n" +
 	"\x05rooms\x18\x06 \x03(\x04R\x05rooms\x12\x16\n" +
-	"\x06policy\x18\a \x01(\x04R\x06policy\"k\n" +
+	"\x06policy\x18\a \x01(\x04R\x06policy\"\x81\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x1b\n" +
-	"\tperiod_ms\x18\x04 \x01(\rR\bperiodMs\">\n" +
+	"\tperiod_ms\x18\x04 \x01(\rR\bperiodMs\x12\x14\n" +
+	"\x05hosts\x18\x05 \x03(\tR\x05hosts\">\n" +
 	"\x04Name\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12 \n" +
-	"\vapplication\x18\x02 \x01(\tR\vapplication\"\xcf\x01\n" +
+	"\vapplication\x18\x02 \x01(\tR\vapplication\"\xe5\x01\n" +
 	"\x06Answer\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -439,67 +1433,186 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05rooms\x18\x04 \x03(\x04R\x05rooms\x12/\n" +
 	"\x06rights\x18\x05 \x03(\v2\x17.penstock.cluster.RightR\x06rights\x12\x16\n" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
-	"\bsettling\x18\a \x01(\bR\bsettling\"K\n" +
+	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\x8e\x01\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit2K\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12/\n" +
+	"\x06queues\x18\x04 \x03(\v2\x17.penstock.cluster.LevelR\x06queues\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\x01R\x03own\"5\n" +
+	"\x05Level\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
+	"\x04Host\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\":\n" +
+	"\n" +
+	"Connection\x12\x14\n" +
+	"\x05local\x18\x01 \x01(\tR\x05local\x12\x16\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\"=\n" +
+	"\x05Owner\x12 \n" +
+	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\")\n" +
+	"\rPolicyRequest\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\x86\x02\n" +
+	"\rPolicyVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\fR\x04text\x12F\n" +
+	"\aweights\x18\x03 \x03(\v2,.penstock.cluster.PolicyVersion.WeightsEntryR\aweights\x12\x16\n" +
+	"\x06author\x18\x04 \x01(\tR\x06author\x12\x12\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\x12\x17\n" +
+	"\aunix_ms\x18\x06 \x01(\x03R\x06unixMs\x1a:\n" +
+	"\fWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"&\n" +
+	"\x0eHistoryRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\"L\n" +
+	"\rHistoryAnswer\x12;\n" +
+	"\bversions\x18\x01 \x03(\v2\x1f.penstock.cluster.PolicyVersionR\bversions\"J\n" +
+	"\fApplyRequest\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\fR\x04text\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"L\n" +
+	"\x10SetWeightRequest\x12 \n" +
+	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\rR\x06weight\"\x12\n" +
+	"\x10ListNodesRequest\"r\n" +
+	"\x0fListNodesAnswer\x121\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x1b.penstock.cluster.NodeStateR\x05nodes\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xab\x01\n" +
+	"\tNodeState\x12*\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\x04R\x06policy\x12\"\n" +
+	"\rheard_unix_ms\x18\x03 \x01(\x03R\vheardUnixMs\x12\x12\n" +
+	"\x04rate\x18\x04 \x01(\x04R\x04rate\x12\"\n" +
+	"\fapplications\x18\x05 \x01(\rR\fapplications\";\n" +
+	"\x17ListApplicationsRequest\x12 \n" +
+	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
+	"\x16ListApplicationsAnswer\x12F\n" +
+	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xda\x02\n" +
+	"\x10ApplicationState\x12 \n" +
+	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12\x12\n" +
+	"\x04tags\x18\x06 \x03(\tR\x04tags\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x14\n" +
+	"\x05nodes\x18\b \x01(\rR\x05nodes\x12\x12\n" +
+	"\x04rate\x18\t \x01(\x04R\x04rate\x12\x16\n" +
+	"\x06weight\x18\n" +
+	" \x01(\x01R\x06weight\x12\x14\n" +
+	"\x05share\x18\v \x01(\x01R\x05share\x12\x10\n" +
+	"\x03due\x18\f \x01(\x01R\x03due\x12\x14\n" +
+	"\x05limit\x18\r \x01(\x04R\x05limit\x12\x12\n" +
+	"\x04rule\x18\x0e \x01(\x05R\x04rule\x12\x14\n" +
+	"\x05group\x18\x0f \x01(\tR\x05group2\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
-	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01B\x17Z\x15penstock/wire/clusterb\x06proto3"
+	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
+	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
+	"\x05Peers\x12>\n" +
+	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xfe\x03\n" +
+	"\tOperators\x12J\n" +
+	"\x06Policy\x12\x1f.penstock.cluster.PolicyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12L\n" +
+	"\aHistory\x12 .penstock.cluster.HistoryRequest\x1a\x1f.penstock.cluster.HistoryAnswer\x12H\n" +
+	"\x05Apply\x12\x1e.penstock.cluster.ApplyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12P\n" +
+	"\tSetWeight\x12\".penstock.cluster.SetWeightRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12R\n" +
+	"\tListNodes\x12\".penstock.cluster.ListNodesRequest\x1a!.penstock.cluster.ListNodesAnswer\x12g\n" +
+	"\x10ListApplications\x12).penstock.cluster.ListApplicationsRequest\x1a(.penstock.cluster.ListApplicationsAnswerB\x17Z\x15penstock/wire/clusterb\x06proto3"
 
 var (
-	file_cluster_proto_rawDescOnce sync.Once
-	file_cluster_proto_rawDescData []byte
+	file_wire_cluster_cluster_proto_rawDescOnce sync.Once
+	file_wire_cluster_cluster_proto_rawDescData []byte
 )
 
-func file_cluster_proto_rawDescGZIP() []byte {
-	file_cluster_proto_rawDescOnce.Do(func() {
-		file_cluster_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)))
+func file_wire_cluster_cluster_proto_rawDescGZIP() []byte {
+	file_wire_cluster_cluster_proto_rawDescOnce.Do(func() {
+		file_wire_cluster_cluster_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_wire_cluster_cluster_proto_rawDesc), len(file_wire_cluster_cluster_proto_rawDesc)))
 	})
-	return file_cluster_proto_rawDescData
+	return file_wire_cluster_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
-var file_cluster_proto_goTypes = []any{
-	(*Report)(nil), // 0: penstock.cluster.Report
-	(*Node)(nil),   // 1: penstock.cluster.Node
-	(*Name)(nil),   // 2: penstock.cluster.Name
-	(*Answer)(nil), // 3: penstock.cluster.Answer
-	(*Right)(nil),  // 4: penstock.cluster.Right
+var file_wire_cluster_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_wire_cluster_cluster_proto_goTypes = []any{
+	(*Report)(nil),                  // 0: penstock.cluster.Report
+	(*Node)(nil),                    // 1: penstock.cluster.Node
+	(*Name)(nil),                    // 2: penstock.cluster.Name
+	(*Answer)(nil),                  // 3: penstock.cluster.Answer
+	(*Right)(nil),                   // 4: penstock.cluster.Right
+	(*Level)(nil),                   // 5: penstock.cluster.Level
+	(*Host)(nil),                    // 6: penstock.cluster.Host
+	(*Connection)(nil),              // 7: penstock.cluster.Connection
+	(*Owner)(nil),                   // 8: penstock.cluster.Owner
+	(*PolicyRequest)(nil),           // 9: penstock.cluster.PolicyRequest
+	(*PolicyVersion)(nil),           // 10: penstock.cluster.PolicyVersion
+	(*HistoryRequest)(nil),          // 11: penstock.cluster.HistoryRequest
+	(*HistoryAnswer)(nil),           // 12: penstock.cluster.HistoryAnswer
+	(*ApplyRequest)(nil),            // 13: penstock.cluster.ApplyRequest
+	(*SetWeightRequest)(nil),        // 14: penstock.cluster.SetWeightRequest
+	(*ListNodesRequest)(nil),        // 15: penstock.cluster.ListNodesRequest
+	(*ListNodesAnswer)(nil),         // 16: penstock.cluster.ListNodesAnswer
+	(*NodeState)(nil),               // 17: penstock.cluster.NodeState
+	(*ListApplicationsRequest)(nil), // 18: penstock.cluster.ListApplicationsRequest
+	(*ListApplicationsAnswer)(nil),  // 19: penstock.cluster.ListApplicationsAnswer
+	(*ApplicationState)(nil),        // 20: penstock.cluster.ApplicationState
+	nil,                             // 21: penstock.cluster.PolicyVersion.WeightsEntry
 }
-var file_cluster_proto_depIdxs = []int32{
-	1, // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
-	2, // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
-	4, // 2: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
-	0, // 3: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
-	3, // 4: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+var file_wire_cluster_cluster_proto_depIdxs = []int32{
+	1,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
+	2,  // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
+	4,  // 2: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
+	5,  // 3: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
+	21, // 4: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	10, // 5: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
+	17, // 6: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
+	1,  // 7: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
+	20, // 8: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
+	0,  // 9: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
+	6,  // 10: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
+	7,  // 11: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
+	9,  // 12: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
+	11, // 13: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
+	13, // 14: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
+	14, // 15: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
+	15, // 16: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
+	18, // 17: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
+	3,  // 18: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	1,  // 19: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	8,  // 20: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	10, // 21: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	12, // 22: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	10, // 23: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	10, // 24: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	16, // 25: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	19, // 26: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	18, // [18:27] is the sub-list for method output_type
+	9,  // [9:18] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
-func init() { file_cluster_proto_init() }
-func file_cluster_proto_init() {
-	if File_cluster_proto != nil {
+func init() { file_wire_cluster_cluster_proto_init() }
+func file_wire_cluster_cluster_proto_init() {
+	if File_wire_cluster_cluster_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_cluster_cluster_proto_rawDesc), len(file_wire_cluster_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   22,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   3,
 		},
-		GoTypes:           file_cluster_proto_goTypes,
-		DependencyIndexes: file_cluster_proto_depIdxs,
-		MessageInfos:      file_cluster_proto_msgTypes,
+		GoTypes:           file_wire_cluster_cluster_proto_goTypes,
+		DependencyIndexes: file_wire_cluster_cluster_proto_depIdxs,
+		MessageInfos:      file_wire_cluster_cluster_proto_msgTypes,
 	}.Build()
-	File_cluster_proto = out.File
-	file_cluster_proto_goTypes = nil
-	file_cluster_proto_depIdxs = nil
+	File_wire_cluster_cluster_proto = out.File
+	file_wire_cluster_cluster_proto_goTypes = nil
+	file_wire_cluster_cluster_proto_depIdxs = nil
 }

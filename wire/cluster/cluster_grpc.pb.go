@@ -4,7 +4,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             v3.21.12
-// source: cluster.proto
+// source: wire/cluster/cluster.proto
 
 package cluster
 
@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Nodes_Exchange_FullMethodName = "/penstock.cluster.Nodes/Exchange"
+	Nodes_Where_FullMethodName    = "/penstock.cluster.Nodes/Where"
 )
 
 // NodesClient is the client API for Nodes service.
@@ -33,6 +34,8 @@ type NodesClient interface {
 	// Exchange is one node's stream, for as long as it lives. The node reports about once
 	// a second; the broker answers each report.
 	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Report, Answer], error)
+	// Where says which node lives at an address, so that it can be asked who a peer is.
+	Where(ctx context.Context, in *Host, opts ...grpc.CallOption) (*Node, error)
 }
 
 type nodesClient struct {
@@ -56,6 +59,16 @@ func (c *nodesClient) Exchange(ctx context.Context, opts ...grpc.CallOption) (gr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Nodes_ExchangeClient = grpc.BidiStreamingClient[Report, Answer]
 
+func (c *nodesClient) Where(ctx context.Context, in *Host, opts ...grpc.CallOption) (*Node, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Node)
+	err := c.cc.Invoke(ctx, Nodes_Where_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodesServer is the server API for Nodes service.
 // All implementations must embed UnimplementedNodesServer
 // for forward compatibility.
@@ -65,6 +78,8 @@ type NodesServer interface {
 	// Exchange is one node's stream, for as long as it lives. The node reports about once
 	// a second; the broker answers each report.
 	Exchange(grpc.BidiStreamingServer[Report, Answer]) error
+	// Where says which node lives at an address, so that it can be asked who a peer is.
+	Where(context.Context, *Host) (*Node, error)
 	mustEmbedUnimplementedNodesServer()
 }
 
@@ -77,6 +92,9 @@ type UnimplementedNodesServer struct{}
 
 func (UnimplementedNodesServer) Exchange(grpc.BidiStreamingServer[Report, Answer]) error {
 	return status.Error(codes.Unimplemented, "method Exchange not implemented")
+}
+func (UnimplementedNodesServer) Where(context.Context, *Host) (*Node, error) {
+	return nil, status.Error(codes.Unimplemented, "method Where not implemented")
 }
 func (UnimplementedNodesServer) mustEmbedUnimplementedNodesServer() {}
 func (UnimplementedNodesServer) testEmbeddedByValue()               {}
@@ -106,13 +124,36 @@ func _Nodes_Exchange_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Nodes_ExchangeServer = grpc.BidiStreamingServer[Report, Answer]
 
+func _Nodes_Where_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Host)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).Where(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_Where_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).Where(ctx, req.(*Host))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Nodes_ServiceDesc is the grpc.ServiceDesc for Nodes service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Nodes_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "penstock.cluster.Nodes",
 	HandlerType: (*NodesServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Where",
+			Handler:    _Nodes_Where_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Exchange",
@@ -121,5 +162,411 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
-	Metadata: "cluster.proto",
+	Metadata: "wire/cluster/cluster.proto",
+}
+
+const (
+	Peers_Whose_FullMethodName = "/penstock.cluster.Peers/Whose"
+)
+
+// PeersClient is the client API for Peers service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Peers is a node daemon's service for other nodes: who on this machine holds a connection.
+type PeersClient interface {
+	Whose(ctx context.Context, in *Connection, opts ...grpc.CallOption) (*Owner, error)
+}
+
+type peersClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewPeersClient(cc grpc.ClientConnInterface) PeersClient {
+	return &peersClient{cc}
+}
+
+func (c *peersClient) Whose(ctx context.Context, in *Connection, opts ...grpc.CallOption) (*Owner, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Owner)
+	err := c.cc.Invoke(ctx, Peers_Whose_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// PeersServer is the server API for Peers service.
+// All implementations must embed UnimplementedPeersServer
+// for forward compatibility.
+//
+// Peers is a node daemon's service for other nodes: who on this machine holds a connection.
+type PeersServer interface {
+	Whose(context.Context, *Connection) (*Owner, error)
+	mustEmbedUnimplementedPeersServer()
+}
+
+// UnimplementedPeersServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedPeersServer struct{}
+
+func (UnimplementedPeersServer) Whose(context.Context, *Connection) (*Owner, error) {
+	return nil, status.Error(codes.Unimplemented, "method Whose not implemented")
+}
+func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
+func (UnimplementedPeersServer) testEmbeddedByValue()               {}
+
+// UnsafePeersServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to PeersServer will
+// result in compilation errors.
+type UnsafePeersServer interface {
+	mustEmbedUnimplementedPeersServer()
+}
+
+func RegisterPeersServer(s grpc.ServiceRegistrar, srv PeersServer) {
+	// If the following call panics, it indicates UnimplementedPeersServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Peers_ServiceDesc, srv)
+}
+
+func _Peers_Whose_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Connection)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeersServer).Whose(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peers_Whose_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeersServer).Whose(ctx, req.(*Connection))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Peers_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "penstock.cluster.Peers",
+	HandlerType: (*PeersServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Whose",
+			Handler:    _Peers_Whose_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "wire/cluster/cluster.proto",
+}
+
+const (
+	Operators_Policy_FullMethodName           = "/penstock.cluster.Operators/Policy"
+	Operators_History_FullMethodName          = "/penstock.cluster.Operators/History"
+	Operators_Apply_FullMethodName            = "/penstock.cluster.Operators/Apply"
+	Operators_SetWeight_FullMethodName        = "/penstock.cluster.Operators/SetWeight"
+	Operators_ListNodes_FullMethodName        = "/penstock.cluster.Operators/ListNodes"
+	Operators_ListApplications_FullMethodName = "/penstock.cluster.Operators/ListApplications"
+)
+
+// OperatorsClient is the client API for Operators service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Operators is the broker's service for the people who run the cluster. Its callers have
+// an operator's certificate, or are on the broker's machine where it is served plain.
+type OperatorsClient interface {
+	Policy(ctx context.Context, in *PolicyRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	// Newest first.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryAnswer, error)
+	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	SetWeight(ctx context.Context, in *SetWeightRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesAnswer, error)
+	ListApplications(ctx context.Context, in *ListApplicationsRequest, opts ...grpc.CallOption) (*ListApplicationsAnswer, error)
+}
+
+type operatorsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewOperatorsClient(cc grpc.ClientConnInterface) OperatorsClient {
+	return &operatorsClient{cc}
+}
+
+func (c *operatorsClient) Policy(ctx context.Context, in *PolicyRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyVersion)
+	err := c.cc.Invoke(ctx, Operators_Policy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorsClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HistoryAnswer)
+	err := c.cc.Invoke(ctx, Operators_History_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorsClient) Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyVersion)
+	err := c.cc.Invoke(ctx, Operators_Apply_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorsClient) SetWeight(ctx context.Context, in *SetWeightRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyVersion)
+	err := c.cc.Invoke(ctx, Operators_SetWeight_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorsClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListNodesAnswer)
+	err := c.cc.Invoke(ctx, Operators_ListNodes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorsClient) ListApplications(ctx context.Context, in *ListApplicationsRequest, opts ...grpc.CallOption) (*ListApplicationsAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListApplicationsAnswer)
+	err := c.cc.Invoke(ctx, Operators_ListApplications_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// OperatorsServer is the server API for Operators service.
+// All implementations must embed UnimplementedOperatorsServer
+// for forward compatibility.
+//
+// Operators is the broker's service for the people who run the cluster. Its callers have
+// an operator's certificate, or are on the broker's machine where it is served plain.
+type OperatorsServer interface {
+	Policy(context.Context, *PolicyRequest) (*PolicyVersion, error)
+	// Newest first.
+	History(context.Context, *HistoryRequest) (*HistoryAnswer, error)
+	Apply(context.Context, *ApplyRequest) (*PolicyVersion, error)
+	SetWeight(context.Context, *SetWeightRequest) (*PolicyVersion, error)
+	ListNodes(context.Context, *ListNodesRequest) (*ListNodesAnswer, error)
+	ListApplications(context.Context, *ListApplicationsRequest) (*ListApplicationsAnswer, error)
+	mustEmbedUnimplementedOperatorsServer()
+}
+
+// UnimplementedOperatorsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedOperatorsServer struct{}
+
+func (UnimplementedOperatorsServer) Policy(context.Context, *PolicyRequest) (*PolicyVersion, error) {
+	return nil, status.Error(codes.Unimplemented, "method Policy not implemented")
+}
+func (UnimplementedOperatorsServer) History(context.Context, *HistoryRequest) (*HistoryAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedOperatorsServer) Apply(context.Context, *ApplyRequest) (*PolicyVersion, error) {
+	return nil, status.Error(codes.Unimplemented, "method Apply not implemented")
+}
+func (UnimplementedOperatorsServer) SetWeight(context.Context, *SetWeightRequest) (*PolicyVersion, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetWeight not implemented")
+}
+func (UnimplementedOperatorsServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
+}
+func (UnimplementedOperatorsServer) ListApplications(context.Context, *ListApplicationsRequest) (*ListApplicationsAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListApplications not implemented")
+}
+func (UnimplementedOperatorsServer) mustEmbedUnimplementedOperatorsServer() {}
+func (UnimplementedOperatorsServer) testEmbeddedByValue()                   {}
+
+// UnsafeOperatorsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to OperatorsServer will
+// result in compilation errors.
+type UnsafeOperatorsServer interface {
+	mustEmbedUnimplementedOperatorsServer()
+}
+
+func RegisterOperatorsServer(s grpc.ServiceRegistrar, srv OperatorsServer) {
+	// If the following call panics, it indicates UnimplementedOperatorsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Operators_ServiceDesc, srv)
+}
+
+func _Operators_Policy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).Policy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_Policy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).Policy(ctx, req.(*PolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operators_History_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).History(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_History_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).History(ctx, req.(*HistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operators_Apply_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApplyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).Apply(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_Apply_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).Apply(ctx, req.(*ApplyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operators_SetWeight_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetWeightRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).SetWeight(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_SetWeight_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).SetWeight(ctx, req.(*SetWeightRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operators_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).ListNodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_ListNodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).ListNodes(ctx, req.(*ListNodesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operators_ListApplications_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListApplicationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).ListApplications(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_ListApplications_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).ListApplications(ctx, req.(*ListApplicationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Operators_ServiceDesc is the grpc.ServiceDesc for Operators service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Operators_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "penstock.cluster.Operators",
+	HandlerType: (*OperatorsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Policy",
+			Handler:    _Operators_Policy_Handler,
+		},
+		{
+			MethodName: "History",
+			Handler:    _Operators_History_Handler,
+		},
+		{
+			MethodName: "Apply",
+			Handler:    _Operators_Apply_Handler,
+		},
+		{
+			MethodName: "SetWeight",
+			Handler:    _Operators_SetWeight_Handler,
+		},
+		{
+			MethodName: "ListNodes",
+			Handler:    _Operators_ListNodes_Handler,
+		},
+		{
+			MethodName: "ListApplications",
+			Handler:    _Operators_ListApplications_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "wire/cluster/cluster.proto",
 }
