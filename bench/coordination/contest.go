@@ -1,0 +1,214 @@
+package coordination
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"penstock/sim/optimum"
+	"penstock/testbed/client"
+	"penstock/testbed/judge"
+)
+
+// Application is one of a contest. Its tasks are on some of the nodes only, each with a
+// replica to write on its own node.
+type Application struct {
+	Number int   `json:"number"`
+	Weight int   `json:"weight"`
+	On     []int `json:"on"`
+}
+
+// Flow is the name of its flows.
+func (a Application) Flow() string { return client.Application(a.Number) }
+
+func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
+
+// Uneven is a contest whose local shares are far from those of the weights.
+var Uneven = []Application{{1, 2, []int{0}}, {2, 3, []int{0, 1, 2}}, {3, 3, []int{1, 2}}}
+
+// Alike is the contest in which the weights slow everybody down alike: each reaches so
+// many disks' service alone.
+var Alike = []Application{{1, 1, []int{0}}, {2, 3, []int{0, 1, 2}}, {3, 2, []int{1, 2}}}
+
+// tasks of an application on a node.
+const tasks = 3
+
+// Policy gives the applications their weights.
+func Policy(contest []Application) string {
+	text := "rules:\n"
+	for _, a := range contest {
+		text += fmt.Sprintf("  - {flow: %s, weight: %d}\n", a.Flow(), a.Weight)
+	}
+	return text
+}
+
+// Load is tasks at work.
+type Load struct {
+	ending chan struct{}
+	group  sync.WaitGroup
+	mu     sync.Mutex
+	failed error
+}
+
+// Write has every application write on each of its nodes until it is told to stop. Round
+// keeps the files of several loads apart.
+func (m *Machine) Write(ctx context.Context, contest []Application, round int) *Load {
+	l := &Load{ending: make(chan struct{})}
+	for _, a := range contest {
+		for _, node := range a.On {
+			for task := range tasks {
+				l.group.Go(func() { l.run(ctx, m, a, node, fmt.Sprintf("%d-%d-%d", round, node, task)) })
+			}
+		}
+	}
+	return l
+}
+
+func (l *Load) run(ctx context.Context, m *Machine, a Application, node int, name string) {
+	for i := 0; ; i++ {
+		select {
+		case <-l.ending:
+			return
+		default:
+		}
+		err := m.clients.Run(ctx, "put", fmt.Sprintf("path=%s/%s-%d attempt=%s bytes=%d block=%d replication=1 on=%s",
+			a.dir(), name, i, client.Attempt(a.Number), 2*block, block, m.cluster.DataNodeAddress(node)))
+		if err != nil {
+			l.mu.Lock()
+			l.failed = fmt.Errorf("a task of application %d on node %d: %w", a.Number, node, err)
+			l.mu.Unlock()
+			return
+		}
+	}
+}
+
+// Stop ends the tasks with the files that they write, and says what went wrong.
+func (l *Load) Stop() error {
+	select {
+	case <-l.ending:
+	default:
+		close(l.ending)
+	}
+	l.group.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+var blockName = regexp.MustCompile(`blk_\d+`)
+
+// Owners tells whose the block files are, by the NameNode's word.
+func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string]int, error) {
+	owners := map[string]int{}
+	for i, a := range contest {
+		q := url.Values{"ugi": {"root"}, "path": {a.dir()}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("fsck: %s: %w", resp.Status, err)
+		}
+		names := blockName.FindAllString(string(body), -1)
+		if len(names) == 0 {
+			return nil, fmt.Errorf("the NameNode knows no blocks of %s", a.dir())
+		}
+		for _, name := range names {
+			owners[name] = i
+		}
+	}
+	return owners, nil
+}
+
+// Outcome is what the disks' logs say of a window.
+type Outcome struct {
+	// Totals are the applications' service of all disks, in disks.
+	Totals []float64 `json:"totals"`
+	// ByNode is the part of each disk's service that each application had.
+	ByNode [][]float64 `json:"by_node"`
+	// Misplaced is the part of the service that is not where it is due.
+	Misplaced float64 `json:"misplaced"`
+	// Busy is the part of the window in which the least busy disk that has tasks worked for them.
+	Busy float64 `json:"busy"`
+}
+
+// Judge joins the disks' logs to the block files.
+func (m *Machine) Judge(contest []Application, owners map[string]int, window judge.Window) (Outcome, error) {
+	o := Outcome{Totals: make([]float64, len(contest)), Busy: 1}
+	seconds := float64(window.To-window.From) / 1e9
+	for node, d := range m.disks {
+		records, err := judge.ReadLog(d)
+		if err != nil {
+			return o, err
+		}
+		w := judge.NewWatcher(d.Mount())
+		if err := w.Look(); err != nil {
+			return o, err
+		}
+		account := w.Judge(records, func(path string) string {
+			if i, ok := owners[blockName.FindString(filepath.Base(path))]; ok {
+				return contest[i].Flow()
+			}
+			return ""
+		}, window)[0]
+		all, had, wanted := 0.0, make([]float64, len(contest)), false
+		for i, a := range contest {
+			had[i] = account.Owners[a.Flow()].Service.Seconds()
+			all += had[i]
+			for _, on := range a.On {
+				wanted = wanted || on == node
+			}
+		}
+		if !wanted {
+			o.ByNode = append(o.ByNode, had)
+			continue
+		}
+		if all == 0 {
+			return o, fmt.Errorf("node %d's disk did nothing for the applications", node)
+		}
+		o.Busy = min(o.Busy, all/seconds)
+		for i := range had {
+			o.Totals[i] += had[i] / seconds
+			had[i] /= all
+		}
+		o.ByNode = append(o.ByNode, had)
+	}
+	due, err := Due(contest)
+	if err != nil {
+		return o, err
+	}
+	all, allDue := 0.0, 0.0
+	for i := range due {
+		all += o.Totals[i]
+		allDue += due[i]
+	}
+	for i := range due {
+		o.Misplaced += math.Abs(o.Totals[i]/all-due[i]/allDue) / 2
+	}
+	return o, nil
+}
+
+// Due is what the placement allows, in disks.
+func Due(contest []Application) ([]float64, error) {
+	var seekers []optimum.Seeker
+	for _, a := range contest {
+		seekers = append(seekers, optimum.Seeker{Weight: float64(a.Weight), Devices: a.On})
+	}
+	disks := make([]float64, Nodes)
+	for i := range disks {
+		disks[i] = 1
+	}
+	return optimum.Totals(seekers, disks)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/bench/coordination"
+)
+
+func newBenchCoordination() *cobra.Command {
+	var q coordination.Request
+	var jsonFile string
+	cmd := &cobra.Command{
+		Use:   "coordination",
+		Short: "What shares of the whole cluster are worth, with the broker and without",
+		Long: `On a real HDFS with three DataNodes, each with a modelled disk and a node daemon of
+its own, three applications whose tasks lie unevenly on the nodes write, by weights
+that are to slow them down alike: each alone, then all together, with the broker and
+with it killed (IBIS, section 7.6). Tells the part of the service that is not where
+it is due, against the weighted max-min division that the placement allows, and
+slowdowns against alone; all from the disks' own request logs. About two and a half
+minutes a run.
+
+Needs root and /dev/fuse for the modelled disks, a JDK, and, the first time, Maven.
+
+Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
+		Example: "  penstock bench coordination --runs 5 --json coordination.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := q.Validate(); err != nil {
+				return usageError{err}
+			}
+			if q.Binary, err = os.Executable(); err != nil {
+				return err
+			}
+			if q.AgentJar == "" {
+				q.AgentJar = filepath.Join(filepath.Dir(q.Binary), "penstock-agent.jar")
+			}
+			for _, p := range []*string{&q.AgentJar, &q.Cache} {
+				if *p, err = filepath.Abs(*p); err != nil {
+					return err
+				}
+			}
+			q.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			res, err := coordination.Perform(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return writeResult(cmd, jsonFile, res)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&q.Runs, "runs", 5, "how often to measure everything")
+	flags.DurationVar(&q.Window, "window", 16*time.Second, "how long each measurement is")
+	flags.DurationVar(&q.Settling, "settling", 6*time.Second, "how long the load is at work before each")
+	flags.StringVar(&q.AgentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
+	flags.StringVar(&q.Cache, "cache-dir", ".cache", "folder for downloads, kept between runs")
+	flags.StringVar(&q.Dir, "run-dir", "", "folder for the run (default: a new one below run/)")
+	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
+	return cmd
+}
