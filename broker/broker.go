@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"penstock/broker/store"
 	"penstock/core/coord"
 	"penstock/core/policy"
 	"penstock/wire/cluster"
@@ -36,15 +37,18 @@ const (
 // Broker is one broker's state.
 type Broker struct {
 	cluster.UnimplementedNodesServer
+	o       Options
 	log     *slog.Logger
 	started time.Time
+	writing sync.Mutex // of a version, from what it is made from to its being in force
+	taking  sync.Mutex // the newest version into force
 
 	mu       sync.Mutex
 	totals   *coord.Totals
 	sessions map[string]*session // by the node's name
 	policy   *policy.Policy
-	version  uint64 // of the policy, from 1
-	facts    func(flow string) policy.Facts
+	version  uint64                  // of the policy; 0: the store has none
+	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
 	rights   map[string]right        // by application, of the last round
 	grants   map[string]policy.Grant // by application, of the policy in force
 }
@@ -73,26 +77,43 @@ type sent struct {
 	right right
 }
 
-// New returns a broker with a checked policy. facts tells what is known of an application
-// and must not block.
-func New(p *policy.Policy, facts func(flow string) policy.Facts, log *slog.Logger) *Broker {
-	return &Broker{log: log, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
-		sessions: map[string]*session{}, policy: p, version: 1, facts: facts, rights: map[string]right{}, grants: map[string]policy.Grant{}}
+// Options of a Broker.
+type Options struct {
+	Name string // this broker's, for operators
+	Log  *slog.Logger
+	// Facts tells what is known of an application, and must not block. It is called by
+	// several goroutines. nil: nothing but its name is known.
+	Facts func(flow string) policy.Facts
+	Store store.Store // of the policy's versions; nil: in memory
 }
 
-// SetPolicy puts a checked policy into force.
-func (b *Broker) SetPolicy(p *policy.Policy) (version uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.policy = p
-	b.version++
-	clear(b.grants)
-	b.settle()
-	return b.version
+// New returns a broker with the store's newest policy in force. Errors: the store does not
+// answer, or that policy is none for this program.
+func New(ctx context.Context, o Options) (*Broker, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Facts == nil {
+		o.Facts = func(flow string) policy.Facts { return policy.Facts{Flow: flow} }
+	}
+	if o.Store == nil {
+		o.Store = store.NewMemory()
+	}
+	b := &Broker{o: o, log: o.Log, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+		sessions: map[string]*session{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
+		rights: map[string]right{}, grants: map[string]policy.Grant{}}
+	if err := b.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
-// Run keeps rights up to date and drops who is silent, until ctx ends.
+// Run keeps rights up to date, takes new versions of the policy and drops who is silent,
+// until ctx ends.
 func (b *Broker) Run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { b.watch(ctx) })
 	ticker := time.NewTicker(round)
 	defer ticker.Stop()
 	for {
@@ -102,6 +123,7 @@ func (b *Broker) Run(ctx context.Context) {
 		case now := <-ticker.C:
 			b.mu.Lock()
 			b.settle()
+			b.noteWork(now)
 			for name, s := range b.sessions {
 				if now.Sub(s.heard) > s.silence { // its stream ends with its next report, or by gRPC's keepalive
 					b.log.Warn("a node says nothing: its service counts no more", "node", name, "since", s.heard)
@@ -121,7 +143,7 @@ func (b *Broker) settle() {
 		names = append(names, name)
 		g, known := b.grants[name]
 		if !known {
-			g = b.policy.Grant(b.facts(name))
+			g = b.policy.Grant(b.o.Facts(name))
 			b.grants[name] = g
 		}
 		grants = append(grants, g)

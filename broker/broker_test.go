@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/broker/certs"
+	"penstock/broker/store"
 	"penstock/core/coord"
-	"penstock/core/policy"
 	"penstock/node/coordination"
 	"penstock/wire/cluster"
 )
@@ -33,14 +33,19 @@ type served struct {
 	stop    func()
 }
 
-func serve(t *testing.T, address string, p *policy.Policy, options ...grpc.ServerOption) *served {
+// serve serves a broker with a policy in YAML.
+func serve(t *testing.T, address, text string, options ...grpc.ServerOption) *served {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := New(p, func(flow string) policy.Facts { return policy.Facts{Flow: flow} }, slog.New(slog.DiscardHandler))
+	b, err := New(ctx, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyText(t, b, text)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	var running sync.WaitGroup
@@ -53,6 +58,14 @@ func serve(t *testing.T, address string, p *policy.Policy, options ...grpc.Serve
 	})
 	t.Cleanup(stop)
 	return &served{b, listener.Addr().String(), stop}
+}
+
+// applyText puts a policy into force.
+func applyText(t *testing.T, b *Broker, text string) {
+	t.Helper()
+	if _, err := b.write(t.Context(), 0, "test", func(v *store.Version) error { v.Text = []byte(text); return nil }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // machine is a node whose devices give each flow exactly its part: what a scheduler does
@@ -194,7 +207,7 @@ func takeAll(nodes []*machine) (all []map[string]time.Duration) {
 // TestSharesOfTheWhole: b works on one node of three only and is due as much of the whole
 // as a; a broker that comes back is whole again at once; without one, local shares.
 func TestSharesOfTheWhole(t *testing.T) {
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1, Rules: []policy.Rule{{Flow: "c", Weight: 2}}})
+	b := serve(t, "127.0.0.1:0", "rules: [{flow: c, weight: 2}]")
 	brokers := []string{b.address}
 	nodes := []*machine{
 		node(t, "one", brokers, "a", "b"), node(t, "two", brokers, "a", "c"), node(t, "three", brokers, "a", "c"),
@@ -230,9 +243,9 @@ func TestSharesOfTheWhole(t *testing.T) {
 		return math.Abs(share(nodes[:1], before[:1], "b")-0.5) < 0.01 && math.Abs(share(nodes[1:], before[1:], "c")-2./3) < 0.01
 	})
 
-	b = serve(t, b.address, &policy.Policy{Default: 1, Rules: []policy.Rule{{Flow: "c", Weight: 2}}})
+	b = serve(t, b.address, "rules: [{flow: c, weight: 2}]")
 	holds("shares of the whole again", 0.01)
-	b.SetPolicy(&policy.Policy{Default: 1, Rules: []policy.Rule{{Flow: "c", Weight: 1}}})
+	applyText(t, b.Broker, "rules: [{flow: c, weight: 1}]")
 	eventually(t, "the new policy holds", func() bool {
 		before := takeAll(nodes)
 		time.Sleep(3 * period)
@@ -268,7 +281,7 @@ func dialWith(t *testing.T, address string, creds credentials.TransportCredentia
 
 // TestBadNodes: what no node says ends its stream, with a reason, and counts nowhere.
 func TestBadNodes(t *testing.T) {
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1})
+	b := serve(t, "127.0.0.1:0", "default: 1")
 	hello := func(name string) *cluster.Report {
 		return &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: name}, Names: []*cluster.Name{{Entry: 0, Application: "a"}},
 			Entries: []uint32{0}, Rates: []uint64{coord.Second / 2}, Rooms: []uint64{coord.Second}}
@@ -322,7 +335,7 @@ func TestBadNodes(t *testing.T) {
 
 // TestSecondStream: a node whose old stream hangs counts once.
 func TestSecondStream(t *testing.T) {
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1})
+	b := serve(t, "127.0.0.1:0", "default: 1")
 	hello := &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}, Names: []*cluster.Name{{Entry: 0, Application: "a"}},
 		Entries: []uint32{0}, Rates: []uint64{coord.Second}, Rooms: []uint64{coord.Second}}
 	var streams []cluster.Nodes_ExchangeClient
@@ -366,7 +379,7 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1}, grpc.Creds(credentials.NewTLS(secure)))
+	b := serve(t, "127.0.0.1:0", "default: 1", grpc.Creds(credentials.NewTLS(secure)))
 	try := func(creds credentials.TransportCredentials, name string) error {
 		stream, err := dialWith(t, b.address, creds)
 		if err != nil {

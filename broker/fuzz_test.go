@@ -1,14 +1,12 @@
 package broker
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"penstock/core/coord"
-	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
@@ -27,7 +25,10 @@ func FuzzReports(f *testing.F) {
 	f.Add(good, seed(&cluster.Report{Sequence: 2, Names: []*cluster.Name{{Entry: 3}, {Entry: 0, Application: "b"}}}))
 	f.Add(good, seed(&cluster.Report{Sequence: 2, Entries: []uint32{9}, Rates: []uint64{1 << 63}, Rooms: []uint64{1 << 63}}))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		b := New(&policy.Policy{Default: 1}, func(flow string) policy.Facts { return policy.Facts{Flow: flow} }, slog.New(slog.DiscardHandler))
+		b, err := New(t.Context(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		m, err := b.totals.Join()
 		if err != nil {
 			t.Fatal(err)

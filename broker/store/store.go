@@ -5,15 +5,18 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
-// Errors of Append.
+// Errors of stores.
 var (
 	// ErrConflict: another version came first.
 	ErrConflict = errors.New("another version of the policy came first: look at it and try again")
 	// ErrNotLeader: this broker leads no more, so it may not write.
 	ErrNotLeader = errors.New("this broker is not the leader")
+	// ErrUnknown: there is no version of that number, or not any more.
+	ErrUnknown = fmt.Errorf("no such version of the policy: the newest %d are kept", Keep)
 )
 
 // Version is one state of what operators have decided. Numbers begin at 1 and have no gaps.

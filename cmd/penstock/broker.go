@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,14 +15,13 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"penstock/broker"
-	"penstock/broker/policyfile"
-	"penstock/core/policy"
+	"penstock/broker/store"
 	"penstock/settings"
 	"penstock/wire/cluster"
 )
 
 func newBrokerCommand() *cobra.Command {
-	var listen, policyFile, format, level string
+	var listen, policyFile, storeDir, format, level string
 	var files cluster.Files
 	cmd := &cobra.Command{
 		Use:   "broker",
@@ -29,7 +29,9 @@ func newBrokerCommand() *cobra.Command {
 		Long: `Run the cluster's broker: node daemons report to it about once a second what
 their devices serve, and get the totals of the applications that they serve, so that
 each application has its share of what the whole cluster gives, however unevenly its
-tasks and data lie. It also tells them what the policy gives each application.
+tasks and data lie. It also tells them what the policy gives each application: its
+newest version, as operators have applied it ("penstock policy") or as it stands in
+--policy FILE, whichever came last. --store keeps versions over a restart.
 
 Peers are authenticated by certificates of the cluster's own CA (--ca, --cert, --key;
 "penstock certs" makes them). Without them the broker listens on loopback only. What it
@@ -49,12 +51,29 @@ Needs no rights but to listen on its port.`,
 					return err
 				}
 			}
-			p := &policy.Policy{Default: 1}
-			fingerprint := settings.Fingerprint(policyFile)
-			if policyFile == "" {
-				log.Warn("no policy (--policy): every application has a weight of 1 on all nodes")
+			o := broker.Options{Log: log}
+			if o.Name, err = os.Hostname(); err != nil {
+				return err
+			}
+			if storeDir == "" {
+				log.Warn("no --store: the policy's versions and set weights are kept in memory, until this broker ends")
 			} else {
-				if p, err = policyfile.Load(policyFile); err != nil {
+				kept, err := store.OpenFile(storeDir)
+				if err != nil {
+					return fmt.Errorf("--store: %w", err)
+				}
+				defer kept.Close()
+				o.Store = kept
+			}
+			b, err := broker.New(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			fingerprint := settings.Fingerprint(policyFile)
+			if policyFile != "" {
+				if err := b.TakeFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
+					fingerprint = "" // it may become the leader
+				} else if err != nil {
 					return err
 				}
 			}
@@ -62,7 +81,6 @@ Needs no rights but to listen on its port.`,
 			if err != nil {
 				return err
 			}
-			b := broker.New(p, func(flow string) policy.Facts { return policy.Facts{Flow: flow} }, log)
 			if policyFile != "" {
 				go b.Follow(cmd.Context(), policyFile, fingerprint)
 			}
@@ -71,7 +89,8 @@ Needs no rights but to listen on its port.`,
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
-	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML), taken again when it changes")
+	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML), a new version of the policy each time it changes")
+	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and set weights (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")

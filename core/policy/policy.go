@@ -64,6 +64,8 @@ type Policy struct {
 	Default int
 	Rules   []Rule
 	Queues  []Queue
+	// Set are weights of single applications, by flow, above what the rules give.
+	Set map[string]int
 }
 
 // Grant is what the policy gives one application.
@@ -73,6 +75,7 @@ type Grant struct {
 	Queue  string // the nearest one that has a weight; empty: none
 	Limit  int64
 	Tagged bool // the weight is the application's own wish
+	Set    bool // the weight was set for this application
 }
 
 // Validate says what is wrong with a policy, where, as "rules[3]" or "queues[0]"; nil if
@@ -152,6 +155,9 @@ func (p *Policy) Grant(f Facts) Grant {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}
 		break
+	}
+	if w, set := p.Set[f.Flow]; set {
+		g.Weight, g.Tagged, g.Set = w, false, true
 	}
 	return g
 }

@@ -1,0 +1,225 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/settings"
+)
+
+// File keeps versions in a folder of one broker, a file each, for a cluster that has no
+// ZooKeeper. A version is written beside its place, brought to disk and renamed, so it is
+// there as a whole or not at all, whenever the machine stops. What is there and is not whole
+// was damaged later: it is never taken, and which of the others should hold instead is for
+// an operator to say.
+type File struct {
+	dir  string
+	keep int
+	lock *os.File
+
+	mu      sync.Mutex
+	numbers []uint64 // ascending
+	latest  Version
+	failed  error // nobody knows what is on disk
+	changes chan struct{}
+}
+
+const (
+	suffix   = ".version"
+	unwhole  = ".writing" // the end of what a version is before its rename
+	lockName = "lock"
+)
+
+// OpenFile opens a folder, and makes it if it is not there. Errors: another broker has it
+// open, or its newest version is damaged.
+func OpenFile(dir string) (*File, error) { return openFile(dir, Keep) }
+
+func openFile(dir string, keep int) (*File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: another broker has this folder open: end it, or give each broker a folder of its own", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if err := syncDir(filepath.Dir(filepath.Clean(dir))); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	f := &File{dir: dir, keep: keep, lock: lock, changes: make(chan struct{}, 1)}
+	if err := f.load(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// load looks at what is there.
+func (f *File) load() error {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), unwhole) { // a broker was ended while it wrote
+			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
+				return err
+			}
+			continue
+		}
+		digits, found := strings.CutSuffix(e.Name(), suffix)
+		if n, err := strconv.ParseUint(digits, 10, 64); found && err == nil && filepath.Base(f.path(n)) == e.Name() && n > 0 {
+			f.numbers = append(f.numbers, n)
+		}
+	}
+	slices.Sort(f.numbers)
+	if len(f.numbers) == 0 {
+		return nil
+	}
+	f.latest, err = f.read(f.numbers[len(f.numbers)-1])
+	return err
+}
+
+func (f *File) path(number uint64) string {
+	return filepath.Join(f.dir, fmt.Sprintf("%020d%s", number, suffix))
+}
+
+func (f *File) read(number uint64) (Version, error) {
+	path := f.path(number)
+	text, err := settings.Read(path, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Version{}, ErrUnknown
+	}
+	var v Version
+	if err == nil {
+		if v, err = Decode(text); err == nil && v.Number != number {
+			err = fmt.Errorf("it is version %d under another one's name", v.Number)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s is damaged: %w", path, err)
+		}
+	}
+	if err != nil {
+		return Version{}, fmt.Errorf("%w. Put a good copy in its place, or move it away: then the versions before it hold", err)
+	}
+	return v, nil
+}
+
+// Latest implements Store.
+func (f *File) Latest(context.Context) (Version, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.latest.clone(), f.failed
+}
+
+// Get implements Store.
+func (f *File) Get(_ context.Context, number uint64) (Version, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.numbers, number) {
+		return Version{}, ErrUnknown
+	}
+	return f.read(number)
+}
+
+// History implements Store.
+func (f *File) History(_ context.Context, limit int) ([]Version, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []Version
+	for _, n := range slices.Backward(f.numbers) {
+		if len(all) >= limit {
+			break
+		}
+		v, err := f.read(n)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// Append implements Store. When a version was to be put in its place and the disk failed,
+// nobody knows whether it is there: no more are taken until the folder is opened again.
+func (f *File) Append(_ context.Context, v Version) error {
+	text, err := Encode(v)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed != nil {
+		return f.failed
+	}
+	if v.Number != f.latest.Number+1 {
+		return ErrConflict
+	}
+	path := f.path(v.Number)
+	if err := write(path+unwhole, text); err != nil {
+		return fmt.Errorf("version %d of the policy was not written: %w", v.Number, err)
+	}
+	if err := errors.Join(os.Rename(path+unwhole, path), syncDir(f.dir)); err != nil {
+		f.failed = fmt.Errorf("version %d of the policy may be there or not: %w. Mend that and start the broker again", v.Number, err)
+		return f.failed
+	}
+	f.latest = v.clone()
+	f.latest.Time = unixMilli(v.Time.UnixMilli())
+	f.numbers = append(f.numbers, v.Number)
+	tell(f.changes)
+	for len(f.numbers) > f.keep { // the oldest first, so that a crash leaves no gap
+		if err := os.Remove(f.path(f.numbers[0])); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			break // it is tried again with the next version
+		}
+		f.numbers = f.numbers[1:]
+	}
+	return nil
+}
+
+// write brings a new file to disk, or leaves none.
+func write(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// syncDir brings the names in a folder to disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Changes implements Store.
+func (f *File) Changes() <-chan struct{} { return f.changes }
+
+// Close implements Store.
+func (f *File) Close() error { return f.lock.Close() }

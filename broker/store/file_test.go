@@ -1,0 +1,229 @@
+package store_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/broker/store"
+	"penstock/broker/store/storetest"
+)
+
+func folder(t testing.TB) storetest.Place {
+	dir, err := os.MkdirTemp(t.TempDir(), "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(t testing.TB) store.Store {
+		f, err := store.OpenFile(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+}
+
+func TestFile(t *testing.T) {
+	storetest.Run(t, folder)
+	t.Run("lasting", func(t *testing.T) { storetest.Lasting(t, folder) })
+}
+
+func TestMemory(t *testing.T) {
+	storetest.Run(t, func(testing.TB) storetest.Place { return func(testing.TB) store.Store { return store.NewMemory() } })
+}
+
+func TestOneBrokerAFolder(t *testing.T) {
+	dir := t.TempDir()
+	f, err := store.OpenFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.OpenFile(dir); err == nil || !strings.Contains(err.Error(), "another broker has this folder open") {
+		t.Errorf("a second broker: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := store.OpenFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// TestDamage: a version that is cut off anywhere, or changed, is never taken.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	f, err := store.OpenFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(1); n <= 2; n++ {
+		if err := f.Append(t.Context(), store.Version{Number: n, Text: []byte("default: 1\n"), Author: "a", Time: time.UnixMilli(1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Close()
+	newest := filepath.Join(dir, "00000000000000000002.version")
+	whole, err := os.ReadFile(newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(newest, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := store.OpenFile(dir)
+		if err == nil {
+			v, _ := f.Latest(t.Context())
+			f.Close()
+			t.Fatalf("%s: taken as %+v", what, v)
+		}
+		if !strings.Contains(err.Error(), newest+" is damaged") || !strings.Contains(err.Error(), "move it away") {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	for length := range whole {
+		refused(fmt.Sprintf("the first %d bytes", length), whole[:length])
+	}
+	for i := range whole {
+		changed := append([]byte{}, whole...)
+		changed[i] ^= 1
+		refused(fmt.Sprintf("byte %d changed", i), changed)
+	}
+	refused("more behind it", append(whole[:len(whole):len(whole)], '\n'))
+	first, err := os.ReadFile(filepath.Join(dir, "00000000000000000001.version"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("another version", first)
+
+	// As the error says: moved away, the one before it holds.
+	if err := os.Rename(newest, filepath.Join(dir, "damaged")); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = store.OpenFile(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if v, err := f.Latest(t.Context()); err != nil || v.Number != 1 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// childDir is where the child of TestCrash writes.
+const childDir = "STORE_TEST_CHILD"
+
+// TestMain is the child of TestCrash where it is told so: it writes versions, and says
+// which are written, until it is killed.
+func TestMain(m *testing.M) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	f, err := store.OpenFile(dir)
+	if err == nil {
+		var v store.Version
+		for v, err = f.Latest(context.Background()); err == nil; v.Number, v.Text = v.Number+1, fmt.Appendf(nil, "# %d\n%s", v.Number+1, strings.Repeat("#\n", 50_000)) {
+			if v.Number > 0 {
+				if have, _ := f.Latest(context.Background()); have.Number < v.Number {
+					if err = f.Append(context.Background(), v); err != nil {
+						break
+					}
+				}
+			}
+			fmt.Println(v.Number)
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// TestCrash: what Append has said to be written is there after a kill -9 in the middle of
+// the next one, as a whole, and nothing else is.
+func TestCrash(t *testing.T) {
+	dir := t.TempDir()
+	newest := uint64(0)
+	leftovers := 0
+	for round := range 15 {
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), childDir+"="+dir)
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child.Stderr = os.Stderr
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		acknowledged := newest
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if acknowledged, err = strconv.ParseUint(lines.Text(), 10, 64); err != nil {
+				t.Fatal(err)
+			}
+			if acknowledged >= newest+3+uint64(round%3) {
+				if err := child.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if child.Wait() == nil || acknowledged < newest+3 {
+			t.Fatalf("the child ended by itself after version %d", acknowledged)
+		}
+		unwhole, err := filepath.Glob(filepath.Join(dir, "*.writing"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leftovers += len(unwhole)
+		f, err := store.OpenFile(dir)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		v, err := f.Latest(t.Context())
+		if err != nil || v.Number < acknowledged || v.Number > acknowledged+1 || !strings.HasPrefix(string(v.Text), fmt.Sprintf("# %d\n", v.Number)) {
+			t.Errorf("round %d: %d was written, the newest is %d, %v", round, acknowledged, v.Number, err)
+		}
+		newest = v.Number
+		all, err := f.History(t.Context(), store.Keep)
+		if err != nil || uint64(len(all)) != newest {
+			t.Errorf("round %d: %d versions of %d, %v", round, len(all), newest, err)
+		}
+		f.Close()
+	}
+	t.Logf("%d versions; %d times a kill left one half written", newest, leftovers)
+}
+
+func FuzzDecode(f *testing.F) {
+	whole, err := store.Encode(store.Version{Number: 3, Text: []byte("default: 1\n"), Weights: map[string]int{"a": 1}, Time: time.UnixMilli(5)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:40])
+	f.Add([]byte("penstock-policy-version 1 \n{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v, err := store.Decode(text)
+		if err != nil {
+			return
+		}
+		if err := v.Check(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := store.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, err := store.Decode(again); err != nil || w.Number != v.Number || string(w.Text) != string(v.Text) {
+			t.Fatalf("%+v became %+v, %v", v, w, err)
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Memory keeps versions for as long as the broker runs.
+type Memory struct {
+	mu       sync.Mutex
+	versions []Version // oldest first
+	changes  chan struct{}
+}
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory { return &Memory{changes: make(chan struct{}, 1)} }
+
+// Latest implements Store.
+func (m *Memory) Latest(context.Context) (Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.versions) == 0 {
+		return Version{}, nil
+	}
+	return m.versions[len(m.versions)-1].clone(), nil
+}
+
+// Get implements Store.
+func (m *Memory) Get(_ context.Context, number uint64) (Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range m.versions {
+		if v.Number == number {
+			return v.clone(), nil
+		}
+	}
+	return Version{}, ErrUnknown
+}
+
+// History implements Store.
+func (m *Memory) History(_ context.Context, limit int) ([]Version, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []Version
+	for _, v := range slices.Backward(m.versions) {
+		if len(all) >= limit {
+			break
+		}
+		all = append(all, v.clone())
+	}
+	return all, nil
+}
+
+// Append implements Store.
+func (m *Memory) Append(_ context.Context, v Version) error {
+	if err := v.Check(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	latest := uint64(0)
+	if n := len(m.versions); n > 0 {
+		latest = m.versions[n-1].Number
+	}
+	if v.Number != latest+1 {
+		return ErrConflict
+	}
+	v = v.clone()
+	v.Time = unixMilli(v.Time.UnixMilli())
+	if m.versions = append(m.versions, v); len(m.versions) > Keep {
+		m.versions = slices.Delete(m.versions, 0, len(m.versions)-Keep)
+	}
+	tell(m.changes)
+	return nil
+}
+
+// Changes implements Store.
+func (m *Memory) Changes() <-chan struct{} { return m.changes }
+
+// Close implements Store.
+func (m *Memory) Close() error { return nil }
+
+func (v Version) clone() Version {
+	v.Text, v.Weights = slices.Clone(v.Text), maps.Clone(v.Weights)
+	return v
+}
+
+// tell leaves one value in a channel, however often it is called before that is taken.
+func tell(changes chan struct{}) {
+	select {
+	case changes <- struct{}{}:
+	default:
+	}
+}
+
+func unixMilli(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Bounds of a version, and of how many are kept.
+const (
+	Keep       = 1000    // versions; older ones are dropped
+	MaxText    = 1 << 20 // bytes of the policy
+	MaxWeights = 10_000  // single applications
+	MaxWeight  = 1_000_000
+	MaxName    = 256      // bytes of an application's or author's name
+	MaxNote    = 1 << 10  // bytes
+	maxRecord  = 32 << 20 // bytes of a version as Encode writes it, the worst of all bounds
+)
+
+// Check holds a version against the bounds.
+func (v Version) Check() error {
+	switch {
+	case v.Number == 0:
+		return errors.New("versions are numbered from 1")
+	case len(v.Text) > MaxText:
+		return fmt.Errorf("the policy has %d bytes: at most %d", len(v.Text), MaxText)
+	case !utf8.Valid(v.Text):
+		return errors.New("the policy is not UTF-8")
+	case len(v.Weights) > MaxWeights:
+		return fmt.Errorf("%d applications have a weight set: at most %d; take some back", len(v.Weights), MaxWeights)
+	case len(v.Author) > MaxName || !utf8.ValidString(v.Author):
+		return fmt.Errorf("the author's name has at most %d bytes of UTF-8", MaxName)
+	case len(v.Note) > MaxNote || !utf8.ValidString(v.Note):
+		return fmt.Errorf("the note has at most %d bytes of UTF-8", MaxNote)
+	}
+	for name, weight := range v.Weights {
+		if name == "" || len(name) > MaxName || !utf8.ValidString(name) {
+			return fmt.Errorf("an application's name has 1 to %d bytes of UTF-8", MaxName)
+		}
+		if weight < 1 || weight > MaxWeight {
+			return fmt.Errorf("weight %d of %s: use 1 to %d", weight, name, MaxWeight)
+		}
+	}
+	return nil
+}
+
+// magic begins each record; the sum of what follows the first line ends that.
+const magic = "penstock-policy-version 1 "
+
+// record is a version in JSON. The policy is text there, so that a person can read the file.
+type record struct {
+	Number  uint64         `json:"number"`
+	Author  string         `json:"author,omitempty"`
+	Note    string         `json:"note,omitempty"`
+	UnixMS  int64          `json:"unix_ms"`
+	Weights map[string]int `json:"weights,omitempty"`
+	Text    string         `json:"text"`
+}
+
+// Encode writes a version so that Decode knows whether it is whole. Times are kept to the
+// millisecond.
+func Encode(v Version) ([]byte, error) {
+	if err := v.Check(); err != nil {
+		return nil, err
+	}
+	body, err := json.MarshalIndent(record{Number: v.Number, Author: v.Author, Note: v.Note, UnixMS: v.Time.UnixMilli(),
+		Weights: v.Weights, Text: string(v.Text)}, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	return append(head(body), body...), nil
+}
+
+func head(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return []byte(magic + hex.EncodeToString(sum[:]) + "\n")
+}
+
+// Decode reads what Encode wrote. It fails for anything else: a part of it, more, or other
+// bytes.
+func Decode(text []byte) (Version, error) {
+	if len(text) > maxRecord {
+		return Version{}, fmt.Errorf("a version has at most %d bytes", maxRecord)
+	}
+	first, body, found := bytes.Cut(text, []byte("\n"))
+	if !found || !bytes.HasPrefix(first, []byte(magic)) {
+		return Version{}, errors.New("it is no version of a policy, or its beginning only")
+	}
+	if !bytes.Equal(text[:len(first)+1], head(body)) {
+		return Version{}, errors.New("its checksum does not fit: it is cut off or was changed")
+	}
+	var r record
+	if err := json.Unmarshal(body, &r); err != nil {
+		return Version{}, err
+	}
+	v := Version{Number: r.Number, Author: r.Author, Note: r.Note, Time: unixMilli(r.UnixMS), Weights: r.Weights, Text: []byte(r.Text)}
+	return v, v.Check()
+}

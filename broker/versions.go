@@ -1,0 +1,161 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"penstock/broker/policyfile"
+	"penstock/broker/store"
+	"penstock/core/policy"
+)
+
+const (
+	// noPolicy is what holds while the store has no version.
+	noPolicy = "default: 1\n"
+	// longGone is how long an application with a set weight has not been at work before the
+	// next version is without it.
+	longGone = 24 * time.Hour
+	// storeWait bounds one question to the store, and how long a failed one is not repeated.
+	storeWait  = 10 * time.Second
+	storeAgain = time.Second
+	// attempts bounds how often a version is written anew because another broker was first.
+	attempts = 5
+)
+
+// watch takes each new version into force, by whomever it was written, until ctx ends.
+func (b *Broker) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.o.Store.Changes():
+		}
+		for {
+			err := b.refresh(ctx)
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			b.log.Error("the newest policy is not in force", "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(storeAgain):
+			}
+		}
+	}
+}
+
+// refresh takes the store's newest version into force, if another one is.
+func (b *Broker) refresh(ctx context.Context) error {
+	b.taking.Lock()
+	defer b.taking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	v, err := b.o.Store.Latest(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the store for the newest policy: %w", err)
+	}
+	b.mu.Lock()
+	same := v.Number == b.version
+	var names []string // of who is at work
+	for name := range b.rights {
+		names = append(names, name)
+	}
+	b.mu.Unlock()
+	if same {
+		return nil
+	}
+	p, err := parse(v)
+	if err != nil {
+		return fmt.Errorf("version %d of the policy is none for this program: %w", v.Number, err)
+	}
+	// Thousands of rules for thousands of applications take a while, which reports do not wait for.
+	grants := make(map[string]policy.Grant, len(names))
+	for _, name := range names {
+		grants[name] = p.Grant(b.o.Facts(name))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.policy, b.version, b.grants = p, v.Number, grants
+	now := time.Now()
+	for name := range p.Set {
+		if _, known := b.worked[name]; !known {
+			b.worked[name] = now
+		}
+	}
+	maps.DeleteFunc(b.worked, func(name string, _ time.Time) bool { return p.Set[name] == 0 })
+	b.settle()
+	b.log.Info("policy", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
+	return nil
+}
+
+// parse reads a version's policy and puts the set weights above it.
+func parse(v store.Version) (*policy.Policy, error) {
+	text := v.Text
+	if len(text) == 0 {
+		text = []byte(noPolicy)
+	}
+	p, err := policyfile.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	p.Set = v.Weights
+	return p, nil
+}
+
+// noteWork remembers which applications with a set weight are at work. b.mu is held.
+func (b *Broker) noteWork(now time.Time) {
+	for name := range b.worked {
+		if _, there := b.totals.Of(name); there {
+			b.worked[name] = now
+		}
+	}
+}
+
+// write makes a new version out of the newest one, without the set weights of applications
+// that are long gone; it is in force when write returns. base is the number of the version
+// that the change was made from; 0: whichever is the newest. Errors: store.ErrConflict,
+// and what change, the store and the bounds of a version say.
+func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	for attempt := 1; ; attempt++ {
+		v, err := b.o.Store.Latest(ctx)
+		if err != nil {
+			return store.Version{}, err
+		}
+		if base != 0 && v.Number != base {
+			return store.Version{}, fmt.Errorf("%w: version %d is in force, and this change was made from %d", store.ErrConflict, v.Number, base)
+		}
+		if v.Number == 0 {
+			v.Text = []byte(noPolicy)
+		}
+		v.Number, v.Author, v.Note, v.Time = v.Number+1, author, "", time.Now()
+		if v.Weights == nil {
+			v.Weights = map[string]int{}
+		}
+		b.mu.Lock()
+		maps.DeleteFunc(v.Weights, func(name string, _ int) bool {
+			at, known := b.worked[name]
+			return known && v.Time.Sub(at) > longGone
+		})
+		b.mu.Unlock()
+		if err := change(&v); err != nil {
+			return store.Version{}, err
+		}
+		if _, err := parse(v); err != nil {
+			return store.Version{}, err
+		}
+		err = b.o.Store.Append(ctx, v)
+		if errors.Is(err, store.ErrConflict) && base == 0 && attempt < attempts {
+			continue
+		}
+		if err != nil {
+			return store.Version{}, err
+		}
+		return v, b.refresh(ctx)
+	}
+}
