@@ -14,7 +14,8 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 MVN     := mvn -B -ntp -f agent/pom.xml
 
 AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
-UNIT_PACKAGES  = $$(go list ./... | grep -v '^penstock/e2e')
+# What has goroutines of its own is tested under the race detector.
+CONCURRENT  := ./node/... ./wire/... ./broker/...
 
 # What DEMO_ARGS and BENCH_TIME add can be given on the command line:
 # make demo DEMO_ARGS='--against terasort'
@@ -62,10 +63,6 @@ lint: check-generated ## Check format, vet, staticcheck and the rules of STYLE.m
 .PHONY: fuzz
 fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 	scripts/fuzz $(FUZZ_TIME)
-
-.PHONY: race
-race: ## Run the tests of what has goroutines under the race detector (needs gcc)
-	CGO_ENABLED=1 go test -race ./node/... ./wire/... ./broker/...
 
 .PHONY: soak
 soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1); goes on where it was broken off
@@ -124,8 +121,11 @@ bin/penstock-agent.jar: $(AGENT_SOURCES)
 	install -m 0644 agent/target/penstock-agent.jar $@
 
 .PHONY: unit-go
-unit-go:
-	go test -timeout 10m $(UNIT_PACKAGES)
+unit-go: # what has goroutines under the race detector, if there is a C compiler
+	@if command -v gcc >/dev/null; then race=-race; export CGO_ENABLED=1; \
+	  else race=; echo "no gcc: without the race detector"; fi; \
+	  go test -timeout 10m $$race $$(go list $(CONCURRENT)); \
+	  CGO_ENABLED=0 go test -timeout 10m $$(comm -23 <(go list ./... | grep -v '^penstock/e2e' | sort) <(go list $(CONCURRENT) | sort))
 
 .PHONY: unit-java
 unit-java:

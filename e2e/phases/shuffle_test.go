@@ -18,7 +18,7 @@ import (
 // waits for either.
 func TestLimitedShuffle(t *testing.T) {
 	const (
-		rows  = 600_000
+		rows  = 450_000
 		limit = 4 * mib
 	)
 	ctx := begin(t, 8*time.Minute)

@@ -35,7 +35,7 @@ func TestIdleFlows(t *testing.T) {
 	before := c.node.cpu(t, quietly)
 	c.openIdle(t, c.block(t, "/idle"), size)
 	after := c.node.cpu(t, quietly)
-	s := c.watch(t, 6*window, 2*time.Second) // in less time a few seeks move an account
+	s := c.watch(t, 4*window, 2*time.Second) // in less time a few seeks move an account
 	within5(t, fmt.Sprintf("bytes of two writers at 3:1 beside %d idle flows", idleFlows), c.ratios(t, s, bytesOf), 3)
 	c.sameAccount(t, s)
 

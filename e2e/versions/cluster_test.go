@@ -44,7 +44,20 @@ type cluster struct {
 	clients *client.JVM
 }
 
-func start(t *testing.T, version string) *cluster {
+// fetch returns the folder of a version's jars.
+func fetch(t *testing.T, version string) string {
+	t.Helper()
+	lib, err := hadoop.Fetch(t.Context(), filepath.Join("..", "..", ".cache"), version, t.Logf)
+	if err == nil {
+		lib, err = filepath.Abs(lib)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lib
+}
+
+func start(t *testing.T, version, lib string) *cluster {
 	t.Helper()
 	if err := disk.Available(); err != nil {
 		t.Fatalf("this test needs modelled disks: %v", err)
@@ -73,8 +86,6 @@ func start(t *testing.T, version string) *cluster {
 			t.Fatalf("run make build first: %v", err)
 		}
 	}
-	lib, err := hadoop.Fetch(t.Context(), filepath.Join(root, ".cache"), version, t.Logf)
-	must(err)
 	book, err := ledger.Open(dir)
 	must(err)
 	t.Cleanup(func() { check(t, book.Close()) })

@@ -24,12 +24,18 @@ const (
 	stored = fileBytes * (1 + 4./512)
 )
 
-// TestHadoop runs the same scenario on every version that no other suite uses.
+// TestHadoop runs the same scenario on every version that no other suite uses, each on a
+// cluster of its own beside the others'.
 func TestHadoop(t *testing.T) {
 	for _, version := range hadoop.Versions {
-		if version != hadoop.DefaultVersion {
-			t.Run(version, func(t *testing.T) { scenario(t, start(t, version)) })
+		if version == hadoop.DefaultVersion {
+			continue
 		}
+		lib := fetch(t, version) // one after another: Maven's folder is shared
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, start(t, version, lib))
+		})
 	}
 }
 
