@@ -40,6 +40,10 @@ type rule struct {
 	Weight    *int           `yaml:"weight"`
 	MaxWeight int            `yaml:"max_weight"`
 	Limit     settings.Bytes `yaml:"limit"`
+	Reserve   settings.Bytes `yaml:"reserve"`
+
+	Group      string `yaml:"group"`
+	GroupQueue string `yaml:"group_queue"`
 }
 
 // Load reads and checks a file.
@@ -83,6 +87,7 @@ func Parse(text []byte) (*policy.Policy, error) {
 		p.Rules = append(p.Rules, policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
 			Weight: weight, MaxWeight: r.MaxWeight, Limit: int64(r.Limit),
+			Reserve: int64(r.Reserve), Group: r.Group, GroupQueue: r.GroupQueue,
 		})
 	}
 	err := p.Validate()

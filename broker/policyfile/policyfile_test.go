@@ -17,6 +17,7 @@ queues:
 rules:
   - {queue: "root.etl.*", user: alice, weight: 8, max_weight: 16, limit: 50MiB}
   - {type: SPARK}
+  - {flow: clients, group: adhoc, weight: 2, reserve: 10MiB, limit: 10MiB}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -24,6 +25,9 @@ rules:
 	g := p.Grant(policy.Facts{Queue: "root.etl.nightly", User: "alice", Tags: []string{"io.weight=12"}})
 	if want := (policy.Grant{Weight: 12, Tagged: true, Queue: "root.etl", Limit: 50 << 20}); g != want {
 		t.Errorf("%+v, want %+v", g, want)
+	}
+	if g := p.Grant(policy.Facts{Flow: "clients"}); g != (policy.Grant{Rule: 2, Weight: 1, Group: "adhoc", GroupWeight: 2, Reserve: 10 << 20, Limit: 10 << 20}) {
+		t.Errorf("%+v", g)
 	}
 	if g := p.Grant(policy.Facts{Type: "SPARK"}); g != (policy.Grant{Rule: 1, Weight: 2}) {
 		t.Errorf("%+v", g)
@@ -43,7 +47,15 @@ func TestMistakesHaveALine(t *testing.T) {
 		"default: 0\n":                                                "line 1: default: weight 0",
 		" \n":                                                         "the file is empty",
 		"a: 1\n---\nb: 2\n":                                           "line 1: field a",
-		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":       "at most 256 bytes",
+		"rules:\n- {user: a, group: g, weight: 2}\n- {user: b, group: h}\n- {user: c, group: g, weight: 3}\n":     `line 4: rules[2]: group "g" has the weight 3`,
+		"queues: [{queue: a, weight: 1}]\nrules:\n- {user: a, group: g}\n- {user: b, group: g, group_queue: a}\n": `line 4: rules[1]: group "g" has the weight 1 and the queue "a" here`,
+		"rules:\n- {user: a, group: g, group_queue: root.x}\n":                                                    `line 2: rules[0]: group_queue "root.x": give it a weight under queues`,
+		"rules:\n- {user: a, group: g, weight: 1, max_weight: 2}\n":                                               "line 2: rules[0]: group and max_weight",
+		"rules:\n- {user: a, group: \"a\\nb\"}\n":                                                                 "line 2: rules[0]: group",
+		"rules:\n\n- {user: a, group_queue: b}\n":                                                                 `line 3: rules[0]: group_queue "b" without a group`,
+		"rules:\n- {reserve: 2MiB, limit: 1MiB}\n":                                                                "line 2: rules[0]: reserve 2097152 is above the limit",
+		"rules:\n- {reserve: -1}\n":                                                                               `line 2: "-1"`,
+		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":                                                   "at most 256 bytes",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -70,6 +82,7 @@ func TestLargeFile(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("default: 2\nrules:\n  - {queue: 'root.*', weight: 3}\n"))
+	f.Add([]byte("rules:\n  - {flow: clients, group: g, group_queue: a, reserve: 1MiB}\nqueues: [{queue: a, weight: 1}]\n"))
 	f.Add([]byte("queues: [{queue: a.b, weight: 1}]"))
 	f.Add([]byte("rules: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -80,6 +93,6 @@ func FuzzParse(f *testing.F) {
 		if err := p.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		p.Grant(policy.Facts{Flow: "application_1_1", Queue: "a.b.c", User: "u", Name: "n"})
+		p.Outcomes([]policy.Facts{{Flow: "application_1_1", Queue: "a.b.c", User: "u", Name: "n"}, {Flow: "clients"}})
 	})
 }

@@ -23,6 +23,8 @@ const (
 	MaxRules   = 10_000
 	MaxQueues  = 10_000
 	MaxPattern = 256 // bytes of a pattern
+	MaxValue   = 256 // bytes of a fact that patterns see; a literal one sees all
+	MaxTags    = 32  // tags of an application that count, the first ones; YARN allows 10
 	MaxWeight  = 1_000_000
 	maxLevels  = 16
 )
@@ -50,6 +52,12 @@ type Rule struct {
 	// MaxWeight is up to where a tag may ask for a weight; 0: it may not.
 	MaxWeight int
 	Limit     int64 // bytes a second at one device; 0: none
+	// Reserve is what each application is to have at least, in bytes a second at one device;
+	// 0: nothing. It is checked and carried, and nothing enforces it yet.
+	Reserve int64
+	// Group puts all that its rules match together as one with Weight; GroupQueue is where
+	// it stands, a queue that has a weight; empty: the root.
+	Group, GroupQueue string
 }
 
 // Queue is a queue's weight among its siblings. Applications of queues below it that have
@@ -76,6 +84,10 @@ type Grant struct {
 	Limit  int64
 	Tagged bool // the weight is the application's own wish
 	Set    bool // the weight was set for this application
+	// Group is what it counts in; Weight is then 1, and GroupWeight that of the group.
+	Group       string
+	GroupWeight int
+	Reserve     int64
 }
 
 // Validate says what is wrong with a policy, where, as "rules[3]" or "queues[0]"; nil if
@@ -107,10 +119,12 @@ func (p *Policy) Validate() error {
 			return &Error{at, fmt.Sprintf("queue %q has a weight already", q.Path)}
 		case q.Weight < 1 || q.Weight > MaxWeight:
 			return &Error{at, fmt.Sprintf("weight %d of queue %q: use 1 to %d", q.Weight, q.Path, MaxWeight)}
+		case strings.HasPrefix(q.Path, groupPrefix):
+			return &Error{at, fmt.Sprintf("queue %q: %s is what groups are called", clip(q.Path), groupPrefix)}
 		}
 		seen[q.Path] = true
 	}
-	return nil
+	return p.validateGroups()
 }
 
 // Error is a mistake in a policy. At names the place, as a path of fields.
@@ -136,28 +150,36 @@ func (r *Rule) validate() error {
 		return fmt.Errorf("max_weight %d is below the weight %d that is given without asking", r.MaxWeight, r.Weight)
 	case r.Limit < 0:
 		return fmt.Errorf("limit %d: use 0 or more bytes a second", r.Limit)
+	case r.Reserve < 0:
+		return fmt.Errorf("reserve %d: use 0 or more bytes a second", r.Reserve)
+	case r.Limit > 0 && r.Reserve > r.Limit:
+		return fmt.Errorf("reserve %d is above the limit %d", r.Reserve, r.Limit)
 	}
-	return nil
+	return r.validateGroup()
 }
 
 func clip(s string) string { return s[:min(len(s), 40)] }
 
 // Grant finds the first rule that matches.
 func (p *Policy) Grant(f Facts) Grant {
+	f.Tags = f.Tags[:min(len(f.Tags), MaxTags)]
 	g := Grant{Rule: -1, Weight: p.Default, Queue: p.queueOf(f.Queue)}
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if !r.matches(f) {
 			continue
 		}
-		g.Rule, g.Weight, g.Limit = i, r.Weight, r.Limit
+		g.Rule, g.Weight, g.Limit, g.Reserve = i, r.Weight, r.Limit, r.Reserve
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}
 		break
 	}
-	if w, set := p.Set[f.Flow]; set {
+	if w, set := p.Set[f.Flow]; set { // it counts by itself, in its own queue
 		g.Weight, g.Tagged, g.Set = w, false, true
+	} else if g.Rule >= 0 && p.Rules[g.Rule].Group != "" {
+		r := &p.Rules[g.Rule]
+		g.Group, g.GroupWeight, g.Queue, g.Weight = r.Group, r.Weight, r.GroupQueue, 1
 	}
 	return g
 }
@@ -173,8 +195,14 @@ func (r *Rule) matches(f Facts) bool {
 	return r.Tag == "" || slices.ContainsFunc(f.Tags, func(tag string) bool { return match(r.Tag, tag) })
 }
 
-// match is path.Match with * over everything: names may have slashes.
+// match is path.Match with * over everything: names may have slashes. It takes as long as
+// the pattern times the value at worst, so of what a submitter may make as long as he
+// likes it sees the beginning only.
 func match(pattern, value string) bool {
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		return pattern == value
+	}
+	value = value[:min(len(value), MaxValue)]
 	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(value, "/", "\x00"))
 	return ok && err == nil
 }
@@ -214,7 +242,11 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 	for _, q := range p.Queues {
 		weightOf[q.Path] = float64(q.Weight)
 	}
+	groupIn := map[string]string{} // a group's level, and the queue that it stands in
 	parent := func(queue string) string {
+		if in, group := groupIn[queue]; group {
+			return in
+		}
 		for queue != "" {
 			queue = queue[:max(strings.LastIndexByte(queue, '.'), 0)]
 			if _, listed := weightOf[queue]; listed {
@@ -226,9 +258,15 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 	// What each queue's children at work weigh together, queues and applications.
 	children := map[string]float64{}
 	counted := map[string]bool{}
-	for _, g := range atWork {
-		children[g.Queue] += float64(g.Weight)
-		for q := g.Queue; q != "" && !counted[q]; q = parent(q) {
+	in := make([]string, len(atWork)) // the level that each is in
+	for i, g := range atWork {
+		in[i] = g.Queue
+		if g.Group != "" {
+			in[i] = GroupLevel(g.Group)
+			weightOf[in[i]], groupIn[in[i]] = float64(g.GroupWeight), g.Queue
+		}
+		children[in[i]] += float64(g.Weight)
+		for q := in[i]; q != "" && !counted[q]; q = parent(q) {
 			counted[q] = true
 			children[parent(q)] += weightOf[q]
 		}
@@ -236,7 +274,7 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 	weights := make([]float64, len(atWork))
 	for i, g := range atWork {
 		w := float64(g.Weight)
-		for q := g.Queue; q != ""; q = parent(q) {
+		for q := in[i]; q != ""; q = parent(q) {
 			w *= weightOf[q] / children[q]
 		}
 		weights[i] = w

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,46 @@ func TestWeightsAddUp(t *testing.T) {
 	})
 }
 
+// TestGroups: a group is one among its siblings, however many it has, and whichever of its
+// rules they match.
+func TestGroups(t *testing.T) {
+	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}, {"root.adhoc", 1}}, Rules: []Rule{
+		{Flow: "clients", Weight: 2, Group: "system"}, {Flow: "balancer", Weight: 2, Group: "system"},
+		{User: "intern*", Weight: 4, Group: "interns", GroupQueue: "root.adhoc"},
+	}}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	clients, balancer := Facts{Flow: "clients"}, Facts{Flow: "balancer"}
+	etl, adhoc := Facts{Flow: "e", Queue: "root.etl.x"}, Facts{Flow: "d", Queue: "root.adhoc"}
+	intern, other := Facts{Flow: "i", User: "intern1", Queue: "root.etl"}, Facts{Flow: "j", User: "intern2"}
+	for name, test := range map[string]struct {
+		atWork []Facts
+		want   []float64
+	}{
+		"one of it has all of it":     {[]Facts{clients, etl}, []float64{2. / 5, 3. / 5}},
+		"two share it":                {[]Facts{clients, balancer, etl}, []float64{1. / 5, 1. / 5, 3. / 5}},
+		"in a queue, not one's own":   {[]Facts{intern, etl}, []float64{1. / 4, 3. / 4}},
+		"beside the queue's own":      {[]Facts{intern, other, adhoc, etl}, []float64{0.1, 0.1, 0.05, 0.75}},
+		"nobody of it at work":        {[]Facts{etl}, []float64{1}},
+		"two groups, at their places": {[]Facts{clients, intern}, []float64{2. / 3, 1. / 3}},
+	} {
+		due := 0.0
+		for i, o := range p.Outcomes(test.atWork) {
+			due += o.Due
+			if math.Abs(o.Due-test.want[i]) > 1e-12 {
+				t.Errorf("%s: %s is due %v, want %v", name, test.atWork[i].Flow, o.Due, test.want[i])
+			}
+		}
+		if math.Abs(due-1) > 1e-12 {
+			t.Errorf("%s: all are due %v", name, due)
+		}
+	}
+	if got := p.Outcomes(nil); len(got) != 0 {
+		t.Errorf("of nobody: %v", got)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	long := strings.Repeat("a", MaxPattern+1)
 	for at, p := range map[string]*Policy{
@@ -136,6 +177,10 @@ func TestMistakes(t *testing.T) {
 		"queues":    {Default: 1, Queues: make([]Queue, MaxQueues+1)},
 		"queues[0]": {Default: 1, Queues: []Queue{{strings.Repeat("a.", maxLevels) + "a", 1}}},
 		"queues[1]": {Default: 1, Queues: []Queue{{"a", 1}, {"a..b", 1}}},
+		"queues[2]": {Default: 1, Queues: []Queue{{"a", 1}, {"b", 1}, {GroupLevel("g"), 1}}},
+		"rules[3]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 2, Group: "g"}, {Weight: 2, Group: "g"}, {Weight: 3, Group: "g"}}},
+		"rules[4]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1, GroupQueue: "a"}}, Queues: []Queue{{"a", 1}}},
+		"rules[5]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: 5, Reserve: 5}}, 5), Rule{Weight: 1, Limit: 5, Reserve: 6})},
 	} {
 		var mistake *Error
 		if err := p.Validate(); !errors.As(err, &mistake) || mistake.At != at {
@@ -144,17 +189,71 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestEndlessGlob: the worst pattern against the worst name ends soon.
+// TestEndlessGlob: the worst patterns against the worst names end soon, whatever the
+// submitter makes of its name: the same number of times ten would be minutes.
 func TestEndlessGlob(t *testing.T) {
-	p := &Policy{Default: 1, Rules: []Rule{{Name: strings.Repeat("*a", MaxPattern/2-1) + "b", Weight: 1}}}
+	p := &Policy{Default: 1}
+	for _, pattern := range []string{
+		strings.Repeat("*a", MaxPattern/2-1) + "b", "*" + strings.Repeat("[a-z]", 50) + "b", "*" + strings.Repeat("a", MaxPattern-2) + "b",
+		strings.Repeat("*"+strings.Repeat("a", 20)+"b", 11), strings.Repeat("*?", MaxPattern/2-1) + "b",
+	} {
+		for range 20 {
+			p.Rules = append(p.Rules, Rule{Name: pattern, Weight: 1}, Rule{Tag: pattern, Weight: 1})
+		}
+	}
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
+	name := strings.Repeat("a", 1<<20)
+	tags := make([]string, 10*MaxTags)
+	for i := range tags {
+		tags[i] = name
+	}
 	begin := time.Now()
-	if g := p.Grant(Facts{Name: strings.Repeat("a", 64<<10)}); g.Rule != -1 {
+	if g := p.Grant(Facts{Name: name, Tags: tags}); g.Rule != -1 {
 		t.Error("it matched")
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 30*time.Second {
 		t.Errorf("it took %v", took)
+	} else {
+		t.Logf("%d rules took %v", len(p.Rules), took)
+	}
+}
+
+// TestLongValues: patterns see the beginning, literal ones all.
+func TestLongValues(t *testing.T) {
+	long := strings.Repeat("x", MaxValue)
+	p := &Policy{Default: 1, Rules: []Rule{{Name: "x*end", Weight: 2}, {Name: long, Weight: 3}, {Name: "x*", Weight: 4}}}
+	for name, want := range map[string]int{long[3:] + "end": 2, long + "end": 4, long: 3, long + "x": 4} {
+		if g := p.Grant(Facts{Name: name}); g.Weight != want {
+			t.Errorf("%d bytes: weight %d, want %d", len(name), g.Weight, want)
+		}
+	}
+	tags := make([]string, MaxTags+1)
+	tags[MaxTags] = "gold"
+	p = &Policy{Default: 1, Rules: []Rule{{Tag: "gold", Weight: 2}}}
+	if g := p.Grant(Facts{Tags: tags}); g.Weight != 1 {
+		t.Error("a tag beyond the bound counts")
+	}
+	if g := p.Grant(Facts{Tags: tags[1:]}); g.Weight != 2 {
+		t.Error("the last tag within the bound does not count")
+	}
+}
+
+func TestSetWeights(t *testing.T) {
+	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}}, Set: map[string]int{"a": 7},
+		Rules: []Rule{{Flow: "[ab]", Weight: 2, Group: "g", Limit: 5, Reserve: 4}, {Flow: "c", Weight: 2, MaxWeight: 9}}}
+	for flow, want := range map[string]Grant{
+		"a": {Weight: 7, Queue: "root.etl", Limit: 5, Reserve: 4, Set: true},
+		"b": {Weight: 1, Group: "g", GroupWeight: 2, Limit: 5, Reserve: 4},
+		"c": {Rule: 1, Weight: 8, Queue: "root.etl", Tagged: true},
+	} {
+		if got := p.Grant(Facts{Flow: flow, Queue: "root.etl", Tags: []string{"io.weight=8"}}); got != want {
+			t.Errorf("%s: %+v, want %+v", flow, got, want)
+		}
+	}
+	p.Set["c"] = 3
+	if got := p.Grant(Facts{Flow: "c", Tags: []string{"io.weight=8"}}); got != (Grant{Rule: 1, Weight: 3, Set: true}) {
+		t.Errorf("set above a wish: %+v", got)
 	}
 }
