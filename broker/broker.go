@@ -66,6 +66,7 @@ type session struct {
 	silence  time.Duration // that is too long
 	heard    time.Time
 	sequence uint64
+	policy   uint64         // version in force there, by its last report
 	named    map[string]int // applications, by entry
 	sent     []sent         // by entry
 }

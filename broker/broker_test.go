@@ -48,6 +48,7 @@ func serve(t *testing.T, address, text string, options ...grpc.ServerOption) *se
 	applyText(t, b, text)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
+	cluster.RegisterOperatorsServer(server, b.Operators())
 	var running sync.WaitGroup
 	running.Go(func() { b.Run(ctx) })
 	running.Go(func() { _ = server.Serve(listener) })
@@ -148,6 +149,11 @@ func (m *machine) right(flow string) coordination.Right {
 const period = 100 * time.Millisecond
 
 func node(t *testing.T, name string, brokers []string, flows ...string) *machine {
+	t.Helper()
+	return nodeEvery(t, name, brokers, period, flows...)
+}
+
+func nodeEvery(t *testing.T, name string, brokers []string, period time.Duration, flows ...string) *machine {
 	t.Helper()
 	m := &machine{name: name, flows: flows, uses: map[string]coordination.Use{}, at: time.Now()}
 	var err error
@@ -368,7 +374,7 @@ func TestSecondStream(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	ours, others := t.TempDir(), t.TempDir()
 	for dir, names := range map[string][]string{ours: {"broker", "n1"}, others: {"n1"}} {
-		if _, err := certs.Make(dir, names); err != nil {
+		if _, err := certs.Make(dir, names, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -409,6 +415,12 @@ func TestCertificates(t *testing.T) {
 	}
 	if err := try(with(files(others, others, "n1")), "n1"); status.Code(err) != codes.Unavailable {
 		t.Errorf("a broker of another CA: %v", err)
+	}
+	if _, err := certs.Make(ours, nil, []string{"alice"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(with(files(ours, ours, "alice")), "alice"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an operator as a node: %v", err)
 	}
 	if err := try(insecure.NewCredentials(), "n1"); err == nil {
 		t.Error("plain: heard")

@@ -165,7 +165,7 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 			return nil, fmt.Errorf("entry %d: %w", e, err)
 		}
 	}
-	s.sequence, s.heard = r.GetSequence(), time.Now()
+	s.sequence, s.heard, s.policy = r.GetSequence(), time.Now(), r.GetPolicy()
 	return b.answer(s), nil
 }
 

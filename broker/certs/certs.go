@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,12 +29,17 @@ const (
 	early    = time.Hour // machines' clocks differ
 )
 
-// Make writes NAME.pem and NAME.key into a folder for each name, a machine's or an
-// operator's, and before that ca.pem and ca.key unless they are there. A name that looks
-// like an address is one; every certificate is good for localhost, too, as a broker is
-// asked under that name on its own machine. Files that are there are not overwritten.
-func Make(dir string, names []string) (made []string, err error) {
-	for _, name := range names {
+// Operator is the organizational unit of operators' certificates: they may change the
+// policy, and may not speak as a node; of the others it is the other way round.
+const Operator = "operator"
+
+// Make writes NAME.pem and NAME.key into a folder for each machine's and operator's name,
+// and before that ca.pem and ca.key unless they are there. A machine's name that looks
+// like an address is one; every machine's certificate is good for localhost, too, as a
+// broker is asked under that name on its own machine. Files that are there are not
+// overwritten.
+func Make(dir string, machines, operators []string) (made []string, err error) {
+	for _, name := range slices.Concat(machines, operators) {
 		if name == "" || name == caName || strings.ContainsAny(name, "/\\") || strings.HasPrefix(name, ".") || len(name) > 253 {
 			return nil, fmt.Errorf("certificate for %q: give the name of a machine or an operator", name)
 		}
@@ -48,13 +54,19 @@ func Make(dir string, names []string) (made []string, err error) {
 	if fresh {
 		made = append(made, filepath.Join(dir, caName+".pem"), filepath.Join(dir, caName+".key"))
 	}
-	for _, name := range names {
+	sign := func(name string, template *x509.Certificate) error {
 		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			return made, err
+			return err
 		}
+		template.KeyUsage = x509.KeyUsageDigitalSignature
+		files, err := write(dir, name, template, validity, ca, &own.PublicKey, own, key)
+		made = append(made, files...)
+		return err
+	}
+	for _, name := range machines {
 		template := &x509.Certificate{
-			Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
+			Subject:     pkix.Name{CommonName: name},
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 			DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		}
@@ -63,9 +75,15 @@ func Make(dir string, names []string) (made []string, err error) {
 		} else {
 			template.DNSNames = append(template.DNSNames, name)
 		}
-		files, err := write(dir, name, template, validity, ca, &own.PublicKey, own, key)
-		made = append(made, files...)
-		if err != nil {
+		if err := sign(name, template); err != nil {
+			return made, err
+		}
+	}
+	for _, name := range operators {
+		if err := sign(name, &x509.Certificate{
+			Subject:     pkix.Name{CommonName: name, OrganizationalUnit: []string{Operator}},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}); err != nil {
 			return made, err
 		}
 	}

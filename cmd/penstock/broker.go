@@ -130,6 +130,7 @@ func serveBroker(ctx context.Context, b *broker.Broker, listener net.Listener, s
 	}
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
+	cluster.RegisterOperatorsServer(server, b.Operators())
 	go b.Run(ctx)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -190,6 +190,15 @@ func (t *Totals) Entries(m Member) int {
 	return len(mb.entries)
 }
 
+// Rate returns the rate of service of all that the member has reported.
+func (t *Totals) Rate(m Member) int64 {
+	mb, err := t.member(m)
+	if err != nil {
+		return 0
+	}
+	return mb.rate
+}
+
 // Of returns an application's total by its name.
 func (t *Totals) Of(name string) (Service, bool) {
 	a, ok := t.byName[name]

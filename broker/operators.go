@@ -1,0 +1,247 @@
+package broker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"penstock/broker/policyfile"
+	"penstock/broker/store"
+	"penstock/core/coord"
+	"penstock/core/policy"
+	"penstock/wire/cluster"
+)
+
+const historyUsual = 20
+
+// operators is the broker as operators see it.
+type operators struct {
+	cluster.UnimplementedOperatorsServer
+	b *Broker
+}
+
+// Operators returns the broker's service for operators. Each call is held against its
+// caller's certificate.
+func (b *Broker) Operators() cluster.OperatorsServer { return operators{b: b} }
+
+// answerError gives an error the code that a client can go by.
+func answerError(err error) error {
+	code := codes.Internal
+	var known interface{ GRPCStatus() *status.Status }
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, errOperator):
+		code = codes.PermissionDenied
+	case errors.Is(err, store.ErrConflict):
+		code = codes.Aborted
+	case errors.Is(err, store.ErrNotLeader):
+		code = codes.FailedPrecondition
+	case errors.Is(err, store.ErrUnknown), errors.Is(err, errNotSet):
+		code = codes.NotFound
+	case errors.Is(err, errRequest):
+		code = codes.InvalidArgument
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		code = codes.DeadlineExceeded
+	}
+	return status.Error(code, err.Error())
+}
+
+// request marks what is wrong with a question itself.
+func request(err error) error { return requestError{err} }
+
+type requestError struct{ error }
+
+func (requestError) Is(target error) bool { return target == errRequest }
+
+var (
+	errRequest = errors.New("a wrong question")
+	errNotSet  = errors.New("has no weight set")
+)
+
+func message(v store.Version) *cluster.PolicyVersion {
+	m := &cluster.PolicyVersion{Version: v.Number, Text: v.Text, Author: v.Author, Note: v.Note}
+	if !v.Time.IsZero() {
+		m.UnixMs = v.Time.UnixMilli()
+	}
+	for name, weight := range v.Weights {
+		if m.Weights == nil {
+			m.Weights = map[string]uint32{}
+		}
+		m.Weights[name] = uint32(weight)
+	}
+	return m
+}
+
+// Policy implements cluster.OperatorsServer.
+func (o operators) Policy(ctx context.Context, r *cluster.PolicyRequest) (*cluster.PolicyVersion, error) {
+	if _, err := operator(ctx); err != nil {
+		return nil, answerError(err)
+	}
+	var v store.Version
+	var err error
+	if r.GetVersion() > 0 {
+		v, err = o.b.o.Store.Get(ctx, r.GetVersion())
+	} else if v, err = o.b.o.Store.Latest(ctx); err == nil && v.Number == 0 {
+		v.Text = []byte(noPolicy)
+	}
+	if err != nil {
+		return nil, answerError(err)
+	}
+	return message(v), nil
+}
+
+// History implements cluster.OperatorsServer. Versions are without texts and weights.
+func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*cluster.HistoryAnswer, error) {
+	if _, err := operator(ctx); err != nil {
+		return nil, answerError(err)
+	}
+	limit := int(r.GetLimit())
+	if limit == 0 {
+		limit = historyUsual
+	}
+	if limit > store.Keep {
+		return nil, answerError(request(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
+	}
+	versions, err := o.b.o.Store.History(ctx, limit)
+	if err != nil {
+		return nil, answerError(err)
+	}
+	a := &cluster.HistoryAnswer{}
+	for _, v := range versions {
+		v.Text, v.Weights = nil, nil
+		a.Versions = append(a.Versions, message(v))
+	}
+	return a, nil
+}
+
+// Apply implements cluster.OperatorsServer. A text that is in force already is no new version.
+func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
+	author, err := operator(ctx)
+	if err != nil {
+		return nil, answerError(err)
+	}
+	if len(r.GetNote()) > store.MaxNote || !utf8.ValidString(r.GetNote()) {
+		return nil, answerError(request(fmt.Errorf("a note has at most %d bytes", store.MaxNote)))
+	}
+	if !utf8.Valid(r.GetText()) {
+		return nil, answerError(request(errors.New("the policy is not UTF-8")))
+	}
+	if _, err := policyfile.Parse(r.GetText()); err != nil {
+		return nil, answerError(request(err))
+	}
+	v, err := o.b.write(ctx, r.GetBase(), author, func(v *store.Version) error {
+		if v.Number > 1 && bytes.Equal(v.Text, r.GetText()) {
+			return errSame
+		}
+		v.Text, v.Note = r.GetText(), r.GetNote()
+		return nil
+	})
+	if errors.Is(err, errSame) {
+		v, err = o.b.o.Store.Latest(ctx)
+	}
+	if err != nil {
+		return nil, answerError(err)
+	}
+	return message(v), nil
+}
+
+var errSame = errors.New("this policy is in force already")
+
+// SetWeight implements cluster.OperatorsServer.
+func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (*cluster.PolicyVersion, error) {
+	author, err := operator(ctx)
+	if err != nil {
+		return nil, answerError(err)
+	}
+	name, weight := r.GetApplication(), r.GetWeight()
+	switch {
+	case name == "" || len(name) > cluster.MaxName || !utf8.ValidString(name):
+		return nil, answerError(request(fmt.Errorf("an application's id has 1 to %d bytes", cluster.MaxName)))
+	case weight > policy.MaxWeight:
+		return nil, answerError(request(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight)))
+	}
+	v, err := o.b.write(ctx, 0, author, func(v *store.Version) error {
+		if weight == 0 {
+			if _, set := v.Weights[name]; !set {
+				return fmt.Errorf("%s %w", name, errNotSet)
+			}
+			delete(v.Weights, name)
+			v.Note = "no weight set for " + name
+			return nil
+		}
+		if _, set := v.Weights[name]; !set && len(v.Weights) >= store.MaxWeights {
+			return request(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
+		}
+		v.Weights[name] = int(weight)
+		v.Note = fmt.Sprintf("weight of %s set to %d", name, weight)
+		return nil
+	})
+	if err != nil {
+		return nil, answerError(err)
+	}
+	return message(v), nil
+}
+
+// ListNodes implements cluster.OperatorsServer: nodes in the order of their names.
+func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (*cluster.ListNodesAnswer, error) {
+	if _, err := operator(ctx); err != nil {
+		return nil, answerError(err)
+	}
+	b := o.b
+	a := &cluster.ListNodesAnswer{Leader: b.o.Name}
+	b.mu.Lock()
+	for _, s := range b.sessions {
+		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: s.heard.UnixMilli(),
+			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
+	}
+	b.mu.Unlock()
+	slices.SortFunc(a.Nodes, func(x, y *cluster.NodeState) int { return cmp.Compare(x.GetNode().GetName(), y.GetNode().GetName()) })
+	return a, nil
+}
+
+// ListApplications implements cluster.OperatorsServer: applications in the order of their
+// names. Shares and what is due are of all at work, also where one is asked for.
+func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicationsRequest) (*cluster.ListApplicationsAnswer, error) {
+	if _, err := operator(ctx); err != nil {
+		return nil, answerError(err)
+	}
+	b := o.b
+	a := &cluster.ListApplicationsAnswer{}
+	rates, weights := 0.0, 0.0
+	b.mu.Lock()
+	b.totals.Each(func(_ coord.App, name string, nodes int, total coord.Service) {
+		right := b.rights[name]
+		rates += float64(total.Rate)
+		weights += right.weight
+		if r.GetApplication() != "" && name != r.GetApplication() {
+			return
+		}
+		s := &cluster.ApplicationState{Application: name, Nodes: uint32(nodes), Rate: uint64(total.Rate),
+			Weight: right.weight, Limit: uint64(right.limit), Rule: -1}
+		if g, known := b.grants[name]; known {
+			s.Rule, s.Group = int32(g.Rule), g.Group
+		}
+		a.Applications = append(a.Applications, s)
+	})
+	b.mu.Unlock()
+	for _, s := range a.Applications {
+		f := b.o.Facts(s.Application)
+		s.Queue, s.User, s.Name, s.Type, s.Tags = f.Queue, f.User, f.Name, f.Type, f.Tags
+		if rates > 0 {
+			s.Share = float64(s.Rate) / rates
+		}
+		if weights > 0 {
+			s.Due = s.Weight / weights
+		}
+	}
+	slices.SortFunc(a.Applications, func(x, y *cluster.ApplicationState) int { return cmp.Compare(x.Application, y.Application) })
+	return a, nil
+}
