@@ -9,7 +9,7 @@ type fifo struct {
 }
 
 var _ = register("fifo", func(cfg Config) (Scheduler, error) {
-	return &fifo{table: newTable[struct{}, struct{}](cfg)}, nil
+	return &fifo{table: newTable[struct{}, struct{}](cfg), ready: heap{places: &places{}}}, nil
 })
 
 func (s *fifo) AddFlow(weight int) (Flow, error) {

@@ -20,13 +20,21 @@ func fuzz(t *testing.T, algorithm string, ops []byte) {
 		return
 	}
 	exact := ops[0]&1 == 0
-	p := newPair(t, sfq.Config{Algorithm: algorithm, Depth: 1 + int(ops[0]>>1)%8, MaxFlows: 5, MaxQueued: 4}, exact)
+	p := newPair(t, sfq.Config{Algorithm: algorithm, Depth: 1 + int(ops[0]>>1)%8, MaxFlows: 5, MaxQueued: 4, MaxQueues: 5}, exact)
 	p.addFlow(1)
 	p.addFlow(32)
 	for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
 		which, much := int(ops[1]), int(ops[2])
 		// Small, and now and then the largest.
 		amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
+		if _, ok := p.s.(sfq.Queues); ok && ops[0] >= 250 {
+			var way []sfq.Level
+			for n := int(ops[0]) - 250; n > 0; n-- {
+				way = append(way, sfq.Level{Name: string(rune('a' + much>>n&1)), Weight: min(int(amount), sfq.MaxWeight)})
+			}
+			p.setQueue(which, way)
+			continue
+		}
 		switch ops[0] % 12 {
 		case 0:
 			p.addFlow(min(int(amount), sfq.MaxWeight))

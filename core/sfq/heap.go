@@ -7,8 +7,17 @@ package sfq
 // lines. Keys lie in the heap, so a comparison looks nowhere else.
 type heap struct {
 	entries []entry
-	at      []int32 // flow -> index in entries, or -1
+	*places
 }
+
+// places says where members are in their heaps. Several heaps share it if each member is in
+// one of them at most.
+type places struct {
+	index []int32 // by slot of the member; its place in entries, or -1
+}
+
+// slot numbers flows and queues (below 0) in turn, so that few queues take little room.
+func slot(id Flow) int { return int(id<<1 ^ id>>31) }
 
 type entry struct {
 	start tag
@@ -23,16 +32,16 @@ func (a *entry) before(b *entry) bool {
 	return a.seq < b.seq
 }
 
-// admit makes room for a flow's index.
-func (h *heap) admit(f Flow) {
-	for int(f) >= len(h.at) {
-		h.at = append(h.at, -1)
+// admit makes room for a member's index.
+func (p *places) admit(id Flow) {
+	for slot(id) >= len(p.index) {
+		p.index = append(p.index, -1)
 	}
 }
 
 // set puts a flow where its key belongs, whether it was in the heap or not.
 func (h *heap) set(e entry) {
-	i := int(h.at[e.flow])
+	i := int(h.index[slot(e.flow)])
 	if i < 0 {
 		i = len(h.entries)
 		h.entries = append(h.entries, e)
@@ -46,10 +55,13 @@ func (h *heap) set(e entry) {
 	}
 }
 
-// remove takes a flow out.
+// remove takes a flow out, if it is there.
 func (h *heap) remove(f Flow) {
-	i := int(h.at[f])
-	h.at[f] = -1
+	i := int(h.index[slot(f)])
+	if i < 0 {
+		return
+	}
+	h.index[slot(f)] = -1
 	last := len(h.entries) - 1
 	e := h.entries[last]
 	h.entries = h.entries[:last]
@@ -100,5 +112,5 @@ func (h *heap) down(i int, e entry) {
 
 func (h *heap) place(i int, e entry) {
 	h.entries[i] = e
-	h.at[e.flow] = int32(i)
+	h.index[slot(e.flow)] = int32(i)
 }

@@ -21,6 +21,7 @@ type pair struct {
 	requests []live
 	over     []sfq.Handle // some handles that ended
 	ref      uint64
+	slack    *big.Rat // how far apart two start tags must be for their order to be certain
 }
 
 type live struct {
@@ -34,9 +35,16 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// tolerance is how far apart two start tags must be for their order to be
-// certain. One rounding is below 2^-32, and a walk has fewer than 2^12.
+// tolerance is pair.slack at first: one rounding is below 2^-32, and a walk has fewer than
+// 2^12. A change to a smaller weight makes what went before larger (keeps).
 var tolerance = big.NewRat(1, 1<<20)
+
+// keeps notes that tags are multiplied by old/new, and so is how far off they are, and v.
+func (p *pair) keeps(old, new int64) {
+	if r := big.NewRat(2*old-new, new); r.Cmp(big.NewRat(1, 1)) > 0 {
+		p.slack = r.Mul(r, p.slack)
+	}
+}
 
 func newPair(t fataler, cfg sfq.Config, exact bool) *pair {
 	s, err := sfq.New(cfg)
@@ -47,7 +55,7 @@ func newPair(t fataler, cfg sfq.Config, exact bool) *pair {
 	if cfg.Algorithm == "drr" {
 		m = newDRRModel(s.Depth())
 	}
-	return &pair{t: t, s: s, m: m, cfg: cfg, exact: exact}
+	return &pair{t: t, s: s, m: m, cfg: cfg, exact: exact, slack: tolerance}
 }
 
 func (p *pair) want(what string, got, want error) bool {
@@ -58,13 +66,47 @@ func (p *pair) want(what string, got, want error) bool {
 	return want == nil
 }
 
-func (p *pair) addFlow(weight int) {
+// weight rounds a weight down to a power of two where it has to be one.
+func (p *pair) weight(w int) int {
+	for p.exact && w&(w-1) != 0 {
+		w &= w - 1
+	}
+	return w
+}
+
+// setQueue puts a flow into a queue, and checks that the bound on queues holds.
+func (p *pair) setQueue(i int, way []sfq.Level) {
 	p.t.Helper()
-	if p.exact {
-		for weight&(weight-1) != 0 {
-			weight &= weight - 1
+	if len(p.flows) == 0 {
+		return
+	}
+	f := p.flows[i%len(p.flows)]
+	at, missing := p.m.root, 0
+	for i := range way {
+		way[i].Weight = p.weight(way[i].Weight)
+		if at != nil {
+			at = at.named(way[i].Name)
+		}
+		if at == nil {
+			missing++
+		} else {
+			p.keeps(at.weight, int64(way[i].Weight))
 		}
 	}
+	var want error
+	if missing > 0 && p.m.root.queues()+missing > p.cfg.MaxQueues {
+		want = sfq.ErrTooManyQueues
+	}
+	if p.want("SetQueue", p.s.(sfq.Queues).SetQueue(f, way), want) {
+		p.keeps(2, 1) // two virtual times, each off
+		p.m.setQueue(f, way)
+	}
+	p.check()
+}
+
+func (p *pair) addFlow(weight int) {
+	p.t.Helper()
+	weight = p.weight(weight)
 	f, err := p.s.AddFlow(weight)
 	var want error
 	if len(p.flows) == p.cfg.MaxFlows {
@@ -107,12 +149,9 @@ func (p *pair) setWeight(i, weight int) {
 	if len(p.flows) == 0 {
 		return
 	}
-	if p.exact {
-		for weight&(weight-1) != 0 {
-			weight &= weight - 1
-		}
-	}
+	weight = p.weight(weight)
 	f := p.flows[i%len(p.flows)]
+	p.keeps(p.m.flows[f].weight, int64(weight))
 	p.want("SetWeight", p.s.SetWeight(f, weight), nil)
 	p.m.setWeight(f, int64(weight))
 	p.check()
@@ -165,8 +204,8 @@ func (p *pair) next() {
 		if p.m.turns != nil {
 			p.t.Fatalf("Next dispatched r%d of flow %d, due is submission %d of flow %d\n%s", r.Ref, r.Flow, due.seq, due.flow, p.s)
 		}
-		late := new(big.Rat).Sub(p.m.flows[got.flow].start(), p.m.flows[due.flow].start())
-		if p.exact || late.Cmp(tolerance) > 0 {
+		late := p.m.late(got.flow, due.flow)
+		if p.exact || late.Cmp(p.slack) > 0 {
 			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: due is submission %d of flow %d\n%s",
 				r.Ref, r.Flow, late.FloatString(9), due.seq, due.flow, p.s)
 		}
@@ -269,6 +308,14 @@ func (p *pair) check() {
 	for _, f := range p.flows {
 		if got, want := p.s.Queued(f), len(p.m.flows[f].queue); got != want {
 			p.t.Fatalf("flow %d has %d queued, want %d\n%s", f, got, want, p.s)
+		}
+	}
+	if q, ok := p.s.(sfq.Queues); ok {
+		for _, f := range p.flows {
+			got, want := q.Share(f), p.m.flows[f].share()
+			if off := got/want - 1; !(off < 1e-9 && off > -1e-9) {
+				p.t.Fatalf("flow %d has a share of %v, want %v\n%s", f, got, want, p.s)
+			}
 		}
 	}
 	for _, h := range p.over {

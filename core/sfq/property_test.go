@@ -1,6 +1,7 @@
 package sfq_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -10,8 +11,11 @@ import (
 )
 
 // walk lets rapid choose operations; the model judges every decision.
-func walk(t *rapid.T, algorithm string, exact bool) {
-	cfg := sfq.Config{Algorithm: algorithm, Depth: 1, MaxFlows: 6, MaxQueued: 5}
+func walk(t *rapid.T, algorithm string, exact bool) { walkWith(t, algorithm, exact, nil) }
+
+// walkWith is walk with further operations.
+func walkWith(t *rapid.T, algorithm string, exact bool, more func(*pair) map[string]func(*rapid.T)) {
+	cfg := sfq.Config{Algorithm: algorithm, Depth: 1, MaxFlows: 6, MaxQueued: 5, MaxQueues: 6}
 	if algorithm != "sfq" {
 		cfg.Depth = rapid.IntRange(1, 8).Draw(t, "depth")
 	}
@@ -38,6 +42,9 @@ func walk(t *rapid.T, algorithm string, exact bool) {
 	}
 	if algorithm != "sfq" {
 		actions["SetDepth"] = func(t *rapid.T) { p.setDepth(rapid.IntRange(0, 8).Draw(t, "depth")) }
+	}
+	if more != nil {
+		maps.Copy(actions, more(p))
 	}
 	for range 3 {
 		p.addFlow(weight.Draw(t, "weight"))

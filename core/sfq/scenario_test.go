@@ -18,6 +18,7 @@ import (
 //	flow NAME WEIGHT       AddFlow
 //	remove NAME            RemoveFlow
 //	weight NAME WEIGHT     SetWeight
+//	queue NAME [Q=W ...]   SetQueue, the way from the root
 //	submit NAME COST [xN]  Submit, N times
 //	next                   Next
 //	serve N                N times Next, each request completed at once
@@ -94,6 +95,13 @@ func (st *stage) run(words []string) string {
 		return answer(st.s.RemoveFlow(st.flow(arg(1))), "")
 	case "weight":
 		return answer(st.s.SetWeight(st.flow(arg(1)), int(st.number(arg(2)))), "")
+	case "queue":
+		var way []Level
+		for _, w := range words[2:] {
+			name, weight, _ := strings.Cut(w, "=")
+			way = append(way, Level{Name: name, Weight: int(st.number(weight))})
+		}
+		return answer(st.s.(Queues).SetQueue(st.flow(arg(1)), way), "")
 	case "submit":
 		times := int64(1)
 		if len(words) > 3 {
@@ -151,7 +159,7 @@ func (st *stage) flow(name string) Flow {
 // now prints the virtual time, where the algorithm has one.
 func (st *stage) now() string {
 	if s, ok := st.s.(*sfqd); ok {
-		return ", v " + s.v.String()
+		return ", v " + s.queues[0].v.String()
 	}
 	return ""
 }

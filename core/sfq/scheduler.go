@@ -7,7 +7,8 @@
 // becomes the largest F. SFQ lets one request be outstanding, SFQ(D) up to D;
 // SFQ(D2) is SFQ(D) whose depth is moved by package depth. For two flows that
 // are always backlogged the service per weight differs by no more than
-// (D+1)(c_f/w_f + c_g/w_g), c being a flow's largest cost.
+// (D+1)(c_f/w_f + c_g/w_g), c being a flow's largest cost. Flows may be put into queues
+// with weights of their own (Queues).
 //
 // The package is pure: no clock, goroutine, lock, input or output, and nothing
 // depends on the iteration order of a map. The same calls give the same
@@ -61,9 +62,9 @@ type Scheduler interface {
 	// RemoveFlow forgets a flow. Errors: ErrUnknownFlow, and ErrFlowBusy while
 	// it has queued or outstanding requests.
 	RemoveFlow(f Flow) error
-	// SetWeight changes a flow's weight. Queued requests are tagged anew from
-	// the first one on; what has been dispatched stays charged at the weight
-	// it was dispatched with. Errors: ErrUnknownFlow, ErrWeight.
+	// SetWeight changes a flow's weight, at once: what it was served stays its
+	// service, and what it has to wait for that is as if the new weight had
+	// held when it was dispatched. Errors: ErrUnknownFlow, ErrWeight.
 	SetWeight(f Flow, weight int) error
 	// Submit queues a request of cost 1 to MaxCost behind the flow's others.
 	// Errors: ErrUnknownFlow, ErrCost, ErrTooManyRequests.
@@ -136,6 +137,10 @@ type Config struct {
 	// 256 MiB in quanta of 64 KiB, far more than a stream should run ahead.
 	// MaxFlows times MaxQueued must not exceed 2^30, as slots are 32 bits.
 	MaxQueued int
+
+	// MaxQueues bounds the queues that flows are put into (Queues), 1 to 2^16; 0
+	// means 4,096. One takes about 200 bytes, and memory is taken only as they come.
+	MaxQueues int
 }
 
 func (c *Config) validate() error {
@@ -148,6 +153,9 @@ func (c *Config) validate() error {
 	if c.MaxQueued == 0 {
 		c.MaxQueued = 4096
 	}
+	if c.MaxQueues == 0 {
+		c.MaxQueues = 4096
+	}
 	switch {
 	case c.Depth < 1 || c.Depth > MaxDepth:
 		return fmt.Errorf("sfq: depth %d: give 1 to %d", c.Depth, MaxDepth)
@@ -155,6 +163,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("sfq: at most %d flows: give 1 to %d", c.MaxFlows, 1<<20)
 	case c.MaxQueued < 1 || c.MaxQueued > 1<<20:
 		return fmt.Errorf("sfq: at most %d queued requests a flow: give 1 to %d", c.MaxQueued, 1<<20)
+	case c.MaxQueues < 1 || c.MaxQueues > 1<<16:
+		return fmt.Errorf("sfq: at most %d queues: give 1 to %d", c.MaxQueues, 1<<16)
 	case c.MaxFlows*c.MaxQueued > 1<<30:
 		return fmt.Errorf("sfq: %d flows of %d queued requests are more than 2^30: lower one of them", c.MaxFlows, c.MaxQueued)
 	}

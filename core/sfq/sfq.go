@@ -2,8 +2,8 @@ package sfq
 
 import "fmt"
 
-// sfqd is SFQ and SFQ(D) (IBIS, section 4). The rules, as they are meant here,
-// with what the paper leaves open:
+// sfqd is SFQ and SFQ(D) (IBIS, section 4), over flows and over queues of them (queue.go).
+// The rules, as they are meant here, with what the paper leaves open:
 //
 //   - A flow's requests are tagged in runs. A run begins when a request arrives
 //     at the flow's empty queue: its start tag is max(v, F), v as of that moment
@@ -19,6 +19,12 @@ import "fmt"
 //     as of the run's beginning and no further: time in which a flow had
 //     nothing queued earns no credit. The F of a flow with an empty queue is
 //     moved too, and kept for as long as the flow stays.
+//   - What a flow is ahead of v, or behind it, is service: (tag - v) times weight. A
+//     change of weight keeps that, so tags become v + (tag - v) * old/new, and
+//     whatever is corrected later counts at the weight of that moment, as if it had
+//     been known before. A request that went at a tiny weight thus holds nobody up
+//     for longer than that weight held, and who changes weight often gets what
+//     the weights were worth while they held, but for one request.
 //   - Cancel gives back the whole charge. A run of which nothing was dispatched
 //     leaves no trace, so the next one again begins from the F before it.
 //   - Charge is a request that was served the moment it came: F = max(v, F) +
@@ -31,36 +37,36 @@ import "fmt"
 // Tags are worked out when they are needed and never stored for a request: those
 // of a run follow one another without gaps, so the start tag of the flow's first
 // queued request is the run's start plus what the run was served. Corrections,
-// cancellations in the middle of a queue and changes of weight thus cost one
-// addition and one move in the heap, however many requests are queued.
+// cancellations in the middle of a queue and changes of weight thus cost a few
+// additions and one move in the heap, however many requests are queued.
 type sfqd struct {
 	table[flowTags, requestTags]
-	ready  heap
-	name   string
-	v      tag
-	period uint64 // busy period, from 1
-	fixed  bool   // SFQ: the depth stays at 1
+	tree
+	name  string
+	turns uint64 // requests dispatched so far
+	fixed bool   // SFQ: the depth stays at 1
 }
 
-// flowTags is a flow's place in virtual time. The start tag of its next request
-// is max(floor, prev) + served/weight.
+// flowTags is a flow's or a queue's place in its parent's virtual time. The start tag of
+// its next request is max(floor, prev) + served/weight.
 type flowTags struct {
 	prev  tag // F before the run, as corrected
 	floor tag // v when the run began
-	// served is the cost dispatched and charged in this run at the present
-	// weight, less corrections. It is divided as one sum, so that the rounding
-	// (below 2^-32) is that of one division however long the run; only a change
-	// of weight, and a correction across one or across runs, rounds once more.
+	// served is the cost dispatched and charged in this run, less corrections. It is
+	// divided as one sum, so that the rounding (below 2^-32) is that of one division
+	// however long the run; only a change of weight, and a correction across runs,
+	// rounds once more.
 	served int64
-	period uint64 // the busy period that all this belongs to; void in another
-	run    uint64
-	ran    bool // something was dispatched or charged in this run
+	period uint64 // the parent's busy period that all this belongs to; void in another
+	began  uint64 // sfqd.turns when the run began
+	parent int32  // the queue that it is in
+	ran    bool   // something was dispatched or charged in this run
 }
 
 // requestTags is what an outstanding request was charged under.
 type requestTags struct {
-	run    uint64
-	weight int32
+	turn   uint64 // sfqd.turns: it is of a run that began before
+	parent int32  // the flow's queue then
 }
 
 var (
@@ -70,37 +76,50 @@ var (
 )
 
 func newSFQD(cfg Config) (Scheduler, error) {
-	return &sfqd{table: newTable[flowTags, requestTags](cfg), name: cfg.Algorithm, period: 1}, nil
+	s := &sfqd{table: newTable[flowTags, requestTags](cfg), name: cfg.Algorithm}
+	s.plant(cfg.MaxQueues)
+	return s, nil
 }
 
 func newSFQ(cfg Config) (Scheduler, error) {
 	if cfg.Depth != 1 {
 		return nil, fmt.Errorf("sfq: depth %d: sfq has one request outstanding, use sfqd for more", cfg.Depth)
 	}
-	return &sfqd{table: newTable[flowTags, requestTags](cfg), name: cfg.Algorithm, period: 1, fixed: true}, nil
+	s := &sfqd{table: newTable[flowTags, requestTags](cfg), name: cfg.Algorithm, fixed: true}
+	s.plant(cfg.MaxQueues)
+	return s, nil
 }
 
 func (s *sfqd) AddFlow(weight int) (Flow, error) {
 	f, err := s.addFlow(weight)
 	if err == nil {
-		s.ready.admit(f) // its tags are of period 0, so void
+		s.at.admit(f) // its tags are of the root's period 0, so void
+		s.queues[0].members++
 	}
 	return f, err
 }
 
-// SetWeight closes the account at the old weight. The first queued request's
-// start tag stays: it is the finish tag of what the old weight was charged for.
-func (s *sfqd) SetWeight(f Flow, weight int) error {
+func (s *sfqd) RemoveFlow(f Flow) error {
 	fl, err := s.flow(f)
 	if err != nil {
+		return err
+	}
+	parent := fl.tags.parent
+	if err := s.table.RemoveFlow(f); err != nil {
+		return err
+	}
+	s.part(parent)
+	return nil
+}
+
+func (s *sfqd) SetWeight(f Flow, weight int) error {
+	if _, err := s.flow(f); err != nil {
 		return err
 	}
 	if weight < 1 || weight > MaxWeight {
 		return ErrWeight
 	}
-	fl.tags.shift(span(fl.tags.served, fl.weight))
-	fl.tags.served = 0
-	fl.weight = int32(weight)
+	s.reweigh(f, int32(weight))
 	return nil
 }
 
@@ -112,7 +131,7 @@ func (s *sfqd) Submit(f Flow, cost int64, ref uint64) (Handle, error) {
 	if fl.queued > 0 {
 		return s.enqueue(f, cost, ref), nil
 	}
-	s.begin(fl)
+	s.begin(f)
 	h := s.enqueue(f, cost, ref)
 	s.place(f)
 	return h, nil
@@ -122,14 +141,23 @@ func (s *sfqd) Next() (Request, bool) {
 	if s.outstanding >= s.depth || s.waiting == 0 {
 		return Request{}, false
 	}
-	first := &s.ready.entries[0]
-	f := first.flow
-	s.v = maxTag(s.v, first.start)
+	f := root
+	for f < 0 {
+		q := &s.queues[^f]
+		first := &q.ready.entries[0]
+		q.v = maxTag(q.v, first.start)
+		q.outstanding++
+		f = first.flow
+	}
 	r, out := s.dispatch(f)
-	fl := &s.flows[f]
-	r.tags = requestTags{run: fl.tags.run, weight: fl.weight}
-	fl.tags.ran = true
-	spend(fl, r.cost)
+	s.turns++
+	r.tags = requestTags{turn: s.turns, parent: s.flows[f].tags.parent}
+	for id := f; id != root; {
+		m := s.member(id)
+		m.tags.ran = true
+		spend(m, out.Cost)
+		id = ^Flow(m.tags.parent)
+	}
 	s.place(f)
 	return out, true
 }
@@ -159,7 +187,7 @@ func (s *sfqd) Cancel(h Handle) error {
 	if first {
 		s.place(r.flow) // the next one takes over its start tag
 	}
-	s.rest()
+	s.rest(s.flows[r.flow].tags.parent)
 	return nil
 }
 
@@ -172,13 +200,15 @@ func (s *sfqd) Charge(f Flow, cost int64) error {
 		return ErrCost
 	}
 	if fl.queued == 0 {
-		s.begin(fl)
+		s.begin(f)
 	}
-	fl.tags.ran = true
-	spend(fl, cost)
-	if fl.queued > 0 {
-		s.place(f)
+	for id := f; id != root; {
+		m := s.member(id)
+		m.tags.ran = true
+		spend(m, cost)
+		id = ^Flow(m.tags.parent)
 	}
+	s.place(f)
 	return nil
 }
 
@@ -189,33 +219,49 @@ func (s *sfqd) SetDepth(d int) {
 }
 
 func (s *sfqd) String() string {
-	return s.dump(s.name+": v "+s.v.String(), func(fl *flow[flowTags]) string {
-		if fl.tags.period != s.period {
-			return ", tags void"
+	flows := s.dump(s.name+": v "+s.queues[0].v.String(), func(fl *flow[flowTags]) string {
+		at := ""
+		if fl.tags.parent > 0 {
+			at = ", in " + s.path(fl.tags.parent)
+		}
+		if fl.tags.period != s.queues[fl.tags.parent].period {
+			return at + ", tags void"
 		}
 		if fl.queued == 0 {
-			return ", F " + finish(fl).String()
+			return at + ", F " + finish(fl).String()
 		}
 		last := start(fl)
 		for slot := fl.head; slot != none; slot = s.requests[slot].next {
 			last = last.add(span(s.requests[slot].cost, fl.weight))
 		}
-		return ", S " + start(fl).String() + ", F " + last.String()
+		return at + ", S " + start(fl).String() + ", F " + last.String()
 	})
+	return flows + s.dumpQueues()
 }
 
-// begin starts a run of a flow whose queue is empty.
-func (s *sfqd) begin(fl *flow[flowTags]) {
-	t := &fl.tags
-	if t.period != s.period {
-		*t = flowTags{prev: s.v, period: s.period, run: t.run}
-	} else {
-		t.prev = finish(fl)
+// begin starts a run of a flow whose queue is empty, and of the queues that it is in, as
+// far as they have nothing queued either.
+func (s *sfqd) begin(f Flow) {
+	for id := f; id != root && (id == f || len(s.queues[^id].ready.entries) == 0); {
+		m := s.member(id)
+		t := s.valid(m)
+		t.prev = finish(m)
+		t.floor = s.queues[t.parent].v
+		t.served = 0
+		t.ran = false
+		t.began = s.turns
+		id = ^Flow(t.parent)
 	}
-	t.floor = s.v
-	t.served = 0
-	t.ran = false
-	t.run++
+}
+
+// valid returns a member's tags. Those of an earlier busy period are void: they become the
+// beginning of this one.
+func (s *sfqd) valid(m *flow[flowTags]) *flowTags {
+	t := &m.tags
+	if period := s.queues[t.parent].period; t.period != period {
+		*t = flowTags{period: period, began: s.turns, parent: t.parent}
+	}
+	return t
 }
 
 // start returns the start tag of a flow's first queued request.
@@ -237,6 +283,25 @@ func (t *flowTags) shift(by tag) {
 	t.floor = t.floor.add(by)
 }
 
+// rebase takes all of a flow's tags to another weight, and to another virtual time, such that
+// what it is ahead or behind is the same service.
+func (t *flowTags) rebase(from, to tag, old, weight int32) {
+	t.prev = to.add(t.prev.sub(from).scale(old, weight))
+	t.floor = to.add(t.floor.sub(from).scale(old, weight))
+}
+
+// reweigh changes the weight of a flow or a queue.
+func (s *sfqd) reweigh(id Flow, weight int32) {
+	m := s.member(id)
+	if m.weight == weight {
+		return
+	}
+	v := s.queues[m.tags.parent].v
+	s.valid(m).rebase(v, v, m.weight, weight)
+	m.weight = weight
+	s.place(id)
+}
+
 // spend books cost, or gives it back where negative, at the present weight.
 func spend(fl *flow[flowTags], cost int64) {
 	t := &fl.tags
@@ -252,41 +317,63 @@ func spend(fl *flow[flowTags], cost int64) {
 
 const servedLimit = 1 << 60
 
-// settle ends an outstanding request at its actual cost.
+// settle ends an outstanding request at its actual cost. Its flow may be in another queue
+// by now: then the queue that it was charged to is corrected.
 func (s *sfqd) settle(slot int32, cost int64) {
 	r := &s.requests[slot]
-	fl := &s.flows[r.flow]
 	s.release(slot)
+	for q := r.tags.parent; q != none; q = s.queues[q].tags.parent {
+		s.queues[q].outstanding--
+	}
 	if d := cost - r.cost; d != 0 {
-		switch t := &fl.tags; {
-		case r.tags.run != t.run:
-			t.prev = t.prev.add(span(d, r.tags.weight))
-		case r.tags.weight != fl.weight:
-			t.shift(span(d, r.tags.weight))
-		default:
-			spend(fl, d)
+		s.correct(r.flow, r.tags.turn, d)
+		for q := r.tags.parent; q > 0; q = s.queues[q].tags.parent {
+			s.correct(^Flow(q), r.tags.turn, d)
 		}
-		if fl.queued > 0 {
-			s.place(r.flow)
+		s.place(r.flow)
+		if r.tags.parent != s.flows[r.flow].tags.parent {
+			s.place(^Flow(r.tags.parent))
 		}
 	}
-	s.rest()
+	s.rest(r.tags.parent)
 }
 
-// place puts a flow where its first queued request belongs.
-func (s *sfqd) place(f Flow) {
-	fl := &s.flows[f]
-	if fl.head == none {
-		s.ready.remove(f)
-		return
+// correct moves the tags of a flow or a queue by what a request has cost more.
+func (s *sfqd) correct(id Flow, turn uint64, d int64) {
+	m := s.member(id)
+	if t := s.valid(m); turn > t.began {
+		spend(m, d)
+	} else {
+		t.prev = t.prev.add(span(d, m.weight))
 	}
-	s.ready.set(entry{start: start(fl), seq: s.requests[fl.head].seq, flow: f})
 }
 
-// rest ends the busy period if nothing is left of it.
-func (s *sfqd) rest() {
-	if s.outstanding == 0 && s.waiting == 0 {
-		s.period++
-		s.v = tag{}
+// place puts a flow, and the queues that it is in, where their first requests belong.
+func (s *sfqd) place(id Flow) {
+	for id != root {
+		m := s.member(id)
+		ready := &s.queues[m.tags.parent].ready
+		if seq, some := s.first(id); some {
+			ready.set(entry{start: start(m), seq: seq, flow: id})
+		} else {
+			ready.remove(id)
+		}
+		id = ^Flow(m.tags.parent)
+	}
+}
+
+// rest ends the busy periods of a queue and of those above it of which nothing is left, and
+// forgets queues that nobody is in any more.
+func (s *sfqd) rest(q int32) {
+	for q != none {
+		at := &s.queues[q]
+		if at.outstanding > 0 || len(at.ready.entries) > 0 {
+			return
+		}
+		at.period++
+		at.v = tag{}
+		above := at.tags.parent
+		s.vanish(q)
+		q = above
 	}
 }

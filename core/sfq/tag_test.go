@@ -55,7 +55,7 @@ func TestTagString(t *testing.T) {
 
 // A handle names its slot's use. The count wraps to 1, as no handle is zero.
 func TestHandleOfAWornSlot(t *testing.T) {
-	s := &fifo{table: newTable[struct{}, struct{}](Config{Depth: 1, MaxFlows: 1, MaxQueued: 1})}
+	s := &fifo{table: newTable[struct{}, struct{}](Config{Depth: 1, MaxFlows: 1, MaxQueued: 1}), ready: heap{places: &places{}}}
 	f, err := s.AddFlow(1)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,351 @@
+package sfq_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"penstock/core/sfq"
+)
+
+// queueing puts flows into queues, at random, among few names so that they meet.
+func queueing(p *pair) map[string]func(*rapid.T) {
+	weight := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, sfq.MaxWeight))
+	name := rapid.SampledFrom([]string{"a", "b"})
+	way := rapid.Custom(func(t *rapid.T) (way []sfq.Level) {
+		for range rapid.IntRange(0, 3).Draw(t, "levels") {
+			way = append(way, sfq.Level{Name: name.Draw(t, "name"), Weight: weight.Draw(t, "weight of the queue")})
+		}
+		return way
+	})
+	set := func(t *rapid.T) { p.setQueue(rapid.IntRange(0, 30).Draw(t, "flow"), way.Draw(t, "way")) }
+	return map[string]func(*rapid.T){"SetQueue": set, "SetQueue too": set}
+}
+
+// Flows and queues come, go and change at random, with requests queued and in flight: the
+// order of dispatch is the exact model's at every step, every request is dispatched once, and
+// whenever something is queued and the depth allows it, something is dispatched.
+func TestQueuesDecideAsModelExactly(t *testing.T) {
+	for _, algorithm := range []string{"sfq", "sfqd"} {
+		t.Run(algorithm, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { walkWith(t, algorithm, true, queueing) })
+		})
+	}
+}
+
+func TestQueuesDecideAsModelWithinRounding(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { walkWith(t, "sfqd", false, queueing) })
+}
+
+// twins are two schedulers that have to decide alike.
+type twins struct {
+	a, b sfq.Scheduler
+	out  [][2]sfq.Request
+}
+
+func (w *twins) both(t *rapid.T, do func(sfq.Scheduler) error) {
+	t.Helper()
+	errA, errB := do(w.a), do(w.b)
+	if !errors.Is(errA, errB) {
+		t.Fatalf("%v and %v", errA, errB)
+	}
+}
+
+// All flows in one queue, however deep, and each flow in a queue of its own that has its
+// weight, decide as no queues do.
+func TestOneLevelDecidesAsNone(t *testing.T) {
+	for name, way := range map[string]func(f sfq.Flow, weight int) []sfq.Level{
+		"all in one":      func(sfq.Flow, int) []sfq.Level { return []sfq.Level{{Name: "q", Weight: 7}} },
+		"deep":            func(sfq.Flow, int) []sfq.Level { return deep(sfq.MaxLevels) },
+		"each in its own": func(f sfq.Flow, weight int) []sfq.Level { return []sfq.Level{{Name: fmt.Sprint(f), Weight: weight}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				cfg := sfq.Config{Algorithm: "sfqd", Depth: rapid.IntRange(1, 6).Draw(t, "depth")}
+				w := twins{}
+				var err error
+				if w.a, err = sfq.New(cfg); err != nil {
+					t.Fatal(err)
+				}
+				if w.b, err = sfq.New(cfg); err != nil {
+					t.Fatal(err)
+				}
+				const flows = 4
+				weights := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, 1000))
+				put := func(f sfq.Flow, weight int) {
+					if err := w.b.(sfq.Queues).SetQueue(f, way(f, weight)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for f := range sfq.Flow(flows) {
+					weight := weights.Draw(t, "weight")
+					w.both(t, func(s sfq.Scheduler) error { _, err := s.AddFlow(weight); return err })
+					put(f, weight)
+				}
+				flow := func() sfq.Flow { return sfq.Flow(rapid.IntRange(0, flows-1).Draw(t, "flow")) }
+				cost := rapid.Int64Range(1, 50)
+				ref := uint64(0)
+				submit := func(t *rapid.T) {
+					f, c := flow(), cost.Draw(t, "cost")
+					ref++
+					w.both(t, func(s sfq.Scheduler) error { _, err := s.Submit(f, c, ref); return err })
+				}
+				next := func(t *rapid.T) {
+					a, okA := w.a.Next()
+					b, okB := w.b.Next()
+					if okA != okB || a.Ref != b.Ref {
+						t.Fatalf("r%d (%v) without queues, r%d (%v) with\n%s\n%s", a.Ref, okA, b.Ref, okB, w.a, w.b)
+					}
+					if okA {
+						w.out = append(w.out, [2]sfq.Request{a, b})
+					}
+				}
+				actions := map[string]func(*rapid.T){
+					"Submit": submit, "Submit too": submit, "Next": next, "Next too": next,
+					"Complete": func(t *rapid.T) {
+						if len(w.out) == 0 {
+							return
+						}
+						i, actual := rapid.IntRange(0, len(w.out)-1).Draw(t, "request"), rapid.Int64Range(0, 60).Draw(t, "actual")
+						o := w.out[i]
+						w.out = append(w.out[:i:i], w.out[i+1:]...)
+						if err := errors.Join(w.a.Complete(o[0].Handle, actual), w.b.Complete(o[1].Handle, actual)); err != nil {
+							t.Fatal(err)
+						}
+					},
+					"Charge": func(t *rapid.T) {
+						f, c := flow(), cost.Draw(t, "cost")
+						w.both(t, func(s sfq.Scheduler) error { return s.Charge(f, c) })
+					},
+				}
+				if name != "each in its own" { // there the queue's weight decides, not the flow's
+					actions["SetWeight"] = func(t *rapid.T) {
+						f, weight := flow(), weights.Draw(t, "weight")
+						w.both(t, func(s sfq.Scheduler) error { return s.SetWeight(f, weight) })
+					}
+				} else {
+					actions["SetQueue"] = func(t *rapid.T) {
+						f, weight := flow(), weights.Draw(t, "weight")
+						if err := w.a.SetWeight(f, weight); err != nil {
+							t.Fatal(err)
+						}
+						put(f, weight)
+					}
+				}
+				for range rapid.IntRange(1, 4).Draw(t, "length") {
+					t.Repeat(actions)
+				}
+			})
+		})
+	}
+}
+
+func deep(levels int) (way []sfq.Level) {
+	for i := range levels {
+		way = append(way, sfq.Level{Name: "q", Weight: 1 + i})
+	}
+	return way
+}
+
+// grown is a random tree with flows that always have something queued.
+type grown struct {
+	s       sfq.Scheduler
+	ways    [][]sfq.Level
+	weights []int64
+	largest int64   // cost
+	done    []int64 // cost dispatched, by flow
+	asleep  []bool  // has nothing queued, and gets nothing
+}
+
+func grow(t *rapid.T) *grown {
+	s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &grown{s: s, largest: rapid.Int64Range(1, 100).Draw(t, "largest cost")}
+	var queues [][]sfq.Level
+	queues = append(queues, nil)
+	for i := range rapid.IntRange(1, 5).Draw(t, "queues") {
+		parent := rapid.SampledFrom(queues).Draw(t, "parent")
+		way := append(append([]sfq.Level{}, parent...), sfq.Level{Name: fmt.Sprint(i), Weight: rapid.IntRange(1, 9).Draw(t, "weight")})
+		queues = append(queues, way)
+	}
+	for f := range sfq.Flow(rapid.IntRange(2, 8).Draw(t, "flows")) {
+		way, weight := rapid.SampledFrom(queues).Draw(t, "way"), rapid.IntRange(1, 9).Draw(t, "weight")
+		if _, err := s.AddFlow(weight); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.(sfq.Queues).SetQueue(f, way); err != nil {
+			t.Fatal(err)
+		}
+		g.ways, g.weights = append(g.ways, way), append(g.weights, int64(weight))
+		g.done, g.asleep = append(g.done, 0), append(g.asleep, false)
+	}
+	return g
+}
+
+// serve keeps everybody's queue filled and dispatches n requests.
+func (g *grown) serve(t *rapid.T, n int) {
+	for range n {
+		for f, asleep := range g.asleep {
+			for !asleep && g.s.Queued(sfq.Flow(f)) < 2 {
+				if _, err := g.s.Submit(sfq.Flow(f), rapid.Int64Range(1, g.largest).Draw(t, "cost"), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r, ok := g.s.Next()
+		if !ok {
+			t.Fatalf("nothing to dispatch\n%s", g.s)
+		}
+		g.done[r.Flow] += r.Cost
+		if err := g.s.Complete(r.Handle, r.Cost); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// member is a flow or a queue by its way, with what it was served and its weight.
+type member struct {
+	parent string
+	weight int64
+	served int64
+	awake  bool
+}
+
+func (g *grown) members() map[string]*member {
+	all := map[string]*member{}
+	add := func(path, parent string, weight, served int64, awake bool) {
+		m := all[path]
+		if m == nil {
+			m = &member{parent: parent, weight: weight}
+			all[path] = m
+		}
+		m.served += served
+		m.awake = m.awake || awake
+	}
+	for f, way := range g.ways {
+		at := "/"
+		for _, l := range way {
+			add(at+l.Name+"/", at, int64(l.Weight), g.done[f], !g.asleep[f])
+			at += l.Name + "/"
+		}
+		add(fmt.Sprintf("%sflow %d", at, f), at, g.weights[f], g.done[f], !g.asleep[f])
+	}
+	return all
+}
+
+// At every level, any two siblings with something queued all the time are served alike by
+// weight, but for a request of each; whoever else is idle. So what an idle flow leaves goes
+// to its siblings first: its queue is served as if nothing had happened.
+func TestSiblingsAreServedByWeight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := grow(t)
+		for range rapid.IntRange(1, 4).Draw(t, "phases") {
+			awake := 0
+			for f := range g.asleep {
+				// Their last requests go in the phase before.
+				if g.asleep[f] = rapid.IntRange(0, 2).Draw(t, "asleep") == 0; !g.asleep[f] {
+					awake++
+				}
+			}
+			if awake == 0 {
+				g.asleep[0] = false
+			}
+			for f, asleep := range g.asleep {
+				if asleep {
+					g.drain(t, sfq.Flow(f))
+				}
+			}
+			before := g.members()
+			for range rapid.IntRange(1, 5).Draw(t, "times") {
+				g.serve(t, rapid.IntRange(1, 60).Draw(t, "requests"))
+				after := g.members()
+				for x, a := range after {
+					if !a.awake && a.served != before[x].served {
+						t.Fatalf("%s is asleep and was served", x)
+					}
+					for y, b := range after {
+						if x >= y || a.parent != b.parent || !a.awake || !b.awake {
+							continue
+						}
+						// Times both weights; a request of each, and what was left from the phase before.
+						gap := (a.served-before[x].served)*b.weight - (b.served-before[y].served)*a.weight
+						if bound := g.largest*(a.weight+b.weight) + 1; gap > bound || -gap > bound {
+							t.Fatalf("%s (weight %d) and %s (%d) are %d apart, allowed are %d\n%s", x, a.weight, y, b.weight, gap, bound, g.s)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// drain serves until a flow has nothing queued; the others are kept filled.
+func (g *grown) drain(t *rapid.T, f sfq.Flow) {
+	for g.s.Queued(f) > 0 {
+		g.serve(t, 1)
+	}
+}
+
+// The bounds of SetQueue, each at its edge; what it refuses changes nothing.
+func TestQueueBounds(t *testing.T) {
+	s, err := sfq.New(sfq.Config{Algorithm: "sfqd", MaxQueues: sfq.MaxLevels + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.AddFlow(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := s.(sfq.Queues)
+	want := func(what string, f sfq.Flow, want error, way ...sfq.Level) {
+		t.Helper()
+		before := s.String()
+		if err := q.SetQueue(f, way); !errors.Is(err, want) {
+			t.Fatalf("%s: got %v, want %v", what, err, want)
+		}
+		if want != nil && s.String() != before {
+			t.Errorf("%s: refused, and it changed\n%s\nto\n%s", what, before, s)
+		}
+	}
+	long := strings.Repeat("x", sfq.MaxQueueName)
+	want("an unknown flow", 3, sfq.ErrUnknownFlow)
+	want("no name", 0, sfq.ErrQueue, sfq.Level{Weight: 1})
+	want("too long a name", 0, sfq.ErrQueue, sfq.Level{Name: long + "x", Weight: 1})
+	want("no weight", 0, sfq.ErrWeight, sfq.Level{Name: "a"})
+	want("too large a weight", 0, sfq.ErrWeight, sfq.Level{Name: "a", Weight: sfq.MaxWeight + 1})
+	want("a bad level behind a good one", 0, sfq.ErrWeight, sfq.Level{Name: "a", Weight: 1}, sfq.Level{Name: "b"})
+	want("too deep", 0, sfq.ErrQueue, deep(sfq.MaxLevels+1)...)
+	want("the deepest", 0, nil, deep(sfq.MaxLevels)...)
+	want("the longest name, the largest weight", 1, nil, sfq.Level{Name: long, Weight: sfq.MaxWeight})
+	want("one queue too many", 2, sfq.ErrTooManyQueues, sfq.Level{Name: "a", Weight: 1})
+	want("a queue that is there", 2, nil, sfq.Level{Name: "q", Weight: 1})
+	want("back to the root", 1, nil)
+	want("in the place that is free", 1, nil, sfq.Level{Name: "a", Weight: 1})
+	if strings.Contains(s.String(), long) {
+		t.Error("a queue that nobody is in is still there")
+	}
+	if err := s.RemoveFlow(1); err != nil {
+		t.Fatal(err)
+	}
+	want("in the place that a removed flow left", 2, nil, sfq.Level{Name: "b", Weight: 1})
+	if got := q.Share(1); got != 0 {
+		t.Errorf("an unknown flow has a share of %v", got)
+	}
+	for _, bad := range []int{-1, 1<<16 + 1} {
+		if _, err := sfq.New(sfq.Config{Algorithm: "sfqd", MaxQueues: bad}); err == nil {
+			t.Errorf("%d queues were taken", bad)
+		}
+	}
+}
+
+// FuzzQueues is FuzzScheduler with flows in queues.
+func FuzzQueues(f *testing.F) {
+	f.Add([]byte{2, 251, 0, 9, 3, 0, 5, 252, 1, 17, 3, 1, 5, 6, 0, 0, 250, 0, 0, 6, 0, 0, 9, 0, 9})
+	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, "sfqd", ops) })
+}
