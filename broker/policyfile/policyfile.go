@@ -40,6 +40,7 @@ type rule struct {
 	Weight    *int           `yaml:"weight"`
 	MaxWeight int            `yaml:"max_weight"`
 	Limit     settings.Bytes `yaml:"limit"`
+	Bandwidth bool           `yaml:"bandwidth"`
 }
 
 // Load reads and checks a file.
@@ -82,7 +83,7 @@ func Parse(text []byte) (*policy.Policy, error) {
 		}
 		p.Rules = append(p.Rules, policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
-			Weight: weight, MaxWeight: r.MaxWeight, Limit: int64(r.Limit),
+			Weight: weight, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Bandwidth: r.Bandwidth,
 		})
 	}
 	err := p.Validate()

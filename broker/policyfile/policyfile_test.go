@@ -17,6 +17,7 @@ queues:
 rules:
   - {queue: "root.etl.*", user: alice, weight: 8, max_weight: 16, limit: 50MiB}
   - {type: SPARK}
+  - {queue: root.shared, bandwidth: true}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -26,6 +27,9 @@ rules:
 		t.Errorf("%+v, want %+v", g, want)
 	}
 	if g := p.Grant(policy.Facts{Type: "SPARK"}); g != (policy.Grant{Rule: 1, Weight: 2}) {
+		t.Errorf("%+v", g)
+	}
+	if g := p.Grant(policy.Facts{Queue: "root.shared", Bandwidth: 60}); g != (policy.Grant{Rule: 2, Weight: 60}) {
 		t.Errorf("%+v", g)
 	}
 }
@@ -39,6 +43,7 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n  - limit: much\n":                                   `line 2: "much"`,
 		"rules: [{user: '['}]\n":                                      `line 1: rules[0]: pattern "["`,
 		"rules:\n  - {weight: 8, max_weight: 4}\n":                    "line 2: rules[0]: max_weight 4 is below",
+		"rules:\n  - {bandwidth: true, max_weight: 4}\n":              "line 2: rules[0]: bandwidth and max_weight",
 		"rules:\n  - weight: 0\n":                                     "line 2: rules[0]: weight 0",
 		"default: 0\n":                                                "line 1: default: weight 0",
 		" \n":                                                         "the file is empty",

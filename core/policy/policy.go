@@ -39,6 +39,8 @@ type Facts struct {
 	Name  string // as its submitter called it
 	Type  string // MAPREDUCE, SPARK
 	Tags  []string
+	// Bandwidth is what it holds of its cluster manager's resource of that name, in MB/s.
+	Bandwidth int64
 }
 
 // Rule matches applications by shell patterns (* ? [abc]); an empty one matches all.
@@ -50,6 +52,8 @@ type Rule struct {
 	// MaxWeight is up to where a tag may ask for a weight; 0: it may not.
 	MaxWeight int
 	Limit     int64 // bytes a second at one device; 0: none
+	// Bandwidth: what an application holds, in MB/s, is its weight.
+	Bandwidth bool
 }
 
 // Queue is a queue's weight among its siblings. Applications of queues below it that have
@@ -137,7 +141,7 @@ func (r *Rule) validate() error {
 	case r.Limit < 0:
 		return fmt.Errorf("limit %d: use 0 or more bytes a second", r.Limit)
 	}
-	return nil
+	return r.validateBandwidth()
 }
 
 func clip(s string) string { return s[:min(len(s), 40)] }
@@ -153,6 +157,9 @@ func (p *Policy) Grant(f Facts) Grant {
 		g.Rule, g.Weight, g.Limit = i, r.Weight, r.Limit
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
+		}
+		if w, ok := r.held(f); ok {
+			g.Weight = w
 		}
 		break
 	}
