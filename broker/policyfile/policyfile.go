@@ -44,6 +44,7 @@ type rule struct {
 
 	Group      string `yaml:"group"`
 	GroupQueue string `yaml:"group_queue"`
+	Bandwidth  bool   `yaml:"bandwidth"`
 }
 
 // Load reads and checks a file.
@@ -86,7 +87,7 @@ func Parse(text []byte) (*policy.Policy, error) {
 		}
 		p.Rules = append(p.Rules, policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
-			Weight: weight, MaxWeight: r.MaxWeight, Limit: int64(r.Limit),
+			Weight: weight, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Bandwidth: r.Bandwidth,
 			Reserve: int64(r.Reserve), Group: r.Group, GroupQueue: r.GroupQueue,
 		})
 	}

@@ -18,6 +18,7 @@ rules:
   - {queue: "root.etl.*", user: alice, weight: 8, max_weight: 16, limit: 50MiB}
   - {type: SPARK}
   - {flow: clients, group: adhoc, weight: 2, reserve: 10MiB, limit: 10MiB}
+  - {queue: root.shared, bandwidth: true}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +33,9 @@ rules:
 	if g := p.Grant(policy.Facts{Type: "SPARK"}); g != (policy.Grant{Rule: 1, Weight: 2}) {
 		t.Errorf("%+v", g)
 	}
+	if g := p.Grant(policy.Facts{Queue: "root.shared", Bandwidth: 60}); g != (policy.Grant{Rule: 3, Weight: 60}) {
+		t.Errorf("%+v", g)
+	}
 }
 
 func TestMistakesHaveALine(t *testing.T) {
@@ -43,6 +47,8 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n  - limit: much\n":                                   `line 2: "much"`,
 		"rules: [{user: '['}]\n":                                      `line 1: rules[0]: pattern "["`,
 		"rules:\n  - {weight: 8, max_weight: 4}\n":                    "line 2: rules[0]: max_weight 4 is below",
+		"rules:\n  - {bandwidth: true, max_weight: 4}\n":              "line 2: rules[0]: bandwidth and max_weight",
+		"rules:\n  - {bandwidth: true, group: g, weight: 2}\n":        "line 2: rules[0]: bandwidth and group",
 		"rules:\n  - weight: 0\n":                                     "line 2: rules[0]: weight 0",
 		"default: 0\n":                                                "line 1: default: weight 0",
 		" \n":                                                         "the file is empty",

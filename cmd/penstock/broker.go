@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"penstock/broker"
+	"penstock/broker/applications"
 	"penstock/broker/store"
 	"penstock/settings"
 	"penstock/wire/cluster"
@@ -23,6 +24,7 @@ import (
 func newBrokerCommand() *cobra.Command {
 	var listen, policyFile, storeDir, format, level string
 	var files cluster.Files
+	var who applications.Options
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the cluster's broker, which nodes exchange their services through",
@@ -51,7 +53,12 @@ Needs no rights but to listen on its port.`,
 					return err
 				}
 			}
-			o := broker.Options{Log: log}
+			who.Log = log
+			directory, err := applications.New(who)
+			if err != nil {
+				return usageError{err}
+			}
+			o := broker.Options{Log: log, Facts: directory.Facts}
 			if o.Name, err = os.Hostname(); err != nil {
 				return err
 			}
@@ -81,6 +88,7 @@ Needs no rights but to listen on its port.`,
 			if err != nil {
 				return err
 			}
+			go directory.Run(cmd.Context(), b.Regrant)
 			if policyFile != "" {
 				go b.Follow(cmd.Context(), policyFile, fingerprint)
 			}
@@ -92,6 +100,7 @@ Needs no rights but to listen on its port.`,
 	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML), a new version of the policy each time it changes")
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and set weights (default: they are kept in memory)")
 	addFiles(cmd, &files)
+	addWho(cmd, &who)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -102,6 +111,13 @@ func addFiles(cmd *cobra.Command, files *cluster.Files) {
 	cmd.Flags().StringVar(&files.CA, "ca", "", "certificate `FILE` of the cluster's CA (PEM)")
 	cmd.Flags().StringVar(&files.Cert, "cert", "", "own certificate `FILE` (PEM)")
 	cmd.Flags().StringVar(&files.Key, "key", "", "key `FILE` of that (PEM)")
+}
+
+// addWho gives a command the flags that say who knows applications.
+func addWho(cmd *cobra.Command, who *applications.Options) {
+	cmd.Flags().StringSliceVar(&who.ResourceManagers, "resource-manager", nil, "`URL` of YARN's ResourceManager, which knows applications' queues, users and tags; of an HA pair both")
+	cmd.Flags().StringSliceVar(&who.SparkMasters, "spark-master", nil, "`URL` of Spark's standalone master's web page; of several all")
+	cmd.Flags().StringVar(&who.Resource, "bandwidth-resource", applications.DefaultResource, "`NAME` of the resource type of YARN's by which applications ask for bandwidth")
 }
 
 // listenFor listens; plain only on loopback.

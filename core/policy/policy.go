@@ -41,6 +41,8 @@ type Facts struct {
 	Name  string // as its submitter called it
 	Type  string // MAPREDUCE, SPARK
 	Tags  []string
+	// Bandwidth is what it holds of its cluster manager's resource of that name, in MB/s.
+	Bandwidth int64
 }
 
 // Rule matches applications by shell patterns (* ? [abc]); an empty one matches all.
@@ -58,6 +60,8 @@ type Rule struct {
 	// Group puts all that its rules match together as one with Weight; GroupQueue is where
 	// it stands, a queue that has a weight; empty: the root.
 	Group, GroupQueue string
+	// Bandwidth: what an application holds, in MB/s, is its weight.
+	Bandwidth bool
 }
 
 // Queue is a queue's weight among its siblings. Applications of queues below it that have
@@ -155,7 +159,10 @@ func (r *Rule) validate() error {
 	case r.Limit > 0 && r.Reserve > r.Limit:
 		return fmt.Errorf("reserve %d is above the limit %d", r.Reserve, r.Limit)
 	}
-	return r.validateGroup()
+	if err := r.validateGroup(); err != nil {
+		return err
+	}
+	return r.validateBandwidth()
 }
 
 func clip(s string) string { return s[:min(len(s), 40)] }
@@ -172,6 +179,9 @@ func (p *Policy) Grant(f Facts) Grant {
 		g.Rule, g.Weight, g.Limit, g.Reserve = i, r.Weight, r.Limit, r.Reserve
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
+		}
+		if w, ok := r.held(f); ok {
+			g.Weight = w
 		}
 		break
 	}

@@ -205,6 +205,7 @@ func (c *Cluster) site() properties {
 		site[prefix+"user-limit-factor"] = "1"
 		site[prefix+"state"] = "RUNNING"
 	}
+	maps.Copy(site, cfg.queueSettings())
 	maps.Copy(site, cfg.Settings)
 	return site
 }

@@ -76,6 +76,11 @@ type Config struct {
 	TaskSlots   int   // tasks one queue runs at a time beside its ApplicationMaster; default 2
 	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
 
+	// Queues are the paths of the scheduler's leaf queues, such as root.etl.night; default:
+	// QueueProtected and QueueAggressor, each with a half of the tasks.
+	Queues        []string
+	DiskBandwidth int // MB/s that a NodeManager offers as BandwidthResource; 0: there is no such resource
+
 	// Governed prepares the configuration as `penstock install` does, and gives
 	// DataNodes and NodeManagers the agent; nil: nothing of Penstock anywhere, but for
 	// what JVMArgs say.
@@ -119,6 +124,9 @@ func (cfg *Config) validate() error {
 		cfg.Version = DefaultVersion
 	}
 	if err := CheckVersion(cfg.Version); err != nil {
+		return err
+	}
+	if err := cfg.validateQueues(); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {

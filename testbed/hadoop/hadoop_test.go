@@ -223,7 +223,6 @@ func TestJobsAreChecked(t *testing.T) {
 		{Kind: "sort", Input: "/i", Output: "/o", Queue: QueueAggressor},
 		{Kind: WordCount, Output: "/o", Queue: QueueProtected},
 		{Kind: WordCount, Input: "/i", Queue: QueueProtected},
-		{Kind: WordCount, Input: "/i", Output: "/o", Queue: "default"},
 		{Kind: TeraGen, Output: "/o", Queue: QueueAggressor},
 		{Kind: TestDFSIOWrite, Output: "/o", Queue: QueueAggressor},
 		{Kind: TestDFSIOWrite, FileBytes: 1, Queue: QueueAggressor},

@@ -46,7 +46,7 @@ type Job struct {
 	Maps      int    // TeraGen: number of maps; TestDFSIO: of files; else the input's blocks decide. Default 2
 	FileBytes int64  // TestDFSIO: bytes of each file
 	Reduces   int    // WordCount, TeraSort: default 1
-	Queue     string // QueueProtected or QueueAggressor
+	Queue     string // QueueProtected or QueueAggressor, or one of Config.Queues
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
 	Cgroup    string // folder of the cgroup, of cgroup v1, that its containers join; empty: the NodeManager's
 	User      string // who submits it; empty: who runs the cluster
@@ -87,6 +87,9 @@ type App struct {
 func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	class, args, err := job.command()
 	if err != nil {
+		return nil, err
+	}
+	if err := c.cfg.checkQueue(job.Queue); err != nil {
 		return nil, err
 	}
 	home, err := c.JavaHome(job.CPUs, job.Cgroup)
@@ -183,9 +186,6 @@ func (j Job) command() (class string, args []string, err error) {
 	const examples = "org.apache.hadoop.examples."
 	if j.Output == "" && j.Kind != TestDFSIORead {
 		return "", nil, fmt.Errorf("hadoop: %s needs an output path", j.Kind)
-	}
-	if j.Queue != QueueProtected && j.Queue != QueueAggressor {
-		return "", nil, fmt.Errorf("hadoop: queue %q is neither %s nor %s", j.Queue, QueueProtected, QueueAggressor)
 	}
 	switch j.Kind {
 	case TeraGen:

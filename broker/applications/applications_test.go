@@ -1,0 +1,92 @@
+package applications
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"penstock/core/policy"
+)
+
+// told is a source that says what a test lets it say.
+type told struct {
+	apps []Application
+	err  error
+	took time.Duration
+	asks []time.Time
+}
+
+func (*told) name() string          { return "told" }
+func (*told) owns(flow string) bool { return true }
+func (*told) address() string       { return "" }
+func (s *told) list(_ context.Context, add func(Application)) error {
+	s.asks = append(s.asks, time.Now())
+	time.Sleep(s.took)
+	for _, a := range s.apps {
+		add(a)
+	}
+	return s.err
+}
+
+func ofTest(s *told) *Directory {
+	return &Directory{log: slog.New(slog.DiscardHandler), tick: time.Second, period: period, sources: []*source{{asked: s}},
+		apps: map[string]*entry{}, wanted: map[string]bool{}}
+}
+
+// TestWhoIsGone holds nothing, is known for a while and then forgotten, but not while the
+// source is down.
+func TestWhoIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &told{apps: []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 5}, State: "RUNNING"}}}
+		d := ofTest(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		changes := map[string]int{}
+		done := make(chan struct{})
+		go func() {
+			d.Run(ctx, func(flows []string) {
+				for _, f := range flows {
+					changes[f]++
+				}
+			})
+			close(done)
+		}()
+		// at is a moment later: what is known, and how often it has changed.
+		at := func(later time.Duration, what string, want policy.Facts, changed int) {
+			t.Helper()
+			time.Sleep(later)
+			synctest.Wait()
+			if f := d.Facts("a"); !same(f, want) || changes["a"] != changed {
+				t.Errorf("%s: %+v after %d changes, want %+v after %d", what, f, changes["a"], want, changed)
+			}
+		}
+		all := policy.Facts{Flow: "a", User: "u", Bandwidth: 5}
+		at(time.Millisecond, "told", all, 1)
+		s.apps, s.err = nil, errors.New("down")
+		at(2*keep, "while the source is down", all, 1)
+		s.err = nil
+		holdsNothing := policy.Facts{Flow: "a", User: "u"}
+		at(period+time.Second, "gone", holdsNothing, 2)
+		at(keep-period-time.Second, "almost forgotten", holdsNothing, 2)
+		at(2*period, "forgotten", policy.Facts{Flow: "a"}, 2)
+		cancel()
+		<-done
+	})
+}
+
+// TestRest: a source that takes its time is asked less often.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
+			s := &told{took: took}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			ofTest(s).Run(ctx, func([]string) {})
+			cancel()
+			if got := s.asks[3].Sub(s.asks[2]); got < between || got > between+time.Second {
+				t.Errorf("a list that takes %v is asked for every %v", took, got)
+			}
+		}
+	})
+}

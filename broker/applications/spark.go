@@ -1,0 +1,88 @@
+package applications
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"penstock/core/policy"
+)
+
+// sparkType is what YARN calls Spark's applications too, so that one rule finds both.
+const sparkType = "SPARK"
+
+// spark asks a standalone master for its page as JSON, which has everything: workers, who
+// is at work and who was lately. There is no single look-up, nor a queue or tags.
+type spark struct{ *servers }
+
+func newSpark(addresses []string) (*spark, error) {
+	s, err := newServers(addresses)
+	if err != nil {
+		return nil, err
+	}
+	return &spark{s}, nil
+}
+
+func (*spark) name() string { return "Spark" }
+
+// owns accepts Spark's own pattern of ids, as nodes do.
+func (*spark) owns(flow string) bool {
+	rest, ok := strings.CutPrefix(flow, "app-")
+	stamp, number, cut := strings.Cut(rest, "-")
+	return ok && cut && digits(stamp, 14, 14) && digits(number, 4, 10)
+}
+
+func (s *spark) list(ctx context.Context, add func(Application)) error {
+	return s.get(ctx, "/json/", nil, func(d *json.Decoder) error {
+		apps, err := parseSpark(d)
+		if err != nil {
+			return err
+		}
+		for _, a := range apps {
+			if s.owns(a.Flow) {
+				add(a)
+			}
+		}
+		return nil
+	})
+}
+
+// parseSpark reads a master's state. Its status comes last, so nothing of it counts before.
+func parseSpark(d *json.Decoder) ([]Application, error) {
+	var apps []Application
+	status := ""
+	err := object(d, func(name string) (bool, error) {
+		switch name {
+		case "status":
+			return true, d.Decode(&status)
+		case "activeapps", "completedapps":
+			ended := name == "completedapps"
+			return true, array(d, func() error {
+				var a struct {
+					ID    string `json:"id"`
+					Name  string `json:"name"`
+					User  string `json:"user"`
+					State string `json:"state"`
+				}
+				if err := d.Decode(&a); err != nil {
+					return err
+				}
+				if len(apps) == MaxApplications {
+					return fmt.Errorf("over %d applications", MaxApplications)
+				}
+				apps = append(apps, Application{State: clip(a.State, maxName), Ended: ended, Facts: policy.Facts{
+					Flow: clip(a.ID, maxName), Name: clip(a.Name, maxName), User: clip(a.User, maxName), Type: sparkType}})
+				return nil
+			})
+		}
+		return false, nil
+	})
+	if err == nil && status != "ALIVE" {
+		err = fmt.Errorf("the master's status is %.40q, not ALIVE", status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return apps, nil
+}

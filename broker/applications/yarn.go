@@ -1,0 +1,165 @@
+package applications
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// page is how many applications one answer may have, and maxPages how many answers a
+	// list: a whole directory, in pages that are half full on average, and some that are empty.
+	page     = 1000
+	maxPages = 400
+	// queuesAgain is the least time between two looks at the scheduler's queues.
+	queuesAgain = time.Minute
+	maxQueues   = 100_000
+)
+
+// yarn asks a ResourceManager. What its REST interface offers, by the sources of 3.4.2:
+//
+//   - `limit` cuts off after so many, in the order of a hash table and without a next page.
+//     So a list that is as long as the limit is asked for again in two halves, by the time
+//     of the submission (startedTimeBegin and -End, both inclusive).
+//   - An application's resource requests, its timeouts and label expressions can be left
+//     out (deSelects); what it holds comes with CapacityScheduler only.
+//   - A standby answers everything with a redirect, or with a page that reloads itself.
+type yarn struct {
+	*servers
+	resource string
+	page     int
+	paths    map[string]string // of leaf queues
+	looked   time.Time         // at them
+}
+
+func newYARN(addresses []string, resource string) (*yarn, error) {
+	s, err := newServers(addresses)
+	if err != nil {
+		return nil, err
+	}
+	return &yarn{servers: s, resource: resource, page: page}, nil
+}
+
+func (*yarn) name() string { return "YARN" }
+
+func (*yarn) owns(flow string) bool {
+	rest, ok := strings.CutPrefix(flow, "application_")
+	stamp, number, cut := strings.Cut(rest, "_")
+	return ok && cut && digits(stamp, 13, 13) && digits(number, 4, 10)
+}
+
+// digits are some of low to high.
+func digits(s string, low, high int) bool {
+	return len(s) >= low && len(s) <= high && strings.Trim(s, "0123456789") == ""
+}
+
+// span is of the times of submission, both ends inclusive, in ms.
+type span struct{ begin, end int64 }
+
+func (y *yarn) list(ctx context.Context, add func(Application)) error {
+	todo := []span{{0, math.MaxInt64}}
+	for pages := 0; len(todo) > 0; pages++ {
+		if pages == maxPages {
+			return fmt.Errorf("over %d applications at work, or so many in a moment that %d answers did not bring them all", MaxApplications, maxPages)
+		}
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		limit := y.page
+		if at.begin == at.end { // cannot be halved
+			limit = MaxApplications
+		}
+		query := url.Values{"states": {"SUBMITTED,ACCEPTED,RUNNING"}, "limit": {strconv.Itoa(limit)},
+			"deSelects":        {"resourceRequests,timeouts,appNodeLabelExpression,amNodeLabelExpression"},
+			"startedTimeBegin": {strconv.FormatInt(at.begin, 10)}, "startedTimeEnd": {strconv.FormatInt(at.end, 10)}}
+		count := 0
+		var times []int64
+		err := y.get(ctx, "/ws/v1/cluster/apps", query, func(d *json.Decoder) error {
+			count, times = 0, times[:0]
+			return parseApps(d, func(a *yarnApp) error {
+				if count++; count > limit {
+					return fmt.Errorf("more than the %d applications that were asked for", limit)
+				}
+				times = append(times, a.StartedTime)
+				if y.owns(a.ID) {
+					add(y.application(ctx, a))
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if count < limit {
+			continue
+		}
+		if at.begin == at.end {
+			return fmt.Errorf("over %d applications of one moment", limit)
+		}
+		slices.Sort(times)
+		// Times are 0 where the asker may not see them.
+		middle := times[len(times)/2]
+		if middle < at.begin || middle >= at.end {
+			middle = at.begin + (at.end-at.begin)/2
+		}
+		todo = append(todo, span{middle + 1, at.end}, span{at.begin, middle})
+	}
+	return nil
+}
+
+func (y *yarn) find(ctx context.Context, flow string) (Application, bool, error) {
+	var found *yarnApp
+	err := y.get(ctx, "/ws/v1/cluster/apps/"+flow, nil, func(d *json.Decoder) error {
+		a, err := parseApp(d)
+		found = a
+		return err
+	})
+	switch {
+	case errors.Is(err, errNotFound):
+		return Application{}, false, nil
+	case err != nil:
+		return Application{}, false, err
+	case found == nil || found.ID != flow:
+		return Application{}, false, errors.New("the ResourceManager told of another application than was asked for")
+	}
+	return y.application(ctx, found), true, nil
+}
+
+// application is what the directory keeps of what YARN says.
+func (y *yarn) application(ctx context.Context, a *yarnApp) Application {
+	app := a.application(y.resource)
+	app.Queue = y.path(ctx, app.Queue)
+	return app
+}
+
+// path is a queue's whole path. CapacityScheduler of 3.4 tells it; an older one may tell
+// the leaf's name only, which is then looked up among the queues. A name that is no one
+// leaf's stays as it is.
+func (y *yarn) path(ctx context.Context, queue string) string {
+	if queue == "" || queue == "root" || strings.HasPrefix(queue, "root.") {
+		return queue
+	}
+	if p := y.paths[queue]; p != "" {
+		return p
+	}
+	if time.Since(y.looked) > queuesAgain {
+		y.looked = time.Now()
+		err := y.get(ctx, "/ws/v1/cluster/scheduler", nil, func(d *json.Decoder) error {
+			paths, err := parseQueues(d)
+			if err == nil {
+				y.paths = paths
+			}
+			return err
+		})
+		if p := y.paths[queue]; err == nil && p != "" {
+			return p
+		}
+	}
+	return queue
+}

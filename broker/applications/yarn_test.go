@@ -1,0 +1,560 @@
+package applications
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"penstock/core/policy"
+)
+
+// manager is a ResourceManager's REST interface, as far as it is asked: applications come
+// in no order, as from a hash table, and a limit cuts them off.
+type manager struct {
+	*httptest.Server
+	lists  atomic.Int32
+	single atomic.Int32
+
+	mu    sync.Mutex
+	apps  []fakeApp
+	other http.HandlerFunc // answers instead
+}
+
+// fakeApp is an application with the JSON that tells it.
+type fakeApp struct {
+	id, state string
+	started   int64
+	text      []byte
+}
+
+func startManager(t *testing.T) *manager {
+	m := &manager{}
+	m.Server = httptest.NewServer(m)
+	t.Cleanup(m.Close)
+	return m
+}
+
+func (m *manager) set(other http.HandlerFunc, apps ...fakeApp) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.other, m.apps = other, apps
+}
+
+func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	other, apps := m.other, m.apps
+	m.mu.Unlock()
+	if other != nil {
+		other(w, r)
+		return
+	}
+	if id, single := strings.CutPrefix(r.URL.Path, "/ws/v1/cluster/apps/"); single {
+		m.single.Add(1)
+		for _, a := range apps {
+			if a.id == id {
+				fmt.Fprintf(w, `{"app":%s}`, a.text)
+				return
+			}
+		}
+		http.Error(w, `{"RemoteException":{"exception":"NotFoundException"}}`, http.StatusNotFound)
+		return
+	}
+	if r.URL.Path != "/ws/v1/cluster/apps" {
+		http.NotFound(w, r)
+		return
+	}
+	m.lists.Add(1)
+	query := r.URL.Query()
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(query.Get(name), 10, 64)
+		if err != nil || n < 0 {
+			http.Error(w, name+" value must be a number!", http.StatusBadRequest)
+		}
+		return n
+	}
+	begin, end, limit := number("startedTimeBegin"), number("startedTimeEnd"), number("limit")
+	states := strings.Split(query.Get("states"), ",")
+	fmt.Fprint(w, `{"apps":{"app":[`)
+	comma := ""
+	for _, a := range apps {
+		if a.started < begin || a.started > end || !slices.Contains(states, a.state) {
+			continue
+		}
+		if limit--; limit < 0 {
+			break
+		}
+		if _, err := fmt.Fprintf(w, "%s%s", comma, a.text); err != nil {
+			return
+		}
+		comma = ","
+	}
+	fmt.Fprint(w, "]}}")
+}
+
+func id(i int) string { return fmt.Sprintf("application_1700000000000_%04d", i) }
+
+func anApp(i int, started int64, changes ...func(map[string]any)) fakeApp {
+	doc := map[string]any{"id": id(i), "user": fmt.Sprintf("user%d", i%100), "name": fmt.Sprintf("nightly load of table %d", i),
+		"queue": "root.etl.night", "state": "RUNNING", "finalStatus": "UNDEFINED", "applicationType": "MAPREDUCE",
+		"applicationTags": "gold,io.weight=4", "startedTime": started, "diagnostics": "", "resourceInfo": holds(60, "M")}
+	for _, change := range changes {
+		change(doc)
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		panic(err)
+	}
+	return fakeApp{id: id(i), state: doc["state"].(string), started: started, text: text}
+}
+
+// with is an application's member of another value.
+func with(member string, value any) func(map[string]any) {
+	return func(doc map[string]any) { doc[member] = value }
+}
+
+func holds(value int64, units string) map[string]any {
+	information := []map[string]any{{"name": "memory-mb", "units": "Mi", "value": 1024}, {"name": DefaultResource, "units": units, "value": value, "attributes": map[string]any{}}}
+	return map[string]any{"resourceUsagesByPartition": []map[string]any{{"partitionName": "", "used": map[string]any{
+		"memory": 1024, "vCores": 1, "resourceInformations": map[string]any{"resourceInformation": information}}}}}
+}
+
+// directory asks servers as often as a test can bear.
+func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.tick, d.period = 5*time.Millisecond, 10*time.Millisecond
+	return d, &log
+}
+
+func managers(d *Directory) *servers { return d.sources[0].asked.(*yarn).servers }
+
+// list has the first source asked once, and tells its error.
+func list(t *testing.T, d *Directory) string {
+	t.Helper()
+	d.list(t.Context(), d.sources[0])
+	return d.Sources()[0].Error
+}
+
+func TestFactsOfYARN(t *testing.T) {
+	m := startManager(t)
+	m.set(nil, anApp(1, 5))
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL + "?user.name=penstock"}})
+	if f := d.Facts(id(1)); f.Flow != id(1) || f.User != "" {
+		t.Errorf("before anything is known: %+v", f)
+	}
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	want := policy.Facts{Flow: id(1), Queue: "root.etl.night", User: "user1", Name: "nightly load of table 1", Type: "MAPREDUCE",
+		Tags: []string{"gold", "io.weight=4"}, Bandwidth: 60}
+	if f := d.Facts(id(1)); !same(f, want) {
+		t.Errorf("%+v, want %+v", f, want)
+	}
+	if all := d.List(); len(all) != 1 || all[0].State != "RUNNING" || all[0].Ended {
+		t.Errorf("%+v", all)
+	}
+	s := d.Sources()[0]
+	if s.Name != "YARN" || !strings.HasPrefix(s.Address, m.URL) || s.Applications != 1 || s.Answered.IsZero() {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestHundredThousand: as many as are kept are told in pages, and one more is an error,
+// also where the times by which pages are made are told to nobody or are all the same.
+func TestHundredThousand(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	m := startManager(t)
+	apps := make([]fakeApp, 0, MaxApplications+1)
+	for i := range MaxApplications {
+		at := 1700000000000 + random.Int64N(1e9)
+		if i%10 == 0 {
+			at = 1700000000000 + int64(i/1000)*1000 // a hundred in one moment
+		}
+		apps = append(apps, anApp(i, at))
+	}
+	m.set(nil, apps...)
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	begin := time.Now()
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	took := time.Since(begin)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d applications in %d answers, %.1f s, %d MiB", len(d.apps), m.lists.Load(), took.Seconds(), grown>>20)
+	if len(d.apps) != MaxApplications || m.lists.Load() > maxPages {
+		t.Errorf("%d applications in %d answers", len(d.apps), m.lists.Load())
+	}
+	if grown > 150<<20 {
+		t.Errorf("they take %d bytes", grown)
+	}
+	m.set(nil, append(apps, anApp(MaxApplications, 1700000000000+2e9))...)
+	if err := list(t, d); !strings.Contains(err, "1 applications at work are known by their flows' names only: at most 100000") {
+		t.Errorf("one more: %q", err)
+	}
+	if len(d.apps) != MaxApplications {
+		t.Errorf("%d are kept", len(d.apps))
+	}
+	// Who has gone makes room.
+	m.set(nil, anApp(MaxApplications, 1700000000000+2e9))
+	list(t, d) // which has it that they are gone
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	if f := d.Facts(id(MaxApplications)); f.User == "" {
+		t.Error("there was room, and it is not known")
+	}
+}
+
+func TestPages(t *testing.T) {
+	for name, test := range map[string]struct {
+		hidden bool
+		at     func(i int) int64
+		want   string
+	}{
+		"spread":               {false, func(i int) int64 { return int64(1e12) + int64(i)*1000 }, ""},
+		"times that are hid":   {true, func(i int) int64 { return int64(1e12) + int64(i)*1000 }, ""},
+		"all of one moment":    {false, func(int) int64 { return 1e12 }, ""},
+		"two moments, far off": {false, func(i int) int64 { return int64(1+i%2) * 1e12 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := startManager(t)
+			var apps []fakeApp
+			for i := range 500 {
+				a := anApp(i, test.at(i))
+				if test.hidden {
+					a = anApp(i, test.at(i), with("startedTime", 0))
+					a.started = test.at(i)
+				}
+				apps = append(apps, a)
+			}
+			m.set(nil, apps...)
+			d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+			d.sources[0].asked.(*yarn).page = 20
+			if err := list(t, d); err != test.want {
+				t.Error(err)
+			}
+			if len(d.apps) != len(apps) {
+				t.Errorf("%d of %d applications in %d answers", len(d.apps), len(apps), m.lists.Load())
+			}
+		})
+	}
+}
+
+// TestPagesEnd: a server that always has as many as were asked for is not asked for ever.
+func TestPagesEnd(t *testing.T) {
+	m := startManager(t)
+	m.set(func(w http.ResponseWriter, r *http.Request) {
+		m.lists.Add(1)
+		begin, _ := strconv.ParseInt(r.URL.Query().Get("startedTimeBegin"), 10, 64)
+		fmt.Fprintf(w, `{"apps":{"app":[%s,%s]}}`, anApp(1, begin).text, anApp(2, begin+1).text)
+	})
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+	d.sources[0].asked.(*yarn).page = 2
+	if err := list(t, d); !strings.Contains(err, "over 100000 applications at work") || m.lists.Load() != maxPages {
+		t.Errorf("%s, after %d answers", err, m.lists.Load())
+	}
+}
+
+func redirect(to string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if to != "" {
+			w.Header().Set("Location", to+r.URL.Path)
+		}
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		fmt.Fprintln(w, "This is standby RM. The redirect url is: "+r.URL.Path)
+	}
+}
+
+// TestStandby: the active one of a pair is found, and found again after they have changed
+// places; who is not among the addresses is never asked.
+func TestStandby(t *testing.T) {
+	a, b, stranger := startManager(t), startManager(t), startManager(t)
+	stranger.set(nil, anApp(9, 1))
+	a.set(redirect(b.URL))
+	b.set(nil, anApp(1, 1))
+	d, _ := directory(t, Options{ResourceManagers: []string{a.URL, b.URL}})
+	if err := list(t, d); err != "" || d.Sources()[0].Address != b.URL || d.Facts(id(1)).User == "" {
+		t.Errorf("%s: %+v", err, d.Sources())
+	}
+	a.set(nil, anApp(2, 1))
+	b.set(redirect(a.URL))
+	if err := list(t, d); err != "" || d.Sources()[0].Address != a.URL || d.Facts(id(2)).User == "" {
+		t.Errorf("%s: %+v", err, d.Sources())
+	}
+	a.set(redirect(stranger.URL))
+	b.set(redirect(""))
+	err := list(t, d)
+	if to, _ := url.Parse(stranger.URL); !strings.Contains(err, "names \""+to.Host+"\", which is not among the addresses") || !strings.Contains(err, "knows of no active one") {
+		t.Error(err)
+	}
+	if stranger.lists.Load() != 0 || d.Facts(id(9)).User != "" {
+		t.Error("a stranger was asked")
+	}
+}
+
+// TestBadAnswers: whatever a server says, what was known stays, the error says what it is,
+// and it is logged once.
+func TestBadAnswers(t *testing.T) {
+	const head = `{"apps":{"app":[`
+	app := anApp(1, 1).text
+	endless := func(begin, piece string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, err := fmt.Fprint(w, head+begin)
+			for err == nil {
+				_, err = fmt.Fprint(w, piece)
+			}
+		}
+	}
+	text := func(s string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, s) }
+	}
+	for name, test := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+	}{
+		"a page":               {text("<html>There is no active RM right now.</html>"), "invalid character '<'"},
+		"half of it":           {text(head + string(app)), "EOF"},
+		"another document":     {text(`{"clusterInfo":{"id":1}}`), "no list of applications"},
+		"a list":               {text(`[1]`), "where an object is expected"},
+		"a number":             {text(`{"apps":{"app":7}}`), "where a list is expected"},
+		"wrong types":          {text(head + `{"id":7}]}}`), "cannot unmarshal number"},
+		"an error":             {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }, "500 Internal"},
+		"wants a ticket":       {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, "Kerberos"},
+		"endless applications": {endless("", string(app)+","), "more than the 1000 applications that were asked for"},
+		"an endless name":      {endless(`{"name":"`, strings.Repeat("a", 1<<20)), "over 4194304 bytes"},
+		"an endless element":   {endless("", strings.Repeat("[", 1000)), "exceeded max depth"},
+		"a slow body": {func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, head)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}, "took more than 300ms"},
+		"a closed connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := startManager(t)
+			m.set(nil, anApp(1, 1))
+			d, log := directory(t, Options{ResourceManagers: []string{m.URL}})
+			if err := list(t, d); err != "" {
+				t.Fatal(err)
+			}
+			managers(d).body = 4 << 20
+			if strings.HasPrefix(name, "a slow") {
+				managers(d).time = 300 * time.Millisecond
+			}
+			m.set(test.answer)
+			for range 3 {
+				if err := list(t, d); !strings.Contains(err, test.want) {
+					t.Errorf("%s, want %s", err, test.want)
+				}
+			}
+			if f := d.Facts(id(1)); f.User != "user1" || f.Bandwidth != 60 {
+				t.Errorf("what was known is now %+v", f)
+			}
+			if n := strings.Count(log.String(), "a source fails"); n != 1 {
+				t.Errorf("said %d times: %s", n, log)
+			}
+			m.set(nil, anApp(1, 1))
+			if err := list(t, d); err != "" {
+				t.Errorf("when it is back: %s", err)
+			}
+		})
+	}
+}
+
+// TestLookUp: who is at work and on no list is looked up, so many at a time, and who is
+// known nowhere is asked for once.
+func TestLookUp(t *testing.T) {
+	m := startManager(t)
+	m.set(nil, anApp(7, 1, with("state", "FINISHED")))
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	for _, flow := range []string{id(7), id(8), "clients", "app-20240101000000-0001", "application_1_1"} {
+		d.Facts(flow)
+	}
+	if changed := d.lookUp(t.Context(), d.sources[0]); len(changed) != 1 || changed[0] != id(7) || m.single.Load() != 2 {
+		t.Errorf("changed: %v, after %d look-ups", changed, m.single.Load())
+	}
+	if f := d.Facts(id(7)); f.Queue != "root.etl.night" || f.Bandwidth != 0 {
+		t.Errorf("%+v", f)
+	}
+	for i := range 2 * maxWanted {
+		d.Facts(id(100 + i))
+	}
+	if len(d.wanted) != maxWanted {
+		t.Errorf("%d are wanted", len(d.wanted))
+	}
+	m.single.Store(0)
+	d.lookUp(t.Context(), d.sources[0])
+	if n := m.single.Load(); n != lookUps {
+		t.Errorf("%d look-ups at once, %d may be", n, lookUps)
+	}
+}
+
+// TestChangesAreTold: the first facts, others, and what is no longer held.
+func TestChangesAreTold(t *testing.T) {
+	m := startManager(t)
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan []string, 100)
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx, func(flows []string) { told <- flows }) })
+	defer running.Wait()
+	defer cancel()
+	until := func(what string, holds func(policy.Facts) bool) {
+		t.Helper()
+		deadline := time.After(30 * time.Second)
+		for {
+			select {
+			case flows := <-told:
+				for _, f := range flows {
+					if f == id(1) && holds(d.Facts(id(1))) {
+						return
+					}
+				}
+			case <-deadline:
+				t.Fatalf("not told within 30 s: %s", what)
+			}
+		}
+	}
+	m.set(nil, anApp(1, 1, with("resourceInfo", nil)))
+	until("it is there", func(f policy.Facts) bool { return f.User == "user1" && f.Bandwidth == 0 })
+	m.set(nil, anApp(1, 1))
+	until("it holds something", func(f policy.Facts) bool { return f.Bandwidth == 60 })
+	m.set(nil)
+	until("it is gone", func(f policy.Facts) bool { return f.Bandwidth == 0 && f.User == "user1" })
+}
+
+func TestLeafQueues(t *testing.T) {
+	m := startManager(t)
+	looks := atomic.Int32{}
+	plain := &manager{apps: []fakeApp{anApp(1, 1, with("queue", "night")), anApp(2, 1, with("queue", "same")), anApp(3, 1, with("queue", "nowhere"))}}
+	m.set(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ws/v1/cluster/scheduler" {
+			plain.ServeHTTP(w, r)
+			return
+		}
+		looks.Add(1)
+		fmt.Fprint(w, `{"scheduler":{"schedulerInfo":{"type":"capacityScheduler","queueName":"root","queues":{"queue":[
+			{"queueName":"etl","queues":{"queue":[{"queueName":"night","queues":null},{"queueName":"same"}]}},{"queueName":"same"}]}}}}`)
+	})
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+	for range 3 {
+		if err := list(t, d); err != "" {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range map[int]string{1: "root.etl.night", 2: "same", 3: "nowhere"} {
+		if f := d.Facts(id(i)); f.Queue != want {
+			t.Errorf("queue %q, want %q", f.Queue, want)
+		}
+	}
+	if looks.Load() != 1 {
+		t.Errorf("%d looks at the queues", looks.Load())
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	for text, want := range map[string]int64{
+		"60 M": 60, "6 G": 6000, "64 Mi": 67, "100": 1, "0 M": 0, "-5 M": 0, "9223372036854775807 P": policy.MaxWeight,
+		"5 furlongs": 0, "60000 k": 60, "1 p": 1, "1 Ti": policy.MaxWeight,
+	} {
+		value, units, _ := strings.Cut(text, " ")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := json.Marshal(map[string]any{"app": map[string]any{"id": id(1), "resourceInfo": holds(n, units)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := parseApp(json.NewDecoder(bytes.NewReader(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.application(DefaultResource).Bandwidth; got != want {
+			t.Errorf("%s: %d MB/s, want %d", text, got, want)
+		}
+	}
+}
+
+func TestLongStrings(t *testing.T) {
+	long := strings.Repeat("ä", 5000)
+	a := (&yarnApp{ID: id(1), Name: long, User: long, ApplicationTags: "gold,," + long + ",late"}).application(DefaultResource)
+	if len(a.Name) > maxName || len(a.User) > maxName || len(a.Tags) != 1 || a.Tags[0] != "gold" {
+		t.Errorf("%d %d %q", len(a.Name), len(a.User), a.Tags)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for _, bad := range []string{"", "rm:8088", "ftp://rm", "http://", "http://user:secret@rm:8088", "http://rm#x", "://"} {
+		if _, err := New(Options{ResourceManagers: []string{bad}}); err == nil {
+			t.Errorf("%q is taken for an address", bad)
+		}
+		if _, err := New(Options{SparkMasters: []string{bad}}); err == nil {
+			t.Errorf("%q is taken for an address", bad)
+		}
+	}
+	if _, err := New(Options{ResourceManagers: make([]string, maxBases+1)}); err == nil || !strings.Contains(err.Error(), "at most 16") {
+		t.Error(err)
+	}
+}
+
+func FuzzYARN(f *testing.F) {
+	app := anApp(1, 1).text
+	f.Add([]byte(`{"apps":{"app":[` + string(app) + `]}}`))
+	f.Add([]byte(`{"apps":null}`))
+	f.Add([]byte(`{"app":` + string(app) + `}`))
+	f.Add([]byte(`{"apps":"","app":{}}`))
+	f.Add([]byte(`{"scheduler":{"schedulerInfo":{"queueName":"root","queues":{"queue":[{"queueName":"a"},{"queueName":"a"}]}}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		check := func(a *yarnApp) error {
+			app := a.application(DefaultResource)
+			size := len(app.Queue) + len(app.User) + len(app.Name) + len(app.Type) + len(app.State)
+			for _, tag := range app.Tags {
+				size += len(tag)
+			}
+			if size > 5*maxName+maxTags || app.Bandwidth < 0 || app.Bandwidth > policy.MaxWeight {
+				t.Fatalf("%+v", app)
+			}
+			return nil
+		}
+		_ = parseApps(json.NewDecoder(bytes.NewReader(text)), check)
+		if a, err := parseApp(json.NewDecoder(bytes.NewReader(text))); err == nil && a != nil {
+			_ = check(a)
+		}
+		paths, err := parseQueues(json.NewDecoder(bytes.NewReader(text)))
+		for name, path := range paths {
+			if err != nil || path != "" && path != name && !strings.HasSuffix(path, "."+name) {
+				t.Fatalf("%q is at %q: %v", name, path, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package applications
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"penstock/core/policy"
+)
+
+// DefaultResource is the resource type of YARN's by which applications ask for bandwidth.
+// It has no dot, or MapReduce would not find it among a job's settings.
+const DefaultResource = "disk-bandwidth"
+
+// Bounds of what is kept of one application, in bytes.
+const (
+	maxName = 1024
+	maxTags = 4096 // of all; YARN's default is ten of 100
+)
+
+// yarnApp is an application as YARN tells it, as far as it is read.
+type yarnApp struct {
+	ID              string `json:"id"`
+	User            string `json:"user"`
+	Name            string `json:"name"`
+	Queue           string `json:"queue"`
+	State           string `json:"state"`
+	ApplicationType string `json:"applicationType"`
+	ApplicationTags string `json:"applicationTags"`
+	StartedTime     int64  `json:"startedTime"` // ms; 0 for who may not see it
+	ResourceInfo    struct {
+		ResourceUsagesByPartition []struct {
+			Used struct {
+				ResourceInformations struct {
+					ResourceInformation []amount `json:"resourceInformation"`
+				} `json:"resourceInformations"`
+			} `json:"used"`
+		} `json:"resourceUsagesByPartition"`
+	} `json:"resourceInfo"`
+}
+
+// amount is of one resource type.
+type amount struct {
+	Name  string `json:"name"`
+	Units string `json:"units"`
+	Value int64  `json:"value"`
+}
+
+// parseApps reads {"apps": {"app": [...]}}, one application at a time.
+func parseApps(d *json.Decoder, each func(*yarnApp) error) error {
+	apps := false
+	err := object(d, func(name string) (bool, error) {
+		if name != "apps" {
+			return false, nil
+		}
+		apps = true
+		return true, object(d, func(name string) (bool, error) {
+			if name != "app" {
+				return false, nil
+			}
+			return true, array(d, func() error {
+				var a yarnApp
+				if err := d.Decode(&a); err != nil {
+					return err
+				}
+				return each(&a)
+			})
+		})
+	})
+	if err == nil && !apps {
+		err = fmt.Errorf("no list of applications")
+	}
+	return err
+}
+
+// parseApp reads {"app": {...}}; nil if there is none.
+func parseApp(d *json.Decoder) (a *yarnApp, err error) {
+	err = object(d, func(name string) (bool, error) {
+		if name != "app" {
+			return false, nil
+		}
+		return true, d.Decode(&a)
+	})
+	return a, err
+}
+
+func (a *yarnApp) application(resource string) Application {
+	app := Application{State: clip(a.State, maxName), Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
+		User: clip(a.User, maxName), Name: clip(a.Name, maxName), Type: clip(a.ApplicationType, maxName)}}
+	switch a.State {
+	case "FINISHED", "FAILED", "KILLED":
+		app.Ended = true
+	}
+	left := maxTags
+	for tag := range strings.SplitSeq(a.ApplicationTags, ",") {
+		if left -= len(tag); left < 0 {
+			break
+		}
+		if tag != "" {
+			app.Tags = append(app.Tags, clip(tag, maxTags))
+		}
+	}
+	held := 0.0
+	for _, p := range a.ResourceInfo.ResourceUsagesByPartition {
+		for _, r := range p.Used.ResourceInformations.ResourceInformation {
+			if r.Name == resource {
+				held += r.bytes()
+			}
+		}
+	}
+	if held > 0 {
+		app.Bandwidth = int64(min(max(math.Round(held/1e6), 1), policy.MaxWeight))
+	}
+	return app
+}
+
+// bytes is an amount without its unit; 0 with one that YARN does not have
+// (UnitsConversionUtil).
+func (r amount) bytes() float64 {
+	factor := map[string]float64{"p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}[r.Units]
+	return max(float64(r.Value), 0) * factor
+}
+
+// queue is one of CapacityScheduler's.
+type queue struct {
+	Name   string `json:"queueName"`
+	Queues struct {
+		Queue []queue `json:"queue"`
+	} `json:"queues"`
+}
+
+// parseQueues reads the scheduler's queues: the paths of leaves, by name. Of a name that
+// several have there is none.
+func parseQueues(d *json.Decoder) (map[string]string, error) {
+	var doc struct {
+		Scheduler struct {
+			SchedulerInfo queue `json:"schedulerInfo"`
+		} `json:"scheduler"`
+	}
+	if err := d.Decode(&doc); err != nil {
+		return nil, err
+	}
+	paths, seen := map[string]string{}, 0
+	var walk func(q *queue, above string, depth int) error
+	walk = func(q *queue, above string, depth int) error {
+		if seen++; seen > maxQueues || depth > 100 || len(above)+len(q.Name) > maxName {
+			return fmt.Errorf("over %d queues, or deeper than can be", maxQueues)
+		}
+		at := q.Name
+		if above != "" {
+			at = above + "." + q.Name
+		}
+		for i := range q.Queues.Queue {
+			if err := walk(&q.Queues.Queue[i], at, depth+1); err != nil {
+				return err
+			}
+		}
+		if len(q.Queues.Queue) == 0 && q.Name != "" {
+			if _, twice := paths[q.Name]; twice {
+				at = ""
+			}
+			paths[q.Name] = at
+		}
+		return nil
+	}
+	if err := walk(&doc.Scheduler.SchedulerInfo, "", 0); err != nil {
+		return nil, err
+	}
+	return paths, nil
+}

@@ -1,0 +1,29 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestBandwidthIsTheWeight(t *testing.T) {
+	p := &Policy{Default: 1, Rules: []Rule{{Queue: "root.*", Weight: 3, Bandwidth: true, Limit: 9}, {Weight: 2}}}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for held, want := range map[int64]int{0: 3, 1: 1, 60: 60, MaxWeight: MaxWeight, MaxWeight + 1: MaxWeight, 1 << 62: MaxWeight, -1: 3} {
+		if g := p.Grant(Facts{Queue: "root.etl", Bandwidth: held}); g != (Grant{Weight: want, Limit: 9}) {
+			t.Errorf("%d MB/s: %+v, want a weight of %d", held, g, want)
+		}
+	}
+	if g := p.Grant(Facts{Bandwidth: 60}); g.Weight != 2 {
+		t.Errorf("by a rule without bandwidth: %+v", g)
+	}
+	// A tag asks for nothing where what is held counts.
+	if g := p.Grant(Facts{Queue: "root.etl", Bandwidth: 60, Tags: []string{"io.weight=9"}}); g.Weight != 60 || g.Tagged {
+		t.Errorf("with a tag: %+v", g)
+	}
+	p.Rules[0].MaxWeight = 8
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "rules[0]: bandwidth and max_weight") {
+		t.Error(err)
+	}
+}

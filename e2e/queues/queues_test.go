@@ -1,0 +1,112 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/hadoop"
+)
+
+// generate is a TeraGen with one map that has enough to write for a test's length. Its
+// ApplicationMaster and its map ask for so many MB/s each.
+func generate(queue, user, tags string, master, task int) hadoop.Job {
+	const resource = "resource." + hadoop.BandwidthResource
+	return hadoop.Job{Kind: hadoop.TeraGen, Rows: 30_000_000, Maps: 1, Output: "/" + user, Queue: queue, User: user, Settings: map[string]string{
+		"mapreduce.job.tags":                tags,
+		"yarn.app.mapreduce.am." + resource: fmt.Sprintf("%dM", master),
+		"mapreduce.map." + resource:         fmt.Sprintf("%dM", task),
+	}}
+}
+
+func kill(t *testing.T, app *hadoop.App) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := app.Kill(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestQueuesAndBandwidth: of what the ResourceManager says of two jobs, rules on queue and
+// tag make weights on the node; it runs the one and has the other wait, as both together
+// ask for more MB/s than there are; and weights are what is held.
+func TestQueuesAndBandwidth(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	t.Cleanup(cancel)
+	if err := bed.disk.SetModel(disk.HDD(12_000_000)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.disk.SetModel(disk.Model{}); err != nil {
+			t.Error(err)
+		}
+	})
+	// The policy's first version, from before the flow is there, also rules out that the
+	// weight is the node's own.
+	policy := func(t *testing.T, text string) {
+		t.Helper()
+		if err := setPolicy(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy(t, "rules:\n  - {queue: 'root.etl.*', user: alice, type: MAPREDUCE, name: 'Tera*', weight: 7}\n")
+	first, err := bed.cluster.Submit(ctx, generate("root.etl.night", "alice", "gold,Team-A", 20, 40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(t, first) })
+	eventually(t, "the first one has what it asked for", func() bool { return known(first.ID).Bandwidth == 60 })
+	type submitted struct {
+		app *hadoop.App
+		err error
+	}
+	next := make(chan submitted, 1)
+	go func() { // takes its time, as a JVM does
+		app, err := bed.cluster.Submit(ctx, generate("root.adhoc", "bob", "silver", 60, 30))
+		next <- submitted{app, err}
+	}()
+	a := known(first.ID)
+	tags := slices.Clone(a.Tags)
+	slices.Sort(tags)
+	if a.Queue != "root.etl.night" || a.User != "alice" || a.Name != "TeraGen" || a.Type != "MAPREDUCE" || a.State != "RUNNING" ||
+		!slices.Equal(tags, []string{"gold", "team-a"}) {
+		t.Errorf("known of the first: %+v", a)
+	}
+	eventually(t, "a rule on queue, user, type and name", func() bool { return weight(t, first.ID) == 7 })
+	policy(t, "rules:\n  - {tag: gold, weight: 11}\n  - {queue: 'root.etl.*', weight: 7}\n")
+	eventually(t, "a rule on a tag", func() bool { return weight(t, first.ID) == 11 })
+	policy(t, "rules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
+	eventually(t, "the weight is what is held", func() bool { return weight(t, first.ID) == 60 })
+
+	last := <-next
+	if last.err != nil {
+		t.Fatal(last.err)
+	}
+	second := last.app
+	t.Cleanup(func() { kill(t, second) })
+	// The ResourceManager has looked for a place for the second and has none.
+	waiting := func() hadoop.Status {
+		s, err := second.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
+	t.Logf("the second: %+v", waiting())
+	if b := known(second.ID); b.Bandwidth != 0 || b.Queue != "root.adhoc" || b.User != "bob" {
+		t.Errorf("known of the second while it waits: %+v", b)
+	}
+	if s := waiting(); s.Containers != 0 {
+		t.Errorf("the second one has %d containers", s.Containers)
+	}
+
+	kill(t, first)
+	eventually(t, "the second one has what it asked for", func() bool { return known(second.ID).Bandwidth == 90 })
+	eventually(t, "its weight is that", func() bool { return weight(t, second.ID) == 90 })
+	eventually(t, "the first one holds nothing", func() bool { a := known(first.ID); return a.Ended && a.Bandwidth == 0 && a.User == "alice" })
+}

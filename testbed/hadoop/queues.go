@@ -1,0 +1,72 @@
+package hadoop
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// BandwidthResource is the resource type by which jobs ask for MB/s, on a cluster that
+// offers some (Config.DiskBandwidth).
+const BandwidthResource = "disk-bandwidth"
+
+// queueSettings are the scheduler's for Config.Queues and DiskBandwidth: siblings have
+// equal parts of what there is, and each may have all of it.
+func (cfg *Config) queueSettings() properties {
+	const scheduler = "yarn.scheduler.capacity."
+	settings := properties{}
+	if cfg.DiskBandwidth > 0 {
+		settings["yarn.resource-types"] = BandwidthResource
+		settings["yarn.resource-types."+BandwidthResource+".units"] = "M"
+		settings["yarn.nodemanager.resource-type."+BandwidthResource] = strconv.Itoa(cfg.DiskBandwidth) + "M"
+		// The default one counts memory only.
+		settings[scheduler+"resource-calculator"] = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+	}
+	children := map[string][]string{}
+	for _, path := range cfg.Queues {
+		for at := path; at != "root"; {
+			cut := strings.LastIndexByte(at, '.')
+			above, name := at[:cut], at[cut+1:]
+			if !slices.Contains(children[above], name) {
+				children[above] = append(children[above], name)
+				settings[scheduler+at+".capacity"] = "1w"
+				settings[scheduler+at+".maximum-capacity"] = "100"
+				settings[scheduler+at+".user-limit-factor"] = "-1"
+				settings[scheduler+at+".state"] = "RUNNING"
+			}
+			at = above
+		}
+	}
+	for path, names := range children {
+		settings[scheduler+path+".queues"] = strings.Join(names, ",")
+	}
+	return settings
+}
+
+// checkQueue refuses a queue that the cluster does not have.
+func (cfg *Config) checkQueue(queue string) error {
+	if len(cfg.Queues) == 0 && (queue == QueueProtected || queue == QueueAggressor) || slices.Contains(cfg.Queues, queue) {
+		return nil
+	}
+	return fmt.Errorf("hadoop: no queue %q on this cluster", queue)
+}
+
+// validateQueues wants whole paths of leaves.
+func (cfg *Config) validateQueues() error {
+	for i, path := range cfg.Queues {
+		levels := strings.Split(path, ".")
+		if levels[0] != "root" || len(levels) < 2 || slices.Contains(levels, "") {
+			return fmt.Errorf("hadoop: queue %q: give its path, such as root.etl", path)
+		}
+		for j, other := range cfg.Queues {
+			if i != j && (other == path || strings.HasPrefix(other, path+".")) {
+				return fmt.Errorf("hadoop: queue %q is not a leaf, or named twice", path)
+			}
+		}
+	}
+	if cfg.DiskBandwidth < 0 {
+		return fmt.Errorf("hadoop: disk bandwidth of %d MB/s", cfg.DiskBandwidth)
+	}
+	return nil
+}
