@@ -10,16 +10,21 @@ const contextLines = 3
 
 // unified is a file's change as patch(1) reads it.
 func unified(path string, from, to file) string {
-	a, b := lines(from.text), lines(to.text)
-	ops := script(a, b)
-	var out strings.Builder
 	name := func(prefix string, f file) string {
 		if !f.exists {
 			return "/dev/null"
 		}
 		return prefix + path
 	}
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n", name("a", from), name("b", to))
+	return Diff(name("a", from), name("b", to), from.text, to.text)
+}
+
+// Diff is what makes one text of another, as patch(1) reads it, under two names. Without a
+// difference it is the names only.
+func Diff(fromName, toName string, from, to []byte) string {
+	ops := script(lines(from), lines(to))
+	var out strings.Builder
+	fmt.Fprintf(&out, "--- %s\n+++ %s\n", fromName, toName)
 	for i := 0; i < len(ops); {
 		if ops[i].kind == ' ' {
 			i++

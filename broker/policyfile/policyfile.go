@@ -104,6 +104,23 @@ func Parse(text []byte) (*policy.Policy, error) {
 	return p, nil
 }
 
+// RuleLines returns the line on which each rule of a policy begins.
+func RuleLines(text []byte) []int {
+	var doc yaml.Node
+	if yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
+		return nil
+	}
+	var lines []int
+	for i := 0; i+1 < len(doc.Content[0].Content); i += 2 {
+		if doc.Content[0].Content[i].Value == "rules" {
+			for _, rule := range doc.Content[0].Content[i+1].Content {
+				lines = append(lines, rule.Line)
+			}
+		}
+	}
+	return lines
+}
+
 var place = regexp.MustCompile(`^(\w+)(?:\[(\d+)\])?$`)
 
 // lineOf finds the line of a place such as rules[3]; 0 if it is not there.

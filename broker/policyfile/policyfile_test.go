@@ -3,6 +3,7 @@ package policyfile
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,16 @@ rules:
 	}
 	if g := p.Grant(policy.Facts{Queue: "root.shared", Bandwidth: 60}); g != (policy.Grant{Rule: 3, Weight: 60}) {
 		t.Errorf("%+v", g)
+	}
+}
+
+func TestRuleLines(t *testing.T) {
+	got := RuleLines([]byte("default: 2\n\nrules:\n  # why\n  - {user: a}\n  - user: b\n    weight: 3\n  - {user: c}\n"))
+	if !slices.Equal(got, []int{5, 6, 8}) {
+		t.Error(got)
+	}
+	if got := RuleLines([]byte("[")); got != nil {
+		t.Error(got)
 	}
 }
 

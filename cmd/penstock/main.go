@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	// One line a subcommand.
-	root.AddCommand(newNodeCommand(), newBrokerCommand(), newCertsCommand(), newTopCommand(), newDoctorCommand(), newReference())
+	root.AddCommand(newNodeCommand(), newBrokerCommand(), newCertsCommand(), newPolicyCommand(), newAppCommand(), newTopCommand(), newDoctorCommand(), newReference())
 	root.AddCommand(newProfileCommand(), newInstallCommand())
 	root.AddCommand(newTestbedCommand())
 	root.AddCommand(newBenchCommand(), newSimCommand(), newDemoCommand())

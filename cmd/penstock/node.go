@@ -65,6 +65,7 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 			return d.Run(cmd.Context())
 		},
 	}
+	cmd.AddCommand(newNodeList())
 	cmd.Flags().StringVarP(&file, "config", "c", "", "settings `FILE` (YAML)")
 	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the weights, then exit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "with --check: print JSON")

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -11,20 +14,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"penstock/broker/operate"
 	"penstock/node/status"
 	"penstock/node/top"
 )
 
 func newTopCommand() *cobra.Command {
 	var (
-		address      string
-		interval     time.Duration
-		once, asJSON bool
-		selection    top.Selection
+		address   string
+		interval  time.Duration
+		once      bool
+		selection top.Selection
+		wide      bool
+		broker    asking
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch devices and applications of a node live",
+		Short: "Watch devices and applications of a node, or of the cluster, live",
 		Long: `Shows what a node's daemon does: each device with its depth, latency against
 the reference, backlog and foreign I/O, and each application's share of the
 device's service beside its entitlement, over the last five seconds.
@@ -39,28 +45,42 @@ filters by application or device, i hides idle applications, p pauses, q quits.
 Elsewhere it prints a text each interval. --json prints the daemon's status
 (docs/reference/status.md), one document a line.
 
-Exit codes: 0 quit or done; 1 no daemon answers; 2 wrong flags; 130 ended by a
+With --cluster it asks the broker instead: every application's share of what the whole
+cluster gives, in how many devices are busy with it (DEVICES), beside what it is due.
+It can be sorted by ` + strings.Join(operate.Columns, ", ") + `.
+
+Exit codes: 0 quit or done; 1 no daemon or broker answers; 2 wrong flags; 130 ended by a
 signal.`,
 		Example: `  penstock top
   penstock top --once --json | jq '.devices[].flows[] | {name, share: .window.share}'
-  penstock top --interval 10s > top.txt`,
+  penstock top --interval 10s > top.txt
+  penstock top --cluster --broker broker-1:9717 --ca ca.pem --cert alice.pem --key alice.key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < 100*time.Millisecond || interval > time.Hour {
 				return usageError{fmt.Errorf("--interval %v: use 100ms to 1h", interval)}
 			}
+			screen := !once && !broker.asJSON && isTerminal(os.Stdout) && isTerminal(os.Stdin)
+			if wide || broker.broker != "" {
+				if cmd.Flags().Changed("address") {
+					return usageError{errors.New("top: --address is a node's daemon, --cluster and --broker ask the broker: give one of them")}
+				}
+				return broker.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
+					return topCluster(cmd, c, operate.Selection(selection), interval, screen, once, broker.asJSON)
+				})(cmd, nil)
+			}
 			if err := selection.Check(); err != nil {
 				return usageError{fmt.Errorf("--sort: %w", err)}
 			}
 			source := func(ctx context.Context) (*status.Document, error) { return status.Fetch(ctx, address) }
-			if !once && !asJSON && isTerminal(os.Stdout) && isTerminal(os.Stdin) {
+			if screen {
 				// The terminal has to be put back whatever ends the view.
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 				defer stop()
 				return top.Run(ctx, top.NewModel(ctx, source, address, interval, selection))
 			}
 			write := top.WriteText(address, selection)
-			if asJSON {
+			if broker.asJSON {
 				write = top.WriteJSON
 			}
 			return top.Stream(cmd.Context(), source, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
@@ -70,12 +90,44 @@ signal.`,
 	addressFlag(cmd, &address)
 	flags.DurationVar(&interval, "interval", time.Second, "time between two looks")
 	flags.BoolVar(&once, "once", false, "print one text or document and end")
-	flags.BoolVar(&asJSON, "json", false, "print the daemon's status, one JSON document a line")
+	flags.BoolVar(&wide, "cluster", false, "the whole cluster, from the broker; so with --broker, too")
+	broker.flags(cmd)
+	flags.Lookup("json").Usage = "print the daemon's status, or the broker's nodes and applications, one JSON document a line"
 	flags.StringVar(&selection.Sort, "sort", top.Columns[0], "sort applications by "+strings.Join(top.Columns, ", "))
 	flags.BoolVar(&selection.Reverse, "reverse", false, "the other way round")
 	flags.StringVar(&selection.Filter, "filter", "", "only applications or devices whose name contains `TEXT`")
 	flags.BoolVar(&selection.HideIdle, "active", false, "only applications that were active")
 	return cmd
+}
+
+// topCluster is top of the whole cluster.
+func topCluster(cmd *cobra.Command, c *operate.Client, s operate.Selection, interval time.Duration, screen, once, asJSON bool) error {
+	if err := s.Check(); err != nil {
+		return usageError{fmt.Errorf("--sort: %w", err)}
+	}
+	if screen {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
+		defer stop()
+		return top.Run(ctx, operate.NewModel(ctx, c.Look, interval, s))
+	}
+	write := func(w io.Writer, v *operate.View) error {
+		_, err := fmt.Fprintln(w, s.Text(v))
+		return err
+	}
+	if asJSON {
+		write = func(w io.Writer, v *operate.View) error {
+			apps := []appJSON{}
+			for _, a := range v.Applications {
+				apps = append(apps, asAppJSON(a))
+			}
+			nodes := []nodeJSON{}
+			for _, n := range v.Nodes.GetNodes() {
+				nodes = append(nodes, asNodeJSON(n))
+			}
+			return json.NewEncoder(w).Encode(map[string]any{"at": v.At.UTC(), "broker": v.Nodes.GetLeader(), "nodes": nodes, "applications": apps})
+		}
+	}
+	return top.Stream(cmd.Context(), c.Look, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
 }
 
 // addressFlag is how every command that asks a daemon is told which.

@@ -289,7 +289,7 @@ func (m Model) rowsOrNone() []row {
 
 // Run shows the view on the terminal until the reader quits or ctx ends, which
 // gives ctx's error. The terminal is put back in either case.
-func Run(ctx context.Context, m Model, options ...tea.ProgramOption) error {
+func Run(ctx context.Context, m tea.Model, options ...tea.ProgramOption) error {
 	options = append(options, tea.WithContext(ctx), tea.WithoutSignalHandler())
 	_, err := tea.NewProgram(m, options...).Run()
 	if ctx.Err() != nil {

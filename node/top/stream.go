@@ -13,7 +13,7 @@ import (
 // Stream writes a document each interval, as text or as one line of JSON, until
 // ctx ends; once: a single one. Without a first answer it fails; when the daemon
 // goes away later it says so on errors and goes on.
-func Stream(ctx context.Context, source Source, interval time.Duration, once bool, out, errors io.Writer, write func(io.Writer, *status.Document) error) error {
+func Stream[D any](ctx context.Context, source func(context.Context) (D, error), interval time.Duration, once bool, out, errors io.Writer, write func(io.Writer, D) error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for first := true; ; first = false {

@@ -1,0 +1,169 @@
+package operate
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"penstock/broker/policyfile"
+	"penstock/core/policy"
+	"penstock/wire/cluster"
+)
+
+// Policy is a policy that can be asked what it would give.
+type Policy struct {
+	Name  string // for people: a file's, or version 7
+	Text  []byte
+	Set   map[string]int
+	rules *policy.Policy
+	lines []int
+}
+
+// ParsePolicy reads a policy, with weights set beside it.
+func ParsePolicy(name string, text []byte, set map[string]int) (*Policy, error) {
+	p, err := policyfile.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p.Set = set
+	return &Policy{name, text, set, p, policyfile.RuleLines(text)}, nil
+}
+
+// OfVersion reads a version.
+func OfVersion(v *cluster.PolicyVersion) (*Policy, error) {
+	set := map[string]int{}
+	for name, weight := range v.GetWeights() {
+		set[name] = int(weight)
+	}
+	name := fmt.Sprintf("version %d", v.GetVersion())
+	if v.GetVersion() == 0 {
+		name = "no policy"
+	}
+	return ParsePolicy(name, v.GetText(), set)
+}
+
+// Counts says how large the policy is, and how many rules have a reservation.
+func (p *Policy) Counts() (rules, queues, reserved int) {
+	for _, r := range p.rules.Rules {
+		if r.Reserve > 0 {
+			reserved++
+		}
+	}
+	return len(p.rules.Rules), len(p.rules.Queues), reserved
+}
+
+// Document is the text with the set weights behind it, as comments.
+func (p *Policy) Document() []byte {
+	text := slices.Clone(p.Text)
+	for _, name := range slices.Sorted(maps.Keys(p.Set)) {
+		text = fmt.Appendf(text, "# set for %s: %d\n", Printable(name), p.Set[name])
+	}
+	return text
+}
+
+// Given is what a policy gives an application.
+type Given struct {
+	Rule    int     `json:"rule"`           // from 0; -1: none matched
+	Line    int     `json:"line,omitempty"` // of the rule
+	Set     bool    `json:"set"`            // the weight was set for this application
+	Tagged  bool    `json:"tagged"`         // the weight is its own wish
+	Own     int     `json:"own_weight"`     // among those of its queue or group
+	Queue   string  `json:"queue,omitempty"`
+	Group   string  `json:"group,omitempty"`
+	Weight  float64 `json:"weight"` // among all at work
+	Due     float64 `json:"due"`    // 0 to 1
+	Limit   int64   `json:"limit"`  // bytes a second at one device; 0: none
+	Reserve int64   `json:"reserve"`
+	// ReserveEnforced is false: reservations are accepted and not enforced yet.
+	ReserveEnforced bool `json:"reserve_enforced"`
+}
+
+// Why says in a word or two what the weight is from.
+func (g Given) Why() string {
+	why := "default"
+	switch {
+	case g.Set:
+		why = "set"
+	case g.Rule >= 0:
+		why = fmt.Sprintf("line %d", g.Line)
+	}
+	if g.Tagged {
+		why += ", by tag"
+	}
+	if g.Group != "" {
+		why += ", group " + Printable(g.Group)
+	}
+	return why
+}
+
+// Of says what the policy gives each of those at work.
+func (p *Policy) Of(atWork []policy.Facts) []Given {
+	given := make([]Given, len(atWork))
+	for i, o := range p.rules.Outcomes(atWork) {
+		given[i] = Given{Rule: o.Rule, Set: o.Set, Tagged: o.Tagged, Own: o.Grant.Weight, Queue: o.Queue, Group: o.Group, Weight: o.Among, Due: o.Due,
+			Limit: o.Limit, Reserve: o.Reserve}
+		if o.Rule >= 0 && o.Rule < len(p.lines) {
+			given[i].Line = p.lines[o.Rule]
+		}
+	}
+	return given
+}
+
+// FactsOf are what the broker knows of applications.
+func FactsOf(states []*cluster.ApplicationState) []policy.Facts {
+	facts := make([]policy.Facts, len(states))
+	for i, s := range states {
+		facts[i] = policy.Facts{Flow: s.GetApplication(), Queue: s.GetQueue(), User: s.GetUser(), Name: s.GetName(), Type: s.GetType(), Tags: s.GetTags()}
+	}
+	return facts
+}
+
+// Change is what one application at work has of two policies.
+type Change struct {
+	Application string `json:"application"`
+	User        string `json:"user,omitempty"`
+	Queue       string `json:"queue,omitempty"`
+	Old         Given  `json:"old"`
+	New         Given  `json:"new"`
+}
+
+// Differs says that the application would notice: in what it is due, by a ten thousandth at
+// least, or in its limit or reservation.
+func (c Change) Differs() bool {
+	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limit != c.New.Limit || c.Old.Reserve != c.New.Reserve
+}
+
+// Compare says what each of those at work would have of another policy.
+func Compare(old, new *Policy, atWork []policy.Facts) []Change {
+	was, is := old.Of(atWork), new.Of(atWork)
+	changes := make([]Change, len(atWork))
+	for i, f := range atWork {
+		changes[i] = Change{Application: f.Flow, User: f.User, Queue: f.Queue, Old: was[i], New: is[i]}
+	}
+	return changes
+}
+
+// ParseFacts reads what is stated of an application: flow, queue, user, name, type and
+// tags, as in "user=alice,queue=root.etl,tag=gold".
+func ParseFacts(stated []string) (policy.Facts, error) {
+	f := policy.Facts{Flow: "application_0_0"}
+	for _, list := range stated {
+		for part := range strings.SplitSeq(list, ",") {
+			key, value, found := strings.Cut(part, "=")
+			into := map[string]*string{"flow": &f.Flow, "queue": &f.Queue, "user": &f.User, "name": &f.Name, "type": &f.Type}[key]
+			switch {
+			case !found:
+				return f, fmt.Errorf("%q: give KEY=VALUE, such as user=alice,queue=root.etl", part)
+			case key == "tag":
+				f.Tags = append(f.Tags, value)
+			case into != nil:
+				*into = value
+			default:
+				return f, fmt.Errorf("%q: there are flow, queue, user, name, type and tag", key)
+			}
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,100 @@
+package operate
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"penstock/wire/cluster"
+)
+
+// Printable makes what other processes have named fit for a terminal.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+// Table writes rows under heads.
+func Table(w io.Writer, heads string, rows func(add func(cells ...string))) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(heads, "|", "\t"))
+	rows(func(cells ...string) {
+		for i, c := range cells {
+			if cells[i] = Printable(c); c == "" {
+				cells[i] = "-"
+			}
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	})
+	return t.Flush()
+}
+
+// Percent, Weight, Rate and Service write numbers for people.
+func Percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
+
+// Weight writes a weight among all at work.
+func Weight(w float64) string { return fmt.Sprintf("%.4g", w) }
+
+// Rate writes bytes a second; none for 0.
+func Rate(bytesPerSecond int64) string {
+	if bytesPerSecond == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f MiB/s", float64(bytesPerSecond)/(1<<20))
+}
+
+// Service writes a rate of service, in devices that are busy with it.
+func Service(ns uint64) string { return fmt.Sprintf("%.2f", float64(ns)/1e9) }
+
+// Applications writes applications at work.
+func Applications(w io.Writer, states []*cluster.ApplicationState) error {
+	return Table(w, "APPLICATION|QUEUE|USER|NODES|DEVICES|WEIGHT|SHARE|DUE|LIMIT|GROUP", func(add func(...string)) {
+		for _, s := range states {
+			add(s.GetApplication(), s.GetQueue(), s.GetUser(), fmt.Sprint(s.GetNodes()), Service(s.GetRate()), Weight(s.GetWeight()),
+				Percent(s.GetShare()), Percent(s.GetDue()), Rate(int64(s.GetLimit())), s.GetGroup())
+		}
+	})
+}
+
+// Nodes writes the nodes, seen at a time.
+func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
+	return Table(w, "NODE|POLICY|HEARD|APPLICATIONS|DEVICES|VERSION", func(add func(...string)) {
+		for _, n := range a.GetNodes() {
+			policy := ""
+			if n.GetPolicy() > 0 {
+				policy = fmt.Sprint(n.GetPolicy())
+			}
+			add(n.GetNode().GetName(), policy, now.Sub(time.UnixMilli(n.GetHeardUnixMs())).Round(100*time.Millisecond).String()+" ago",
+				fmt.Sprint(n.GetApplications()), Service(n.GetRate()), n.GetNode().GetVersion())
+		}
+	})
+}
+
+// Changes writes what applications would have, the old beside the new.
+func Changes(w io.Writer, changes []Change) error {
+	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|BY", func(add func(...string)) {
+		both := func(old, new string) string {
+			if old == "" {
+				old = "-"
+			}
+			if new == "" {
+				new = "-"
+			}
+			if old == new {
+				return new
+			}
+			return old + " > " + new
+		}
+		for _, c := range changes {
+			add(c.Application, c.Queue, c.User, both(Weight(c.Old.Weight), Weight(c.New.Weight)), both(Percent(c.Old.Due), Percent(c.New.Due)),
+				both(Rate(c.Old.Limit), Rate(c.New.Limit)), both(c.Old.Why(), c.New.Why()))
+		}
+	})
+}

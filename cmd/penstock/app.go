@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker/operate"
+	"penstock/core/policy"
+	"penstock/wire/cluster"
+)
+
+func newAppCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "app",
+		Short: "See what applications get of the cluster, and set the weight of one",
+		Long: `See what the applications at work get of the whole cluster's disks beside what they are
+due, as the broker knows it, and set the weight of single ones.
+
+Asks the broker as an operator: with an operator's certificate (--ca, --cert, --key), or
+plain on the broker's own machine.`,
+	}
+	cmd.AddCommand(newAppList(), newAppStatus(), newAppSetWeight(), newAppUnsetWeight())
+	return cmd
+}
+
+// appJSON is an application as --json prints it.
+type appJSON struct {
+	Application string   `json:"application"`
+	Queue       string   `json:"queue,omitempty"`
+	User        string   `json:"user,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	Type        string   `json:"type,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
+	State       string   `json:"state,omitempty"`
+	Nodes       uint32   `json:"nodes"`
+	RateNS      uint64   `json:"rate_ns"` // of service, ns of device time a second
+	Weight      float64  `json:"weight"`  // among all at work
+	Share       float64  `json:"share"`   // 0 to 1
+	Due         float64  `json:"due"`     // 0 to 1
+	Limit       uint64   `json:"limit"`   // bytes a second at one device; 0: none
+	Rule        int32    `json:"rule"`    // from 0; -1: none matched
+	Group       string   `json:"group,omitempty"`
+}
+
+func asAppJSON(s *cluster.ApplicationState) appJSON {
+	return appJSON{s.GetApplication(), s.GetQueue(), s.GetUser(), s.GetName(), s.GetType(), s.GetTags(), s.GetState(), s.GetNodes(), s.GetRate(),
+		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup()}
+}
+
+func newAppList() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the applications at work on the cluster",
+		Long: `List the applications at work on nodes that report. DEVICES is the service that one gets,
+in devices that are busy with it; SHARE is its part of all service, DUE the part that its
+weight gives it among all at work. Less share than due means that its tasks and data are
+at few devices, or that it does not want more.`,
+		Args: cobra.NoArgs,
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
+			states, err := c.Applications(cmd.Context(), "")
+			if err != nil {
+				return err
+			}
+			if a.asJSON {
+				all := []appJSON{}
+				for _, s := range states {
+					all = append(all, asAppJSON(s))
+				}
+				return printJSON(cmd, all)
+			}
+			return operate.Applications(cmd.OutOrStdout(), states)
+		}),
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+func newAppStatus() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "status ID",
+		Short: "Show one application at work, and why it has its weight",
+		Args:  arguments(1, 1, "the application's ID"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			states, err := c.Applications(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if len(states) == 0 {
+				return fmt.Errorf("%s is not at work at any node that reports (`penstock app list` shows who is)", args[0])
+			}
+			s := states[0]
+			v, err := c.Policy(cmd.Context(), 0)
+			if err != nil {
+				return err
+			}
+			set := v.GetWeights()[s.GetApplication()]
+			if a.asJSON {
+				return printJSON(cmd, struct {
+					appJSON
+					Policy uint64 `json:"policy"`
+					Set    uint32 `json:"set_weight,omitempty"`
+				}{asAppJSON(s), v.GetVersion(), set})
+			}
+			p, err := operate.OfVersion(v)
+			if err != nil {
+				return err
+			}
+			g := p.Of(operate.FactsOf(states))[0]
+			for _, line := range [][2]string{
+				{"application", s.GetApplication()}, {"name", s.GetName()}, {"user", s.GetUser()}, {"queue", s.GetQueue()}, {"type", s.GetType()},
+				{"tags", strings.Join(s.GetTags(), ", ")}, {"state", s.GetState()}, {"nodes", fmt.Sprint(s.GetNodes())}, {"devices", operate.Service(s.GetRate())},
+				{"weight", fmt.Sprintf("%s among all at work, by %s of version %d", operate.Weight(s.GetWeight()), g.Why(), v.GetVersion())},
+				{"share", operate.Percent(s.GetShare())}, {"due", operate.Percent(s.GetDue())}, {"limit", operate.Rate(int64(s.GetLimit()))},
+			} {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], operate.Printable(cmp.Or(line[1], "-")))
+			}
+			if g.Reserve > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s, not enforced yet\n", "reserve", operate.Rate(g.Reserve))
+			}
+			return nil
+		}),
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+func newAppSetWeight() *cobra.Command {
+	var a asking
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "set-weight ID WEIGHT",
+		Short: "Set the weight of one application, above what the rules give it",
+		Long: `Set the weight of one application among those of its queue, above what the rules and its
+tags say. It is a version of the policy like others, stays when another policy is applied,
+and goes when the application has not been at work for a day.`,
+		Args: arguments(2, 2, "the application's ID and its WEIGHT"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			weight, err := strconv.ParseUint(args[1], 10, 32)
+			if err != nil || weight < 1 || weight > policy.MaxWeight {
+				return usageError{fmt.Errorf("weight %q: use 1 to %d; unset-weight takes one back", args[1], policy.MaxWeight)}
+			}
+			return setWeight(cmd, c, args[0], uint32(weight), wait, a.asJSON)
+		}),
+	}
+	a.flags(cmd)
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+func newAppUnsetWeight() *cobra.Command {
+	var a asking
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "unset-weight ID",
+		Short: "Take back the weight that was set for one application",
+		Args:  arguments(1, 1, "the application's ID"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			return setWeight(cmd, c, args[0], 0, wait, a.asJSON)
+		}),
+	}
+	a.flags(cmd)
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight uint32, wait time.Duration, asJSON bool) error {
+	if application == "" {
+		return usageError{errors.New("give the application's ID")}
+	}
+	if err := checkWait(wait); err != nil {
+		return err
+	}
+	begin := time.Now()
+	v, err := c.SetWeight(cmd.Context(), application, weight)
+	if err != nil {
+		return err
+	}
+	return live(cmd, c, v, begin, wait, asJSON)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker/operate"
+	"penstock/wire/cluster"
+)
+
+// newNodeList is below `penstock node`, which is the daemon where no subcommand is given.
+func newNodeList() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the nodes that report to the broker",
+		Long: `List the nodes that report to the broker, the policy's version in force at each, when it
+was last heard, and its service in devices that are busy.
+
+Asks the broker as an operator: with an operator's certificate (--ca, --cert, --key), or
+plain on the broker's own machine.`,
+		Args: cobra.NoArgs,
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
+			answer, err := c.Nodes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			if !a.asJSON {
+				fmt.Fprintf(cmd.OutOrStdout(), "broker %s, %d nodes\n", operate.Printable(answer.GetLeader()), len(answer.GetNodes()))
+				return operate.Nodes(cmd.OutOrStdout(), answer, now)
+			}
+			nodes := []nodeJSON{}
+			for _, n := range answer.GetNodes() {
+				nodes = append(nodes, asNodeJSON(n))
+			}
+			return printJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "nodes": nodes})
+		}),
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+// nodeJSON is a node as --json prints it.
+type nodeJSON struct {
+	Node         string    `json:"node"`
+	Version      string    `json:"version,omitempty"`
+	Address      string    `json:"address,omitempty"`
+	PeriodMS     uint32    `json:"period_ms"`
+	Policy       uint64    `json:"policy"` // in force there
+	Heard        time.Time `json:"heard"`
+	RateNS       uint64    `json:"rate_ns"` // of service, ns of device time a second
+	Applications uint32    `json:"applications"`
+}
+
+func asNodeJSON(n *cluster.NodeState) nodeJSON {
+	return nodeJSON{n.GetNode().GetName(), n.GetNode().GetVersion(), n.GetNode().GetAddress(), n.GetNode().GetPeriodMs(), n.GetPolicy(),
+		time.UnixMilli(n.GetHeardUnixMs()).UTC(), n.GetRate(), n.GetApplications()}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker/operate"
+	"penstock/wire/cluster"
+)
+
+const (
+	brokerEnv     = "PENSTOCK_BROKER"
+	brokerDefault = "127.0.0.1:9717"
+	// liveWait is how long a change may take to be at all nodes.
+	liveWait = 30 * time.Second
+)
+
+// asking is how every command that asks the broker is told which, and as whom.
+type asking struct {
+	broker string
+	files  cluster.Files
+	asJSON bool
+}
+
+func (a *asking) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.broker, "broker", "", "`HOST:PORT` of the broker, or of several with commas between them (default: $"+brokerEnv+" or "+brokerDefault+")")
+	addFiles(cmd, &a.files)
+	cmd.Flags().BoolVar(&a.asJSON, "json", false, "print JSON")
+}
+
+// client makes the client that the flags ask for.
+func (a *asking) client() (*operate.Client, error) {
+	addresses := strings.Split(cmp.Or(a.broker, os.Getenv(brokerEnv), brokerDefault), ",")
+	for _, address := range addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, usageError{fmt.Errorf("broker %q: give HOST:PORT", address)}
+		}
+	}
+	var secure *tls.Config
+	if !a.files.Empty() {
+		var err error
+		if secure, err = a.files.Client(); err != nil {
+			return nil, usageError{fmt.Errorf("--ca, --cert and --key: %w", err)}
+		}
+	}
+	return operate.New(addresses, secure)
+}
+
+// asked runs a command with a client.
+func (a *asking) asked(run func(*cobra.Command, *operate.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return run(cmd, c, args)
+	}
+}
+
+// arguments is cobra's check with our exit code.
+func arguments(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usageError{fmt.Errorf("%s: give %s", strings.TrimPrefix(cmd.CommandPath(), "penstock "), what)}
+		}
+		return nil
+	}
+}
+
+// applied is what became of a new version.
+type applied struct {
+	Version uint64  `json:"version"`
+	Author  string  `json:"author"`
+	Nodes   int     `json:"nodes"`
+	Live    bool    `json:"live"` // at all of them
+	Seconds float64 `json:"seconds"`
+}
+
+// live waits until a version is in force at all nodes and says how long it took.
+func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin time.Time, most time.Duration, asJSON bool) error {
+	r := applied{Version: v.GetVersion(), Author: v.GetAuthor()}
+	var err error
+	if most > 0 {
+		r.Nodes, err = c.Await(cmd.Context(), v.GetVersion(), most)
+		if err != nil && !errors.Is(err, operate.ErrNotLive) {
+			return fmt.Errorf("version %d is written, but whether nodes have it is not known: %w", v.GetVersion(), err)
+		}
+		r.Live = err == nil
+	}
+	r.Seconds = time.Since(begin).Seconds()
+	if asJSON {
+		return errors.Join(err, printJSON(cmd, r))
+	}
+	switch {
+	case most == 0:
+		fmt.Fprintf(cmd.OutOrStdout(), "version %d is written; nodes have it with their next reports\n", r.Version)
+	case err == nil && r.Nodes == 0:
+		fmt.Fprintf(cmd.OutOrStdout(), "version %d is written; no node reports to the broker\n", r.Version)
+	case err == nil:
+		fmt.Fprintf(cmd.OutOrStdout(), "version %d is in force at all %d nodes, known after %.1f s\n", r.Version, r.Nodes, r.Seconds)
+	}
+	return err
+}
+
+// waitFlag adds --wait.
+func waitFlag(cmd *cobra.Command, wait *time.Duration) {
+	cmd.Flags().DurationVar(wait, "wait", liveWait, "how long to wait until all nodes have it, up to 10m; 0: not at all")
+}
+
+func checkWait(wait time.Duration) error {
+	if wait < 0 || wait > 10*time.Minute {
+		return usageError{fmt.Errorf("--wait %v: use 0 to 10m", wait)}
+	}
+	return nil
+}
+
+// inForce asks for the policy in force.
+func inForce(ctx context.Context, c *operate.Client) (*operate.Policy, error) {
+	v, err := c.Policy(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return operate.OfVersion(v)
+}

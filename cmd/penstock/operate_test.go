@@ -1,0 +1,349 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"penstock/broker"
+	"penstock/core/policy"
+	"penstock/node/coordination"
+	"penstock/wire/cluster"
+)
+
+// steady serves its flows alike, all the time.
+type steady struct {
+	begin time.Time
+	flows []string
+}
+
+func (*steady) Name() string                { return "disk" }
+func (*steady) SetParts(map[string]float64) {}
+func (d *steady) Uses() ([]coordination.Use, bool) {
+	var all []coordination.Use
+	gone := time.Since(d.begin)
+	for _, f := range d.flows {
+		all = append(all, coordination.Use{Flow: f, Service: gone / time.Duration(len(d.flows)), Wanted: gone})
+	}
+	return all, true
+}
+
+// startBroker serves a broker on loopback and gives its address.
+func startBroker(t *testing.T, secure *tls.Config) string {
+	t.Helper()
+	facts := map[string]policy.Facts{
+		"application_1_1": {Flow: "application_1_1", Queue: "root.etl.nightly", User: "alice", Name: "load\x1b[31m", Tags: []string{"gold"}},
+		"application_1_2": {Flow: "application_1_2", Queue: "root.adhoc", User: "bob"},
+	}
+	b, err := broker.New(t.Context(), broker.Options{Name: "broker-1", Facts: func(flow string) policy.Facts {
+		if f, known := facts[flow]; known {
+			return f
+		}
+		return policy.Facts{Flow: flow}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := listenFor(t.Context(), "127.0.0.1:0", secure != nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) {
+		if err := serveBroker(ctx, b, listener, secure); err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// background runs something until the test ends.
+func background(t *testing.T, run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+func startNode(t *testing.T, broker, name string, secure *tls.Config, flows ...string) {
+	t.Helper()
+	d := &steady{time.Now(), flows}
+	c, err := coordination.New(coordination.Options{Node: name, Brokers: []string{broker}, TLS: secure, Period: 100 * time.Millisecond,
+		Devices: func() []coordination.Device { return []coordination.Device{d} }, Rights: func(map[string]coordination.Right) {}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, c.Run)
+}
+
+// penstock runs a command line.
+func penstock(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetErr(&bytes.Buffer{})
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func good(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := penstock(t, args...)
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func contains(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+// decoded reads a command's JSON.
+func decoded[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+const examplePolicy = `default: 1
+queues:
+  - {queue: root.etl, weight: 3}
+  - {queue: root.adhoc, weight: 1}
+rules:
+  - {flow: clients, group: outside, weight: 2}
+  - {queue: "root.etl.*", user: alice, weight: 8, max_weight: 16, limit: 50MiB}
+  - {tag: gold, weight: 4, reserve: 10MiB}
+`
+
+// TestPolicyWithoutBroker: what needs none asks none.
+func TestPolicyWithoutBroker(t *testing.T) {
+	t.Setenv(brokerEnv, "127.0.0.1:1") // nobody is there
+	example := file(t, examplePolicy)
+	contains(t, good(t, "policy", "check", example), "is good: 3 rules, 2 queues", "not enforced yet")
+	if v := decoded[map[string]any](t, good(t, "policy", "check", example, "--json")); v["good"] != true || v["rules"] != 3.0 {
+		t.Error(v)
+	}
+	contains(t, good(t, "policy", "test", example, "--facts", "user=alice,queue=root.etl.x,tag=io.weight=12"), "by       line 7, by tag", "weight   12 in queue root.etl", "limit    50.0 MiB/s")
+	contains(t, good(t, "policy", "test", example, "--facts", "tag=gold", "--facts", "tag=x"), "by       line 8", "reserve  10.0 MiB/s, not enforced yet")
+	contains(t, good(t, "policy", "test", example, "--facts", "flow=clients"), "line 6, group outside", "limit    none")
+	if v := decoded[map[string]any](t, good(t, "policy", "test", example, "--facts", "tag=gold", "--json")); v["reserve"] != 10.0*(1<<20) || v["reserve_enforced"] != false || v["line"] != 8.0 {
+		t.Error(v)
+	}
+	bad := file(t, "rules:\n  - {user: a}\n  - {weight: 0}\n")
+	for _, args := range [][]string{{"policy", "check", bad}, {"policy", "test", bad}, {"policy", "apply", bad}, {"policy", "test", bad, "--facts", "user=a"}} {
+		var usage usageError
+		if _, err := penstock(t, args...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), bad+": line 3: rules[1]: weight 0") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	out, err := penstock(t, "policy", "check", bad, "--json")
+	if v := decoded[map[string]any](t, out); err == nil || v["good"] != false || !strings.Contains(fmt.Sprint(v["mistake"]), "line 3") {
+		t.Errorf("%v, %v", v, err)
+	}
+	for _, args := range []string{
+		"policy check", "policy test", "policy test FILE --in-force", "policy test FILE --facts user", "policy test FILE --facts colour=red",
+		"policy test FILE --facts user=a --application b", "policy apply", "policy apply FILE --wait 11m", "policy rollback", "policy rollback x",
+		"policy show 0", "policy diff 1 2 3", "policy history --limit 1001", "policy history --limit 0", "app set-weight a 0", "app set-weight a 1000001", "app set-weight a",
+		"app status", "app unset-weight", "app list --broker here", "app list --ca ca.pem", "top --cluster --once --sort device", "top --cluster --address 127.0.0.1:1", "certs --dir x",
+	} {
+		var usage usageError
+		if out, err := penstock(t, strings.Fields(strings.ReplaceAll(args, "FILE", example))...); !errors.As(err, &usage) {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	for _, args := range []string{"policy history", "policy test " + example, "policy diff " + example, "policy apply " + example, "node list", "app list", "top --cluster --once"} {
+		var usage usageError
+		if _, err := penstock(t, strings.Fields(args)...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), "no broker answers (--broker HOST:PORT") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+// TestPolicyCommands: a policy's life, on two nodes.
+func TestPolicyCommands(t *testing.T) {
+	address := startBroker(t, nil)
+	t.Setenv(brokerEnv, "127.0.0.1:1,"+address) // the first one is down
+	startNode(t, address, "node-1", nil, "application_1_1", "application_1_2")
+	startNode(t, address, "node-2", nil, "application_1_2", "clients")
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		busy := 0
+		for _, a := range decoded[[]appJSON](t, good(t, "app", "list", "--json")) {
+			if a.RateNS > 0 {
+				busy++
+			}
+		}
+		if busy == 3 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the applications are not at work within 30 s")
+		}
+	}
+	example := file(t, examplePolicy)
+	contains(t, good(t, "policy", "show"), "default: 1\n")
+	contains(t, good(t, "policy", "test", example), "application_1_1  root.etl.nightly  alice  1 > 3", "- > 50.0 MiB/s", "default > line 7", "default > line 6, group outside", "33.3 % > 50.0 %")
+	contains(t, good(t, "policy", "diff", example), "--- no policy\n+++ "+example, "+  - {queue: root.etl, weight: 3}", "2 of 3 applications at work have more or less")
+
+	out := good(t, "policy", "apply", example, "--note", "etl first")
+	contains(t, out, "version 1 is in force at all 2 nodes", "note: 1 with a reserve, which is not enforced yet")
+	t.Log(out)
+	contains(t, good(t, "node", "list"), "broker broker-1, 2 nodes", "node-1", "node-2")
+	nodes := decoded[struct {
+		Broker string
+		Nodes  []nodeJSON
+	}](t, good(t, "node", "list", "--json"))
+	if len(nodes.Nodes) != 2 || nodes.Nodes[0].Policy != 1 || nodes.Nodes[1].Policy != 1 || nodes.Nodes[1].Applications != 2 || nodes.Broker != "broker-1" {
+		t.Errorf("%+v", nodes)
+	}
+	contains(t, good(t, "app", "status", "application_1_1"), "weight       3 among all at work, by line 7 of version 1", "due          50.0 %", "limit        50.0 MiB/s", "name         load?[31m")
+	if a := decoded[appJSON](t, good(t, "app", "status", "application_1_1", "--json")); a.Due != 0.5 || a.Rule != 1 || a.Nodes != 1 {
+		t.Errorf("%+v", a)
+	}
+	if _, err := penstock(t, "app", "status", "nobody"); err == nil || !strings.Contains(err.Error(), "not at work") {
+		t.Error(err)
+	}
+	contains(t, good(t, "policy", "test", "--in-force", "--application", "clients"), "clients", "2", "33.3 %", "line 6, group outside")
+	if _, err := penstock(t, "policy", "test", "--in-force", "--application", "nobody"); err == nil || !strings.Contains(err.Error(), "--facts") {
+		t.Error(err)
+	}
+	contains(t, good(t, "policy", "test", "--in-force", "--facts", "tag=gold"), "line 8")
+
+	if r := decoded[applied](t, good(t, "app", "set-weight", "application_1_2", "5", "--json")); r.Version != 2 || !r.Live || r.Nodes != 2 {
+		t.Errorf("%+v", r)
+	}
+	contains(t, good(t, "app", "status", "application_1_2"), "by set of version 2")
+	contains(t, good(t, "policy", "diff"), "--- version 1\n+++ version 2", "+# set for application_1_2: 5")
+	contains(t, good(t, "policy", "apply", example, "--wait", "0"), "version 2") // the same text is no new version
+	if _, err := penstock(t, "policy", "apply", file(t, "default: 2\n"), "--base", "1"); err == nil || !strings.Contains(err.Error(), "version 2 is in force, and this change was made from 1") {
+		t.Error(err)
+	}
+	contains(t, good(t, "policy", "apply", file(t, "default: 2\n"), "--base", "2", "--wait", "0"), "version 3 is written")
+	contains(t, good(t, "policy", "show"), "default: 2\n# set for application_1_2: 5\n")
+	contains(t, good(t, "app", "unset-weight", "application_1_2"), "version 4 is in force at all 2 nodes")
+	if _, err := penstock(t, "app", "unset-weight", "application_1_2"); err == nil || !strings.Contains(err.Error(), "has no weight set") {
+		t.Error(err)
+	}
+	contains(t, good(t, "policy", "rollback", "1"), "version 5 is in force at all 2 nodes")
+	if good(t, "policy", "show") != examplePolicy || good(t, "policy", "show", "1") != examplePolicy {
+		t.Error("version 5 is not version 1")
+	}
+	contains(t, good(t, "policy", "diff", "5", "1"), "version 1 and version 5 are the same")
+	if _, err := penstock(t, "policy", "rollback", "77"); err == nil || !strings.Contains(err.Error(), "no such version") {
+		t.Error(err)
+	}
+	history := good(t, "policy", "history")
+	contains(t, history, "etl first", "back to version 1", "weight of application_1_2 set to 5")
+	versions := decoded[[]versionJSON](t, good(t, "policy", "history", "--json", "--limit", "2"))
+	if len(versions) != 2 || versions[0].Version != 5 || versions[1].Version != 4 {
+		t.Errorf("%+v", versions)
+	}
+	t.Log(history)
+
+	contains(t, good(t, "top", "--cluster", "--once"), "penstock cluster, broker broker-1: 2 nodes, 3 applications", "policy 5", "application_1_1", "root.etl.nightly")
+	if text := good(t, "top", "--cluster", "--once", "--filter", "clients"); strings.Contains(text, "application_1_1") || !strings.Contains(text, "clients") {
+		t.Error(text)
+	}
+	view := decoded[struct {
+		Nodes        []nodeJSON
+		Applications []appJSON
+	}](t, good(t, "top", "--broker", address, "--once", "--json"))
+	if len(view.Nodes) != 2 || len(view.Applications) != 3 {
+		t.Errorf("%+v", view)
+	}
+}
+
+// TestNotLive: a node that does not take a version is told by name.
+func TestNotLive(t *testing.T) {
+	address := startBroker(t, nil)
+	stubborn := dialNodes(t, address)
+	if err := stubborn.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "stubborn", PeriodMs: 30_000}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stubborn.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := penstock(t, "policy", "apply", file(t, "default: 2\n"), "--broker", address, "--wait", "300ms", "--json")
+	if r := decoded[applied](t, out); err == nil || !strings.Contains(err.Error(), "1 of 1 have it not: stubborn") || r.Live || r.Version != 1 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestOperatorsCertificate: the commands with certificates, which --operator has made.
+func TestOperatorsCertificate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certs")
+	contains(t, good(t, "certs", "--dir", dir, "broker-1", "node-1", "--operator", "alice"), "alice.pem", "node-1.key")
+	files := func(name string) cluster.Files {
+		return cluster.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+".key")}
+	}
+	secure, err := files("broker-1").Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := startBroker(t, secure)
+	as := func(name string, args ...string) []string {
+		f := files(name)
+		return append(args, "--broker", address, "--ca", f.CA, "--cert", f.Cert, "--key", f.Key)
+	}
+	node, err := files("node-1").Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startNode(t, address, "node-1", node, "application_1_1")
+	contains(t, good(t, as("alice", "policy", "apply", file(t, examplePolicy))...), "version 1 is")
+	contains(t, good(t, as("alice", "policy", "history")...), "alice")
+	if _, err := penstock(t, as("node-1", "policy", "history")...); err == nil || !strings.Contains(err.Error(), "operator's certificate") {
+		t.Errorf("a node: %v", err)
+	}
+	if _, err := penstock(t, "policy", "history", "--broker", address); err == nil || !strings.Contains(err.Error(), "needs --ca, --cert and --key") {
+		t.Errorf("plain: %v", err)
+	}
+}
+
+// dialNodes gives a node's stream that says what the test wants.
+func dialNodes(t *testing.T, address string) cluster.Nodes_ExchangeClient {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	stream, err := cluster.NewNodesClient(conn).Exchange(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}

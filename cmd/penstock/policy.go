@@ -1,0 +1,246 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker/operate"
+	"penstock/broker/policyfile"
+	"penstock/settings"
+	"penstock/wire/cluster"
+)
+
+func newPolicyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check, try, apply and look back at the cluster's policy",
+		Long: `The policy says what each application of the cluster is due: rules, weights of
+queues, groups and limits, in one YAML file (docs/operate/policy.md). The broker keeps
+its versions; nodes have the newest one with their next report.
+
+"check" and "test --facts" need no broker. The others ask it as an operator: with an
+operator's certificate (--ca, --cert, --key), or plain on the broker's own machine.`,
+	}
+	cmd.AddCommand(newPolicyCheck(), newPolicyTest(), newPolicyDiff(), newPolicyApply(), newPolicyHistory(), newPolicyShow(), newPolicyRollback())
+	return cmd
+}
+
+// readPolicy reads and checks a file; weights that are set hold beside it.
+func readPolicy(file string, set map[string]int) (*operate.Policy, error) {
+	text, err := settings.Read(file, policyfile.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return operate.ParsePolicy(file, text, set)
+}
+
+func newPolicyCheck() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a policy file, without a broker",
+		Long: `Check a policy file. A mistake is told with its line.
+
+Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
+		Args: arguments(1, 1, "the policy FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := readPolicy(args[0], nil)
+			if err != nil {
+				if asJSON {
+					return errors.Join(printJSON(cmd, map[string]any{"file": args[0], "good": false, "mistake": err.Error()}), err)
+				}
+				return err
+			}
+			rules, queues, reserved := p.Counts()
+			if asJSON {
+				return printJSON(cmd, map[string]any{"file": args[0], "good": true, "rules": rules, "queues": queues, "reserved": reserved})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is good: %d rules, %d queues\n", args[0], rules, queues)
+			noteReserved(cmd, reserved)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func noteReserved(cmd *cobra.Command, count int) {
+	if count > 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "note: %d with a reserve, which is not enforced yet: it changes nobody's share\n", count)
+	}
+}
+
+func newPolicyApply() *cobra.Command {
+	var a asking
+	var note string
+	var base uint64
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "Put a policy file into force on the whole cluster",
+		Long: `Check a policy file, make it the newest version, and wait until all nodes that report
+have it. Weights set for single applications ("penstock app set-weight") stay.
+
+With --base N it fails if another version than N is in force, so that nobody's change is
+lost: take N from "penstock policy history" when you copy the policy.
+
+Exit codes: 0 it is in force at all nodes; 1 refused, or not at all nodes in time (it
+stays the newest version, and nodes get it when they report); 2 wrong use.`,
+		Example: `  penstock policy apply policy.yaml --note "nightly jobs first"
+  penstock policy show > policy.yaml && vi policy.yaml && penstock policy apply policy.yaml --base 7`,
+		Args: arguments(1, 1, "the policy FILE"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			if err := checkWait(wait); err != nil {
+				return err
+			}
+			p, err := readPolicy(args[0], nil)
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			v, err := c.Apply(cmd.Context(), p.Text, base, note)
+			if err != nil {
+				return err
+			}
+			if _, _, reserved := p.Counts(); !a.asJSON {
+				noteReserved(cmd, reserved)
+			}
+			return live(cmd, c, v, begin, wait, a.asJSON)
+		}),
+	}
+	a.flags(cmd)
+	cmd.Flags().StringVar(&note, "note", "", "why, for the history: up to 1024 bytes")
+	cmd.Flags().Uint64Var(&base, "base", 0, "the `VERSION` that the file was made from; another one in force is an error (default: whichever is)")
+	waitFlag(cmd, &wait)
+	return cmd
+}
+
+func newPolicyHistory() *cobra.Command {
+	var a asking
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "List the policy's versions, newest first",
+		Args:  cobra.NoArgs,
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
+			if limit < 1 || limit > 1000 {
+				return usageError{fmt.Errorf("--limit %d: use 1 to 1000", limit)}
+			}
+			versions, err := c.History(cmd.Context(), limit)
+			if err != nil {
+				return err
+			}
+			if a.asJSON {
+				all := []versionJSON{}
+				for _, v := range versions {
+					all = append(all, asVersionJSON(v))
+				}
+				return printJSON(cmd, all)
+			}
+			return operate.Table(cmd.OutOrStdout(), "VERSION|TIME|AUTHOR|NOTE", func(add func(...string)) {
+				for _, v := range versions {
+					add(fmt.Sprint(v.GetVersion()), time.UnixMilli(v.GetUnixMs()).Format(time.DateTime), v.GetAuthor(), v.GetNote())
+				}
+			})
+		}),
+	}
+	a.flags(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many, 1 to 1000")
+	return cmd
+}
+
+// versionJSON is a version as --json prints it.
+type versionJSON struct {
+	Version uint64            `json:"version"`
+	Time    time.Time         `json:"time"`
+	Author  string            `json:"author"`
+	Note    string            `json:"note"`
+	Text    string            `json:"text,omitempty"`
+	Set     map[string]uint32 `json:"set_weights,omitempty"`
+}
+
+func asVersionJSON(v *cluster.PolicyVersion) versionJSON {
+	return versionJSON{v.GetVersion(), time.UnixMilli(v.GetUnixMs()).UTC(), v.GetAuthor(), v.GetNote(), string(v.GetText()), v.GetWeights()}
+}
+
+// versionArgument reads a version's number.
+func versionArgument(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return 0, usageError{fmt.Errorf("version %q: give a number of `penstock policy history`", text)}
+	}
+	return n, nil
+}
+
+func newPolicyShow() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "show [VERSION]",
+		Short: "Print the policy in force, or another version, as it was applied",
+		Long: `Print the policy in force, or another version, as it was applied, so that it can be
+edited and applied again. Weights set for single applications follow as comments.`,
+		Args: arguments(0, 1, "at most one VERSION"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			version := uint64(0)
+			var err error
+			if len(args) == 1 {
+				if version, err = versionArgument(args[0]); err != nil {
+					return err
+				}
+			}
+			v, err := c.Policy(cmd.Context(), version)
+			if err != nil {
+				return err
+			}
+			if a.asJSON {
+				return printJSON(cmd, asVersionJSON(v))
+			}
+			p, err := operate.OfVersion(v)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(p.Document())
+			return err
+		}),
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+func newPolicyRollback() *cobra.Command {
+	var a asking
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "rollback VERSION",
+		Short: "Apply the text of an earlier version as a new one",
+		Long: `Apply the text of an earlier version as a new one, and wait as "policy apply" does.
+Weights set for single applications stay as they are.`,
+		Args: arguments(1, 1, "the VERSION to go back to"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			if err := checkWait(wait); err != nil {
+				return err
+			}
+			number, err := versionArgument(args[0])
+			if err != nil {
+				return err
+			}
+			old, err := c.Policy(cmd.Context(), number)
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			v, err := c.Apply(cmd.Context(), old.GetText(), 0, fmt.Sprintf("back to version %d", number))
+			if err != nil {
+				return err
+			}
+			return live(cmd, c, v, begin, wait, a.asJSON)
+		}),
+	}
+	a.flags(cmd)
+	waitFlag(cmd, &wait)
+	return cmd
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker/operate"
+	"penstock/core/policy"
+	"penstock/install"
+)
+
+func newPolicyTest() *cobra.Command {
+	var a asking
+	var force bool
+	var application string
+	var stated []string
+	cmd := &cobra.Command{
+		Use:   "test FILE|--in-force [--application ID] [--facts KEY=VALUE,...]",
+		Short: "Say what a policy would give, before it is in force",
+		Long: `Say what a policy file, or the policy in force, would give.
+
+Without --facts: to all applications that are at work on the cluster now, as the broker
+knows them; beside that what they have now. WEIGHT is among all at work, DUE the part of
+the cluster's service that it comes to, BY the rule's line, or "set" or "default".
+
+With --facts: to an application of which this is known (flow, queue, user, name, type,
+tag; several tags may be given), as if nobody else were at work. With a FILE that needs
+no broker.
+
+A "reserve" is shown and not enforced yet. Nothing is changed.
+
+Exit codes: 0 done; 1 the file is not good, no broker answers, or the application is not
+at work; 2 wrong use.`,
+		Example: `  penstock policy test policy.yaml
+  penstock policy test policy.yaml --facts user=alice,queue=root.etl.nightly,tag=gold
+  penstock policy test --in-force --application application_1700000000000_0007 --json`,
+		Args: arguments(0, 1, "one FILE, or --in-force"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if force == (len(args) == 1) {
+				return usageError{errors.New("policy test: give a FILE or --in-force")}
+			}
+			if len(stated) > 0 && application != "" {
+				return usageError{errors.New("policy test: --facts is of an application that is not there; give it without --application")}
+			}
+			if len(stated) > 0 && len(args) == 1 {
+				p, err := readPolicy(args[0], nil)
+				if err != nil {
+					return err
+				}
+				return testFacts(cmd, p, stated, a.asJSON)
+			}
+			if len(args) == 1 { // a mistake is told without a broker
+				if _, err := readPolicy(args[0], nil); err != nil {
+					return err
+				}
+			}
+			return a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+				old, err := inForce(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				if len(stated) > 0 {
+					return testFacts(cmd, old, stated, a.asJSON)
+				}
+				tried := old
+				if len(args) == 1 {
+					if tried, err = readPolicy(args[0], old.Set); err != nil {
+						return err
+					}
+				}
+				states, err := c.Applications(cmd.Context(), "")
+				if err != nil {
+					return err
+				}
+				changes := operate.Compare(old, tried, operate.FactsOf(states))
+				if application != "" {
+					changes = slices.DeleteFunc(changes, func(c operate.Change) bool { return c.Application != application })
+					if len(changes) == 0 {
+						return fmt.Errorf("%s is not at work at any node that reports: say what is known of it with --facts", application)
+					}
+				}
+				if a.asJSON {
+					return printJSON(cmd, changes)
+				}
+				if len(changes) == 0 {
+					fmt.Fprintln(cmd.OutOrStdout(), "no application is at work: say what is known of one with --facts")
+					return nil
+				}
+				reserved := 0
+				for _, c := range changes {
+					if c.New.Reserve > 0 {
+						reserved++
+					}
+				}
+				err = operate.Changes(cmd.OutOrStdout(), changes)
+				noteReserved(cmd, reserved)
+				return err
+			})(cmd, args)
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().BoolVar(&force, "in-force", false, "the policy in force instead of a file")
+	cmd.Flags().StringVar(&application, "application", "", "only this application, by its `ID`")
+	cmd.Flags().StringArrayVar(&stated, "facts", nil, "what is known of an application: `KEY=VALUE,...`")
+	return cmd
+}
+
+// testFacts says what a policy gives one application of which this is known.
+func testFacts(cmd *cobra.Command, p *operate.Policy, stated []string, asJSON bool) error {
+	facts, err := operate.ParseFacts(stated)
+	if err != nil {
+		return usageError{fmt.Errorf("--facts: %w", err)}
+	}
+	g := p.Of([]policy.Facts{facts})[0]
+	if asJSON {
+		return printJSON(cmd, g)
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "by       %s\nweight   %d", g.Why(), g.Own)
+	switch {
+	case g.Group != "":
+		fmt.Fprintf(out, " in group %s", operate.Printable(g.Group))
+	case g.Queue != "":
+		fmt.Fprintf(out, " in queue %s", operate.Printable(g.Queue))
+	}
+	fmt.Fprintf(out, "\nlimit    %s\n", cmp.Or(operate.Rate(g.Limit), "none"))
+	if g.Reserve > 0 {
+		fmt.Fprintf(out, "reserve  %s, not enforced yet\n", operate.Rate(g.Reserve))
+	}
+	return nil
+}
+
+func newPolicyDiff() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "diff [FILE|VERSION] [VERSION]",
+		Short: "Show what a file or a version changes, in the text and for who is at work",
+		Long: `Show what would change if a file or a version came into force: in the text, as diff -u
+has it, with weights set for single applications as comments, and for each application
+at work whose due part, limit or reservation changes.
+
+What it is held against is the policy in force, or the second argument's version. Without
+arguments: what the version in force has changed of the one before.`,
+		Example: `  penstock policy diff policy.yaml     # before it is applied
+  penstock policy diff 3               # before a rollback
+  penstock policy diff 5 3             # what became of 3 by 5`,
+		Args: arguments(0, 2, "at most a FILE or VERSION, and a VERSION to hold it against"),
+		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
+			version := func(number uint64) (*operate.Policy, error) {
+				v, err := c.Policy(cmd.Context(), number)
+				if err != nil {
+					return nil, err
+				}
+				return operate.OfVersion(v)
+			}
+			newest, err := c.Policy(cmd.Context(), 0)
+			if err != nil {
+				return err
+			}
+			current, err := operate.OfVersion(newest)
+			if err != nil {
+				return err
+			}
+			old, new := current, current
+			switch {
+			case len(args) == 0 && newest.GetVersion() < 2:
+				return errors.New("there is no version before the one in force: give a FILE")
+			case len(args) == 0:
+				old, err = version(newest.GetVersion() - 1)
+			case len(args) == 2:
+				var number uint64
+				if number, err = versionArgument(args[1]); err == nil {
+					old, err = version(number)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				if number, e := strconv.ParseUint(args[0], 10, 64); e == nil && !isFile(args[0]) {
+					new, err = version(number)
+				} else {
+					new, err = readPolicy(args[0], old.Set)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			states, err := c.Applications(cmd.Context(), "")
+			if err != nil {
+				return err
+			}
+			changes := slices.DeleteFunc(operate.Compare(old, new, operate.FactsOf(states)), func(c operate.Change) bool { return !c.Differs() })
+			text := ""
+			if from, to := old.Document(), new.Document(); !bytes.Equal(from, to) {
+				text = install.Diff(old.Name, new.Name, from, to)
+			}
+			if a.asJSON {
+				return printJSON(cmd, map[string]any{"old": old.Name, "new": new.Name, "diff": text, "applications": changes, "at_work": len(states)})
+			}
+			out := cmd.OutOrStdout()
+			if text == "" {
+				fmt.Fprintf(out, "%s and %s are the same\n", old.Name, new.Name)
+				return nil
+			}
+			fmt.Fprint(out, text)
+			fmt.Fprintf(out, "\n%d of %d applications at work have more or less:\n", len(changes), len(states))
+			if len(changes) == 0 {
+				return nil
+			}
+			return operate.Changes(out, changes)
+		}),
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
