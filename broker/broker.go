@@ -51,12 +51,15 @@ type Broker struct {
 	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
 	rights   map[string]right        // by application, of the last round
 	grants   map[string]policy.Grant // by application, of the policy in force
+	ways     ways
 }
 
 // right is what an application has of the policy.
 type right struct {
 	weight float64
 	limit  int64
+	own    int // weight in the last queue of the way
+	way    *way
 }
 
 // session is a node's stream.
@@ -155,6 +158,6 @@ func (b *Broker) settle() {
 		clear(b.grants)
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit}
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, own: grants[i].Weight, way: b.ways.to(b.policy, grants[i])}
 	}
 }

@@ -103,6 +103,9 @@ func (m *machine) work() {
 		if p := m.parts[flow]; p > 0 {
 			return p
 		}
+		if own := m.rights[flow].Own; own > 0 && m.parts == nil { // as a device goes on by local shares
+			return float64(own)
+		}
 		return 1
 	}
 	for _, f := range m.flows {

@@ -209,8 +209,9 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 			a.Rooms = append(a.Rooms, uint64(total.Room))
 			at.total = total
 		}
-		if r, known := b.rights[at.name]; known && r != at.right {
-			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit)})
+		if r, known := b.rights[at.name]; known && !r.same(at.right) {
+			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),
+				Queues: r.way.queues(), Own: float64(r.own)})
 			at.right = r
 		}
 	}

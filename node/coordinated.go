@@ -77,20 +77,28 @@ func (g *coordinated) Uses() ([]coordination.Use, bool) {
 func (d *Daemon) setRights(rights map[string]coordination.Right) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.granted = rights
+	d.granted, d.queues = rights, map[string]*device.Queue{}
+	for flow, r := range rights {
+		if len(r.Queues) > 0 {
+			d.queues[flow] = device.NewQueue(r.Queues, r.Weight)
+		}
+	}
 	d.apply()
 }
 
 // policy is the weights file's, under what the cluster's gives; d.mu is held.
 func (d *Daemon) policy() device.Policy {
-	local, rights := d.weights.Policy, d.granted
+	local, rights, queues := d.weights.Policy, d.granted, d.queues
 	if len(rights) == 0 {
 		return local
 	}
 	return func(flow string) device.Rule {
 		rule := local(flow)
 		if r, ok := rights[flow]; ok {
-			rule.Weight = int(min(max(math.Round(r.Weight), 1), 1_000_000))
+			rule.Weight, rule.Queue = int(min(max(math.Round(r.Weight), 1), 1_000_000)), nil
+			if r.Own > 0 {
+				rule.Weight, rule.Queue = r.Own, queues[flow]
+			}
 			if r.Limit > 0 && (rule.Limit == 0 || r.Limit < rule.Limit) {
 				rule.Limit = max(r.Limit, device.MinLimit)
 			}

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"reflect"
 	"testing"
 
+	"penstock/core/sfq"
 	"penstock/node/config"
 	"penstock/node/coordination"
 	"penstock/node/device"
@@ -12,6 +14,7 @@ import (
 // one, and the file's mode.
 func TestRightsStandOverTheWeightsFile(t *testing.T) {
 	d := &Daemon{weights: &config.Weights{Default: 5, Rules: []config.Rule{{Flow: "a", Weight: 7, Mode: "observe", Limit: 1 << 20}, {Flow: "b", Weight: 3, Mode: "enforce"}}}}
+	etl := []sfq.Level{{Name: "root", Weight: 2}, {Name: "root.etl", Weight: 3}}
 	for name, test := range map[string]struct {
 		right coordination.Right
 		flow  string
@@ -23,6 +26,8 @@ func TestRightsStandOverTheWeightsFile(t *testing.T) {
 		"a limit below the least":   {coordination.Right{Weight: 1, Limit: 1}, "b", device.Rule{Weight: 1, Mode: device.Enforce, Limit: device.MinLimit}},
 		"next to no weight":         {coordination.Right{Weight: 0.01}, "b", device.Rule{Weight: 1, Mode: device.Enforce}},
 		"more than a weight may be": {coordination.Right{Weight: 1e9}, "b", device.Rule{Weight: 1_000_000, Mode: device.Enforce}},
+		"in queues":                 {coordination.Right{Weight: 0.5, Own: 4, Queues: etl}, "b", device.Rule{Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(etl, 0.5)}},
+		"in none":                   {coordination.Right{Weight: 0.5, Own: 4}, "b", device.Rule{Weight: 4, Mode: device.Enforce}},
 		"another flow":              {coordination.Right{Weight: 9}, "c", device.Rule{Weight: 5, Mode: device.Enforce}},
 	} {
 		owner := test.flow
@@ -30,8 +35,9 @@ func TestRightsStandOverTheWeightsFile(t *testing.T) {
 			owner = "somebody"
 		}
 		d.setRights(map[string]coordination.Right{owner: test.right})
-		if _, policy := d.rules(); policy(test.flow) != test.want {
-			t.Errorf("%s: %+v, want %+v", name, policy(test.flow), test.want)
+		_, policy := d.rules()
+		if got := policy(test.flow); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}
 	d.setRights(nil)

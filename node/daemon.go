@@ -76,6 +76,7 @@ type Daemon struct {
 	ready     bool
 	reloads   int64                         // weights files taken
 	granted   map[string]coordination.Right // what the cluster's policy gives
+	queues    map[string]*device.Queue      // and where flows stand by it
 	refused   int64                         // and refused
 	mistake   string                        // in the weights file, while the last good one is in force
 }

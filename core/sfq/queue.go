@@ -22,8 +22,8 @@ import (
 
 // Bounds of queues.
 const (
-	MaxLevels    = 16  // between the root and a flow
-	MaxQueueName = 256 // bytes
+	MaxLevels    = 17  // between the root and a flow: 16 of queues, and a group in them
+	MaxQueueName = 512 // bytes
 )
 
 // Level is a queue on the way from the root to a flow: its name and its weight among its

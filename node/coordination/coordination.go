@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"penstock/core/coord"
+	"penstock/core/sfq"
 	"penstock/wire/cluster"
 )
 
@@ -60,6 +61,10 @@ type Device interface {
 type Right struct {
 	Weight float64
 	Limit  int64 // bytes a second at one device; 0: none
+	// Queues is the way from the root to where the application stands while local shares are
+	// in force, and Own what it weighs there; 0: the broker does not say, and Weight holds.
+	Queues []sfq.Level
+	Own    int
 }
 
 // Options of a Client.
@@ -443,7 +448,7 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 			continue
 		}
 		e := c.byNumber[n]
-		e.right, e.known = Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit())}, true
+		e.right, e.known = rightOf(r), true
 	}
 	if len(a.GetRights()) > 0 {
 		c.tellRights()
@@ -505,11 +510,15 @@ func (c *Client) expire() {
 	}
 }
 
-// localShares puts the policy's weights into force as they are.
+// localShares puts the policy's weights into force as they are: in their queues where the
+// broker has told them.
 func (c *Client) localShares() {
-	weights := map[string]float64{}
+	var weights map[string]float64
 	for name, e := range c.entries {
-		if e.known {
+		if e.known && e.right.Own == 0 {
+			if weights == nil {
+				weights = map[string]float64{}
+			}
 			weights[name] = e.right.Weight
 		}
 	}

@@ -68,9 +68,10 @@ func ParseMode(s string) (Mode, error) {
 
 // Rule is what the operator's policy says of one flow.
 type Rule struct {
-	Weight int   // 1..1,000,000
-	Mode   Mode  // the least of this and the daemon's own mode holds
-	Limit  int64 // bytes a second at one device, both directions together, at least MinLimit; 0: none
+	Weight int    // 1..1,000,000
+	Mode   Mode   // the least of this and the daemon's own mode holds
+	Limit  int64  // bytes a second at one device, both directions together, at least MinLimit; 0: none
+	Queue  *Queue // that Weight counts in; nil: none
 }
 
 // Policy finds the rule of a flow by its name. It is called in the loop's

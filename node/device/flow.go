@@ -39,6 +39,8 @@ type flow struct {
 	used     time.Time     // when it last had a request
 	part     float64       // on the scale of weights, of what all devices give (SetParts); 0: none
 	weight   int           // the scheduler's: rule and part (weigh)
+	queue    *Queue        // that it is in; nil: none
+	among    float64       // the scheduler's weight as if there were no queues (flatten)
 	asked    time.Time     // since when something is offered to the scheduler; zero: nothing is
 	wanted   time.Duration // how long something was, before that
 	busy     float64       // part of the ticks with one, lately (stock); 1 at first

@@ -21,12 +21,14 @@ func (l *Loop) flow(name string) *flow {
 	f, rule := &flow{name: name, idle: time.Now(), busy: 1}, l.policy(name)
 	f.rule, f.part = rule, l.parts[name]
 	f.weight = l.whole(f)
+	f.among = float64(f.weight)
 	id, err := l.sched.AddFlow(f.weight)
 	if err != nil { // the bound above is the scheduler's own: a fault of ours
 		l.fault("add flow "+name, err)
 		panic(fmt.Sprintf("device %s: no flow for %s: %v", l.Name, name, err))
 	}
 	f.id = id
+	l.weigh(f)
 	l.setRule(f, rule, f.idle)
 	l.flows[name] = f
 	l.byID[id] = f
@@ -54,6 +56,7 @@ func (l *Loop) forgetFlow(f *flow) bool {
 	if err := l.sched.RemoveFlow(f.id); err != nil {
 		return false
 	}
+	l.leaveQueue(f)
 	delete(l.flows, f.name)
 	delete(l.byID, f.id)
 	l.stock.recent = slices.DeleteFunc(l.stock.recent, func(other *flow) bool { return other == f })

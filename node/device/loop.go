@@ -37,6 +37,7 @@ type Loop struct {
 	streams map[*Stream]struct{}
 	running map[*request]struct{}
 	parts   map[string]float64
+	queued  int // flows in queues
 	backlog int64
 	writing int64 // flows with writers
 	kept    int   // closed streams that wait to be deleted or drained

@@ -22,15 +22,18 @@ func (l *Loop) SetParts(parts map[string]float64) {
 	}})
 }
 
-// weigh gives a flow the scheduler's weight: its part, or its rule's. Whole numbers are made
-// of parts by a scale that never changes: a request is charged at the weight that it is
-// dispatched with, so one scale after another would put flows back by as much.
+// weigh gives a flow the scheduler's weight, its part or its rule's, and puts it into its
+// queue. Whole numbers are made of parts by a scale that never changes, so that those who
+// have a part and those who have none can be compared.
 func (l *Loop) weigh(f *flow) {
+	l.enqueue(f)
 	weight := l.whole(f)
 	if weight == f.weight {
 		return
 	}
-	f.weight = weight
+	if f.weight = weight; l.queued == 0 {
+		f.among = float64(weight)
+	}
 	if err := l.sched.SetWeight(f.id, weight); err != nil {
 		l.fault("set weight of "+f.name, err)
 	}
@@ -40,10 +43,14 @@ func (l *Loop) whole(f *flow) int {
 	return int(min(max(f.entitled()*float64(l.cfg.WeightScale), 1), sfq.MaxWeight))
 }
 
-// entitled is the flow's part, or its rule's weight where it has none.
+// entitled is the flow's part, or its rule's weight where it has none: among those of its queue,
+// if it is in one.
 func (f *flow) entitled() float64 {
-	if f.part > 0 {
+	switch q := f.rule.Queue; {
+	case f.part > 0:
 		return f.part
+	case q != nil && f.queue == nil && q.flat > 0:
+		return q.flat
 	}
 	return float64(f.rule.Weight)
 }

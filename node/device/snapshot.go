@@ -29,6 +29,8 @@ type FlowSnapshot struct {
 	Name      string
 	Weight    int
 	Part      float64       // of what all devices of the cluster give, on the scale of weights; 0: none
+	Queue     string        // that Weight counts in; empty: none
+	Among     float64       // the weight as if there were no queues, of those at work; 0: no queues are in force
 	Wanted    time.Duration // how long something waited for the scheduler
 	Mode      Mode
 	Limit     int64 // bytes a second; 0: none
@@ -51,10 +53,14 @@ type FlowSnapshot struct {
 	DroppedBytes int64
 }
 
-// Entitled is the weight in force: the flow's part, or its rule's weight where it has none.
+// Entitled is the weight in force: the flow's part, or its rule's weight where it has none, and
+// then as if there were no queues.
 func (f FlowSnapshot) Entitled() float64 {
-	if f.Part > 0 {
+	switch {
+	case f.Part > 0:
 		return f.Part
+	case f.Among > 0:
+		return f.Among
 	}
 	return float64(f.Weight)
 }
@@ -86,11 +92,14 @@ func (l *Loop) snapshot() Snapshot {
 	}
 	for _, f := range l.flows {
 		flow := FlowSnapshot{
-			Name: f.name, Weight: f.rule.Weight, Part: f.part, Wanted: f.wantedBy(time.Now()), Mode: l.modeOf(f), Limit: f.rule.Limit, Streams: f.streams - f.kept,
+			Name: f.name, Weight: f.rule.Weight, Part: f.part, Queue: f.rule.Queue.Name(), Wanted: f.wantedBy(time.Now()), Mode: l.modeOf(f), Limit: f.rule.Limit, Streams: f.streams - f.kept,
 			Queued: len(f.ready), Backlog: f.backlog, Kinds: f.snapshotKinds(), Resident: f.resident,
 			Behind: f.behind, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, WouldWait: f.wouldWait,
 			LimitWaits: f.limitWaits, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
+		}
+		if l.queued > 0 {
+			flow.Among = f.among / float64(l.cfg.WeightScale)
 		}
 		for _, k := range flow.Kinds {
 			flow.Bytes[0] += k.Bytes[0]

@@ -7,7 +7,7 @@ import "time"
 // heavy flow that writes a line of its log now and then takes room from nobody.
 type stock struct {
 	lazy    spills
-	writing int     // weight of those that have more of a backlog than each may have anyway
+	writing float64 // weight of those that have more of a backlog than each may have anyway
 	weight  float64 // of those that have used the device lately, by how much of the time
 
 	soon   int     // flows that mostly come back at once (expect.go), or more than there are
@@ -20,9 +20,9 @@ type stock struct {
 
 // spills is who has something waiting that need not be drained yet.
 type spills struct {
-	weight int   // of all of them
-	using  int   // of those that have more than half of their part
-	others int64 // bytes that are kept for the rest: twice what they have
+	weight float64 // of all of them
+	using  float64 // of those that have more than half of their part
+	others int64   // bytes that are kept for the rest: twice what they have
 }
 
 const (
@@ -46,15 +46,16 @@ const (
 // takeStock looks at all flows.
 func (l *Loop) takeStock(now time.Time) {
 	s := &l.stock
+	l.flatten(now)
 	clear(s.recent)
 	s.lazy, s.writing, s.weight, s.soon, s.recent = spills{}, 0, 0, 0, s.recent[:0]
 	enough := l.cfg.Backlog / 2
 	for _, f := range l.flows {
 		if f.lazy > 0 {
-			s.lazy.weight += f.weight
+			s.lazy.weight += f.among
 		}
 		if f.backlog-min(f.lazy, f.lazyRoom) > enough {
-			s.writing += f.weight
+			s.writing += f.among
 		}
 		if len(f.ready) > 0 || f.inFlight > 0 {
 			f.used = now
@@ -72,7 +73,7 @@ func (l *Loop) takeStock(now time.Time) {
 	}
 	for _, f := range l.flows {
 		if f.spills = 2*f.lazy > f.portion(l.cfg.Lazy, s.lazy.weight); f.spills {
-			s.lazy.using += f.weight
+			s.lazy.using += f.among
 		} else {
 			s.lazy.others += 2 * f.lazy
 		}
@@ -99,17 +100,16 @@ func (l *Loop) drains(f *flow, in time.Duration) int64 {
 	if f.listed {
 		others -= f.claims()
 	}
-	weight := float64(f.weight)
-	share := weight / (weight + max(0, others))
+	share := f.among / (f.among + max(0, others))
 	return int64(l.stock.rate() * share * in.Seconds())
 }
 
 // claims is the flow's weight by how much of the time it has wanted the device, lately.
-func (f *flow) claims() float64 { return float64(f.weight) * f.busy }
+func (f *flow) claims() float64 { return f.among * f.busy }
 
 // portion is the flow's of bytes that flows of so much weight divide, itself among them.
-func (f *flow) portion(bytes int64, weight int) int64 {
-	return int64(float64(bytes) * float64(f.weight) / float64(max(weight, f.weight)))
+func (f *flow) portion(bytes int64, weight float64) int64 {
+	return int64(float64(bytes) * f.among / max(weight, f.among))
 }
 
 // lazyPart is the flow's of what may wait on the device: its weight's part and, if it uses

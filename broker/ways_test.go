@@ -1,0 +1,49 @@
+package broker
+
+import (
+	"slices"
+	"testing"
+
+	"penstock/core/policy"
+	"penstock/core/sfq"
+)
+
+// A node is told where its applications stand and what they weigh there, and again when the
+// policy has it otherwise.
+func TestRightsHaveTheWay(t *testing.T) {
+	b := serve(t, "127.0.0.1:0", "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 3, group: g, group_queue: root}, {flow: b, weight: 5}]")
+	n := node(t, "one", []string{b.address}, "a", "b")
+	eventually(t, "the first policy", func() bool {
+		a, other := n.right("a"), n.right("b")
+		return a.Own == 1 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 3}}) &&
+			other.Own == 5 && len(other.Queues) == 0
+	})
+	// Neither a's weight among all nor its limit is another one now.
+	applyText(t, b.Broker, "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 4, group: g, group_queue: root}, {flow: b, weight: 5}]")
+	eventually(t, "another weight of the group", func() bool {
+		a := n.right("a")
+		return a.Weight == 2 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 4}})
+	})
+}
+
+// A policy that says the same of an application is no news.
+func TestSameRight(t *testing.T) {
+	p := func(weight int) *policy.Policy {
+		return &policy.Policy{Default: 1, Queues: []policy.Queue{{Path: "q", Weight: weight}}}
+	}
+	g := policy.Grant{Weight: 1, Queue: "q"}
+	var w ways
+	first := right{weight: 1, own: 1, way: w.to(p(3), g)}
+	if again := (right{weight: 1, own: 1, way: w.to(p(3), g)}); !first.same(again) || first.way == again.way {
+		t.Error("the same way, of another policy, is news")
+	}
+	for name, other := range map[string]right{
+		"another weight of the queue": {weight: 1, own: 1, way: w.to(p(4), g)},
+		"no queue":                    {weight: 1, own: 1, way: w.to(p(3), policy.Grant{Weight: 1})},
+		"another weight of its own":   {weight: 1, own: 2, way: first.way},
+	} {
+		if first.same(other) || other.same(first) {
+			t.Errorf("%s is no news", name)
+		}
+	}
+}

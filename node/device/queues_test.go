@@ -1,0 +1,167 @@
+package device
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"penstock/core/depth"
+	"penstock/core/sfq"
+)
+
+// queueRig is a loop whose flows alice and bob are in a queue of weight 3, and carol in one
+// of weight 1.
+func queueRig(t *testing.T, algorithm string, scale int) *rig {
+	r := newRig(t, func(c *Config) {
+		line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 180 * time.Millisecond}
+		*c = Config{Algorithm: algorithm, Quantum: shareQuantum, Ahead: 16, WeightScale: scale, FixedDepth: 4,
+			Depth: depth.Config{Min: 1, Max: 12, Start: 2, Gain: 0.5, Read: line, Write: line}}
+	}, nil)
+	r.disk.mu.Lock()
+	r.disk.rate, r.disk.seek = shareRate, shareSeek
+	r.disk.mu.Unlock()
+	etl := []sfq.Level{{Name: "root.etl", Weight: 3}}
+	r.policy = map[string]Rule{
+		"alice": {Weight: 2, Mode: Enforce, Queue: NewQueue(etl, 0)},
+		"bob":   {Weight: 1, Mode: Enforce, Queue: NewQueue(etl, 0)},
+		"carol": {Weight: 1, Mode: Enforce, Queue: NewQueue([]sfq.Level{{Name: "root.adhoc", Weight: 1}}, 0)},
+	}
+	r.loop.Apply(Enforce, policyOf(r.policy))
+	return r
+}
+
+// What an application does not use goes to its queue: alice and bob share three quarters of
+// the disk 2:1, then bob leaves, and alice has all of them; one weight a flow would give
+// carol a part of it.
+func TestQueueKeepsWhatItsFlowsLeave(t *testing.T) {
+	for _, algorithm := range []string{"sfqd", "sfqd2"} {
+		t.Run(algorithm, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := queueRig(t, algorithm, 1)
+				var staying, leaving sync.WaitGroup
+				began := time.Now()
+				part{flow: "alice", size: 600 * mib}.start(r, &staying)
+				part{flow: "carol", size: 600 * mib}.start(r, &staying)
+				part{flow: "bob", size: 60 * mib}.start(r, &leaving)
+				leaving.Wait()
+				left := r.disk.between(began, time.Now())["bob"].last
+				time.Sleep(settling + shareWindow + 5*shareSlide)
+				hold(t, "with bob", r.disk, began.Add(settling), left.Add(-time.Second), bytesOf, []part{{flow: "alice", weight: 2}, {flow: "bob", weight: 1}, {flow: "carol", weight: 1}})
+				hold(t, "without bob", r.disk, left.Add(settling), time.Now(), bytesOf, []part{{flow: "alice", weight: 3}, {flow: "carol", weight: 1}})
+
+				snap, ok := r.loop.Snapshot()
+				if !ok {
+					t.Fatal("no snapshot")
+				}
+				sum, due := 0.0, map[string]float64{}
+				for _, f := range snap.Flows {
+					if f.Queued > 0 {
+						sum += f.Entitled()
+						due[f.Name] = f.Entitled()
+					}
+				}
+				if math.Abs(due["alice"]/sum-0.75) > 1e-9 || snap.Flows[0].Queue != "root.etl" || snap.Flows[2].Queue != "root.adhoc" {
+					t.Errorf("alice is due %v of %v, in %q; carol is in %q", due["alice"], sum, snap.Flows[0].Queue, snap.Flows[2].Queue)
+				}
+				r.stop()
+				staying.Wait()
+			})
+		})
+	}
+}
+
+// Queues and their weights change while all are busy; so do queues and parts, which have no
+// queues, and nobody is put back by the change.
+func TestQueuesAndPartsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := queueRig(t, "sfqd2", 1000)
+		var busy sync.WaitGroup
+		for _, flow := range []string{"alice", "bob", "carol"} {
+			part{flow: flow, size: 1500 * mib}.start(r, &busy)
+		}
+		phase := func(what string, alice, bob, carol int) {
+			t.Helper()
+			time.Sleep(settling)
+			from := time.Now()
+			time.Sleep(shareWindow + 5*shareSlide)
+			hold(t, what, r.disk, from, time.Now(), bytesOf, []part{{flow: "alice", weight: alice}, {flow: "bob", weight: bob}, {flow: "carol", weight: carol}})
+		}
+		phase("in queues", 2, 1, 1)
+		r.loop.SetParts(map[string]float64{"alice": 0.5, "bob": 1, "carol": 0.5})
+		phase("by parts", 1, 2, 1)
+		r.loop.SetParts(map[string]float64{"alice": 0.01, "bob": 0.01, "carol": 2})
+		time.Sleep(time.Second)
+		r.loop.SetParts(nil)
+		phase("in queues again", 2, 1, 1)
+		adhoc := NewQueue([]sfq.Level{{Name: "root.adhoc", Weight: 3}}, 0)
+		r.policy["carol"] = Rule{Weight: 1, Mode: Enforce, Queue: adhoc}
+		r.policy["bob"] = Rule{Weight: 1, Mode: Enforce, Queue: adhoc}
+		r.loop.Apply(Enforce, policyOf(r.policy))
+		phase("another queue, another weight of it", 2, 1, 1)
+		r.loop.Apply(Enforce, policyOf(map[string]Rule{"alice": {Weight: 1, Mode: Enforce}, "bob": {Weight: 1, Mode: Enforce}, "carol": {Weight: 2, Mode: Enforce}}))
+		phase("without queues", 1, 1, 2)
+		r.stop()
+		busy.Wait()
+		if r.loop.queued != 0 {
+			t.Errorf("%d flows are in queues", r.loop.queued)
+		}
+	})
+}
+
+// While parts are in force a flow that has none yet counts as what it is among all, not as
+// one of its queue; and where the scheduler knows no queues, too.
+func TestFlowsOutsideOfTheirQueue(t *testing.T) {
+	for _, algorithm := range []string{"sfqd2", "drr"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := queueRig(t, algorithm, 1000)
+			rule := Rule{Weight: 8, Mode: Enforce, Queue: NewQueue([]sfq.Level{{Name: "q", Weight: 5}}, 0.25)}
+			r.loop.Apply(Enforce, func(string) Rule { return rule })
+			if algorithm == "sfqd2" {
+				r.loop.SetParts(map[string]float64{"other": 1})
+			}
+			var done sync.WaitGroup
+			part{flow: "alice", size: mib}.start(r, &done)
+			done.Wait()
+			if _, ok := r.loop.Snapshot(); !ok {
+				t.Fatal("no snapshot")
+			}
+			r.stop()
+			if f := r.loop.flows["alice"]; f.weight != 250 || f.queue != nil {
+				t.Errorf("%s: weight %d in queue %q", algorithm, f.weight, f.queue.Name())
+			}
+		})
+	}
+}
+
+// A product of parts, level by level, among those at work; who is not at work counts as if he were.
+func TestFlatten(t *testing.T) {
+	now := time.Now()
+	l := &Loop{cfg: Config{WeightScale: 10}, flows: map[string]*flow{}, queued: 5}
+	add := func(name string, weight int, at bool, levels ...sfq.Level) {
+		f := &flow{name: name, weight: weight}
+		if at {
+			f.backlog = 1
+		}
+		if len(levels) > 0 {
+			f.queue = NewQueue(levels, 0)
+		}
+		l.flows[name] = f
+	}
+	etl, nightly, adhoc := sfq.Level{Name: "etl", Weight: 3}, sfq.Level{Name: "nightly", Weight: 4}, sfq.Level{Name: "adhoc", Weight: 1}
+	add("a", 1, true, etl)
+	add("b", 1, true, etl, nightly)
+	add("c", 3, true, etl, nightly)
+	add("d", 2, false, etl, nightly)
+	add("e", 5, false, adhoc)
+	add("f", 70, true)
+	l.flatten(now)
+	for name, want := range map[string]float64{
+		"a": 30. / 5, "b": 30. * 4 / 5 / 4, "c": 30. * 4 / 5 * 3 / 4, "d": 30. * 4 / 5 * 2 / 6, "e": 10, "f": 70,
+	} {
+		if got := l.flows[name].among; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s weighs %v, want %v", name, got, want)
+		}
+	}
+}
