@@ -52,3 +52,13 @@ func (f Files) load() (*tls.Config, *x509.CertPool, error) {
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}, pool, nil
 }
+
+// NamesOf are the names in the certificate that the other side has shown, which is of the CA.
+func NamesOf(state tls.ConnectionState) (names []string) {
+	for _, chain := range state.VerifiedChains {
+		if len(chain) > 0 {
+			names = append(append(names, chain[0].Subject.CommonName), chain[0].DNSNames...)
+		}
+	}
+	return names
+}
