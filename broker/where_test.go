@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/broker/certs"
-	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
@@ -54,7 +53,7 @@ func (s *served) where(address string) string {
 }
 
 func TestWhere(t *testing.T) {
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1})
+	b := serve(t, "127.0.0.1:0", "default: 1")
 	n1 := b.comes(t, "n1", "192.0.2.1", "10.0.0.1", "2001:db8::1", "172.17.0.1", "192.0.2.1")
 	b.comes(t, "n2", "::ffff:192.0.2.2", "10.0.0.2", "172.17.0.1")
 	b.comes(t, "liar", "192.0.2.3", "192.0.2.1", "10.0.0.2")
@@ -103,7 +102,7 @@ func TestWhere(t *testing.T) {
 }
 
 func TestWhatANodeMayState(t *testing.T) {
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1})
+	b := serve(t, "127.0.0.1:0", "default: 1")
 	try := func(address string, hosts ...string) error {
 		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}})
 		return err
@@ -155,7 +154,7 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := serve(t, "127.0.0.1:0", &policy.Policy{Default: 1}, grpc.Creds(credentials.NewTLS(secure)))
+	b := serve(t, "127.0.0.1:0", "default: 1", grpc.Creds(credentials.NewTLS(secure)))
 	ask := func(creds credentials.TransportCredentials) codes.Code {
 		conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(creds))
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -33,6 +34,9 @@ const (
 	errorAge  = 2 * time.Second
 	// pause is how long a node that did not answer is left alone.
 	pause = 5 * time.Second
+	// Lines of the log about who does not answer: a burst, then one in a while.
+	logBurst = 10
+	logEvery = 10 * time.Second
 )
 
 // Options of a Client.
@@ -47,6 +51,8 @@ type Options struct {
 // Client asks other nodes. It implements identity.Remote.
 type Client struct {
 	o Options
+
+	say rate.Sometimes // lines of the log
 
 	mu    sync.Mutex
 	homes map[netip.Addr]home
@@ -82,7 +88,7 @@ type node struct {
 
 // NewClient returns a client.
 func NewClient(o Options) *Client {
-	return &Client{o: o, homes: map[netip.Addr]home{}, nodes: map[way]*node{}}
+	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: map[netip.Addr]home{}, nodes: map[way]*node{}}
 }
 
 // Close ends all connections.
@@ -151,6 +157,7 @@ func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	if known && now.Before(h.till) {
 		return h, h.err
 	}
+	told := known && h.err != nil
 	n, err := c.o.Where(ctx, address)
 	switch status.Code(err) {
 	case codes.OK:
@@ -163,6 +170,11 @@ func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	}
 	if err != nil && h.err == nil {
 		h.err = err
+	}
+	if h.err != nil && !told {
+		c.say.Do(func() {
+			c.o.Log.Warn("nobody can be asked whose connections from there are; their claims stay unknown", "address", address, "error", h.err)
+		})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,7 +267,9 @@ func (c *Client) giveBack(w way, n *node, err error) {
 	}
 	if !n.told {
 		n.told = true
-		c.o.Log.Warn("a node does not say whose its connections are; their claims stay unknown", "node", w.name, "address", w.to.String(), "error", err)
+		c.say.Do(func() {
+			c.o.Log.Warn("a node does not say whose its connections are; their claims stay unknown", "node", w.name, "address", w.to, "error", err)
+		})
 	}
 }
 

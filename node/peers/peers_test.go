@@ -534,6 +534,23 @@ func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestAnAddressOfNobodyIsLoggedOnce, and after a burst seldom.
+func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
+	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil)), Where: b.Where})
+	for range 2 {
+		for i := range 3 * logBurst {
+			if _, err := c.home(t.Context(), netip.AddrFrom4([4]byte{10, 0, 0, byte(i / 2)})); err == nil {
+				t.Fatal("somebody lives there")
+			}
+		}
+	}
+	if lines := strings.Count(out.String(), "nobody can be asked"); lines < logBurst || lines >= 3*logBurst/2 {
+		t.Errorf("%d lines about %d addresses", lines, 3*logBurst/2)
+	}
+}
+
 // FuzzAnswers: whatever a node answers, what comes of it holds together.
 func FuzzAnswers(f *testing.F) {
 	f.Add(app, "ann", "cgroup", false, false)
