@@ -137,7 +137,7 @@ func (b *Broker) checkNode(ctx context.Context) error {
 	if !secure {
 		return nil // plain: see checkPeer
 	}
-	for _, name := range cluster.NamesOf(info.State) {
+	for _, name := range cluster.MachinesOf(info.State) {
 		if b.sessions[name] != nil {
 			return nil
 		}

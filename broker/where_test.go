@@ -144,7 +144,7 @@ func TestWhatANodeMayState(t *testing.T) {
 // TestOnlyNodesAskWhere: a certificate of the CA is not enough.
 func TestOnlyNodesAskWhere(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := certs.Make(dir, []string{"broker", "n1", "alice"}); err != nil {
+	if _, err := certs.Make(dir, []string{"broker", "n1", "other"}, []string{"alice"}); err != nil {
 		t.Fatal(err)
 	}
 	files := func(name string) cluster.Files {
@@ -187,8 +187,10 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 	if got := ask(with("n1")); got != codes.OK {
 		t.Errorf("a node that reports: %v", got)
 	}
-	if got := ask(with("alice")); got != codes.PermissionDenied {
-		t.Errorf("somebody else: %v", got)
+	for _, name := range []string{"other", "alice"} {
+		if got := ask(with(name)); got != codes.PermissionDenied {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 	if got := ask(insecure.NewCredentials()); got == codes.OK {
 		t.Error("plain: answered")

@@ -76,7 +76,7 @@ func setUp(ctx context.Context) (err error) {
 		return err
 	}
 	keys := filepath.Join(bed.dir, "certs")
-	if _, err := certs.Make(keys, []string{own.String(), "here", "there"}); err != nil {
+	if _, err := certs.Make(keys, []string{own.String(), "here", "there"}, nil); err != nil {
 		return err
 	}
 	cert := func(name, ending string) string { return filepath.Join(keys, name+ending) }

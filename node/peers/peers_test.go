@@ -39,7 +39,7 @@ const (
 func authority(t *testing.T, names ...string) func(name string) cluster.Files {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := certs.Make(dir, names); err != nil {
+	if _, err := certs.Make(dir, names, []string{"alice"}); err != nil {
 		t.Fatal(err)
 	}
 	return func(name string) cluster.Files {
@@ -241,6 +241,9 @@ func TestNobodySpies(t *testing.T) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
+	if err := whoseOf(t, address, asking, files("alice"), "answers", own); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an operator: %v", err)
+	}
 	if err := whoseOf(t, address, asking, others("asks"), "answers", own); status.Code(err) != codes.Unavailable {
 		t.Errorf("another authority's certificate: %v", err)
 	}
@@ -253,7 +256,7 @@ func TestNobodySpies(t *testing.T) {
 	if err := whoseOf(t, address, asking, files("asks"), "answers", &cluster.Connection{Local: strings.Repeat("1", maxQuestion+1), Remote: asking + ":1"}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a long question: %v", err)
 	}
-	if looked != 1 || s.Answered.Load() != 1 || s.Refused.Load() != 8 {
+	if looked != 1 || s.Answered.Load() != 1 || s.Refused.Load() != 9 {
 		t.Errorf("%d lookups, %d answered, %d refused", looked, s.Answered.Load(), s.Refused.Load())
 	}
 }

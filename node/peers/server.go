@@ -164,7 +164,7 @@ func (s *Server) limiter(name string) *rate.Limiter {
 	return l
 }
 
-// caller is who asks: the first name in its certificate, and its address.
+// caller is who asks: the first name in its certificate, which is no operator's, and its address.
 func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -175,12 +175,12 @@ func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 	if !secure || !tcp {
 		return "", netip.Addr{}, status.Error(codes.PermissionDenied, "a call without a certificate")
 	}
-	for _, name := range cluster.NamesOf(info.State) {
+	for _, name := range cluster.MachinesOf(info.State) {
 		if name != "" {
 			return name, at.AddrPort().Addr().Unmap().WithZone(""), nil
 		}
 	}
-	return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate has no name")
+	return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate is no machine's")
 }
 
 // parseEnd reads an end of a connection, ip:port.
