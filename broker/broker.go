@@ -11,6 +11,7 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type Broker struct {
 	mu       sync.Mutex
 	totals   *coord.Totals
 	sessions map[string]*session // by the node's name
+	homes    map[netip.Addr][]*session
 	policy   *policy.Policy
 	version  uint64                  // of the policy; 0: the store has none
 	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
@@ -65,6 +67,7 @@ type right struct {
 // session is a node's stream.
 type session struct {
 	node     *cluster.Node
+	place    place
 	member   coord.Member
 	silence  time.Duration // that is too long
 	heard    time.Time
@@ -104,7 +107,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		o.Store = store.NewMemory()
 	}
 	b := &Broker{o: o, log: o.Log, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
-		sessions: map[string]*session{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
+		sessions: map[string]*session{}, homes: map[netip.Addr][]*session{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}}
 	if err := b.refresh(ctx); err != nil {
 		return nil, err

@@ -98,6 +98,10 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	if err := checkPeer(stream.Context(), node.GetName()); err != nil {
 		return nil, err
 	}
+	lives, err := placeOf(stream.Context(), node)
+	if err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old := b.sessions[node.GetName()]; old != nil {
@@ -108,8 +112,9 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, err
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
-	s := &session{node: node, member: m, silence: silent * period, heard: time.Now(), named: map[string]int{}}
+	s := &session{node: node, member: m, place: lives, silence: silent * period, heard: time.Now(), named: map[string]int{}}
 	b.sessions[node.GetName()] = s
+	b.settleIn(s)
 	b.log.Info("a node", "node", node.GetName(), "version", node.GetVersion())
 	return s, nil
 }
@@ -130,6 +135,7 @@ func (b *Broker) drop(name string, s *session) {
 		b.log.Error("a node that is counted is not in the totals", "node", name, "error", err)
 	}
 	delete(b.sessions, name)
+	b.moveOut(s)
 }
 
 // take books a report and answers it.

@@ -29,6 +29,7 @@ import (
 	"penstock/node/identity"
 	"penstock/node/ipc"
 	"penstock/node/monitor"
+	"penstock/node/peers"
 	"penstock/node/profile"
 	files "penstock/settings"
 	"penstock/wire"
@@ -58,6 +59,8 @@ type Daemon struct {
 	users     *users
 	metrics   *metrics
 	cluster   *coordination.Client // nil: no brokers
+	remote    *peers.Client        // nil: no other nodes are asked
+	answers   *peers.Server        // nil: none are answered
 	stride    uint32
 	rights    [2]sync.Once // warned of files that may not be asked about: a server's, a task's
 	sending   uint32       // stride of those that send
@@ -136,6 +139,12 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	checks.Log, checks.ServiceUIDs = log, serviceUIDs(checks.Services, log)
+	if err := d.newRemote(); err != nil {
+		return nil, err
+	}
+	if d.remote != nil {
+		checks.Remote = d.remote
+	}
 	d.identity = identity.New(checks)
 	for _, dir := range settings.LocalDirs {
 		d.localDirs[clean(dir)] = true
@@ -208,6 +217,21 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return err
 		}
 		defer web.close()
+	}
+
+	if d.remote != nil {
+		defer d.remote.Close()
+	}
+	if d.answers != nil {
+		answering, err := d.answerPeers(ctx)
+		if err != nil {
+			listener.Close()
+			return err
+		}
+		defer func() {
+			cancel()
+			answering.Wait()
+		}()
 	}
 
 	// The loops end after the connections, so that marks sent at the end still

@@ -30,6 +30,8 @@ var (
 	overflowsDesc   = desc("identity_overflows_total", "Claims left unknown for want of room.")
 	lookupsDesc     = desc("identity_lookups_total", "Lookups of the process behind a connection.")
 	slowLookupsDesc = desc("identity_slow_lookups_total", "Lookups that took longer than they may, and were given up.")
+	remoteDesc      = desc("identity_remote_total", "Questions to other nodes about their processes, by what became of the claim.", "outcome")
+	answersDesc     = desc("identity_answers_total", "Other nodes' questions about processes here.", "outcome")
 	lookupTimeDesc  = desc("identity_lookup_seconds_total", "Time spent in lookups.")
 	reloadsDesc     = desc("weights_reloads_total", "Weights files read.", "result")
 
@@ -130,6 +132,12 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(lookupsDesc, float64(checks.Lookups.Load()))
 	count(slowLookupsDesc, float64(checks.Slow.Load()))
 	count(lookupTimeDesc, float64(checks.Nanoseconds.Load())/1e9)
+	remote := d.remoteStatus()
+	for outcome, n := range map[string]int64{"confirmed": remote.Confirmed, "refuted": remote.Refuted, "undecided": remote.Undecided, "unanswered": remote.Unanswered} {
+		count(remoteDesc, float64(n), outcome)
+	}
+	count(answersDesc, float64(remote.Answered), "answered")
+	count(answersDesc, float64(remote.Refused), "refused")
 	count(reloadsDesc, float64(reloads), "taken")
 	count(reloadsDesc, float64(refused), "refused")
 	for _, r := range d.readAll() {

@@ -79,6 +79,7 @@ func (d *Daemon) status() status.Document {
 	d.identity.Stats.Verdicts(func(state identity.State, evidence identity.Evidence, claims int64) {
 		doc.Identity.Claims = append(doc.Identity.Claims, status.Claims{Verdict: state.String(), Evidence: evidence.String(), Count: claims})
 	})
+	doc.Identity.Remote = d.remoteStatus()
 	doc.ForeignWatch = d.users.status()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {

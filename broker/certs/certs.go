@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"penstock/wire/cluster"
 )
 
 const (
@@ -31,7 +33,7 @@ const (
 
 // Operator is the organizational unit of operators' certificates: they may change the
 // policy, and may not speak as a node; of the others it is the other way round.
-const Operator = "operator"
+const Operator = cluster.OperatorUnit
 
 // Make writes NAME.pem and NAME.key into a folder for each machine's and operator's name,
 // and before that ca.pem and ca.key unless they are there. A machine's name that looks

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"penstock/settings"
@@ -26,6 +27,9 @@ type Broker struct {
 	Key  string `yaml:"key"`
 	// Period is the time between reports, 100ms to 30s; default 1s.
 	Period settings.Duration `yaml:"period"`
+	// Peers is the host:port at which other nodes are told whose a connection is; empty:
+	// nowhere.
+	Peers string `yaml:"peers"`
 }
 
 // validateBroker fills in the defaults.
@@ -57,6 +61,18 @@ func (n *Node) validateBroker() error {
 	plain := b.CA == "" && b.Cert == "" && b.Key == ""
 	if !plain && (b.CA == "" || b.Cert == "" || b.Key == "") {
 		fail("give all of ca, cert and key (`penstock certs` makes them)")
+	}
+	if b.Peers != "" {
+		host, port, err := net.SplitHostPort(b.Peers)
+		number, err2 := strconv.ParseUint(port, 10, 16)
+		switch ip := net.ParseIP(host); {
+		case err != nil || err2 != nil || host != "" && ip == nil:
+			fail("peers %q: give IP:port, such as 0.0.0.0:9718", b.Peers)
+		case number == 0:
+			fail("peers %q: port 0 is no port to be asked at", b.Peers)
+		case plain:
+			fail("peers: it takes certificates to know who asks: give ca, cert and key (`penstock certs` makes them)")
+		}
 	}
 	for _, address := range b.Addresses {
 		host, _, err := net.SplitHostPort(address)

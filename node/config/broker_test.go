@@ -23,7 +23,15 @@ func TestBrokerSection(t *testing.T) {
 	if n, err = load(`{addresses: ["broker-1:9717"], node: n1, ca: ca.pem, cert: n1.pem, key: n1.key}`); err != nil || !filepath.IsAbs(n.Broker.Key) {
 		t.Errorf("%+v, %v", n, err)
 	}
+	if n, err = load(`{addresses: ["broker-1:9717"], node: n1, ca: ca.pem, cert: n1.pem, key: n1.key, peers: "0.0.0.0:9718"}`); err != nil || n.Broker.Peers == "" {
+		t.Errorf("%+v, %v", n, err)
+	}
 	for section, want := range map[string]string{
+		`{addresses: ["[::1]:1"], peers: "0.0.0.0:9718"}`:                      "it takes certificates",
+		`{addresses: ["[::1]:1"], ca: a, cert: b, key: c, peers: "here:9718"}`: "give IP:port",
+		`{addresses: ["[::1]:1"], ca: a, cert: b, key: c, peers: "0.0.0.0"}`:   "give IP:port",
+		`{addresses: ["[::1]:1"], ca: a, cert: b, key: c, peers: ":65536"}`:    "give IP:port",
+		`{addresses: ["[::1]:1"], ca: a, cert: b, key: c, peers: "0.0.0.0:0"}`: "port 0 is no port",
 		"{}":                                     "addresses: give one",
 		`{addresses: [a:1, b:2]}`:                "addresses: give one",
 		`{addresses: ["nowhere"]}`:               "give host:port",

@@ -96,11 +96,14 @@ type State struct {
 // Client keeps the stream.
 type Client struct {
 	Version string // of the program; set before Run
+	Address string // at which other nodes' questions are answered, empty: none; set before Run
 
 	o Options
 
 	mu    sync.Mutex
 	state State
+
+	broker cluster.NodesClient // of the stream; nil: there is none
 
 	reports  uint64 // so far, over all streams
 	entries  map[string]*entry
@@ -205,10 +208,13 @@ func (c *Client) stream(ctx context.Context, broker string) error {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := cluster.NewNodesClient(conn).Exchange(ctx)
+	nodes := cluster.NewNodesClient(conn)
+	s, err := nodes.Exchange(ctx)
 	if err != nil {
 		return err
 	}
+	c.setBroker(nodes)
+	defer c.setBroker(nil)
 	for _, e := range c.entries { // a new stream knows nothing
 		e.named, e.sent, e.total = false, coord.Service{}, coord.Service{}
 	}
@@ -240,7 +246,7 @@ func (c *Client) stream(ctx context.Context, broker string) error {
 			sequence++
 			r := c.report(sequence)
 			if sequence == 1 {
-				r.Node = &cluster.Node{Name: c.o.Node, Version: c.Version, PeriodMs: uint32(c.o.Period.Milliseconds())}
+				r.Node = &cluster.Node{Name: c.o.Node, Version: c.Version, PeriodMs: uint32(c.o.Period.Milliseconds()), Address: c.Address, Hosts: hosts()}
 			}
 			sent[sequence] = time.Now()
 			if err := s.Send(r); err != nil {

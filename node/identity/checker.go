@@ -7,20 +7,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// Remote answers for processes on other nodes.
-type Remote interface {
-	// Who says which process has the end at client of a connection with server. Its
-	// evidence is taken as it is given. It returns by the context's end.
-	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
-}
 
 // Users tells whose an application is, as the ResourceManager knows it.
 type Users interface {
@@ -44,12 +36,14 @@ type Settings struct {
 	Remote      Remote // nil: peers on other nodes are unknown
 	Log         *slog.Logger
 
-	Proc    string        // /proc
-	Workers int           // lookups at once; 2
-	Queue   int           // lookups that wait; 1024
-	Waiters int           // claims that wait for one lookup; 1024
-	Cache   int           // verdicts kept; 8192
-	Budget  time.Duration // for one lookup; 500 ms
+	Proc     string        // /proc
+	Workers  int           // lookups on this machine at once; 2
+	Asking   int           // questions to other nodes at once; 8
+	Queue    int           // lookups that wait; 1024
+	Waiters  int           // claims that wait for one lookup; 1024
+	Cache    int           // verdicts kept; 8192
+	Budget   time.Duration // for one lookup on this machine; 500 ms
+	Patience time.Duration // for one question to another node; 2 s
 }
 
 // How long a verdict is kept. One that was found by a local socket ends with the
@@ -72,6 +66,7 @@ type Checker struct {
 	inspect  inspector
 	log      limitedLog
 	uids     map[uint32]bool
+	accounts map[string]bool // the services' names, by which other nodes know users
 	rights   rights
 
 	ctx     context.Context
@@ -80,8 +75,8 @@ type Checker struct {
 
 	mu      sync.Mutex
 	closed  bool
-	running int
-	queue   []*lookup // the first is the next
+	here    pool // lookups on this machine
+	abroad  pool // those that have come to be questions to other nodes: they may take long
 	pending map[Claim]*lookup
 	cache   map[Claim]*list.Element // of *entry
 	recent  *list.List              // the latest used first
@@ -93,6 +88,14 @@ type Checker struct {
 type lookup struct {
 	claim   Claim
 	waiters []func(Verdict)
+}
+
+// pool are workers and what they have to do.
+type pool struct {
+	workers int // at most
+	running int
+	queue   []*lookup // the first is the next
+	do      func(*lookup)
 }
 
 // entry is a verdict that is kept.
@@ -117,11 +120,15 @@ func New(s Settings) *Checker {
 		}
 	}
 	or(&s.Workers, 2)
+	or(&s.Asking, 8)
 	or(&s.Queue, 1024)
 	or(&s.Waiters, 1024)
 	or(&s.Cache, 8192)
 	if s.Budget <= 0 {
 		s.Budget = 500 * time.Millisecond
+	}
+	if s.Patience <= 0 {
+		s.Patience = 2 * time.Second
 	}
 	if s.Proc == "" {
 		s.Proc = "/proc"
@@ -137,15 +144,19 @@ func New(s Settings) *Checker {
 		s.Services[i] = ShortName(s.Services[i])
 	}
 	c := &Checker{
-		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{},
+		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{}, accounts: map[string]bool{},
 		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[serving]int{},
 	}
+	c.here, c.abroad = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askAbroad}
 	c.log.log, c.rights.log = s.Log, s.Log
 	c.records.denied = c.rights.records
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
 	c.inspect = inspector{c.proc, s.Cgroup, c.records, s.Users, c.isServer}
 	for _, uid := range s.ServiceUIDs {
 		c.uids[uid] = true
+	}
+	for _, name := range s.Services {
+		c.accounts[name] = true
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -162,8 +173,8 @@ func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spar
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
-	left := c.queue
-	c.queue = nil
+	left := append(c.here.queue, c.abroad.queue...)
+	c.here.queue, c.abroad.queue = nil, nil
 	for _, l := range left {
 		delete(c.pending, l.claim)
 	}
@@ -240,48 +251,74 @@ func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 		l.waiters = append(l.waiters, done)
 		return Verdict{}, false
 	}
-	if c.closed || len(c.queue) >= c.settings.Queue {
+	if c.closed || len(c.here.queue)+len(c.abroad.queue) >= c.settings.Queue {
 		return unknown("too many lookups wait"), true
 	}
 	l := &lookup{claim, []func(Verdict){done}}
 	c.pending[claim] = l
-	c.queue = append(c.queue, l)
-	if c.running < c.settings.Workers {
-		c.running++
-		c.workers.Go(c.work)
-	}
+	c.begin(&c.here, l)
 	return Verdict{}, false
 }
 
-func (c *Checker) work() {
+// begin has a pool do a lookup. c.mu is held.
+func (c *Checker) begin(p *pool, l *lookup) {
+	p.queue = append(p.queue, l)
+	if p.running < p.workers {
+		p.running++
+		c.workers.Go(func() { c.work(p) })
+	}
+}
+
+func (c *Checker) work(p *pool) {
 	for {
 		c.mu.Lock()
-		if len(c.queue) == 0 {
-			c.queue = nil // let go of what it has grown to
-			c.running--
+		if len(p.queue) == 0 {
+			p.queue = nil // let go of what it has grown to
+			p.running--
 			c.mu.Unlock()
 			return
 		}
-		l := c.queue[0]
-		c.queue[0] = nil
-		c.queue = c.queue[1:]
+		l := p.queue[0]
+		p.queue[0] = nil
+		p.queue = p.queue[1:]
 		c.mu.Unlock()
-
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
-		v, h := c.find(ctx, l.claim)
-		if ctx.Err() != nil {
-			c.Stats.Slow.Add(1)
-		}
-		cancel()
-		c.Stats.Lookups.Add(1)
-		c.Stats.Nanoseconds.Add(int64(time.Since(began)))
-		if v.State == Refuted {
-			c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
-		}
-		c.keep(l.claim, v, h)
-		c.answer(l, v)
+		p.do(l)
 	}
+}
+
+// lookHere looks on this machine, and leaves a peer of another one to those who ask there.
+func (c *Checker) lookHere(l *lookup) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
+	v, h, remote := c.find(ctx, l.claim)
+	if ctx.Err() != nil {
+		c.Stats.Slow.Add(1)
+	}
+	cancel()
+	c.Stats.Lookups.Add(1)
+	c.Stats.Nanoseconds.Add(int64(time.Since(began)))
+	if !remote {
+		c.end(l, v, h)
+		return
+	}
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.begin(&c.abroad, l)
+	}
+	c.mu.Unlock()
+	if closed {
+		c.end(l, unknown("the daemon stops"), hold{})
+	}
+}
+
+// end tells what a lookup has come to.
+func (c *Checker) end(l *lookup, v Verdict, h hold) {
+	if v.State == Refuted {
+		c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
+	}
+	c.keep(l.claim, v, h)
+	c.answer(l, v)
 }
 
 // keep puts a verdict into the cache and ends its lookup.
@@ -317,11 +354,11 @@ func (c *Checker) answer(l *lookup, v Verdict) {
 // facts are the ones that need no look at the peer.
 func (c *Checker) facts(claim Claim) facts {
 	c.mu.Lock()
-	uids := c.uids
+	uids, accounts := c.uids, c.accounts
 	c.mu.Unlock()
 	f := facts{
 		own: claim.Own, why: "the ends of its connection are not known, as of a domain socket",
-		tokenUser: ShortName(claim.User), services: c.settings.Services, serviceUIDs: uids,
+		tokenUser: ShortName(claim.User), services: c.settings.Services, serviceUIDs: uids, accounts: accounts,
 	}
 	if f.own {
 		f.why = "the DataNode does it for itself"
@@ -332,22 +369,29 @@ func (c *Checker) facts(claim Claim) facts {
 // nobody tells whether there is no peer to look for.
 func (c Claim) nobody() bool { return c.Own || c.Client == "" && c.Server == "" }
 
-// find is one lookup.
-func (c *Checker) find(ctx context.Context, claim Claim) (Verdict, hold) {
+// loopback tells whether the client can be on no other machine.
+func (c Claim) loopback() bool {
+	client, err := parseAddress(c.Client)
+	return err == nil && client.Addr().IsLoopback()
+}
+
+// find is one lookup on this machine; remote if another one is to be asked.
+func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, remote bool) {
 	f := c.facts(claim)
 	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
 		f.owner = c.inspect.user(claim.Flow)
 	}
-	var h hold
 	if !claim.nobody() {
 		var err error
-		if f.peer, h, err = c.peer(ctx, claim); err != nil {
+		if f.peer, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
+			return Verdict{}, hold{}, true
+		} else if err != nil {
 			f.why = err.Error()
 		} else {
 			f.known = true
 		}
 	}
-	return judge(claim.Flow, f), h
+	return judge(claim.Flow, f), h, false
 }
 
 // Process holds a flow that a local process names against what is known of the process:
@@ -446,11 +490,12 @@ func (c *Checker) isServer(l life) bool {
 // AddServiceUID makes a user one of the services', as far as processes outside of
 // containers go: the one that a DataNode here runs as.
 func (c *Checker) AddServiceUID(uid uint32) {
+	name := userName(uid) // which reads a file
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.uids[uid] {
 		return
 	}
-	c.uids = maps.Clone(c.uids) // lookups under way have the old one
-	c.uids[uid] = true
+	c.uids, c.accounts = maps.Clone(c.uids), maps.Clone(c.accounts) // lookups under way have the old ones
+	c.uids[uid], c.accounts[name] = true, true
 }

@@ -128,7 +128,7 @@ func TestConnectionThatEnds(t *testing.T) {
 	w.connect(clientEnd, serverEnd, me, 77)
 	c := newChecker(t, w.settings())
 	c.inspect.servers = func(life) bool { w.link("/dev/null", w.proc, "101/fd/3"); return false }
-	if v := ask(t, c, claim("clients")); v.State != Unknown || v.Detail != errNobody.Error() {
+	if v := ask(t, c, claim("clients")); v.State != Unknown || v.Detail != ErrNobody.Error() {
 		t.Errorf("%+v", v)
 	}
 }
@@ -170,7 +170,7 @@ func TestWhatCannotBeFound(t *testing.T) {
 	w.connect("127.0.0.1:40002", serverEnd, me, 5)
 	c := newChecker(t, w.settings())
 	for client, why := range map[string]string{
-		"127.0.0.1:40000": errElsewhere.Error(), "127.0.0.1:40001": errClosed.Error(), "127.0.0.1:40002": errNobody.Error(),
+		"127.0.0.1:40000": errElsewhere.Error(), "127.0.0.1:40001": errClosed.Error(), "127.0.0.1:40002": ErrNobody.Error(),
 		"nonsense": "no port", "": "no port",
 	} {
 		if v := ask(t, c, Claim{Flow: appA, Client: client, Server: serverEnd}); v.State != Unknown || !strings.Contains(v.Detail, why) {
@@ -325,7 +325,7 @@ func TestMissingRightsAreSaidOnce(t *testing.T) {
 		runtime.LockOSThread()
 		_ = unix.Setfsuid(65534)
 		for range 3 {
-			if v, _ := c.find(t.Context(), claim(appA)); v.State != Unknown || !strings.Contains(v.Detail, "CAP_DAC_READ_SEARCH") {
+			if v, _, _ := c.find(t.Context(), claim(appA)); v.State != Unknown || !strings.Contains(v.Detail, "CAP_DAC_READ_SEARCH") {
 				t.Errorf("%+v", v)
 			}
 			if p, r := said(); p != 1 || r != 0 {
@@ -422,7 +422,7 @@ func TestQueueBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		s := w.settings()
-		s.Remote, s.Workers, s.Queue = g, 2, 3
+		s.Remote, s.Asking, s.Queue = g, 2, 3
 		c := newChecker(t, s)
 		verdicts := make(chan Verdict, 10)
 		for n := range 5 {
@@ -519,7 +519,7 @@ func TestForgerIsFoundBeforeTheTimeIsOver(t *testing.T) {
 		w.start(process{pid: 2 + pid, uid: me})
 	}
 	c.inspect.servers = func(life) bool { cancel(); return false } // asked once the process was found
-	if v, _ := c.find(ctx, claim(appA)); v.State != Refuted {
+	if v, _, _ := c.find(ctx, claim(appA)); v.State != Refuted {
 		t.Errorf("%+v", v)
 	}
 }
@@ -574,11 +574,11 @@ func TestBudget(t *testing.T) {
 	w, g := newWorld(t), newGate()
 	synctest.Test(t, func(t *testing.T) {
 		s := w.settings()
-		s.Remote, s.Budget = &gate{make(chan string, 1), make(chan Peer)}, time.Second
+		s.Remote, s.Patience = &gate{make(chan string, 1), make(chan Peer)}, time.Second
 		c := newChecker(t, s)
 		began := time.Now()
-		if v := ask(t, c, remote(1)); v.State != Unknown || time.Since(began) != time.Second || c.Stats.Slow.Load() != 1 {
-			t.Errorf("%+v after %v, %d slow", v, time.Since(began), c.Stats.Slow.Load())
+		if v := ask(t, c, remote(1)); v.State != Unknown || time.Since(began) != time.Second || c.Stats.Remote.Unanswered.Load() != 1 {
+			t.Errorf("%+v after %v, %d unanswered", v, time.Since(began), c.Stats.Remote.Unanswered.Load())
 		}
 	})
 	// A look through many processes stops where it is.
@@ -603,7 +603,7 @@ func TestBudget(t *testing.T) {
 func TestClose(t *testing.T) {
 	w, g := newWorld(t), newGate()
 	s := w.settings()
-	s.Remote, s.Workers = g, 1
+	s.Remote, s.Asking = g, 1
 	c := New(s)
 	verdicts := make(chan Verdict, 2)
 	for n := range 2 {

@@ -13,12 +13,13 @@ type facts struct {
 	// services are the users that DataNodes and balancers run as, by name and by number.
 	services    []string
 	serviceUIDs map[uint32]bool
+	accounts    map[string]bool // by name, for peers on other nodes
 }
 
 // judge is the whole of the rules, without a look at the world.
 func judge(flow string, f facts) Verdict {
 	p := f.peer
-	who := fmt.Sprintf("pid %d, user %d", p.PID, p.UID)
+	who := p.who()
 	if p.Container != "" {
 		who += ", " + p.Evidence.String() + " of " + p.Container
 	}
@@ -65,7 +66,7 @@ func judge(flow string, f facts) Verdict {
 				}
 			}
 			return Verdict{Refuted, clients, Token, "token of " + quote(f.tokenUser)}
-		case f.known && p.Outside && f.serviceUIDs[p.UID]:
+		case f.known && p.Outside && f.ofService(p):
 			return Verdict{Confirmed, flow, Account, who}
 		case f.known && p.Outside:
 			return Verdict{Refuted, clients, Account, who + ", no service's"}
@@ -78,6 +79,14 @@ func judge(flow string, f facts) Verdict {
 		return Verdict{Refuted, "", NoEvidence, quote(flow) + " is no flow"}
 	}
 	return Verdict{Refuted, p.Application, p.Evidence, quote(flow) + " is no flow; " + who}
+}
+
+// ofService tells whether a peer runs as a service's user. Numbers of users are their machine's own.
+func (f facts) ofService(p Peer) bool {
+	if p.Node != "" {
+		return f.accounts[p.User]
+	}
+	return f.serviceUIDs[p.UID]
 }
 
 // byToken is for a peer of which no container is known. A token tells whose the
@@ -95,7 +104,7 @@ func byToken(flow string, f facts) Verdict {
 
 func (f facts) nothing() Verdict {
 	if f.known {
-		return unknown("pid %d, user %d: nothing that proves anything", f.peer.PID, f.peer.UID)
+		return unknown("%s: nothing that proves anything", f.peer.who())
 	}
 	return unknown("%s", f.why)
 }

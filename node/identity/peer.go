@@ -15,7 +15,6 @@ var (
 	errNamespace = errors.New("the process is in a namespace that cannot be seen from here")
 	errElsewhere = errors.New("the peer is on another node or in another network namespace")
 	errClosed    = errors.New("the connection is closed")
-	errNobody    = errors.New("no process has the connection any more")
 )
 
 // maxHints bounds the processes that are looked at first: those that had connections
@@ -48,14 +47,7 @@ func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 		return Peer{}, hold{}, err
 	}
 	if !found {
-		if c.settings.Remote == nil {
-			return Peer{}, hold{}, errElsewhere
-		}
-		p, err := c.settings.Remote.Who(ctx, client, server)
-		if err == nil && p.Evidence > Environment {
-			err = fmt.Errorf("another node gave evidence of a container by %v", p.Evidence)
-		}
-		return p, hold{}, err
+		return Peer{}, hold{}, errElsewhere
 	}
 	if s.inode == 0 {
 		return Peer{}, hold{}, errClosed
@@ -113,7 +105,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		return Peer{}, hold{}, fmt.Errorf(
 			"%d processes may not be looked into: run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", refused)
 	}
-	return Peer{}, hold{}, errNobody
+	return Peer{}, hold{}, ErrNobody
 }
 
 // each calls look for all processes, in the order that holders explains, until it

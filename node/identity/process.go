@@ -24,6 +24,16 @@ type Peer struct {
 	// Server: it is a DataNode or NodeManager that an agent runs in.
 	Server bool
 	Detail string // why nothing is known
+	// Node and User are its node's name and the name of its user there, of a peer on another
+	// node; PID, UID and Container are not known then.
+	Node, User string
+}
+
+func (p Peer) who() string {
+	if p.Node != "" {
+		return fmt.Sprintf("node %s, user %s", quote(p.Node), quote(p.User))
+	}
+	return fmt.Sprintf("pid %d, user %d", p.PID, p.UID)
 }
 
 // maxAncestors bounds the way up from a process.

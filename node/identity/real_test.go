@@ -274,7 +274,7 @@ func BenchmarkLookup(b *testing.B) {
 			c := realChecker(b, dirs...)
 			claim := Claim{Flow: "clients", Client: who.client, Server: addr}
 			for b.Loop() {
-				if v, _ := c.find(context.Background(), claim); v.State == Unknown {
+				if v, _, _ := c.find(context.Background(), claim); v.State == Unknown {
 					b.Fatalf("%+v", v)
 				}
 			}

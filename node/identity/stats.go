@@ -15,7 +15,8 @@ type Stats struct {
 	Overflows   atomic.Int64 // claims left unknown for want of room
 	Lookups     atomic.Int64
 	Slow        atomic.Int64 // lookups that took longer than they may
-	Nanoseconds atomic.Int64 // spent in lookups
+	Nanoseconds atomic.Int64 // spent in lookups, on this machine
+	Remote      RemoteStats
 
 	verdicts [states][evidences]atomic.Int64
 }
@@ -91,5 +92,26 @@ func (r *rights) records(err error) {
 func (r *rights) say(once *sync.Once, err error, what string) {
 	if errors.Is(err, os.ErrPermission) {
 		once.Do(func() { r.log.Warn(what, "error", err) })
+	}
+}
+
+// RemoteStats counts what became of questions to other nodes.
+type RemoteStats struct {
+	Confirmed  atomic.Int64 // claims that the other node's evidence confirms, or corrects
+	Refuted    atomic.Int64
+	Undecided  atomic.Int64 // it answered, and knows nothing that decides
+	Unanswered atomic.Int64 // no node is there, or it did not answer in time
+}
+
+func (r *RemoteStats) count(v Verdict, answered bool) {
+	switch {
+	case !answered:
+		r.Unanswered.Add(1)
+	case v.State == Refuted:
+		r.Refuted.Add(1)
+	case v.State == Unknown:
+		r.Undecided.Add(1)
+	default:
+		r.Confirmed.Add(1)
 	}
 }

@@ -105,6 +105,21 @@ type Socket struct {
 type Identity struct {
 	Mode   string   `json:"mode"`   // trust, verify or strict
 	Claims []Claims `json:"claims"` // without those that are zero
+	Remote Remote   `json:"remote"`
+}
+
+// Remote is what became of questions to other nodes about their processes, and of theirs.
+type Remote struct {
+	Asking     bool  `json:"asking"`     // other nodes are asked: there is a broker, with certificates
+	Asked      int64 `json:"asked"`      // the sum of the four below
+	Confirmed  int64 `json:"confirmed"`  // or corrected
+	Refuted    int64 `json:"refuted"`    // by the other node's evidence
+	Undecided  int64 `json:"undecided"`  // it answered, and knows nothing that decides
+	Unanswered int64 `json:"unanswered"` // no node is there, or it did not answer in time
+
+	Listen   string `json:"listen"`   // where other nodes are answered; empty: nowhere
+	Answered int64  `json:"answered"` // their questions
+	Refused  int64  `json:"refused"`  // those that were not theirs to ask, or too many
 }
 
 // Claims are how many ended so.

@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,9 @@ type Options struct {
 	Conf    string         // folder of the cluster's configuration
 	Temp    string         // folder for temporary files
 	Log     string         // file for what it says beside events
+	// Under are words before java's that run it: elsewhere, or as something else. It must be their
+	// last child, and they must end with it.
+	Under []string
 }
 
 // JVM is the process that the clients live in. Its methods may be called from
@@ -92,7 +96,8 @@ func Start(o Options) (*JVM, error) {
 	for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch"} {
 		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
 	}
-	cmd := exec.Command("java", append(args, "Client")...)
+	argv := slices.Concat(o.Under, []string{"java"}, args, []string{"Client"})
+	cmd := exec.Command(argv[0], argv[1:]...)
 	log, err := os.Create(o.Log)
 	if err != nil {
 		return nil, err

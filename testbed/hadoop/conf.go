@@ -87,8 +87,8 @@ func (c *Cluster) site() properties {
 		// Metadata of a handful of files; a slow modelled disk must not slow the
 		// NameNode, which lies on the machine's own disk.
 		"dfs.namenode.name.dir":                                        "file://" + filepath.Join(cfg.RunDir, "data", "nn"),
-		"dfs.namenode.rpc-address":                                     local(p.nnRPC),
-		"dfs.namenode.http-address":                                    local(p.nnHTTP),
+		"dfs.namenode.rpc-address":                                     cfg.at(p.nnRPC),
+		"dfs.namenode.http-address":                                    cfg.at(p.nnHTTP),
 		"dfs.namenode.handler.count":                                   "8",
 		"dfs.namenode.fs-limits.min-block-size":                        "4096",
 		"dfs.namenode.safemode.extension":                              "0",
@@ -219,8 +219,8 @@ func (c *Cluster) dataNodeSite(i int) properties {
 	}
 	return properties{
 		"dfs.datanode.data.dir":     strings.Join(dirs, ","),
-		"dfs.datanode.address":      "127.0.0.1:" + strconv.Itoa(p.data),
-		"dfs.datanode.ipc.address":  "127.0.0.1:" + strconv.Itoa(p.ipc),
+		"dfs.datanode.address":      c.cfg.at(p.data),
+		"dfs.datanode.ipc.address":  c.cfg.at(p.ipc),
 		"dfs.datanode.http.address": "127.0.0.1:" + strconv.Itoa(p.http),
 		"hadoop.tmp.dir":            filepath.Join(c.cfg.RunDir, "tmp", fmt.Sprintf("dn%d", i)),
 	}

@@ -67,7 +67,7 @@ func (f *FS) url(path, op string, query url.Values) string {
 	for k, v := range query {
 		q[k] = v
 	}
-	u := url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", f.c.ports.nnHTTP), Path: "/webhdfs/v1" + path, RawQuery: q.Encode()}
+	u := url.URL{Scheme: "http", Host: f.c.cfg.at(f.c.ports.nnHTTP), Path: "/webhdfs/v1" + path, RawQuery: q.Encode()}
 	return u.String()
 }
 

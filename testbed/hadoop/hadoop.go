@@ -23,10 +23,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -65,6 +67,10 @@ type Config struct {
 	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are made anew
 	Version string // one of Versions; default DefaultVersion
 	Lib     string // folder of that version's jars, from Fetch
+
+	// Host is the IP address of this machine that HDFS listens on; default 127.0.0.1, where only
+	// clients of this machine reach it. YARN is on that in any case.
+	Host string
 
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
@@ -116,6 +122,9 @@ type Cluster struct {
 	stopErr  error
 }
 
+// at is a port of HDFS.
+func (cfg *Config) at(port int) string { return net.JoinHostPort(cfg.Host, strconv.Itoa(port)) }
+
 func (cfg *Config) validate() error {
 	if cfg.RunDir == "" || !filepath.IsAbs(cfg.RunDir) {
 		return fmt.Errorf("hadoop: RunDir %q must be an absolute path", cfg.RunDir)
@@ -131,6 +140,9 @@ func (cfg *Config) validate() error {
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {
 		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", cfg.Version, cfg.Lib, err)
+	}
+	if cfg.Host == "" {
+		cfg.Host = "127.0.0.1"
 	}
 	if len(cfg.DataNodes) == 0 {
 		cfg.DataNodes = make([]DataNode, 1)
@@ -202,7 +214,7 @@ func (c *Cluster) Version() string { return c.cfg.Version }
 func (c *Cluster) BlockSize() int64 { return c.cfg.BlockSize }
 
 // NameNodeURL is the base of the NameNode's web address.
-func (c *Cluster) NameNodeURL() string { return fmt.Sprintf("http://127.0.0.1:%d", c.ports.nnHTTP) }
+func (c *Cluster) NameNodeURL() string { return "http://" + c.cfg.at(c.ports.nnHTTP) }
 
 // ResourceManagerURL is the base of the ResourceManager's web address.
 func (c *Cluster) ResourceManagerURL() string {
@@ -210,7 +222,7 @@ func (c *Cluster) ResourceManagerURL() string {
 }
 
 // DefaultFS is the file system's URI (fs.defaultFS).
-func (c *Cluster) DefaultFS() string { return fmt.Sprintf("hdfs://127.0.0.1:%d", c.ports.nnRPC) }
+func (c *Cluster) DefaultFS() string { return "hdfs://" + c.cfg.at(c.ports.nnRPC) }
 
 // ClientConfDir is the configuration folder for clients: put it and the jars on
 // a classpath.
@@ -244,7 +256,7 @@ func (c *Cluster) NodeManagerPID(i int) int {
 // DataNodeAddress is DataNode i's data transfer address, "127.0.0.1:port", as
 // block locations name it.
 func (c *Cluster) DataNodeAddress(i int) string {
-	return fmt.Sprintf("127.0.0.1:%d", c.ports.dn[i].data)
+	return c.cfg.at(c.ports.dn[i].data)
 }
 
 // DataNodeURL is the base of DataNode i's web address.

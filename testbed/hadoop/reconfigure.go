@@ -84,7 +84,7 @@ func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) 
 	c.jobSeq++
 	name := fmt.Sprintf("reconfig-%d-dn%d-%s", c.jobSeq, i, operation)
 	c.mu.Unlock()
-	address := fmt.Sprintf("127.0.0.1:%d", c.ports.dn[i].ipc)
+	address := c.cfg.at(c.ports.dn[i].ipc)
 	log, err := c.tool(ctx, name, 128, "org.apache.hadoop.hdfs.tools.DFSAdmin", "-reconfig", "datanode", address, operation)
 	if err != nil {
 		return "", err

@@ -211,9 +211,12 @@ func (m *Machine) Dial(ctx context.Context, address string) (c net.Conn, err err
 	return c, err
 }
 
+// Path names the machine's namespace, for nsenter --net=PATH.
+func (m *Machine) Path() string { return filepath.Join(where, m.Name) }
+
 // Command is a command that runs at the machine, as one process, by way of nsenter (util-linux).
 func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + filepath.Join(where, m.Name), "--", name}, args...)...)
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + m.Path(), "--", name}, args...)...)
 }
 
 // Cut cuts the machine's link: what is sent to it or by it is lost.

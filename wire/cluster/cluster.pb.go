@@ -128,7 +128,8 @@ type Node struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The address at which other nodes' questions are answered (Peers); empty: none.
+	// The address at which other nodes' questions are answered (Peers); empty: none. Only
+	// its port counts: who asks about a peer asks at the peer's own IP address.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// The time between its reports, in milliseconds, 100 to 30,000.
 	PeriodMs uint32 `protobuf:"varint,4,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"`
@@ -605,7 +606,13 @@ type Owner struct {
 	// The application by the machine's own evidence; empty: none is known.
 	Application string `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
 	// The user of the process; empty: nobody on this machine holds the connection.
-	User          string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// What the application is known by: cgroup, session, directory or environment.
+	Evidence string `protobuf:"bytes,3,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// The process is in no container.
+	Outside bool `protobuf:"varint,4,opt,name=outside,proto3" json:"outside,omitempty"`
+	// It is a DataNode or NodeManager that an agent runs in.
+	Server        bool `protobuf:"varint,5,opt,name=server,proto3" json:"server,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -652,6 +659,27 @@ func (x *Owner) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *Owner) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
+func (x *Owner) GetOutside() bool {
+	if x != nil {
+		return x.Outside
+	}
+	return false
+}
+
+func (x *Owner) GetServer() bool {
+	if x != nil {
+		return x.Server
+	}
+	return false
 }
 
 type PolicyRequest struct {
@@ -1449,10 +1477,13 @@ const file_wire_cluster_cluster_proto_rawDesc = "" +
 	"\n" +
 	"Connection\x12\x14\n" +
 	"\x05local\x18\x01 \x01(\tR\x05local\x12\x16\n" +
-	"\x06remote\x18\x02 \x01(\tR\x06remote\"=\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\"\x8b\x01\n" +
 	"\x05Owner\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x12\n" +
-	"\x04user\x18\x02 \x01(\tR\x04user\")\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
+	"\bevidence\x18\x03 \x01(\tR\bevidence\x12\x18\n" +
+	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x16\n" +
+	"\x06server\x18\x05 \x01(\bR\x06server\")\n" +
 	"\rPolicyRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"\x86\x02\n" +
 	"\rPolicyVersion\x12\x18\n" +

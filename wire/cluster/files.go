@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 )
 
 // Files are the PEM files of one side of a mutually authenticated connection.
@@ -51,4 +52,18 @@ func (f Files) load() (*tls.Config, *x509.CertPool, error) {
 		return nil, nil, fmt.Errorf("%s: no certificate in it", f.CA)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}, pool, nil
+}
+
+// OperatorUnit is the organizational unit of operators' certificates.
+const OperatorUnit = "operator"
+
+// MachinesOf are the names in the certificate that the other side has shown, which is of the
+// CA; none if it is an operator's.
+func MachinesOf(state tls.ConnectionState) (names []string) {
+	for _, chain := range state.VerifiedChains {
+		if len(chain) > 0 && !slices.Contains(chain[0].Subject.OrganizationalUnit, OperatorUnit) {
+			names = append(append(names, chain[0].Subject.CommonName), chain[0].DNSNames...)
+		}
+	}
+	return names
 }

@@ -1,0 +1,146 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"penstock/wire/cluster"
+)
+
+// place is where a node lives.
+type place struct {
+	from  netip.Addr   // that its stream comes from; invalid: no other machine's
+	hosts []netip.Addr // that it states
+}
+
+// machineAddress tells whether an address can be one machine's as others see it.
+func machineAddress(a netip.Addr) bool {
+	return a.IsValid() && (a.IsGlobalUnicast() || a.IsLinkLocalUnicast()) && !a.IsLoopback()
+}
+
+// parseHost reads an IP address as it is compared: without a zone, IPv4 as such.
+func parseHost(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return a.Unmap().WithZone(""), nil
+}
+
+// placeOf is where a node that begins a stream lives.
+func placeOf(ctx context.Context, node *cluster.Node) (p place, err error) {
+	if len(node.GetHosts()) > cluster.MaxHosts {
+		return place{}, fmt.Errorf("%d hosts: a machine states at most %d addresses", len(node.GetHosts()), cluster.MaxHosts)
+	}
+	for _, text := range node.GetHosts() {
+		a, err := parseHost(text)
+		if err != nil || !machineAddress(a) {
+			return place{}, fmt.Errorf("host %.60q: a machine states IP addresses of its own, neither loopback nor multicast", text)
+		}
+		p.hosts = append(p.hosts, a)
+	}
+	if address := node.GetAddress(); address != "" {
+		if _, port, err := net.SplitHostPort(address); err != nil || len(address) > cluster.MaxName || port == "" {
+			return place{}, fmt.Errorf("address %.60q: give host:port", address)
+		}
+	}
+	if from, ok := peer.FromContext(ctx); ok {
+		if at, ok := from.Addr.(*net.TCPAddr); ok {
+			if a := at.AddrPort().Addr().Unmap().WithZone(""); machineAddress(a) {
+				p.from = a
+			}
+		}
+	}
+	return p, nil
+}
+
+// addresses are all that the node may live at, each once.
+func (p place) addresses() []netip.Addr {
+	all := slices.Clone(p.hosts)
+	if p.from.IsValid() {
+		all = append(all, p.from)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+// settleIn notes where a session's node lives, moveOut forgets it. b.mu is held.
+func (b *Broker) settleIn(s *session) {
+	for _, a := range s.place.addresses() {
+		b.homes[a] = append(b.homes[a], s)
+	}
+}
+
+func (b *Broker) moveOut(s *session) {
+	for _, a := range s.place.addresses() {
+		if b.homes[a] = slices.DeleteFunc(b.homes[a], func(o *session) bool { return o == s }); len(b.homes[a]) == 0 {
+			delete(b.homes, a)
+		}
+	}
+}
+
+// Where implements cluster.NodesServer: the node that lives at an IP address. One whose stream
+// comes from there is it, whoever states the address; else the one that states it. Where two
+// are as good as each other nobody is: a wrong one would be asked in another's place.
+func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, error) {
+	a, err := parseHost(host.GetAddress())
+	if err != nil || !machineAddress(a) {
+		return nil, status.Errorf(codes.InvalidArgument, "address %.60q: give an IP address of another machine", host.GetAddress())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.checkNode(ctx); err != nil {
+		return nil, err
+	}
+	var real, stated []*cluster.Node
+	for _, s := range b.homes[a] {
+		if s.place.from == a {
+			real = append(real, s.node)
+		} else {
+			stated = append(stated, s.node)
+		}
+	}
+	found := real
+	if len(found) == 0 {
+		found = stated
+	}
+	switch len(found) {
+	case 0:
+		return nil, status.Errorf(codes.NotFound, "no node reports from %v or says that it has that address", a)
+	case 1:
+		return &cluster.Node{Name: found[0].GetName(), Address: found[0].GetAddress()}, nil
+	}
+	var names []string
+	for _, n := range found {
+		names = append(names, n.GetName())
+	}
+	slices.Sort(names)
+	return nil, status.Errorf(codes.NotFound, "%v is ambiguous: %d nodes have it, %s", a, len(names), strings.Join(names[:min(len(names), 5)], ", "))
+}
+
+// checkNode refuses whoever is not a node that reports. b.mu is held.
+func (b *Broker) checkNode(ctx context.Context) error {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return status.Error(codes.PermissionDenied, "a call without a peer")
+	}
+	info, secure := p.AuthInfo.(credentials.TLSInfo)
+	if !secure {
+		return nil // plain: see checkPeer
+	}
+	for _, name := range cluster.MachinesOf(info.State) {
+		if b.sessions[name] != nil {
+			return nil
+		}
+	}
+	return status.Error(codes.PermissionDenied, "only nodes that report may ask where others live")
+}

@@ -1,0 +1,224 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/status"
+	"penstock/testbed/client"
+)
+
+// Applications: whose container is on machine 0; another one; one on the machine without Penstock.
+const mine, others, unknown = 11, 12, 13
+
+// TestAPeerOnAnotherMachine: names of HDFS clients on other machines, held against what their
+// own node knows of them.
+func TestAPeerOnAnotherMachine(t *testing.T) {
+	eventually(t, "the other node reports", func() bool { return strings.Contains(logOf(t, bed.broker.Log), "node=there") })
+	contained := start(t, 0, container(t, client.Application(mine)))
+	shell := start(t, 0, nil)
+	far := start(t, 1, nil)
+
+	t.Run("its own application's name counts", func(t *testing.T) {
+		p := begin(t, contained, mine)
+		p.becomes(t, func(r status.Remote) bool { return r.Confirmed > p.was.Confirmed })
+		p.goesOn(t, client.Application(mine))
+	})
+	t.Run("a shell's forgery does not", func(t *testing.T) {
+		p := begin(t, shell, mine)
+		p.becomes(t, func(r status.Remote) bool { return r.Refuted > p.was.Refuted })
+		p.goesOn(t, "unattributed")
+		if text := logOf(t, bed.here.Log); !strings.Contains(text, "claim refuted") || !strings.Contains(text, `node \"there\"`) {
+			t.Error("the log says nothing of it")
+		}
+	})
+	t.Run("nor does another application's name", func(t *testing.T) {
+		p := begin(t, contained, others)
+		p.becomes(t, func(r status.Remote) bool { return r.Refuted > p.was.Refuted })
+		p.goesOn(t, "unattributed")
+	})
+	t.Run("where no node answers the name stands", func(t *testing.T) {
+		p := begin(t, far, unknown)
+		p.becomes(t, func(r status.Remote) bool { return r.Unanswered > p.was.Unanswered })
+		p.goesOn(t, client.Application(unknown))
+	})
+	asked, answered := look(t).Identity.Remote, lookThere(t).Identity.Remote
+	t.Logf("asked: %+v", asked)
+	t.Logf("answered: %+v", answered)
+	if answered.Answered != asked.Confirmed+asked.Refuted+asked.Undecided || answered.Refused != 0 {
+		t.Error("what was answered is not what was asked")
+	}
+	t.Run("as it does where the node has died", func(t *testing.T) {
+		if err := bed.there.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		p := begin(t, shell, mine)
+		p.becomes(t, func(r status.Remote) bool { return r.Unanswered > p.was.Unanswered })
+		p.goesOn(t, client.Application(mine))
+	})
+}
+
+// container is how a process is run in a container of an application, as a NodeManager does:
+// it leads a session, which the records name.
+func container(t *testing.T, application string) []string {
+	t.Helper()
+	id := strings.Replace(application, "application", "container", 1) + "_01_000001"
+	dir := filepath.Join(bed.local, "nmPrivate", application, id)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"setsid", "--wait", "sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(dir, id+".pid")}
+}
+
+// start starts clients on a machine.
+func start(t *testing.T, machine int, under []string) *client.JVM {
+	t.Helper()
+	m := bed.network.Machines[machine]
+	jvm, err := client.Start(client.Options{Book: bed.book, Lib: bed.lib, Classes: bed.classes, Conf: bed.cluster.ClientConfDir(),
+		Temp: t.TempDir(), Log: filepath.Join(bed.dir, fmt.Sprintf("clients-%d-%d.log", machine, len(under))),
+		Under: append([]string{"nsenter", "--net=" + m.Path(), "--"}, under...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(jvm.Stop)
+	return jvm
+}
+
+// put is a file that is being written, which stands in its middle.
+type put struct {
+	jvm    *client.JVM
+	id     int
+	was    status.Remote
+	before map[string]int64 // written by flows
+	done   chan error
+}
+
+const half, whole = 2 * mib, 16 * mib
+
+// begin has a client write the first half of a file by the name of an application.
+func begin(t *testing.T, jvm *client.JVM, application int) *put {
+	t.Helper()
+	doc := look(t)
+	p := &put{jvm: jvm, was: doc.Identity.Remote, done: make(chan error, 1)}
+	reached := make(chan struct{}, 1)
+	path := "/" + strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
+	p.id = jvm.Do("put", fmt.Sprintf("path=%s attempt=%s seed=1 block=%d bytes=%d limit=%d", path, client.Attempt(application), 2*whole, whole, half),
+		func(event, value string) {
+			switch event {
+			case "reached":
+				select {
+				case reached <- struct{}{}:
+				default:
+				}
+			case "done":
+				p.done <- nil
+			case "error":
+				p.done <- errors.New(value)
+			}
+		})
+	select {
+	case <-reached:
+	case err := <-p.done:
+		t.Fatalf("the client has ended: %v", err)
+	case <-time.After(patience):
+		t.Fatalf("nothing is written after %v", patience)
+	}
+	return p
+}
+
+// becomes waits for what is found out about the client.
+func (p *put) becomes(t *testing.T, holds func(status.Remote) bool) {
+	t.Helper()
+	eventually(t, "the other node was asked", func() bool { return holds(look(t).Identity.Remote) })
+	p.before = written(look(t))
+}
+
+// goesOn has the rest be written, and says which flow's it is to be.
+func (p *put) goesOn(t *testing.T, flow string) {
+	t.Helper()
+	p.jvm.Limit(p.id, -1)
+	select {
+	case err := <-p.done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		t.Fatalf("not written after %v", patience)
+	}
+	eventually(t, "what was written is on "+flow+"'s account", func() bool {
+		return written(look(t))[flow]-p.before[flow] >= whole-2*half
+	})
+	for name, bytes := range written(look(t)) {
+		if more := bytes - p.before[name]; name != flow && more > half {
+			t.Errorf("%s has %d bytes of it", name, more)
+		}
+	}
+}
+
+// written is what flows' streams have written in HDFS.
+func written(doc *status.Document) map[string]int64 {
+	all := map[string]int64{}
+	for _, d := range doc.Devices {
+		for _, f := range d.Flows {
+			for _, k := range f.Kinds {
+				if k.Kind == "persistent" {
+					all[f.Name] += k.Streamed.Written
+				}
+			}
+		}
+	}
+	return all
+}
+
+func look(t *testing.T) *status.Document {
+	t.Helper()
+	doc, err := status.Fetch(t.Context(), bed.here.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// lookThere asks the other machine's daemon, which listens on the loopback there.
+func lookThere(t *testing.T) (doc status.Document) {
+	t.Helper()
+	h := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return bed.network.Machines[0].Dial(ctx, address)
+	}}}
+	resp, err := h.Get("http://" + bed.there.Address + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func logOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/user"
+	"strconv"
+	"time"
+)
+
+// Remote answers for processes on other nodes.
+type Remote interface {
+	// Who says which process has the end at client of a connection with server. Its
+	// evidence is taken as it is given. It returns by the context's end. ErrNobody, if
+	// the other node answers that nobody has it.
+	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
+}
+
+// ErrNobody: no process has the connection.
+var ErrNobody = errors.New("no process has the connection any more")
+
+// askAbroad asks the node that a claim's client lives on.
+func (c *Checker) askAbroad(l *lookup) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Patience)
+	defer cancel()
+	f := c.facts(l.claim)
+	if f.tokenUser != "" && classOf(l.claim.Flow) == classApplication {
+		f.owner = c.inspect.user(l.claim.Flow)
+	}
+	p, err := c.who(ctx, l.claim)
+	answered := err == nil || errors.Is(err, ErrNobody)
+	if f.peer, f.known = p, err == nil; err != nil {
+		f.why = err.Error()
+	}
+	v := judge(l.claim.Flow, f)
+	c.Stats.Remote.count(v, answered)
+	c.end(l, v, hold{})
+}
+
+func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
+	client, err := parseAddress(claim.Client)
+	if err != nil {
+		return Peer{}, err
+	}
+	server, err := parseAddress(claim.Server)
+	if err != nil {
+		return Peer{}, err
+	}
+	p, err := c.settings.Remote.Who(ctx, client, server)
+	if err == nil && p.Evidence > Environment {
+		return Peer{}, fmt.Errorf("another node gave evidence of a container by %v", p.Evidence)
+	}
+	return p, err
+}
+
+// Whose says which process of this machine has a connection's end at local, for other
+// nodes: its User, and its application as far as evidence goes. It counts for no claim. ErrNobody
+// if there is no such connection here.
+func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
+	defer cancel()
+	began := time.Now()
+	s, found, err := c.proc.socketOf(ctx, local, remote)
+	if err != nil {
+		return Peer{}, err
+	}
+	if !found || s.inode == 0 {
+		return Peer{}, ErrNobody
+	}
+	p, _, err := c.holders(ctx, s, "", began)
+	switch {
+	case err == nil:
+		p.User = userName(p.UID)
+	case errors.Is(err, errTime), errors.Is(err, ErrNobody):
+		return Peer{}, err
+	default: // it is somebody's, of whom no more is known
+		p = Peer{UID: s.uid, User: userName(s.uid), Detail: err.Error()}
+	}
+	return p, nil
+}
+
+// userName is a user's name, or the number where this machine has no name for it.
+func userName(uid uint32) string {
+	number := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(number); err == nil {
+		return u.Username
+	}
+	return number
+}
+
+// ParseEvidence reads the kind of evidence for a container, as another node names it.
+func ParseEvidence(s string) (Evidence, error) {
+	for e := Cgroup; e <= Environment; e++ {
+		if s == e.String() {
+			return e, nil
+		}
+	}
+	return NoEvidence, fmt.Errorf("evidence %.40q: it is cgroup, session, directory or environment", s)
+}
+
+// IsApplication tells whether a name is one application's, as YARN and Spark give them.
+func IsApplication(s string) bool { return isApplication(s) }

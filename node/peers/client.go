@@ -1,0 +1,288 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"penstock/node/identity"
+	"penstock/wire/cluster"
+)
+
+// Bounds of the side that asks.
+const (
+	maxHomes = 8192 // addresses of which is known, or known not, who lives there
+	maxNodes = 256  // connections kept, the least lately used first out
+	idle     = time.Minute
+	// How long an answer of the broker holds: a node, no node, no answer.
+	homeAge   = 2 * time.Minute
+	nobodyAge = 15 * time.Second
+	errorAge  = 2 * time.Second
+	// pause is how long a node that did not answer is left alone.
+	pause = 5 * time.Second
+	// Lines of the log about who does not answer: a burst, then one in a while.
+	logBurst = 10
+	logEvery = 10 * time.Second
+)
+
+// Options of a Client.
+type Options struct {
+	Self string      // this node's name
+	TLS  *tls.Config // with this node's certificate
+	// Where is the broker's word on who lives at an address.
+	Where func(ctx context.Context, address netip.Addr) (*cluster.Node, error)
+	Log   *slog.Logger
+}
+
+// Client asks other nodes. It implements identity.Remote.
+type Client struct {
+	o Options
+
+	say rate.Sometimes // lines of the log
+
+	mu    sync.Mutex
+	homes map[netip.Addr]home
+	nodes map[way]*node
+	ended bool
+}
+
+// home is who lives at an address.
+type home struct {
+	name string
+	port uint16
+	err  error // nobody does
+	till time.Time
+}
+
+// way is how a node is reached: from which address to which.
+type way struct {
+	name string
+	from netip.Addr
+	to   netip.AddrPort
+}
+
+// node is a connection to one.
+type node struct {
+	conn  *grpc.ClientConn
+	users int       // calls under way
+	used  time.Time // the last one
+	// left is until when it is left alone, for the reason err; told, that this was logged.
+	left time.Time
+	err  error
+	told bool
+}
+
+// NewClient returns a client.
+func NewClient(o Options) *Client {
+	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: map[netip.Addr]home{}, nodes: map[way]*node{}}
+}
+
+// Close ends all connections.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	for w, n := range c.nodes {
+		n.conn.Close()
+		delete(c.nodes, w)
+	}
+}
+
+// Who implements identity.Remote: it asks the node that lives at the client's address.
+func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identity.Peer, error) {
+	h, err := c.home(ctx, client.Addr())
+	if err != nil {
+		return identity.Peer{}, err
+	}
+	if h.name == c.o.Self { // it was looked for here already
+		return identity.Peer{}, identity.ErrNobody
+	}
+	w := way{h.name, server.Addr(), netip.AddrPortFrom(client.Addr(), h.port)}
+	n, err := c.take(w)
+	if err != nil {
+		return identity.Peer{}, err
+	}
+	owner, err := cluster.NewPeersClient(n.conn).Whose(ctx, &cluster.Connection{Local: client.String(), Remote: server.String()})
+	c.giveBack(w, n, err)
+	if err != nil {
+		return identity.Peer{}, fmt.Errorf("node %q does not answer: %w", h.name, err)
+	}
+	p, err := peerOf(h.name, owner)
+	if err != nil && !errors.Is(err, identity.ErrNobody) {
+		err = fmt.Errorf("node %q: %w", h.name, err)
+	}
+	return p, err
+}
+
+// peerOf is what an answer says.
+func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
+	if o.GetUser() == "" {
+		return identity.Peer{}, identity.ErrNobody
+	}
+	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer()}
+	if len(p.User) > cluster.MaxName {
+		return identity.Peer{}, fmt.Errorf("a user's name of %d bytes", len(p.User))
+	}
+	if p.Application == "" {
+		return p, nil
+	}
+	if !identity.IsApplication(p.Application) || p.Outside || p.Server {
+		return identity.Peer{}, fmt.Errorf("an answer that cannot be: application %.60q, outside %v, server %v", p.Application, p.Outside, p.Server)
+	}
+	var err error
+	p.Evidence, err = identity.ParseEvidence(o.GetEvidence())
+	return p, err
+}
+
+// home is who lives at an address, as the broker has said lately.
+func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
+	now := time.Now()
+	c.mu.Lock()
+	h, known := c.homes[address]
+	c.mu.Unlock()
+	if known && now.Before(h.till) {
+		return h, h.err
+	}
+	told := known && h.err != nil
+	n, err := c.o.Where(ctx, address)
+	switch status.Code(err) {
+	case codes.OK:
+		h, err = homeOf(n)
+		h.till = now.Add(homeAge)
+	case codes.NotFound, codes.InvalidArgument:
+		h = home{err: err, till: now.Add(nobodyAge)}
+	default:
+		h = home{err: fmt.Errorf("the broker does not say who lives at %v: %w", address, err), till: now.Add(errorAge)}
+	}
+	if err != nil && h.err == nil {
+		h.err = err
+	}
+	if h.err != nil && !told {
+		c.say.Do(func() {
+			c.o.Log.Warn("nobody can be asked whose connections from there are; their claims stay unknown", "address", address, "error", h.err)
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.homes) >= maxHomes && !known {
+		c.forgetOld(now)
+	}
+	c.homes[address] = h
+	return h, h.err
+}
+
+func homeOf(n *cluster.Node) (home, error) {
+	_, port, err := net.SplitHostPort(n.GetAddress())
+	number, err2 := strconv.ParseUint(port, 10, 16)
+	if n.GetName() == "" || err != nil || err2 != nil || number == 0 {
+		return home{}, fmt.Errorf("node %q answers no questions: its setting broker.peers is off", n.GetName())
+	}
+	return home{name: n.GetName(), port: uint16(number)}, nil
+}
+
+// forgetOld makes room for an address: those that are out of date go, or else any one. c.mu is held.
+func (c *Client) forgetOld(now time.Time) {
+	for a, h := range c.homes {
+		if now.After(h.till) {
+			delete(c.homes, a)
+		}
+	}
+	for a := range c.homes {
+		if len(c.homes) < maxHomes {
+			return
+		}
+		delete(c.homes, a)
+	}
+}
+
+// take gives a connection for a call, which is given back.
+func (c *Client) take(w way) (*node, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	n := c.nodes[w]
+	switch {
+	case c.ended:
+		return nil, errors.New("the daemon stops")
+	case n != nil && now.Before(n.left):
+		return nil, fmt.Errorf("node %q did not answer a moment ago: %w", w.name, n.err)
+	case n == nil:
+		if len(c.nodes) >= maxNodes && !c.drop() {
+			return nil, fmt.Errorf("%d other nodes are being asked", maxNodes)
+		}
+		conn, err := c.dial(w)
+		if err != nil {
+			return nil, err
+		}
+		n = &node{conn: conn}
+		c.nodes[w] = n
+	}
+	n.users++
+	n.used = now
+	return n, nil
+}
+
+// drop ends the connection that was not used for longest. c.mu is held.
+func (c *Client) drop() bool {
+	var oldest way
+	found := false
+	for w, n := range c.nodes {
+		if n.users == 0 && (!found || n.used.Before(c.nodes[oldest].used)) {
+			oldest, found = w, true
+		}
+	}
+	if found {
+		c.nodes[oldest].conn.Close()
+		delete(c.nodes, oldest)
+	}
+	return found
+}
+
+// giveBack ends a call.
+func (c *Client) giveBack(w way, n *node, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.users--
+	switch status.Code(err) {
+	case codes.OK:
+		n.told = false
+		return
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
+		n.left, n.err = time.Now().Add(pause), err
+		delete(c.homes, w.to.Addr()) // it may have moved
+	}
+	if !n.told {
+		n.told = true
+		c.say.Do(func() {
+			c.o.Log.Warn("a node does not say whose its connections are; their claims stay unknown", "node", w.name, "address", w.to, "error", err)
+		})
+	}
+}
+
+// dial makes a connection. It comes from the address that the peer is connected with, as only
+// that one may ask, and goes to a node with the right certificate.
+func (c *Client) dial(w way) (*grpc.ClientConn, error) {
+	secure := c.o.TLS.Clone()
+	secure.ServerName = w.name
+	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.from, 0))}
+	return grpc.NewClient("passthrough:///"+w.to.String(), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxQuestion)), grpc.WithIdleTimeout(idle),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Second}))
+}

@@ -1,0 +1,588 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"penstock/broker/certs"
+	"penstock/node/identity"
+	"penstock/wire/cluster"
+)
+
+// Two machines of one loopback: the DataNode's and the client's.
+const (
+	asking   = "127.0.0.2"
+	answered = "127.0.0.3"
+
+	patience = 20 * time.Second // bounds every wait for an event
+	app      = "application_1700000000000_0001"
+)
+
+// authority makes certificates for names, and gives their files.
+func authority(t *testing.T, names ...string) func(name string) cluster.Files {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := certs.Make(dir, names, []string{"alice"}); err != nil {
+		t.Fatal(err)
+	}
+	return func(name string) cluster.Files {
+		return cluster.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+".key")}
+	}
+}
+
+type whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
+
+// answering is a node at an address, until the test ends.
+func answering(t *testing.T, at string, files cluster.Files, w whose) (*Server, string) {
+	t.Helper()
+	secure, err := files.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", at+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(w, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(ctx, l, secure); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); serving.Wait() })
+	return s, l.Addr().String()
+}
+
+// broker says who lives where, as long as the test does not change it.
+type broker struct {
+	asked atomic.Int64
+	mu    sync.Mutex
+	node  *cluster.Node
+	err   error
+}
+
+func (b *broker) Where(context.Context, netip.Addr) (*cluster.Node, error) {
+	b.asked.Add(1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.node, b.err
+}
+
+func (b *broker) set(n *cluster.Node, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.node, b.err = n, err
+}
+
+func client(t *testing.T, files cluster.Files, b *broker) *Client {
+	t.Helper()
+	secure, err := files.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient(Options{Self: "asks", TLS: secure, Where: b.Where, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func ends(port int) (client, server netip.AddrPort) {
+	return netip.AddrPortFrom(netip.MustParseAddr(answered), uint16(port)), netip.AddrPortFrom(netip.MustParseAddr(asking), 9866)
+}
+
+func who(t *testing.T, c *Client, port int) (identity.Peer, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	from, to := ends(port)
+	return c.Who(ctx, from, to)
+}
+
+// TestARealConnection: this very process has it, in no container.
+func TestARealConnection(t *testing.T) {
+	files := authority(t, "asks", "answers")
+	checker := identity.New(identity.Settings{Mode: identity.Verify, LocalDirs: []string{t.TempDir()}, Budget: patience})
+	t.Cleanup(checker.Close)
+	s, address := answering(t, answered, files("answers"), checker.Whose)
+	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}})
+
+	l, err := net.Listen("tcp", asking+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	own, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(answered)}}).Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	from, to := own.LocalAddr().(*net.TCPAddr).AddrPort(), l.Addr().(*net.TCPAddr).AddrPort()
+	p, err := c.Who(t.Context(), from, to)
+	me, err2 := user.Current()
+	if err != nil || err2 != nil || p.Node != "answers" || p.User != me.Username || p.Application != "" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	own.Close()
+	accepted.Close()
+	if p, err := c.Who(t.Context(), from, to); !errors.Is(err, identity.ErrNobody) {
+		t.Errorf("closed: %+v, %v", p, err)
+	}
+	if n := s.Answered.Load(); n != 2 {
+		t.Errorf("%d answered", n)
+	}
+}
+
+// TestWhatIsAnswered: each kind of answer comes out as what the node said.
+func TestWhatIsAnswered(t *testing.T) {
+	files := authority(t, "asks", "answers")
+	var say identity.Peer
+	var fail error
+	_, address := answering(t, answered, files("answers"), func(_ context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
+		if from, to := ends(40000); local != from || remote != to {
+			return identity.Peer{}, fmt.Errorf("asked about %v and %v", local, remote)
+		}
+		return say, fail
+	})
+	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}})
+	for _, want := range []identity.Peer{
+		{User: "ann", Application: app, Evidence: identity.Cgroup},
+		{User: "ann", Application: app, Evidence: identity.Environment},
+		{User: "bob", Outside: true},
+		{User: "hdfs", Outside: true, Server: true},
+		{User: "1234"},
+	} {
+		say = want
+		say.PID, say.UID, say.Container = 7, 8, "container_1700000000000_0001_01_000001" // which stay there
+		want.Node = "answers"
+		if got, err := who(t, c, 40000); err != nil || got != want {
+			t.Errorf("%+v, %v: want %+v", got, err, want)
+		}
+	}
+	for what, peer := range map[string]identity.Peer{
+		"an application that is none":         {User: "ann", Application: "clients", Evidence: identity.Cgroup},
+		"a container's evidence that is none": {User: "ann", Application: app, Evidence: identity.Token},
+		"in a container and in none":          {User: "ann", Application: app, Evidence: identity.Cgroup, Outside: true},
+		"a server in a container":             {User: "ann", Application: app, Evidence: identity.Cgroup, Server: true},
+		"a user's name that is too long":      {User: strings.Repeat("u", cluster.MaxName+1)},
+	} {
+		say = peer
+		if got, err := who(t, c, 40000); err == nil || errors.Is(err, identity.ErrNobody) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	say, fail = identity.Peer{}, identity.ErrNobody
+	if got, err := who(t, c, 40000); !errors.Is(err, identity.ErrNobody) {
+		t.Errorf("nobody: %+v, %v", got, err)
+	}
+}
+
+// whoseOf asks a node by hand.
+func whoseOf(t *testing.T, address, from string, files cluster.Files, name string, c *cluster.Connection) error {
+	t.Helper()
+	secure, err := files.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure.ServerName = name
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+		grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", a) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err = cluster.NewPeersClient(conn).Whose(ctx, c)
+	return err
+}
+
+// TestNobodySpies: a node is told about its own connections, and who is none, nothing.
+func TestNobodySpies(t *testing.T) {
+	files, others := authority(t, "asks", "answers"), authority(t, "asks", "answers")
+	looked := 0
+	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+		looked++
+		return identity.Peer{User: "ann"}, nil
+	})
+	own := &cluster.Connection{Local: answered + ":40000", Remote: asking + ":9866"}
+	if err := whoseOf(t, address, asking, files("asks"), "answers", own); err != nil || looked != 1 {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]codes.Code{
+		"another's connection": status.Code(whoseOf(t, address, asking, files("asks"), "answers",
+			&cluster.Connection{Local: answered + ":40000", Remote: "127.0.0.9:9866"})),
+		"from elsewhere":      status.Code(whoseOf(t, address, "127.0.0.9", files("asks"), "answers", own)),
+		"a connection within": status.Code(whoseOf(t, address, asking, files("asks"), "answers", &cluster.Connection{Local: asking + ":1", Remote: answered + ":2"})),
+	} {
+		if got != codes.PermissionDenied {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if err := whoseOf(t, address, asking, files("alice"), "answers", own); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an operator: %v", err)
+	}
+	if err := whoseOf(t, address, asking, others("asks"), "answers", own); status.Code(err) != codes.Unavailable {
+		t.Errorf("another authority's certificate: %v", err)
+	}
+	for _, c := range []*cluster.Connection{{}, {Local: answered, Remote: asking}, {Local: answered + ":0", Remote: asking + ":1"},
+		{Local: "host:1", Remote: asking + ":1"}, {Local: answered + ":65536", Remote: asking + ":1"}} {
+		if err := whoseOf(t, address, asking, files("asks"), "answers", c); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	if err := whoseOf(t, address, asking, files("asks"), "answers", &cluster.Connection{Local: strings.Repeat("1", maxQuestion+1), Remote: asking + ":1"}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a long question: %v", err)
+	}
+	if looked != 1 || s.Answered.Load() != 1 || s.Refused.Load() != 9 {
+		t.Errorf("%d lookups, %d answered, %d refused", looked, s.Answered.Load(), s.Refused.Load())
+	}
+}
+
+// TestTheWrongNode: at the address is one of another name than the broker says, or of another
+// authority.
+func TestTheWrongNode(t *testing.T) {
+	files, others := authority(t, "asks", "answers", "liar"), authority(t, "answers")
+	yes := func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+		return identity.Peer{User: "ann", Application: app, Evidence: identity.Cgroup}, nil
+	}
+	for what, f := range map[string]cluster.Files{"another node": files("liar"), "another authority": others("answers")} {
+		s, address := answering(t, answered, f, yes)
+		c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}})
+		if p, err := who(t, c, 40000); status.Code(err) != codes.Unavailable || s.Answered.Load() != 0 {
+			t.Errorf("%s: %+v, %v", what, p, err)
+		}
+	}
+	// What address a node states does not matter: it is asked where the connection comes from.
+	s, address := answering(t, "127.0.0.9", files("liar"), yes)
+	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "liar", Address: address}})
+	if p, err := who(t, c, 40000); err == nil || s.Answered.Load() != 0 {
+		t.Errorf("a node that is elsewhere: %+v, %v", p, err)
+	}
+}
+
+// TestTheBrokersWord is kept for a while, also that nobody lives there.
+func TestTheBrokersWord(t *testing.T) {
+	files := authority(t, "asks", "answers")
+	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+		return identity.Peer{User: "ann"}, nil
+	})
+	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
+	c := client(t, files("asks"), b)
+	again := func() { // as if the time of what is known had passed
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for a, h := range c.homes {
+			h.till = time.Time{}
+			c.homes[a] = h
+		}
+	}
+	fails := func(want string) {
+		t.Helper()
+		for range 2 {
+			if p, err := who(t, c, 40000); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v, %v: want %q", p, err, want)
+			}
+		}
+	}
+	fails("nobody lives there")
+	again()
+	b.set(nil, errors.New("it is away"))
+	fails("the broker does not say")
+	for _, address := range []string{"", "0.0.0.0", "x:0", "x:65536", "x:y"} {
+		again()
+		b.set(&cluster.Node{Name: "answers", Address: address}, nil)
+		fails("answers no questions")
+	}
+	again()
+	b.set(&cluster.Node{Name: "asks", Address: address}, nil)
+	if _, err := who(t, c, 40000); !errors.Is(err, identity.ErrNobody) {
+		t.Errorf("it lives here: %v", err)
+	}
+	again()
+	b.set(&cluster.Node{Name: "answers", Address: address}, nil)
+	for range 5 {
+		if p, err := who(t, c, 40000); err != nil || p.User != "ann" {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	if n := b.asked.Load(); n != 9 {
+		t.Errorf("the broker was asked %d times", n)
+	}
+}
+
+// TestANodeThatDoesNotAnswer is left alone for a while, and asked about at the broker again.
+func TestANodeThatDoesNotAnswer(t *testing.T) {
+	files := authority(t, "asks", "answers")
+	hang := make(chan struct{})
+	var asked atomic.Int64
+	_, address := answering(t, answered, files("answers"), func(ctx context.Context, _, _ netip.AddrPort) (identity.Peer, error) {
+		asked.Add(1)
+		select {
+		case <-hang:
+			return identity.Peer{User: "ann"}, nil
+		case <-ctx.Done():
+			return identity.Peer{}, ctx.Err()
+		}
+	})
+	b := &broker{node: &cluster.Node{Name: "answers", Address: address}}
+	c := client(t, files("asks"), b)
+	from, to := ends(40000)
+	short, cancel := context.WithCancel(t.Context())
+	go func() { // as soon as it has been asked
+		for asked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err := c.Who(short, from, to); status.Code(err) != codes.Canceled {
+		t.Errorf("given up: %v", err)
+	}
+	quick, cancel2 := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel2()
+	if _, err := c.Who(quick, from, to); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("out of time: %v", err)
+	}
+	if _, err := who(t, c, 40000); err == nil || !strings.Contains(err.Error(), "a moment ago") || b.asked.Load() != 2 {
+		t.Errorf("%v; the broker was asked %d times", err, b.asked.Load())
+	}
+	close(hang)
+	c.mu.Lock()
+	for _, n := range c.nodes { // as if the pause had passed
+		n.left = time.Time{}
+	}
+	c.mu.Unlock()
+	if p, err := who(t, c, 40000); err != nil || p.User != "ann" {
+		t.Errorf("when it answers: %+v, %v", p, err)
+	}
+}
+
+func TestQuestionsHaveARate(t *testing.T) {
+	files := authority(t, "asks", "other", "answers")
+	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+		return identity.Peer{User: "ann"}, nil
+	})
+	now := time.Now()
+	for range burst {
+		if !s.limiter("asks").AllowN(now, 1) {
+			t.Fatal("the burst is shorter")
+		}
+	}
+	if s.limiter("asks").AllowN(now, 1) {
+		t.Error("more than the burst")
+	}
+	s.limiter("asks").AllowN(now.Add(time.Hour), burst) // none for a while
+	own := &cluster.Connection{Local: answered + ":40000", Remote: asking + ":9866"}
+	if err := whoseOf(t, address, asking, files("asks"), "answers", own); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("past it: %v", err)
+	}
+	if err := whoseOf(t, address, asking, files("other"), "answers", own); err != nil {
+		t.Errorf("another node: %v", err)
+	}
+	for i := range 2*maxCallers + 10 {
+		s.limiter(fmt.Sprint(i))
+	}
+	if n := len(s.callers); n > maxCallers {
+		t.Errorf("%d callers are known", n)
+	}
+}
+
+// TestLookupsAtOnce: some wait, and the rest is sent away.
+func TestLookupsAtOnce(t *testing.T) {
+	s := NewServer(nil, slog.New(slog.DiscardHandler))
+	var turns []func()
+	for range atOnce {
+		done, err := s.turn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		turns = append(turns, done)
+	}
+	wait, cancel := context.WithCancel(t.Context())
+	sent := make(chan error, maxWaiting)
+	for range maxWaiting {
+		go func() {
+			_, err := s.turn(wait)
+			sent <- err
+		}()
+	}
+	for deadline := time.Now().Add(patience); s.waiting.Load() < maxWaiting; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait", s.waiting.Load())
+		}
+	}
+	if _, err := s.turn(t.Context()); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "wait") {
+		t.Errorf("past the bound: %v", err)
+	}
+	cancel()
+	for range maxWaiting {
+		if err := <-sent; status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("in vain: %v", err)
+		}
+	}
+	turns[0]()
+	if _, err := s.turn(t.Context()); err != nil {
+		t.Errorf("when there is room: %v", err)
+	}
+}
+
+func TestBoundsOfTheAsker(t *testing.T) {
+	files := authority(t, "asks")
+	b := &broker{err: status.Error(codes.NotFound, "nobody")}
+	c := client(t, files("asks"), b)
+	for i := range maxHomes + 10 {
+		if _, err := c.home(t.Context(), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})); err == nil {
+			t.Fatal("somebody lives there")
+		}
+	}
+	if n := len(c.homes); n != maxHomes {
+		t.Errorf("%d addresses are known", n)
+	}
+	to := netip.MustParseAddrPort("127.0.0.3:1")
+	at := func(i int) way { return way{fmt.Sprint("n", i), to.Addr(), to} }
+	var first *node
+	for i := range maxNodes {
+		n, err := c.take(at(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = n
+		}
+	}
+	if _, err := c.take(at(maxNodes)); err == nil {
+		t.Error("one more while all are in use")
+	}
+	c.giveBack(at(0), first, nil)
+	if _, err := c.take(at(maxNodes)); err != nil || len(c.nodes) != maxNodes || c.nodes[at(0)] != nil {
+		t.Errorf("%v, %d connections: want the one that is not in use to go", err, len(c.nodes))
+	}
+	c.Close()
+	if _, err := c.take(at(1)); err == nil {
+		t.Error("after the end")
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBounded(l, 1)
+	defer b.Close()
+	accepted := make(chan net.Conn, 3)
+	go func() {
+		for {
+			c, err := b.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		return c
+	}
+	dial()
+	one := <-accepted
+	if _, err := dial().Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second one: %v", err)
+	}
+	one.Close()
+	one.Close() // which counts once
+	dial()
+	<-accepted
+}
+
+// TestASilentNodeIsLoggedOnce, and again when it has answered in between.
+func TestASilentNodeIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil))})
+	n, w := &node{}, way{name: "n"}
+	down := status.Error(codes.Unavailable, "down")
+	for i, err := range []error{down, down, nil, down, down} {
+		n.users++
+		c.giveBack(w, n, err)
+		if lines, want := strings.Count(out.String(), "does not say"), []int{1, 1, 1, 2, 2}[i]; lines != want {
+			t.Errorf("%d lines after %d answers, want %d", lines, i+1, want)
+		}
+	}
+}
+
+// TestAnAddressOfNobodyIsLoggedOnce, and after a burst seldom.
+func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
+	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil)), Where: b.Where})
+	for range 2 {
+		for i := range 3 * logBurst {
+			if _, err := c.home(t.Context(), netip.AddrFrom4([4]byte{10, 0, 0, byte(i / 2)})); err == nil {
+				t.Fatal("somebody lives there")
+			}
+		}
+	}
+	if lines := strings.Count(out.String(), "nobody can be asked"); lines < logBurst || lines >= 3*logBurst/2 {
+		t.Errorf("%d lines about %d addresses", lines, 3*logBurst/2)
+	}
+}
+
+// FuzzAnswers: whatever a node answers, what comes of it holds together.
+func FuzzAnswers(f *testing.F) {
+	f.Add(app, "ann", "cgroup", false, false)
+	f.Add("", "ann", "", true, true)
+	f.Add("app-20240101000000-0001", "u", "directory", false, false)
+	f.Add("clients", "", "token", true, false)
+	f.Fuzz(func(t *testing.T, application, user, evidence string, outside, server bool) {
+		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Outside: outside, Server: server})
+		switch {
+		case err != nil:
+		case p.User == "" || p.Node != "n":
+			t.Errorf("%+v", p)
+		case (p.Application == "") != (p.Evidence == identity.NoEvidence), p.Evidence > identity.Environment,
+			p.Application != "" && (p.Outside || p.Server || !identity.IsApplication(p.Application)):
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// FuzzEnds: whatever a node asks about, an end is an address and a port.
+func FuzzEnds(f *testing.F) {
+	f.Add("10.0.0.1:1")
+	f.Add("[::ffff:10.0.0.1]:65535")
+	f.Add("[fe80::1%eth0]:1")
+	f.Add("host:1")
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := parseEnd(text)
+		if err == nil && (!a.IsValid() || a.Port() == 0 || a.Addr().Is4In6() || a.Addr().Zone() != "") {
+			t.Errorf("%q: %v", text, a)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"penstock/node/identity"
+	"penstock/node/peers"
+	"penstock/node/status"
+	"penstock/wire/cluster"
+)
+
+// Peers on other machines: their own nodes are asked about them, and ask this one.
+
+// newRemote makes both sides, as far as the settings have certificates and want them.
+func (d *Daemon) newRemote() error {
+	b := d.settings.Broker
+	if b == nil {
+		return nil
+	}
+	files := cluster.Files{CA: b.CA, Cert: b.Cert, Key: b.Key}
+	if files.Empty() {
+		return nil
+	}
+	if b.Peers != "" {
+		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
+			return d.identity.Whose(ctx, local, remote)
+		}, d.log)
+	}
+	if mode, err := identity.ParseMode(d.settings.Identity.Mode); err == nil && mode == identity.Trust {
+		return nil // nothing is asked
+	}
+	secure, err := files.Client()
+	if err != nil {
+		return err
+	}
+	d.remote = peers.NewClient(peers.Options{Self: b.Node, TLS: secure, Log: d.log,
+		Where: func(ctx context.Context, address netip.Addr) (*cluster.Node, error) {
+			return d.cluster.Where(ctx, address)
+		}})
+	return nil
+}
+
+// answerPeers begins to answer other nodes and tells the broker where, until ctx ends.
+func (d *Daemon) answerPeers(ctx context.Context) (*sync.WaitGroup, error) {
+	b := d.settings.Broker
+	secure, err := cluster.Files{CA: b.CA, Cert: b.Cert, Key: b.Key}.Server()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.Peers)
+	if err != nil {
+		return nil, fmt.Errorf("broker.peers: %w", err)
+	}
+	d.cluster.Address = b.Peers
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		if err := d.answers.Serve(ctx, listener, secure); err != nil {
+			d.log.Error("other nodes are no longer answered", "error", err)
+		}
+	})
+	return &answering, nil
+}
+
+func (d *Daemon) remoteStatus() status.Remote {
+	s := &d.identity.Stats.Remote
+	// The sum is of what is read: all are counted one after the other.
+	r := status.Remote{Asking: d.remote != nil, Confirmed: s.Confirmed.Load(), Refuted: s.Refuted.Load(),
+		Undecided: s.Undecided.Load(), Unanswered: s.Unanswered.Load()}
+	r.Asked = r.Confirmed + r.Refuted + r.Undecided + r.Unanswered
+	if d.answers != nil {
+		r.Listen, r.Answered, r.Refused = d.settings.Broker.Peers, d.answers.Answered.Load(), d.answers.Refused.Load()
+	}
+	return r
+}
