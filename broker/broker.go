@@ -54,6 +54,7 @@ type Broker struct {
 	rights   map[string]right        // by application, of the last round
 	grants   map[string]policy.Grant // by application, of the policy in force
 	ways     ways
+	regrants uint64 // how often facts were others than before
 }
 
 // right is what an application has of the policy.

@@ -5,6 +5,7 @@ package broker
 func (b *Broker) Regrant(flows []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.regrants++
 	for _, flow := range flows {
 		delete(b.grants, flow)
 	}

@@ -59,7 +59,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 		return fmt.Errorf("ask the store for the newest policy: %w", err)
 	}
 	b.mu.Lock()
-	same := v.Number == b.version
+	same, regrants := v.Number == b.version, b.regrants
 	var names []string // of who is at work
 	for name := range b.rights {
 		names = append(names, name)
@@ -79,6 +79,9 @@ func (b *Broker) refresh(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.regrants != regrants { // some facts may be older than those that the grants were dropped for
+		clear(grants)
+	}
 	b.policy, b.version, b.grants = p, v.Number, grants
 	now := time.Now()
 	for name := range p.Set {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"penstock/broker/policyfile"
@@ -115,7 +116,7 @@ func (p *Policy) Of(atWork []policy.Facts) []Given {
 func FactsOf(states []*cluster.ApplicationState) []policy.Facts {
 	facts := make([]policy.Facts, len(states))
 	for i, s := range states {
-		facts[i] = policy.Facts{Flow: s.GetApplication(), Queue: s.GetQueue(), User: s.GetUser(), Name: s.GetName(), Type: s.GetType(), Tags: s.GetTags()}
+		facts[i] = policy.Facts{Flow: s.GetApplication(), Queue: s.GetQueue(), User: s.GetUser(), Name: s.GetName(), Type: s.GetType(), Tags: s.GetTags(), Bandwidth: s.GetBandwidth()}
 	}
 	return facts
 }
@@ -145,8 +146,8 @@ func Compare(old, new *Policy, atWork []policy.Facts) []Change {
 	return changes
 }
 
-// ParseFacts reads what is stated of an application: flow, queue, user, name, type and
-// tags, as in "user=alice,queue=root.etl,tag=gold".
+// ParseFacts reads what is stated of an application: flow, queue, user, name, type, tags
+// and bandwidth, as in "user=alice,queue=root.etl,tag=gold".
 func ParseFacts(stated []string) (policy.Facts, error) {
 	f := policy.Facts{Flow: "application_0_0"}
 	for _, list := range stated {
@@ -156,12 +157,18 @@ func ParseFacts(stated []string) (policy.Facts, error) {
 			switch {
 			case !found:
 				return f, fmt.Errorf("%q: give KEY=VALUE, such as user=alice,queue=root.etl", part)
+			case key == "bandwidth":
+				n, err := strconv.ParseInt(value, 10, 64)
+				if err != nil || n < 0 {
+					return f, fmt.Errorf("%q: give MB/s, such as bandwidth=50", part)
+				}
+				f.Bandwidth = n
 			case key == "tag":
 				f.Tags = append(f.Tags, value)
 			case into != nil:
 				*into = value
 			default:
-				return f, fmt.Errorf("%q: there are flow, queue, user, name, type and tag", key)
+				return f, fmt.Errorf("%q: there are flow, queue, user, name, type, tag and bandwidth", key)
 			}
 		}
 	}

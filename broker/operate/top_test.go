@@ -83,11 +83,11 @@ func slicesOf(k tea.KeyPressMsg, n int) (all []tea.KeyPressMsg) {
 }
 
 func TestStatedFacts(t *testing.T) {
-	f, err := ParseFacts([]string{"user=a,queue=root.x,tag=b", "tag=k=v,name=n,type=SPARK,flow=clients"})
-	if err != nil || f.User != "a" || f.Queue != "root.x" || f.Name != "n" || f.Type != "SPARK" || f.Flow != "clients" || strings.Join(f.Tags, " ") != "b k=v" {
+	f, err := ParseFacts([]string{"user=a,queue=root.x,tag=b", "bandwidth=50,tag=k=v,name=n,type=SPARK,flow=clients"})
+	if err != nil || f.User != "a" || f.Queue != "root.x" || f.Name != "n" || f.Type != "SPARK" || f.Flow != "clients" || f.Bandwidth != 50 || strings.Join(f.Tags, " ") != "b k=v" {
 		t.Errorf("%+v, %v", f, err)
 	}
-	for _, bad := range []string{"", "user", "size=3", "user=a,"} {
+	for _, bad := range []string{"", "user", "size=3", "bandwidth=-1", "bandwidth=x", "user=a,"} {
 		if _, err := ParseFacts([]string{bad}); err == nil {
 			t.Errorf("%q: taken", bad)
 		}

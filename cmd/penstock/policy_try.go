@@ -31,7 +31,7 @@ knows them; beside that what they have now. WEIGHT is among all at work, DUE the
 the cluster's service that it comes to, BY the rule's line, or "set" or "default".
 
 With --facts: to an application of which this is known (flow, queue, user, name, type,
-tag; several tags may be given), as if nobody else were at work. With a FILE that needs
+tag, bandwidth; several tags may be given), as if nobody else were at work. With a FILE that needs
 no broker.
 
 A "reserve" is shown and not enforced yet. Nothing is changed.

@@ -1293,6 +1293,7 @@ type ApplicationState struct {
 	Limit         uint64                 `protobuf:"varint,13,opt,name=limit,proto3" json:"limit,omitempty"`
 	Rule          int32                  `protobuf:"varint,14,opt,name=rule,proto3" json:"rule,omitempty"` // from 0; -1: none matched
 	Group         string                 `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
+	Bandwidth     int64                  `protobuf:"varint,16,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // MB/s that it holds of the cluster manager; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1432,6 +1433,13 @@ func (x *ApplicationState) GetGroup() string {
 	return ""
 }
 
+func (x *ApplicationState) GetBandwidth() int64 {
+	if x != nil {
+		return x.Bandwidth
+	}
+	return 0
+}
+
 var File_wire_cluster_cluster_proto protoreflect.FileDescriptor
 
 const file_wire_cluster_cluster_proto_rawDesc = "" +
@@ -1521,7 +1529,7 @@ const file_wire_cluster_cluster_proto_rawDesc = "" +
 	"\x17ListApplicationsRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
 	"\x16ListApplicationsAnswer\x12F\n" +
-	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xda\x02\n" +
+	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xf8\x02\n" +
 	"\x10ApplicationState\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -1538,7 +1546,8 @@ const file_wire_cluster_cluster_proto_rawDesc = "" +
 	"\x03due\x18\f \x01(\x01R\x03due\x12\x14\n" +
 	"\x05limit\x18\r \x01(\x04R\x05limit\x12\x12\n" +
 	"\x04rule\x18\x0e \x01(\x05R\x04rule\x12\x14\n" +
-	"\x05group\x18\x0f \x01(\tR\x05group2\x84\x01\n" +
+	"\x05group\x18\x0f \x01(\tR\x05group\x12\x1c\n" +
+	"\tbandwidth\x18\x10 \x01(\x03R\tbandwidth2\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
 	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
