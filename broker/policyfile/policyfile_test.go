@@ -39,6 +39,23 @@ rules:
 	}
 }
 
+// TestTheManualsExample: it is what people copy.
+func TestTheManualsExample(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/operate/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(manual), "\n    default: ")
+	if !found {
+		t.Fatal("the manual has no example that begins with default")
+	}
+	block, _, _ := strings.Cut("    default: "+rest, "\n\n")
+	p, err := Parse([]byte(strings.ReplaceAll(block, "\n    ", "\n")[4:]))
+	if err != nil || len(p.Rules) != 4 || len(p.Queues) != 2 {
+		t.Errorf("%+v, %v\n%s", p, err, block)
+	}
+}
+
 func TestRuleLines(t *testing.T) {
 	got := RuleLines([]byte("default: 2\n\nrules:\n  # why\n  - {user: a}\n  - user: b\n    weight: 3\n  - {user: c}\n"))
 	if !slices.Equal(got, []int{5, 6, 8}) {

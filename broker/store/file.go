@@ -24,7 +24,6 @@ import (
 // an operator to say.
 type File struct {
 	dir  string
-	keep int
 	lock *os.File
 
 	mu      sync.Mutex
@@ -42,9 +41,7 @@ const (
 
 // OpenFile opens a folder, and makes it if it is not there. Errors: another broker has it
 // open, or its newest version is damaged.
-func OpenFile(dir string) (*File, error) { return openFile(dir, Keep) }
-
-func openFile(dir string, keep int) (*File, error) {
+func OpenFile(dir string) (*File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -63,7 +60,7 @@ func openFile(dir string, keep int) (*File, error) {
 		lock.Close()
 		return nil, err
 	}
-	f := &File{dir: dir, keep: keep, lock: lock, changes: make(chan struct{}, 1)}
+	f := &File{dir: dir, lock: lock, changes: make(chan struct{}, 1)}
 	if err := f.load(); err != nil {
 		lock.Close()
 		return nil, err
@@ -184,7 +181,7 @@ func (f *File) Append(_ context.Context, v Version) error {
 	f.latest.Time = unixMilli(v.Time.UnixMilli())
 	f.numbers = append(f.numbers, v.Number)
 	tell(f.changes)
-	for len(f.numbers) > f.keep { // the oldest first, so that a crash leaves no gap
+	for len(f.numbers) > Keep { // the oldest first, so that a crash leaves no gap
 		if err := os.Remove(f.path(f.numbers[0])); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break // it is tried again with the next version
 		}
