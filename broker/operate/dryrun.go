@@ -58,6 +58,9 @@ func (p *Policy) Counts() (rules, queues, reserved int) {
 // Document is the text with the set weights behind it, as comments.
 func (p *Policy) Document() []byte {
 	text := slices.Clone(p.Text)
+	if len(p.Set) > 0 && len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(text, '\n')
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Set)) {
 		text = fmt.Appendf(text, "# set for %s: %d\n", Printable(name), p.Set[name])
 	}

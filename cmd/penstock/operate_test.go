@@ -252,7 +252,13 @@ func TestPolicyCommands(t *testing.T) {
 		t.Error(err)
 	}
 	contains(t, good(t, "policy", "apply", file(t, "default: 2\n"), "--base", "2", "--wait", "0"), "version 3 is written")
-	contains(t, good(t, "policy", "show"), "default: 2\n# set for application_1_2: 5\n")
+	if text := good(t, "policy", "show"); text != "default: 2\n" {
+		t.Error(text)
+	}
+	if text := good(t, "policy", "diff", "1"); !strings.Contains(text, "+  - {queue: root.etl") || strings.Contains(text, "-# set for") {
+		t.Errorf("a rollback keeps set weights:\n%s", text)
+	}
+	contains(t, good(t, "policy", "diff", "1", "3"), "-# set for application_1_2: 5")
 	contains(t, good(t, "app", "unset-weight", "application_1_2"), "version 4 is in force at all 2 nodes")
 	if _, err := penstock(t, "app", "unset-weight", "application_1_2"); err == nil || !strings.Contains(err.Error(), "has no weight set") {
 		t.Error(err)

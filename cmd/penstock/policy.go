@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -182,7 +184,7 @@ func newPolicyShow() *cobra.Command {
 		Use:   "show [VERSION]",
 		Short: "Print the policy in force, or another version, as it was applied",
 		Long: `Print the policy in force, or another version, as it was applied, so that it can be
-edited and applied again. Weights set for single applications follow as comments.`,
+edited and applied again. Weights set for single applications are told on standard error.`,
 		Args: arguments(0, 1, "at most one VERSION"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			version := uint64(0)
@@ -199,11 +201,10 @@ edited and applied again. Weights set for single applications follow as comments
 			if a.asJSON {
 				return printJSON(cmd, asVersionJSON(v))
 			}
-			p, err := operate.OfVersion(v)
-			if err != nil {
-				return err
+			for _, name := range slices.Sorted(maps.Keys(v.GetWeights())) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "weight set for %s: %d\n", operate.Printable(name), v.GetWeights()[name])
 			}
-			_, err = cmd.OutOrStdout().Write(p.Document())
+			_, err = cmd.OutOrStdout().Write(v.GetText())
 			return err
 		}),
 	}

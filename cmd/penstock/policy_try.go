@@ -185,7 +185,9 @@ arguments: what the version in force has changed of the one before.`,
 			}
 			if len(args) > 0 {
 				if number, e := strconv.ParseUint(args[0], 10, 64); e == nil && !isFile(args[0]) {
-					new, err = version(number)
+					if new, err = version(number); err == nil && len(args) == 1 { // as by a rollback
+						new, err = operate.ParsePolicy(new.Name, new.Text, old.Set)
+					}
 				} else {
 					new, err = readPolicy(args[0], old.Set)
 				}
