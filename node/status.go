@@ -140,7 +140,7 @@ func (r reading) status(bound int) status.Device {
 	r.mu.Unlock()
 	for i, f := range snap.Flows {
 		s.Flows = append(s.Flows, status.Flow{
-			Name: f.Name, Weight: f.Weight, Part: f.Part, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
+			Name: f.Name, Weight: f.Weight, Queue: f.Queue, Part: f.Part, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
 			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),

@@ -18,19 +18,15 @@ const MaxWay = maxLevels + 1
 // Levels is the way from the root to what a grant is in, the topmost queue that has a weight
 // first; empty: it is the root's own. Grant.Weight counts in the last one.
 func (p *Policy) Levels(g Grant) []Level {
-	var up []Level
-	if g.Group != "" {
-		up = append(up, Level{GroupLevel(g.Group), g.GroupWeight})
-	}
-	weights := map[string]int{}
+	var down []Level
 	for _, q := range p.Queues {
-		weights[q.Path] = q.Weight
-	}
-	for q := g.Queue; q != ""; q = q[:max(strings.LastIndexByte(q, '.'), 0)] {
-		if w := weights[q]; w > 0 {
-			up = append(up, Level{q, w})
+		if rest, in := strings.CutPrefix(g.Queue, q.Path); in && (rest == "" || rest[0] == '.') {
+			down = append(down, Level{q.Path, q.Weight})
 		}
 	}
-	slices.Reverse(up)
-	return up
+	slices.SortFunc(down, func(a, b Level) int { return len(a.Queue) - len(b.Queue) })
+	if g.Group != "" {
+		down = append(down, Level{GroupLevel(g.Group), g.GroupWeight})
+	}
+	return down
 }

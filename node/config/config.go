@@ -156,8 +156,11 @@ type Weights struct {
 	// Mode overrides the settings file's.
 	Mode string `yaml:"mode"`
 	// Default is the weight of flows that no rule matches; default 1.
-	Default int    `yaml:"default"`
-	Rules   []Rule `yaml:"rules"`
+	Default int     `yaml:"default"`
+	Queues  []Queue `yaml:"queues"`
+	Rules   []Rule  `yaml:"rules"`
+
+	places map[string]*device.Queue // by the queue's path
 }
 
 // Rule matches flows by shell patterns (* ? [abc]). Application matches only
@@ -165,6 +168,7 @@ type Weights struct {
 type Rule struct {
 	Application string         `yaml:"application"`
 	Flow        string         `yaml:"flow"`
+	Queue       QueuePath      `yaml:"queue"`  // that the weight counts in; default none
 	Weight      int            `yaml:"weight"` // 1..1,000,000; default the file's default
 	Mode        string         `yaml:"mode"`   // default enforce: the daemon's own mode holds
 	Limit       settings.Bytes `yaml:"limit"`  // a second, at one device; default none
@@ -205,6 +209,7 @@ func (w *Weights) validate() error {
 	if len(w.Rules) > MaxRules {
 		errs = append(errs, fmt.Errorf("%d rules: use at most %d", len(w.Rules), MaxRules))
 	}
+	errs = append(errs, w.place())
 	for i := range w.Rules {
 		r := &w.Rules[i]
 		if r.Weight == 0 {
@@ -242,7 +247,7 @@ func (w *Weights) Policy(flow string) device.Rule {
 	for _, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit)}
+			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Queue: w.places[r.Queue.path]}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}

@@ -183,7 +183,8 @@ const (
 	packetBytes = 1 << 20   // a reader may need as much at once: io.file.buffer.size
 	maxAside    = 64        // requests in flight beyond the depth, let through after MaxWait
 	pageBytes   = 4096
-	maxQueued   = 4096 // requests that one flow has ready
+	maxQueued   = 4096    // requests that one flow has ready
+	maxQueues   = 1 << 14 // that flows are in; a policy has 10,000 at most, and groups
 	tickPeriod  = 100 * time.Millisecond
 	idleFlowAge = 5 * time.Minute // a flow without streams is forgotten after this
 )
@@ -261,5 +262,5 @@ func (c *Config) scheduler() (sfq.Scheduler, error) {
 	if c.Algorithm == "sfq" {
 		fixed = 1
 	}
-	return sfq.New(sfq.Config{Algorithm: c.Algorithm, Depth: fixed, MaxFlows: c.MaxFlows, MaxQueued: maxQueued})
+	return sfq.New(sfq.Config{Algorithm: c.Algorithm, Depth: fixed, MaxFlows: c.MaxFlows, MaxQueued: maxQueued, MaxQueues: maxQueues})
 }

@@ -37,6 +37,9 @@ func (q *Queue) Name() string {
 	return q.levels[len(q.levels)-1].Name
 }
 
+// Levels is the way from the root, not to be changed.
+func (q *Queue) Levels() []sfq.Level { return q.levels }
+
 // enqueue puts a flow into its rule's queue, or out of it while parts are in force.
 func (l *Loop) enqueue(f *flow) {
 	want := f.rule.Queue

@@ -227,7 +227,8 @@ type ForeignUser struct {
 type Flow struct {
 	Name             string  `json:"name"`
 	Weight           int     `json:"weight"`
-	Part             float64 `json:"part"` // its weight here for its share of the cluster's service; 0: the weight
+	Queue            string  `json:"queue"` // that the weight counts in; empty: none
+	Part             float64 `json:"part"`  // its weight here for its share of the cluster's service; 0: the weight
 	Mode             string  `json:"mode"`
 	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
 	LimitWaits       int64   `json:"limit_waits"`            // requests that waited for it
