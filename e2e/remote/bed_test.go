@@ -23,10 +23,12 @@ import (
 
 const (
 	mib      = 1 << 20
-	patience = time.Minute // bounds every wait for an event
+	patience = 2 * time.Minute // bounds every wait for an event
 
 	// Of the broker, and of the nodes that answer.
 	brokerPort, peersPort = 9717, 9718
+
+	nobodysUID = 2_000_000_011
 )
 
 // bed is what the tests share: HDFS, its node and the broker are here; clients are on two
@@ -95,9 +97,14 @@ func setUp(ctx context.Context) (err error) {
 	if bed.here, err = start("here", binary, own.String(), ""); err != nil {
 		return err
 	}
-	// The NodeManager's directory is the other machine's.
+	// The NodeManager's directory is the other machine's. It is nobody's: processes are the same
+	// on all machines here, and a NodeManager of another test would be taken for its writer.
 	bed.local = filepath.Join(bed.dir, "nm-local")
-	if err := os.MkdirAll(filepath.Join(bed.local, "nmPrivate"), 0o755); err != nil {
+	private := filepath.Join(bed.local, "nmPrivate")
+	if err := os.MkdirAll(private, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chown(private, nobodysUID, -1); err != nil {
 		return err
 	}
 	elsewhere := filepath.Join(bed.dir, "elsewhere")

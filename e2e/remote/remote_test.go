@@ -29,40 +29,35 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 	far := start(t, 1, nil)
 
 	t.Run("its own application's name counts", func(t *testing.T) {
-		p := begin(t, contained, mine)
-		p.becomes(t, func(r status.Remote) bool { return r.Confirmed > p.was.Confirmed })
+		p := judged(t, contained, mine, func(r status.Remote) int64 { return r.Confirmed })
 		p.goesOn(t, client.Application(mine))
 	})
 	t.Run("a shell's forgery does not", func(t *testing.T) {
-		p := begin(t, shell, mine)
-		p.becomes(t, func(r status.Remote) bool { return r.Refuted > p.was.Refuted })
+		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Refuted })
 		p.goesOn(t, "unattributed")
 		if text := logOf(t, bed.here.Log); !strings.Contains(text, "claim refuted") || !strings.Contains(text, `node \"there\"`) {
 			t.Error("the log says nothing of it")
 		}
 	})
 	t.Run("nor does another application's name", func(t *testing.T) {
-		p := begin(t, contained, others)
-		p.becomes(t, func(r status.Remote) bool { return r.Refuted > p.was.Refuted })
+		p := judged(t, contained, others, func(r status.Remote) int64 { return r.Refuted })
 		p.goesOn(t, "unattributed")
 	})
 	t.Run("where no node answers the name stands", func(t *testing.T) {
-		p := begin(t, far, unknown)
-		p.becomes(t, func(r status.Remote) bool { return r.Unanswered > p.was.Unanswered })
+		p := judged(t, far, unknown, func(r status.Remote) int64 { return r.Unanswered })
 		p.goesOn(t, client.Application(unknown))
 	})
 	asked, answered := look(t).Identity.Remote, lookThere(t).Identity.Remote
 	t.Logf("asked: %+v", asked)
 	t.Logf("answered: %+v", answered)
-	if answered.Answered != asked.Confirmed+asked.Refuted+asked.Undecided || answered.Refused != 0 {
+	if answered.Answered < asked.Confirmed+asked.Refuted+asked.Undecided || answered.Answered+answered.Refused > asked.Asked {
 		t.Error("what was answered is not what was asked")
 	}
 	t.Run("as it does where the node has died", func(t *testing.T) {
 		if err := bed.there.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		p := begin(t, shell, mine)
-		p.becomes(t, func(r status.Remote) bool { return r.Unanswered > p.was.Unanswered })
+		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Unanswered })
 		p.goesOn(t, client.Application(mine))
 	})
 }
@@ -105,12 +100,12 @@ type put struct {
 const half, whole = 2 * mib, 16 * mib
 
 // begin has a client write the first half of a file by the name of an application.
-func begin(t *testing.T, jvm *client.JVM, application int) *put {
+func begin(t *testing.T, jvm *client.JVM, application, try int) *put {
 	t.Helper()
 	doc := look(t)
 	p := &put{jvm: jvm, was: doc.Identity.Remote, done: make(chan error, 1)}
 	reached := make(chan struct{}, 1)
-	path := "/" + strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
+	path := fmt.Sprintf("/%s-%d", strings.NewReplacer("/", "-").Replace(t.Name()), try)
 	p.id = jvm.Do("put", fmt.Sprintf("path=%s attempt=%s seed=1 block=%d bytes=%d limit=%d", path, client.Attempt(application), 2*whole, whole, half),
 		func(event, value string) {
 			switch event {
@@ -135,15 +130,34 @@ func begin(t *testing.T, jvm *client.JVM, application int) *put {
 	return p
 }
 
-// becomes waits for what is found out about the client.
-func (p *put) becomes(t *testing.T, holds func(status.Remote) bool) {
+// judged is a put of which was found out what is counted by outcome. On a machine that is busy
+// with other things the answer may be late; then the client tries again, as another one would.
+func judged(t *testing.T, jvm *client.JVM, application int, outcome func(status.Remote) int64) *put {
 	t.Helper()
-	eventually(t, "the other node was asked", func() bool { return holds(look(t).Identity.Remote) })
-	p.before = written(look(t))
+	const tries = 5
+	for try := range tries {
+		p := begin(t, jvm, application, try)
+		var now status.Remote
+		eventually(t, "the other node was asked", func() bool {
+			now = look(t).Identity.Remote
+			return now.Asked > p.was.Asked
+		})
+		if outcome(now) > outcome(p.was) {
+			p.before = written(look(t))
+			return p
+		}
+		t.Logf("asked: %+v, before that: %+v", now, p.was)
+		if now.Confirmed > p.was.Confirmed || now.Refuted > p.was.Refuted {
+			t.Fatal("it is judged otherwise")
+		}
+		p.finish(t)
+	}
+	t.Fatalf("not judged in %d tries", tries)
+	return nil
 }
 
-// goesOn has the rest be written, and says which flow's it is to be.
-func (p *put) goesOn(t *testing.T, flow string) {
+// finish has the rest be written.
+func (p *put) finish(t *testing.T) {
 	t.Helper()
 	p.jvm.Limit(p.id, -1)
 	select {
@@ -154,6 +168,12 @@ func (p *put) goesOn(t *testing.T, flow string) {
 	case <-time.After(patience):
 		t.Fatalf("not written after %v", patience)
 	}
+}
+
+// goesOn has the rest be written, and says which flow's it is to be.
+func (p *put) goesOn(t *testing.T, flow string) {
+	t.Helper()
+	p.finish(t)
 	eventually(t, "what was written is on "+flow+"'s account", func() bool {
 		return written(look(t))[flow]-p.before[flow] >= whole-2*half
 	})
