@@ -2,87 +2,149 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
 
-	"penstock/core/coord"
 	"penstock/sim/optimum"
+	"penstock/testbed/disk"
 )
 
 // play is a scenario under way.
 type play struct {
 	scenario *Scenario
 	cluster  *Cluster
-	on       [][]int // application -> nodes
+	on       [][]int     // application -> places
+	streams  [][]*stream // application -> its streams without end; nil while it is off
+	ops      []disk.Op   // by application
 	before   []time.Duration
 	ideal    []float64 // parts, by application
 	stale    bool      // ideal is that of what was before
-	changed  []time.Duration
+	changed  []change
+}
+
+// change is what moves the optimum, or keeps it from being reached.
+type change struct {
+	at   time.Duration
+	what string
 }
 
 func newPlay(s *Scenario, seed uint64) (*play, error) {
-	e := s.Exchange
-	exchange := Exchange{Period: time.Duration(e.Period), DelayMin: time.Duration(e.DelayMin),
-		DelayMax: time.Duration(max(e.DelayMin, e.DelayMax)), Loss: e.Loss}
-	if e.Off {
-		exchange.Period = 0
-	}
+	p := &play{scenario: s}
 	var apps []*App
 	for _, a := range s.Applications {
 		for i := range a.Count {
 			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name})
+			p.ops = append(p.ops, a.op())
 		}
 	}
-	p := &play{scenario: s, cluster: newCluster(seed, exchange, apps)}
-	for _, n := range s.Nodes {
-		cfg, err := n.config()
-		if err != nil {
-			return nil, err
-		}
-		for range n.Count {
-			if err := p.cluster.addNode(cfg); err != nil {
-				return nil, err
-			}
-		}
+	p.cluster = newCluster(seed, s.exchange(), apps)
+	if err := p.cluster.populate(s); err != nil {
+		return nil, err
 	}
+	p.streams = make([][]*stream, len(apps))
 	p.place()
 	for _, ev := range s.Events {
 		p.cluster.At(time.Duration(ev.At), func() { p.happen(ev) })
-		p.changed = append(p.changed, time.Duration(ev.At))
+		p.changed = append(p.changed, change{time.Duration(ev.At), ev.String()})
 	}
+	p.toggle()
+	slices.SortStableFunc(p.changed, func(a, b change) int { return int(a.at - b.at) })
 	p.before = p.services()
 	return p, nil
 }
 
-// place puts the applications on their nodes.
+// populate adds the scenario's machines.
+func (c *Cluster) populate(s *Scenario) error {
+	for _, n := range s.Nodes {
+		cfg, err := n.config()
+		if err != nil {
+			return err
+		}
+		for range n.Count {
+			if err := c.addHost(cfg, n.Datanodes, n.Scheduler == eachDatanode); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// place draws where the applications are, and starts those that are not off at first.
 func (p *play) place() {
 	c := p.cluster
 	index := 0
 	for _, a := range p.scenario.Applications {
 		for range a.Count {
-			var on []int
-			switch {
-			case a.On != nil:
-				on = a.On
-			case a.Spread > 0:
-				for n := range c.nodes {
-					if c.rand.Float64() < a.Spread {
-						on = append(on, n)
-					}
-				}
-				if len(on) == 0 {
-					on = []int{c.rand.IntN(len(c.nodes))}
-				}
-			default:
-				for n := range c.nodes {
-					on = append(on, n)
-				}
-			}
-			p.on = append(p.on, on)
-			for _, n := range on {
-				c.feed(n, index)
+			p.on = append(p.on, c.draw(a.On, a.Spread))
+			if a.Begin == 0 {
+				p.start(index)
 			}
 			index++
 		}
+	}
+}
+
+// draw gives the places of a list, or a part of all that is drawn, or all.
+func (c *Cluster) draw(list []int, spread float64) []int {
+	var on []int
+	switch {
+	case list != nil:
+		return list
+	case spread > 0:
+		for n := range c.places {
+			if c.rand.Float64() < spread {
+				on = append(on, n)
+			}
+		}
+		if len(on) == 0 {
+			on = []int{c.rand.IntN(len(c.places))}
+		}
+	default:
+		for n := range c.places {
+			on = append(on, n)
+		}
+	}
+	return on
+}
+
+func (p *play) start(app int) {
+	p.stale = true
+	p.streams[app] = make([]*stream, 0, len(p.on[app]))
+	for _, at := range p.on[app] {
+		p.streams[app] = append(p.streams[app], p.cluster.feed(at, app, p.ops[app], 0))
+	}
+}
+
+func (p *play) stop(app int) {
+	p.stale = true
+	for _, s := range p.streams[app] {
+		s.end()
+	}
+	p.streams[app] = nil
+}
+
+// toggle sets when applications go on and off.
+func (p *play) toggle() {
+	index := 0
+	for _, a := range p.scenario.Applications {
+		on, off := time.Duration(a.OnFor), time.Duration(a.OffFor)
+		for i := range a.Count {
+			app := index + i
+			note := func(at time.Duration, what string, do func(int)) {
+				p.cluster.At(at, func() { do(app) })
+				p.changed = append(p.changed, change{at, a.nameOf(i) + what})
+			}
+			at := time.Duration(a.Begin)
+			if at > 0 {
+				note(at, " begins", p.start)
+			}
+			for on > 0 && at < time.Duration(p.scenario.Length) {
+				note(at+on, " is off", p.stop)
+				at += on + off
+				note(at, " is on", p.start)
+			}
+		}
+		index += a.Count
 	}
 }
 
@@ -90,31 +152,34 @@ func (p *play) happen(ev EventSpec) {
 	c := p.cluster
 	p.stale = true
 	switch {
-	case ev.Broker == "down":
-		c.broker.down = true
-	case ev.Broker == "up":
-		c.broker.down = false
-		c.broker.totals = coord.NewTotals(MaxNodes, MaxApplications, len(c.apps))
-		for _, n := range c.nodes {
-			n.joined = false
-		}
-	case ev.Leave != nil:
-		c.nodes[*ev.Leave].leave()
-	case ev.Join != nil:
-		c.nodes[*ev.Join].join()
-	default:
+	case ev.Application != "":
 		for _, a := range c.apps {
 			if a.kind == ev.Application {
 				a.Weight = ev.Weight
 			}
 		}
-		if c.exchange.Period == 0 {
-			for _, n := range c.nodes {
-				for _, d := range n.devices {
-					d.local()
-				}
+		for _, n := range c.nodes {
+			if !n.inForce { // the policy's weights go without totals
+				n.device.local()
 			}
 		}
+	default:
+		c.happen(ev)
+	}
+}
+
+// happen does what is not about applications.
+func (c *Cluster) happen(ev EventSpec) {
+	switch {
+	case ev.Broker == "down":
+		c.stop()
+	case ev.Broker == "up":
+		c.stop()
+		c.broker.start(c)
+	case ev.Leave != nil:
+		c.places[*ev.Leave].node.leave()
+	case ev.Join != nil:
+		c.places[*ev.Join].node.join()
 	}
 }
 
@@ -124,25 +189,19 @@ func (p *play) judges(from time.Duration) bool {
 		return false
 	}
 	window, recovery := time.Duration(p.scenario.Window), time.Duration(p.scenario.Expect.Recovery)
-	for _, at := range p.changed {
-		if from+window > at && from < at+recovery {
+	for _, ch := range p.changed {
+		if from+window > ch.at && from < ch.at+recovery {
 			return false
 		}
 	}
 	return true
 }
 
-// services are the applications' on nodes that are there, in seconds so far.
+// services are the applications', so far.
 func (p *play) services() []time.Duration {
 	all := make([]time.Duration, len(p.cluster.apps))
-	for _, n := range p.cluster.nodes {
-		for _, d := range n.devices {
-			for i, f := range d.flows {
-				if f != nil {
-					all[i] += f.service
-				}
-			}
-		}
+	for i, a := range p.cluster.apps {
+		all[i] = a.service
 	}
 	return all
 }
@@ -177,18 +236,29 @@ func (p *play) know() (err error) {
 	return err
 }
 
-// best is the optimum, in parts of all service.
+// best is the optimum, in parts of all service. What divides is the physical disk, however
+// many datanodes share it.
 func (p *play) best() ([]float64, error) {
 	c := p.cluster
-	capacity := make([]float64, len(c.nodes))
-	for i, n := range c.nodes {
-		if !n.gone {
-			capacity[i] = 1
+	capacity := make([]float64, c.disks)
+	for _, at := range c.places {
+		if !at.node.gone {
+			capacity[at.disk] = 1
 		}
 	}
 	seekers := make([]optimum.Seeker, len(c.apps))
 	for i, a := range c.apps {
-		seekers[i] = optimum.Seeker{Weight: a.Weight, Devices: p.on[i]}
+		seekers[i].Weight = a.Weight
+		if p.streams[i] == nil {
+			continue
+		}
+		last := -1
+		for _, n := range p.on[i] {
+			if at := c.places[n]; !at.node.gone && at.disk != last {
+				seekers[i].Devices = append(seekers[i].Devices, at.disk)
+				last = at.disk
+			}
+		}
 	}
 	totals, err := optimum.Totals(seekers, capacity)
 	if err != nil {
@@ -199,7 +269,7 @@ func (p *play) best() ([]float64, error) {
 		sum += t
 	}
 	for i := range totals {
-		totals[i] /= sum
+		totals[i] /= max(sum, 1e-12)
 	}
 	return totals, nil
 }

@@ -1,13 +1,9 @@
 package sim
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"penstock/core/depth"
 	"penstock/settings"
 	"penstock/testbed/disk"
 )
@@ -19,6 +15,8 @@ const (
 	maxLength       = 24 * time.Hour
 	maxFile         = 1 << 20
 	maxFlows        = 20_000_000 // memory is taken for every application on every node
+	maxDatanodes    = 16         // of a machine
+	maxChanges      = 10_000     // events, and times that applications go on or off
 )
 
 // Scenario is what is to be played, from a YAML file.
@@ -32,14 +30,26 @@ type Scenario struct {
 
 	Nodes        []NodeSpec        `yaml:"nodes"`
 	Applications []ApplicationSpec `yaml:"applications"`
-	Exchange     ExchangeSpec      `yaml:"exchange"`
-	Events       []EventSpec       `yaml:"events"`
-	Expect       ExpectSpec        `yaml:"expect"`
+	// Jobs and Traces are MapReduce jobs. With some of them the run ends with the last job, is
+	// played in several ways, and is judged by slowdowns, not by shares.
+	Jobs      []JobSpec     `yaml:"jobs"`
+	Traces    []TraceSpec   `yaml:"traces"`
+	MapReduce MapReduceSpec `yaml:"mapreduce"`
+	Exchange  ExchangeSpec  `yaml:"exchange"`
+	Events    []EventSpec   `yaml:"events"`
+	Expect    ExpectSpec    `yaml:"expect"`
+
+	dir string // of the file
 }
 
-// NodeSpec are nodes of one kind, each with one device.
+// NodeSpec are machines of one kind, each with one device.
 type NodeSpec struct {
 	Count int `yaml:"count"` // default 1
+	// Datanodes are virtual ones that share the machine's disk, 1 to 16; default 1. Each has a
+	// number of its own. Scheduler says what there is one of for it: "datanode", with a
+	// scheduler in each, or "device" (default).
+	Datanodes int    `yaml:"datanodes"`
+	Scheduler string `yaml:"scheduler"`
 	// Disk is hdd, ssd or nvme; the rate, bytes a second, is by default that of a real one:
 	// 150 MB, 500 MB, 3 GB.
 	Disk    string         `yaml:"disk"`
@@ -50,7 +60,14 @@ type NodeSpec struct {
 	Depth     int    `yaml:"depth"`
 }
 
-// ApplicationSpec are applications of one kind, which always want more where they are.
+// The values of NodeSpec.Scheduler.
+const (
+	eachDatanode = "datanode"
+	eachDevice   = "device"
+)
+
+// ApplicationSpec are applications of one kind, which want all they can get where they are:
+// always, or by turns.
 type ApplicationSpec struct {
 	Name   string  `yaml:"name"`
 	Count  int     `yaml:"count"`  // default 1
@@ -59,6 +76,19 @@ type ApplicationSpec struct {
 	// 1, drawn for each of them, at least one. Neither: all.
 	On     []int   `yaml:"on"`
 	Spread float64 `yaml:"spread"`
+	IO     string  `yaml:"io"` // read (default) or write
+	// Begin is when it begins; from then on it is on for OnFor and off for OffFor, by turns.
+	// Neither: on to the end.
+	Begin  settings.Duration `yaml:"begin"`
+	OnFor  settings.Duration `yaml:"on_for"`
+	OffFor settings.Duration `yaml:"off_for"`
+}
+
+func (a *ApplicationSpec) op() disk.Op {
+	if a.IO == "write" {
+		return disk.Write
+	}
+	return disk.Read
 }
 
 // nameOf is the n-th one's.
@@ -76,6 +106,19 @@ type ExchangeSpec struct {
 	DelayMin settings.Duration `yaml:"delay_min"`
 	DelayMax settings.Duration `yaml:"delay_max"`
 	Loss     float64           `yaml:"loss"` // part of the messages, 0 to 0.9
+	// Session is how long a leading broker's session is: with it a standby is there, which
+	// takes over when the session of one that is gone has run out. 1s to 5m.
+	Session settings.Duration `yaml:"session"`
+}
+
+func (s *Scenario) exchange() Exchange {
+	e := s.Exchange
+	x := Exchange{Period: time.Duration(e.Period), DelayMin: time.Duration(e.DelayMin),
+		DelayMax: time.Duration(max(e.DelayMin, e.DelayMax)), Loss: e.Loss, Session: time.Duration(e.Session)}
+	if e.Off {
+		x.Period = 0
+	}
+	return x
 }
 
 // EventSpec is one thing that happens.
@@ -92,6 +135,18 @@ type EventSpec struct {
 	Weight      float64 `yaml:"weight"`
 }
 
+func (e EventSpec) String() string {
+	switch {
+	case e.Broker != "":
+		return "broker " + e.Broker
+	case e.Leave != nil:
+		return fmt.Sprintf("node %d leaves", *e.Leave)
+	case e.Join != nil:
+		return fmt.Sprintf("node %d joins", *e.Join)
+	}
+	return fmt.Sprintf("%s has weight %g", e.Application, e.Weight)
+}
+
 // ExpectSpec is what the run must show.
 type ExpectSpec struct {
 	// Misplaced is the most of the service that may go to others than it is due to, 0 to 1:
@@ -101,218 +156,86 @@ type ExpectSpec struct {
 	Recovery settings.Duration `yaml:"recovery"`
 	// AtLeast turns Misplaced round, for scenarios of what goes wrong without Penstock.
 	AtLeast bool `yaml:"at_least"`
+	// Converged is the longest that it may take after any change until no window up to the
+	// next one is above Misplaced; 0: not looked at. It is as exact as Window.
+	Converged settings.Duration `yaml:"converged"`
+	// Spans are parts of the run with bounds of their own, by their medians.
+	Spans []SpanSpec `yaml:"spans"`
+	// Better is by how much the jobs' average slowdown with the broker's totals is to be below
+	// that with local shares, and below FIFO's: 0.1 is from 1.9 times the time alone to 1.8.
+	Better BetterSpec `yaml:"better"`
 }
 
-// Load reads and checks a scenario.
-func Load(file string) (*Scenario, error) {
-	s := &Scenario{}
-	if err := settings.Load(file, maxFile, s); err != nil {
-		return nil, err
-	}
-	if err := s.validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return s, nil
+// SpanSpec is a part of the run.
+type SpanSpec struct {
+	Name string            `yaml:"name"`
+	From settings.Duration `yaml:"from"`
+	To   settings.Duration `yaml:"to"`
+	// Most and Least bound what is misplaced, 0 to 1; 0: not looked at.
+	Most  float64 `yaml:"most"`
+	Least float64 `yaml:"least"`
 }
 
-func (s *Scenario) validate() error {
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	s.Length = cmp.Or(s.Length, settings.Duration(time.Minute))
-	s.Window = cmp.Or(s.Window, settings.Duration(time.Second))
-	s.Exchange.Period = cmp.Or(s.Exchange.Period, settings.Duration(time.Second))
-	s.Expect.Recovery = cmp.Or(s.Expect.Recovery, settings.Duration(3*time.Second))
-	check(time.Duration(s.Length) <= maxLength, "length %v: at most %v", time.Duration(s.Length), maxLength)
-	check(s.Settle < s.Length, "settle %v: less than the length", time.Duration(s.Settle))
-	check(time.Duration(s.Window) >= 100*time.Millisecond && s.Window <= s.Length, "window %v: from 100ms to the length", time.Duration(s.Window))
-	nodes, applications := 0, 0
-	names, all := map[string]bool{}, map[string]bool{}
-	check(len(s.Nodes) > 0, "nodes: give at least one kind")
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		n.Count = cmp.Or(n.Count, 1)
-		check(n.Count > 0 && n.Count <= MaxNodes, "nodes[%d]: count %d: 1 to %d", i, n.Count, MaxNodes)
-		nodes += max(0, min(n.Count, MaxNodes))
-		_, err := n.config()
-		check(err == nil, "nodes[%d]: %v", i, err)
-	}
-	check(nodes <= MaxNodes, "%d nodes: at most %d", nodes, MaxNodes)
-	check(len(s.Applications) > 0, "applications: give at least one")
-	for i := range s.Applications {
-		a := &s.Applications[i]
-		a.Count, a.Weight = cmp.Or(a.Count, 1), cmp.Or(a.Weight, 1)
-		check(a.Name != "" && !names[a.Name], "applications[%d]: name %q: give each kind one of its own", i, a.Name)
-		names[a.Name] = true
-		for n := range max(0, min(a.Count, MaxApplications)) {
-			name := a.nameOf(n)
-			check(!all[name], "applications[%d]: two applications would be %q", i, name)
-			all[name] = true
-		}
-		check(a.Count > 0 && a.Count <= MaxApplications, "applications[%d]: count %d: 1 to %d", i, a.Count, MaxApplications)
-		applications += max(0, min(a.Count, MaxApplications))
-		check(a.Weight >= 0.001 && a.Weight <= 1000, "applications[%d]: weight %v: 0.001 to 1000", i, a.Weight)
-		check(a.Spread >= 0 && a.Spread <= 1 && (a.Spread == 0 || a.On == nil), "applications[%d]: give on, or spread from 0 to 1", i)
-		for _, n := range a.On {
-			check(n >= 0 && n < nodes, "applications[%d]: on node %d of %d", i, n, nodes)
-		}
-	}
-	check(applications <= MaxApplications, "%d applications: at most %d", applications, MaxApplications)
-	check(nodes*applications <= maxFlows, "%d nodes and %d applications: at most %d flows", nodes, applications, maxFlows)
-	e := s.Exchange
-	check(time.Duration(e.Period) >= 10*time.Millisecond, "exchange: period %v: at least 10ms", time.Duration(e.Period))
-	check(e.DelayMin <= e.DelayMax || e.DelayMax == 0, "exchange: delay_min is above delay_max")
-	check(e.Loss >= 0 && e.Loss <= 0.9, "exchange: loss %v: 0 to 0.9", e.Loss)
-	for i, ev := range s.Events {
-		kinds := 0
-		for _, given := range []bool{ev.Broker != "", ev.Leave != nil, ev.Join != nil, ev.Application != ""} {
-			if given {
-				kinds++
-			}
-		}
-		check(kinds == 1, "events[%d]: give one of broker, leave, join and application", i)
-		check(ev.Broker == "" || ev.Broker == "up" || ev.Broker == "down", "events[%d]: broker %q: up or down", i, ev.Broker)
-		for _, n := range []*int{ev.Leave, ev.Join} {
-			check(n == nil || *n >= 0 && *n < nodes, "events[%d]: there is no such node", i)
-		}
-		check(ev.Application == "" || names[ev.Application], "events[%d]: there is no application %q", i, ev.Application)
-		check(ev.Application == "" || ev.Weight >= 0.001 && ev.Weight <= 1000, "events[%d]: weight %v: 0.001 to 1000", i, ev.Weight)
-	}
-	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: 0 to 1", s.Expect.Misplaced)
-	return errors.Join(errs...)
+// BetterSpec are differences of average slowdowns; 0: not looked at.
+type BetterSpec struct {
+	Local float64 `yaml:"than_local"`
+	FIFO  float64 `yaml:"than_fifo"`
 }
 
-// config is the device of one such node. The reference latencies are those of two quanta,
-// as profiling finds them.
-func (n NodeSpec) config() (DeviceConfig, error) {
-	c := DeviceConfig{Quantum: int64(n.Quantum), Algorithm: cmp.Or(n.Algorithm, "sfqd2"), Depth: n.Depth}
-	mib := func(rate int64) time.Duration { return time.Duration(float64(time.Second) * (1 << 20) / float64(rate)) }
-	rate := int64(n.Rate)
-	switch n.Disk {
-	case "hdd", "":
-		rate = cmp.Or(rate, 150_000_000)
-		c.Model = disk.HDD(rate)
-		c.Model.CapacityBytes = 4 << 40
-		c.Quantum, c.Depth = cmp.Or(c.Quantum, 2<<20), cmp.Or(c.Depth, 2)
-		c.Read = depth.Line{Fixed: 2 * c.Model.SeekMax, PerMiB: 2 * mib(rate)}
-	case "ssd", "nvme":
-		c.Model = disk.SSD(cmp.Or(rate, 500_000_000))
-		// A real one's latencies; the testbed's is slowed down as a whole.
-		c.Model.ReadLatency, c.Model.WriteLatency = 100*time.Microsecond, 200*time.Microsecond
-		if n.Disk == "nvme" {
-			c.Model = disk.SSD(cmp.Or(rate, 3_000_000_000))
-			c.Model.Channels, c.Model.ReadLatency, c.Model.WriteLatency = 32, 80*time.Microsecond, 20*time.Microsecond
-		}
-		c.Quantum, c.Depth = cmp.Or(c.Quantum, 1<<20), cmp.Or(c.Depth, 8)
-		c.Read = depth.Line{Fixed: 4 * c.Model.ReadLatency, PerMiB: 2 * mib(c.Model.BytesPerSecond)}
-		c.Write = depth.Line{Fixed: 4 * c.Model.WriteLatency, PerMiB: 2 * mib(c.Model.WriteBytesPerSecond)}
-	default:
-		return c, fmt.Errorf("disk %q: hdd, ssd or nvme", n.Disk)
-	}
-	if c.Quantum < 64<<10 || c.Quantum > 64<<20 {
-		return c, fmt.Errorf("quantum %d: 64KiB to 64MiB", c.Quantum)
-	}
-	if c.Depth < 1 || c.Depth > 1024 {
-		return c, fmt.Errorf("depth %d: 1 to 1024", c.Depth)
-	}
-	if err := c.Model.Validate(); err != nil {
-		return c, err
-	}
-	_, err := newDevice(&Engine{}, c, 0)
-	return c, err
+// JobSpec are MapReduce jobs of one kind.
+type JobSpec struct {
+	Name   string            `yaml:"name"`
+	Count  int               `yaml:"count"`  // default 1
+	At     settings.Duration `yaml:"at"`     // when the first one is submitted
+	Every  settings.Duration `yaml:"every"`  // from one to the next
+	Weight float64           `yaml:"weight"` // default 1
+	// Application is what they belong to, with one weight together; without it each job is one.
+	Application string `yaml:"application"`
+	// Input, Shuffle and Output are bytes of the whole job. The input lies on the nodes On, or
+	// on a part Spread of all, or on all. Without input Maps of them write the output.
+	Input   settings.Bytes `yaml:"input"`
+	Shuffle settings.Bytes `yaml:"shuffle"`
+	Output  settings.Bytes `yaml:"output"`
+	On      []int          `yaml:"on"`
+	Spread  float64        `yaml:"spread"`
+	Maps    int            `yaml:"maps"`    // without input only
+	Reduces int            `yaml:"reduces"` // 0: one for each GiB of shuffle or output, rounded up
+	// Slots bounds the tasks that run at a time, of all its jobs' together if they are one
+	// application; 0: as many as there are.
+	Slots int `yaml:"slots"`
+	// Rate is the most that a task reads or writes of HDFS in a second for itself: its
+	// processor's part. 0: no bound.
+	Rate settings.Bytes `yaml:"rate"`
+	// Background jobs are no part of the slowdowns, and none waits for their end.
+	Background bool `yaml:"background"`
 }
 
-// Result is what a run showed. Times are seconds.
-type Result struct {
-	Title        string        `json:"title"`
-	Seed         uint64        `json:"seed"`
-	Nodes        int           `json:"nodes"`
-	Applications int           `json:"applications"`
-	Windows      []Window      `json:"windows"`
-	Shares       []Application `json:"shares"`
-	// Misplaced is the median over the windows that are judged, Worst the largest.
-	Misplaced float64 `json:"misplaced"`
-	Worst     float64 `json:"worst"`
-	Judged    int     `json:"judged_windows"`
-	Good      bool    `json:"good"` // as the scenario expects
-	Fault     string  `json:"fault"`
-	Events    uint64  `json:"events"` // of the simulation
+// TraceSpec are jobs of a file in SWIM's format.
+type TraceSpec struct {
+	Name   string  `yaml:"name"`
+	File   string  `yaml:"file"`   // beside the scenario; or penstock sim --trace
+	Weight float64 `yaml:"weight"` // default 1
+	// Application is as a job's.
+	Application string `yaml:"application"`
+	// Jobs is how many are drawn of the whole trace, in its order; 0: all, up to the bound.
+	Jobs int `yaml:"jobs"`
+	// Bytes and Time are what sizes and times are multiplied by; default 1.
+	Bytes float64        `yaml:"bytes"`
+	Time  float64        `yaml:"time"`
+	Slots int            `yaml:"slots"`
+	Rate  settings.Bytes `yaml:"rate"`
 }
 
-// Window is a part of the run.
-type Window struct {
-	From      float64 `json:"from"`
-	To        float64 `json:"to"`
-	Misplaced float64 `json:"misplaced"` // of the service, by the optimum that the placement then allowed
-	Judged    bool    `json:"judged"`
-}
-
-// Application is one over the judged windows.
-type Application struct {
-	Name   string  `json:"name"`
-	Weight float64 `json:"weight"`
-	Nodes  int     `json:"nodes"`
-	Due    float64 `json:"due"` // parts of all service
-	Had    float64 `json:"had"`
-}
-
-// Play plays a scenario. progress, if not nil, is told how far it is, 0 to 1; its error ends the run.
-func (s *Scenario) Play(seed uint64, progress func(done float64) error) (*Result, error) {
-	p, err := newPlay(s, seed)
-	if err != nil {
-		return nil, err
-	}
-	r := &Result{Title: s.Title, Seed: seed, Nodes: len(p.cluster.nodes), Applications: len(p.cluster.apps)}
-	window, length := time.Duration(s.Window), time.Duration(s.Length)
-	var judged []float64
-	had, due := make([]float64, r.Applications), make([]float64, r.Applications)
-	for from := time.Duration(0); from < length; from += window {
-		to := min(from+window, length)
-		if err := p.know(); err != nil { // before what happens at the window's very end
-			return nil, err
-		}
-		p.cluster.Run(to)
-		off, got, ideal := p.judge()
-		w := Window{From: from.Seconds(), To: to.Seconds(), Misplaced: off, Judged: p.judges(from)}
-		if got == nil {
-			w.Judged = false // nothing was served
-		}
-		if w.Judged {
-			judged = append(judged, off)
-			for i := range had {
-				had[i] += got[i]
-				due[i] += ideal[i]
-			}
-		}
-		r.Windows = append(r.Windows, w)
-		if progress != nil {
-			if err := progress(float64(to) / float64(length)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	r.Judged, r.Events = len(judged), p.cluster.seq
-	if len(judged) > 0 {
-		slices.Sort(judged)
-		r.Misplaced, r.Worst = judged[len(judged)/2], judged[len(judged)-1]
-		for i, a := range p.cluster.apps {
-			r.Shares = append(r.Shares, Application{Name: a.Name, Weight: a.Weight, Nodes: len(p.on[i]),
-				Due: due[i] / float64(len(judged)), Had: had[i] / float64(len(judged))})
-		}
-	}
-	r.Good = true
-	if e := s.Expect; e.Misplaced > 0 {
-		switch {
-		case r.Judged == 0:
-			r.Good, r.Fault = false, "no window is judged: make the run longer, or settle and recovery shorter"
-		case e.AtLeast && r.Misplaced < e.Misplaced:
-			r.Good, r.Fault = false, fmt.Sprintf("%.4f of the service is misplaced, at least %.4f should be", r.Misplaced, e.Misplaced)
-		case !e.AtLeast && r.Misplaced > e.Misplaced:
-			r.Good, r.Fault = false, fmt.Sprintf("%.4f of the service is misplaced, at most %.4f should be", r.Misplaced, e.Misplaced)
-		}
-	}
-	return r, nil
+// MapReduceSpec is how jobs are run.
+type MapReduceSpec struct {
+	Slots       int               `yaml:"slots"`       // tasks at a time on a node; default 8
+	Block       settings.Bytes    `yaml:"block"`       // default 128MiB
+	Replication int               `yaml:"replication"` // default 3, at most the number of nodes
+	Start       settings.Duration `yaml:"start"`       // of a task, before its first I/O; default 1s
+	// Order is whose task is next: fair (default), the job with the fewest running by weight
+	// 1, or fifo, the job that came first.
+	Order string `yaml:"order"`
+	// Play are the ways: of alone, fifo, local and coordinated; default all. Without alone
+	// there are no slowdowns, only times.
+	Play []string `yaml:"play"`
 }

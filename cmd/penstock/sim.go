@@ -15,7 +15,7 @@ import (
 
 func newSimCommand() *cobra.Command {
 	var seed uint64
-	var jsonFile, reportFile string
+	var jsonFile, reportFile, traceFile string
 	cmd := &cobra.Command{
 		Use:   "sim SCENARIO.yaml",
 		Short: "Play a cluster of any size on a virtual clock, with the production scheduler and coordination",
@@ -23,10 +23,12 @@ func newSimCommand() *cobra.Command {
 them, messages that are late or lost, nodes and brokers that go and come. Scheduler,
 depth control, coordination and the broker's account of totals are the daemons' own
 code. What is reported is how much of the service went to others than the weights and
-the placement allow (weighted max-min), window by window.
+the placement allow (weighted max-min), window by window. MapReduce jobs, given one by
+one or as a trace in SWIM's format, are played alone, with requests first come first
+served, with local shares and with coordination, and their slowdowns reported.
 
 The seed is printed; the same scenario and seed give the same run, to the last digit.
-Scenarios of what Penstock claims are in sim/scenarios/.
+Scenarios of what Penstock claims are in sim/scenarios/; docs/operate/simulate.md explains every field.
 
 Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenario;
 130 interrupted.`,
@@ -36,6 +38,11 @@ Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenari
 			s, err := sim.Load(args[0])
 			if err != nil {
 				return usageError{err}
+			}
+			if traceFile != "" {
+				if err := s.Trace(traceFile); err != nil {
+					return usageError{err}
+				}
 			}
 			if !cmd.Flags().Changed("seed") {
 				seed = rand.Uint64N(1_000_000)
@@ -63,7 +70,7 @@ Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenari
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(shown.WriteHTML(f, time.Now()), f.Close()); err != nil {
+				if err := errors.Join(shown.WriteHTML(f), f.Close()); err != nil {
 					return err
 				}
 			}
@@ -75,6 +82,7 @@ Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenari
 	}
 	cmd.Flags().Uint64Var(&seed, "seed", 0, "of everything that is drawn; default another one each time")
 	cmd.Flags().StringVar(&jsonFile, "json", "", "write the result to `FILE` (- for standard output, in place of the table)")
+	cmd.Flags().StringVar(&traceFile, "trace", "", "take the scenario's traces from `FILE` (SWIM's format) instead")
 	cmd.Flags().StringVar(&reportFile, "report", "", "write an HTML page to `FILE`")
 	return cmd
 }

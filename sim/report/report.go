@@ -3,7 +3,6 @@
 package report
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -13,13 +12,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"penstock/sim"
 )
@@ -30,9 +22,27 @@ const mostRows = 20
 //go:embed page.html
 var page string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent}).Parse(page))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"percent": percent, "time": seconds, "slow": slow, "converged": converged,
+}).Parse(page))
 
 func percent(part float64) string { return fmt.Sprintf("%.2f %%", 100*part) }
+
+func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
+
+func slow(s float64) string {
+	if s == 0 {
+		return "not known"
+	}
+	return fmt.Sprintf("%.2f", s)
+}
+
+func converged(s float64) string {
+	if s < 0 {
+		return "not before the next"
+	}
+	return fmt.Sprintf("%g s", s)
+}
 
 // furthest are the applications whose shares are furthest from what they are due, by weight
 // of all service.
@@ -55,10 +65,37 @@ type Report struct{ *sim.Result }
 
 // Verdict is the result in a line.
 func (r Report) Verdict() string {
+	what := r.Figures()
 	if !r.Good {
-		return "not as the scenario expects: " + r.Fault
+		return "not as the scenario expects: " + strings.Join(r.Faults, "; ") + " (" + what + ")"
 	}
-	return fmt.Sprintf("%s of the service misplaced (median of %d windows), %s in the worst window", percent(r.Misplaced), r.Judged, percent(r.Worst))
+	return what
+}
+
+// Figures are the run's, in a line.
+func (r Report) Figures() string {
+	if len(r.Jobs) == 0 {
+		return fmt.Sprintf("%s of the service misplaced (median of %d windows), %s in the worst window", percent(r.Misplaced), r.Judged, percent(r.Worst))
+	}
+	text := fmt.Sprintf("%d jobs", len(r.Jobs))
+	before := "; average slowdown"
+	for _, way := range r.ways() {
+		if s := r.Average(way); s > 0 {
+			text += fmt.Sprintf("%s %.2f %s", before, s, way)
+			before = ","
+		}
+	}
+	return text
+}
+
+// ways are those that the jobs were played in beside alone, in order.
+func (r Report) ways() (ways []string) {
+	for _, s := range r.Summaries {
+		if s.Way != "alone" && !slices.Contains(ways, s.Way) {
+			ways = append(ways, s.Way)
+		}
+	}
+	return ways
 }
 
 // WriteJSON writes the whole result.
@@ -72,9 +109,18 @@ func (r Report) WriteJSON(w io.Writer) error {
 func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s\n%d nodes, %d applications, seed %d\n\n", r.Title, r.Nodes, r.Applications, r.Seed)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "application\tweight\tnodes\tdue\thad\t")
-	for _, a := range furthest(r.Result) {
-		fmt.Fprintf(t, "%s\t%g\t%d\t%s\t%s\t\n", a.Name, a.Weight, a.Nodes, percent(a.Due), percent(a.Had))
+	if len(r.Shares) > 0 {
+		fmt.Fprintln(t, "application\tweight\tnodes\tdue\thad\t")
+		for _, a := range furthest(r.Result) {
+			fmt.Fprintf(t, "%s\t%g\t%d\t%s\t%s\t\n", a.Name, a.Weight, a.Nodes, percent(a.Due), percent(a.Had))
+		}
+	}
+	if len(r.Summaries) > 0 {
+		fmt.Fprintln(t, "jobs\tplayed\tended\tmedian\tp95\tslowdown: median\tp95\tmean\t")
+		for _, s := range r.Summaries {
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t\n", s.Of, s.Way, s.Jobs, seconds(s.Median), seconds(s.P95),
+				slow(s.SlowdownMedian), slow(s.SlowdownP95), slow(s.SlowdownMean))
+		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -82,49 +128,27 @@ func (r Report) WriteTable(w io.Writer) error {
 	if left := len(r.Shares) - mostRows; left > 0 {
 		fmt.Fprintf(w, "and %d that are nearer to what they are due\n", left)
 	}
+	for _, c := range r.Changes[:min(len(r.Changes), mostRows)] {
+		fmt.Fprintf(w, "%g s: %s; as due again after: %s\n", c.At, c.What, converged(c.Converged))
+	}
+	for _, s := range r.Spans {
+		fmt.Fprintf(w, "%s, %g s to %g s: %s misplaced\n", s.Name, s.From, s.To, percent(s.Misplaced))
+	}
 	verdict := r.Verdict()
 	_, err := fmt.Fprintf(w, "\n%s\n", strings.ToUpper(verdict[:1])+verdict[1:])
 	return err
 }
 
-// WriteHTML writes the page.
-func (r Report) WriteHTML(w io.Writer, made time.Time) error {
-	chart, err := chart(r.Result)
+// WriteHTML writes the page, which the result alone decides.
+func (r Report) WriteHTML(w io.Writer) error {
+	charts, err := r.charts()
 	if err != nil {
 		return err
 	}
 	return pageTemplate.Execute(w, struct {
-		Made    string
-		Result  *sim.Result
-		Verdict string
-		Rows    []sim.Application
-		Left    int
-		Chart   template.HTML
-	}{made.UTC().Format("2006-01-02 15:04 UTC"), r.Result, r.Verdict(), furthest(r.Result), max(0, len(r.Shares)-mostRows), chart})
-}
-
-// chart draws what is misplaced over the time.
-func chart(r *sim.Result) (template.HTML, error) {
-	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text = "s", "% of the service misplaced"
-	p.Y.Min = 0
-	var points plotter.XYs
-	for _, w := range r.Windows {
-		points = append(points, plotter.XY{X: w.To, Y: 100 * w.Misplaced})
-	}
-	line, marks, err := plotter.NewLinePoints(points)
-	if err != nil {
-		return "", err
-	}
-	marks.Shape = draw.CircleGlyph{}
-	marks.Radius = vg.Points(1.5)
-	p.Add(plotter.NewGrid(), line, marks)
-	canvas := vgsvg.New(18*vg.Centimeter, 8*vg.Centimeter)
-	p.Draw(draw.New(canvas))
-	var svg bytes.Buffer
-	if _, err := canvas.WriteTo(&svg); err != nil {
-		return "", err
-	}
-	text := svg.String()
-	return template.HTML(text[max(0, strings.Index(text, "<svg")):]), nil // our own drawing
+		Report
+		Rows   []sim.Application
+		Left   int
+		Charts []template.HTML
+	}{r, furthest(r.Result), max(0, len(r.Shares)-mostRows), charts})
 }

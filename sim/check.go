@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"penstock/settings"
+)
+
+// Load reads and checks a scenario.
+func Load(file string) (*Scenario, error) {
+	s := &Scenario{}
+	if err := settings.Load(file, maxFile, s); err != nil {
+		return nil, err
+	}
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	s.dir = filepath.Dir(file)
+	return s, nil
+}
+
+func (s *Scenario) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	s.Length = cmp.Or(s.Length, settings.Duration(time.Minute))
+	s.Window = cmp.Or(s.Window, settings.Duration(time.Second))
+	s.Exchange.Period = cmp.Or(s.Exchange.Period, settings.Duration(time.Second))
+	s.Expect.Recovery = cmp.Or(s.Expect.Recovery, settings.Duration(3*time.Second))
+	check(time.Duration(s.Length) <= maxLength, "length %v: at most %v", time.Duration(s.Length), maxLength)
+	check(s.Settle < s.Length, "settle %v: less than the length", time.Duration(s.Settle))
+	check(time.Duration(s.Window) >= 100*time.Millisecond && s.Window <= s.Length, "window %v: from 100ms to the length", time.Duration(s.Window))
+	nodes, applications := 0, 0
+	changes := len(s.Events)
+	names, all := map[string]bool{}, map[string]bool{}
+	check(len(s.Nodes) > 0, "nodes: give at least one kind")
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		n.Count = cmp.Or(n.Count, 1)
+		check(n.Count > 0 && n.Count <= MaxNodes, "nodes[%d]: count %d: 1 to %d", i, n.Count, MaxNodes)
+		n.Datanodes, n.Scheduler = cmp.Or(n.Datanodes, 1), cmp.Or(n.Scheduler, eachDevice)
+		check(n.Datanodes > 0 && n.Datanodes <= maxDatanodes, "nodes[%d]: %d datanodes: 1 to %d", i, n.Datanodes, maxDatanodes)
+		check(n.Scheduler == eachDevice || n.Scheduler == eachDatanode, "nodes[%d]: scheduler %q: device or datanode", i, n.Scheduler)
+		nodes += max(0, min(n.Count, MaxNodes)) * max(1, min(n.Datanodes, maxDatanodes))
+		_, err := n.config()
+		check(err == nil, "nodes[%d]: %v", i, err)
+	}
+	check(nodes <= MaxNodes, "%d nodes: at most %d", nodes, MaxNodes)
+	check(len(s.Applications)+len(s.Jobs)+len(s.Traces) > 0, "applications: give at least one, or jobs")
+	for i := range s.Applications {
+		a := &s.Applications[i]
+		a.Count, a.Weight = cmp.Or(a.Count, 1), cmp.Or(a.Weight, 1)
+		check(a.Name != "" && !names[a.Name], "applications[%d]: name %q: give each kind one of its own", i, a.Name)
+		names[a.Name] = true
+		for n := range max(0, min(a.Count, MaxApplications)) {
+			name := a.nameOf(n)
+			check(!all[name], "applications[%d]: two applications would be %q", i, name)
+			all[name] = true
+		}
+		check(a.Count > 0 && a.Count <= MaxApplications, "applications[%d]: count %d: 1 to %d", i, a.Count, MaxApplications)
+		applications += max(0, min(a.Count, MaxApplications))
+		check(a.Weight >= 0.001 && a.Weight <= 1000, "applications[%d]: weight %v: 0.001 to 1000", i, a.Weight)
+		check(a.Spread >= 0 && a.Spread <= 1 && (a.Spread == 0 || a.On == nil), "applications[%d]: give on, or spread from 0 to 1", i)
+		check(a.IO == "" || a.IO == "read" || a.IO == "write", "applications[%d]: io %q: read or write", i, a.IO)
+		check((a.OnFor == 0) == (a.OffFor == 0), "applications[%d]: give both on_for and off_for", i)
+		check(a.OnFor == 0 || min(time.Duration(a.OnFor), time.Duration(a.OffFor)) >= 10*time.Millisecond, "applications[%d]: on_for and off_for: at least 10ms", i)
+		if turn := time.Duration(a.OnFor + a.OffFor); turn >= 20*time.Millisecond {
+			changes += min(maxChanges, int(time.Duration(s.Length)/turn+1)) * 2 * max(1, min(a.Count, MaxApplications))
+		}
+		for _, n := range a.On {
+			check(n >= 0 && n < nodes, "applications[%d]: on node %d of %d", i, n, nodes)
+		}
+	}
+	check(changes <= maxChanges, "%d events and times that applications go on or off: at most %d", changes, maxChanges)
+	check(applications <= MaxApplications, "%d applications: at most %d", applications, MaxApplications)
+	check(nodes*applications <= maxFlows, "%d nodes and %d applications: at most %d flows", nodes, applications, maxFlows)
+	e := s.Exchange
+	check(time.Duration(e.Period) >= 10*time.Millisecond, "exchange: period %v: at least 10ms", time.Duration(e.Period))
+	check(e.DelayMin <= e.DelayMax || e.DelayMax == 0, "exchange: delay_min is above delay_max")
+	check(e.Loss >= 0 && e.Loss <= 0.9, "exchange: loss %v: 0 to 0.9", e.Loss)
+	check(e.Session == 0 || time.Duration(e.Session) >= time.Second && time.Duration(e.Session) <= 5*time.Minute, "exchange: session %v: 1s to 5m", time.Duration(e.Session))
+	for _, j := range s.Jobs {
+		check(!all[cmp.Or(j.Application, j.Name)], "jobs: an application is called %q already", cmp.Or(j.Application, j.Name))
+		names[j.Name] = true
+	}
+	for _, t := range s.Traces {
+		check(!all[cmp.Or(t.Application, t.Name)], "traces: an application is called %q already", cmp.Or(t.Application, t.Name))
+		names[t.Name] = true
+	}
+	for i, ev := range s.Events {
+		kinds := 0
+		for _, given := range []bool{ev.Broker != "", ev.Leave != nil, ev.Join != nil, ev.Application != ""} {
+			if given {
+				kinds++
+			}
+		}
+		check(kinds == 1, "events[%d]: give one of broker, leave, join and application", i)
+		check(ev.Broker == "" || ev.Broker == "up" || ev.Broker == "down", "events[%d]: broker %q: up or down", i, ev.Broker)
+		for _, n := range []*int{ev.Leave, ev.Join} {
+			check(n == nil || *n >= 0 && *n < nodes, "events[%d]: there is no such node", i)
+		}
+		check(ev.Application == "" || names[ev.Application], "events[%d]: there is no application %q", i, ev.Application)
+		check(ev.Application == "" || ev.Weight >= 0.001 && ev.Weight <= 1000, "events[%d]: weight %v: 0.001 to 1000", i, ev.Weight)
+	}
+	for i, sp := range s.Expect.Spans {
+		check(sp.From < sp.To && sp.To <= s.Length, "expect: spans[%d]: from before to, within the length", i)
+		check(sp.Most >= 0 && sp.Most <= 1 && sp.Least >= 0 && sp.Least <= 1, "expect: spans[%d]: most and least: 0 to 1", i)
+	}
+	b := s.Expect.Better
+	check(b.Local >= 0 && b.Local <= 100 && b.FIFO >= 0 && b.FIFO <= 100, "expect: better: 0 to 100")
+	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too, which it is told by")
+	s.checkJobs(check, nodes)
+	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: 0 to 1", s.Expect.Misplaced)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/settings"
+)
+
+func played(t *testing.T, s *Scenario, seed uint64) *Result {
+	t.Helper()
+	r, err := s.Play(seed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestVirtualDatanodes: schedulers that share a disk without knowing of each other cannot
+// keep to weights, one for the disk does (IBIS, section 9). With a hard disk it is not even
+// an even division, but the disk's liking: it prefers the stream that its head is at.
+func TestVirtualDatanodes(t *testing.T) {
+	for seed := range uint64(3) {
+		each := played(t, load(t, "scenarios/virtual-datanodes.yaml"), seed+1)
+		one := played(t, load(t, "scenarios/virtual-datanodes-cured.yaml"), seed+1)
+		t.Logf("seed %d: misplaced with a scheduler in each %.3f, with one for the disk %.4f", seed+1, each.Misplaced, one.Misplaced)
+		if each.Misplaced < 10*one.Misplaced || each.Misplaced < 0.2 {
+			t.Error("it should be ten times worse with a scheduler in each")
+		}
+	}
+}
+
+// TestCoordinationLessensSlowdowns: IBIS, section 7.6. The paper has 25 points.
+func TestCoordinationLessensSlowdowns(t *testing.T) {
+	s := load(t, "scenarios/slowdown.yaml")
+	var points []float64
+	for seed := range uint64(3) {
+		r := played(t, s, seed+1)
+		gain := r.Average(wayLocal) - r.Average(wayCoordinated)
+		t.Logf("seed %d: average slowdown %.2f by local shares, %.2f coordinated: %.0f points better", seed+1, r.Average(wayLocal), r.Average(wayCoordinated), 100*gain)
+		points = append(points, gain)
+	}
+	if median(points) < 0.08 {
+		t.Errorf("%.3f better, by the median", median(points))
+	}
+}
+
+// TestWithoutTotalsNothingConverges: what convergence.yaml shows is the broker's doing.
+func TestWithoutTotalsNothingConverges(t *testing.T) {
+	s := load(t, "scenarios/convergence.yaml")
+	s.Exchange.Off = true
+	r := played(t, s, 1)
+	if len(r.Changes) != 6 || r.Good {
+		t.Fatalf("%d changes, good %v", len(r.Changes), r.Good)
+	}
+	for _, c := range r.Changes {
+		if c.Converged >= 0 {
+			t.Errorf("%s: converged after %g s with local shares", c.What, c.Converged)
+		}
+	}
+}
+
+// TestSessionsOfBrokers: a standby comes after the session, not before two thirds of it; and
+// without a standby nobody comes.
+func TestSessionsOfBrokers(t *testing.T) {
+	s := load(t, "scenarios/fail-over.yaml")
+	for _, standby := range []bool{true, false} {
+		if !standby {
+			s.Exchange.Session = 0
+		}
+		p, err := newPlay(s, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := p.cluster
+		c.Run(30*time.Second + 6*time.Second)
+		if !c.broker.down {
+			t.Error("a standby leads after 6 s of a session of 10 s")
+		}
+		c.Run(41 * time.Second)
+		if c.broker.down == standby {
+			t.Errorf("a second after the session: down %v, standby %v", c.broker.down, standby)
+		}
+	}
+}
+
+// TestReplayOnAnyMachine: the same bytes, however many processors there are.
+func TestReplayOnAnyMachine(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, file := range []string{"changes", "fail-over", "swim"} {
+		var first []byte
+		for _, processors := range []int{1, 4} {
+			runtime.GOMAXPROCS(processors)
+			s := load(t, "scenarios/"+file+".yaml")
+			s.Length = min(s.Length, s.Length/2+1)
+			if len(s.Traces) > 0 {
+				s.Traces[0].Jobs = 20
+			}
+			text, err := json.Marshal(played(t, s, 11))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = text
+			} else if !bytes.Equal(first, text) {
+				t.Errorf("%s: another run with %d processors", file, processors)
+			}
+		}
+	}
+}
+
+// oneJob plays a job on four nodes to its end and returns the cluster.
+func oneJob(t *testing.T, w *work, events []EventSpec) (*Cluster, *yarn, time.Duration) {
+	t.Helper()
+	s := &Scenario{Nodes: []NodeSpec{{Count: 6}}, Jobs: []JobSpec{{Name: "j", Input: 1}}, Events: events}
+	if err := s.validate(); err != nil {
+		t.Fatal(err)
+	}
+	app := &App{Name: "j", Weight: 1}
+	c := newCluster(1, s.exchange(), []*App{app})
+	if err := c.populate(s); err != nil {
+		t.Fatal(err)
+	}
+	y := newYarn(c, s.MapReduce, 1)
+	took := time.Duration(0)
+	y.add(w, app, 0, 1, func(end time.Duration) { took = end })
+	for _, ev := range events {
+		c.At(time.Duration(ev.At), func() {
+			c.happen(ev)
+			y.happen(ev)
+		})
+	}
+	c.Run(time.Hour)
+	if took == 0 {
+		t.Fatal("the job has not ended in an hour")
+	}
+	for at, free := range y.free {
+		if free != s.MapReduce.Slots {
+			t.Errorf("%d slots are free on node %d at the end", free, at)
+		}
+	}
+	return c, y, took
+}
+
+// TestBytesOfAJob: every byte is read and written as often as MapReduce does.
+func TestBytesOfAJob(t *testing.T) {
+	const gib = 1 << 30
+	for name, test := range map[string]struct {
+		work          work
+		read, written int64
+	}{
+		"sort":                  {work{maps: 32, input: 4 * gib, shuffle: 2 * gib, output: gib, reduces: 16}, 6 * gib, 5 * gib},
+		"few reduces merge":     {work{maps: 32, input: 4 * gib, shuffle: 2 * gib, output: gib, reduces: 4}, 8 * gib, 7 * gib},
+		"maps only":             {work{maps: 8, input: gib, output: 2 * gib}, gib, 6 * gib},
+		"generated":             {work{maps: 10, output: gib + 7}, 0, 3 * (gib + 7)},
+		"nothing to write":      {work{maps: 3, input: 1000, shuffle: 10, reduces: 2}, 1010, 10},
+		"more reduces than any": {work{maps: 1, input: 5, shuffle: 2, output: 1, reduces: 4}, 7, 2 + 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _, _ := oneJob(t, &test.work, nil)
+			if a := c.apps[0]; a.read != test.read || a.written != test.written {
+				t.Errorf("read %d, written %d, want %d and %d", a.read, a.written, test.read, test.written)
+			}
+		})
+	}
+}
+
+// TestJobsOutliveNodes: a node that leaves takes its tasks and what maps have spilt there;
+// the job ends all the same, later.
+func TestJobsOutliveNodes(t *testing.T) {
+	w := work{maps: 64, input: 8 << 30, shuffle: 8 << 30, output: 4 << 30, reduces: 16}
+	whole, _, took := oneJob(t, &w, nil)
+	two := 2
+	for part := 1; part < 10; part++ {
+		at := took * time.Duration(part) / 10
+		events := []EventSpec{{Leave: &two}, {Join: &two}}
+		events[0].At, events[1].At = settings.Duration(at), settings.Duration(at+20*time.Second)
+		lost, _, longer := oneJob(t, &w, events)
+		if lost.apps[0].read <= whole.apps[0].read || longer < took*9/10 {
+			t.Errorf("a node lost at %v: %d bytes read, %d without; %v and %v", at, lost.apps[0].read, whole.apps[0].read, longer, took)
+		}
+	}
+}
+
+// TestTasksGoWhereTheirBlocksAre, as long as there are slots.
+func TestTasksGoWhereTheirBlocksAre(t *testing.T) {
+	w := work{maps: 48, input: 48 << 20, shuffle: 48 << 20, reduces: 1}
+	s := &Scenario{Nodes: []NodeSpec{{Count: 6}}, Jobs: []JobSpec{{Name: "j", Input: 1}}}
+	if err := s.validate(); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(1, s.exchange(), []*App{{Name: "j", Weight: 1}})
+	if err := c.populate(s); err != nil {
+		t.Fatal(err)
+	}
+	y := newYarn(c, s.MapReduce, 1)
+	y.add(&w, c.apps[0], 0, 1, func(time.Duration) {})
+	c.Run(0)
+	local, all := 0, 0
+	for _, t := range y.jobs[0].maps {
+		if t.state == running {
+			all++
+			if y.source(t) == t.at {
+				local++
+			}
+		}
+	}
+	if all != 48 || local < 40 {
+		t.Errorf("%d of %d maps run where their block is", local, all)
+	}
+}
+
+func TestWrongScenariosOfJobs(t *testing.T) {
+	s := load(t, "scenarios/swim.yaml")
+	if err := s.Trace("testdata/none.tsv"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Play(1, nil); err == nil || !strings.Contains(err.Error(), "traces[0]: open testdata/none.tsv") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	s.Traces[0].File = ""
+	if _, err := s.Play(1, nil); err == nil || !strings.Contains(err.Error(), "--trace") {
+		t.Errorf("no file: %v", err)
+	}
+	if err := load(t, "scenarios/ten-nodes.yaml").Trace("x"); err == nil {
+		t.Error("a trace for a scenario without")
+	}
+}

@@ -1,0 +1,284 @@
+package sim
+
+import (
+	"time"
+
+	"penstock/core/coord"
+)
+
+// Exchange is how nodes and broker talk.
+type Exchange struct {
+	Period   time.Duration // between a node's reports; 0: there is no broker
+	DelayMin time.Duration // of a message, each way
+	DelayMax time.Duration
+	Loss     float64 // part of the messages that never arrive
+	// Session is how long a leading broker's session is; with it a standby is there, which
+	// takes over when that has run out. 0: there is none.
+	Session time.Duration
+}
+
+// What daemons and brokers do (node/coordination, broker).
+const (
+	stale     = 5 // periods that parts stay in force without an answer
+	settling  = 2500 * time.Millisecond
+	retryMin  = 100 * time.Millisecond
+	retryMost = 3 * time.Second
+)
+
+// broker is the production account behind messages.
+type broker struct {
+	totals  *coord.Totals
+	started time.Duration
+	life    int // counts starts: a message to one that has ended is lost
+	down    bool
+}
+
+func (b *broker) start(c *Cluster) {
+	b.totals = coord.NewTotals(MaxNodes, MaxApplications, max(1, len(c.apps)))
+	b.started, b.down = c.now, false
+	b.life++
+}
+
+// stop ends the broker. Every node sees the end of its stream, and a standby takes over
+// when the session has: its last sign of life was up to a third of the session ago.
+func (c *Cluster) stop() {
+	if c.broker.down {
+		return
+	}
+	c.broker.down = true
+	for _, n := range c.nodes {
+		n.cut()
+	}
+	if s := c.exchange.Session; s > 0 {
+		life := c.broker.life
+		c.After(s-time.Duration(c.rand.Int64N(int64(s)/3+1)), func() {
+			if c.broker.down && c.broker.life == life {
+				c.broker.start(c)
+			}
+		})
+	}
+}
+
+// node is a node daemon.
+type node struct {
+	cluster *Cluster
+	device  *device
+	gone    bool
+
+	streaming bool // there is a stream, as the node sees it
+	life      int  // counts streams: what belongs to another is lost
+	member    coord.Member
+	joined    bool // the broker has the stream
+	first     bool // the next report is the stream's first
+	sequence  uint64
+	inForce   bool
+	answered  time.Duration
+	wait      time.Duration // before the next attempt to get a stream
+	named     []bool        // by application; nil until there is a stream
+}
+
+// entry is an application in a message: a node's service, or in an answer the total.
+type entry struct {
+	app     int
+	service coord.Service
+}
+
+func newNode(c *Cluster, d *device) *node {
+	n := &node{cluster: c, device: d, wait: retryMin}
+	if c.exchange.Period > 0 {
+		c.After(time.Duration(c.rand.Int64N(int64(c.exchange.Period))), n.connect)
+	}
+	return n
+}
+
+// leave cuts a node off: it serves nobody, and the broker sees its stream end.
+func (n *node) leave() {
+	if n.gone {
+		return
+	}
+	n.gone, n.device.stopped = true, true
+	n.cut()
+	n.life++ // attempts to connect end
+}
+
+// join starts the node again; it remembers nothing.
+func (n *node) join() {
+	if !n.gone {
+		return
+	}
+	n.gone, n.inForce, n.wait, n.device.stopped = false, false, retryMin, false
+	n.device.local()
+	n.device.kick()
+	n.device.spindle.wake()
+	if n.cluster.exchange.Period > 0 {
+		n.connect()
+	}
+}
+
+// cut ends the node's stream, if it has one.
+func (n *node) cut() {
+	if n.joined && !n.cluster.broker.down {
+		if err := n.cluster.broker.totals.Leave(n.member); err != nil {
+			panic(err)
+		}
+	}
+	n.joined = false
+	if n.streaming {
+		n.streaming = false
+		n.retry()
+	}
+}
+
+func (n *node) retry() {
+	n.life++
+	life := n.life
+	c := n.cluster
+	c.After(n.wait/2+time.Duration(c.rand.Int64N(int64(n.wait))), func() {
+		if life == n.life && !n.gone {
+			n.connect()
+		}
+	})
+	n.wait = min(2*n.wait, retryMost)
+}
+
+// connect gets a stream, if the broker is there.
+func (n *node) connect() {
+	n.expire()
+	if n.cluster.broker.down {
+		n.retry()
+		return
+	}
+	n.life++
+	n.streaming, n.first, n.sequence = true, true, 0
+	if n.named == nil {
+		n.named = make([]bool, len(n.cluster.apps))
+	}
+	clear(n.named)
+	n.device.coord.Forget()
+	n.turn(n.life)
+}
+
+// expire goes back to local shares when no answer has come for some periods.
+func (n *node) expire() {
+	if c := n.cluster; n.inForce && c.Now()-n.answered > stale*c.exchange.Period {
+		n.inForce = false
+		n.device.local()
+	}
+}
+
+func (c *Cluster) delay() time.Duration {
+	spread := c.exchange.DelayMax - c.exchange.DelayMin
+	if spread <= 0 {
+		return c.exchange.DelayMin
+	}
+	return c.exchange.DelayMin + time.Duration(c.rand.Int64N(int64(spread)))
+}
+
+func (c *Cluster) lost() bool { return c.exchange.Loss > 0 && c.rand.Float64() < c.exchange.Loss }
+
+// turn is a node's turn: it reports, and the next turn is set.
+func (n *node) turn(life int) {
+	if life != n.life {
+		return
+	}
+	c := n.cluster
+	c.After(c.exchange.Period, func() { n.turn(life) })
+	n.expire()
+	n.sequence++
+	var report []entry
+	if n.first { // what was done without a stream is nobody's business
+		n.first = false
+		n.device.close()
+		for _, u := range n.device.uses {
+			if u.Served > 0 || u.Wanted > 0 {
+				report = append(report, entry{app: u.App})
+			}
+		}
+	} else {
+		uses, out := n.device.report(n.sequence)
+		report = make([]entry, 0, len(uses))
+		for i, u := range uses {
+			report = append(report, entry{u.App, out[i]})
+		}
+	}
+	if c.lost() {
+		return
+	}
+	sequence, broker := n.sequence, c.broker.life
+	c.After(c.delay(), func() {
+		if life == n.life && broker == c.broker.life && !c.broker.down {
+			n.arrive(life, sequence, report)
+		}
+	})
+}
+
+// arrive is the broker's turn. The report becomes the answer.
+func (n *node) arrive(life int, sequence uint64, report []entry) {
+	c := n.cluster
+	t := c.broker.totals
+	if !n.joined {
+		m, err := t.Join()
+		if err != nil {
+			panic(err)
+		}
+		n.member, n.joined = m, true
+	}
+	for _, e := range report {
+		if c.apps[e.app].ended {
+			continue
+		}
+		if !n.named[e.app] {
+			if _, err := t.Name(n.member, e.app, c.apps[e.app].Name); err != nil {
+				panic(err)
+			}
+			n.named[e.app] = true
+		}
+		if err := t.Report(n.member, e.app, e.service); err != nil {
+			panic(err)
+		}
+	}
+	for i := range report {
+		_, _, report[i].service, _ = t.Entry(n.member, report[i].app)
+	}
+	if c.lost() {
+		return
+	}
+	settled := c.Now()-c.broker.started >= settling
+	c.After(c.delay(), func() {
+		if life == n.life {
+			n.take(sequence, settled, report)
+		}
+	})
+}
+
+// take is the answer's arrival.
+func (n *node) take(sequence uint64, settled bool, totals []entry) {
+	c := n.cluster
+	n.answered, n.wait = c.Now(), retryMin
+	if !settled {
+		return // what was in force before may be, yet
+	}
+	at := 0
+	if n.device.answer(sequence, func(app int) (coord.Right, bool) {
+		for at < len(totals) && totals[at].app < app { // both are in the order of applications
+			at++
+		}
+		if at == len(totals) || totals[at].app != app {
+			return coord.Right{}, false
+		}
+		return coord.Right{Weight: c.apps[app].Weight, Total: totals[at].service}, true
+	}) {
+		n.inForce = true
+	}
+}
+
+// end frees the entry of an application that is no more.
+func (n *node) end(app int) {
+	if n.joined && n.named[app] {
+		if _, err := n.cluster.broker.totals.Name(n.member, app, ""); err != nil {
+			panic(err)
+		}
+		n.named[app] = false
+	}
+	n.device.forget(app)
+}

@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"penstock/settings"
+)
+
+// Bounds of jobs.
+const (
+	maxJobs  = 20_000
+	maxTasks = 2_000_000 // of all jobs together
+	reduceBy = 1 << 30   // bytes that a reduce is given, unless the scenario says how many there are
+)
+
+// Ways to play jobs.
+const (
+	wayAlone       = "alone"       // each job with the cluster to itself
+	wayFIFO        = "fifo"        // requests go to the disk as they come
+	wayLocal       = "local"       // the scenario's scheduler, each node for itself
+	wayCoordinated = "coordinated" // and with the broker's totals
+)
+
+// work is a job that is to be played.
+type work struct {
+	name, kind, application  string
+	weight                   float64
+	at                       time.Duration
+	input, shuffle, output   int64
+	on                       []int
+	spread                   float64
+	maps, reduces, slots     int
+	rate                     int64
+	background               bool
+	index                    int
+	alone, fifo, local, coor time.Duration // how long it took; 0: not played, or not done
+}
+
+func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
+	m := &s.MapReduce
+	m.Slots, m.Block = cmp.Or(m.Slots, 8), cmp.Or(m.Block, settings.Bytes(128<<20))
+	m.Replication, m.Order = cmp.Or(m.Replication, 3), cmp.Or(m.Order, "fair")
+	m.Start = cmp.Or(m.Start, settings.Duration(time.Second))
+	check(m.Slots > 0 && m.Slots <= 256, "mapreduce: slots %d: 1 to 256", m.Slots)
+	check(m.Block >= 1<<20 && m.Block <= 1<<30, "mapreduce: block %d: 1MiB to 1GiB", m.Block)
+	check(m.Replication > 0 && m.Replication <= 10, "mapreduce: replication %d: 1 to 10", m.Replication)
+	check(time.Duration(m.Start) <= time.Minute, "mapreduce: start %v: at most a minute", time.Duration(m.Start))
+	check(m.Order == "fair" || m.Order == "fifo", "mapreduce: order %q: fair or fifo", m.Order)
+	if len(m.Play) == 0 {
+		m.Play = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated}
+	}
+	for _, w := range m.Play {
+		check(slices.Contains([]string{wayAlone, wayFIFO, wayLocal, wayCoordinated}, w), "mapreduce: play %q: alone, fifo, local or coordinated", w)
+	}
+	jobs := 0
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		j.Count, j.Weight = cmp.Or(j.Count, 1), cmp.Or(j.Weight, 1)
+		jobs += max(0, min(j.Count, maxJobs))
+		check(j.Name != "", "jobs[%d]: give a name", i)
+		check(j.Count > 0 && j.Count <= maxJobs, "jobs[%d]: count %d: 1 to %d", i, j.Count, maxJobs)
+		check(j.Weight >= 0.001 && j.Weight <= 1000, "jobs[%d]: weight %v: 0.001 to 1000", i, j.Weight)
+		check(max(j.Input, j.Shuffle, j.Output) <= maxTraceBytes, "jobs[%d]: at most %d bytes each way", i, int64(maxTraceBytes))
+		check(j.Maps >= 0 && j.Maps <= maxTasks && (j.Maps == 0) != (j.Input == 0), "jobs[%d]: give input, or maps that write without any", i)
+		check(j.Input > 0 || j.Shuffle == 0, "jobs[%d]: shuffle without input", i)
+		check(j.Reduces >= 0 && j.Reduces <= maxTasks, "jobs[%d]: reduces %d: 0 to %d", i, j.Reduces, maxTasks)
+		check(j.Slots >= 0, "jobs[%d]: slots %d: 0 or more", i, j.Slots)
+		check(j.Rate == 0 || j.Rate >= 1<<10, "jobs[%d]: rate %d: at least 1KiB", i, j.Rate)
+		check(j.Spread >= 0 && j.Spread <= 1 && (j.Spread == 0 || j.On == nil), "jobs[%d]: give on, or spread from 0 to 1", i)
+		check(time.Duration(j.At) <= maxLength && time.Duration(j.Every) <= maxLength, "jobs[%d]: at and every: at most %v", i, maxLength)
+		for _, n := range j.On {
+			check(n >= 0 && n < nodes, "jobs[%d]: on node %d of %d", i, n, nodes)
+		}
+	}
+	for i := range s.Traces {
+		t := &s.Traces[i]
+		t.Weight, t.Bytes, t.Time = cmp.Or(t.Weight, 1), cmp.Or(t.Bytes, 1), cmp.Or(t.Time, 1)
+		check(t.Name != "", "traces[%d]: give a name", i)
+		check(t.Weight >= 0.001 && t.Weight <= 1000, "traces[%d]: weight %v: 0.001 to 1000", i, t.Weight)
+		check(t.Jobs >= 0 && t.Jobs <= maxJobs, "traces[%d]: jobs %d: 0 to %d", i, t.Jobs, maxJobs)
+		check(t.Bytes > 0 && t.Bytes <= 1000 && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: above 0, at most 1000", i)
+		check(t.Slots >= 0, "traces[%d]: slots %d: 0 or more", i, t.Slots)
+		check(t.Rate == 0 || t.Rate >= 1<<10, "traces[%d]: rate %d: at least 1KiB", i, t.Rate)
+	}
+	check(jobs <= maxJobs, "%d jobs: at most %d", jobs, maxJobs)
+	if len(s.Jobs)+len(s.Traces) > 0 {
+		check(s.Expect.Misplaced == 0 && len(s.Expect.Spans) == 0, "expect: misplaced and spans are for applications: jobs are judged by their slowdowns")
+		check(len(s.Jobs) == 0 || slices.ContainsFunc(s.Jobs, func(j JobSpec) bool { return !j.Background }) || len(s.Traces) > 0, "jobs: all are background")
+	}
+}
+
+// Trace gives every trace of the scenario another file.
+func (s *Scenario) Trace(file string) error {
+	if len(s.Traces) == 0 {
+		return fmt.Errorf("the scenario has no traces that %s could stand for", file)
+	}
+	for i := range s.Traces {
+		s.Traces[i].File = file
+	}
+	s.dir = ""
+	return nil
+}
+
+// works are the jobs of a run.
+func (s *Scenario) works(seed uint64) ([]*work, error) {
+	var all []*work
+	for _, j := range s.Jobs {
+		for i := range j.Count {
+			name := j.Name
+			if j.Count > 1 {
+				name = fmt.Sprintf("%s-%d", j.Name, i+1)
+			}
+			all = append(all, &work{name: name, kind: j.Name, application: cmp.Or(j.Application, name), weight: j.Weight,
+				at: time.Duration(j.At) + time.Duration(i)*time.Duration(j.Every), input: int64(j.Input), shuffle: int64(j.Shuffle),
+				output: int64(j.Output), on: j.On, spread: j.Spread, maps: j.Maps, reduces: j.Reduces, slots: j.Slots,
+				rate: int64(j.Rate), background: j.Background})
+		}
+	}
+	for n, t := range s.Traces {
+		file := t.File
+		if file == "" {
+			return nil, fmt.Errorf("traces[%d]: there is no file: give one here, or by --trace", n)
+		}
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(s.dir, file)
+		}
+		jobs, err := LoadTrace(file)
+		if err != nil {
+			return nil, fmt.Errorf("traces[%d]: %w", n, err)
+		}
+		if t.Jobs > 0 && t.Jobs < len(jobs) {
+			r := rand.New(rand.NewPCG(seed, uint64(1000+n)))
+			drawn := r.Perm(len(jobs))[:t.Jobs]
+			slices.Sort(drawn)
+			for i, at := range drawn {
+				jobs[i] = jobs[at]
+			}
+			jobs = jobs[:t.Jobs]
+		}
+		first := jobs[0].Submitted
+		for _, j := range jobs {
+			scaled := func(v int64) int64 { return int64(float64(v) * t.Bytes) }
+			w := &work{name: t.Name + "/" + j.Name, kind: t.Name, weight: t.Weight,
+				at: time.Duration(float64(j.Submitted-first) * t.Time), input: scaled(j.Input), shuffle: scaled(j.Shuffle),
+				output: scaled(j.Output), slots: t.Slots, rate: int64(t.Rate)}
+			w.application = cmp.Or(t.Application, w.name)
+			if w.input == 0 {
+				w.maps, w.shuffle = 1, 0
+			}
+			all = append(all, w)
+		}
+	}
+	if len(all) > maxJobs {
+		return nil, fmt.Errorf("%d jobs: at most %d: give traces a number of jobs", len(all), maxJobs)
+	}
+	tasks, names := int64(0), map[string]bool{}
+	for i, w := range all {
+		w.index = i
+		if names[w.name] {
+			return nil, fmt.Errorf("two jobs are called %q", w.name)
+		}
+		names[w.name] = true
+		if w.input > 0 {
+			w.maps = int(min((w.input+int64(s.MapReduce.Block)-1)/int64(s.MapReduce.Block), maxTasks+1))
+		}
+		if w.reduces == 0 && w.shuffle > 0 {
+			w.reduces = int(min(1+(max(w.shuffle, w.output)-1)/reduceBy, maxTasks+1))
+		}
+		tasks += int64(w.maps) + int64(w.reduces)
+	}
+	if tasks > maxTasks {
+		return nil, fmt.Errorf("%d tasks: at most %d: give traces smaller bytes or fewer jobs", tasks, maxTasks)
+	}
+	return all, nil
+}

@@ -1,0 +1,333 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Job is one job's run times in seconds, by the way that it was played; 0: it was not, or did not
+// end within the scenario's length.
+type Job struct {
+	Name        string  `json:"name"`
+	Kind        string  `json:"kind"` // the name of the scenario's entry
+	Application string  `json:"application"`
+	Submitted   float64 `json:"submitted"`
+	Input       int64   `json:"input_bytes"`
+	Shuffle     int64   `json:"shuffle_bytes"`
+	Output      int64   `json:"output_bytes"`
+	Maps        int     `json:"maps"`
+	Reduces     int     `json:"reduces"`
+	Alone       float64 `json:"alone,omitempty"`
+	FIFO        float64 `json:"fifo,omitempty"`
+	Local       float64 `json:"local,omitempty"`
+	Coordinated float64 `json:"coordinated,omitempty"`
+}
+
+// Summary is what jobs of one kind, or of one size, came to when they were played in one way.
+type Summary struct {
+	Way  string `json:"way"`
+	Of   string `json:"of"`   // a kind, a size, or "average"
+	Jobs int    `json:"jobs"` // that ended
+	// Run times in seconds.
+	Median float64 `json:"median"`
+	P95    float64 `json:"p95"`
+	// Slowdowns are run times by those alone; 0 if alone was not played. Those of "average" are
+	// the means of the kinds'.
+	SlowdownMedian float64 `json:"slowdown_median,omitempty"`
+	SlowdownP95    float64 `json:"slowdown_p95,omitempty"`
+	SlowdownMean   float64 `json:"slowdown_mean,omitempty"`
+}
+
+// sizes are bounds of the bins, by input, shuffle and output together.
+var sizes = []struct {
+	below int64
+	name  string
+}{{100e6, "below 100 MB"}, {1e9, "100 MB to 1 GB"}, {10e9, "1 to 10 GB"}, {100e9, "10 to 100 GB"}, {1 << 62, "100 GB and more"}}
+
+const average = "average"
+
+// playJobs plays the jobs in all ways that are asked for.
+func (s *Scenario) playJobs(seed uint64, progress func(float64) error) (*Result, error) {
+	works, err := s.works(seed)
+	if err != nil {
+		return nil, err
+	}
+	apps, _ := applicationsOf(works)
+	r := &Result{Title: s.Title, Seed: seed, Applications: len(s.Applications) + len(apps), Good: true}
+	steps, step := 0, 0
+	for _, way := range s.MapReduce.Play {
+		if steps++; way == wayAlone {
+			steps += len(works) - 1
+		}
+	}
+	next := func(done float64) error { return progress(min(1, (float64(step)+done)/float64(steps))) }
+	for _, way := range s.MapReduce.Play {
+		if way != wayAlone {
+			if err := s.playWay(way, works, seed, r, next); err != nil {
+				return nil, err
+			}
+			step++
+			continue
+		}
+		for i := range works {
+			if works[i].background {
+				continue
+			}
+			if err := s.playWay(way, works[i:i+1], seed, r, next); err != nil {
+				return nil, err
+			}
+			step++
+		}
+	}
+	r.jobs(works)
+	r.summarise(s.MapReduce.Play)
+	s.judgeJobs(r, works)
+	return r, nil
+}
+
+// playWay plays jobs in one way and notes how long they took.
+func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, progress func(float64) error) error {
+	apps, of := applicationsOf(works)
+	exchange := s.exchange()
+	alone := way == wayAlone
+	if way != wayCoordinated {
+		exchange.Period = 0
+	}
+	played := *s
+	if alone {
+		played.Applications, played.Events = nil, nil
+	}
+	if way == wayFIFO {
+		played.Nodes = slices.Clone(s.Nodes)
+		for i := range played.Nodes {
+			played.Nodes[i].Algorithm, played.Nodes[i].Depth = "fifo", 1024
+		}
+	}
+	for _, a := range played.Applications {
+		for i := range a.Count {
+			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name})
+		}
+	}
+	c := newCluster(seed, exchange, apps)
+	if err := c.populate(&played); err != nil {
+		return err
+	}
+	if err := c.flows(); err != nil {
+		return err
+	}
+	index := len(apps)
+	for i := range slices.Backward(played.Applications) {
+		a := played.Applications[i]
+		index -= a.Count
+		for n := range a.Count {
+			for _, at := range c.draw(a.On, a.Spread) {
+				c.feed(at, index+n, a.op(), window*s.MapReduce.Slots) // as much as that many tasks
+			}
+		}
+	}
+	y := newYarn(c, s.MapReduce, seed)
+	for i, w := range works {
+		at := w.at
+		if alone {
+			at = 0
+		}
+		y.add(w, of[i], at, seed, func(end time.Duration) { *w.took(way) = end - at })
+	}
+	for _, ev := range played.Events {
+		c.At(time.Duration(ev.At), func() {
+			c.happen(ev)
+			y.happen(ev)
+		})
+	}
+	for c.Now() < time.Duration(s.Length) && y.wanted > 0 {
+		c.Run(min(c.Now()+time.Second, time.Duration(s.Length)))
+		if err := progress(float64(c.Now()) / float64(s.Length)); err != nil {
+			return err
+		}
+	}
+	r.Nodes, r.Disks = len(c.places), c.disks
+	r.Events += c.seq
+	return nil
+}
+
+// flows refuses what would not fit in memory.
+func (c *Cluster) flows() error {
+	if len(c.places)*len(c.apps) > maxFlows {
+		return fmt.Errorf("%d nodes and %d applications: at most %d flows: give jobs a common application", len(c.places), len(c.apps), maxFlows)
+	}
+	return nil
+}
+
+// happen is the tasks' side of an event.
+func (y *yarn) happen(ev EventSpec) {
+	switch {
+	case ev.Leave != nil:
+		y.lost(y.cluster.places[*ev.Leave].node)
+	case ev.Join != nil:
+		y.spread()
+	case ev.Application != "":
+		for _, a := range y.cluster.apps {
+			if a.kind == ev.Application {
+				a.Weight = ev.Weight
+			}
+		}
+		for _, n := range y.cluster.nodes {
+			if !n.inForce {
+				n.device.local()
+			}
+		}
+	}
+}
+
+func (w *work) took(way string) *time.Duration {
+	switch way {
+	case wayAlone:
+		return &w.alone
+	case wayFIFO:
+		return &w.fifo
+	case wayLocal:
+		return &w.local
+	}
+	return &w.coor
+}
+
+func (r *Result) jobs(works []*work) {
+	for _, w := range works {
+		if w.background {
+			continue
+		}
+		r.Jobs = append(r.Jobs, Job{Name: w.name, Kind: w.kind, Application: w.application, Submitted: w.at.Seconds(),
+			Input: w.input, Shuffle: w.shuffle, Output: w.output, Maps: w.maps, Reduces: w.reduces,
+			Alone: w.alone.Seconds(), FIFO: w.fifo.Seconds(), Local: w.local.Seconds(), Coordinated: w.coor.Seconds()})
+	}
+}
+
+// Took is the job's run time, played in a way.
+func (j *Job) Took(way string) float64 {
+	switch way {
+	case wayAlone:
+		return j.Alone
+	case wayFIFO:
+		return j.FIFO
+	case wayLocal:
+		return j.Local
+	}
+	return j.Coordinated
+}
+
+// summarise sums the jobs up by kind and by size, way by way.
+func (r *Result) summarise(ways []string) {
+	var kinds []string
+	for _, j := range r.Jobs {
+		if !slices.Contains(kinds, j.Kind) {
+			kinds = append(kinds, j.Kind)
+		}
+	}
+	for _, way := range ways {
+		var means, medians, p95s []float64
+		jobs := 0
+		add := func(of string, in func(*Job) bool) {
+			s := summary(way, of, r.Jobs, in)
+			if s.Jobs > 0 {
+				r.Summaries = append(r.Summaries, s)
+			}
+		}
+		for _, kind := range kinds {
+			add(kind, func(j *Job) bool { return j.Kind == kind })
+			if s := summary(way, kind, r.Jobs, func(j *Job) bool { return j.Kind == kind }); s.Jobs > 0 {
+				jobs += s.Jobs
+				means, medians, p95s = append(means, s.SlowdownMean), append(medians, s.SlowdownMedian), append(p95s, s.SlowdownP95)
+			}
+		}
+		if len(r.Jobs) > len(kinds) {
+			least := int64(-1)
+			for _, size := range sizes {
+				from := least
+				least = size.below
+				add(size.name, func(j *Job) bool {
+					b := j.Input + j.Shuffle + j.Output
+					return b >= from && b < size.below
+				})
+			}
+		}
+		all := summary(way, average, r.Jobs, func(*Job) bool { return true })
+		all.SlowdownMean, all.SlowdownMedian, all.SlowdownP95 = mean(means), mean(medians), mean(p95s)
+		r.Summaries = append(r.Summaries, all)
+	}
+}
+
+func summary(way, of string, jobs []Job, in func(*Job) bool) Summary {
+	var times, slow []float64
+	for i := range jobs {
+		j := &jobs[i]
+		t := j.Took(way)
+		if t == 0 || !in(j) {
+			continue
+		}
+		times = append(times, t)
+		if j.Alone > 0 {
+			slow = append(slow, t/j.Alone)
+		}
+	}
+	return Summary{Way: way, Of: of, Jobs: len(times), Median: median(times), P95: quantile(times, 0.95),
+		SlowdownMedian: median(slow), SlowdownP95: quantile(slow, 0.95), SlowdownMean: mean(slow)}
+}
+
+func mean(of []float64) float64 {
+	if len(of) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, v := range of {
+		sum += v
+	}
+	return sum / float64(len(of))
+}
+
+// Average is the average slowdown in a way; 0 if it was not played.
+func (r *Result) Average(way string) float64 {
+	for _, s := range r.Summaries {
+		if s.Way == way && s.Of == average {
+			return s.SlowdownMean
+		}
+	}
+	return 0
+}
+
+// judgeJobs holds the slowdowns to what is expected.
+func (s *Scenario) judgeJobs(r *Result, works []*work) {
+	for _, way := range s.MapReduce.Play {
+		late := 0
+		for _, w := range works {
+			if !w.background && *w.took(way) == 0 {
+				late++
+			}
+		}
+		r.expect(late == 0, "%s: %d jobs have not ended within %v: make the run longer", way, late, time.Duration(s.Length))
+	}
+	b, got := s.Expect.Better, r.Average(wayCoordinated)
+	for _, than := range []struct {
+		way  string
+		most float64
+	}{{wayLocal, b.Local}, {wayFIFO, b.FIFO}} {
+		if than.most == 0 {
+			continue
+		}
+		other := r.Average(than.way)
+		r.expect(got > 0 && other > 0, "the average slowdowns coordinated and %s are not both known: have alone, coordinated and %s played", than.way, than.way)
+		r.expect(got <= other-than.most, "the average slowdown is %.3f coordinated and %.3f %s: it should be lower by %g", got, other, than.way, than.most)
+	}
+}
+
+// Times are the run times of the jobs that ended when they were played in a way, shortest
+// first.
+func Times(jobs []Job, way string) (times []float64) {
+	for i := range jobs {
+		if t := jobs[i].Took(way); t > 0 {
+			times = append(times, t)
+		}
+	}
+	slices.Sort(times)
+	return times
+}
