@@ -54,3 +54,46 @@ func BenchmarkDecision(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDecisionInQueues is the same of 1,000 flows in 40 queues, on so many levels.
+func BenchmarkDecisionInQueues(b *testing.B) {
+	for _, levels := range []int{1, 3} {
+		b.Run(fmt.Sprintf("levels=%d", levels), func(b *testing.B) {
+			s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: 4})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for i := range 1000 {
+				f, err := s.AddFlow(1 + i*37%100)
+				if err != nil {
+					b.Fatal(err)
+				}
+				way := []sfq.Level{{Name: fmt.Sprint(i % 40), Weight: 1 + i%40}}
+				for len(way) < levels {
+					way = append([]sfq.Level{{Name: fmt.Sprint(i % (40 >> len(way))), Weight: 1 + i%(40>>len(way))}}, way...)
+				}
+				if err := s.(sfq.Queues).SetQueue(f, way); err != nil {
+					b.Fatal(err)
+				}
+				for k := range 4 {
+					if _, err := s.Submit(f, int64(64<<10+(i+k)*7919%(1<<20)), 0); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				r, ok := s.Next()
+				if !ok {
+					b.Fatal("nothing to dispatch")
+				}
+				if err := s.Complete(r.Handle, r.Cost+int64(i&4095)); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := s.Submit(r.Flow, r.Cost, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

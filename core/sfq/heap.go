@@ -77,40 +77,41 @@ func (h *heap) remove(f Flow) {
 
 // up places e at i or above; entry i is a gap.
 func (h *heap) up(i int, e entry) {
+	entries, index := h.entries, h.index
 	for i > 0 {
 		parent := (i - 1) / 4
-		if !e.before(&h.entries[parent]) {
+		if !e.before(&entries[parent]) {
 			break
 		}
-		h.place(i, h.entries[parent])
+		entries[i] = entries[parent]
+		index[slot(entries[i].flow)] = int32(i)
 		i = parent
 	}
-	h.place(i, e)
+	entries[i] = e
+	index[slot(e.flow)] = int32(i)
 }
 
 // down places e at i or below; entry i is a gap.
 func (h *heap) down(i int, e entry) {
+	entries, index := h.entries, h.index
 	for {
 		first := 4*i + 1
-		if first >= len(h.entries) {
+		if first >= len(entries) {
 			break
 		}
 		least := first
-		for c := first + 1; c < min(first+4, len(h.entries)); c++ {
-			if h.entries[c].before(&h.entries[least]) {
+		for c := first + 1; c < min(first+4, len(entries)); c++ {
+			if entries[c].before(&entries[least]) {
 				least = c
 			}
 		}
-		if !h.entries[least].before(&e) {
+		if !entries[least].before(&e) {
 			break
 		}
-		h.place(i, h.entries[least])
+		entries[i] = entries[least]
+		index[slot(entries[i].flow)] = int32(i)
 		i = least
 	}
-	h.place(i, e)
-}
-
-func (h *heap) place(i int, e entry) {
-	h.entries[i] = e
-	h.index[slot(e.flow)] = int32(i)
+	entries[i] = e
+	index[slot(e.flow)] = int32(i)
 }

@@ -97,21 +97,6 @@ func (s *sfqd) member(id Flow) *flow[flowTags] {
 	return &s.queues[^id].flow
 }
 
-// first is the number of a member's first queued request, in the order of submission; in a
-// queue that of the one that would go first.
-func (s *sfqd) first(id Flow) (seq uint64, some bool) {
-	if id < 0 {
-		if e := s.queues[^id].ready.entries; len(e) > 0 {
-			return e[0].seq, true
-		}
-		return 0, false
-	}
-	if head := s.flows[id].head; head != none {
-		return s.requests[head].seq, true
-	}
-	return 0, false
-}
-
 func (s *sfqd) SetQueue(f Flow, way []Level) error {
 	fl, err := s.flow(f)
 	if err != nil {

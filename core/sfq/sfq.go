@@ -350,15 +350,23 @@ func (s *sfqd) correct(id Flow, turn uint64, d int64) {
 
 // place puts a flow, and the queues that it is in, where their first requests belong.
 func (s *sfqd) place(id Flow) {
-	for id != root {
-		m := s.member(id)
-		ready := &s.queues[m.tags.parent].ready
-		if seq, some := s.first(id); some {
-			ready.set(entry{start: start(m), seq: seq, flow: id})
-		} else {
+	if id >= 0 {
+		fl := &s.flows[id]
+		if ready := &s.queues[fl.tags.parent].ready; fl.head == none {
 			ready.remove(id)
+		} else {
+			ready.set(entry{start: start(fl), seq: s.requests[fl.head].seq, flow: id})
 		}
-		id = ^Flow(m.tags.parent)
+		id = ^Flow(fl.tags.parent)
+	}
+	for id != root {
+		q := &s.queues[^id]
+		if ready := &s.queues[q.tags.parent].ready; len(q.ready.entries) == 0 {
+			ready.remove(id)
+		} else { // between equal tags counts who would be dispatched
+			ready.set(entry{start: start(&q.flow), seq: q.ready.entries[0].seq, flow: id})
+		}
+		id = ^Flow(q.tags.parent)
 	}
 }
 
