@@ -234,7 +234,7 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 	b.mu.Unlock()
 	for _, s := range a.Applications {
 		f := b.o.Facts(s.Application)
-		s.Queue, s.User, s.Name, s.Type, s.Tags = f.Queue, f.User, f.Name, f.Type, f.Tags
+		s.Queue, s.User, s.Name, s.Type, s.Tags, s.State = f.Queue, f.User, f.Name, f.Type, f.Tags, b.o.State(s.Application)
 		if rates > 0 {
 			s.Share = float64(s.Rate) / rates
 		}

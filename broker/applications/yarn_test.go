@@ -169,6 +169,9 @@ func TestFactsOfYARN(t *testing.T) {
 	if f := d.Facts(id(1)); !same(f, want) {
 		t.Errorf("%+v, want %+v", f, want)
 	}
+	if d.State(id(1)) != "RUNNING" || d.State(id(2)) != "" {
+		t.Errorf("states %q and %q", d.State(id(1)), d.State(id(2)))
+	}
 	if all := d.List(); len(all) != 1 || all[0].State != "RUNNING" || all[0].Ended {
 		t.Errorf("%+v", all)
 	}
