@@ -92,6 +92,8 @@ type Options struct {
 	// Facts tells what is known of an application, and must not block. It is called by
 	// several goroutines. nil: nothing but its name is known.
 	Facts func(flow string) policy.Facts
+	// State tells operators an application's, as its cluster manager says it; as Facts.
+	State func(flow string) string
 	Store store.Store // of the policy's versions; nil: in memory
 }
 
@@ -103,6 +105,9 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	if o.Facts == nil {
 		o.Facts = func(flow string) policy.Facts { return policy.Facts{Flow: flow} }
+	}
+	if o.State == nil {
+		o.State = func(string) string { return "" }
 	}
 	if o.Store == nil {
 		o.Store = store.NewMemory()

@@ -235,6 +235,7 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 	for _, s := range a.Applications {
 		f := b.o.Facts(s.Application)
 		s.Queue, s.User, s.Name, s.Type, s.Tags, s.Bandwidth = f.Queue, f.User, f.Name, f.Type, f.Tags, f.Bandwidth
+		s.State = b.o.State(s.Application)
 		if rates > 0 {
 			s.Share = float64(s.Rate) / rates
 		}

@@ -1,8 +1,11 @@
 package broker
 
 import (
+	"net"
 	"sync/atomic"
 	"testing"
+
+	"google.golang.org/grpc/peer"
 
 	"penstock/core/policy"
 	"penstock/wire/cluster"
@@ -15,8 +18,8 @@ func TestFactsArrive(t *testing.T) {
 	asked := 0
 	b, err := New(t.Context(), Options{Facts: func(flow string) policy.Facts {
 		asked++
-		return policy.Facts{Flow: flow, Bandwidth: held.Load()}
-	}})
+		return policy.Facts{Flow: flow, User: "alice", Bandwidth: held.Load()}
+	}, State: func(flow string) string { return "RUNNING, as " + flow }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,5 +56,13 @@ func TestFactsArrive(t *testing.T) {
 	b.Regrant([]string{"a", "somebody"})
 	if w := weight(); w != 60 {
 		t.Errorf("weight %v after the facts have changed", w)
+	}
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}})
+	all, err := operators{b: b}.ListApplications(ctx, &cluster.ListApplicationsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := all.GetApplications(); len(a) != 1 || a[0].GetUser() != "alice" || a[0].GetState() != "RUNNING, as a" || a[0].GetWeight() != 60 {
+		t.Errorf("operators see %v", all)
 	}
 }

@@ -149,6 +149,16 @@ func (d *Directory) Facts(flow string) policy.Facts {
 	return policy.Facts{Flow: flow}
 }
 
+// State is a flow's, as its source said it last; empty: it is not known.
+func (d *Directory) State(flow string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.apps[flow]; e != nil {
+		return e.State
+	}
+	return ""
+}
+
 // List is all that is known, by flow.
 func (d *Directory) List() []Application {
 	d.mu.Lock()

@@ -114,7 +114,7 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	case code/100 == 3:
 		return fmt.Errorf("%s is a standby%s", base.Host, s.instead(base, resp))
 	case code/100 != 2:
-		return fmt.Errorf("%s: %s to %s", base.Host, resp.Status, u.Path)
+		return fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)
 	}
 	body := &bounded{r: resp.Body, left: s.body}
 	if err := read(json.NewDecoder(body)); err != nil {
@@ -124,7 +124,7 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 		case ctx.Err() != nil:
 			err = fmt.Errorf("the answer took more than %v: %w", s.time, err)
 		}
-		return fmt.Errorf("%s: %s: %w", base.Host, u.Path, err)
+		return fmt.Errorf("%s: %s: %w", base.Host, path, err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ Needs no rights but to listen on its port.`,
 			if err != nil {
 				return usageError{err}
 			}
-			o := broker.Options{Log: log, Facts: directory.Facts}
+			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State}
 			if o.Name, err = os.Hostname(); err != nil {
 				return err
 			}

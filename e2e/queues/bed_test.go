@@ -168,8 +168,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// weight is a flow's on the node; 0: there is no such flow.
-func weight(t *testing.T, flow string) int {
+// flow is what the node has of a flow; nothing: there is no such flow.
+func flow(t *testing.T, name string) (f status.Flow) {
 	t.Helper()
 	doc, err := status.Fetch(t.Context(), bed.daemon.Address)
 	if err != nil {
@@ -177,13 +177,16 @@ func weight(t *testing.T, flow string) int {
 	}
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
-			if f.Name == flow {
-				return f.Weight
+			if f.Name == name {
+				return f
 			}
 		}
 	}
-	return 0
+	return f
 }
+
+func weight(t *testing.T, name string) int    { return flow(t, name).Weight }
+func written(t *testing.T, name string) int64 { return flow(t, name).Bytes.Written }
 
 // known is what the directory has of an application.
 func known(flow string) (a applications.Application) {

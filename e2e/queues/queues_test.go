@@ -88,7 +88,6 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	}
 	second := last.app
 	t.Cleanup(func() { kill(t, second) })
-	// The ResourceManager has looked for a place for the second and has none.
 	waiting := func() hadoop.Status {
 		s, err := second.Status(ctx)
 		if err != nil {
@@ -97,12 +96,14 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		return s
 	}
 	eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
-	t.Logf("the second: %+v", waiting())
+	// And goes on waiting, while the first writes, heartbeats of the NodeManager's long.
+	from := written(t, first.ID)
+	eventually(t, "the first one writes", func() bool { return written(t, first.ID) > from+32*mib })
+	if s := waiting(); s.State != "ACCEPTED" || s.Containers != 0 {
+		t.Errorf("the second one, which has to wait: %+v", s)
+	}
 	if b := known(second.ID); b.Bandwidth != 0 || b.Queue != "root.adhoc" || b.User != "bob" {
 		t.Errorf("known of the second while it waits: %+v", b)
-	}
-	if s := waiting(); s.Containers != 0 {
-		t.Errorf("the second one has %d containers", s.Containers)
 	}
 
 	kill(t, first)
