@@ -15,19 +15,39 @@ func TestMistakesInScenarios(t *testing.T) {
 		good + "settle: 2m\n":   "settle 2m0s: less than the length",
 		good + "window: 10ms\n": "window 10ms",
 		good + "length: 25h\n":  "at most 24h",
-		"nodes: [{count: 100001}]\napplications: [{name: a}]\n":          "count 100001: 1 to 100000",
-		"nodes: [{disk: tape}]\napplications: [{name: a}]\n":             `disk "tape": hdd, ssd or nvme`,
-		"nodes: [{quantum: 1}]\napplications: [{name: a}]\n":             "quantum 1: 64KiB to 64MiB",
-		"nodes: [{algorithm: best}]\napplications: [{name: a}]\n":        `unknown algorithm "best"`,
-		"nodes: [{count: 2}]\napplications: [{name: a}, {name: a}]\n":    `name "a": give each kind one of its own`,
-		"nodes: [{count: 2}]\napplications: [{name: a, on: [2]}]\n":      "on node 2 of 2",
-		"nodes: [{count: 2}]\napplications: [{name: a, spread: 2}]\n":    "spread from 0 to 1",
-		"nodes: [{count: 2}]\napplications: [{name: a, weight: 1001}]\n": "weight 1001",
-		good + "events: [{at: 1s}]\n":                                    "events[0]: give one of",
-		good + "events: [{at: 1s, leave: 2}]\n":                          "there is no such node",
-		good + "events: [{at: 1s, application: b, weight: 1}]\n":         `there is no application "b"`,
-		good + "events: [{at: 1s, broker: gone}]\n":                      "up or down",
-		good + "exchange: {loss: 1}\n":                                   "loss 1: 0 to 0.9",
+		"nodes: [{count: 100001}]\napplications: [{name: a}]\n":                          "count 100001: 1 to 100000",
+		"nodes: [{disk: tape}]\napplications: [{name: a}]\n":                             `disk "tape": hdd, ssd or nvme`,
+		"nodes: [{quantum: 1}]\napplications: [{name: a}]\n":                             "quantum 1: 64KiB to 64MiB",
+		"nodes: [{algorithm: best}]\napplications: [{name: a}]\n":                        `unknown algorithm "best"`,
+		"nodes: [{count: 2}]\napplications: [{name: a}, {name: a}]\n":                    `name "a": give each kind one of its own`,
+		"nodes: [{count: 2}]\napplications: [{name: a, on: [2]}]\n":                      "on node 2 of 2",
+		"nodes: [{count: 2}]\napplications: [{name: a, spread: 2}]\n":                    "spread from 0 to 1",
+		"nodes: [{count: 2}]\napplications: [{name: a, weight: 1001}]\n":                 "weight 1001",
+		good + "events: [{at: 1s}]\n":                                                    "events[0]: give one of",
+		good + "events: [{at: 1s, leave: 2}]\n":                                          "there is no such node",
+		good + "events: [{at: 1s, application: b, weight: 1}]\n":                         `there is no application "b"`,
+		good + "events: [{at: 1s, broker: gone}]\n":                                      "up or down",
+		"nodes: [{datanodes: 17}]\napplications: [{name: a}]\n":                          "17 datanodes: 1 to 16",
+		"nodes: [{scheduler: none}]\napplications: [{name: a}]\n":                        `scheduler "none": device or datanode`,
+		"nodes: [{}]\napplications: [{name: a, io: both}]\n":                             `io "both": read or write`,
+		"nodes: [{}]\napplications: [{name: a, on_for: 1s}]\n":                           "give both on_for and off_for",
+		"nodes: [{}]\napplications: [{name: a, on_for: 10ms, off_for: 9ms}]\n":           "at least 10ms",
+		"nodes: [{}]\nlength: 24h\napplications: [{name: a, on_for: 1s, off_for: 1s}]\n": "at most 10000",
+		good + "exchange: {session: 900ms}\n":                                            "session 900ms: 1s to 5m",
+		good + "expect: {spans: [{from: 2s, to: 1s}]}\n":                                 "spans[0]: from before to",
+		good + "expect: {converged: 2s}\n":                                               "give misplaced too",
+		"nodes: [{}]\njobs: [{name: j}]\n":                                               "give input, or maps",
+		"nodes: [{}]\njobs: [{name: j, input: 1, maps: 2}]\n":                            "give input, or maps",
+		"nodes: [{}]\njobs: [{name: j, maps: 2, shuffle: 1}]\n":                          "shuffle without input",
+		"nodes: [{}]\njobs: [{name: j, input: 1, on: [1]}]\n":                            "jobs[0]: on node 1 of 1",
+		"nodes: [{}]\njobs: [{name: j, input: 1, background: true}]\n":                   "all are background",
+		"nodes: [{}]\njobs: [{name: j, input: 1}]\nexpect: {misplaced: 0.1}\n":           "judged by their slowdowns",
+		"nodes: [{}]\njobs: [{name: j, input: 1}]\nmapreduce: {slots: 257}\n":            "slots 257: 1 to 256",
+		"nodes: [{}]\njobs: [{name: j, input: 1}]\nmapreduce: {order: any}\n":            `order "any"`,
+		"nodes: [{}]\njobs: [{name: j, input: 1}]\nmapreduce: {play: [twice]}\n":         `play "twice"`,
+		"nodes: [{}]\ntraces: [{name: t, bytes: 1001}]\n":                                "bytes and time",
+		"nodes: [{}]\napplications: [{name: j}]\njobs: [{name: j, input: 1}]\n":          `called "j" already`,
+		good + "exchange: {loss: 1}\n":                                                   "loss 1: 0 to 0.9",
 	} {
 		var s Scenario
 		err := settings.Parse([]byte(text), &s)
@@ -44,14 +64,24 @@ func TestMistakesInScenarios(t *testing.T) {
 func FuzzScenario(f *testing.F) {
 	f.Add([]byte("nodes: [{count: 2}]\napplications: [{name: a, spread: 0.5}]\nexchange: {loss: 0.5, delay_max: 1s}\nlength: 1s\n"))
 	f.Add([]byte("nodes: [{disk: nvme}]\napplications: [{name: a, on: [0]}]\nevents: [{at: 1ms, leave: 0}, {at: 2ms, join: 0}]\nlength: 1s\n"))
+	f.Add([]byte("nodes: [{datanodes: 2, scheduler: datanode}]\napplications: [{name: a, on_for: 10ms, off_for: 20ms, io: write}]\nexchange: {session: 1s}\nevents: [{at: 1ms, broker: down}]\nlength: 1s\n"))
+	f.Add([]byte("nodes: [{count: 4}]\njobs: [{name: j, input: 1GiB, shuffle: 1, count: 3, every: 1s}, {name: k, maps: 3, output: 9}]\nlength: 1s\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var s Scenario
 		if settings.Parse(text, &s) != nil || s.validate() != nil {
 			return
 		}
+		if len(s.Traces) == 0 {
+			works, err := s.works(1)
+			for _, w := range works {
+				if err == nil && (w.maps < 1 || w.reduces < 0 || w.shuffle > 0 && w.reduces == 0) {
+					t.Fatalf("%+v", w)
+				}
+			}
+		}
 		nodes, apps := 0, 0
 		for _, n := range s.Nodes {
-			nodes += n.Count
+			nodes += n.Count * n.Datanodes
 		}
 		for _, a := range s.Applications {
 			apps += a.Count
