@@ -357,7 +357,7 @@ func (b *Broker) Bound(l net.Listener, secure *tls.Config, perAddress int) (net.
 		// Messages are some hundreds of bytes. Windows that grow cost a ping and its answer a
 		// message, and buffers are most of a connection's memory (docs/design/broker-cost.md).
 		grpc.StaticStreamWindowSize(cluster.Window), grpc.StaticConnWindowSize(2 * cluster.Window),
-		grpc.ReadBufferSize(2 << 10), grpc.WriteBufferSize(2 << 10), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(2 << 10), grpc.WriteBufferSize(2 << 10),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -175,7 +175,7 @@ func (g *generator) player(i int) (*player, error) {
 	}
 	p.secure = func() (*grpc.ClientConn, error) {
 		// Small buffers: thousands of nodes are in this process.
-		return coordination.Dial(g.Address, secure, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true),
+		return coordination.Dial(g.Address, secure, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
 			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 				c, err := coordination.Connect(ctx, address)
 				if err != nil {
