@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/broker/store"
@@ -33,6 +34,9 @@ const (
 	settling = 2500 * time.Millisecond
 	// round is how often what the policy gives is worked out anew, for who is at work.
 	round = 500 * time.Millisecond
+	// settleAtOnce is up to how many applications that is also done for each that is new; with
+	// more of them it may take a twentieth of the time, or names made up would take it all.
+	settleAtOnce = 1000
 )
 
 // Broker is one broker's state.
@@ -43,6 +47,9 @@ type Broker struct {
 	started time.Time
 	writing sync.Mutex // of a version, from what it is made from to its being in force
 	taking  sync.Mutex // the newest version into force
+	limiter *limiter
+	metrics *metrics
+	quiet   quiet
 
 	mu       sync.Mutex
 	totals   *coord.Totals
@@ -55,6 +62,9 @@ type Broker struct {
 	grants   map[string]policy.Grant // by application, of the policy in force
 	ways     ways
 	regrants uint64 // how often facts were others than before
+
+	settledAt time.Time     // the last settle's end
+	settling  time.Duration // its length
 }
 
 // right is what an application has of the policy.
@@ -71,11 +81,14 @@ type session struct {
 	place    place
 	member   coord.Member
 	silence  time.Duration // that is too long
-	heard    time.Time
+	heard    atomic.Int64  // when the last report came, booked or not, in Unix nanoseconds
 	sequence uint64
 	policy   uint64         // version in force there, by its last report
 	named    map[string]int // applications, by entry
+	pace     pace
+	conn     *conn          // nil: not one that was accepted here
 	sent     []sent         // by entry
+	answer   cluster.Answer // the last one: its lists are used again
 }
 
 // sent is what the node knows of an entry.
@@ -115,6 +128,8 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	b := &Broker{o: o, log: o.Log, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		sessions: map[string]*session{}, homes: map[netip.Addr][]*session{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}}
+	b.metrics = newMetrics(b)
+	b.limiter = newLimiter(PerAddress, b.turn)
 	if err := b.refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -137,19 +152,29 @@ func (b *Broker) Run(ctx context.Context) {
 			b.mu.Lock()
 			b.settle()
 			b.noteWork(now)
+			var dropped []*session
 			for name, s := range b.sessions {
-				if now.Sub(s.heard) > s.silence { // its stream ends with its next report, or by gRPC's keepalive
-					b.log.Warn("a node says nothing: its service counts no more", "node", name, "since", s.heard)
+				if now.UnixNano()-s.heard.Load() > int64(s.silence) { // its stream ends with its next report, or by gRPC's keepalive
+					dropped = append(dropped, s)
 					b.drop(name, s)
 				}
 			}
 			b.mu.Unlock()
+			for _, s := range dropped { // nobody waits for the log
+				b.log.Warn("a node says nothing: its service counts no more", "node", s.node.GetName(), "since", time.Unix(0, s.heard.Load()))
+			}
+			b.limiter.sweep(now)
 		}
 	}
 }
 
 // settle works out what the policy gives everybody at work. b.mu is held.
 func (b *Broker) settle() {
+	began := time.Now()
+	defer func() {
+		b.settledAt, b.settling = time.Now(), time.Since(began)
+		b.metrics.settled.Observe(b.settling.Seconds())
+	}()
 	var names []string
 	var grants []policy.Grant
 	b.totals.Each(func(_ coord.App, name string, _ int, _ coord.Service) {

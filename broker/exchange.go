@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -19,19 +20,34 @@ import (
 func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	report, err := first(stream)
 	if err != nil {
+		b.limiter.strike(b.limiter.of(stream.Context()))
 		return err
 	}
 	name := report.GetNode().GetName()
 	s, err := b.join(stream, report)
 	if err != nil {
-		return b.refuse(name, err)
+		return b.refuse(stream.Context(), name, err)
 	}
 	defer b.leave(s)
+	b.log.Info("a node", "node", s.node.GetName(), "version", s.node.GetVersion())
 	for {
+		began := time.Now()
+		s.heard.Store(began.UnixNano())
+		if wait := s.pace.wait(began); wait > 0 {
+			b.metrics.slowed.Inc()
+			select {
+			case <-time.After(wait):
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+			began = time.Now()
+		}
 		answer, err := b.take(s, report)
 		if err != nil {
-			return b.refuse(name, err)
+			return b.refuse(stream.Context(), name, err)
 		}
+		b.metrics.reports.Inc()
+		b.metrics.booked.Observe(time.Since(began).Seconds())
 		if err := stream.Send(answer); err != nil {
 			return err
 		}
@@ -40,9 +56,6 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		}
 	}
 }
-
-// introduction is how long a stream may be without a report.
-const introduction = 10 * time.Second
 
 // first is the stream's first report.
 func first(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
@@ -64,17 +77,25 @@ func first(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 }
 
 // refuse ends a stream for what the node did.
-func (b *Broker) refuse(node string, err error) error {
-	b.log.Warn("a node's stream is refused", "node", node[:min(len(node), cluster.MaxName)], "error", err)
-	code := codes.InvalidArgument
+func (b *Broker) refuse(ctx context.Context, node string, err error) error {
+	code, reason := codes.InvalidArgument, "report"
 	switch {
 	case errors.Is(err, errReplaced):
-		code = codes.Aborted
+		code, reason = codes.Aborted, "replaced"
 	case errors.Is(err, errIdentity):
-		code = codes.PermissionDenied
-	case errors.Is(err, coord.ErrTooManyMembers), errors.Is(err, coord.ErrTooManyApps):
-		code = codes.ResourceExhausted
+		code, reason = codes.PermissionDenied, "identity"
+	case errors.Is(err, coord.ErrTooManyMembers):
+		code, reason = codes.ResourceExhausted, "nodes"
+	case errors.Is(err, coord.ErrTooManyApps):
+		code, reason = codes.ResourceExhausted, "applications"
+	case errors.Is(err, coord.ErrRate):
+		reason = "rate"
 	}
+	b.metrics.refused.WithLabelValues(reason).Inc()
+	if left, say := b.quiet.say(time.Now()); say {
+		b.log.Warn("a node's stream is refused", "node", node[:min(len(node), cluster.MaxName)], "error", err, "unsaid", left)
+	}
+	b.limiter.strike(b.limiter.of(ctx))
 	return status.Error(code, err.Error())
 }
 
@@ -92,6 +113,8 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, errors.New("the first report of a stream says which node it is")
 	case len(node.GetName()) > cluster.MaxName || !utf8.ValidString(node.GetName()):
 		return nil, fmt.Errorf("a node's name has at most %d bytes", cluster.MaxName)
+	case len(node.GetVersion()) > cluster.MaxName:
+		return nil, fmt.Errorf("a node's version has at most %d bytes", cluster.MaxName)
 	case first.GetSequence() != 1:
 		return nil, fmt.Errorf("the first report of a stream has number %d, not 1: it is none of this stream's", first.GetSequence())
 	}
@@ -112,20 +135,25 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, err
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
-	s := &session{node: node, member: m, place: lives, silence: silent * period, heard: time.Now(), named: map[string]int{}}
+	s := &session{node: node, member: m, place: lives, silence: silent * period, named: map[string]int{},
+		pace: newPace(time.Duration(node.GetPeriodMs()) * time.Millisecond), conn: b.limiter.of(stream.Context())}
+	s.heard.Store(time.Now().UnixNano())
+	b.limiter.hold(s.conn)
 	b.sessions[node.GetName()] = s
 	b.settleIn(s)
-	b.log.Info("a node", "node", node.GetName(), "version", node.GetVersion())
 	return s, nil
 }
 
 // leave ends a session with its stream.
 func (b *Broker) leave(s *session) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sessions[s.node.GetName()] == s {
-		b.log.Info("a node is gone", "node", s.node.GetName())
+	counted := b.sessions[s.node.GetName()] == s
+	if counted {
 		b.drop(s.node.GetName(), s)
+	}
+	b.mu.Unlock()
+	if counted {
+		b.log.Info("a node is gone", "node", s.node.GetName())
 	}
 }
 
@@ -136,6 +164,7 @@ func (b *Broker) drop(name string, s *session) {
 	}
 	delete(b.sessions, name)
 	b.moveOut(s)
+	b.limiter.release(s.conn) // if its peer does not hear that it counts no more, it is closed soon
 }
 
 // take books a report and answers it.
@@ -160,8 +189,8 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 		_, known := b.rights[n.GetApplication()]
 		news = news || !known && n.GetApplication() != ""
 	}
-	if news {
-		b.settle() // it is told at once what it is due
+	if news && (b.totals.Apps() <= settleAtOnce || time.Since(b.settledAt) > 20*b.settling) {
+		b.settle() // it is told at once what it is due; else with the next round
 	}
 	for i, e := range entries {
 		if rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
@@ -171,7 +200,7 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 			return nil, fmt.Errorf("entry %d: %w", e, err)
 		}
 	}
-	s.sequence, s.heard, s.policy = r.GetSequence(), time.Now(), r.GetPolicy()
+	s.sequence, s.policy = r.GetSequence(), r.GetPolicy()
 	return b.answer(s), nil
 }
 
@@ -197,9 +226,11 @@ func (b *Broker) name(s *session, i int, application string) error {
 	return nil
 }
 
-// answer has what the node does not know yet. b.mu is held.
+// answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
-	a := &cluster.Answer{Sequence: s.sequence, Policy: b.version, Settling: time.Since(b.started) < settling}
+	a := &s.answer
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, time.Since(b.started) < settling
+	a.Entries, a.Rates, a.Rooms, a.Rights = a.Entries[:0], a.Rates[:0], a.Rooms[:0], a.Rights[:0]
 	for i := range s.sent {
 		at := &s.sent[i]
 		if at.name == "" {

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -33,7 +32,7 @@ func FuzzReports(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &session{node: &cluster.Node{Name: "n"}, member: m, heard: time.Now(), named: map[string]int{}}
+		s := &session{node: &cluster.Node{Name: "n"}, member: m, named: map[string]int{}}
 		b.sessions["n"] = s
 		for _, text := range [][]byte{first, second} {
 			var r cluster.Report

@@ -32,7 +32,7 @@ func TestTheManualMatchesSettingsAndMetrics(t *testing.T) {
 				settings[m[1]] = f.path
 			}
 		}
-		if f.in("node/") {
+		if f.in("node/") || f.in("broker/") {
 			for _, m := range metric.FindAllStringSubmatch(f.text, -1) {
 				metrics["penstock_"+m[1]+m[2]] = f.path
 			}

@@ -7,6 +7,6 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what Penstock does for applications on real Hadoop",
 	}
-	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination())
+	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker())
 	return cmd
 }

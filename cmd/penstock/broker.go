@@ -5,14 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 
 	"penstock/broker"
 	"penstock/broker/applications"
@@ -22,7 +20,8 @@ import (
 )
 
 func newBrokerCommand() *cobra.Command {
-	var listen, policyFile, storeDir, format, level string
+	var listen, metrics, policyFile, storeDir, format, level string
+	var perAddress int
 	var files cluster.Files
 	var who applications.Options
 	cmd := &cobra.Command{
@@ -46,6 +45,9 @@ Needs no rights but to listen on its port.`,
 			log, err := newLogger(format, level)
 			if err != nil {
 				return usageError{err}
+			}
+			if perAddress < 1 || perAddress > broker.MaxConnections {
+				return usageError{fmt.Errorf("--connections-per-address %d: use 1 to %d", perAddress, broker.MaxConnections)}
 			}
 			var secure *tls.Config
 			if !files.Empty() {
@@ -92,8 +94,12 @@ Needs no rights but to listen on its port.`,
 			if policyFile != "" {
 				go b.Follow(cmd.Context(), policyFile, fingerprint)
 			}
-			log.Info("ready", "listen", listener.Addr().String(), "secure", secure != nil, "policy", policyFile)
-			return serveBroker(cmd.Context(), b, listener, secure)
+			watched, err := watchBroker(cmd, b, metrics, log)
+			if err != nil {
+				return err
+			}
+			log.Info("ready", "metrics", watched, "listen", listener.Addr().String(), "secure", secure != nil, "policy", policyFile)
+			return serveBroker(cmd.Context(), b, listener, secure, perAddress)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
@@ -101,6 +107,8 @@ Needs no rights but to listen on its port.`,
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and set weights (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
+	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
+	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "how many connections one address may have")
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -132,18 +140,31 @@ func listenFor(ctx context.Context, address string, secure bool) (net.Listener, 
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 }
 
+// watchBroker serves its metrics. Where nobody asked for them at this address, a second broker
+// on the machine goes without.
+func watchBroker(cmd *cobra.Command, b *broker.Broker, address string, log *slog.Logger) (string, error) {
+	if address == "off" {
+		return address, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", address)
+	if err != nil && !cmd.Flags().Changed("metrics") {
+		log.Warn("no metrics are served: name another address (--metrics)", "error", err)
+		return "off", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("--metrics: %w", err)
+	}
+	go func() {
+		if err := b.Watch(l); err != nil {
+			log.Error("metrics are served no more", "error", err)
+		}
+	}()
+	return l.Addr().String(), nil
+}
+
 // serveBroker serves until ctx ends; streams are then cut, as nodes expect of a broker.
-func serveBroker(ctx context.Context, b *broker.Broker, listener net.Listener, secure *tls.Config) error {
-	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(cluster.MaxMessage),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.MaxConcurrentStreams(16),
-	}
-	if secure != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
-	}
+func serveBroker(ctx context.Context, b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) error {
+	listener, options := b.Bound(listener, secure, perAddress)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	cluster.RegisterOperatorsServer(server, b.Operators())

@@ -62,7 +62,7 @@ func startBroker(t *testing.T, secure *tls.Config) string {
 		t.Fatal(err)
 	}
 	background(t, func(ctx context.Context) {
-		if err := serveBroker(ctx, b, listener, secure); err != nil {
+		if err := serveBroker(ctx, b, listener, secure, broker.PerAddress); err != nil {
 			t.Error(err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +39,11 @@ const (
 	forget = 30
 	// retryMost bounds the wait between attempts to get a stream.
 	retryMost = 3 * time.Second
-	// connectWait bounds the wait for a connection.
-	connectWait = 2 * time.Second
+	// connectWait bounds the wait for a machine to take a connection, and shakeWait that for the
+	// broker to authenticate it: when a broker starts, all nodes wait in turn, and one that gave
+	// up early would only come again, at the end of the line.
+	connectWait = 3 * time.Second
+	shakeWait   = 20 * time.Second
 )
 
 // Use is a flow's account at a device; durations grow only.
@@ -192,16 +196,29 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
+// Dial returns a connection to a broker, which is made when it is first used; secure is nil
+// for a plain one.
+func Dial(broker string, secure *tls.Config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if secure != nil {
+		creds = credentials.NewTLS(secure)
+	}
+	return grpc.NewClient(broker, append([]grpc.DialOption{grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cluster.MaxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectWait + shakeWait}),
+		grpc.WithContextDialer(Connect),
+		grpc.WithStaticStreamWindowSize(cluster.Window), grpc.WithStaticConnWindowSize(2 * cluster.Window),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second})}, more...)...)
+}
+
+// Connect makes the connection below a Dial.
+func Connect(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: connectWait}).DialContext(ctx, "tcp", address)
+}
+
 // stream is one stream with one broker, to its end.
 func (c *Client) stream(ctx context.Context, broker string) error {
-	creds := insecure.NewCredentials()
-	if c.o.TLS != nil {
-		creds = credentials.NewTLS(c.o.TLS)
-	}
-	conn, err := grpc.NewClient(broker, grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cluster.MaxMessage)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectWait}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}))
+	conn, err := Dial(broker, c.o.TLS)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,130 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"google.golang.org/grpc"
+
+	served "penstock/broker"
+	"penstock/broker/certs"
+	"penstock/wire/cluster"
+)
+
+var usual = Request{Nodes: 3, Applications: 10, Served: 0.5, Changes: 0.5, Period: 100 * time.Millisecond, Duration: time.Second}
+
+func TestRequestBounds(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Request)
+		good   bool
+	}{
+		"usual":                 {func(*Request) {}, true},
+		"most nodes":            {func(q *Request) { q.Nodes = MaxNodes }, true},
+		"too many nodes":        {func(q *Request) { q.Nodes = MaxNodes + 1 }, false},
+		"no nodes":              {func(q *Request) { q.Nodes = 0 }, false},
+		"too many applications": {func(q *Request) { q.Applications = MaxApplications + 1 }, false},
+		"no applications":       {func(q *Request) { q.Applications = 0 }, false},
+		"all served":            {func(q *Request) { q.Served = 1 }, true},
+		"more than all":         {func(q *Request) { q.Served = 1.01 }, false},
+		"none served":           {func(q *Request) { q.Served = 0 }, false},
+		"no changes":            {func(q *Request) { q.Changes = 0 }, true},
+		"more changes than all": {func(q *Request) { q.Changes = 1.01 }, false},
+		"too often":             {func(q *Request) { q.Period-- }, false},
+		"too seldom":            {func(q *Request) { q.Period, q.Duration = 30*time.Second+1, time.Hour }, false},
+		"shortest":              {func(q *Request) { q.Duration = Windows * q.Period }, true},
+		"too short":             {func(q *Request) { q.Duration = Windows*q.Period - 1 }, false},
+		"storms below none":     {func(q *Request) { q.Storms = -1 }, false},
+		"too many storms":       {func(q *Request) { q.Storms = MaxStorms + 1 }, false},
+	} {
+		q := usual
+		test.change(&q)
+		if err := q.Validate(); (err == nil) != test.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestGenerate: played nodes are nodes to a real broker, and their delays are those of answers
+// that came.
+func TestGenerate(t *testing.T) {
+	dir := t.TempDir()
+	q := usual
+	q.Nodes = 2*markers + 1
+	names := []string{"broker"}
+	for i := range q.Nodes {
+		names = append(names, name(i))
+	}
+	if _, err := certs.Make(dir, names, nil); err != nil {
+		t.Fatal(err)
+	}
+	secure, err := cluster.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "broker.pem"), Key: filepath.Join(dir, "broker.key")}.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := served.New(t.Context(), served.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener, options := b.Bound(listener, secure, q.Nodes)
+	server := grpc.NewServer(options...)
+	cluster.RegisterNodesServer(server, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	questions, ask := io.Pipe()
+	answers, answer := io.Pipe()
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	running.Go(func() { _ = server.Serve(listener) })
+	running.Go(func() {
+		if err := Generate(ctx, questions, answer); err != nil {
+			t.Error(err)
+		}
+		answer.Close()
+	})
+	defer running.Wait()
+	defer server.Stop()
+	defer cancel()
+	defer ask.Close()
+	if err := json.NewEncoder(ask).Encode(Load{Request: q, Address: address, Certs: dir, Count: q.Nodes}); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(answers)
+	fresh := int64(0) // totals with a change of another node
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err := io.WriteString(ask, "\n"); err != nil {
+			t.Fatal(err)
+		}
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var l Look
+		if err := json.Unmarshal(line, &l); err != nil {
+			t.Fatal(err)
+		}
+		stale, err := hdrhistogram.Decode(l.Stale)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh += stale.TotalCount()
+		if l.In == q.Nodes && l.Entries > 0 && l.Sent > 0 && l.Got > 0 && fresh > int64(q.Nodes) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute: %+v, %d totals", l, fresh)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,378 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"google.golang.org/grpc"
+
+	"penstock/core/coord"
+	"penstock/node/coordination"
+	"penstock/wire/cluster"
+)
+
+// Load is what a generator is told.
+type Load struct {
+	Request
+	Address string // of the broker
+	Certs   string // folder
+	First   int    // its first node's number
+	Count   int    // of its nodes
+}
+
+// Look is what a generator has seen since it was last asked.
+type Look struct {
+	In      int           `json:"in"` // nodes that have an answer on the stream that they have now
+	Answers int64         `json:"answers"`
+	Sent    int64         `json:"sent"`     // bytes, TLS and all
+	Got     int64         `json:"received"` // bytes
+	Entries int64         `json:"entries"`  // that were reported
+	Lost    int64         `json:"lost"`     // streams
+	Mistake string        `json:"mistake"`  // the last one's end
+	CPU     time.Duration `json:"cpu_ns"`   // since the generator's start
+	Delay   []byte        `json:"delay"`    // of answers, a histogram of microseconds
+	Stale   []byte        `json:"stale"`    // of totals
+}
+
+const (
+	// A marker is an application that one node of a generator serves and some others ask for:
+	// its rate is the number of the report, so that they see which one a total is of.
+	markers = 5
+	askers  = 40 // of a marker, if there are so many nodes
+	// longest is what histograms tell apart, in microseconds.
+	longest = int64(10 * time.Minute / time.Microsecond)
+	unknown = 5 // reports without an answer, as node/coordination has it
+	// connecting is how many nodes of a generator are on the way to their first answer at once.
+	// A real node has a processor of its own for that; thousands that shared one would all be
+	// too late, which would say nothing of the broker.
+	connecting = 150
+)
+
+type generator struct {
+	Load
+	in                              atomic.Int64
+	answers, sent, got, entries, lo atomic.Int64
+	markers                         []*marker
+	ways                            chan struct{} // has room for those who are connecting
+
+	mu           sync.Mutex
+	delay, stale *hdrhistogram.Histogram
+	mistake      string
+}
+
+// marker is when its serving node's reports were sent, by their rate.
+type marker struct {
+	mu   sync.Mutex
+	sent []time.Time
+}
+
+// Generate plays nodes until in ends; each line of in is a question, answered by a Look on out.
+func Generate(ctx context.Context, in io.Reader, out io.Writer) error {
+	questions := bufio.NewReader(in)
+	g := &generator{delay: newHistogram(), stale: newHistogram(), ways: make(chan struct{}, connecting)}
+	line, err := questions.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("what to play: %w", err)
+	}
+	if err := json.Unmarshal(line, &g.Load); err != nil {
+		return fmt.Errorf("what to play: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var nodes sync.WaitGroup
+	defer nodes.Wait()
+	defer cancel()
+	for range markers {
+		g.markers = append(g.markers, &marker{})
+	}
+	var players []*player
+	for i := range g.Count {
+		p, err := g.player(i)
+		if err != nil {
+			return err
+		}
+		players = append(players, p)
+	}
+	for _, p := range players {
+		nodes.Go(func() { p.run(ctx) })
+	}
+	for {
+		if _, err := questions.ReadBytes('\n'); err != nil {
+			return nil
+		}
+		if err := json.NewEncoder(out).Encode(g.look()); err != nil {
+			return err
+		}
+	}
+}
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, 3) }
+
+func (g *generator) look() Look {
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it has no errors for itself
+	l := Look{In: int(g.in.Load()), Answers: g.answers.Swap(0), Sent: g.sent.Swap(0), Got: g.got.Swap(0), Entries: g.entries.Swap(0), Lost: g.lo.Swap(0),
+		CPU: time.Duration(used.Utime.Nano() + used.Stime.Nano())}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.Delay, l.Stale, l.Mistake = encode(g.delay), encode(g.stale), g.mistake
+	g.delay.Reset()
+	g.stale.Reset()
+	g.mistake = ""
+	return l
+}
+
+func encode(h *hdrhistogram.Histogram) []byte {
+	b, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		panic(err) // of memory
+	}
+	return b
+}
+
+func (g *generator) record(h *hdrhistogram.Histogram, d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = h.RecordValue(min(max(d.Microseconds(), 1), longest))
+}
+
+// player is one node.
+type player struct {
+	g      *generator
+	name   string
+	secure func() (*grpc.ClientConn, error)
+	random *rand.Rand
+	names  []string
+	rates  []uint64
+	marker *marker // it serves, as its last entry; nil: none
+	asks   *marker // its last entry is this one; nil: none
+	seen   uint64  // of asks
+
+	mu   sync.Mutex
+	sent map[uint64]time.Time // reports under way
+}
+
+func name(i int) string { return fmt.Sprintf("node-%05d", i) }
+
+func (g *generator) player(i int) (*player, error) {
+	number := g.First + i
+	p := &player{g: g, name: name(number), random: rand.New(rand.NewPCG(g.Seed, uint64(number)))}
+	files := cluster.Files{CA: filepath.Join(g.Certs, "ca.pem"), Cert: filepath.Join(g.Certs, p.name+".pem"), Key: filepath.Join(g.Certs, p.name+".key")}
+	secure, err := files.Client()
+	if err != nil {
+		return nil, err
+	}
+	p.secure = func() (*grpc.ClientConn, error) {
+		// Small buffers: thousands of nodes are in this process.
+		return coordination.Dial(g.Address, secure, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				c, err := coordination.Connect(ctx, address)
+				if err != nil {
+					return nil, err
+				}
+				return counted{c, g}, nil
+			}))
+	}
+	serves := int(2 * g.Served * float64(g.Applications) * p.random.Float64())
+	for _, a := range p.random.Perm(g.Applications)[:min(max(serves, 1), g.Applications)] {
+		p.names = append(p.names, "application_1700000000000_"+strconv.Itoa(a))
+	}
+	if m := i % markers; i/markers <= askers {
+		p.names = append(p.names, fmt.Sprintf("marker-%d-%d", g.First, m))
+		if i < markers {
+			p.marker = g.markers[m]
+		} else {
+			p.asks = g.markers[m]
+		}
+	}
+	p.rates = make([]uint64, len(p.names))
+	return p, nil
+}
+
+// counted counts a connection's bytes.
+type counted struct {
+	net.Conn
+	g *generator
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.g.got.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.g.sent.Add(int64(n))
+	return n, err
+}
+
+// run has a stream, and another when it ends, with the waits that nodes have.
+func (p *player) run(ctx context.Context) {
+	wait := time.Duration(p.random.Int64N(int64(p.g.Period)))
+	for next := 100 * time.Millisecond; ; next = min(2*next, 3*time.Second) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		began := time.Now()
+		if err := p.stream(ctx); err != nil && ctx.Err() == nil {
+			p.g.lo.Add(1)
+			p.g.mu.Lock()
+			p.g.mistake = err.Error()
+			p.g.mu.Unlock()
+		}
+		if time.Since(began) > unknown*p.g.Period {
+			next = 100 * time.Millisecond
+		}
+		wait = next/2 + time.Duration(p.random.Int64N(int64(next)))
+	}
+}
+
+func (p *player) stream(ctx context.Context) error {
+	select {
+	case p.g.ways <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	there := sync.OnceFunc(func() { <-p.g.ways })
+	defer there()
+	conn, err := p.secure()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := cluster.NewNodesClient(conn).Exchange(ctx)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.sent = map[uint64]time.Time{}
+	p.mu.Unlock()
+	var answered atomic.Uint64
+	failed := make(chan error, 1)
+	go func() { failed <- p.receive(s, &answered, there) }()
+	ticker := time.NewTicker(p.g.Period)
+	defer ticker.Stop()
+	for sequence := uint64(0); ; {
+		if sequence-answered.Load() < unknown {
+			sequence++
+			r := p.report(sequence)
+			if err := s.Send(r); err != nil {
+				return <-failed
+			}
+		}
+		select {
+		case <-ticker.C:
+		case err := <-failed:
+			return err
+		}
+	}
+}
+
+func (p *player) report(sequence uint64) *cluster.Report {
+	r := &cluster.Report{Sequence: sequence}
+	if sequence == 1 {
+		r.Node = &cluster.Node{Name: p.name, Version: "bench", PeriodMs: uint32(p.g.Period.Milliseconds())}
+		for i, n := range p.names {
+			r.Names = append(r.Names, &cluster.Name{Entry: uint32(i), Application: n})
+		}
+	}
+	now := time.Now()
+	for i := range p.names {
+		room := uint64(coord.Second)
+		switch last := i == len(p.names)-1; {
+		case last && p.marker != nil:
+			p.marker.mu.Lock()
+			p.rates[i] = uint64(len(p.marker.sent)) + 1
+			p.marker.sent = append(p.marker.sent, now)
+			p.marker.mu.Unlock()
+		case last && p.asks != nil && sequence == 1:
+			p.rates[i], room = 0, 0
+		case last && p.asks != nil:
+			continue
+		case sequence > 1 && p.random.Float64() >= p.g.Changes:
+			continue
+		default:
+			p.rates[i] = coord.Second/uint64(len(p.names))*9/10 + p.random.Uint64N(coord.Second/uint64(5*len(p.names)))
+		}
+		r.Entries, r.Rates, r.Rooms = append(r.Entries, uint32(i)), append(r.Rates, p.rates[i]), append(r.Rooms, room)
+	}
+	p.g.entries.Add(int64(len(r.Entries)))
+	p.mu.Lock()
+	p.sent[sequence] = now
+	p.mu.Unlock()
+	return r
+}
+
+func (p *player) receive(s cluster.Nodes_ExchangeClient, answered *atomic.Uint64, there func()) error {
+	in := false
+	defer func() {
+		if in {
+			p.g.in.Add(-1)
+		}
+	}()
+	for {
+		a, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		p.mu.Lock()
+		sent, ok := p.sent[a.GetSequence()]
+		delete(p.sent, a.GetSequence())
+		p.mu.Unlock()
+		if !ok {
+			return fmt.Errorf("an answer to report %d, which is not under way", a.GetSequence())
+		}
+		if !in {
+			in = true
+			there()
+			p.g.in.Add(1)
+		}
+		p.g.answers.Add(1)
+		p.g.record(p.g.delay, now.Sub(sent))
+		answered.Store(a.GetSequence())
+		if p.asks == nil {
+			continue
+		}
+		for i, e := range a.GetEntries() {
+			if int(e) == len(p.names)-1 && a.GetRates()[i] > p.seen {
+				p.saw(a.GetRates()[i], now)
+			}
+		}
+	}
+}
+
+// saw books how old each report is that a total has for the first time. What was sent before
+// this node had a stream is left out.
+func (p *player) saw(rate uint64, now time.Time) {
+	p.asks.mu.Lock()
+	from := p.seen
+	if from == 0 {
+		from = rate
+	}
+	var ages []time.Duration
+	for i := from; i < rate && int(i) < len(p.asks.sent); i++ {
+		ages = append(ages, now.Sub(p.asks.sent[i]))
+	}
+	p.asks.mu.Unlock()
+	p.seen = rate
+	for _, a := range ages {
+		p.g.record(p.g.stale, a)
+	}
+}

@@ -1,0 +1,378 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"penstock/wire/cluster"
+)
+
+// What a peer may take of the broker. Whoever reaches its port can open connections and
+// have it work out handshakes; whoever has a certificate can also open streams.
+const (
+	// MaxConnections is the greatest number of connections: all nodes, each of which may have a
+	// new one while the old one hangs, and who else asks.
+	MaxConnections = maxNodes + 5000
+	// PerAddress is how many connections one address may have, an IPv6 network of 64 bits
+	// counting as one, where nothing else is said. As many may be opened at once, and after
+	// that an eighth of them a second.
+	PerAddress = 64
+	// handshake is how long a connection may take to be authenticated. All nodes come at once
+	// when a broker has been started, and wait for each other.
+	handshake = 20 * time.Second
+	// lineMost is how many may wait for their handshake to be worked on. Who came when the line is
+	// full is sent away, which costs nothing, and comes again; in a line without an end everybody
+	// would wait until it is too late, and all the work would be for nothing.
+	lineMost = 256
+	// introduction is how long a connection may be without a node's stream or a call, and a
+	// stream without a report.
+	introduction = 10 * time.Second
+	// strikes is how many streams of a connection may be refused, and calls that are not its
+	// peer's to make.
+	strikes = 16
+	// maxAddresses bounds what is known of addresses; those without connections go first.
+	maxAddresses = 2 * MaxConnections
+)
+
+// limiter holds the broker's connections to their bounds.
+type limiter struct {
+	perAddress int
+	turned     func(reason string, from net.Addr)
+	gate       chan struct{} // has room for as many handshakes as may be worked on at once
+	line       atomic.Int32  // how many wait for that
+
+	mu    sync.Mutex
+	conns map[netip.AddrPort]*conn
+	peers map[netip.Addr]*address
+}
+
+// address is what one peer has open, and may open now.
+type address struct {
+	open   int
+	tokens float64
+	at     time.Time
+}
+
+func newLimiter(perAddress int, turned func(reason string, from net.Addr)) *limiter {
+	return &limiter{perAddress: perAddress, turned: turned, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		conns: map[netip.AddrPort]*conn{}, peers: map[netip.Addr]*address{}}
+}
+
+func (l *limiter) open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+// admit counts a connection, or says by which bound it is refused.
+func (l *limiter) admit(c *conn, now time.Time) (reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) >= MaxConnections {
+		return "connections"
+	}
+	at := network(c.from.Addr())
+	a := l.peers[at]
+	if a == nil {
+		if len(l.peers) >= maxAddresses {
+			return "addresses"
+		}
+		a = &address{tokens: float64(l.perAddress), at: now}
+		l.peers[at] = a
+	}
+	most := float64(l.perAddress)
+	a.tokens = min(most, a.tokens+most/8*now.Sub(a.at).Seconds())
+	a.at = now
+	switch {
+	case a.open >= l.perAddress:
+		return "address"
+	case l.line.Load() >= lineMost:
+		return "line"
+	case a.tokens < 1:
+		return "rate"
+	}
+	a.tokens--
+	a.open++
+	l.conns[c.from] = c
+	return ""
+}
+
+func (l *limiter) forget(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns[c.from] != c {
+		return
+	}
+	delete(l.conns, c.from)
+	l.peers[network(c.from.Addr())].open--
+}
+
+// network is what counts as one peer: who has one address of IPv6 has 2^64.
+func network(a netip.Addr) netip.Addr {
+	a = a.Unmap()
+	if a.Is6() {
+		if p, err := a.WithZone("").Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return a
+}
+
+// sweep closes who has said nothing good for too long, and forgets addresses that are full.
+func (l *limiter) sweep(now time.Time) {
+	var late []*conn
+	l.mu.Lock()
+	for _, c := range l.conns {
+		if c.held == 0 && !c.idle.IsZero() && now.Sub(c.idle) > introduction {
+			late = append(late, c)
+		}
+	}
+	for at, a := range l.peers {
+		if a.open == 0 && now.Sub(a.at) > 8*time.Second {
+			delete(l.peers, at)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range late {
+		l.turned("idle", c.RemoteAddr())
+		c.Close()
+	}
+}
+
+// of is the connection that a call came by; nil if it was not accepted here.
+func (l *limiter) of(ctx context.Context) *conn {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	a, ok := p.Addr.(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conns[a.AddrPort()]
+}
+
+// hold says that a connection's peer is at something good, until release.
+func (l *limiter) hold(c *conn) {
+	if c == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.held++
+}
+
+func (l *limiter) release(c *conn) {
+	if c == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.held--
+	c.idle = time.Now()
+}
+
+// strike counts a refused stream against its connection, and ends that when there are too many.
+func (l *limiter) strike(c *conn) {
+	if c == nil {
+		return
+	}
+	l.mu.Lock()
+	c.refused++
+	out := c.refused > strikes
+	l.mu.Unlock()
+	if out {
+		l.turned("refusals", c.RemoteAddr())
+		c.Close()
+	}
+}
+
+// conn is an accepted connection.
+type conn struct {
+	net.Conn
+	limiter *limiter
+	from    netip.AddrPort
+	idle    time.Time // since when nothing good is under way; zero: the handshake is
+	held    int       // good calls and streams under way
+	refused int       // calls and streams
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.limiter.forget(c)
+	return c.Conn.Close()
+}
+
+// limited is a listener whose connections are held to the bounds. One that is over them is
+// closed at once, before anything is worked out for it.
+type limited struct {
+	net.Listener
+	limiter *limiter
+	plain   bool
+}
+
+// Accept implements net.Listener.
+func (l limited) Accept() (net.Conn, error) {
+	for {
+		accepted, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		a, ok := accepted.RemoteAddr().(*net.TCPAddr)
+		if !ok {
+			return accepted, nil
+		}
+		c := &conn{Conn: accepted, limiter: l.limiter, from: a.AddrPort()}
+		now := time.Now()
+		if l.plain {
+			c.idle = now
+		}
+		reason := l.limiter.admit(c, now)
+		if reason == "" {
+			return c, nil
+		}
+		l.limiter.turned(reason, a)
+		if t, ok := accepted.(*net.TCPConn); ok {
+			_ = t.SetLinger(0) // nothing is kept of it
+		}
+		accepted.Close()
+	}
+}
+
+// gated is TLS of which only as many handshakes are worked on at once as there are processors,
+// in the order in which peers began: with thousands at once, all would end late instead, when
+// many have given up. A peer that says nothing holds no place.
+type gated struct {
+	credentials.TransportCredentials
+	limiter *limiter
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (g gated) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	h := &hello{Conn: raw, limiter: g.limiter}
+	secure, info, err := g.TransportCredentials.ServerHandshake(h)
+	h.leave()
+	if err != nil {
+		switch {
+		case h.full:
+			g.limiter.turned("line", raw.RemoteAddr())
+		case !errors.Is(err, net.ErrClosed):
+			g.limiter.turned("handshake", raw.RemoteAddr())
+		}
+		return nil, nil, err
+	}
+	if c, ok := raw.(*conn); ok {
+		g.limiter.mu.Lock()
+		c.idle = time.Now()
+		g.limiter.mu.Unlock()
+	}
+	return secure, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (g gated) Clone() credentials.TransportCredentials {
+	return gated{g.TransportCredentials.Clone(), g.limiter}
+}
+
+// hello is a connection at its handshake: the work on what its peer says first, which is most
+// of it, waits for a place, and has it until the answer goes out or more must be read.
+type hello struct {
+	net.Conn
+	limiter  *limiter
+	has      bool // a place
+	full     bool // the line was
+	answered bool
+}
+
+var errLine = errors.New("too many handshakes are waited for")
+
+// Read implements net.Conn.
+func (h *hello) Read(p []byte) (int, error) {
+	if h.answered {
+		return h.Conn.Read(p)
+	}
+	h.leave()
+	n, err := h.Conn.Read(p)
+	if err == nil {
+		if h.limiter.line.Add(1) > lineMost {
+			h.full, err = true, errLine
+		} else {
+			h.limiter.gate <- struct{}{}
+			h.has = true
+		}
+		h.limiter.line.Add(-1)
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (h *hello) Write(p []byte) (int, error) {
+	if !h.answered {
+		h.answered = true
+		h.leave()
+	}
+	return h.Conn.Write(p)
+}
+
+func (h *hello) leave() {
+	if h.has {
+		h.has = false
+		<-h.limiter.gate
+	}
+}
+
+// turn counts a connection that a bound closes.
+func (b *Broker) turn(reason string, from net.Addr) {
+	b.metrics.turned.WithLabelValues(reason).Inc()
+	if left, say := b.quiet.say(time.Now()); say {
+		b.log.Warn("a connection is closed", "from", from, "reason", reason, "unsaid", left)
+	}
+}
+
+// Bound holds a listener to the bounds, perAddress being how many connections one address may
+// have, and returns the options of a server on it. secure is nil for plain connections.
+func (b *Broker) Bound(l net.Listener, secure *tls.Config, perAddress int) (net.Listener, []grpc.ServerOption) {
+	b.limiter.perAddress = perAddress
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(cluster.MaxMessage),
+		grpc.MaxHeaderListSize(8 << 10),
+		grpc.MaxConcurrentStreams(16),
+		grpc.ConnectionTimeout(handshake),
+		// Messages are some hundreds of bytes. Windows that grow cost a ping and its answer a
+		// message, and buffers are most of a connection's memory (docs/design/broker-cost.md).
+		grpc.StaticStreamWindowSize(cluster.Window), grpc.StaticConnWindowSize(2 * cluster.Window),
+		grpc.ReadBufferSize(2 << 10), grpc.WriteBufferSize(2 << 10),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			c := b.limiter.of(ctx)
+			b.limiter.hold(c)
+			defer b.limiter.release(c)
+			answer, err := handle(ctx, req)
+			if code := status.Code(err); code == codes.PermissionDenied || code == codes.Unauthenticated {
+				b.limiter.strike(c)
+			}
+			return answer, err
+		}),
+	}
+	if secure != nil {
+		options = append(options, grpc.Creds(gated{credentials.NewTLS(secure), b.limiter}))
+	}
+	return limited{l, b.limiter, secure == nil}, options
+}

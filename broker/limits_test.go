@@ -1,0 +1,528 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"penstock/broker/certs"
+	"penstock/wire/cluster"
+)
+
+// bounded is a broker as users run it, on loopback.
+func bounded(t *testing.T, secure *tls.Config, perAddress int) *served {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b, err := New(ctx, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener, options := b.Bound(listener, secure, perAddress)
+	server := grpc.NewServer(options...)
+	cluster.RegisterNodesServer(server, b)
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	running.Go(func() { _ = server.Serve(listener) })
+	stop := sync.OnceFunc(func() {
+		cancel()
+		server.Stop()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return &served{b, address, stop}
+}
+
+// count reads one of the broker's metrics as Prometheus does.
+func count(t *testing.T, b *Broker, metric string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.SplitSeq(w.Body.String(), "\n") {
+		if value, ok := strings.CutPrefix(line, metric+" "); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// authority makes certificates, and says what a broker and a client of them have.
+func authority(t *testing.T, names ...string) (broker *tls.Config, of func(name string) credentials.TransportCredentials) {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := certs.Make(dir, append(names, "broker"), nil); err != nil {
+		t.Fatal(err)
+	}
+	files := func(name string) cluster.Files {
+		return cluster.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+".key")}
+	}
+	broker, err := files("broker").Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return broker, func(name string) credentials.TransportCredentials {
+		c, err := files(name).Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credentials.NewTLS(c)
+	}
+}
+
+// ends waits until the other side has closed a connection.
+func ends(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		if n, ok := err.(net.Error); ok && n.Timeout() {
+			t.Fatal("the connection is not closed within 30 s")
+		}
+	}
+}
+
+// TestConnectionBounds: each bound on connections, at its edge.
+func TestConnectionBounds(t *testing.T) {
+	l := newLimiter(8, func(string, net.Addr) {})
+	now := time.Now()
+	port := uint16(0)
+	open := func(from string) (*conn, string) {
+		port++
+		c := &conn{limiter: l, from: netip.AddrPortFrom(netip.MustParseAddr(from), port)}
+		return c, l.admit(c, now)
+	}
+	expect := func(from, want string) *conn {
+		t.Helper()
+		c, got := open(from)
+		if got != want {
+			t.Fatalf("a connection from %s: %q, want %q", from, got, want)
+		}
+		return c
+	}
+	var first *conn
+	for range 8 {
+		first = expect("10.0.0.1", "")
+	}
+	expect("10.0.0.1", "address")
+	expect("::ffff:10.0.0.1", "address") // the same one
+	l.forget(first)
+	l.forget(first) // once only
+	expect("10.0.0.1", "rate")
+	now = now.Add(time.Second)
+	expect("10.0.0.1", "")
+	expect("10.0.0.1", "address")
+	for i := range 8 {
+		expect(fmt.Sprintf("2001:db8::%d", i+1), "")
+	}
+	expect("2001:db8::ffff", "address")
+	expect("2001:db8:0:1::1", "")
+	if n := l.open(); n != 17 {
+		t.Errorf("%d are open, want 17", n)
+	}
+	for i := 17; i < MaxConnections; i++ {
+		expect(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}).String(), "")
+	}
+	expect("12.0.0.1", "connections")
+}
+
+// TestLine: no more handshakes are waited for than are worked on in time.
+func TestLine(t *testing.T) {
+	l := newLimiter(8, func(string, net.Addr) {})
+	first := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
+	l.line.Store(lineMost)
+	if r := l.admit(first, time.Now()); r != "line" {
+		t.Errorf("admitted to a full line: %q", r)
+	}
+	l.line.Store(lineMost - 1)
+	if r := l.admit(first, time.Now()); r != "" {
+		t.Errorf("refused (%q) with a place in the line", r)
+	}
+	for range cap(l.gate) {
+		l.gate <- struct{}{}
+	}
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go func() { _, _ = theirs.Write([]byte{22}) }()
+	var one [1]byte
+	l.line.Store(lineMost)
+	if _, err := (&hello{Conn: ours, limiter: l}).Read(one[:]); err != errLine {
+		t.Errorf("one more in a full line: %v", err)
+	}
+	if n := l.line.Load(); n != lineMost {
+		t.Errorf("%d are in the line after that, want %d", n, lineMost)
+	}
+}
+
+// TestAddressesAreForgotten: what is known of an address without connections goes.
+func TestAddressesAreForgotten(t *testing.T) {
+	l := newLimiter(1, func(string, net.Addr) {})
+	now := time.Now()
+	c := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
+	if r := l.admit(c, now); r != "" {
+		t.Fatal(r)
+	}
+	l.sweep(now.Add(time.Hour))
+	if len(l.peers) != 1 {
+		t.Error("an address with a connection is forgotten")
+	}
+	l.forget(c)
+	l.sweep(now.Add(8 * time.Second))
+	if len(l.peers) != 1 {
+		t.Error("an address that may not open as many again is forgotten")
+	}
+	l.sweep(now.Add(8*time.Second + 1))
+	if len(l.peers) != 0 {
+		t.Error("an address is not forgotten")
+	}
+}
+
+// TestFlood: one peer that opens all it can, and opens again what is closed, keeps no other
+// from being heard.
+func TestFlood(t *testing.T) {
+	secure, of := authority(t, "n")
+	b := bounded(t, secure, 8)
+	ctx, cancel := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer cancel()
+	for range 4 {
+		flood.Go(func() {
+			var open []net.Conn
+			defer func() {
+				for _, c := range open {
+					c.Close()
+				}
+			}()
+			for ctx.Err() == nil {
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.address)
+				if err != nil {
+					continue
+				}
+				// The head of a record of TLS, and nothing more.
+				_, _ = c.Write([]byte{22, 3, 1, 2, 0})
+				if open = append(open, c); len(open) > 20 {
+					open[0].Close()
+					open = open[1:]
+				}
+			}
+		})
+	}
+	eventually(t, "connections of the flood are refused", func() bool {
+		return count(t, b.Broker, `penstock_broker_connections_refused_total{reason="address"}`) != "" ||
+			count(t, b.Broker, `penstock_broker_connections_refused_total{reason="rate"}`) != ""
+	})
+	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(of("n")), grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", to)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := cluster.NewNodesClient(conn).Exchange(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Errorf("a node beside a flood: %v", err)
+	}
+}
+
+// TestSilentHandshakes: peers that stop in the middle of a handshake hold no place in its line.
+func TestSilentHandshakes(t *testing.T) {
+	secure, of := authority(t, "n")
+	b := bounded(t, secure, 1000)
+	for range 4 * runtime.GOMAXPROCS(0) {
+		c, err := net.Dial("tcp", b.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte{22, 3, 1, 2, 0, 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the broker has them", func() bool { return b.limiter.open() == 4*runtime.GOMAXPROCS(0) })
+	s, err := dialWith(t, b.address, of("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestIdleConnection: a connection by which nothing good comes is closed, one with a node's
+// stream is not, and that one is when the stream has ended.
+func TestIdleConnection(t *testing.T) {
+	b := bounded(t, nil, 10)
+	s := dial(t, b.address)
+	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 30_000}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	idle, err := net.Dial("tcp", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	eventually(t, "the broker has both", func() bool { return b.limiter.open() == 2 })
+	b.limiter.mu.Lock()
+	since := b.limiter.conns[idle.LocalAddr().(*net.TCPAddr).AddrPort()].idle
+	b.limiter.mu.Unlock()
+	b.limiter.sweep(since.Add(introduction))
+	if n := b.limiter.open(); n != 2 {
+		t.Fatalf("%d are open at the bound, want 2", n)
+	}
+	b.limiter.sweep(since.Add(introduction + 1))
+	ends(t, idle)
+	if got := count(t, b.Broker, `penstock_broker_connections_refused_total{reason="idle"}`); got != "1" {
+		t.Errorf("%q were closed as idle, want 1", got)
+	}
+	if err := s.Send(&cluster.Report{Sequence: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Errorf("the node beside it: %v", err)
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its connection is idle", func() bool {
+		b.limiter.sweep(time.Now().Add(introduction + time.Second))
+		return b.limiter.open() == 0
+	})
+}
+
+// TestRefusedStreams: a connection whose streams are refused again and again ends.
+func TestRefusedStreams(t *testing.T) {
+	b := bounded(t, nil, 10)
+	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	refused := func() {
+		t.Helper()
+		s, err := cluster.NewNodesClient(conn).Exchange(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&cluster.Report{Sequence: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = s.Recv(); err == nil {
+			t.Fatal("a stream without a name is heard")
+		}
+	}
+	const closed = `penstock_broker_connections_refused_total{reason="refusals"}`
+	for range strikes {
+		refused()
+	}
+	if got := count(t, b.Broker, closed); got != "" {
+		t.Fatalf("closed (%s) at the bound", got)
+	}
+	refused()
+	if got := count(t, b.Broker, closed); got != "1" {
+		t.Errorf("%q are closed past the bound, want 1", got)
+	}
+}
+
+// TestStreamsOfOneConnection: the 17th waits until one of the others ends.
+func TestStreamsOfOneConnection(t *testing.T) {
+	b := bounded(t, nil, 10)
+	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	join := func(ctx context.Context, i int) (cluster.Nodes_ExchangeClient, error) {
+		s, err := cluster.NewNodesClient(conn).Exchange(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: fmt.Sprint("n", i)}}); err != nil {
+			return nil, err
+		}
+		_, err = s.Recv()
+		return s, err
+	}
+	var streams []cluster.Nodes_ExchangeClient
+	for i := range 16 {
+		s, err := join(t.Context(), i)
+		if err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		streams = append(streams, s)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := join(short, 16); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the 17th stream: %v", err)
+	}
+	if err := streams[0].CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := join(t.Context(), 16); err != nil {
+		t.Errorf("after one has ended: %v", err)
+	}
+}
+
+// TestMessageSize: a message of the greatest size is read, a larger one is not.
+func TestMessageSize(t *testing.T) {
+	b := bounded(t, nil, 10)
+	for size, want := range map[int]codes.Code{cluster.MaxMessage: codes.InvalidArgument, cluster.MaxMessage + 1: codes.ResourceExhausted} {
+		const head = 2*4 + 2 // the node's and its version's field, each with a length of three bytes or four, and sequence
+		r := &cluster.Report{Sequence: 1, Node: &cluster.Node{Version: strings.Repeat("v", size-head)}}
+		if n := sizeOf(t, r); n != size {
+			r.Node.Version = strings.Repeat("v", size-head-(n-size))
+			if n := sizeOf(t, r); n != size {
+				t.Fatalf("a message of %d bytes, want %d", n, size)
+			}
+		}
+		r.Node.Name = ""
+		s := dial(t, b.address)
+		if err := s.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); status.Code(err) != want {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
+// TestPings: a peer that asks all the time whether the broker is there is sent away.
+func TestPings(t *testing.T) {
+	b := bounded(t, nil, 10)
+	c, err := net.Dial("tcp", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil { // and empty settings
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := io.WriteString(c, "\x00\x00\x08\x06\x00\x00\x00\x00\x00penstock"); err != nil {
+			break // it is closed already
+		}
+	}
+	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var head [9]byte
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			t.Fatalf("no word of too many pings: %v", err)
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head[:4])>>8)
+		if _, err := io.ReadFull(c, body); err != nil {
+			t.Fatal(err)
+		}
+		if goAway := byte(7); head[3] == goAway && strings.Contains(string(body), "too_many_pings") {
+			return
+		}
+	}
+}
+
+// TestPace: a node may report at twice its period for ever, and a few times at once.
+func TestPace(t *testing.T) {
+	now := time.Now()
+	p := newPace(time.Second)
+	for i := range paceBurst {
+		if w := p.wait(now); w > 0 {
+			t.Fatalf("report %d of a burst waits %v", i+1, w)
+		}
+	}
+	if w := p.wait(now); w != time.Second/paceFactor {
+		t.Errorf("the first too many waits %v", w)
+	}
+	now = now.Add(time.Hour)
+	for range 1000 {
+		if w := p.wait(now); w > 0 {
+			t.Fatalf("at twice the rate it waits %v", w)
+		}
+		now = now.Add(time.Second / paceFactor)
+	}
+	for period, want := range map[time.Duration]time.Duration{0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond,
+		30 * time.Second: 15 * time.Second, 1000 * time.Hour: 15 * time.Second} {
+		if p := newPace(period); p.each != want {
+			t.Errorf("a period of %v: %v for a report, want %v", period, p.each, want)
+		}
+	}
+}
+
+// TestReportFlood: a node that reports much too often is slowed, and answered.
+func TestReportFlood(t *testing.T) {
+	b := bounded(t, nil, 10)
+	s := dial(t, b.address)
+	for i := range uint64(paceBurst + 5) {
+		r := &cluster.Report{Sequence: i + 1}
+		if i == 0 {
+			r.Node = &cluster.Node{Name: "n", PeriodMs: 100}
+		}
+		if err := s.Send(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(paceBurst + 5) {
+		if a, err := s.Recv(); err != nil || a.GetSequence() != i+1 {
+			t.Fatalf("answer %d: %v, %v", i+1, a, err)
+		}
+	}
+	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
+		t.Error("none was slowed")
+	}
+	if got := count(t, b.Broker, "penstock_broker_reports_total"); got != fmt.Sprint(paceBurst+5) {
+		t.Errorf("%s reports", got)
+	}
+}
+
+// TestQuiet: bad peers write no more than so many lines a second to the log.
+func TestQuiet(t *testing.T) {
+	var q quiet
+	now := time.Unix(1000, 0)
+	for range perSecond {
+		if _, ok := q.say(now); !ok {
+			t.Fatal("a line within the bound is not written")
+		}
+	}
+	for range 5 {
+		if _, ok := q.say(now); ok {
+			t.Fatal("a line past the bound is written")
+		}
+	}
+	if unsaid, ok := q.say(now.Add(time.Second)); !ok || unsaid != 5 {
+		t.Errorf("%d were not written, %v; want 5", unsaid, ok)
+	}
+}
