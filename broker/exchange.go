@@ -21,16 +21,35 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	if err != nil {
 		return err
 	}
+	epoch, trailer, err := b.leads()
+	if err != nil {
+		stream.SetTrailer(trailer)
+		return err
+	}
 	name := report.GetNode().GetName()
-	s, err := b.join(stream, report)
+	s, err := b.join(stream, report, epoch)
 	if err != nil {
 		return b.refuse(name, err)
 	}
 	defer b.leave(s)
 	for {
 		answer, err := b.take(s, report)
+		if errors.Is(err, errReplaced) {
+			if _, trailer, other := b.leads(); other != nil { // that is why
+				stream.SetTrailer(trailer)
+				return other
+			}
+		}
 		if err != nil {
 			return b.refuse(name, err)
+		}
+		// The last thing before it goes out: this process may have been stopped since.
+		if answer.Epoch, trailer, err = b.leads(); err == nil && answer.Epoch != epoch {
+			err = status.Error(codes.Unavailable, "this broker leads anew: report to it from the beginning")
+		}
+		if err != nil {
+			stream.SetTrailer(trailer)
+			return err
 		}
 		if err := stream.Send(answer); err != nil {
 			return err
@@ -85,7 +104,7 @@ var (
 
 // join begins a session. A node that is there already has a new stream: the old one, whose
 // end may not have been seen yet, counts no more.
-func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report) (*session, error) {
+func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
 	node := first.GetNode()
 	switch {
 	case node == nil || node.GetName() == "":
@@ -104,6 +123,10 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if epoch < b.epoch {
+		return nil, errReplaced // by a leadership that has begun meanwhile
+	}
+	b.begin(epoch)
 	if old := b.sessions[node.GetName()]; old != nil {
 		b.drop(node.GetName(), old)
 	}
@@ -199,7 +222,7 @@ func (b *Broker) name(s *session, i int, application string) error {
 
 // answer has what the node does not know yet. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
-	a := &cluster.Answer{Sequence: s.sequence, Policy: b.version, Settling: time.Since(b.started) < settling}
+	a := &cluster.Answer{Sequence: s.sequence, Policy: b.version, Settling: time.Since(b.started) < b.settles}
 	for i := range s.sent {
 		at := &s.sent[i]
 		if at.name == "" {

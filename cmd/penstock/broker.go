@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 
 	"penstock/broker"
 	"penstock/broker/applications"
+	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/settings"
 	"penstock/wire/cluster"
@@ -25,6 +25,7 @@ func newBrokerCommand() *cobra.Command {
 	var listen, policyFile, storeDir, format, level string
 	var files cluster.Files
 	var who applications.Options
+	var several severalFlags
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the cluster's broker, which nodes exchange their services through",
@@ -34,6 +35,10 @@ each application has its share of what the whole cluster gives, however unevenly
 tasks and data lie. It also tells them what the policy gives each application: its
 newest version, as operators have applied it ("penstock policy") or as it stands in
 --policy FILE, whichever came last. --store keeps versions over a restart.
+
+Several brokers share a ZooKeeper (--zookeeper), which keeps the versions then. One of
+them leads and answers; when it is gone another one follows, within one and a half
+sessions (--session), and nodes that have all their addresses go to that one.
 
 Peers are authenticated by certificates of the cluster's own CA (--ca, --cert, --key;
 "penstock certs" makes them). Without them the broker listens on loopback only. What it
@@ -59,18 +64,26 @@ Needs no rights but to listen on its port.`,
 				return usageError{err}
 			}
 			o := broker.Options{Log: log, Facts: directory.Facts}
-			if o.Name, err = os.Hostname(); err != nil {
+			elect, err := several.open(&o, listen, files, log)
+			if err != nil {
 				return err
 			}
-			if storeDir == "" {
+			switch {
+			case storeDir != "" && o.Store != nil:
+				return usageError{errors.New("give --store or --zookeeper: one of them keeps the policy")}
+			case o.Store != nil:
+			case storeDir == "":
 				log.Warn("no --store: the policy's versions and set weights are kept in memory, until this broker ends")
-			} else {
+			default:
 				kept, err := store.OpenFile(storeDir)
 				if err != nil {
 					return fmt.Errorf("--store: %w", err)
 				}
 				defer kept.Close()
 				o.Store = kept
+				if o.Lead, err = leadership.OpenAlone(storeDir, o.Name); err != nil {
+					return fmt.Errorf("--store: %w", err)
+				}
 			}
 			b, err := broker.New(cmd.Context(), o)
 			if err != nil {
@@ -92,6 +105,7 @@ Needs no rights but to listen on its port.`,
 			if policyFile != "" {
 				go b.Follow(cmd.Context(), policyFile, fingerprint)
 			}
+			defer start(cmd.Context(), elect)()
 			log.Info("ready", "listen", listener.Addr().String(), "secure", secure != nil, "policy", policyFile)
 			return serveBroker(cmd.Context(), b, listener, secure)
 		},
@@ -101,6 +115,7 @@ Needs no rights but to listen on its port.`,
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and set weights (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
+	several.register(cmd)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -140,6 +155,7 @@ func serveBroker(ctx context.Context, b *broker.Broker, listener net.Listener, s
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.MaxConcurrentStreams(16),
+		grpc.UnaryInterceptor(b.Unary),
 	}
 	if secure != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(secure)))

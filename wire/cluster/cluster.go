@@ -13,3 +13,7 @@ const (
 	MaxMessage = 4 << 20 // bytes of one message: all entries with the longest names, freed and named anew
 	MaxHosts   = 64      // IP addresses that a node states
 )
+
+// LeaderKey is the trailer in which a broker that does not lead names the one that does,
+// as host:port.
+const LeaderKey = "penstock-leader"
