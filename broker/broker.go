@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/core/coord"
 	"penstock/core/policy"
@@ -32,6 +33,10 @@ const (
 	// settling is how long after its start not all nodes may have reported: two of the usual
 	// periods and a moment.
 	settling = 2500 * time.Millisecond
+	// succession is the same for a broker among several: a leader that was stopped or cut off
+	// is left by its nodes after up to three periods without an answer, and they report with
+	// rates one or two later.
+	succession = 5 * time.Second
 	// round is how often what the policy gives is worked out anew, for who is at work.
 	round = 500 * time.Millisecond
 	// settleAtOnce is up to how many applications that is also done for each that is new; with
@@ -44,14 +49,17 @@ type Broker struct {
 	cluster.UnimplementedNodesServer
 	o       Options
 	log     *slog.Logger
-	started time.Time
-	writing sync.Mutex // of a version, from what it is made from to its being in force
-	taking  sync.Mutex // the newest version into force
+	lead    leadership.Leadership
+	settles time.Duration // how long totals may lack nodes after a beginning
+	writing sync.Mutex    // of a version, from what it is made from to its being in force
+	taking  sync.Mutex    // the newest version into force
 	limiter *limiter
 	metrics *metrics
 	quiet   quiet
 
 	mu       sync.Mutex
+	started  time.Time // or began to lead
+	epoch    uint64    // that sessions are of; 0: it does not lead
 	totals   *coord.Totals
 	sessions map[string]*session // by the node's name
 	homes    map[netip.Addr][]*session
@@ -108,6 +116,8 @@ type Options struct {
 	// State tells operators an application's, as its cluster manager says it; as Facts.
 	State func(flow string) string
 	Store store.Store // of the policy's versions; nil: in memory
+	// Lead says who leads; nil: this broker does, alone.
+	Lead leadership.Leadership
 }
 
 // New returns a broker with the store's newest policy in force. Errors: the store does not
@@ -125,7 +135,14 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if o.Store == nil {
 		o.Store = store.NewMemory()
 	}
-	b := &Broker{o: o, log: o.Log, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+	if o.Lead == nil {
+		o.Lead = leadership.NewAlone("")
+	}
+	settles := settling
+	if _, alone := o.Lead.(*leadership.Alone); !alone {
+		settles = succession
+	}
+	b := &Broker{o: o, log: o.Log, lead: o.Lead, settles: settles, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		sessions: map[string]*session{}, homes: map[netip.Addr][]*session{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}}
 	b.metrics = newMetrics(b)
@@ -139,6 +156,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 // Run keeps rights up to date, takes new versions of the policy and drops who is silent,
 // until ctx ends.
 func (b *Broker) Run(ctx context.Context) {
+	b.succeed()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { b.watch(ctx) })
@@ -148,6 +166,8 @@ func (b *Broker) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-b.lead.Changes():
+			b.succeed()
 		case now := <-ticker.C:
 			b.mu.Lock()
 			b.settle()

@@ -23,8 +23,13 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		b.limiter.strike(b.limiter.of(stream.Context()))
 		return err
 	}
+	epoch, trailer, err := b.leads()
+	if err != nil {
+		stream.SetTrailer(trailer)
+		return err
+	}
 	name := report.GetNode().GetName()
-	s, err := b.join(stream, report)
+	s, err := b.join(stream, report, epoch)
 	if err != nil {
 		return b.refuse(stream.Context(), name, err)
 	}
@@ -43,8 +48,22 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 			began = time.Now()
 		}
 		answer, err := b.take(s, report)
+		if errors.Is(err, errReplaced) {
+			if _, trailer, other := b.leads(); other != nil { // that is why
+				stream.SetTrailer(trailer)
+				return other
+			}
+		}
 		if err != nil {
 			return b.refuse(stream.Context(), name, err)
+		}
+		// The last thing before it goes out: this process may have been stopped since.
+		if answer.Epoch, trailer, err = b.leads(); err == nil && answer.Epoch != epoch {
+			err = status.Error(codes.Unavailable, "this broker leads anew: report to it from the beginning")
+		}
+		if err != nil {
+			stream.SetTrailer(trailer)
+			return err
 		}
 		b.metrics.reports.Inc()
 		b.metrics.booked.Observe(time.Since(began).Seconds())
@@ -106,7 +125,7 @@ var (
 
 // join begins a session. A node that is there already has a new stream: the old one, whose
 // end may not have been seen yet, counts no more.
-func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report) (*session, error) {
+func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
 	node := first.GetNode()
 	switch {
 	case node == nil || node.GetName() == "":
@@ -127,6 +146,10 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if epoch < b.epoch {
+		return nil, errReplaced // by a leadership that has begun meanwhile
+	}
+	b.begin(epoch)
 	if old := b.sessions[node.GetName()]; old != nil {
 		b.drop(node.GetName(), old)
 	}
@@ -229,7 +252,7 @@ func (b *Broker) name(s *session, i int, application string) error {
 // answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a := &s.answer
-	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, time.Since(b.started) < settling
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, time.Since(b.started) < b.settles
 	a.Entries, a.Rates, a.Rooms, a.Rights = a.Entries[:0], a.Rates[:0], a.Rooms[:0], a.Rights[:0]
 	for i := range s.sent {
 		at := &s.sent[i]

@@ -63,7 +63,7 @@ func (b *Broker) Follow(ctx context.Context, file, last string) {
 		case <-ticker.C:
 		}
 		now := settings.Fingerprint(file)
-		if now == last {
+		if now == last || !b.lead.State().Leading {
 			continue
 		}
 		err := b.TakeFile(ctx, file)

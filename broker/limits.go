@@ -369,7 +369,7 @@ func (b *Broker) Bound(l net.Listener, secure *tls.Config, perAddress int) (net.
 				b.limiter.strike(c)
 			}
 			return answer, err
-		}),
+		}, b.Unary),
 	}
 	if secure != nil {
 		options = append(options, grpc.Creds(gated{credentials.NewTLS(secure), b.limiter}))

@@ -196,7 +196,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 		return nil, answerError(err)
 	}
 	b := o.b
-	a := &cluster.ListNodesAnswer{Leader: b.o.Name}
+	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
 	b.mu.Lock()
 	for _, s := range b.sessions {
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: s.heard.Load() / 1e6,

@@ -37,7 +37,7 @@ func caller(address string) context.Context {
 func (s *served) comes(t *testing.T, name, address string, hosts ...string) *session {
 	t.Helper()
 	got, err := s.join(from{ctx: caller(address)}, &cluster.Report{Sequence: 1,
-		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}})
+		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.lead.State().Epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestWhere(t *testing.T) {
 func TestWhatANodeMayState(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	try := func(address string, hosts ...string) error {
-		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}})
+		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.lead.State().Epoch)
 		return err
 	}
 	many := func(n int) (hosts []string) {

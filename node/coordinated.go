@@ -25,12 +25,12 @@ func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error)
 	if b == nil {
 		return nil, nil
 	}
-	var secure *tls.Config
+	var secure func() (*tls.Config, error)
 	if files := (cluster.Files{CA: b.CA, Cert: b.Cert, Key: b.Key}); !files.Empty() {
-		var err error
-		if secure, err = files.Client(); err != nil {
+		if _, err := files.Client(); err != nil {
 			return nil, err
 		}
+		secure = files.Client
 	}
 	return coordination.New(coordination.Options{
 		Node: b.Node, Brokers: b.Addresses, TLS: secure, Period: time.Duration(b.Period),

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
 	"penstock/broker"
 	"penstock/broker/applications"
+	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/settings"
 	"penstock/wire/cluster"
@@ -24,6 +24,7 @@ func newBrokerCommand() *cobra.Command {
 	var perAddress int
 	var files cluster.Files
 	var who applications.Options
+	var several severalFlags
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the cluster's broker, which nodes exchange their services through",
@@ -33,6 +34,10 @@ each application has its share of what the whole cluster gives, however unevenly
 tasks and data lie. It also tells them what the policy gives each application: its
 newest version, as operators have applied it ("penstock policy") or as it stands in
 --policy FILE, whichever came last. --store keeps versions over a restart.
+
+Several brokers share a ZooKeeper (--zookeeper), which keeps the versions then. One of
+them leads and answers; when it is gone another one follows, within one and a half
+sessions (--session), and nodes that have all their addresses go to that one.
 
 Peers are authenticated by certificates of the cluster's own CA (--ca, --cert, --key;
 "penstock certs" makes them). Without them the broker listens on loopback only. What it
@@ -61,18 +66,26 @@ Needs no rights but to listen on its port.`,
 				return usageError{err}
 			}
 			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State}
-			if o.Name, err = os.Hostname(); err != nil {
+			elect, err := several.open(&o, listen, files, log)
+			if err != nil {
 				return err
 			}
-			if storeDir == "" {
+			switch {
+			case storeDir != "" && o.Store != nil:
+				return usageError{errors.New("give --store or --zookeeper: one of them keeps the policy")}
+			case o.Store != nil:
+			case storeDir == "":
 				log.Warn("no --store: the policy's versions and set weights are kept in memory, until this broker ends")
-			} else {
+			default:
 				kept, err := store.OpenFile(storeDir)
 				if err != nil {
 					return fmt.Errorf("--store: %w", err)
 				}
 				defer kept.Close()
 				o.Store = kept
+				if o.Lead, err = leadership.OpenAlone(storeDir, o.Name); err != nil {
+					return fmt.Errorf("--store: %w", err)
+				}
 			}
 			b, err := broker.New(cmd.Context(), o)
 			if err != nil {
@@ -98,6 +111,7 @@ Needs no rights but to listen on its port.`,
 			if err != nil {
 				return err
 			}
+			defer start(cmd.Context(), elect)()
 			log.Info("ready", "metrics", watched, "listen", listener.Addr().String(), "secure", secure != nil, "policy", policyFile)
 			return serveBroker(cmd.Context(), b, listener, secure, perAddress)
 		},
@@ -109,6 +123,7 @@ Needs no rights but to listen on its port.`,
 	addWho(cmd, &who)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
 	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "how many connections one address may have")
+	several.register(cmd)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd

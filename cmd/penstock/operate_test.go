@@ -83,7 +83,11 @@ func background(t *testing.T, run func(context.Context)) {
 func startNode(t *testing.T, broker, name string, secure *tls.Config, flows ...string) {
 	t.Helper()
 	d := &steady{time.Now(), flows}
-	c, err := coordination.New(coordination.Options{Node: name, Brokers: []string{broker}, TLS: secure, Period: 100 * time.Millisecond,
+	var config func() (*tls.Config, error)
+	if secure != nil {
+		config = func() (*tls.Config, error) { return secure, nil }
+	}
+	c, err := coordination.New(coordination.Options{Node: name, Brokers: []string{broker}, TLS: config, Period: 100 * time.Millisecond,
 		Devices: func() []coordination.Device { return []coordination.Device{d} }, Rights: func(map[string]coordination.Right) {}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,9 +15,13 @@ import (
 	"penstock/wire/cluster"
 )
 
+// maxBrokers bounds how many a node may know.
+const maxBrokers = 16
+
 // Broker says where the cluster's brokers are. Without one the node goes by local shares.
 type Broker struct {
-	// Addresses has the host:port of the broker: one, so far.
+	// Addresses has the host:port of each broker, 1 to 16; the one that leads answers. A
+	// broker that does not lead names the leader by its --advertise, which counts if it is here.
 	Addresses []string `yaml:"addresses"`
 	// Node is this node's name, which its certificate has; default the host's.
 	Node string `yaml:"node"`
@@ -40,8 +45,8 @@ func (n *Node) validateBroker() error {
 	}
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("broker: "+format, args...)) }
-	if len(b.Addresses) != 1 {
-		fail("addresses: give one, host:port: brokers do not yet share a cluster between them")
+	if len(b.Addresses) == 0 || len(b.Addresses) > maxBrokers {
+		fail("addresses: give 1 to %d, each host:port", maxBrokers)
 	}
 	if b.Node == "" {
 		b.Node, _ = os.Hostname()
@@ -74,7 +79,10 @@ func (n *Node) validateBroker() error {
 			fail("peers: it takes certificates to know who asks: give ca, cert and key (`penstock certs` makes them)")
 		}
 	}
-	for _, address := range b.Addresses {
+	for i, address := range b.Addresses {
+		if slices.Contains(b.Addresses[:i], address) {
+			fail("address %q is there twice", address)
+		}
 		host, _, err := net.SplitHostPort(address)
 		switch ip := net.ParseIP(host); {
 		case err != nil:

@@ -21,9 +21,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"penstock/core/coord"
 	"penstock/core/sfq"
@@ -37,13 +39,24 @@ const (
 	// entry is freed, and how many after that its number is given to another: by then no
 	// answer that means the first one is under way.
 	forget = 30
-	// retryMost bounds the wait between attempts to get a stream.
-	retryMost = 3 * time.Second
+	// retryLeast and retryMost bound the wait between attempts to get a stream; with several
+	// brokers it is a period at most.
+	retryLeast = 100 * time.Millisecond
+	retryMost  = 3 * time.Second
+	// unanswered is for how many periods, but at least the time beside it, a node with several
+	// brokers waits for an answer before it tries another one.
+	unanswered      = 2
+	unansweredLeast = time.Second
+	// asks is how often a node asks a broker that names one as the leader which has not
+	// answered, before it tries that one again.
+	asks = 8
 	// connectWait bounds the wait for a machine to take a connection, and shakeWait that for the
 	// broker to authenticate it: when a broker starts, all nodes wait in turn, and one that gave
-	// up early would only come again, at the end of the line.
+	// up early would only come again, at the end of the line. With several brokers there is
+	// another to ask, and severalWait bounds both.
 	connectWait = 3 * time.Second
 	shakeWait   = 20 * time.Second
+	severalWait = 2 * time.Second
 )
 
 // Use is a flow's account at a device; durations grow only.
@@ -75,8 +88,9 @@ type Right struct {
 type Options struct {
 	Node string // its name
 
-	Brokers []string    // addresses, tried in turn
-	TLS     *tls.Config // nil: plain
+	Brokers []string // addresses, tried in turn; the one that leads answers
+	// TLS is asked for at each connection, so that changed certificates are taken; nil: plain.
+	TLS     func() (*tls.Config, error)
 	Period  time.Duration
 	Devices func() []Device
 	// Rights is told what the policy gives the flows of this node, each time some of it is
@@ -95,6 +109,8 @@ type State struct {
 	Entries  int           // applications that are reported
 	LeftOut  int           // that are not, for the bound on entries
 	Mistake  string        // why there is no stream
+	Epoch    uint64        // the largest of a leadership whose answer was taken
+	Refused  uint64        // answers of smaller epochs, which were not taken
 }
 
 // Client keeps the stream.
@@ -170,20 +186,42 @@ func (c *Client) State() State {
 // Run exchanges until ctx ends.
 func (c *Client) Run(ctx context.Context) {
 	defer c.localShares()
-	wait := 100 * time.Millisecond
-	for i := 0; ; i++ {
-		broker := c.o.Brokers[i%len(c.o.Brokers)]
+	wait := retryLeast
+	var gone string // a broker that did not answer
+	trust := 0      // attempts without going back to it
+	for i := 0; ; {
+		broker := c.o.Brokers[i]
 		began := time.Now()
 		err := c.stream(ctx, broker)
 		if ctx.Err() != nil {
 			return
 		}
+		most := retryMost
+		if len(c.o.Brokers) > 1 {
+			most = min(most, max(c.o.Period, retryLeast)) // one of them may lead by now
+		}
+		// Who leads is taken from a broker, but only among those that this node was told of. A
+		// broker may name one that is gone until the others know it: then it is asked again.
+		var refusal notLeading
+		refused := errors.As(err, &refusal)
+		named := slices.Index(c.o.Brokers, refusal.leader)
+		switch {
+		case refused && named >= 0 && refusal.leader == gone && trust > 0:
+			trust--
+		case refused && named >= 0 && refusal.leader != broker:
+			i = named
+		default:
+			if !refused {
+				gone, trust = broker, asks
+			}
+			i = (i + 1) % len(c.o.Brokers)
+		}
 		c.mu.Lock()
 		c.state.Broker, c.state.Mistake = "", err.Error()
 		c.mu.Unlock()
 		c.o.Log.Warn("no stream to the broker", "broker", broker, "error", err)
-		if time.Since(began) > stale*c.o.Period {
-			wait = 100 * time.Millisecond
+		if lasted := time.Since(began); lasted > stale*c.o.Period || lasted > c.o.Period && c.State().Answered.After(began) {
+			wait = retryLeast
 		}
 		c.expire()
 		select {
@@ -191,7 +229,7 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		case <-time.After(wait/2 + rand.N(wait)):
 		}
-		wait = min(2*wait, retryMost)
+		wait = min(2*wait, most)
 		c.expire()
 	}
 }
@@ -216,9 +254,25 @@ func Connect(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: connectWait}).DialContext(ctx, "tcp", address)
 }
 
+// notLeading is the refusal of a broker that does not lead.
+type notLeading struct {
+	error
+	leader string // as it knows; may be empty
+}
+
 // stream is one stream with one broker, to its end.
-func (c *Client) stream(ctx context.Context, broker string) error {
-	conn, err := Dial(broker, c.o.TLS)
+func (c *Client) stream(ctx context.Context, broker string) (err error) {
+	var secure *tls.Config
+	if c.o.TLS != nil {
+		if secure, err = c.o.TLS(); err != nil {
+			return fmt.Errorf("certificates: %w", err)
+		}
+	}
+	var more []grpc.DialOption
+	if len(c.o.Brokers) > 1 {
+		more = append(more, grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: severalWait}))
+	}
+	conn, err := Dial(broker, secure, more...)
 	if err != nil {
 		return err
 	}
@@ -232,6 +286,14 @@ func (c *Client) stream(ctx context.Context, broker string) error {
 	}
 	c.setBroker(nodes)
 	defer c.setBroker(nil)
+	defer func() {
+		// Only a stream that the broker ended has a trailer.
+		if code := status.Code(err); code == codes.FailedPrecondition || code == codes.Unavailable {
+			if named := s.Trailer().Get(cluster.LeaderKey); len(named) == 1 {
+				err = notLeading{err, named[0]}
+			}
+		}
+	}()
 	for _, e := range c.entries { // a new stream knows nothing
 		e.named, e.sent, e.total = false, coord.Service{}, coord.Service{}
 	}
@@ -257,6 +319,7 @@ func (c *Client) stream(ctx context.Context, broker string) error {
 	ticker := time.NewTicker(c.o.Period)
 	defer ticker.Stop()
 	var sequence, answered uint64
+	heard := time.Now()
 	sent := map[uint64]time.Time{}
 	for {
 		if sequence-answered < stale { // else the broker is slow: it has enough to do
@@ -275,6 +338,9 @@ func (c *Client) stream(ctx context.Context, broker string) error {
 			}
 		}
 		c.expire()
+		if silence := time.Since(heard); len(c.o.Brokers) > 1 && silence > max(unanswered*c.o.Period, unansweredLeast) {
+			return fmt.Errorf("no answer for %v", silence.Round(time.Millisecond))
+		}
 	wait:
 		for {
 			select {
@@ -286,11 +352,14 @@ func (c *Client) stream(ctx context.Context, broker string) error {
 				if a.GetSequence() <= answered || a.GetSequence() > sequence {
 					return fmt.Errorf("answer %d after %d of %d reports", a.GetSequence(), answered, sequence)
 				}
+				if err := c.follow(a.GetEpoch()); err != nil {
+					return err
+				}
 				inForce, err := c.take(a)
 				if err != nil {
 					return err
 				}
-				answered = a.GetSequence()
+				answered, heard = a.GetSequence(), time.Now()
 				c.mu.Lock()
 				c.state.Broker, c.state.Mistake = broker, ""
 				c.state.Answered = time.Now()
@@ -450,6 +519,22 @@ func (c *Client) enter(flow string) *entry {
 	}
 	c.entries[flow] = e
 	return e
+}
+
+// errEpoch: another broker has led since.
+var errEpoch = errors.New("an answer of a leadership that is over")
+
+// follow holds an answer's epoch against the largest seen. A broker that answers though
+// another one leads was cut off or stopped, and does not know it yet.
+func (c *Client) follow(epoch uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if epoch < c.state.Epoch {
+		c.state.Refused++
+		return fmt.Errorf("%w: epoch %d after %d", errEpoch, epoch, c.state.Epoch)
+	}
+	c.state.Epoch = epoch
+	return nil
 }
 
 // take puts an answer into force, and says whether it is: on some device shares are of the

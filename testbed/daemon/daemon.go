@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,6 +41,9 @@ type Options struct {
 	// Broker, if not nil, are the arguments of `penstock broker`, which is then run instead: it
 	// has neither settings nor weights.
 	Broker []string
+	// By is the command that starts it, such as `ip netns exec NAME`; nil: it is started as
+	// it is.
+	By []string
 	// Patience bounds the wait for it to be ready, and to end on SIGTERM.
 	Patience time.Duration
 }
@@ -96,7 +100,8 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.cmd = exec.Command(o.Binary, append(args, "--log-level", o.LogLevel)...)
+	command := slices.Concat(o.By, []string{o.Binary}, args, []string{"--log-level", o.LogLevel})
+	d.cmd = exec.Command(command[0], command[1:]...)
 	d.cmd.Stderr = write
 	d.exited, err = o.Book.Spawn(d.cmd)
 	write.Close()

@@ -14,3 +14,7 @@ const (
 	MaxHosts   = 64       // IP addresses that a node states
 	Window     = 64 << 10 // bytes of a stream that are under way; half of a connection's
 )
+
+// LeaderKey is the trailer in which a broker that does not lead names the one that does,
+// as host:port.
+const LeaderKey = "penstock-leader"

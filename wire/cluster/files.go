@@ -5,8 +5,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
+	"sync"
+
+	"penstock/settings"
 )
 
 // Files are the PEM files of one side of a mutually authenticated connection.
@@ -15,27 +19,71 @@ type Files struct{ CA, Cert, Key string }
 // Empty says that there are none: the connection is plain.
 func (f Files) Empty() bool { return f == Files{} }
 
-// Server returns the broker's side: it takes only peers with a certificate of the CA.
+// Server returns the broker's side: it takes only peers with a certificate of the CA. The
+// files are read again when they have changed, for the connections that begin then; files
+// that do not fit together, as in the middle of a change, leave those read last in place.
 func (f Files) Server() (*tls.Config, error) {
-	c, pool, err := f.load()
+	r, err := f.reader()
 	if err != nil {
 		return nil, err
 	}
-	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, pool
-	return c, nil
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pair, pool := r.current()
+		return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*pair},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}, nil
+	}}, nil
 }
 
-// Client returns a node's or operator's side.
+// Client returns a node's or operator's side, as the files are now. Who connects again and
+// again calls it for each connection.
 func (f Files) Client() (*tls.Config, error) {
-	c, pool, err := f.load()
+	pair, pool, err := f.load()
 	if err != nil {
 		return nil, err
 	}
-	c.RootCAs = pool
-	return c, nil
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair}, RootCAs: pool}, nil
 }
 
-func (f Files) load() (*tls.Config, *x509.CertPool, error) {
+// reader has what was read last of the files.
+type reader struct {
+	files Files
+
+	mu   sync.Mutex
+	seen string // fingerprint
+	pair *tls.Certificate
+	pool *x509.CertPool
+}
+
+func (f Files) reader() (*reader, error) {
+	r := &reader{files: f, seen: f.fingerprint()}
+	var err error
+	r.pair, r.pool, err = f.load()
+	return r, err
+}
+
+func (f Files) fingerprint() string {
+	return settings.Fingerprint(f.CA) + settings.Fingerprint(f.Cert) + settings.Fingerprint(f.Key)
+}
+
+// current is what the files hold now, if it is whole.
+func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.files.fingerprint()
+	if now == r.seen {
+		return r.pair, r.pool
+	}
+	r.seen = now
+	pair, pool, err := r.files.load()
+	if err != nil {
+		slog.Warn("changed certificates are not taken; those read last stay in force", "error", err)
+		return r.pair, r.pool
+	}
+	r.pair, r.pool = pair, pool
+	return pair, pool
+}
+
+func (f Files) load() (*tls.Certificate, *x509.CertPool, error) {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
 		return nil, nil, errors.New("give all three: the CA's certificate, an own certificate and its key (`penstock certs` makes them)")
 	}
@@ -43,15 +91,38 @@ func (f Files) load() (*tls.Config, *x509.CertPool, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err := os.ReadFile(f.CA)
+	pool, err := loadCA(f.CA)
+	return &pair, pool, err
+}
+
+func loadCA(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, nil, fmt.Errorf("%s: no certificate in it", f.CA)
+		return nil, fmt.Errorf("%s: no certificate in it", file)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}, pool, nil
+	return pool, nil
+}
+
+// Trusting returns the side of one who asks servers of another CA, with an own certificate
+// if there is one. These files are read once.
+func Trusting(ca, cert, key string) (*tls.Config, error) {
+	pool, err := loadCA(ca)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }
 
 // OperatorUnit is the organizational unit of operators' certificates.

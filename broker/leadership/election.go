@@ -1,0 +1,319 @@
+package leadership
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"penstock/broker/keeper"
+)
+
+const (
+	// A leader's word holds for two thirds of a session from the moment at which it sent what
+	// ZooKeeper's majority then took; it sends six times a session. The last third is for a
+	// server that passes on late, by half a tick at most, that it has heard of a session.
+	wordNumerator, wordDenominator = 2, 3
+	beats                          = 6
+	// retry is the wait after a candidacy that failed.
+	retry = 250 * time.Millisecond
+	// nameMax bounds a broker's name and its address, in bytes.
+	nameMax = 256
+)
+
+// Znodes of the election, in the brokers' folder.
+const (
+	candidates = "brokers" // one ephemeral, sequential child a broker; the first leads
+	epochNode  = "epoch"   // who led last, with its epoch
+)
+
+// record is what a broker says of itself in ZooKeeper.
+type record struct {
+	Epoch   uint64 `json:"epoch,omitempty"`
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Election is the leadership of several brokers, by ZooKeeper.
+type Election struct {
+	keeper   *keeper.Keeper
+	self     record
+	instance string // of this process, in its candidates' names
+	log      *slog.Logger
+	changes  chan struct{}
+
+	mu      sync.Mutex
+	state   State
+	until   time.Time // a leader's word holds; monotonic
+	version int32     // of the epoch's znode, as it was made by this leadership
+}
+
+// NewElection returns a candidacy; Run begins it. Address is where nodes reach this broker,
+// as it stands in their settings.
+func NewElection(k *keeper.Keeper, name, address string, log *slog.Logger) (*Election, error) {
+	if name == "" || address == "" || len(name) > nameMax || len(address) > nameMax {
+		return nil, fmt.Errorf("a broker has a name and an address of 1 to %d bytes", nameMax)
+	}
+	return &Election{keeper: k, self: record{Name: name, Address: address}, instance: strings.ToLower(rand.Text()),
+		log: log, changes: make(chan struct{}, 1)}, nil
+}
+
+// State implements Leadership. A leader that was stopped for a while finds here that its
+// word holds no more, before anything else has noticed.
+func (e *Election) State() State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state.Leading && !time.Now().Before(e.until) {
+		return State{Epoch: e.state.Epoch}
+	}
+	return e.state
+}
+
+// Changes implements Leadership.
+func (e *Election) Changes() <-chan struct{} { return e.changes }
+
+// Fence is what a change made as the leader has to be one transaction with: a check that
+// the znode has the version. False where this broker does not lead.
+func (e *Election) Fence() (path string, version int32, epoch uint64, leading bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.keeper.Path(epochNode), e.version, e.state.Epoch, e.state.Leading && time.Now().Before(e.until)
+}
+
+// Run is a candidate until ctx ends, which gives the leadership up.
+func (e *Election) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := e.candidate(ctx)
+		e.rest(State{Epoch: e.State().Epoch})
+		if ctx.Err() != nil {
+			break
+		}
+		e.log.Warn("not a candidate for now", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+	}
+	e.keeper.Close() // the next broker need not wait for the session's end
+}
+
+// rest says that this broker does not lead, and who does.
+func (e *Election) rest(s State) {
+	e.mu.Lock()
+	was := e.state
+	e.state, e.until = s, time.Time{}
+	e.mu.Unlock()
+	if was.Leading {
+		e.log.Warn("this broker leads no more", "epoch", was.Epoch)
+	}
+	if was != s {
+		nudge(e.changes)
+	}
+}
+
+// errGone: the candidate's znode is not there, so its session ended or somebody removed it.
+var errGone = errors.New("the session with ZooKeeper has ended")
+
+// candidate stands for as long as its session lasts.
+func (e *Election) candidate(ctx context.Context) error {
+	own, err := e.stand(ctx)
+	if err != nil {
+		return err
+	}
+	epoch := e.keeper.Path(epochNode)
+	var before, known keeper.Watched
+	var beforeName string
+	for {
+		wait, cancel := context.WithTimeout(ctx, e.keeper.Session())
+		names, err := e.keeper.Children(wait, e.keeper.Path(candidates))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("see who stands: %w", err)
+		}
+		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
+		i := slices.Index(names, own)
+		if i < 0 {
+			return errGone
+		}
+		if i == 0 {
+			return e.lead(ctx, own)
+		}
+		wait, cancel = context.WithTimeout(ctx, e.keeper.Session())
+		// One candidate wakes one other: each watches only who is before it.
+		if beforeName != names[i-1] || before.Next == nil {
+			before, err = e.keeper.Watch(wait, e.keeper.Path(candidates, names[i-1]))
+			beforeName = names[i-1]
+		}
+		if errors.Is(err, zk.ErrNoNode) { // gone meanwhile: look again
+			cancel()
+			beforeName = ""
+			continue
+		}
+		if err == nil && known.Next == nil {
+			if known, err = e.keeper.Watch(wait, epoch); err == nil {
+				r := parse(known.Data)
+				e.rest(State{Leader: r.Address, Epoch: r.Epoch})
+				e.log.Info("another broker leads", "leader", r.Name, "address", r.Address, "epoch", r.Epoch)
+			}
+		}
+		cancel()
+		if err != nil {
+			return fmt.Errorf("watch who is before this broker, and who leads: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-before.Next:
+			before.Next = nil
+		case <-known.Next:
+			known.Next = nil
+		case <-e.keeper.Events():
+		case <-time.After(e.keeper.Session()): // whatever was missed
+		}
+	}
+}
+
+// stand makes this broker's znode among the candidates, and returns its name. An attempt
+// whose answer was lost may have made it already.
+func (e *Election) stand(ctx context.Context) (own string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*e.keeper.Session())
+	defer cancel()
+	folder := e.keeper.Path(candidates)
+	if err := e.keeper.Ensure(ctx, folder, e.keeper.Path(epochNode)); err != nil {
+		return "", err
+	}
+	names, err := e.keeper.Children(ctx, folder)
+	if err != nil {
+		return "", fmt.Errorf("see who stands: %w", err)
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, e.instance) {
+			continue
+		}
+		n, err := e.keeper.Get(ctx, folder+"/"+name)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+		case err != nil:
+			return "", err
+		case n.Owner == e.keeper.SessionID():
+			return name, nil
+		default: // of a session that has ended for this broker, and will at the server
+			if err := e.keeper.Delete(ctx, folder+"/"+name); err != nil && !errors.Is(err, zk.ErrNoNode) {
+				return "", err
+			}
+		}
+	}
+	path, err := e.keeper.Create(ctx, folder+"/"+e.instance+"-", e.self.text(), zk.FlagEphemeral|zk.FlagSequence)
+	if err != nil {
+		return "", fmt.Errorf("stand for leader: %w", err)
+	}
+	return path[len(folder)+1:], nil
+}
+
+// lead takes the leadership and keeps it, until it is lost.
+func (e *Election) lead(ctx context.Context, own string) error {
+	path, ownPath := e.keeper.Path(epochNode), e.keeper.Path(candidates, own)
+	wait, cancel := context.WithTimeout(ctx, e.keeper.Session())
+	defer cancel()
+	last, err := e.keeper.Newest(wait, path)
+	if err != nil {
+		return fmt.Errorf("read the last epoch: %w", err)
+	}
+	r := e.self
+	r.Epoch = NextEpoch(parse(last.Data).Epoch, time.Now())
+	sent := time.Now()
+	if _, err := e.keeper.Multi(wait, keeper.Check(ownPath, -1), keeper.Set(path, r.text(), last.Version)); err != nil {
+		return fmt.Errorf("begin an epoch: %w", err)
+	}
+	e.mu.Lock()
+	e.state = State{Leading: true, Leader: r.Address, Epoch: r.Epoch}
+	e.version = last.Version + 1
+	e.until = sent.Add(word(e.keeper.Session()))
+	e.mu.Unlock()
+	e.log.Info("this broker leads", "epoch", r.Epoch, "session", e.keeper.Session())
+	nudge(e.changes)
+	return e.keep(ctx, path, ownPath)
+}
+
+// keep says again and again that this broker leads. It ends when that is not so any more.
+func (e *Election) keep(ctx context.Context, path, ownPath string) error {
+	ticker := time.NewTicker(e.keeper.Session() / beats)
+	defer ticker.Stop()
+	for {
+		e.mu.Lock()
+		until := e.until
+		e.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(until)):
+			return errors.New("ZooKeeper has not answered for most of a session: another broker may lead")
+		case <-ticker.C:
+		}
+		sent := time.Now()
+		wait, cancel := context.WithDeadline(ctx, until)
+		// A write is taken by a majority. What one server answers by itself says nothing.
+		failed, err := e.keeper.Multi(wait, keeper.Check(path, e.version), keeper.Set(ownPath, e.self.text(), -1))
+		cancel()
+		switch {
+		case err == nil:
+			e.mu.Lock()
+			if time.Now().Before(e.until) { // else who asked meanwhile was told that it is over
+				e.until = sent.Add(word(e.keeper.Session()))
+			}
+			e.mu.Unlock()
+		case failed == 0:
+			return errors.New("another broker has begun an epoch")
+		case failed == 1 || errors.Is(err, zk.ErrSessionExpired):
+			return errGone
+		default: // it connects anew; the word says for how long that may take
+			e.log.Warn("ZooKeeper did not take a leader's word", "error", err)
+		}
+	}
+}
+
+// word is how long a leader's word holds.
+func word(session time.Duration) time.Duration { return session * wordNumerator / wordDenominator }
+
+func (r record) text() []byte {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // two strings and a number
+	}
+	return text
+}
+
+// parse reads what a broker said; what is none counts as nothing said.
+func parse(text []byte) (r record) {
+	if json.Unmarshal(text, &r) != nil || len(r.Name) > nameMax || len(r.Address) > nameMax {
+		return record{}
+	}
+	return r
+}
+
+// sequence is the number that ZooKeeper has put behind a candidate's name; who has none is
+// nobody of ours, and is last.
+func sequence(name string) int64 {
+	n, err := strconv.ParseInt(name[strings.LastIndexByte(name, '-')+1:], 10, 64)
+	if err != nil || n < 0 {
+		return 1<<63 - 1
+	}
+	return n
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,327 @@
+package store
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"penstock/broker/keeper"
+)
+
+const (
+	// MaxZooKeeper is the largest version in ZooKeeper, compressed: its servers take no
+	// message above 1 MiB (jute.maxbuffer), and this one has more in it.
+	MaxZooKeeper = 1_000_000
+	// zooRetry is the wait after a watch that could not be set.
+	zooRetry = 500 * time.Millisecond
+	// zooHead begins a znode's data, and zooHeadMax bounds its first line.
+	zooHead    = "penstock-epoch "
+	zooHeadMax = 128
+)
+
+// Znodes of the store, in the brokers' folder.
+const (
+	zooNewest   = "newest"   // the newest version's number, in decimal
+	zooVersions = "versions" // one child a version
+)
+
+// Fence is the leadership under which versions are written: a check, in the same
+// transaction, that the znode at path still has the version. leading is false where this
+// broker does not lead.
+type Fence interface {
+	Fence() (path string, version int32, epoch uint64, leading bool)
+}
+
+// ZooKeeper keeps versions where several brokers have them: a znode for each. A version is
+// written in one transaction with a check of the leadership's epoch and of the newest
+// number, so who leads no more can write nothing, however late its message comes.
+type ZooKeeper struct {
+	keeper *keeper.Keeper
+	fence  Fence
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	trimmed uint64 // versions up to this one are dropped
+
+	changes chan struct{}
+	stop    context.CancelFunc
+	stopped sync.WaitGroup
+}
+
+// NewZooKeeper returns the store in the keeper's folder. It watches for other brokers'
+// versions until it is closed, which leaves the keeper open.
+func NewZooKeeper(k *keeper.Keeper, f Fence, log *slog.Logger) *ZooKeeper {
+	ctx, stop := context.WithCancel(context.Background())
+	z := &ZooKeeper{keeper: k, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
+	z.stopped.Go(func() { z.watch(ctx) })
+	return z
+}
+
+// path is a version's znode.
+func (z *ZooKeeper) path(number uint64) string {
+	return z.keeper.Path(zooVersions, fmt.Sprintf("%020d", number))
+}
+
+// Latest implements Store.
+func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
+	number, _, err := z.newest(ctx)
+	if err != nil || number == 0 {
+		return Version{}, err
+	}
+	return z.Get(ctx, number)
+}
+
+// newest is the newest number, 0 if there is none, with its znode's version.
+func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
+	n, err := z.keeper.Newest(ctx, z.keeper.Path(zooNewest))
+	if errors.Is(err, zk.ErrNoNode) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("the newest policy in ZooKeeper: %w", err)
+	}
+	if len(n.Data) == 0 {
+		return 0, n.Version, nil
+	}
+	if number, err = strconv.ParseUint(string(n.Data), 10, 64); err != nil || number == 0 {
+		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.keeper.Path(zooNewest), n.Data)
+	}
+	return number, n.Version, nil
+}
+
+// Get implements Store.
+func (z *ZooKeeper) Get(ctx context.Context, number uint64) (Version, error) {
+	v, _, err := z.get(ctx, number)
+	return v, err
+}
+
+// get also gives the version's token.
+func (z *ZooKeeper) get(ctx context.Context, number uint64) (v Version, token string, err error) {
+	n, err := z.keeper.Get(ctx, z.path(number))
+	if errors.Is(err, zk.ErrNoNode) {
+		return Version{}, "", ErrUnknown
+	}
+	if err != nil {
+		return Version{}, "", fmt.Errorf("version %d of the policy in ZooKeeper: %w", number, err)
+	}
+	if v, _, token, err = unpack(n.Data); err == nil && v.Number != number {
+		err = fmt.Errorf("it is version %d", v.Number)
+	}
+	if err != nil {
+		return Version{}, "", fmt.Errorf("%s in ZooKeeper is damaged: %w", z.path(number), err)
+	}
+	return v, token, nil
+}
+
+// History implements Store.
+func (z *ZooKeeper) History(ctx context.Context, limit int) ([]Version, error) {
+	number, _, err := z.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Version
+	for ; number > 0 && len(all) < min(limit, Keep); number-- {
+		v, err := z.Get(ctx, number)
+		if errors.Is(err, ErrUnknown) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// Append implements Store. It fails with ErrNotLeader where another broker has led since,
+// whatever this one knows of it.
+func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
+	if err := v.Check(); err != nil {
+		return err
+	}
+	fence, fenceVersion, epoch, leading := z.fence.Fence()
+	if !leading {
+		return ErrNotLeader
+	}
+	token := rand.Text()
+	data, err := pack(v, epoch, token)
+	if err != nil {
+		return err
+	}
+	newest := z.keeper.Path(zooNewest)
+	last, lastVersion, err := z.newest(ctx)
+	if err == nil && last == 0 {
+		if err = z.keeper.Ensure(ctx, newest, z.keeper.Path(zooVersions)); err == nil {
+			last, lastVersion, err = z.newest(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if v.Number != last+1 {
+		return ErrConflict
+	}
+	failed, err := z.keeper.Multi(ctx, keeper.Check(fence, fenceVersion),
+		keeper.Set(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.keeper.Make(z.path(v.Number), data))
+	switch {
+	case err == nil:
+	case failed == 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode)):
+		return ErrNotLeader
+	case failed > 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists)):
+		return ErrConflict
+	default:
+		if err := z.taken(ctx, v.Number, token, err); err != nil {
+			return err
+		}
+	}
+	z.trim(ctx, v.Number)
+	return nil
+}
+
+// taken finds out whether a version whose answer was lost is there. A sync behind it says
+// so for good: ZooKeeper takes nothing of a connection that the session has left.
+func (z *ZooKeeper) taken(ctx context.Context, number uint64, token string, lost error) error {
+	for {
+		_, _, err := z.newest(ctx)
+		if err == nil {
+			_, found, err := z.get(ctx, number)
+			switch {
+			case err == nil && found == token:
+				return nil
+			case err == nil:
+				return ErrConflict
+			case errors.Is(err, ErrUnknown):
+				return fmt.Errorf("version %d of the policy was not written: %w", number, lost)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("version %d of the policy may be there or not, look at the history: %w", number, lost)
+		case <-time.After(zooRetry):
+		}
+	}
+}
+
+// trim drops versions that are too old; what fails is tried again with the next version.
+func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if newest <= Keep || z.trimmed >= newest-Keep {
+		return
+	}
+	if z.trimmed == 0 {
+		names, err := z.keeper.Children(ctx, z.keeper.Path(zooVersions))
+		if err != nil {
+			return
+		}
+		oldest := newest
+		for _, name := range names {
+			if n, err := strconv.ParseUint(name, 10, 64); err == nil {
+				oldest = min(oldest, n)
+			}
+		}
+		z.trimmed = oldest - min(oldest, 1)
+	}
+	for z.trimmed < newest-Keep {
+		if err := z.keeper.Delete(ctx, z.path(z.trimmed+1)); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			z.log.Warn("an old version of the policy stays for now", "version", z.trimmed+1, "error", err)
+			return
+		}
+		z.trimmed++
+	}
+}
+
+// watch tells of each change of the newest version.
+func (z *ZooKeeper) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, z.keeper.Session())
+		path := z.keeper.Path(zooNewest)
+		w, err := z.keeper.Watch(wait, path)
+		if errors.Is(err, zk.ErrNoNode) {
+			err = z.keeper.Ensure(wait, path)
+			if err == nil {
+				cancel()
+				continue
+			}
+		}
+		cancel()
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(zooRetry):
+			}
+			continue
+		}
+		tell(z.changes) // whatever came before the watch
+		select {
+		case <-ctx.Done():
+		case <-w.Next:
+		}
+	}
+}
+
+// Changes implements Store.
+func (z *ZooKeeper) Changes() <-chan struct{} { return z.changes }
+
+// Close implements Store.
+func (z *ZooKeeper) Close() error {
+	z.stop()
+	z.stopped.Wait()
+	return nil
+}
+
+// pack is a version as it is in its znode: a line with the epoch of who wrote it and a token
+// of the attempt, and the version compressed.
+func pack(v Version, epoch uint64, token string) ([]byte, error) {
+	text, err := Encode(v)
+	if err != nil {
+		return nil, err
+	}
+	var data bytes.Buffer
+	fmt.Fprintf(&data, "%s%d %s\n", zooHead, epoch, token)
+	w, err := gzip.NewWriterLevel(&data, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = w.Write(text); err == nil {
+		err = w.Close()
+	}
+	if err == nil && data.Len() > MaxZooKeeper {
+		err = fmt.Errorf("version %d of the policy has %d bytes compressed, and ZooKeeper takes %d: shorten its text, or take weights of single applications back",
+			v.Number, data.Len(), MaxZooKeeper)
+	}
+	return data.Bytes(), err
+}
+
+// unpack reads what pack wrote. It fails for anything else.
+func unpack(data []byte) (v Version, epoch uint64, token string, err error) {
+	head, packed, found := bytes.Cut(data[:min(len(data), MaxZooKeeper)], []byte("\n"))
+	words := strings.Split(strings.TrimPrefix(string(head[:min(len(head), zooHeadMax)]), zooHead), " ")
+	if !found || !bytes.HasPrefix(head, []byte(zooHead)) || len(words) != 2 {
+		return v, 0, "", errors.New("it is no version of a policy")
+	}
+	if epoch, err = strconv.ParseUint(words[0], 10, 64); err != nil {
+		return v, 0, "", fmt.Errorf("its epoch: %w", err)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return v, 0, "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxRecord+1))
+	if err != nil {
+		return v, 0, "", err
+	}
+	v, err = Decode(text)
+	return v, epoch, words[1], err
+}

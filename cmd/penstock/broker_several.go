@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/broker"
+	"penstock/broker/keeper"
+	"penstock/broker/leadership"
+	"penstock/broker/store"
+	"penstock/wire/cluster"
+)
+
+// severalFlags are those of a broker among several.
+type severalFlags struct {
+	zookeeper, auth, ca, advertise, name string
+	session                              time.Duration
+}
+
+func (f *severalFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.zookeeper, "zookeeper", "", "`SERVERS` of the ZooKeeper that brokers share, host:port,...[/folder]: one of them leads")
+	flags.StringVar(&f.auth, "zookeeper-auth", "", "`FILE` with user:password for ZooKeeper (digest); others then neither read nor change what brokers keep")
+	flags.StringVar(&f.ca, "zookeeper-ca", "", "certificate `FILE` of the CA of ZooKeeper's servers (PEM): their secure port is used, with --cert and --key if they are given")
+	flags.DurationVar(&f.session, "session", 3*time.Second, "how long ZooKeeper waits for a leader that says nothing (500ms to 5m); it gives no less than two of its ticks")
+	flags.StringVar(&f.advertise, "advertise", "", "this broker's `ADDRESS` as nodes have it in their settings (default: its name with the port of --listen)")
+	flags.StringVar(&f.name, "name", "", "this broker's `NAME`, in logs and for operators (default: the host's)")
+}
+
+// open puts the name into the options and, with --zookeeper, the store and who leads. run
+// takes part in the election until its context ends.
+func (f *severalFlags) open(o *broker.Options, listen string, files cluster.Files, log *slog.Logger) (run func(context.Context), err error) {
+	o.Name = f.name
+	if o.Name == "" {
+		if o.Name, err = os.Hostname(); err != nil {
+			return nil, err
+		}
+	}
+	address := f.advertise
+	if address == "" {
+		_, port, err := net.SplitHostPort(listen)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--listen %q: give host:port", listen)}
+		}
+		address = net.JoinHostPort(o.Name, port)
+	}
+	if f.zookeeper == "" {
+		if f.auth != "" || f.ca != "" {
+			return nil, usageError{errors.New("--zookeeper-auth and --zookeeper-ca go with --zookeeper")}
+		}
+		return func(context.Context) {}, nil
+	}
+	k := keeper.Options{Servers: f.zookeeper, Auth: f.auth, Session: f.session, Log: log}
+	if f.ca != "" {
+		if k.TLS, err = cluster.Trusting(f.ca, files.Cert, files.Key); err != nil {
+			return nil, fmt.Errorf("--zookeeper-ca: %w", err)
+		}
+	}
+	kept, err := keeper.Dial(k)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	election, err := leadership.NewElection(kept, o.Name, address, log)
+	if err != nil {
+		kept.Close()
+		return nil, usageError{err}
+	}
+	o.Lead = election
+	versions := store.NewZooKeeper(kept, election, log)
+	o.Store = versions
+	return func(ctx context.Context) {
+		election.Run(ctx) // it closes the session
+		if err := versions.Close(); err != nil {
+			log.Warn("the store does not close", "error", err)
+		}
+	}, nil
+}
+
+// start runs something beside the command, until stop has seen it end.
+func start(ctx context.Context, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}

@@ -1,0 +1,417 @@
+package failover
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"penstock/broker/certs"
+	"penstock/broker/keeper"
+	"penstock/node/coordination"
+	"penstock/testbed/daemon"
+	"penstock/wire/cluster"
+
+	"github.com/go-zookeeper/zk"
+)
+
+const (
+	port   = 9717
+	period = time.Second // of nodes; parts hold for five
+	// slack is what a fail-over may take beside one and a half sessions: this machine may be
+	// slow, and it is no test of that.
+	slack = 5 * time.Second
+)
+
+// group is brokers on one folder of ZooKeeper.
+type group struct {
+	folder   string
+	certs    string
+	daemons  [brokers]*daemon.Daemon
+	keeper   *keeper.Keeper   // the test's own
+	last     uint64           // epoch seen
+	settling bool             // whether the one asked last is
+	named    []string         // leaders that the broker asked last has named
+	began    map[uint64]int64 // transactions in which epochs began, by epoch
+}
+
+func address(broker int) string {
+	return netip.AddrPortFrom(bed.network.Machines[broker].Address, port).String()
+}
+
+func (g *group) files(name string) cluster.Files {
+	return cluster.Files{CA: filepath.Join(g.certs, "ca.pem"), Cert: filepath.Join(g.certs, name+".pem"), Key: filepath.Join(g.certs, name+".key")}
+}
+
+func newGroup(t *testing.T) *group {
+	t.Helper()
+	g := &group{folder: folder(), certs: t.TempDir(), began: map[uint64]int64{}}
+	names := []string{"node-0", "node-1", "node-2", "asker"}
+	for i := range brokers {
+		names = append(names, bed.network.Machines[i].Address.String())
+	}
+	if _, err := certs.Make(g.certs, names, []string{"operator"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range brokers {
+		g.start(t, i)
+	}
+	t.Cleanup(func() {
+		for _, d := range g.daemons {
+			if err := d.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	g.keeper = dial(t, g.folder, "")
+	return g
+}
+
+func (g *group) start(t *testing.T, i int) {
+	t.Helper()
+	files := g.files(bed.network.Machines[i].Address.String())
+	var err error
+	g.daemons[i], err = daemon.Start(t.Context(), daemon.Options{
+		Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, strings.TrimPrefix(g.folder, "/")+fmt.Sprintf("-broker-%d", i)),
+		By: at(bed.network.Machines[i]), Patience: patience,
+		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
+			"--zookeeper", bed.zookeeper.Address + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// epoch is who began the last epoch, by ZooKeeper.
+func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n, err := g.keeper.Newest(ctx, g.keeper.Path("epoch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Epoch   uint64
+		Address string
+	}
+	if len(n.Data) > 0 {
+		if err := json.Unmarshal(n.Data, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.began[r.Epoch] = n.Changed
+	for i := range brokers {
+		if r.Address == address(i) {
+			return i, r.Epoch
+		}
+	}
+	return -1, r.Epoch
+}
+
+// leader waits until a broker answers as the leader of an epoch after the last one seen.
+func (g *group) leader(t *testing.T) (leader int) {
+	t.Helper()
+	last := g.last
+	eventually(t, fmt.Sprintf("a broker answers as the leader of an epoch after %d", last), func() bool {
+		leader, g.last = g.epoch(t)
+		if leader < 0 || g.last <= last {
+			return false
+		}
+		epoch, err := g.ask(t, leader)
+		return err == nil && epoch == g.last
+	})
+	return leader
+}
+
+// connect makes a connection to a broker, from where nodes are.
+func (g *group) connect(t *testing.T, broker int, as string) *grpc.ClientConn {
+	t.Helper()
+	secure, err := g.files(as).Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(address(broker), grpc.WithTransportCredentials(credentials.NewTLS(secure)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// ask reports to a broker once, as a node without applications, and returns its answer's epoch.
+func (g *group) ask(t *testing.T, broker int) (epoch uint64, err error) {
+	t.Helper()
+	conn := g.connect(t, broker, "asker")
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	s, err := cluster.NewNodesClient(conn).Exchange(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.Send(hello); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	a, err := s.Recv()
+	if err != nil {
+		g.named = s.Trailer().Get(cluster.LeaderKey)
+	}
+	g.settling = a.GetSettling()
+	return a.GetEpoch(), err
+}
+
+var hello = &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "asker", PeriodMs: 1000}}
+
+// machine is a node whose device gives each flow exactly its part.
+type machine struct {
+	client *coordination.Client
+	flows  []string
+
+	mu    sync.Mutex
+	at    time.Time
+	parts map[string]float64
+	uses  map[string]coordination.Use
+}
+
+func (m *machine) Name() string { return "disk" }
+
+func (m *machine) SetParts(parts map[string]float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	m.parts = parts
+}
+
+func (m *machine) Uses() ([]coordination.Use, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	var all []coordination.Use
+	for _, f := range m.flows {
+		all = append(all, m.uses[f])
+	}
+	return all, true
+}
+
+// work gives the flows what they are due of the time gone by.
+func (m *machine) work() {
+	passed := time.Since(m.at)
+	m.at = m.at.Add(passed)
+	for _, f := range m.flows {
+		u := m.uses[f]
+		u.Flow = f
+		u.Service += time.Duration(float64(passed) * m.share(f))
+		u.Wanted += passed
+		m.uses[f] = u
+	}
+}
+
+// share is a flow's part of this node, 0 to 1.
+func (m *machine) share(flow string) float64 {
+	sum, own := 0.0, 0.0
+	for _, f := range m.flows {
+		p := m.parts[f]
+		if p <= 0 {
+			p = 1
+		}
+		sum += p
+		if f == flow {
+			own = p
+		}
+	}
+	return own / sum
+}
+
+// shares are the flows' parts of what all nodes give, as it is in force now.
+func shares(nodes []*machine) map[string]float64 {
+	all := map[string]float64{}
+	for _, m := range nodes {
+		m.mu.Lock()
+		for _, f := range m.flows {
+			all[f] += m.share(f) / float64(len(nodes))
+		}
+		m.mu.Unlock()
+	}
+	return all
+}
+
+// due is what is due in the cluster of newNodes: b has no other node, and each is worth as
+// much as the others, so b has all of its node and a what is left to it elsewhere.
+var due = map[string]float64{"a": 1. / 3, "b": 1. / 3, "c": 1. / 3}
+
+func (g *group) newNodes(t *testing.T) []*machine {
+	t.Helper()
+	var addresses []string
+	for i := range brokers {
+		addresses = append(addresses, address(i))
+	}
+	var all []*machine
+	for i, flows := range [][]string{{"a", "b"}, {"a", "c"}, {"a", "c"}} {
+		m := &machine{flows: flows, uses: map[string]coordination.Use{}, at: time.Now()}
+		name := fmt.Sprintf("node-%d", i)
+		var err error
+		m.client, err = coordination.New(coordination.Options{Node: name, Brokers: addresses, Period: period,
+			TLS:     func() (*tls.Config, error) { return g.files(name).Client() },
+			Devices: func() []coordination.Device { return []coordination.Device{m} },
+			Rights:  func(map[string]coordination.Right) {}, Log: bed.log.With("node", name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { m.client.Run(ctx) })
+		t.Cleanup(func() {
+			cancel()
+			running.Wait()
+		})
+		all = append(all, m)
+	}
+	return all
+}
+
+// follow waits until the leader's totals are whole, and all nodes have them in force and
+// the shares that are due.
+func (g *group) follow(t *testing.T, nodes []*machine, leader int) {
+	t.Helper()
+	epoch := g.last
+	eventually(t, "the leader's totals are whole", func() bool {
+		_, err := g.ask(t, leader)
+		return err == nil && !g.settling
+	})
+	settled := time.Now()
+	eventually(t, fmt.Sprintf("all nodes go by epoch %d, with the shares that are due", epoch), func() bool {
+		for _, m := range nodes {
+			if s := m.client.State(); s.Epoch < epoch || !s.InForce || s.Answered.Sub(settled) < 2*period {
+				return false
+			}
+		}
+		for f, part := range shares(nodes) {
+			if math.Abs(part-due[f]) > 0.02 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// watchShares looks at the shares every few milliseconds until stop, which returns the
+// largest deviation from those at the beginning, as a part of them.
+func watchShares(nodes []*machine) (stop func() float64) {
+	before, worst := shares(nodes), 0.0
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			for f, part := range shares(nodes) {
+				worst = max(worst, math.Abs(part-before[f])/before[f])
+			}
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	return func() float64 {
+		close(done)
+		watching.Wait()
+		return worst
+	}
+}
+
+// operate applies policies at all brokers, ten a second each, until stop: so that each
+// fail-over finds some being written. Stop returns how many were taken.
+func (g *group) operate(t *testing.T) (stop func() (applied int)) {
+	t.Helper()
+	done := make(chan struct{})
+	var applied atomic.Int64
+	var operating sync.WaitGroup
+	for i := range brokers {
+		conn := g.connect(t, i, "operator")
+		operating.Go(func() {
+			defer conn.Close()
+			for n := 0; ; n++ {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				text := fmt.Sprintf("default: 1\n# %d by way of broker %d\n", n, i)
+				if _, err := cluster.NewOperatorsClient(conn).Apply(ctx, &cluster.ApplyRequest{Text: []byte(text)}); err == nil {
+					applied.Add(1)
+				}
+				cancel()
+				select {
+				case <-done:
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		})
+	}
+	return func() int {
+		close(done)
+		operating.Wait()
+		return int(applied.Load())
+	}
+}
+
+// judge reads all versions of the policy as ZooKeeper has them, with the transactions they
+// were written in, and holds them against those in which epochs began.
+func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{bed.zookeeper.Address}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	names, _, err := conn.Children(g.folder + "/versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	last, lastWritten, epochs := uint64(0), int64(0), map[uint64]bool{}
+	for i, name := range names {
+		data, stat, err := conn.Get(g.folder + "/versions/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var epoch uint64
+		if _, err := fmt.Sscanf(string(data), "penstock-epoch %d ", &epoch); err != nil {
+			t.Fatalf("version %s: %v", name, err)
+		}
+		if number, err := strconv.Atoi(name); err != nil || number != i+1 {
+			t.Errorf("version %s is the %dth", name, i+1)
+		}
+		if epoch < last || stat.Czxid <= lastWritten || stat.Mzxid != stat.Czxid {
+			t.Errorf("version %s of epoch %d, transaction %x, after epoch %d, transaction %x", name, epoch, stat.Czxid, last, lastWritten)
+		}
+		last, lastWritten, epochs[epoch] = epoch, stat.Czxid, true
+		for other, at := range began {
+			if other > epoch && at <= stat.Czxid {
+				t.Errorf("version %s was written by epoch %d after epoch %d had begun", name, epoch, other)
+			}
+		}
+	}
+	if len(epochs) < len(began)-1 {
+		t.Errorf("policy was changed in %d epochs of %d: the test has shown little", len(epochs), len(began))
+	}
+	return len(names)
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}

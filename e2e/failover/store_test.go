@@ -1,0 +1,275 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/broker/keeper"
+	"penstock/broker/leadership"
+	"penstock/broker/store"
+	"penstock/broker/store/storetest"
+)
+
+// folders counts the folders in ZooKeeper, one a test.
+var folders int
+
+func folder() string {
+	folders++
+	return fmt.Sprintf("/test-%d", folders)
+}
+
+func dial(t testing.TB, folder, auth string) *keeper.Keeper {
+	t.Helper()
+	k, err := keeper.Dial(keeper.Options{Servers: bed.zookeeper.Address + folder, Auth: auth, Session: session, Log: bed.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+// always is a fence that holds: a znode that nobody changes.
+type always struct{ path string }
+
+func (a always) Fence() (string, int32, uint64, bool) { return a.path, 0, 7, true }
+
+// TestConformance: versions in ZooKeeper are what they are in any other store.
+func TestConformance(t *testing.T) {
+	where, places := folder(), 0
+	place := func(t testing.TB) storetest.Place {
+		places++
+		sub := dial(t, fmt.Sprintf("%s-%d", where, places), "")
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		fence := sub.Path("fence")
+		if err := sub.Ensure(ctx, fence); err != nil {
+			t.Fatal(err)
+		}
+		return func(testing.TB) store.Store { return store.NewZooKeeper(sub, always{fence}, bed.log) }
+	}
+	storetest.Run(t, place)
+	t.Run("lasting", func(t *testing.T) { storetest.Lasting(t, place) })
+	t.Run("shared", func(t *testing.T) { storetest.Shared(t, place) })
+}
+
+// TestTooLarge: what ZooKeeper would not take is refused with what to do about it, and
+// what it takes goes in at the edge.
+func TestTooLarge(t *testing.T) {
+	k := dial(t, folder(), "")
+	fence := k.Path("fence")
+	if err := k.Ensure(t.Context(), fence); err != nil {
+		t.Fatal(err)
+	}
+	s := store.NewZooKeeper(k, always{fence}, bed.log)
+	defer s.Close()
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789{}"
+	random := rand.New(rand.NewPCG(1, 2))
+	text := make([]byte, store.MaxText)
+	for i := range text {
+		text[i] = letters[random.IntN(len(letters))] // six bits a byte do not become fewer
+	}
+	version := func(number uint64, weights int) store.Version {
+		v := store.Version{Number: number, Text: text, Author: "a", Time: time.UnixMilli(1), Weights: map[string]int{}}
+		for range weights {
+			name := make([]byte, store.MaxName)
+			for i := range name {
+				name[i] = letters[random.IntN(len(letters))]
+			}
+			v.Weights[string(name)] = 1
+		}
+		return v
+	}
+	// The text takes some 790 KB, each weight's name some 195 bytes.
+	low, high := 0, 10_000
+	for number := uint64(1); high-low > 1; {
+		middle := (low + high) / 2
+		err := s.Append(t.Context(), version(number, middle))
+		switch {
+		case err == nil:
+			low = middle
+			number++
+		case strings.Contains(err.Error(), "bytes compressed, and ZooKeeper takes"):
+			high = middle
+		default:
+			t.Fatal(err)
+		}
+	}
+	if low < 500 || high > 2000 {
+		t.Errorf("the most weights that go in are %d", low)
+	}
+}
+
+// TestFence: who was the leader, and holds itself for it still, writes nothing.
+func TestFence(t *testing.T) {
+	where := folder()
+	old := newCandidate(t, where, "old")
+	old.await(t, "leads", func(s leadership.State) bool { return s.Leading })
+	late := &remembered{}
+	late.path, late.version, late.epoch, late.leading = old.election.Fence()
+	stale := store.NewZooKeeper(old.keeper, late, bed.log)
+	defer stale.Close()
+	v := store.Version{Number: 1, Text: []byte("default: 1\n"), Author: "old", Time: time.Now()}
+	if err := stale.Append(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	other := newCandidate(t, where, "new")
+	other.await(t, "knows who leads", func(s leadership.State) bool { return s.Leader == "old:1" && s.Epoch == late.epoch })
+	v.Number = 2
+	if err := other.store.Append(t.Context(), v); !errors.Is(err, store.ErrNotLeader) {
+		t.Errorf("who does not lead writes: %v", err)
+	}
+	old.stop()
+	other.await(t, "leads", func(s leadership.State) bool { return s.Leading && s.Epoch > late.epoch })
+	// The old one's session is gone, so its message comes by another's.
+	stale = store.NewZooKeeper(dial(t, where, ""), late, bed.log)
+	defer stale.Close()
+	if err := stale.Append(t.Context(), v); !errors.Is(err, store.ErrNotLeader) {
+		t.Errorf("the old leader writes: %v", err)
+	}
+	v.Author = "new"
+	if err := other.store.Append(t.Context(), v); err != nil {
+		t.Errorf("the new leader does not write: %v", err)
+	}
+	if v, err := other.store.Latest(t.Context()); err != nil || v.Number != 2 || v.Author != "new" {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// remembered is a leadership as it was.
+type remembered struct {
+	path    string
+	version int32
+	epoch   uint64
+	leading bool
+}
+
+func (r *remembered) Fence() (string, int32, uint64, bool) {
+	return r.path, r.version, r.epoch, r.leading
+}
+
+// candidate is a broker's part in an election, in this process.
+type candidate struct {
+	keeper   *keeper.Keeper
+	election *leadership.Election
+	store    *store.ZooKeeper
+	stop     func()
+}
+
+func newCandidate(t *testing.T, folder, name string) *candidate {
+	t.Helper()
+	c := &candidate{keeper: dial(t, folder, "")}
+	var err error
+	if c.election, err = leadership.NewElection(c.keeper, name, name+":1", bed.log.With("broker", name)); err != nil {
+		t.Fatal(err)
+	}
+	c.store = store.NewZooKeeper(c.keeper, c.election, bed.log)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.election.Run(ctx) })
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		if err := c.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *candidate) await(t *testing.T, what string, holds func(leadership.State) bool) {
+	t.Helper()
+	eventually(t, what, func() bool { return holds(c.election.State()) })
+}
+
+// TestElection: of several candidates one leads at a time, the next in line follows when it
+// goes, with a larger epoch, and all know who it is.
+func TestElection(t *testing.T) {
+	where := folder()
+	var all []*candidate
+	for i := range 4 {
+		all = append(all, newCandidate(t, where, fmt.Sprintf("b%d", i)))
+	}
+	last := uint64(0)
+	for len(all) > 0 {
+		leader := -1
+		eventually(t, "one leads, and all know it", func() bool {
+			leader = -1
+			for i, c := range all {
+				if c.election.State().Leading {
+					if leader >= 0 {
+						t.Fatalf("two lead: %+v and %+v", all[leader].election.State(), c.election.State())
+					}
+					leader = i
+				}
+			}
+			if leader < 0 {
+				return false
+			}
+			s := all[leader].election.State()
+			for _, c := range all {
+				if have := c.election.State(); have.Leader != s.Leader || have.Epoch != s.Epoch {
+					return false
+				}
+			}
+			return s.Epoch > last
+		})
+		last = all[leader].election.State().Epoch
+		all[leader].stop()
+		if s := all[leader].election.State(); s.Leading {
+			t.Errorf("who has ended leads: %+v", s)
+		}
+		all = append(all[:leader], all[leader+1:]...)
+	}
+}
+
+// TestSecret: without the credentials what brokers keep cannot be read or changed, and
+// they stand in no log.
+func TestSecret(t *testing.T) {
+	where := folder()
+	file := write(t, "secret", "penstock:hush-hush\n")
+	k := dial(t, where, file)
+	if err := k.Ensure(t.Context(), k.Path("kept")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Get(t.Context(), k.Path("kept")); err != nil {
+		t.Errorf("with the credentials: %v", err)
+	}
+	for name, auth := range map[string]string{"none": "", "others": write(t, "others", "penstock:guess")} {
+		other := dial(t, where, auth)
+		if _, err := other.Get(t.Context(), other.Path("kept")); err == nil || !strings.Contains(err.Error(), "not authenticated") {
+			t.Errorf("with %s: %v", name, err)
+		}
+		if _, err := other.Create(t.Context(), other.Path("mine"), nil, 0); err == nil {
+			t.Errorf("with %s a znode can be made", name)
+		}
+	}
+	if strings.Contains(bed.logged.String(), "hush") {
+		t.Error("the secret is in a log")
+	}
+}
+
+// TestSessionLength: a broker knows that the server gives it another session than it asked for.
+func TestSessionLength(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		keeper.SessionMin: keeper.SessionMin, // the server gives 2 ticks: to go by less is safe
+		session:           session,
+		keeper.SessionMax: 20 * tick, // the server gives less
+	} {
+		k, err := keeper.Dial(keeper.Options{Servers: bed.zookeeper.Address, Session: asked, Log: bed.log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a session", func() bool { return k.SessionID() != 0 })
+		if got := k.Session(); got != want {
+			t.Errorf("asked for %v: %v, want %v", asked, got, want)
+		}
+		k.Close()
+	}
+}

@@ -1,0 +1,112 @@
+package cluster_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"penstock/broker/certs"
+	"penstock/wire/cluster"
+)
+
+// place puts a certificate's files of one authority where others may have been.
+func place(t *testing.T, from, name, to string, what ...string) {
+	t.Helper()
+	for _, kind := range what {
+		text, err := os.ReadFile(filepath.Join(from, map[string]string{"ca": "ca.pem", "cert": name + ".pem", "key": name + ".key"}[kind]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(to, kind+".new"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(to, kind+".new"), filepath.Join(to, kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRotation: both sides take new certificates, and a new authority, with the next
+// connection; files that do not fit together change nothing.
+func TestRotation(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	for _, dir := range []string{first, second} {
+		if _, err := certs.Make(dir, []string{"broker", "node"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broker, node := t.TempDir(), t.TempDir()
+	files := func(dir string) cluster.Files {
+		return cluster.Files{CA: filepath.Join(dir, "ca"), Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	}
+	place(t, first, "broker", broker, "ca", "cert", "key")
+	place(t, first, "node", node, "ca", "cert", "key")
+	server, err := files(broker).Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.WriteString(c, "x") // with the handshake, if that is good
+				c.Close()
+			}()
+		}
+	}()
+	connect := func(name string) error {
+		c, err := files(node).Client()
+		if err != nil {
+			return err
+		}
+		c.ServerName = name
+		conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		if err != nil {
+			return err
+		}
+		defer func(c net.Conn) { c.Close() }(conn)
+		_, err = conn.Read(make([]byte, 1))
+		return err
+	}
+	good := func(what string) {
+		t.Helper()
+		if err := connect("broker"); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	bad := func(what string) {
+		t.Helper()
+		if connect("broker") == nil {
+			t.Errorf("%s: connected", what)
+		}
+	}
+	good("as they were")
+	for _, name := range []string{"another", "127.0.0.2"} {
+		if connect(name) == nil {
+			t.Errorf("a broker's certificate does for %s", name)
+		}
+	}
+	place(t, second, "broker", broker, "cert") // its key is the first's
+	good("a certificate without its key")
+	place(t, second, "broker", broker, "ca", "key")
+	bad("a broker of the second authority, and a node of the first")
+	place(t, second, "node", node, "cert", "key")
+	bad("a node that still trusts the first authority only")
+	place(t, second, "node", node, "ca")
+	good("both of the second")
+	if err := os.Remove(filepath.Join(broker, "cert")); err != nil {
+		t.Fatal(err)
+	}
+	good("a file that is gone")
+}
