@@ -28,8 +28,8 @@ const (
 
 // Request is one call of the benchmark.
 type Request struct {
-	Place             // Dir is made if it is empty
-	Runs     int      // 1..MaxRuns
+	Place        // Dir is made if it is empty
+	Runs     int // 1..MaxRuns
 	Window   time.Duration
 	Settling time.Duration // before each window
 }
