@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: wire/cluster/cluster.proto
+// source: cluster.proto
 
 package cluster
 
@@ -46,7 +46,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[0]
+	mi := &file_cluster_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -58,7 +58,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[0]
+	mi := &file_cluster_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -71,7 +71,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{0}
+	return file_cluster_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Report) GetSequence() uint64 {
@@ -141,7 +141,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[1]
+	mi := &file_cluster_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -153,7 +153,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[1]
+	mi := &file_cluster_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -166,7 +166,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{1}
+	return file_cluster_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Node) GetName() string {
@@ -216,7 +216,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[2]
+	mi := &file_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +228,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[2]
+	mi := &file_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +241,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{2}
+	return file_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Name) GetEntry() uint32 {
@@ -284,7 +284,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[3]
+	mi := &file_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +296,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[3]
+	mi := &file_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +309,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{3}
+	return file_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Answer) GetSequence() uint64 {
@@ -386,7 +386,7 @@ type Right struct {
 
 func (x *Right) Reset() {
 	*x = Right{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[4]
+	mi := &file_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +398,7 @@ func (x *Right) String() string {
 func (*Right) ProtoMessage() {}
 
 func (x *Right) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[4]
+	mi := &file_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +411,7 @@ func (x *Right) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Right.ProtoReflect.Descriptor instead.
 func (*Right) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{4}
+	return file_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Right) GetEntry() uint32 {
@@ -460,7 +460,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[5]
+	mi := &file_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +472,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[5]
+	mi := &file_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +485,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{5}
+	return file_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Level) GetQueue() string {
@@ -512,7 +512,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[6]
+	mi := &file_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +524,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[6]
+	mi := &file_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +537,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{6}
+	return file_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Host) GetAddress() string {
@@ -558,7 +558,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[7]
+	mi := &file_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +570,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[7]
+	mi := &file_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +583,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{7}
+	return file_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Connection) GetLocal() string {
@@ -619,7 +619,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[8]
+	mi := &file_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +631,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[8]
+	mi := &file_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +644,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{8}
+	return file_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Owner) GetApplication() string {
@@ -691,7 +691,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +703,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +716,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PolicyRequest) GetVersion() uint64 {
@@ -742,7 +742,7 @@ type PolicyVersion struct {
 
 func (x *PolicyVersion) Reset() {
 	*x = PolicyVersion{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +754,7 @@ func (x *PolicyVersion) String() string {
 func (*PolicyVersion) ProtoMessage() {}
 
 func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +767,7 @@ func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
 func (*PolicyVersion) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PolicyVersion) GetVersion() uint64 {
@@ -821,7 +821,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +833,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +846,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HistoryRequest) GetLimit() uint32 {
@@ -865,7 +865,7 @@ type HistoryAnswer struct {
 
 func (x *HistoryAnswer) Reset() {
 	*x = HistoryAnswer{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +877,7 @@ func (x *HistoryAnswer) String() string {
 func (*HistoryAnswer) ProtoMessage() {}
 
 func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +890,7 @@ func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAnswer.ProtoReflect.Descriptor instead.
 func (*HistoryAnswer) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HistoryAnswer) GetVersions() []*PolicyVersion {
@@ -913,7 +913,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +925,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +938,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ApplyRequest) GetText() []byte {
@@ -972,7 +972,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +984,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +997,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetWeightRequest) GetApplication() string {
@@ -1022,7 +1022,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1034,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1047,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 type ListNodesAnswer struct {
@@ -1061,7 +1061,7 @@ type ListNodesAnswer struct {
 
 func (x *ListNodesAnswer) Reset() {
 	*x = ListNodesAnswer{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1073,7 @@ func (x *ListNodesAnswer) String() string {
 func (*ListNodesAnswer) ProtoMessage() {}
 
 func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1086,7 @@ func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesAnswer.ProtoReflect.Descriptor instead.
 func (*ListNodesAnswer) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListNodesAnswer) GetNodes() []*NodeState {
@@ -1124,7 +1124,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1136,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1149,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeState) GetNode() *Node {
@@ -1196,7 +1196,7 @@ type ListApplicationsRequest struct {
 
 func (x *ListApplicationsRequest) Reset() {
 	*x = ListApplicationsRequest{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1208,7 @@ func (x *ListApplicationsRequest) String() string {
 func (*ListApplicationsRequest) ProtoMessage() {}
 
 func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1221,7 @@ func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsRequest.ProtoReflect.Descriptor instead.
 func (*ListApplicationsRequest) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListApplicationsRequest) GetApplication() string {
@@ -1240,7 +1240,7 @@ type ListApplicationsAnswer struct {
 
 func (x *ListApplicationsAnswer) Reset() {
 	*x = ListApplicationsAnswer{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1252,7 @@ func (x *ListApplicationsAnswer) String() string {
 func (*ListApplicationsAnswer) ProtoMessage() {}
 
 func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1265,7 @@ func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsAnswer.ProtoReflect.Descriptor instead.
 func (*ListApplicationsAnswer) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
@@ -1300,7 +1300,7 @@ type ApplicationState struct {
 
 func (x *ApplicationState) Reset() {
 	*x = ApplicationState{}
-	mi := &file_wire_cluster_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1312,7 @@ func (x *ApplicationState) String() string {
 func (*ApplicationState) ProtoMessage() {}
 
 func (x *ApplicationState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_cluster_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1325,7 @@ func (x *ApplicationState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationState.ProtoReflect.Descriptor instead.
 func (*ApplicationState) Descriptor() ([]byte, []int) {
-	return file_wire_cluster_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ApplicationState) GetApplication() string {
@@ -1440,11 +1440,11 @@ func (x *ApplicationState) GetBandwidth() int64 {
 	return 0
 }
 
-var File_wire_cluster_cluster_proto protoreflect.FileDescriptor
+var File_cluster_proto protoreflect.FileDescriptor
 
-const file_wire_cluster_cluster_proto_rawDesc = "" +
+const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1awire/cluster/cluster.proto\x12\x10penstock.cluster\"\xdc\x01\n" +
+	"\rcluster.proto\x12\x10penstock.cluster\"\xdc\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -1562,19 +1562,19 @@ const file_wire_cluster_cluster_proto_rawDesc = "" +
 	"\x10ListApplications\x12).penstock.cluster.ListApplicationsRequest\x1a(.penstock.cluster.ListApplicationsAnswerB\x17Z\x15penstock/wire/clusterb\x06proto3"
 
 var (
-	file_wire_cluster_cluster_proto_rawDescOnce sync.Once
-	file_wire_cluster_cluster_proto_rawDescData []byte
+	file_cluster_proto_rawDescOnce sync.Once
+	file_cluster_proto_rawDescData []byte
 )
 
-func file_wire_cluster_cluster_proto_rawDescGZIP() []byte {
-	file_wire_cluster_cluster_proto_rawDescOnce.Do(func() {
-		file_wire_cluster_cluster_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_wire_cluster_cluster_proto_rawDesc), len(file_wire_cluster_cluster_proto_rawDesc)))
+func file_cluster_proto_rawDescGZIP() []byte {
+	file_cluster_proto_rawDescOnce.Do(func() {
+		file_cluster_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)))
 	})
-	return file_wire_cluster_cluster_proto_rawDescData
+	return file_cluster_proto_rawDescData
 }
 
-var file_wire_cluster_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
-var file_wire_cluster_cluster_proto_goTypes = []any{
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_cluster_proto_goTypes = []any{
 	(*Report)(nil),                  // 0: penstock.cluster.Report
 	(*Node)(nil),                    // 1: penstock.cluster.Node
 	(*Name)(nil),                    // 2: penstock.cluster.Name
@@ -1598,7 +1598,7 @@ var file_wire_cluster_cluster_proto_goTypes = []any{
 	(*ApplicationState)(nil),        // 20: penstock.cluster.ApplicationState
 	nil,                             // 21: penstock.cluster.PolicyVersion.WeightsEntry
 }
-var file_wire_cluster_cluster_proto_depIdxs = []int32{
+var file_cluster_proto_depIdxs = []int32{
 	1,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
 	2,  // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
 	4,  // 2: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
@@ -1633,26 +1633,26 @@ var file_wire_cluster_cluster_proto_depIdxs = []int32{
 	0,  // [0:9] is the sub-list for field type_name
 }
 
-func init() { file_wire_cluster_cluster_proto_init() }
-func file_wire_cluster_cluster_proto_init() {
-	if File_wire_cluster_cluster_proto != nil {
+func init() { file_cluster_proto_init() }
+func file_cluster_proto_init() {
+	if File_cluster_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_cluster_cluster_proto_rawDesc), len(file_wire_cluster_cluster_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
-		GoTypes:           file_wire_cluster_cluster_proto_goTypes,
-		DependencyIndexes: file_wire_cluster_cluster_proto_depIdxs,
-		MessageInfos:      file_wire_cluster_cluster_proto_msgTypes,
+		GoTypes:           file_cluster_proto_goTypes,
+		DependencyIndexes: file_cluster_proto_depIdxs,
+		MessageInfos:      file_cluster_proto_msgTypes,
 	}.Build()
-	File_wire_cluster_cluster_proto = out.File
-	file_wire_cluster_cluster_proto_goTypes = nil
-	file_wire_cluster_cluster_proto_depIdxs = nil
+	File_cluster_proto = out.File
+	file_cluster_proto_goTypes = nil
+	file_cluster_proto_depIdxs = nil
 }

@@ -4,7 +4,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             v3.21.12
-// source: wire/cluster/cluster.proto
+// source: cluster.proto
 
 package cluster
 
@@ -162,7 +162,7 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
-	Metadata: "wire/cluster/cluster.proto",
+	Metadata: "cluster.proto",
 }
 
 const (
@@ -268,7 +268,7 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "wire/cluster/cluster.proto",
+	Metadata: "cluster.proto",
 }
 
 const (
@@ -568,5 +568,5 @@ var Operators_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "wire/cluster/cluster.proto",
+	Metadata: "cluster.proto",
 }
