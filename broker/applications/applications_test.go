@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 // told is a source that says what a test lets it say.
 type told struct {
+	mu   sync.Mutex
 	apps []Application
 	err  error
 	took time.Duration
@@ -23,12 +25,21 @@ func (*told) name() string          { return "told" }
 func (*told) owns(flow string) bool { return true }
 func (*told) address() string       { return "" }
 func (s *told) list(_ context.Context, add func(Application)) error {
+	s.mu.Lock()
 	s.asks = append(s.asks, time.Now())
+	apps, err := s.apps, s.err
+	s.mu.Unlock()
 	time.Sleep(s.took)
-	for _, a := range s.apps {
+	for _, a := range apps {
 		add(a)
 	}
-	return s.err
+	return err
+}
+
+func (s *told) say(apps []Application, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apps, s.err = apps, err
 }
 
 func ofTest(s *told) *Directory {
@@ -43,10 +54,13 @@ func TestWhoIsGone(t *testing.T) {
 		s := &told{apps: []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 5}, State: "RUNNING"}}}
 		d := ofTest(s)
 		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
 		changes := map[string]int{}
 		done := make(chan struct{})
 		go func() {
 			d.Run(ctx, func(flows []string) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, f := range flows {
 					changes[f]++
 				}
@@ -58,15 +72,17 @@ func TestWhoIsGone(t *testing.T) {
 			t.Helper()
 			time.Sleep(later)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if f := d.Facts("a"); !same(f, want) || changes["a"] != changed {
 				t.Errorf("%s: %+v after %d changes, want %+v after %d", what, f, changes["a"], want, changed)
 			}
 		}
 		all := policy.Facts{Flow: "a", User: "u", Bandwidth: 5}
 		at(time.Millisecond, "told", all, 1)
-		s.apps, s.err = nil, errors.New("down")
+		s.say(nil, errors.New("down"))
 		at(2*keep, "while the source is down", all, 1)
-		s.err = nil
+		s.say(nil, nil)
 		holdsNothing := policy.Facts{Flow: "a", User: "u"}
 		at(period+time.Second, "gone", holdsNothing, 2)
 		at(keep-period-time.Second, "almost forgotten", holdsNothing, 2)
