@@ -14,8 +14,9 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 MVN     := mvn -B -ntp -f agent/pom.xml
 
 AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
-# What has goroutines of its own is tested under the race detector.
-CONCURRENT  := ./node/... ./wire/... ./broker/...
+# What has goroutines of its own is tested under the race detector; not what spends its
+# time on reading long answers.
+CONCURRENT  := ./node/... ./wire/... ./broker ./broker/keeper ./broker/leadership ./broker/operate
 
 # What DEMO_ARGS and BENCH_TIME add can be given on the command line:
 # make demo DEMO_ARGS='--against terasort'
