@@ -2,14 +2,17 @@ package coordination
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"regexp"
 	"sync"
+	"time"
 
 	"penstock/sim/optimum"
 	"penstock/testbed/client"
@@ -52,8 +55,40 @@ func Policy(contest []Application) string {
 type Load struct {
 	ending chan struct{}
 	group  sync.WaitGroup
-	mu     sync.Mutex
-	failed error
+
+	mu      sync.Mutex
+	failed  error
+	files   []file
+	longest time.Duration
+}
+
+// file is one that a task has written to its end.
+type file struct {
+	path string
+	seed uint64
+}
+
+// fileBytes is a file's size.
+const fileBytes = 2 * block
+
+// Longest is the longest that a task was without a step of 64 KiB, so far.
+func (l *Load) Longest() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.longest
+}
+
+// Verify reads all that the tasks of an ended load have written, and returns how many files
+// that were.
+func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.files {
+		if err := m.clients.Run(ctx, "get", fmt.Sprintf("path=%s seed=%d", f.path, f.seed)); err != nil {
+			return 0, fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	return len(l.files), nil
 }
 
 // Write has every application write on each of its nodes until it is told to stop. Round
@@ -77,14 +112,44 @@ func (l *Load) run(ctx context.Context, m *Machine, a Application, node int, nam
 			return
 		default:
 		}
-		err := m.clients.Run(ctx, "put", fmt.Sprintf("path=%s/%s-%d attempt=%s bytes=%d block=%d replication=1 on=%s",
-			a.dir(), name, i, client.Attempt(a.Number), 2*block, block, m.cluster.DataNodeAddress(node)))
-		if err != nil {
-			l.mu.Lock()
+		f := file{path: fmt.Sprintf("%s/%s-%d", a.dir(), name, i), seed: rand.Uint64N(1 << 62)}
+		err := l.put(ctx, m, a, node, f)
+		l.mu.Lock()
+		if err == nil {
+			l.files = append(l.files, f)
+		} else {
 			l.failed = fmt.Errorf("a task of application %d on node %d: %w", a.Number, node, err)
-			l.mu.Unlock()
+		}
+		l.mu.Unlock()
+		if err != nil {
 			return
 		}
+	}
+}
+
+// put writes a file and notes the longest pause in it.
+func (l *Load) put(ctx context.Context, m *Machine, a Application, node int, f file) error {
+	ended := make(chan error, 1)
+	last := time.Now()
+	id := m.clients.Do("put", fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1 on=%s",
+		f.path, client.Attempt(a.Number), fileBytes, f.seed, block, m.cluster.DataNodeAddress(node)), func(event, value string) {
+		now := time.Now()
+		l.mu.Lock()
+		l.longest, last = max(l.longest, now.Sub(last)), now
+		l.mu.Unlock()
+		switch event {
+		case "done":
+			ended <- nil
+		case "error":
+			ended <- errors.New(value)
+		}
+	})
+	defer m.clients.Forget(id)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

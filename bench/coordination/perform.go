@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 	"time"
 
 	"penstock/bench/internal/figures"
-	"penstock/bench/internal/runs"
 	"penstock/testbed/disk"
 	"penstock/testbed/judge"
 )
@@ -74,42 +72,26 @@ func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if res.Due, err = Due(Alike); err != nil {
 		return res, err
 	}
-	if err := runs.Recover(folderPrefix, q.Progress); err != nil {
-		return res, err
-	}
-	folder, err := runs.Make(q.Dir, folderPrefix)
-	if err != nil {
-		return res, err
-	}
-	q.Dir = folder.Path
-	m, err := Start(ctx, q.Place)
-	defer func() {
-		if err = errors.Join(err, m.Stop()); err == nil && folder.Ours {
-			err = os.RemoveAll(folder.Path)
-		} else {
-			q.Progress("logs: %s", folder.Path)
+	err = within(ctx, q.Place, func(m *Machine) error {
+		if err := m.SetPolicy(Policy(Alike)); err != nil {
+			return err
 		}
-	}()
-	if err != nil {
-		return res, err
-	}
-	if err := m.SetPolicy(Policy(Alike)); err != nil {
-		return res, err
-	}
-	if err := m.InForce(ctx, 2, true); err != nil {
-		return res, err
-	}
-	c := &campaign{q: q, m: m}
-	for i := range q.Runs {
-		run, err := c.run(ctx, i)
-		if err != nil {
-			return res, fmt.Errorf("run %d: %w", i+1, err)
+		if err := m.InForce(ctx, 2, true); err != nil {
+			return err
 		}
-		res.Runs = append(res.Runs, run)
-		q.Progress("run %d of %d: misplaced %.1f %% with the broker, %.1f %% without; average slowdown %.2f and %.2f", i+1, q.Runs,
-			100*run.With.Misplaced, 100*run.Without.Misplaced, mean(run.SlowdownWith), mean(run.SlowdownWithout))
-	}
-	return res, nil
+		c := &campaign{q: q, m: m}
+		for i := range q.Runs {
+			run, err := c.run(ctx, i)
+			if err != nil {
+				return fmt.Errorf("run %d: %w", i+1, err)
+			}
+			res.Runs = append(res.Runs, run)
+			q.Progress("run %d of %d: misplaced %.1f %% with the broker, %.1f %% without; average slowdown %.2f and %.2f", i+1, q.Runs,
+				100*run.With.Misplaced, 100*run.Without.Misplaced, mean(run.SlowdownWith), mean(run.SlowdownWithout))
+		}
+		return nil
+	})
+	return res, err
 }
 
 // campaign is a benchmark at work.
@@ -209,7 +191,9 @@ func mean(x []float64) float64 {
 }
 
 // WriteJSON writes the result.
-func (r Result) WriteJSON(w io.Writer) error {
+func (r Result) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+
+func writeJSON(w io.Writer, r any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
