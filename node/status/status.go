@@ -72,6 +72,8 @@ type Cluster struct {
 	LeftOut  int       `json:"left_out"` // applications past the bound
 	DelayNS  int64     `json:"delay_ns"` // of the last answer
 	Error    string    `json:"error"`    // why nobody answers
+	Epoch    uint64    `json:"epoch"`    // the largest of a leadership whose answer was taken
+	Refused  uint64    `json:"refused"`  // answers of smaller epochs
 }
 
 // Heartbeat is what agents are told. When it is not alive they get none, and
