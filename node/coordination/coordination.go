@@ -33,8 +33,13 @@ import (
 )
 
 const (
-	// stale is how many periods parts stay in force without an answer.
-	stale = 5
+	// stale is how many periods parts stay in force without an answer. With several brokers it is
+	// longer: with the usual session of three periods another one leads after up to four and a
+	// half, and the node has to find it.
+	stale        = 5
+	staleSeveral = stale + 3
+	// underWay is how many reports wait for an answer before no more are sent.
+	underWay = 5
 	// forget is how many reports in a row an application is not at any device before its
 	// entry is freed, and how many after that its number is given to another: by then no
 	// answer that means the first one is under way.
@@ -94,7 +99,7 @@ type Options struct {
 	Period  time.Duration
 	Devices func() []Device
 	// Rights is told what the policy gives the flows of this node, each time some of it is
-	// new: all of it.
+	// new: all of it, also of flows that have had nothing to do for a while.
 	Rights func(map[string]Right)
 	Log    *slog.Logger
 }
@@ -130,6 +135,8 @@ type Client struct {
 	byNumber []*entry
 	freed    []freed // oldest first
 	devices  map[string]*tracked
+	looks    map[string]*look // under way, by the device's name
+	rights   rights
 }
 
 // freed is a number that nobody has, since a report.
@@ -146,10 +153,7 @@ type entry struct {
 	// What the broker knows of it, on this stream.
 	named bool
 	sent  coord.Service
-	// What it has said.
-	total coord.Service
-	right Right
-	known bool // there is a right
+	total coord.Service // as it has said
 	sum   coord.Service
 }
 
@@ -173,7 +177,8 @@ func New(o Options) (*Client, error) {
 	if o.Period < 100*time.Millisecond || o.Period > 30*time.Second {
 		return nil, fmt.Errorf("period %v: use 100ms to 30s", o.Period)
 	}
-	return &Client{o: o, entries: map[string]*entry{}, devices: map[string]*tracked{}}, nil
+	return &Client{o: o, entries: map[string]*entry{}, devices: map[string]*tracked{}, looks: map[string]*look{},
+		rights: newRights(cluster.MaxEntries)}, nil
 }
 
 // State returns the client's state.
@@ -321,8 +326,34 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	var sequence, answered uint64
 	heard := time.Now()
 	sent := map[uint64]time.Time{}
+	heed := func(a *cluster.Answer) error {
+		if a.GetSequence() <= answered || a.GetSequence() > sequence {
+			return fmt.Errorf("answer %d after %d of %d reports", a.GetSequence(), answered, sequence)
+		}
+		if err := c.follow(a.GetEpoch()); err != nil {
+			return err
+		}
+		inForce, err := c.take(a)
+		if err != nil {
+			return err
+		}
+		answered, heard = a.GetSequence(), time.Now()
+		c.mu.Lock()
+		c.state.Broker, c.state.Mistake = broker, ""
+		c.state.Answered = time.Now()
+		c.state.Delay = time.Since(sent[answered])
+		c.state.Policy = a.GetPolicy()
+		c.state.InForce = inForce
+		c.mu.Unlock()
+		for n := range sent {
+			if n <= answered {
+				delete(sent, n)
+			}
+		}
+		return nil
+	}
 	for {
-		if sequence-answered < stale { // else the broker is slow: it has enough to do
+		if sequence-answered < underWay { // else the broker is slow: it has enough to do
 			sequence++
 			r := c.report(sequence)
 			if sequence == 1 {
@@ -337,6 +368,17 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 				return err
 			}
 		}
+		// What came meanwhile is no silence.
+		for waiting := true; waiting; {
+			select {
+			case a := <-answers:
+				if err := heed(a); err != nil {
+					return err
+				}
+			default:
+				waiting = false
+			}
+		}
 		c.expire()
 		if silence := time.Since(heard); len(c.o.Brokers) > 1 && silence > max(unanswered*c.o.Period, unansweredLeast) {
 			return fmt.Errorf("no answer for %v", silence.Round(time.Millisecond))
@@ -349,28 +391,8 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 			case err := <-failed:
 				return err
 			case a := <-answers:
-				if a.GetSequence() <= answered || a.GetSequence() > sequence {
-					return fmt.Errorf("answer %d after %d of %d reports", a.GetSequence(), answered, sequence)
-				}
-				if err := c.follow(a.GetEpoch()); err != nil {
+				if err := heed(a); err != nil {
 					return err
-				}
-				inForce, err := c.take(a)
-				if err != nil {
-					return err
-				}
-				answered, heard = a.GetSequence(), time.Now()
-				c.mu.Lock()
-				c.state.Broker, c.state.Mistake = broker, ""
-				c.state.Answered = time.Now()
-				c.state.Delay = time.Since(sent[answered])
-				c.state.Policy = a.GetPolicy()
-				c.state.InForce = inForce
-				c.mu.Unlock()
-				for n := range sent {
-					if n <= answered {
-						delete(sent, n)
-					}
 				}
 			case <-ticker.C:
 				break wait
@@ -390,25 +412,20 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 	leftOut := 0
 	there := map[string]bool{}
 	devices := c.o.Devices()
-	uses := make([][]Use, len(devices))
-	var asked sync.WaitGroup
-	for i, d := range devices { // at once: one that does not answer holds up for as long as all
-		asked.Go(func() {
-			if u, ok := d.Uses(); ok {
-				uses[i] = u
-			}
-		})
+	for _, l := range c.look(devices) {
+		leftOut = max(leftOut, c.reportDevice(sequence, l))
 	}
-	asked.Wait()
-	for i, d := range devices {
+	for _, d := range devices {
 		there[d.Name()] = true
-		if uses[i] != nil {
-			leftOut = max(leftOut, c.reportDevice(sequence, d, uses[i]))
-		}
 	}
 	for name := range c.devices {
 		if !there[name] {
 			delete(c.devices, name)
+		}
+	}
+	for name := range c.looks {
+		if !there[name] {
+			delete(c.looks, name)
 		}
 	}
 	for _, e := range slices.SortedFunc(valuesOf(c.entries), func(a, b *entry) int { return int(a.number) - int(b.number) }) {
@@ -418,6 +435,7 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 				r.Names = append(r.Names, &cluster.Name{Entry: e.number})
 			}
 			delete(c.entries, e.name)
+			c.rights.used(e.name)
 			c.byNumber[e.number] = nil
 			c.freed = append(c.freed, freed{e.number, c.reports})
 			for _, t := range c.devices {
@@ -442,6 +460,58 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 	return r
 }
 
+// look is a question to a device for its accounts.
+type look struct {
+	device Device
+	done   chan struct{}
+	// Once it is done:
+	uses []Use
+	ok   bool
+	at   time.Time
+}
+
+// look asks all devices at once, and gives the answers that are there within half a period. Who
+// has not answered by then is not waited for again, nor asked anew, until he has: a disk that
+// hangs must not keep the others' reports, nor the broker's answers.
+func (c *Client) look(devices []Device) (answered []*look) {
+	late := time.NewTimer(c.o.Period / 2)
+	defer late.Stop()
+	var all, awaited []*look
+	for _, d := range devices {
+		l := c.looks[d.Name()]
+		if l == nil || l.device != d {
+			l = &look{device: d, done: make(chan struct{})}
+			c.looks[d.Name()] = l
+			go func() {
+				defer close(l.done)
+				l.uses, l.ok = d.Uses()
+				l.at = time.Now()
+			}()
+			awaited = append(awaited, l)
+		}
+		all = append(all, l)
+	}
+wait:
+	for _, l := range awaited {
+		select {
+		case <-l.done:
+		case <-late.C:
+			break wait
+		}
+	}
+	for _, l := range all {
+		select {
+		case <-l.done:
+			delete(c.looks, l.device.Name())
+			if l.ok {
+				answered = append(answered, l)
+			}
+		default:
+		}
+	}
+	return answered
+}
+
 func valuesOf(m map[string]*entry) func(func(*entry) bool) {
 	return func(yield func(*entry) bool) {
 		for _, e := range m {
@@ -454,8 +524,8 @@ func valuesOf(m map[string]*entry) func(func(*entry) bool) {
 
 // reportDevice adds one device's services to the entries'. The first look at a device, and
 // the first of a stream, only says where its accounts stand.
-func (c *Client) reportDevice(sequence uint64, d Device, uses []Use) (leftOut int) {
-	now := time.Now()
+func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
+	d, uses, now := l.device, l.uses, l.at
 	t := c.devices[d.Name()]
 	if t == nil || t.device != d {
 		t = &tracked{device: d}
@@ -555,11 +625,10 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 		if int(n) >= len(c.byNumber) || c.byNumber[n] == nil || !(r.GetWeight() > 0) || r.GetWeight() > 1e12 || r.GetLimit() > math.MaxInt64 {
 			continue
 		}
-		e := c.byNumber[n]
-		e.right, e.known = rightOf(r), true
+		c.rights.set(c.byNumber[n].name, rightOf(r), c.isEntry)
 	}
 	if len(a.GetRights()) > 0 {
-		c.tellRights()
+		c.o.Rights(c.rights.all())
 	}
 	before := c.State().InForce
 	if a.GetSettling() {
@@ -569,10 +638,11 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	for _, t := range c.devices {
 		parts, ok := t.coord.Answer(a.GetSequence(), func(app int) (coord.Right, bool) {
 			e := c.byNumber[app]
-			if e == nil || !e.known {
+			if e == nil {
 				return coord.Right{}, false
 			}
-			return coord.Right{Weight: e.right.Weight, Total: e.total}, true
+			right, known := c.rights.of(e.name)
+			return coord.Right{Weight: right.Weight, Total: e.total}, known
 		})
 		if !ok {
 			continue
@@ -593,21 +663,17 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	return inForce || len(c.entries) == 0, nil
 }
 
-// tellRights tells what the policy gives everybody here.
-func (c *Client) tellRights() {
-	all := make(map[string]Right, len(c.entries))
-	for name, e := range c.entries {
-		if e.known {
-			all[name] = e.right
-		}
-	}
-	c.o.Rights(all)
-}
+// isEntry tells whether an application is reported.
+func (c *Client) isEntry(name string) bool { return c.entries[name] != nil }
 
 // expire goes back to local shares when no answer has come for some periods.
 func (c *Client) expire() {
 	c.mu.Lock()
-	old := c.state.InForce && time.Since(c.state.Answered) > stale*c.o.Period
+	periods := time.Duration(stale)
+	if len(c.o.Brokers) > 1 {
+		periods = staleSeveral
+	}
+	old := c.state.InForce && time.Since(c.state.Answered) > periods*c.o.Period
 	if old {
 		c.state.InForce = false
 	}
@@ -622,12 +688,12 @@ func (c *Client) expire() {
 // broker has told them.
 func (c *Client) localShares() {
 	var weights map[string]float64
-	for name, e := range c.entries {
-		if e.known && e.right.Own == 0 {
+	for name, right := range c.rights.all() {
+		if right.Own == 0 {
 			if weights == nil {
 				weights = map[string]float64{}
 			}
-			weights[name] = e.right.Weight
+			weights[name] = right.Weight
 		}
 	}
 	for _, t := range c.devices {

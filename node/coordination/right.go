@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"container/list"
 	"math"
 
 	"penstock/core/sfq"
@@ -33,4 +34,64 @@ func whole(weight float64) (int, bool) {
 		return 0, false
 	}
 	return max(1, int(math.Round(weight))), true
+}
+
+// rights are what the policy gives applications, by name. They outlive entries: an application
+// that has nothing to do for a while still has its limit when it begins again, though the broker
+// may be away by then. Past the bound those go that are no entries, the one that was longest ago first.
+type rights struct {
+	most   int // at least as many as there may be entries
+	byName map[string]*list.Element
+	recent *list.List // of *granted, the latest used first
+}
+
+type granted struct {
+	name  string
+	right Right
+}
+
+func newRights(most int) rights {
+	return rights{most: most, byName: map[string]*list.Element{}, recent: list.New()}
+}
+
+func (r *rights) of(name string) (Right, bool) {
+	el := r.byName[name]
+	if el == nil {
+		return Right{}, false
+	}
+	return el.Value.(*granted).right, true
+}
+
+// set notes an entry's right.
+func (r *rights) set(name string, right Right, isEntry func(name string) bool) {
+	if el := r.byName[name]; el != nil {
+		el.Value.(*granted).right = right
+		r.recent.MoveToFront(el)
+		return
+	}
+	for n := r.recent.Len(); n > 0 && r.recent.Len() >= r.most; n-- {
+		last := r.recent.Back()
+		if old := last.Value.(*granted).name; isEntry(old) {
+			r.recent.MoveToFront(last)
+		} else {
+			r.recent.Remove(last)
+			delete(r.byName, old)
+		}
+	}
+	r.byName[name] = r.recent.PushFront(&granted{name, right})
+}
+
+// used puts a right behind all others on the way out.
+func (r *rights) used(name string) {
+	if el := r.byName[name]; el != nil {
+		r.recent.MoveToFront(el)
+	}
+}
+
+func (r *rights) all() map[string]Right {
+	all := make(map[string]Right, len(r.byName))
+	for name, el := range r.byName {
+		all[name] = el.Value.(*granted).right
+	}
+	return all
 }
