@@ -39,7 +39,7 @@ type Settings struct {
 	Proc     string        // /proc
 	Workers  int           // lookups on this machine at once; 2
 	Asking   int           // questions to other nodes at once; 8
-	Queue    int           // lookups that wait; 1024
+	Queue    int           // lookups that wait, and questions that do; 1024 each
 	Waiters  int           // claims that wait for one lookup; 1024
 	Cache    int           // verdicts kept; 8192
 	Budget   time.Duration // for one lookup on this machine; 500 ms
@@ -47,10 +47,13 @@ type Settings struct {
 }
 
 // How long a verdict is kept. One that was found by a local socket ends with the
-// socket; the age is only a second bound.
+// socket; the age is only a second bound. One that another node gave ends with the
+// DataNode's end of the connection; where that is not found, addresses are all there is, and the
+// next process there may get the same port.
 const (
 	socketAge  = time.Minute
 	otherAge   = 10 * time.Second
+	remoteAge  = time.Second
 	unknownAge = 2 * time.Second
 )
 
@@ -88,6 +91,8 @@ type Checker struct {
 type lookup struct {
 	claim   Claim
 	waiters []func(Verdict)
+	abroad  bool // another node is asked
+	own     hold // this machine's end of the connection, then
 }
 
 // pool are workers and what they have to do.
@@ -251,10 +256,10 @@ func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 		l.waiters = append(l.waiters, done)
 		return Verdict{}, false
 	}
-	if c.closed || len(c.here.queue)+len(c.abroad.queue) >= c.settings.Queue {
+	if c.closed || len(c.here.queue) >= c.settings.Queue {
 		return unknown("too many lookups wait"), true
 	}
-	l := &lookup{claim, []func(Verdict){done}}
+	l := &lookup{claim: claim, waiters: []func(Verdict){done}}
 	c.pending[claim] = l
 	c.begin(&c.here, l)
 	return Verdict{}, false
@@ -302,13 +307,22 @@ func (c *Checker) lookHere(l *lookup) {
 		return
 	}
 	c.mu.Lock()
-	closed := c.closed
-	if !closed {
+	closed, full := c.closed, len(c.abroad.queue) >= c.settings.Queue
+	switch {
+	case closed:
+	case full:
+		delete(c.pending, l.claim)
+	default:
+		l.abroad, l.own = true, h
 		c.begin(&c.abroad, l)
 	}
 	c.mu.Unlock()
-	if closed {
+	switch {
+	case closed:
 		c.end(l, unknown("the daemon stops"), hold{})
+	case full: // claims from here have a bound of their own
+		c.Stats.Overflows.Add(1)
+		c.answer(l, unknown("too many questions to other nodes wait"))
 	}
 }
 
@@ -317,17 +331,19 @@ func (c *Checker) end(l *lookup, v Verdict, h hold) {
 	if v.State == Refuted {
 		c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
 	}
-	c.keep(l.claim, v, h)
+	c.keep(l, v, h)
 	c.answer(l, v)
 }
 
 // keep puts a verdict into the cache and ends its lookup.
-func (c *Checker) keep(claim Claim, v Verdict, h hold) {
-	age := otherAge
+func (c *Checker) keep(l *lookup, v Verdict, h hold) {
+	claim, age := l.claim, otherAge
 	switch {
 	case v.State == Unknown:
 		age, h = unknownAge, hold{}
-	case h.inode != 0:
+	case l.abroad && h.inode == 0:
+		age = remoteAge
+	case !l.abroad && h.inode != 0:
 		age = socketAge
 	}
 	c.mu.Lock()
@@ -375,7 +391,8 @@ func (c Claim) loopback() bool {
 	return err == nil && client.Addr().IsLoopback()
 }
 
-// find is one lookup on this machine; remote if another one is to be asked.
+// find is one lookup on this machine; remote if another one is to be asked, and h is of this
+// machine's end of the connection then.
 func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, remote bool) {
 	f := c.facts(claim)
 	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
@@ -384,7 +401,7 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 	if !claim.nobody() {
 		var err error
 		if f.peer, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
-			return Verdict{}, hold{}, true
+			return Verdict{}, h, true
 		} else if err != nil {
 			f.why = err.Error()
 		} else {
@@ -490,12 +507,14 @@ func (c *Checker) isServer(l life) bool {
 // AddServiceUID makes a user one of the services', as far as processes outside of
 // containers go: the one that a DataNode here runs as.
 func (c *Checker) AddServiceUID(uid uint32) {
-	name := userName(uid) // which reads a file
+	name, named := userName(uid) // which reads a file
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.uids[uid] {
 		return
 	}
 	c.uids, c.accounts = maps.Clone(c.uids), maps.Clone(c.accounts) // lookups under way have the old ones
-	c.uids[uid], c.accounts[name] = true, true
+	if c.uids[uid] = true; named {                                  // a number is this machine's own
+		c.accounts[name] = true
+	}
 }

@@ -434,18 +434,27 @@ func TestQueueBound(t *testing.T) {
 				t.Errorf("%d lookups at once of %d", len(g.asked), n+1)
 			}
 		}
-		if v, ok := c.Check(remote(5), func(Verdict) { t.Error("called") }); !ok || v.State != Unknown || c.Stats.Overflows.Load() != 1 {
-			t.Errorf("past the bound: %+v, %v", v, ok)
+		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Overflows.Load() != 1 || c.Stats.Lookups.Load() != 6 {
+			t.Errorf("past the bound: %+v, %d lookups", v, c.Stats.Lookups.Load())
 		}
 		close(g.answer)
 		for range 5 {
 			<-verdicts
 		}
 		// What there was no room for is asked again.
-		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Lookups.Load() != 6 {
+		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Lookups.Load() != 7 {
 			t.Errorf("%+v, %d lookups", v, c.Stats.Lookups.Load())
 		}
 	})
+	s := w.settings()
+	s.Queue = 3
+	c := newChecker(t, s)
+	c.here.running = c.here.workers // as if all were at work
+	for n := range 4 {
+		if v, ok := c.Check(remote(n), func(Verdict) {}); ok != (n == 3) || ok && (v.State != Unknown || c.Stats.Overflows.Load() != 1) {
+			t.Errorf("lookup %d here: %+v, %v", n, v, ok)
+		}
+	}
 }
 
 func TestCacheBound(t *testing.T) {

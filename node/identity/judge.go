@@ -66,6 +66,8 @@ func judge(flow string, f facts) Verdict {
 				}
 			}
 			return Verdict{Refuted, clients, Token, "token of " + quote(f.tokenUser)}
+		case f.known && p.Outside && p.Node != "" && digits(p.User, 1, 10):
+			return unknown("%s: that machine has no name for its user", who)
 		case f.known && p.Outside && f.ofService(p):
 			return Verdict{Confirmed, flow, Account, who}
 		case f.known && p.Outside:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -31,7 +32,8 @@ type hint struct {
 	application string
 }
 
-// peer finds who has the client's end of the claim's connection.
+// peer finds who has the client's end of the claim's connection. With errElsewhere the hold is
+// of the server's end, if that is a DataNode's or NodeManager's here.
 func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 	client, err := parseAddress(claim.Client)
 	if err != nil {
@@ -42,17 +44,33 @@ func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 		return Peer{}, hold{}, err
 	}
 	began := time.Now()
-	s, found, err := c.proc.socketOf(ctx, client, server)
+	s, other, found, err := c.proc.socketOf(ctx, client, server)
 	if err != nil {
 		return Peer{}, hold{}, err
 	}
 	if !found {
-		return Peer{}, hold{}, errElsewhere
+		return Peer{}, c.served(ctx, other), errElsewhere
 	}
 	if s.inode == 0 {
 		return Peer{}, hold{}, errClosed
 	}
 	return c.holders(ctx, s, claim.Flow, began)
+}
+
+// served finds the server that has a socket; the zero hold if none has.
+func (c *Checker) served(ctx context.Context, s socket) hold {
+	if s.inode == 0 {
+		return hold{}
+	}
+	c.mu.Lock()
+	servers := slices.Collect(maps.Keys(c.servers))
+	c.mu.Unlock()
+	for _, p := range servers {
+		if fd, err := c.proc.holds(ctx, p.pid, s.inode, 0); err == nil && fd >= 0 {
+			return hold{p.pid, fd, s.inode}
+		}
+	}
+	return hold{}
 }
 
 // holders looks for all processes that have the socket, until one decides the matter.

@@ -213,18 +213,19 @@ func (l life) began(booted time.Time) time.Time {
 }
 
 // socketOf looks the connection's end at local up in the kernel's tables.
-// found is false if there is no such socket in this network namespace.
-func (p proc) socketOf(ctx context.Context, local, remote netip.AddrPort) (s socket, found bool, err error) {
+// found is false if there is no such socket in this network namespace; other is then the end
+// at remote, if that is here.
+func (p proc) socketOf(ctx context.Context, local, remote netip.AddrPort) (s, other socket, found bool, err error) {
 	for _, table := range []string{"net/tcp", "net/tcp6"} {
-		s, found, err = socketIn(ctx, filepath.Join(string(p), table), local, remote)
+		s, found, err = socketIn(ctx, filepath.Join(string(p), table), local, remote, &other)
 		if found || err != nil {
-			return s, found, err
+			return s, other, found, err
 		}
 	}
-	return socket{}, false, nil
+	return socket{}, other, false, nil
 }
 
-func socketIn(ctx context.Context, path string, local, remote netip.AddrPort) (socket, bool, error) {
+func socketIn(ctx context.Context, path string, local, remote netip.AddrPort, other *socket) (socket, bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return socket{}, false, nil // no IPv6 here
@@ -239,8 +240,13 @@ func socketIn(ctx context.Context, path string, local, remote netip.AddrPort) (s
 		if n%256 == 0 && ctx.Err() != nil {
 			return socket{}, false, errTime
 		}
-		if s, ok := parseSocket(rows.Bytes()); ok && s.local == local && s.remote == remote {
+		s, ok := parseSocket(rows.Bytes())
+		switch {
+		case !ok:
+		case s.local == local && s.remote == remote:
 			return s, true, nil
+		case s.local == remote && s.remote == local:
+			*other = s
 		}
 	}
 	return socket{}, false, rows.Err()

@@ -36,7 +36,7 @@ func (c *Checker) askAbroad(l *lookup) {
 	}
 	v := judge(l.claim.Flow, f)
 	c.Stats.Remote.count(v, answered)
-	c.end(l, v, hold{})
+	c.end(l, v, l.own)
 }
 
 func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
@@ -62,7 +62,7 @@ func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
 	defer cancel()
 	began := time.Now()
-	s, found, err := c.proc.socketOf(ctx, local, remote)
+	s, _, found, err := c.proc.socketOf(ctx, local, remote)
 	if err != nil {
 		return Peer{}, err
 	}
@@ -72,22 +72,23 @@ func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer
 	p, _, err := c.holders(ctx, s, "", began)
 	switch {
 	case err == nil:
-		p.User = userName(p.UID)
+		p.User, _ = userName(p.UID)
 	case errors.Is(err, errTime), errors.Is(err, ErrNobody):
 		return Peer{}, err
 	default: // it is somebody's, of whom no more is known
-		p = Peer{UID: s.uid, User: userName(s.uid), Detail: err.Error()}
+		p = Peer{UID: s.uid, Detail: err.Error()}
+		p.User, _ = userName(s.uid)
 	}
 	return p, nil
 }
 
-// userName is a user's name, or the number where this machine has no name for it.
-func userName(uid uint32) string {
+// userName is a user's name, or the number and false where this machine has no name for it.
+func userName(uid uint32) (name string, named bool) {
 	number := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(number); err == nil {
-		return u.Username
+		return u.Username, true
 	}
-	return number
+	return number, false
 }
 
 // ParseEvidence reads the kind of evidence for a container, as another node names it.

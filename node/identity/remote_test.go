@@ -7,7 +7,10 @@ import (
 	"net/netip"
 	"os/user"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // answers is another node that answers at once.
@@ -42,6 +45,8 @@ func TestRemotePeers(t *testing.T) {
 		{"a balancer", "balancer", whose(Peer{User: "hdfs", Outside: true}), Confirmed, "balancer", "balancer", [4]int64{1, 0, 0, 0}},
 		// Its number is a service's here, and somebody else's there.
 		{"no balancer", "balancer", whose(Peer{UID: me, User: "bob", Outside: true}), Refuted, Unattributed, Unattributed, [4]int64{0, 1, 0, 0}},
+		// Nobody there or here is called so.
+		{"a user without a name", "balancer", whose(Peer{User: "1000", Outside: true}), Unknown, "balancer", Unattributed, [4]int64{0, 0, 1, 0}},
 		{"not known there", appA, whose(Peer{User: "ann"}), Unknown, appA, Unattributed, [4]int64{0, 0, 1, 0}},
 		{"nobody's there", appA, answers{err: fmt.Errorf("n2: %w", ErrNobody)}, Unknown, appA, Unattributed, [4]int64{0, 0, 1, 0}},
 		{"no node", appA, answers{err: errors.New("no node lives there")}, Unknown, appA, Unattributed, [4]int64{0, 0, 0, 1}},
@@ -80,6 +85,109 @@ func TestAccountsOfServices(t *testing.T) {
 	claim.Client = remote(2).Client
 	if v := ask(t, c, claim); v.State != Confirmed || v.Evidence != Account {
 		t.Errorf("after: %+v", v)
+	}
+}
+
+// A number that this machine has no name for makes nobody a service elsewhere.
+func TestUsersWithoutAName(t *testing.T) {
+	const nameless = 4294967294
+	if name, named := userName(nameless); named {
+		t.Fatalf("%d is %s here", nameless, name)
+	}
+	w := newWorld(t)
+	s := w.settings()
+	s.Remote = answers{peer: Peer{Node: "n2", User: strconv.Itoa(nameless), Outside: true}}
+	c := newChecker(t, s)
+	c.AddServiceUID(nameless)
+	claim := remote(1)
+	claim.Flow = "balancer"
+	if v := ask(t, c, claim); v.State != Unknown || !c.uids[nameless] || len(c.accounts) != 0 {
+		t.Errorf("%+v, accounts %v", v, c.accounts)
+	}
+}
+
+// What another node said of a connection is not said of the next one from the same port.
+func TestRemoteVerdictEndsWithItsConnection(t *testing.T) {
+	of := Peer{Node: "n2", User: "ann", Application: appA, Evidence: Cgroup}
+	shell := Peer{Node: "n2", User: "bob", Outside: true}
+	for _, test := range []struct {
+		first, next Peer
+		want        State
+	}{{of, shell, Refuted}, {shell, of, Confirmed}} {
+		w := newWorld(t)
+		w.start(process{pid: 500, uid: me, sockets: []int{89, 90}})
+		w.connect(serverEnd, remote(1).Client, me, 90)
+		s := w.settings()
+		says := &answers{peer: test.first}
+		s.Remote = says
+		c := newChecker(t, s)
+		if v, _ := c.AddServer(500, me); v.State != Confirmed {
+			t.Fatalf("%+v", v)
+		}
+		if v := ask(t, c, remote(1)); v.State == test.want || v.State == Unknown {
+			t.Errorf("%+v", v)
+		}
+		if _, ok := c.Check(remote(1), nil); !ok || c.Stats.Hits.Load() != 1 {
+			t.Errorf("the same connection is asked about anew, %v", ok)
+		}
+		w.link("socket:[91]", w.proc, "500/fd/4")
+		w.rows = nil
+		w.connect(serverEnd, remote(1).Client, me, 91)
+		says.peer = test.next
+		if v := ask(t, c, remote(1)); v.State != test.want {
+			t.Errorf("the next process has the verdict of the one before: %+v", v)
+		}
+	}
+}
+
+// Where the DataNode's end is not found, only the addresses hold a verdict, and not for long.
+func TestRemoteVerdictWithoutTheServersEnd(t *testing.T) {
+	w := newWorld(t)
+	w.start(process{pid: 500, uid: me, sockets: []int{90}}) // no agent's
+	w.connect(serverEnd, remote(1).Client, me, 90)
+	synctest.Test(t, func(t *testing.T) {
+		s := w.settings()
+		s.Remote = answers{peer: Peer{Node: "n2", User: "ann", Application: appA, Evidence: Cgroup}}
+		c := newChecker(t, s)
+		for i, want := range []int64{1, 1, 2} {
+			if v := ask(t, c, remote(1)); v.State != Confirmed || c.Stats.Lookups.Load() != want {
+				t.Errorf("%d: %+v after %d lookups, want %d", i, v, c.Stats.Lookups.Load(), want)
+			}
+			time.Sleep(remoteAge / 2)
+		}
+	})
+}
+
+// However many questions to other nodes wait, claims from here are looked up.
+func TestQuestionsHaveABoundOfTheirOwn(t *testing.T) {
+	w, g := newWorld(t), newGate()
+	w.container("ann", contA, 100)
+	w.start(process{pid: 101, parent: 100, session: 100, uid: me, sockets: []int{77}})
+	w.connect(clientEnd, serverEnd, me, 77)
+	s := w.settings()
+	s.Remote, s.Asking, s.Queue = g, 1, 3
+	c := newChecker(t, s)
+	for n := range 4 { // one is asked, three wait
+		if v, ok := c.Check(remote(n), func(Verdict) {}); ok {
+			t.Fatalf("at once: %+v", v)
+		}
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			c.mu.Lock()
+			there := len(c.abroad.queue) == n && c.abroad.running == 1
+			c.mu.Unlock()
+			if there {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("question %d does not wait", n)
+			}
+		}
+	}
+	if v := ask(t, c, remote(4)); v.State != Unknown || !strings.Contains(v.Detail, "too many questions") || c.Stats.Overflows.Load() != 1 {
+		t.Errorf("past the bound: %+v, %d overflows", v, c.Stats.Overflows.Load())
+	}
+	if v := ask(t, c, claim(appA)); v.State != Confirmed {
+		t.Errorf("from here: %+v", v)
 	}
 }
 
@@ -130,7 +238,7 @@ func TestWhose(t *testing.T) {
 	whose := func(n int) (Peer, error) {
 		return c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server)
 	}
-	name := userName(me)
+	name, _ := userName(me)
 	if p, err := whose(0); err != nil || p.Application != appA || p.Evidence != Session || p.User != name || p.Outside {
 		t.Errorf("a container's: %+v, %v", p, err)
 	}
