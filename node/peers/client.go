@@ -34,6 +34,12 @@ const (
 	errorAge  = 2 * time.Second
 	// pause is how long a node that did not answer is left alone.
 	pause = 5 * time.Second
+	// inVain is how many wait on a node that has not answered yet or is silent now, and silence
+	// since when that is so: all who ask are a few workers, for all nodes. Further ones wait for its
+	// first answer as long as firstWait.
+	inVain    = 2
+	silence   = 250 * time.Millisecond
+	firstWait = 200 * time.Millisecond
 	// Lines of the log about who does not answer: a burst, then one in a while.
 	logBurst = 10
 	logEvery = 10 * time.Second
@@ -78,8 +84,10 @@ type way struct {
 // node is a connection to one.
 type node struct {
 	conn  *grpc.ClientConn
-	users int       // calls under way
-	used  time.Time // the last one
+	users int           // calls under way
+	used  time.Time     // the last one
+	heard time.Time     // its last answer, or when it was asked with no call under way
+	well  chan struct{} // closed while it answers
 	// left is until when it is left alone, for the reason err; told, that this was logged.
 	left time.Time
 	err  error
@@ -112,7 +120,7 @@ func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identi
 		return identity.Peer{}, identity.ErrNobody
 	}
 	w := way{h.name, server.Addr(), netip.AddrPortFrom(client.Addr(), h.port)}
-	n, err := c.take(w)
+	n, err := c.takeOrWait(ctx, w)
 	if err != nil {
 		return identity.Peer{}, err
 	}
@@ -209,6 +217,31 @@ func (c *Client) forgetOld(now time.Time) {
 	}
 }
 
+// crowded: enough wait on a node already.
+type crowded struct {
+	error
+	answers <-chan struct{} // closed when it does; nil: it has before
+}
+
+// takeOrWait is take that waits a moment for the first answer of a node that enough wait on: a
+// job's first connections come all at once.
+func (c *Client) takeOrWait(ctx context.Context, w way) (*node, error) {
+	n, err := c.take(w)
+	var full crowded
+	if !errors.As(err, &full) || full.answers == nil {
+		return n, err
+	}
+	late := time.NewTimer(firstWait)
+	defer late.Stop()
+	select {
+	case <-full.answers:
+		return c.take(w)
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return nil, err
+}
+
 // take gives a connection for a call, which is given back.
 func (c *Client) take(w way) (*node, error) {
 	c.mu.Lock()
@@ -228,12 +261,45 @@ func (c *Client) take(w way) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		n = &node{conn: conn}
+		n = &node{conn: conn, well: make(chan struct{})}
 		c.nodes[w] = n
+	case n.users == 0 && n.err != nil:
+		// The connection waits before it tries again, longer each time; a new one does not.
+		conn, err := c.dial(w)
+		if err != nil {
+			return nil, err
+		}
+		n.conn.Close()
+		n.conn, n.err = conn, nil
+	case n.users >= inVain && !n.answers():
+		return nil, crowded{fmt.Errorf("node %q has not answered yet, and %d questions wait for it", w.name, n.users), n.well}
+	case n.users >= inVain && now.Sub(n.heard) > silence:
+		return nil, crowded{error: fmt.Errorf("node %q is silent, and %d questions wait for it", w.name, n.users)}
+	}
+	if n.users == 0 {
+		n.heard = now
 	}
 	n.users++
 	n.used = now
 	return n, nil
+}
+
+// answers tells whether the last call was answered.
+func (n *node) answers() bool {
+	select {
+	case <-n.well:
+		return true
+	default:
+		return false
+	}
+}
+
+// hears notes an answer.
+func (n *node) hears() {
+	n.heard = time.Now()
+	if !n.answers() {
+		close(n.well)
+	}
 }
 
 // drop ends the connection that was not used for longest. c.mu is held.
@@ -260,10 +326,17 @@ func (c *Client) giveBack(w way, n *node, err error) {
 	switch status.Code(err) {
 	case codes.OK:
 		n.told = false
+		n.hears()
 		return
+	case codes.Canceled:
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
 		n.left, n.err = time.Now().Add(pause), err
+		if n.answers() {
+			n.well = make(chan struct{})
+		}
 		delete(c.homes, w.to.Addr()) // it may have moved
+	default: // it refuses, and so is there
+		n.hears()
 	}
 	if !n.told {
 		n.told = true
@@ -279,10 +352,12 @@ func (c *Client) dial(w way) (*grpc.ClientConn, error) {
 	secure := c.o.TLS.Clone()
 	secure.ServerName = w.name
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.from, 0))}
+	again := backoff.DefaultConfig
+	again.MaxDelay = pause // for a connection that is kept as calls are under way
 	return grpc.NewClient("passthrough:///"+w.to.String(), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", address)
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxQuestion)), grpc.WithIdleTimeout(idle),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: time.Second}))
 }

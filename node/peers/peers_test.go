@@ -379,6 +379,95 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestANodeThatComesBack is asked when its pause is over, however often it was not there.
+func TestANodeThatComesBack(t *testing.T) {
+	files := authority(t, "asks", "answers")
+	l, err := net.Listen("tcp", answered+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}})
+	passed := func() { // as if the pause had
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, n := range c.nodes {
+			n.left = time.Time{}
+		}
+	}
+	for range 3 {
+		if _, err := who(t, c, 40000); status.Code(err) != codes.Unavailable {
+			t.Fatalf("there is nobody: %v", err)
+		}
+		passed()
+	}
+	secure, err := files("answers").Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+		return identity.Peer{User: "ann"}, nil
+	}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ctx, l, secure) })
+	defer serving.Wait()
+	defer cancel()
+	if p, err := who(t, c, 40000); err != nil || p.User != "ann" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestFewWaitInVain on a node that has not answered yet, or is silent now; while it answers, all may.
+func TestFewWaitInVain(t *testing.T) {
+	c := client(t, authority(t, "asks")("asks"), &broker{})
+	to := netip.MustParseAddrPort("127.0.0.3:1")
+	w := way{"n", to.Addr(), to}
+	take := func() *node {
+		t.Helper()
+		n, err := c.takeOrWait(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	n := take()
+	take()
+	began := time.Now()
+	if _, err := c.takeOrWait(t.Context(), w); err == nil || !strings.Contains(err.Error(), "not answered yet") || time.Since(began) < firstWait {
+		t.Errorf("a third one: %v after %v", err, time.Since(began))
+	}
+	third := make(chan error, 1)
+	go func() {
+		_, err := c.takeOrWait(t.Context(), w)
+		third <- err
+	}()
+	c.giveBack(w, n, nil)
+	if err := <-third; err != nil {
+		t.Errorf("after the first answer: %v", err)
+	}
+	take()
+	if n.users != 3 {
+		t.Errorf("%d wait", n.users)
+	}
+	c.mu.Lock()
+	n.heard = n.heard.Add(-silence) // as if nothing had come since
+	c.mu.Unlock()
+	if _, err := c.takeOrWait(t.Context(), w); err == nil || !strings.Contains(err.Error(), "silent") {
+		t.Errorf("when it is silent: %v", err)
+	}
+	c.giveBack(w, n, nil)
+	take()
+	c.giveBack(w, n, status.Error(codes.DeadlineExceeded, "silent"))
+	if _, err := c.takeOrWait(t.Context(), w); err == nil || !strings.Contains(err.Error(), "a moment ago") {
+		t.Errorf("when it has not answered: %v", err)
+	}
+}
+
 func TestQuestionsHaveARate(t *testing.T) {
 	files := authority(t, "asks", "other", "answers")
 	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
@@ -386,14 +475,14 @@ func TestQuestionsHaveARate(t *testing.T) {
 	})
 	now := time.Now()
 	for range burst {
-		if !s.limiter("asks").AllowN(now, 1) {
+		if !s.asker("asks").AllowN(now, 1) {
 			t.Fatal("the burst is shorter")
 		}
 	}
-	if s.limiter("asks").AllowN(now, 1) {
+	if s.asker("asks").AllowN(now, 1) {
 		t.Error("more than the burst")
 	}
-	s.limiter("asks").AllowN(now.Add(time.Hour), burst) // none for a while
+	s.asker("asks").AllowN(now.Add(time.Hour), burst) // none for a while
 	own := &cluster.Connection{Local: answered + ":40000", Remote: asking + ":9866"}
 	if err := whoseOf(t, address, asking, files("asks"), "answers", own); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("past it: %v", err)
@@ -402,50 +491,93 @@ func TestQuestionsHaveARate(t *testing.T) {
 		t.Errorf("another node: %v", err)
 	}
 	for i := range 2*maxCallers + 10 {
-		s.limiter(fmt.Sprint(i))
+		s.asker(fmt.Sprint(i))
 	}
 	if n := len(s.callers); n > maxCallers {
 		t.Errorf("%d callers are known", n)
 	}
 }
 
+// fill has so many wait for a turn in vain, until given up.
+func fill(t *testing.T, s *Server, waiting *atomic.Int64, n int, who func(i int) *asker) (giveUp func()) {
+	t.Helper()
+	wait, cancel := context.WithCancel(t.Context())
+	sent := make(chan error, n)
+	for i := range n {
+		go func() {
+			_, err := s.turn(wait, who(i))
+			sent <- err
+		}()
+	}
+	for deadline := time.Now().Add(patience); waiting.Load() < int64(n); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d wait", waiting.Load())
+		}
+		if len(sent) > 0 {
+			t.Fatalf("one does not wait: %v", <-sent)
+		}
+	}
+	return func() {
+		cancel()
+		for range n {
+			if err := <-sent; status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("in vain: %v", err)
+			}
+		}
+	}
+}
+
+func named(s *Server, what string) func(i int) *asker {
+	return func(i int) *asker { return s.asker(fmt.Sprint(what, i)) }
+}
+
 // TestLookupsAtOnce: some wait, and the rest is sent away.
 func TestLookupsAtOnce(t *testing.T) {
 	s := NewServer(nil, slog.New(slog.DiscardHandler))
 	var turns []func()
-	for range atOnce {
-		done, err := s.turn(t.Context())
+	for i := range atOnce {
+		done, err := s.turn(t.Context(), named(s, "first")(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		turns = append(turns, done)
 	}
-	wait, cancel := context.WithCancel(t.Context())
-	sent := make(chan error, maxWaiting)
-	for range maxWaiting {
-		go func() {
-			_, err := s.turn(wait)
-			sent <- err
-		}()
-	}
-	for deadline := time.Now().Add(patience); s.waiting.Load() < maxWaiting; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d wait", s.waiting.Load())
-		}
-	}
-	if _, err := s.turn(t.Context()); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "wait") {
+	giveUp := fill(t, s, &s.waiting, maxWaiting, named(s, "next"))
+	if _, err := s.turn(t.Context(), s.asker("last")); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "wait") {
 		t.Errorf("past the bound: %v", err)
 	}
-	cancel()
-	for range maxWaiting {
-		if err := <-sent; status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("in vain: %v", err)
-		}
-	}
+	giveUp()
 	turns[0]()
-	if _, err := s.turn(t.Context()); err != nil {
+	if _, err := s.turn(t.Context(), s.asker("last")); err != nil {
 		t.Errorf("when there is room: %v", err)
 	}
+}
+
+// TestOneCallerLeavesRoom: whatever one node asks, the others are answered.
+func TestOneCallerLeavesRoom(t *testing.T) {
+	s := NewServer(nil, slog.New(slog.DiscardHandler))
+	greedy := s.asker("greedy")
+	done, err := s.turn(t.Context(), greedy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp := fill(t, s, &greedy.waiting, maxOfOne, func(int) *asker { return greedy })
+	if _, err := s.turn(t.Context(), greedy); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "8 questions wait") {
+		t.Errorf("past its bound: %v", err)
+	}
+	for range 3 {
+		other, err := s.turn(t.Context(), s.asker("other"))
+		if err != nil {
+			t.Fatalf("another: %v", err)
+		}
+		other()
+	}
+	giveUp()
+	done()
+	if done, err = s.turn(t.Context(), greedy); err != nil {
+		t.Errorf("when there is room: %v", err)
+	}
+	done()
 }
 
 func TestBoundsOfTheAsker(t *testing.T) {
@@ -526,7 +658,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil))})
-	n, w := &node{}, way{name: "n"}
+	n, w := &node{well: make(chan struct{})}, way{name: "n"}
 	down := status.Error(codes.Unavailable, "down")
 	for i, err := range []error{down, down, nil, down, down} {
 		n.users++

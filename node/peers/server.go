@@ -41,7 +41,8 @@ const (
 	burst       = 200
 	maxCallers  = 4096 // nodes whose rate is known; past it all are counted anew
 	atOnce      = 2    // lookups
-	maxWaiting  = 64   // questions that wait for one
+	maxWaiting  = 64   // questions that wait for one, of all callers
+	maxOfOne    = 8    // questions of one caller that wait; one of his is looked up at a time
 	waitMost    = time.Second
 	maxQuestion = 4 << 10 // bytes
 	maxIdle     = 2 * time.Minute
@@ -61,12 +62,19 @@ type Server struct {
 	told    sync.Once
 
 	mu      sync.Mutex
-	callers map[string]*rate.Limiter
+	callers map[string]*asker
+}
+
+// asker is a node that asks, by its certificate's name.
+type asker struct {
+	*rate.Limiter
+	waiting atomic.Int64
+	turn    chan struct{} // holds one while a question of his is looked up, or is next
 }
 
 // NewServer returns a server; whose is identity.Checker's.
 func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error), log *slog.Logger) *Server {
-	return &Server{whose: whose, log: log, lookups: make(chan struct{}, atOnce), callers: map[string]*rate.Limiter{}}
+	return &Server{whose: whose, log: log, lookups: make(chan struct{}, atOnce), callers: map[string]*asker{}}
 }
 
 // Serve answers on a listener until ctx ends. secure must ask for certificates.
@@ -111,10 +119,11 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	if from != remote.Addr() {
 		return nil, status.Errorf(codes.PermissionDenied, "%.64q asks from %v about a connection with %v: it may ask about its own", name, from, remote.Addr())
 	}
-	if !s.limiter(name).Allow() {
+	who := s.asker(name)
+	if !who.Allow() {
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d questions a second", perSecond)
 	}
-	done, err := s.turn(ctx)
+	done, err := s.turn(ctx, who)
 	if err != nil {
 		return nil, err
 	}
@@ -133,35 +142,52 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	return o, nil
 }
 
-// turn waits until a lookup may begin.
-func (s *Server) turn(ctx context.Context) (done func(), err error) {
-	if s.waiting.Add(1) > maxWaiting {
-		s.waiting.Add(-1)
-		return nil, status.Errorf(codes.ResourceExhausted, "%d questions wait", maxWaiting)
-	}
-	defer s.waiting.Add(-1)
-	wait, cancel := context.WithTimeout(ctx, waitMost)
+// turn waits until a lookup may begin. Each caller has one at a time, and one that waits among
+// the others': whoever asks much waits for himself.
+func (s *Server) turn(ctx context.Context, who *asker) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitMost)
 	defer cancel()
+	if err := wait(ctx, who.turn, &who.waiting, maxOfOne); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, s.lookups, &s.waiting, maxWaiting); err != nil {
+		<-who.turn
+		return nil, err
+	}
+	return func() { <-s.lookups; <-who.turn }, nil
+}
+
+// wait waits for a place, with at most so many others.
+func wait(ctx context.Context, places chan<- struct{}, waiting *atomic.Int64, most int64) error {
 	select {
-	case s.lookups <- struct{}{}:
-		return func() { <-s.lookups }, nil
-	case <-wait.Done():
-		return nil, status.Error(codes.ResourceExhausted, "other lookups take too long")
+	case places <- struct{}{}:
+		return nil
+	default:
+	}
+	defer waiting.Add(-1)
+	if waiting.Add(1) > most {
+		return status.Errorf(codes.ResourceExhausted, "%d questions wait", most)
+	}
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return status.Error(codes.ResourceExhausted, "other lookups take too long")
 	}
 }
 
-func (s *Server) limiter(name string) *rate.Limiter {
+func (s *Server) asker(name string) *asker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.callers[name]
-	if l == nil {
+	a := s.callers[name]
+	if a == nil {
 		if len(s.callers) >= maxCallers {
 			clear(s.callers)
 		}
-		l = rate.NewLimiter(perSecond, burst)
-		s.callers[name] = l
+		a = &asker{Limiter: rate.NewLimiter(perSecond, burst), turn: make(chan struct{}, 1)}
+		s.callers[name] = a
 	}
-	return l
+	return a
 }
 
 // caller is who asks: the first name in its certificate, which is no operator's, and its address.
