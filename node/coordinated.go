@@ -16,9 +16,9 @@ import (
 // The broker's part in what is in force: parts go to the loops as they come, and what the
 // cluster's policy gives an application stands over the weights file.
 
-// partScale is device.Config's WeightScale on a node with a broker: parts are down to a few
-// hundredths of a weight. Weights above 1,000 count as 1,000 there.
-const partScale = 1000
+// partScale is device.Config's WeightScale on a node with a broker: a part may be a small
+// part of a weight, where many applications divide a queue's.
+const partScale = 1 << 19
 
 // newCoordination makes the client of the brokers that the settings name; nil if none.
 func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,25 @@ func TestSessionsOfBrokers(t *testing.T) {
 		c.Run(41 * time.Second)
 		if c.broker.down == standby {
 			t.Errorf("a second after the session: down %v, standby %v", c.broker.down, standby)
+		}
+	}
+}
+
+// TestSettling: the totals of one broker among several count as whole later than a lone one's.
+func TestSettling(t *testing.T) {
+	s := load(t, "scenarios/fail-over.yaml")
+	for _, c := range []struct{ session, settles time.Duration }{{10 * time.Second, 5 * time.Second}, {0, 2500 * time.Millisecond}} {
+		s.Exchange.Session = settings.Duration(c.session)
+		p, err := newPlay(s, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.cluster.Run(c.settles - time.Millisecond)
+		before := p.cluster.settled() || slices.ContainsFunc(p.cluster.nodes, func(n *node) bool { return n.inForce })
+		p.cluster.Run(c.settles + 2*time.Second)
+		after := p.cluster.settled() && !slices.ContainsFunc(p.cluster.nodes, func(n *node) bool { return !n.inForce })
+		if before || !after {
+			t.Errorf("session %v: parts are in force before %v: %v; on all nodes 2 s later: %v", c.session, c.settles, before, after)
 		}
 	}
 }

@@ -19,10 +19,11 @@ type Exchange struct {
 
 // What daemons and brokers do (node/coordination, broker).
 const (
-	stale     = 5 // periods that parts stay in force without an answer
-	settling  = 2500 * time.Millisecond
-	retryMin  = 100 * time.Millisecond
-	retryMost = 3 * time.Second
+	stale      = 5 // periods that parts stay in force without an answer
+	settling   = 2500 * time.Millisecond
+	succession = 5 * time.Second // the same of one broker among several
+	retryMin   = 100 * time.Millisecond
+	retryMost  = 3 * time.Second
 )
 
 // broker is the production account behind messages.
@@ -37,6 +38,15 @@ func (b *broker) start(c *Cluster) {
 	b.totals = coord.NewTotals(MaxNodes, MaxApplications, max(1, len(c.apps)))
 	b.started, b.down = c.now, false
 	b.life++
+}
+
+// settled tells whether the broker's totals count as whole.
+func (c *Cluster) settled() bool {
+	settles := settling
+	if c.exchange.Session > 0 {
+		settles = succession
+	}
+	return c.now-c.broker.started >= settles
 }
 
 // stop ends the broker. Every node sees the end of its stream, and a standby takes over
@@ -243,7 +253,7 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 	if c.lost() {
 		return
 	}
-	settled := c.Now()-c.broker.started >= settling
+	settled := c.settled()
 	c.After(c.delay(), func() {
 		if life == n.life {
 			n.take(sequence, settled, report)

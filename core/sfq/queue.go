@@ -161,6 +161,9 @@ func (s *sfqd) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
 	t := s.valid(fl)
 	if fl.queued > 0 {
+		if len(s.queues[to].ready.entries) == 0 { // before f is away: it may be what keeps a queue above both busy
+			s.begin(^Flow(to))
+		}
 		s.queues[from].ready.remove(f)
 		s.place(^Flow(from))
 	}
@@ -168,7 +171,6 @@ func (s *sfqd) move(f Flow, from, to int32) {
 	t.parent, t.period = to, s.queues[to].period
 	s.queues[to].members++
 	if fl.queued > 0 {
-		s.begin(^Flow(to))
 		s.place(f)
 		s.rest(from)
 	}

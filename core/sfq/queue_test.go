@@ -349,3 +349,46 @@ func FuzzQueues(f *testing.F) {
 	f.Add([]byte{2, 251, 0, 9, 3, 0, 5, 252, 1, 17, 3, 1, 5, 6, 0, 0, 250, 0, 0, 6, 0, 0, 9, 0, 9})
 	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, "sfqd", ops) })
 }
+
+// A flow that moves into a queue that has something queued, be it only the flow itself, begins
+// no run of it: what is given back afterwards counts in the run that it was charged in.
+func TestMovingIntoBusyQueue(t *testing.T) {
+	q, inner := sfq.Level{Name: "q", Weight: 1}, sfq.Level{Name: "inner", Weight: 1}
+	for name, c := range map[string]struct {
+		from, to []sfq.Level
+		other    bool // another flow is the one that moves
+	}{
+		"another":      {from: []sfq.Level{q}, to: []sfq.Level{q}, other: true},
+		"further in":   {from: []sfq.Level{q}, to: []sfq.Level{q, inner}},
+		"further out":  {from: []sfq.Level{q, inner}, to: []sfq.Level{q}},
+		"other inside": {from: []sfq.Level{q, inner}, to: []sfq.Level{q}, other: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, sfq.Config{Algorithm: "sfqd", Depth: 3, MaxFlows: 3, MaxQueued: 4, MaxQueues: 4}, true)
+			const b, a, third = 0, 1, 2
+			for range 3 {
+				p.addFlow(1)
+			}
+			p.setQueue(b, c.from)
+			for _, f := range []int{b, a} {
+				for range 4 {
+					p.submit(f, 100)
+				}
+			}
+			for range 3 {
+				p.next() // b, a, b
+			}
+			moves := b
+			if c.other {
+				p.submit(third, 100)
+				moves = third
+			}
+			p.setQueue(moves, c.to)
+			p.cancel(0, true) // the oldest: b's, both
+			p.cancel(0, true)
+			p.next()
+			p.next()
+			p.drain()
+		})
+	}
+}

@@ -163,9 +163,9 @@ type Config struct {
 	Network bool
 	Rate    int64
 
-	// WeightScale is what weights are multiplied with for the scheduler, 1..1,000, so that
-	// parts (SetParts) can be finer than weights; 1 without them. Weights above 1,000,000 by the
-	// scale count as that. Default 1.
+	// WeightScale is the most that weights are multiplied with for the scheduler, 1..1,000,000,
+	// so that parts (SetParts) can be finer than weights; 1 without them. It is halved until the
+	// largest weight on the device fits. Default 1.
 	WeightScale int
 
 	// MaxFlows bounds the flows of the device. Past it a new application takes the
@@ -236,7 +236,7 @@ func (c *Config) Validate() error {
 	check(c.LazyFiles >= 1 && c.LazyFiles <= 65536, "lazy files %d: use 1 to 65536", c.LazyFiles)
 	check(c.Rate == 0 || c.Network && c.Rate >= MinLimit && c.Rate <= limit.MaxRate,
 		"rate %d: use at least %d bytes a second, for a network device", c.Rate, MinLimit)
-	check(c.WeightScale >= 1 && c.WeightScale <= 1000, "weight scale %d: use 1 to 1000", c.WeightScale)
+	check(c.WeightScale >= 1 && c.WeightScale <= sfq.MaxWeight, "weight scale %d: use 1 to %d", c.WeightScale, sfq.MaxWeight)
 	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {
 		errs = append(errs, fmt.Errorf("depth: %w", err))

@@ -54,7 +54,7 @@ func (l *Loop) expected(now time.Time) (keep bool, idle *flow, until time.Time) 
 	}
 	window := l.idleFor()
 	for _, f := range l.stock.recent {
-		if len(f.ready) > 0 || !l.outweighs(f, waits) || !l.soonBack(f) {
+		if len(f.ready) > 0 || !l.soonBack(f) || !l.outweighs(f, waits) { // the last asks all who wait
 			continue
 		}
 		keep = keep || f.inFlight > 0 || now.Sub(f.used) < keepSlots

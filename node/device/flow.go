@@ -40,7 +40,8 @@ type flow struct {
 	part     float64       // on the scale of weights, of what all devices give (SetParts); 0: none
 	weight   int           // the scheduler's: rule and part (weigh)
 	queue    *Queue        // that it is in; nil: none
-	among    float64       // the scheduler's weight as if there were no queues (flatten)
+	scale    int           // Loop.scale when it was put there
+	among    float64       // the weight as if there were no queues, on the scale of rules (flatten)
 	asked    time.Time     // since when something is offered to the scheduler; zero: nothing is
 	wanted   time.Duration // how long something was, before that
 	busy     float64       // part of the ticks with one, lately (stock); 1 at first

@@ -21,17 +21,24 @@ func (l *Loop) flow(name string) *flow {
 	f, rule := &flow{name: name, idle: time.Now(), busy: 1}, l.policy(name)
 	f.rule, f.part = rule, l.parts[name]
 	f.weight = l.whole(f)
-	f.among = float64(f.weight)
+	f.among = f.entitled()
 	id, err := l.sched.AddFlow(f.weight)
 	if err != nil { // the bound above is the scheduler's own: a fault of ours
 		l.fault("add flow "+name, err)
 		panic(fmt.Sprintf("device %s: no flow for %s: %v", l.Name, name, err))
 	}
 	f.id = id
-	l.weigh(f)
-	l.setRule(f, rule, f.idle)
 	l.flows[name] = f
 	l.byID[id] = f
+	if l.top(f) > l.largest() {
+		l.reweigh()
+	} else {
+		l.weigh(f)
+	}
+	if f.queue != nil {
+		l.flatten(f.idle)
+	}
+	l.setRule(f, rule, f.idle)
 	return f
 }
 
@@ -71,8 +78,8 @@ func (l *Loop) apply(mode Mode, policy Policy) {
 	l.mode, l.policy = mode, policy
 	for _, f := range l.flows {
 		l.setRule(f, policy(f.name), now)
-		l.weigh(f)
 	}
+	l.reweigh()
 	for s := range l.streams {
 		if l.modeOf(s.flow) == Off {
 			l.forget(s)

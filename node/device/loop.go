@@ -37,6 +37,7 @@ type Loop struct {
 	streams map[*Stream]struct{}
 	running map[*request]struct{}
 	parts   map[string]float64
+	scale   int // what weights beside the topmost queues' are multiplied with (reweigh)
 	queued  int // flows in queues
 	backlog int64
 	writing int64 // flows with writers
@@ -113,6 +114,7 @@ func New(o Options) (*Loop, error) {
 		log:       o.Log.With("device", o.Name),
 		onLatency: o.Latency,
 		cfg:       o.Config,
+		scale:     o.Config.WeightScale,
 		mode:      o.Mode,
 		policy:    o.Policy,
 		sched:     sched,

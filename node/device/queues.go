@@ -1,6 +1,7 @@
 package device
 
 import (
+	"slices"
 	"time"
 
 	"penstock/core/sfq"
@@ -40,29 +41,33 @@ func (q *Queue) Name() string {
 // Levels is the way from the root, not to be changed.
 func (q *Queue) Levels() []sfq.Level { return q.levels }
 
-// enqueue puts a flow into its rule's queue, or out of it while parts are in force.
-func (l *Loop) enqueue(f *flow) {
-	want := f.rule.Queue
-	if l.parts != nil {
-		want = nil
+// wants is the queue that a flow belongs into: its rule's; none while parts are in force, or
+// where the scheduler knows no queues.
+func (l *Loop) wants(f *flow) *Queue {
+	if _, ok := l.sched.(sfq.Queues); !ok || l.parts != nil {
+		return nil
 	}
-	queues, ok := l.sched.(sfq.Queues)
-	if want == f.queue || !ok {
+	return f.rule.Queue
+}
+
+// enqueue puts a flow where it belongs. Only the topmost queues are beside flows whose weights
+// have a scale.
+func (l *Loop) enqueue(f *flow) {
+	want := l.wants(f)
+	if want == f.queue && (want == nil || f.scale == l.scale) {
 		return
 	}
 	var way []sfq.Level
 	if want != nil {
-		for _, level := range want.levels {
-			level.Weight = min(level.Weight*l.cfg.WeightScale, sfq.MaxWeight)
-			way = append(way, level)
-		}
+		way = slices.Clone(want.levels)
+		way[0].Weight = min(way[0].Weight*l.scale, sfq.MaxWeight)
 	}
-	if err := queues.SetQueue(f.id, way); err != nil {
+	if err := l.sched.(sfq.Queues).SetQueue(f.id, way); err != nil {
 		l.fault("put "+f.name+" into queue "+want.Name(), err)
 		return
 	}
 	l.leaveQueue(f)
-	if f.queue = want; want != nil {
+	if f.queue, f.scale = want, l.scale; want != nil {
 		l.queued++
 	}
 }
@@ -75,8 +80,8 @@ func (l *Loop) leaveQueue(f *flow) {
 	f.queue = nil
 }
 
-// flatten finds what each flow weighs among all that are at work, as if there were no queues:
-// the product, down from the root, of each part among those at work beside it. Room goes by
+// flatten finds what each flow weighs among all that are at work, as if there were no queues,
+// on the scale of rules: the product, down from the root, of each part among those at work beside it. Room goes by
 // that; who is served next does not.
 func (l *Loop) flatten(now time.Time) {
 	var inside map[string]float64 // weight of who is at work in a queue, by its path
@@ -84,7 +89,7 @@ func (l *Loop) flatten(now time.Time) {
 		inside = map[string]float64{}
 	}
 	for _, f := range l.flows {
-		f.among = float64(f.weight)
+		f.among = f.entitled()
 		if f.queue == nil || !f.atWork(now) {
 			continue
 		}
@@ -110,7 +115,7 @@ func (l *Loop) flatten(now time.Time) {
 			part *= weight / all
 			weight, counted = float64(f.queue.levels[i].Weight), inside[f.queue.paths[i]] > 0
 		}
-		f.among = part * weight * float64(l.cfg.WeightScale)
+		f.among = part * weight
 	}
 }
 

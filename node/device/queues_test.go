@@ -1,6 +1,7 @@
 package device
 
 import (
+	"log/slog"
 	"math"
 	"sync"
 	"testing"
@@ -135,33 +136,108 @@ func TestFlowsOutsideOfTheirQueue(t *testing.T) {
 	}
 }
 
-// A product of parts, level by level, among those at work; who is not at work counts as if he were.
-func TestFlatten(t *testing.T) {
-	now := time.Now()
-	l := &Loop{cfg: Config{WeightScale: 10}, flows: map[string]*flow{}, queued: 5}
-	add := func(name string, weight int, at bool, levels ...sfq.Level) {
-		f := &flow{name: name, weight: weight}
-		if at {
-			f.backlog = 1
-		}
-		if len(levels) > 0 {
-			f.queue = NewQueue(levels, 0)
-		}
-		l.flows[name] = f
+// stillLoop is a loop that does not run, on a node with a broker, with a flow for each rule.
+func stillLoop(t *testing.T, rules map[string]Rule) *Loop {
+	t.Helper()
+	line := depth.Line{Fixed: time.Millisecond}
+	l, err := New(Options{Name: "sda", Config: Config{Algorithm: "sfqd", WeightScale: 1 << 19, Depth: depth.Config{Read: line, Write: line}}, Mode: Enforce,
+		Policy: policyOf(rules), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
 	}
+	for name := range rules {
+		l.flow(name)
+	}
+	return l
+}
+
+// A product of parts, level by level, among those at work; who is not at work counts as if he
+// were. It is what the scheduler gives them.
+func TestFlatten(t *testing.T) {
 	etl, nightly, adhoc := sfq.Level{Name: "etl", Weight: 3}, sfq.Level{Name: "nightly", Weight: 4}, sfq.Level{Name: "adhoc", Weight: 1}
-	add("a", 1, true, etl)
-	add("b", 1, true, etl, nightly)
-	add("c", 3, true, etl, nightly)
-	add("d", 2, false, etl, nightly)
-	add("e", 5, false, adhoc)
-	add("f", 70, true)
-	l.flatten(now)
-	for name, want := range map[string]float64{
-		"a": 30. / 5, "b": 30. * 4 / 5 / 4, "c": 30. * 4 / 5 * 3 / 4, "d": 30. * 4 / 5 * 2 / 6, "e": 10, "f": 70,
-	} {
-		if got := l.flows[name].among; math.Abs(got-want) > 1e-9 {
-			t.Errorf("%s weighs %v, want %v", name, got, want)
+	in := func(weight int, levels ...sfq.Level) Rule {
+		return Rule{Weight: weight, Mode: Enforce, Queue: NewQueue(levels, 0)}
+	}
+	l := stillLoop(t, map[string]Rule{
+		"a": in(1, etl), "b": in(1, etl, nightly), "c": in(3, etl, nightly), "d": in(2, etl, nightly), "e": in(5, adhoc),
+		"f": {Weight: 7, Mode: Enforce},
+	})
+	at := map[string]bool{"a": true, "b": true, "c": true, "f": true}
+	for name := range at {
+		f := l.flows[name]
+		f.backlog = 1
+		if _, err := l.sched.Submit(f.id, 1, 1); err != nil {
+			t.Fatal(err)
 		}
+	}
+	l.flatten(time.Now())
+	for name, want := range map[string]float64{
+		"a": 3. / 5, "b": 3. * 4 / 5 / 4, "c": 3. * 4 / 5 * 3 / 4, "d": 3. * 4 / 5 * 2 / 6, "e": 1, "f": 7,
+	} {
+		f := l.flows[name]
+		if math.Abs(f.among-want) > 1e-9 {
+			t.Errorf("%s weighs %v, want %v", name, f.among, want)
+		}
+		if share := l.sched.(sfq.Queues).Share(f.id); at[name] && math.Abs(share-want/10) > 1e-9 {
+			t.Errorf("%s has a share of %v, want %v", name, share, want/10)
+		}
+	}
+}
+
+// Weights of any size keep their ratios, in queues, beside them and between topmost queues; and
+// also when a much larger one comes, or goes.
+func TestLargeWeightsKeepTheirRatios(t *testing.T) {
+	large, small, inner := sfq.Level{Name: "large", Weight: 999_999}, sfq.Level{Name: "small", Weight: 1500}, sfq.Level{Name: "inner", Weight: 4500}
+	rules := map[string]Rule{
+		"a": {Weight: 3000, Queue: NewQueue([]sfq.Level{small}, 0)},
+		"b": {Weight: 1500, Queue: NewQueue([]sfq.Level{small}, 0)},
+		"c": {Weight: 1, Queue: NewQueue([]sfq.Level{small, inner}, 0)},
+		"d": {Weight: 4500},
+	}
+	l := stillLoop(t, rules)
+	check := func(when string, want map[string]float64) {
+		t.Helper()
+		for name := range want {
+			if l.sched.Queued(l.flows[name].id) == 0 {
+				if _, err := l.sched.Submit(l.flows[name].id, 1, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for name, want := range want {
+			if got := l.sched.(sfq.Queues).Share(l.flows[name].id); math.Abs(got/want-1) > 1e-9 {
+				t.Errorf("%s: %s has a share of %v, want %v", when, name, got, want)
+			}
+		}
+	}
+	before := map[string]float64{"a": 0.25 * 3 / 9, "b": 0.25 * 1.5 / 9, "c": 0.25 * 4.5 / 9, "d": 0.75}
+	check("at first", before)
+	scale := l.scale
+	rules["e"] = Rule{Weight: 7, Queue: NewQueue([]sfq.Level{large}, 0)}
+	e := l.flow("e")
+	if e.among != 999_999 {
+		t.Errorf("one that has just come weighs %v among all, want its queue's 999,999", e.among)
+	}
+	all := 999_999. + 1500 + 4500
+	check("beside a large one", map[string]float64{"a": 1500 / all * 3 / 9, "b": 1500 / all * 1.5 / 9, "c": 1500 / all / 2, "d": 4500 / all, "e": 999_999 / all})
+	if scale <= l.scale {
+		t.Errorf("the scale was %d and is %d: it has to make room", scale, l.scale)
+	}
+	for {
+		r, ok := l.sched.Next()
+		if !ok {
+			break
+		}
+		if err := l.sched.Complete(r.Handle, r.Cost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !l.forgetFlow(e) {
+		t.Fatal("e is not forgotten")
+	}
+	l.apply(Enforce, l.policy)
+	check("without it", before)
+	if l.scale != scale || l.queued != 3 {
+		t.Errorf("scale %d, was %d; %d flows in queues", l.scale, scale, l.queued)
 	}
 }

@@ -99,7 +99,7 @@ func (l *Loop) snapshot() Snapshot {
 			LimitWaits: f.limitWaits, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
 		}
 		if l.queued > 0 {
-			flow.Among = f.among / float64(l.cfg.WeightScale)
+			flow.Among = f.among
 		}
 		for _, k := range flow.Kinds {
 			flow.Bytes[0] += k.Bytes[0]
