@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -126,5 +129,34 @@ func TestGenerate(t *testing.T) {
 			t.Fatalf("after a minute: %+v, %d totals", l, fresh)
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestWaitsEnd: nodes that do not come, or do not notice that the broker has gone, are waited
+// for so long and no longer.
+func TestWaitsEnd(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(log, []byte("the last line\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h := encode(newHistogram())
+	look, err := json.Marshal(Look{In: 1, Delay: h, Stale: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	questions, in := io.Pipe()
+	out, answer := io.Pipe()
+	t.Cleanup(func() { in.Close() })
+	go func() {
+		for lines := bufio.NewScanner(questions); lines.Scan(); {
+			fmt.Fprintf(answer, "%s\n", look)
+		}
+	}()
+	b := &bench{q: Request{Nodes: 2}, broker: &process{log: log}, sources: []*source{{in: in, out: bufio.NewReader(out)}}, most: 100 * time.Millisecond}
+	if _, err := b.allIn(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes") {
+		t.Errorf("one of two nodes is in: %v", err)
+	}
+	if err := b.allOut(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes") || !strings.Contains(err.Error(), "the last line") {
+		t.Errorf("one of two nodes is not out: %v", err)
 	}
 }

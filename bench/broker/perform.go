@@ -19,6 +19,7 @@ type bench struct {
 	dir     string // certificates and the broker's log
 	broker  *process
 	sources []*source
+	most    time.Duration // to wait for all nodes
 }
 
 // Perform measures.
@@ -33,7 +34,7 @@ func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if err := q.enoughFiles(); err != nil {
 		return res, err
 	}
-	b := &bench{q: q}
+	b := &bench{q: q, most: joinMost}
 	if b.dir, err = os.MkdirTemp("", "penstock-bench-broker-"); err != nil {
 		return res, err
 	}
@@ -129,7 +130,7 @@ func (b *bench) looks() (sum Look, delay, stale *hdrhistogram.Histogram, err err
 // allIn waits until every node has an answer, and says how many streams were lost meanwhile.
 func (b *bench) allIn(ctx context.Context) (lost int64, err error) {
 	var last Look
-	for deadline := time.Now().Add(joinMost); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(b.most); time.Now().Before(deadline); {
 		if last, _, _, err = b.looks(); err != nil {
 			return lost, err
 		}
@@ -141,7 +142,25 @@ func (b *bench) allIn(ctx context.Context) (lost int64, err error) {
 			return lost, err
 		}
 	}
-	return lost, fmt.Errorf("%d of %d nodes have a stream after %v (%s); the broker's log: %s", last.In, b.q.Nodes, joinMost, last.Mistake, b.logEnd())
+	return lost, fmt.Errorf("%d of %d nodes have a stream after %v (%s); the broker's log: %s", last.In, b.q.Nodes, b.most, last.Mistake, b.logEnd())
+}
+
+// allOut waits until no node has a stream.
+func (b *bench) allOut(ctx context.Context) error {
+	var last Look
+	for deadline := time.Now().Add(b.most); time.Now().Before(deadline); {
+		var err error
+		if last, _, _, err = b.looks(); err != nil {
+			return err
+		}
+		if last.In == 0 {
+			return nil
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%d of %d nodes have a stream %v after the broker was killed (%s); the broker's log: %s", last.In, b.q.Nodes, b.most, last.Mistake, b.logEnd())
 }
 
 func (b *bench) logEnd() string {
@@ -212,17 +231,8 @@ func (b *bench) storm(ctx context.Context, res *Result) error {
 		return err
 	}
 	res.Peak = max(res.Peak, b.broker.peak())
-	for { // until every node knows
-		l, _, _, err := b.looks()
-		if err != nil {
-			return err
-		}
-		if l.In == 0 {
-			break
-		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
+	if err := b.allOut(ctx); err != nil { // every node knows
+		return err
 	}
 	if err := sleep(ctx, 5*time.Second); err != nil { // their waits are as long as they get
 		return err

@@ -183,8 +183,11 @@ func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string
 		}
 		body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("fsck: %s: %w", resp.Status, err)
+		if err != nil {
+			return nil, fmt.Errorf("read fsck of %s: %w", a.dir(), err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("fsck of %s: the NameNode says %s: %.300s", a.dir(), resp.Status, body)
 		}
 		names := blockName.FindAllString(string(body), -1)
 		if len(names) == 0 {

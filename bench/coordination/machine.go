@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
+	"penstock/testbed/ports"
 )
 
 // Nodes are the machine's DataNodes.
@@ -83,7 +83,7 @@ func Start(ctx context.Context, p Place) (m *Machine, err error) {
 	if err := m.SetPolicy("default: 1\n"); err != nil {
 		return m, err
 	}
-	if m.address, err = freeAddress(); err != nil {
+	if m.address, err = ports.Address(); err != nil {
 		return m, err
 	}
 	if err := m.StartBroker(ctx); err != nil {
@@ -119,15 +119,6 @@ func Start(ctx context.Context, p Place) (m *Machine, err error) {
 		return m, err
 	}
 	return m, m.Await(ctx, "an agent at each daemon", func(_ int, doc *status.Document) bool { return len(doc.Agents) > 0 })
-}
-
-// freeAddress is one on loopback that a broker can have, and have again.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // StartBroker starts the broker, or another one after it was killed.

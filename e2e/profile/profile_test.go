@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/stand"
 	"penstock/node/profile"
 	"penstock/node/profile/measure"
 	"penstock/testbed/disk"
@@ -22,6 +23,7 @@ const (
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
+	stand.Recover()
 	os.Exit(m.Run())
 }
 

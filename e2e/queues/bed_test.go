@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
+	"penstock/testbed/ports"
 )
 
 const (
@@ -77,7 +77,7 @@ func setUp(ctx context.Context) (err error) {
 	if bed.disk, err = disk.Start(ctx, disk.Options{Name: "disk", RunDir: bed.dir, Size: 6 << 30}); err != nil {
 		return err
 	}
-	address, err := freeAddress()
+	address, err := ports.Address()
 	if err != nil {
 		return err
 	}
@@ -116,15 +116,6 @@ func setUp(ctx context.Context) (err error) {
 	asking.Go(func() { bed.directory.Run(ctx, func([]string) {}) })
 	bed.stop = func() { cancel(); asking.Wait() }
 	return nil
-}
-
-// freeAddress is one on loopback that the broker can have.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // setPolicy replaces the policy file as an editor does.

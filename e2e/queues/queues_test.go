@@ -7,20 +7,28 @@ import (
 	"testing"
 	"time"
 
+	"penstock/node/status"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
 )
 
-// generate is a TeraGen with one map that has enough to write for a test's length. Its
+// generate is a TeraGen with one map that has enough to write for a test's length, and more. Its
 // ApplicationMaster and its map ask for so many MB/s each.
 func generate(queue, user, tags string, master, task int) hadoop.Job {
 	const resource = "resource." + hadoop.BandwidthResource
-	return hadoop.Job{Kind: hadoop.TeraGen, Rows: 30_000_000, Maps: 1, Output: "/" + user, Queue: queue, User: user, Settings: map[string]string{
+	return hadoop.Job{Kind: hadoop.TeraGen, Rows: 50_000_000, Maps: 1, Output: "/" + user, Queue: queue, User: user, Settings: map[string]string{
 		"mapreduce.job.tags":                tags,
 		"yarn.app.mapreduce.am." + resource: fmt.Sprintf("%dM", master),
 		"mapreduce.map." + resource:         fmt.Sprintf("%dM", task),
 	}}
 }
+
+// length bounds the test; its waits have their own bound each. In it the disk takes
+// little more than half of what one of the jobs has to write.
+const (
+	length = 8 * time.Minute
+	rate   = 6_000_000 // bytes a second
+)
 
 func kill(t *testing.T, app *hadoop.App) {
 	t.Helper()
@@ -33,11 +41,12 @@ func kill(t *testing.T, app *hadoop.App) {
 
 // TestQueuesAndBandwidth: of what the ResourceManager says of two jobs, rules on queue and
 // tag make weights on the node; it runs the one and has the other wait, as both together
-// ask for more MB/s than there are; and weights are what is held.
+// ask for more MB/s than there are; and weights are what is held. When the broker has gone, a
+// job stands in its queue, as the policy has it.
 func TestQueuesAndBandwidth(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)
-	if err := bed.disk.SetModel(disk.HDD(12_000_000)); err != nil {
+	if err := bed.disk.SetModel(disk.HDD(rate)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -110,4 +119,25 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	eventually(t, "the second one has what it asked for", func() bool { return known(second.ID).Bandwidth == 90 })
 	eventually(t, "its weight is that", func() bool { return weight(t, second.ID) == 90 })
 	eventually(t, "the first one holds nothing", func() bool { a := known(first.ID); return a.Ended && a.Bandwidth == 0 && a.User == "alice" })
+
+	policy(t, "queues:\n  - {queue: root.etl, weight: 2}\n  - {queue: root.adhoc, weight: 3}\nrules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
+	eventually(t, "the node knows the second one's queue", func() bool {
+		f := flow(t, second.ID)
+		return f.Queue == "root.adhoc" && f.Weight == 90
+	})
+	if err := bed.broker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "local shares are in force", func() bool {
+		doc, err := status.Fetch(ctx, bed.daemon.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return doc.Cluster.Broker == "" && !doc.Cluster.InForce
+	})
+	if f := flow(t, second.ID); f.Queue != "root.adhoc" || f.Weight != 90 || f.Part != 0 {
+		t.Errorf("by local shares the second one is %+v", f)
+	}
+	from = written(t, second.ID)
+	eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
 }

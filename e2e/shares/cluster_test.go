@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/stand"
 	"penstock/node/profile"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
@@ -48,6 +49,7 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
+	stand.Recover()
 	code := m.Run()
 	if c := shared.cluster; c != nil {
 		if err := c.stop(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"penstock/testbed/ledger"
+	"penstock/testbed/ports"
 )
 
 // settings of the daemon: those of the isolation experiment (bench/isolation)
@@ -69,13 +69,10 @@ type node struct {
 }
 
 func startNode(ctx context.Context, book *ledger.Ledger, dir, binary, socket string, device tuning) (*node, error) {
-	// Free now; should somebody else get it first, the daemon says so.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := ports.Address()
 	if err != nil {
 		return nil, err
 	}
-	address := l.Addr().String()
-	l.Close()
 	n := &node{book: book, exited: make(chan struct{}), weights: filepath.Join(dir, "weights.yaml"),
 		log: filepath.Join(dir, "node.log"), url: "http://" + address, http: &http.Client{Timeout: 5 * time.Second}}
 	if err := os.WriteFile(n.weights, []byte("default: 1\n"), 0o644); err != nil {

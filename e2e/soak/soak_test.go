@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"penstock/bench/soak"
+	"penstock/e2e/internal/stand"
 	"penstock/testbed/disk"
 )
 
@@ -19,6 +20,7 @@ const seed, kills = 54, 3
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
+	stand.Recover()
 	os.Exit(m.Run())
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/e2e/internal/stand"
 	"penstock/node/blockfile"
 	"penstock/testbed/disk"
 )
@@ -20,6 +21,7 @@ const mib = 1 << 20
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
+	stand.Recover()
 	os.Exit(m.Run())
 }
 

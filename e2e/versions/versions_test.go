@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"penstock/e2e/internal/stand"
 	"penstock/testbed/client"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
@@ -14,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
+	stand.Recover()
 	os.Exit(m.Run())
 }
 

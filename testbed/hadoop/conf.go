@@ -3,8 +3,6 @@ package hadoop
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +10,7 @@ import (
 	"strings"
 
 	"penstock/install"
+	testports "penstock/testbed/ports"
 )
 
 // ports of the daemons, all on 127.0.0.1 and fixed for the cluster's life, so
@@ -26,43 +25,22 @@ type ports struct {
 type dnPorts struct{ data, ipc, http int }
 type nmPorts struct{ rpc, localizer, http, shuffle int }
 
-// pickPorts chooses free ports below the range that the kernel hands out to
-// outgoing connections, where another program's connection could take one
-// between this choice and the daemon's start.
-func pickPorts(dataNodes, nodeManagers int) (ports, error) {
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
-	var err error
-	next := func() int {
-		for range 1000 {
-			port := 15000 + rand.IntN(17000)
-			l, e := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-			if e == nil {
-				held = append(held, l)
-				return port
-			}
-			err = e
-		}
-		return 0
+// pickPorts chooses free ports that no other program's connection takes meanwhile.
+func pickPorts(dataNodes, nodeManagers int) (p ports, err error) {
+	free, err := testports.Free(7 + 3*dataNodes + 4*nodeManagers)
+	if err != nil {
+		return p, err
 	}
-	p := ports{nnRPC: next(), nnHTTP: next(), rmClient: next(), rmScheduler: next(), rmTracker: next(), rmAdmin: next(), rmHTTP: next()}
+	next := func() (port int) {
+		port, free = free[0], free[1:]
+		return port
+	}
+	p = ports{nnRPC: next(), nnHTTP: next(), rmClient: next(), rmScheduler: next(), rmTracker: next(), rmAdmin: next(), rmHTTP: next()}
 	for range dataNodes {
 		p.dn = append(p.dn, dnPorts{next(), next(), next()})
 	}
 	for range nodeManagers {
 		p.nm = append(p.nm, nmPorts{next(), next(), next(), next()})
-	}
-	for _, l := range held {
-		if l == nil {
-			return p, fmt.Errorf("no free port on 127.0.0.1: %w", err)
-		}
-	}
-	if want := 7 + 3*dataNodes + 4*nodeManagers; len(held) != want {
-		return p, fmt.Errorf("no free port on 127.0.0.1: %w", err)
 	}
 	return p, nil
 }

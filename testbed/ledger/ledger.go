@@ -27,6 +27,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -91,10 +92,13 @@ type Ledger struct {
 // machine is where things are on the machine; tests have small ones of their own.
 type machine struct {
 	sysctl string // kernel parameters
+	blocks string // block devices in sysfs
 	state  string // known runs and locked parameters
 }
 
-func thisMachine() machine { return machine{sysctl: "/proc/sys", state: StateDir()} }
+func thisMachine() machine {
+	return machine{sysctl: "/proc/sys", blocks: "/sys/block", state: StateDir()}
+}
 
 var (
 	openMu sync.Mutex
@@ -328,18 +332,24 @@ func (m machine) recoverAll() (recovered, alive []string, err error) {
 		return nil, nil, err
 	}
 	var errs []error
+	var dirs []string
 	for _, path := range paths {
-		dir, err := os.ReadFile(path)
-		if err != nil {
-			continue // its run ended just now
+		if dir, err := os.ReadFile(path); err == nil { // else its run ended just now
+			dirs = append(dirs, string(dir))
 		}
-		switch err := m.recover(string(dir)); {
+	}
+	// A run's folder before the one that it lies in: a cluster's processes go before the
+	// disks that they use.
+	slices.Sort(dirs)
+	slices.Reverse(dirs)
+	for _, dir := range dirs {
+		switch err := m.recover(dir); {
 		case errors.Is(err, ErrInUse):
-			alive = append(alive, string(dir))
+			alive = append(alive, dir)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", dir, err))
 		default:
-			recovered = append(recovered, string(dir))
+			recovered = append(recovered, dir)
 		}
 	}
 	return recovered, alive, errors.Join(errs...)

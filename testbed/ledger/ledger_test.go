@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 func testMachine(t *testing.T) (m machine, run string) {
 	t.Helper()
 	dir := t.TempDir()
-	m = machine{sysctl: filepath.Join(dir, "sys"), state: filepath.Join(dir, "state")}
+	m = machine{sysctl: filepath.Join(dir, "sys"), blocks: filepath.Join(dir, "block"), state: filepath.Join(dir, "state")}
 	write(t, m.sysctlPath("vm/dirty_bytes"), "0")
 	write(t, m.sysctlPath("vm/dirty_ratio"), "20")
 	write(t, m.sysctlPath("vm/swappiness"), "60")
@@ -151,6 +152,44 @@ func TestRecoverWorksOffWhatADeadRunLeft(t *testing.T) {
 	}
 	if recovered, _, _ := m.recoverAll(); len(recovered) != 0 {
 		t.Errorf("%v is still listed", recovered)
+	}
+}
+
+// A cluster's folder lies in its run's, and its processes use the run's disks.
+func TestAFolderIsRecoveredBeforeTheOneThatItLiesIn(t *testing.T) {
+	m, run := testMachine(t)
+	inner := filepath.Join(run, "hadoop")
+	die(open(t, m, run))
+	die(open(t, m, inner))
+	recovered, _, err := m.recoverAll()
+	if err != nil || !slices.Equal(recovered, []string{inner, run}) {
+		t.Errorf("%v, %v", recovered, err)
+	}
+}
+
+// A dead run's loop device may have been freed by hand and be a living run's by now.
+func TestSettingsOfALoopDeviceThatIsSomebodyElsesStay(t *testing.T) {
+	for name, test := range map[string]struct{ backing, after string }{
+		"its own": {"/run-a/disk", "128"}, "somebody else's": {"/run-b/disk", "4096"}, "nobody's": {"", "4096"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, run := testMachine(t)
+			setting, backing := filepath.Join(m.blocks, "penstock-none/queue/read_ahead_kb"), filepath.Join(m.blocks, "penstock-none/loop/backing_file")
+			write(t, setting, "128")
+			write(t, backing, "/run-a/disk")
+			l := open(t, m, run)
+			if _, err := l.Loop("/dev/penstock-none", "/run-a/disk"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.SetFile(setting, "4096"); err != nil {
+				t.Fatal(err)
+			}
+			die(l)
+			write(t, backing, test.backing)
+			// There is no such device, so that none of this machine is detached.
+			_ = m.recover(run)
+			want(t, setting, test.after)
+		})
 	}
 }
 

@@ -41,12 +41,15 @@ func (l *Ledger) undoOne(e entry) error {
 		}
 		return err
 	case kindLoop:
-		return detach(e.Path, e.Value)
+		return l.detach(e.Path, e.Value)
 	case kindProcess:
 		return end(e.PID, e.Started)
 	case kindTagged:
 		return endTagged(e.Value)
 	case kindFile:
+		if !l.attached(e.Path) {
+			return nil // somebody else's device by now
+		}
 		if now, err := readSetting(e.Path); err != nil || now == e.Value {
 			return err
 		}
@@ -114,9 +117,37 @@ func removeCgroup(path string) error {
 	}
 }
 
+// attached tells whether a setting below DEVICE/queue or the like, if it is one of a loop device
+// that this run has taken, still is: the device may have been freed by hand, and be another
+// run's, whose settings are not to be touched.
+func (l *Ledger) attached(path string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if e.Kind != kindLoop || !strings.HasPrefix(path, l.machine.block(e.Path)+"/") {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(l.machine.block(e.Path), "loop/backing_file"))
+		return err == nil && backedBy(raw, e.Value)
+	}
+	return true
+}
+
+// backedBy tells whether a loop device's backing_file names the file.
+func backedBy(raw []byte, backing string) bool {
+	// With its mount gone the kernel knows only the file's own name.
+	now := strings.TrimSuffix(strings.TrimSpace(string(raw)), " (deleted)")
+	return now == backing || now == "/"+filepath.Base(backing)
+}
+
+// block is a block device's folder in sysfs.
+func (m machine) block(device string) string {
+	return filepath.Join(m.blocks, filepath.Base(device))
+}
+
 // detach frees the loop device if it is still backed by the recorded file.
-func detach(device, backing string) error {
-	sysfs := filepath.Join("/sys/block", filepath.Base(device), "loop/backing_file")
+func (l *Ledger) detach(device, backing string) error {
+	sysfs := filepath.Join(l.machine.block(device), "loop/backing_file")
 	raw, err := os.ReadFile(sysfs)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // not attached
@@ -124,9 +155,7 @@ func detach(device, backing string) error {
 	if err != nil {
 		return err
 	}
-	// With its mount gone the kernel knows only the file's own name.
-	now := strings.TrimSuffix(strings.TrimSpace(string(raw)), " (deleted)")
-	if now != backing && now != "/"+filepath.Base(backing) {
+	if !backedBy(raw, backing) {
 		return nil // somebody else's by now
 	}
 	file, err := os.OpenFile(device, os.O_RDWR, 0)

@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -57,7 +58,8 @@ type Machine struct {
 }
 
 // New makes a network of machines 0 to n-1, which needs root. Its addresses are of those
-// for benchmarks (RFC 2544); which ones depends on the run's folder.
+// for benchmarks (RFC 2544), as many as are not in use here; which ones depends on the run's
+// folder.
 func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 	if n < 1 || n > MaxMachines {
 		return nil, fmt.Errorf("a network of %d machines: use 1 to %d", n, MaxMachines)
@@ -65,8 +67,14 @@ func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(book.Dir()))
 	sum := hash.Sum32()
-	w := &Network{book: book, tag: fmt.Sprintf("pen%06x", sum&0xffffff),
-		prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18 + byte(sum>>8&1), byte(sum), 0}), 24)}
+	used, err := addresses()
+	if err != nil {
+		return nil, err
+	}
+	w := &Network{book: book, tag: fmt.Sprintf("pen%06x", sum&0xffffff)}
+	if w.prefix, err = choose(sum, used); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("make a network of %d machines: %w", n, err), w.Close())
@@ -92,6 +100,43 @@ func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 	return w, nil
 }
 
+// networks is how many networks of 256 addresses there are for benchmarks: 198.18.0.0/15.
+const networks = 512
+
+// choose takes the next network from one on that shares no address with those in use: two
+// runs may begin at the same one, and one that was killed leaves its own behind until the
+// kernel has taken its veth away.
+func choose(from uint32, used []netip.Prefix) (netip.Prefix, error) {
+	for i := range uint32(networks) {
+		n := (from + i) % networks
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18 + byte(n>>8), byte(n), 0}), 24)
+		if free(p, used) {
+			return p, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("all %d networks of 198.18.0.0/15 are in use here", networks)
+}
+
+func free(p netip.Prefix, used []netip.Prefix) bool {
+	return !slices.ContainsFunc(used, p.Overlaps)
+}
+
+// addresses are those of the caller's namespace, with their networks.
+func addresses() (all []netip.Prefix, err error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("addresses in use here: %w", err)
+	}
+	for _, a := range list {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			return nil, fmt.Errorf("addresses in use here: %w", err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
 // Here gives the namespace of the caller's process an address on the network too; that goes
 // with the network.
 func (w *Network) Here() (netip.Addr, error) {
@@ -105,6 +150,13 @@ func (w *Network) Here() (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	defer ns.Close()
+	used, err := addresses()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if !free(w.prefix, used) {
+		return netip.Addr{}, fmt.Errorf("addresses of %v have been given to another network since this one was made: make it again", w.prefix)
+	}
 	return w.plug(links, ns, "here", w.tag, MaxMachines+1)
 }
 

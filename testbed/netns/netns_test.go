@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +53,12 @@ func child(dir string) error {
 
 func network(t *testing.T, machines int) *Network {
 	t.Helper()
-	book, err := ledger.Open(t.TempDir())
+	return networkIn(t, t.TempDir(), machines)
+}
+
+func networkIn(t *testing.T, dir string, machines int) *Network {
+	t.Helper()
+	book, err := ledger.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,9 +206,10 @@ func TestACutLinkLosesWhatIsSentAndAMendedOneDoesNot(t *testing.T) {
 	if err := w.Machines[0].Cut(); err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	// It would be reached when the first packet is sent, or again after one and three seconds.
+	unreached, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if c, err := w.Machines[1].Dial(short, address); err == nil {
+	if c, err := w.Machines[1].Dial(unreached, address); err == nil {
 		c.Close()
 		t.Error("a machine that was cut off is reached")
 	}
@@ -221,6 +230,76 @@ func TestBounds(t *testing.T) {
 			w.Close()
 			t.Errorf("a network of %d machines", n)
 		}
+	}
+}
+
+func TestTheNextFreeNetworkIsTaken(t *testing.T) {
+	prefix := func(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+	for _, test := range []struct {
+		from uint32
+		used []string
+		want string
+	}{
+		{0, nil, "198.18.0.0/24"},
+		{257, []string{"127.0.0.1/8", "::1/128"}, "198.19.1.0/24"},
+		{0xabcd_ef05, nil, "198.19.5.0/24"},
+		{5, []string{"198.18.5.65/24"}, "198.18.6.0/24"},
+		{5, []string{"198.18.4.1/22"}, "198.18.8.0/24"},
+		{511, []string{"198.19.255.65/24", "198.18.0.65/24"}, "198.18.1.0/24"},
+	} {
+		var used []netip.Prefix
+		for _, u := range test.used {
+			used = append(used, prefix(u))
+		}
+		if got, err := choose(test.from, used); err != nil || got != prefix(test.want) {
+			t.Errorf("from %d beside %v: %v, %v; want %s", test.from, test.used, got, err, test.want)
+		}
+	}
+	if p, err := choose(7, []netip.Prefix{prefix("198.18.0.1/15")}); err == nil {
+		t.Errorf("%v is taken, and all are in use", p)
+	}
+}
+
+// Two runs whose folders begin at the same network are here at once.
+func TestTwoNetworksHereShareNoAddress(t *testing.T) {
+	begins := func(dir string) uint32 {
+		h := fnv.New32a()
+		h.Write([]byte(dir))
+		return h.Sum32() % networks
+	}
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "0"), ""
+	for i := 1; second == "" || begins(second) != begins(first); i++ {
+		second = filepath.Join(dir, strconv.Itoa(i))
+	}
+	seen := map[netip.Prefix]bool{}
+	for _, run := range []string{first, second} {
+		w := networkIn(t, run, 1)
+		if seen[w.prefix] {
+			t.Fatalf("%v twice", w.prefix)
+		}
+		seen[w.prefix] = true
+		if _, err := w.Here(); err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", echo(t, w.Machines[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello(t, c)
+		c.Close()
+	}
+}
+
+// A network that another one was given the addresses of meanwhile says so.
+func TestHereRefusesAddressesInUse(t *testing.T) {
+	one, other := network(t, 1), network(t, 1)
+	other.prefix = one.prefix
+	if _, err := one.Here(); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := other.Here(); err == nil {
+		t.Errorf("%v is here twice", a)
 	}
 }
 

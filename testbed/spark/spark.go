@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"penstock/install"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
+	testports "penstock/testbed/ports"
 )
 
 // Config describes where applications run.
@@ -225,7 +225,7 @@ func (s *Spark) class() string { return filepath.Join(s.cfg.Home, "bin", "spark-
 func (s *Spark) startDaemons(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	ports, err := freePorts(2)
+	ports, err := testports.Free(2)
 	if err != nil {
 		return err
 	}
@@ -286,19 +286,6 @@ func find(ctx context.Context, p *process, what *regexp.Regexp) ([]string, error
 			return nil, fmt.Errorf("no %q in %s: %w; its end:\n%s", what, p.log, ctx.Err(), p.tail())
 		}
 	}
-}
-
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 // Job is a Python program to submit.

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"penstock/testbed/ledger"
+	"penstock/testbed/ports"
 )
 
 // Options of a server.
@@ -61,12 +62,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("zookeeper: tick %v: use 50ms to 1m", o.Tick)
 	}
 	if o.Address == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		o.Address = l.Addr().String()
-		if err := l.Close(); err != nil {
+		var err error
+		if o.Address, err = ports.Address(); err != nil {
 			return nil, err
 		}
 	}

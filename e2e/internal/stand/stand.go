@@ -1,5 +1,6 @@
 // Package stand runs a package's end-to-end tests on what they share: it is set up once,
-// and put back however the tests end, also by a signal.
+// and put back however the tests end, also by a signal. What a run has left that was killed is
+// put back before the next one.
 package stand
 
 import (
@@ -10,7 +11,23 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"penstock/testbed/ledger"
 )
+
+// Recover puts back what runs that were killed have left on this machine, other packages'
+// too: a disk, a daemon or a kernel's limit of theirs would be in the tests' way. Runs that
+// live hold their ledgers locked and are left alone. What cannot be put back is said, and
+// does not keep the tests from running.
+func Recover() {
+	recovered, _, err := ledger.RecoverAll()
+	for _, dir := range recovered {
+		fmt.Println("put back what a killed run had left:", dir)
+	}
+	if err != nil {
+		fmt.Println("not put back what a killed run had left:", err)
+	}
+}
 
 // Run sets up, runs the tests and tears down, and gives the exit code. Dir is the folder
 // that setUp makes; it stays if something failed, for its logs. TearDown may be called
@@ -19,6 +36,7 @@ func Run(tests interface{ Run() int }, dir *string, setUp func(context.Context) 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	code, ended := 1, make(chan struct{})
+	Recover()
 	begin := time.Now()
 	err := setUp(ctx)
 	if err == nil {
