@@ -65,6 +65,7 @@ type Broker struct {
 	homes    map[netip.Addr][]*session
 	policy   *policy.Policy
 	version  uint64                  // of the policy; 0: the store has none
+	taken    store.Version           // the same, as the store had it
 	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
 	rights   map[string]right        // by application, of the last round
 	grants   map[string]policy.Grant // by application, of the policy in force

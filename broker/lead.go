@@ -44,6 +44,11 @@ func (b *Broker) begin(epoch uint64) {
 		return
 	}
 	b.epoch, b.started = epoch, time.Now()
+	if epoch != 0 { // until now it has not seen who is at work
+		for name := range b.worked {
+			b.worked[name] = b.started
+		}
+	}
 	for name, s := range b.sessions {
 		b.drop(name, s)
 	}
@@ -52,9 +57,9 @@ func (b *Broker) begin(epoch uint64) {
 // succeed takes up what has changed in who leads. A stream of another epoch ends with its
 // node's next report.
 func (b *Broker) succeed() {
-	s := b.lead.State()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s := b.lead.State() // not from before another call's
 	if !s.Leading {
 		s.Epoch = 0
 	}
