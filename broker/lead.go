@@ -28,6 +28,16 @@ func (b *Broker) leads() (epoch uint64, trailer metadata.MD, err error) {
 	return 0, metadata.Pairs(cluster.LeaderKey, s.Leader), status.Errorf(codes.FailedPrecondition, "this broker does not lead: %s does", s.Leader)
 }
 
+// leadsStill says why a stream of an epoch ends, and where its node goes; nil: it goes on.
+func (b *Broker) leadsStill(epoch uint64) (trailer metadata.MD, err error) {
+	s := b.lead.State()
+	if s.Leading && s.Epoch != epoch {
+		return metadata.Pairs(cluster.LeaderKey, s.Leader), status.Error(codes.Unavailable, "this broker leads anew: report to it from the beginning")
+	}
+	_, trailer, err = b.leads()
+	return trailer, err
+}
+
 // Unary refuses calls other than streams where this broker does not lead.
 func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, trailer, err := b.leads(); err != nil {

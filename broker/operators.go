@@ -205,7 +205,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
 	b.mu.Lock()
 	for _, s := range b.sessions {
-		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: s.heard.Load() / 1e6,
+		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
 	}
 	b.mu.Unlock()
