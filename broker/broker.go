@@ -55,16 +55,20 @@ type Broker struct {
 	taking  sync.Mutex    // the newest version into force
 	limiter *limiter
 	metrics *metrics
-	quiet   quiet
+	quiet   quiet // what peers do wrong
+	comings quiet // and who comes and goes
+	paces   paces
+	born    time.Time // what nodes were heard after is counted from; the clock may be set meanwhile
 
 	mu       sync.Mutex
 	started  time.Time // or began to lead
 	epoch    uint64    // that sessions are of; 0: it does not lead
 	totals   *coord.Totals
 	sessions map[string]*session // by the node's name
-	homes    map[netip.Addr][]*session
+	homes    map[netip.Addr]map[*session]struct{}
 	policy   *policy.Policy
 	version  uint64                  // of the policy; 0: the store has none
+	taken    store.Version           // the same, as the store had it
 	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
 	rights   map[string]right        // by application, of the last round
 	grants   map[string]policy.Grant // by application, of the policy in force
@@ -88,12 +92,12 @@ type session struct {
 	node     *cluster.Node
 	place    place
 	member   coord.Member
+	period   time.Duration // of its reports
 	silence  time.Duration // that is too long
-	heard    atomic.Int64  // when the last report came, booked or not, in Unix nanoseconds
+	heard    atomic.Int64  // when the last report came, booked or not, in nanoseconds since the broker was born
 	sequence uint64
 	policy   uint64         // version in force there, by its last report
 	named    map[string]int // applications, by entry
-	pace     pace
 	conn     *conn          // nil: not one that was accepted here
 	sent     []sent         // by entry
 	answer   cluster.Answer // the last one: its lists are used again
@@ -142,8 +146,8 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if _, alone := o.Lead.(*leadership.Alone); !alone {
 		settles = succession
 	}
-	b := &Broker{o: o, log: o.Log, lead: o.Lead, settles: settles, started: time.Now(), totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
-		sessions: map[string]*session{}, homes: map[netip.Addr][]*session{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
+	b := &Broker{o: o, log: o.Log, lead: o.Lead, settles: settles, born: time.Now(), started: time.Now(), paces: paces{of: map[string]*pace{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+		sessions: map[string]*session{}, homes: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}}
 	b.metrics = newMetrics(b)
 	b.limiter = newLimiter(PerAddress, b.turn)
@@ -174,19 +178,33 @@ func (b *Broker) Run(ctx context.Context) {
 			b.noteWork(now)
 			var dropped []*session
 			for name, s := range b.sessions {
-				if now.UnixNano()-s.heard.Load() > int64(s.silence) { // its stream ends with its next report, or by gRPC's keepalive
+				if b.quietFor(s) > s.silence { // its stream ends with its next report, or by gRPC's keepalive
 					dropped = append(dropped, s)
 					b.drop(name, s)
 				}
 			}
 			b.mu.Unlock()
 			for _, s := range dropped { // nobody waits for the log
-				b.log.Warn("a node says nothing: its service counts no more", "node", s.node.GetName(), "since", time.Unix(0, s.heard.Load()))
+				if left, say := b.quiet.say(now); say {
+					b.log.Warn("a node says nothing: its service counts no more", "node", s.node.GetName(), "since", b.heardAt(s), "unsaid", left)
+				}
 			}
 			b.limiter.sweep(now)
+			b.paces.sweep(now)
 		}
 	}
 }
+
+// hear notes that a node has said something.
+func (b *Broker) hear(s *session) { s.heard.Store(int64(time.Since(b.born))) }
+
+// quietFor is how long a node has said nothing.
+func (b *Broker) quietFor(s *session) time.Duration {
+	return time.Since(b.born) - time.Duration(s.heard.Load())
+}
+
+// heardAt is when that began, by the clock as it is now.
+func (b *Broker) heardAt(s *session) time.Time { return time.Now().Add(-b.quietFor(s)) }
 
 // settle works out what the policy gives everybody at work. b.mu is held.
 func (b *Broker) settle() {

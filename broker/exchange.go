@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 	"unicode/utf8"
@@ -28,43 +29,52 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		stream.SetTrailer(trailer)
 		return err
 	}
-	name := report.GetNode().GetName()
+	name, period := report.GetNode().GetName(), time.Duration(report.GetNode().GetPeriodMs())*time.Millisecond
+	// over is why a stream of the epoch ends though its node did nothing wrong; nil if it does not.
+	over := func() error {
+		trailer, err := b.leadsStill(epoch)
+		if err != nil {
+			stream.SetTrailer(trailer)
+		}
+		return err
+	}
+	if err := introduced(stream.Context(), report); err != nil {
+		return b.refuse(stream.Context(), name, err)
+	}
+	wait, err := b.paces.begin(name, period, time.Now())
+	if err != nil {
+		return b.refuse(stream.Context(), name, err)
+	}
+	if err := b.slow(stream.Context(), wait); err != nil {
+		return err
+	}
 	s, err := b.join(stream, report, epoch)
+	if errors.Is(err, errReplaced) {
+		if err := over(); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return b.refuse(stream.Context(), name, err)
 	}
 	defer b.leave(s)
-	b.log.Info("a node", "node", s.node.GetName(), "version", s.node.GetVersion())
+	b.comes("a node", s)
 	for {
 		began := time.Now()
-		s.heard.Store(began.UnixNano())
-		if wait := s.pace.wait(began); wait > 0 {
-			b.metrics.slowed.Inc()
-			select {
-			case <-time.After(wait):
-			case <-stream.Context().Done():
-				return stream.Context().Err()
-			}
-			began = time.Now()
-		}
 		answer, err := b.take(s, report)
 		if errors.Is(err, errReplaced) {
-			if _, trailer, other := b.leads(); other != nil { // that is why
-				stream.SetTrailer(trailer)
-				return other
+			if err := over(); err != nil { // that is why
+				return err
 			}
 		}
 		if err != nil {
 			return b.refuse(stream.Context(), name, err)
 		}
 		// The last thing before it goes out: this process may have been stopped since.
-		if answer.Epoch, trailer, err = b.leads(); err == nil && answer.Epoch != epoch {
-			err = status.Error(codes.Unavailable, "this broker leads anew: report to it from the beginning")
-		}
-		if err != nil {
-			stream.SetTrailer(trailer)
+		if err := over(); err != nil {
 			return err
 		}
+		answer.Epoch = epoch
 		b.metrics.reports.Inc()
 		b.metrics.booked.Observe(time.Since(began).Seconds())
 		if err := stream.Send(answer); err != nil {
@@ -73,7 +83,35 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		if report, err = stream.Recv(); err != nil {
 			return err
 		}
+		b.hear(s)
+		if err := b.slow(stream.Context(), b.paces.wait(name, period, time.Now())); err != nil {
+			return err
+		}
 	}
+}
+
+// slow waits with a report of a node that reports more often than it may.
+func (b *Broker) slow(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	b.metrics.slowed.Inc()
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// comes says that a node comes or goes; when many do, more of them only to who looks closely.
+func (b *Broker) comes(what string, s *session) {
+	level := slog.LevelInfo
+	left, say := b.comings.say(time.Now())
+	if !say {
+		level = slog.LevelDebug
+	}
+	b.log.Log(context.Background(), level, what, "node", s.node.GetName(), "version", s.node.GetVersion(), "unsaid", left)
 }
 
 // first is the stream's first report.
@@ -109,6 +147,8 @@ func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 		code, reason = codes.ResourceExhausted, "applications"
 	case errors.Is(err, coord.ErrRate):
 		reason = "rate"
+	case errors.Is(err, errPace):
+		code, reason = codes.ResourceExhausted, "pace"
 	}
 	b.metrics.refused.WithLabelValues(reason).Inc()
 	if left, say := b.quiet.say(time.Now()); say {
@@ -123,23 +163,26 @@ var (
 	errIdentity = errors.New("the certificate is another node's")
 )
 
-// join begins a session. A node that is there already has a new stream: the old one, whose
-// end may not have been seen yet, counts no more.
-func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
+// introduced checks who begins a stream.
+func introduced(ctx context.Context, first *cluster.Report) error {
 	node := first.GetNode()
 	switch {
 	case node == nil || node.GetName() == "":
-		return nil, errors.New("the first report of a stream says which node it is")
+		return errors.New("the first report of a stream says which node it is")
 	case len(node.GetName()) > cluster.MaxName || !utf8.ValidString(node.GetName()):
-		return nil, fmt.Errorf("a node's name has at most %d bytes", cluster.MaxName)
+		return fmt.Errorf("a node's name has at most %d bytes", cluster.MaxName)
 	case len(node.GetVersion()) > cluster.MaxName:
-		return nil, fmt.Errorf("a node's version has at most %d bytes", cluster.MaxName)
+		return fmt.Errorf("a node's version has at most %d bytes", cluster.MaxName)
 	case first.GetSequence() != 1:
-		return nil, fmt.Errorf("the first report of a stream has number %d, not 1: it is none of this stream's", first.GetSequence())
+		return fmt.Errorf("the first report of a stream has number %d, not 1: it is none of this stream's", first.GetSequence())
 	}
-	if err := checkPeer(stream.Context(), node.GetName()); err != nil {
-		return nil, err
-	}
+	return checkPeer(ctx, node.GetName())
+}
+
+// join begins the session of a node that is introduced. A node that is there already has a new stream: the old one, whose
+// end may not have been seen yet, counts no more.
+func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
+	node := first.GetNode()
 	lives, err := placeOf(stream.Context(), node)
 	if err != nil {
 		return nil, err
@@ -158,9 +201,9 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, err
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
-	s := &session{node: node, member: m, place: lives, silence: silent * period, named: map[string]int{},
-		pace: newPace(time.Duration(node.GetPeriodMs()) * time.Millisecond), conn: b.limiter.of(stream.Context())}
-	s.heard.Store(time.Now().UnixNano())
+	s := &session{node: node, member: m, place: lives, period: period, silence: silent * period, named: map[string]int{},
+		conn: b.limiter.of(stream.Context())}
+	b.hear(s)
 	b.limiter.hold(s.conn)
 	b.sessions[node.GetName()] = s
 	b.settleIn(s)
@@ -176,14 +219,14 @@ func (b *Broker) leave(s *session) {
 	}
 	b.mu.Unlock()
 	if counted {
-		b.log.Info("a node is gone", "node", s.node.GetName())
+		b.comes("a node is gone", s)
 	}
 }
 
 // drop takes a session out of the totals. b.mu is held.
 func (b *Broker) drop(name string, s *session) {
 	if err := b.totals.Leave(s.member); err != nil {
-		b.log.Error("a node that is counted is not in the totals", "node", name, "error", err)
+		go b.log.Error("a node that is counted is not in the totals", "node", name, "error", err) // nobody waits for the log
 	}
 	delete(b.sessions, name)
 	b.moveOut(s)
@@ -252,7 +295,7 @@ func (b *Broker) name(s *session, i int, application string) error {
 // answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a := &s.answer
-	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, time.Since(b.started) < b.settles
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, time.Since(b.started) < max(b.settles, s.period*5/2) // others' periods are as its own
 	a.Entries, a.Rates, a.Rooms, a.Rights = a.Entries[:0], a.Rates[:0], a.Rooms[:0], a.Rights[:0]
 	for i := range s.sent {
 		at := &s.sent[i]

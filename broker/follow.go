@@ -12,7 +12,11 @@ import (
 	"penstock/settings"
 )
 
-const look = 500 * time.Millisecond
+const (
+	look = 500 * time.Millisecond
+	// fileWait bounds one attempt to take a policy file: three questions to the store.
+	fileWait = 3 * storeWait
+)
 
 // fileAuthor is the author of versions that come from a policy file; their note is its name.
 const fileAuthor = "policy file"
@@ -26,7 +30,7 @@ func (b *Broker) TakeFile(ctx context.Context, file string) error {
 		return err
 	}
 	if _, err := policyfile.Parse(text); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return badFileError{fmt.Errorf("%s: %w", file, err)}
 	}
 	latest, err := b.o.Store.Latest(ctx)
 	if err != nil || bytes.Equal(latest.Text, text) {
@@ -48,12 +52,20 @@ func (b *Broker) TakeFile(ctx context.Context, file string) error {
 		v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]
 		return nil
 	})
+	if errors.Is(err, errNotYet) { // watch goes on trying
+		b.log.Warn("the policy file's version waits", "error", err)
+		return nil
+	}
 	return err
 }
+
+// badFileError: the file will be no better until it is another.
+type badFileError struct{ error }
 
 // Follow takes the policy file each time it changes from what it was by its fingerprint,
 // until ctx ends.
 func (b *Broker) Follow(ctx context.Context, file, last string) {
+	said := "" // the fingerprint for which an error that passes was said
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	for {
@@ -66,13 +78,20 @@ func (b *Broker) Follow(ctx context.Context, file, last string) {
 		if now == last || !b.lead.State().Leading {
 			continue
 		}
-		err := b.TakeFile(ctx, file)
-		if errors.Is(err, store.ErrNotLeader) {
-			continue // it may become the leader
-		}
-		last = now
-		if err != nil {
+		within, cancel := context.WithTimeout(ctx, fileWait)
+		err := b.TakeFile(within, file)
+		cancel()
+		var bad badFileError
+		switch {
+		case err == nil:
+			last, said = now, ""
+		case errors.As(err, &bad):
+			last, said = now, ""
 			b.log.Error("policy refused; the last good one stays in force", "error", err)
+		case errors.Is(err, store.ErrNotLeader), ctx.Err() != nil: // it may become the leader
+		case said != now:
+			said = now
+			b.log.Error("the changed policy file is not in force yet: it is tried again", "error", err)
 		}
 	}
 }

@@ -28,6 +28,16 @@ func (b *Broker) leads() (epoch uint64, trailer metadata.MD, err error) {
 	return 0, metadata.Pairs(cluster.LeaderKey, s.Leader), status.Errorf(codes.FailedPrecondition, "this broker does not lead: %s does", s.Leader)
 }
 
+// leadsStill says why a stream of an epoch ends, and where its node goes; nil: it goes on.
+func (b *Broker) leadsStill(epoch uint64) (trailer metadata.MD, err error) {
+	s := b.lead.State()
+	if s.Leading && s.Epoch != epoch {
+		return metadata.Pairs(cluster.LeaderKey, s.Leader), status.Error(codes.Unavailable, "this broker leads anew: report to it from the beginning")
+	}
+	_, trailer, err = b.leads()
+	return trailer, err
+}
+
 // Unary refuses calls other than streams where this broker does not lead.
 func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, trailer, err := b.leads(); err != nil {
@@ -44,6 +54,11 @@ func (b *Broker) begin(epoch uint64) {
 		return
 	}
 	b.epoch, b.started = epoch, time.Now()
+	if epoch != 0 { // until now it has not seen who is at work
+		for name := range b.worked {
+			b.worked[name] = b.started
+		}
+	}
 	for name, s := range b.sessions {
 		b.drop(name, s)
 	}
@@ -52,9 +67,9 @@ func (b *Broker) begin(epoch uint64) {
 // succeed takes up what has changed in who leads. A stream of another epoch ends with its
 // node's next report.
 func (b *Broker) succeed() {
-	s := b.lead.State()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s := b.lead.State() // not from before another call's
 	if !s.Leading {
 		s.Epoch = 0
 	}

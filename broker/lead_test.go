@@ -46,6 +46,12 @@ func (o *office) set(s leadership.State) {
 // several are brokers of one cluster, each with an office.
 func several(t *testing.T, n int) (all []*office, addresses []string) {
 	t.Helper()
+	all, addresses, _ = severalBrokers(t, n)
+	return all, addresses
+}
+
+func severalBrokers(t *testing.T, n int) (all []*office, addresses []string, brokers []*Broker) {
+	t.Helper()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -68,9 +74,9 @@ func several(t *testing.T, n int) (all []*office, addresses []string) {
 			server.Stop()
 			running.Wait()
 		})
-		all, addresses = append(all, o), append(addresses, l.Addr().String())
+		all, addresses, brokers = append(all, o), append(addresses, l.Addr().String()), append(brokers, b)
 	}
-	return all, addresses
+	return all, addresses, brokers
 }
 
 // TestNotLeading: a broker that does not lead answers neither nodes nor operators, and
@@ -112,7 +118,7 @@ func TestNotLeading(t *testing.T) {
 // TestStepsDown: a stream ends with the report after its leadership, also when the broker
 // leads again by then, and the new leadership knows nothing of the old one's nodes.
 func TestStepsDown(t *testing.T) {
-	offices, addresses := several(t, 1)
+	offices, addresses, brokers := severalBrokers(t, 1)
 	open := func(epoch uint64) cluster.Nodes_ExchangeClient {
 		t.Helper()
 		stream := dial(t, addresses[0])
@@ -129,9 +135,12 @@ func TestStepsDown(t *testing.T) {
 		offices[0].set(leadership.State{Leading: true, Epoch: epoch})
 		stream := open(epoch)
 		if epoch == 3 {
-			offices[0].set(leadership.State{Leading: true, Epoch: epoch + 1})
+			offices[0].set(leadership.State{Leading: true, Leader: "here:1", Epoch: epoch + 1})
 		} else {
 			offices[0].set(leadership.State{Leader: "other:1", Epoch: epoch + 1})
+		}
+		if epoch == 3 { // its session is gone
+			brokers[0].succeed()
 		}
 		if err := stream.Send(&cluster.Report{Sequence: 2}); err != nil {
 			t.Fatal(err)
@@ -140,7 +149,12 @@ func TestStepsDown(t *testing.T) {
 			t.Errorf("epoch %d is over, and answers %v", epoch, a)
 		} else if named := stream.Trailer().Get(cluster.LeaderKey); epoch != 3 && !slices.Equal(named, []string{"other:1"}) {
 			t.Errorf("the leader is %v, by %v", named, err)
+		} else if epoch == 3 && (!slices.Equal(named, []string{"here:1"}) || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "leads anew")) {
+			t.Errorf("it leads anew: %v, %v", named, err)
 		}
+	}
+	if got := count(t, brokers[0], `penstock_broker_streams_refused_total{reason="replaced"}`); got != "" {
+		t.Errorf("%s are counted as replaced", got)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -180,6 +181,11 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 		if _, set := v.Weights[name]; !set && len(v.Weights) >= store.MaxWeights {
 			return request(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
 		}
+		o.b.mu.Lock()
+		if _, known := o.b.worked[name]; known { // else refresh notes it
+			o.b.worked[name] = time.Now()
+		}
+		o.b.mu.Unlock()
 		v.Weights[name] = int(weight)
 		v.Note = fmt.Sprintf("weight of %s set to %d", name, weight)
 		return nil
@@ -199,7 +205,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
 	b.mu.Lock()
 	for _, s := range b.sessions {
-		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: s.heard.Load() / 1e6,
+		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
 	}
 	b.mu.Unlock()

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ const (
 	// attempts bounds how often a version is written anew because another broker was first.
 	attempts = 5
 )
+
+// errNotYet: what was written will be in force, when the store can be read again.
+var errNotYet = errors.New("is written, but not in force here yet")
 
 // watch takes each new version into force, by whomever it was written, until ctx ends.
 func (b *Broker) watch(ctx context.Context) {
@@ -59,7 +63,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 		return fmt.Errorf("ask the store for the newest policy: %w", err)
 	}
 	b.mu.Lock()
-	same, regrants := v.Number == b.version, b.regrants
+	same, regrants := sameVersion(v, b.taken), b.regrants
 	var names []string // of who is at work
 	for name := range b.rights {
 		names = append(names, name)
@@ -78,11 +82,10 @@ func (b *Broker) refresh(ctx context.Context) error {
 		grants[name] = p.Grant(b.o.Facts(name))
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.regrants != regrants { // some facts may be older than those that the grants were dropped for
 		clear(grants)
 	}
-	b.policy, b.version, b.grants = p, v.Number, grants
+	b.policy, b.version, b.taken, b.grants = p, v.Number, v, grants
 	now := time.Now()
 	for name := range p.Set {
 		if _, known := b.worked[name]; !known {
@@ -91,8 +94,15 @@ func (b *Broker) refresh(ctx context.Context) error {
 	}
 	maps.DeleteFunc(b.worked, func(name string, _ time.Time) bool { return p.Set[name] == 0 })
 	b.settle()
+	b.mu.Unlock()
 	b.log.Info("policy", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
 	return nil
+}
+
+// sameVersion tells whether two are one. The number is not enough: where the store has lost
+// what it had, versions begin at 1 anew.
+func sameVersion(v, o store.Version) bool {
+	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights)
 }
 
 // parse reads a version's policy and puts the set weights above it.
@@ -119,12 +129,16 @@ func (b *Broker) noteWork(now time.Time) {
 }
 
 // write makes a new version out of the newest one, without the set weights of applications
-// that are long gone; it is in force when write returns. base is the number of the version
+// that are long gone; it is in force when write returns without an error. base is the number of the version
 // that the change was made from; 0: whichever is the newest. Errors: store.ErrConflict,
-// and what change, the store and the bounds of a version say.
+// errNotYet, and what change, the store and the bounds of a version say.
 func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
 	b.writing.Lock()
 	defer b.writing.Unlock()
+	b.succeed() // with a leadership that has just begun, nobody has been seen at work
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, storeWait) // others wait to write
+	defer cancel()
 	for attempt := 1; ; attempt++ {
 		v, err := b.o.Store.Latest(ctx)
 		if err != nil {
@@ -159,6 +173,9 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 		if err != nil {
 			return store.Version{}, err
 		}
-		return v, b.refresh(ctx)
+		if err := b.refresh(parent); err != nil {
+			return v, fmt.Errorf("version %d %w: %v", v.Number, errNotYet, err) // %v: it is not the write that has failed
+		}
+		return v, nil
 	}
 }

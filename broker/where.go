@@ -76,13 +76,16 @@ func (p place) addresses() []netip.Addr {
 // settleIn notes where a session's node lives, moveOut forgets it. b.mu is held.
 func (b *Broker) settleIn(s *session) {
 	for _, a := range s.place.addresses() {
-		b.homes[a] = append(b.homes[a], s)
+		if b.homes[a] == nil {
+			b.homes[a] = map[*session]struct{}{}
+		}
+		b.homes[a][s] = struct{}{}
 	}
 }
 
 func (b *Broker) moveOut(s *session) {
 	for _, a := range s.place.addresses() {
-		if b.homes[a] = slices.DeleteFunc(b.homes[a], func(o *session) bool { return o == s }); len(b.homes[a]) == 0 {
+		if delete(b.homes[a], s); len(b.homes[a]) == 0 {
 			delete(b.homes, a)
 		}
 	}
@@ -97,34 +100,53 @@ func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, 
 		return nil, status.Errorf(codes.InvalidArgument, "address %.60q: give an IP address of another machine", host.GetAddress())
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if err := b.checkNode(ctx); err != nil {
+		b.mu.Unlock()
 		return nil, err
 	}
-	var real, stated []*cluster.Node
-	for _, s := range b.homes[a] {
+	var real, stated candidates
+	for s := range b.homes[a] {
 		if s.place.from == a {
-			real = append(real, s.node)
+			real.add(s.node)
 		} else {
-			stated = append(stated, s.node)
+			stated.add(s.node)
 		}
 	}
+	b.mu.Unlock()
 	found := real
-	if len(found) == 0 {
+	if found.count == 0 {
 		found = stated
 	}
-	switch len(found) {
+	switch found.count {
 	case 0:
 		return nil, status.Errorf(codes.NotFound, "no node reports from %v or says that it has that address", a)
 	case 1:
-		return &cluster.Node{Name: found[0].GetName(), Address: found[0].GetAddress()}, nil
+		return &cluster.Node{Name: found.first[0].GetName(), Address: found.first[0].GetAddress()}, nil
 	}
 	var names []string
-	for _, n := range found {
+	for _, n := range found.first {
 		names = append(names, n.GetName())
 	}
-	slices.Sort(names)
-	return nil, status.Errorf(codes.NotFound, "%v is ambiguous: %d nodes have it, %s", a, len(names), strings.Join(names[:min(len(names), 5)], ", "))
+	return nil, status.Errorf(codes.NotFound, "%v is ambiguous: %d nodes have it, %s", a, found.count, strings.Join(names, ", "))
+}
+
+// candidates are the nodes that an address may be of: how many, and those that are named, in
+// the order of their names.
+type candidates struct {
+	count int
+	first []*cluster.Node
+}
+
+const candidatesNamed = 5
+
+func (c *candidates) add(n *cluster.Node) {
+	c.count++
+	if len(c.first) == candidatesNamed && c.first[candidatesNamed-1].GetName() < n.GetName() {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(c.first, n.GetName(), func(o *cluster.Node, name string) int { return strings.Compare(o.GetName(), name) })
+	c.first = slices.Insert(c.first, at, n)
+	c.first = c.first[:min(len(c.first), candidatesNamed)]
 }
 
 // checkNode refuses whoever is not a node that reports. b.mu is held.
@@ -137,10 +159,14 @@ func (b *Broker) checkNode(ctx context.Context) error {
 	if !secure {
 		return nil // plain: see checkPeer
 	}
-	for _, name := range cluster.MachinesOf(info.State) {
+	machines := cluster.MachinesOf(info.State)
+	for _, name := range machines {
 		if b.sessions[name] != nil {
 			return nil
 		}
+	}
+	if len(machines) > 0 { // its stream may be on its way
+		return status.Error(codes.Unavailable, "this node does not report yet: only those that do may ask where others live")
 	}
 	return status.Error(codes.PermissionDenied, "only nodes that report may ask where others live")
 }

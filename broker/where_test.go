@@ -34,7 +34,7 @@ func caller(address string) context.Context {
 	return peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: ip, Port: 4711}})
 }
 
-func (s *served) comes(t *testing.T, name, address string, hosts ...string) *session {
+func (s *served) settled(t *testing.T, name, address string, hosts ...string) *session {
 	t.Helper()
 	got, err := s.join(from{ctx: caller(address)}, &cluster.Report{Sequence: 1,
 		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.lead.State().Epoch)
@@ -54,12 +54,12 @@ func (s *served) where(address string) string {
 
 func TestWhere(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
-	n1 := b.comes(t, "n1", "192.0.2.1", "10.0.0.1", "2001:db8::1", "172.17.0.1", "192.0.2.1")
-	b.comes(t, "n2", "::ffff:192.0.2.2", "10.0.0.2", "172.17.0.1")
-	b.comes(t, "liar", "192.0.2.3", "192.0.2.1", "10.0.0.2")
-	b.comes(t, "here", "127.0.0.1", "192.0.2.9")
-	b.comes(t, "twin1", "192.0.2.7")
-	b.comes(t, "twin2", "192.0.2.7", "192.0.2.9")
+	n1 := b.settled(t, "n1", "192.0.2.1", "10.0.0.1", "2001:db8::1", "172.17.0.1", "192.0.2.1")
+	b.settled(t, "n2", "::ffff:192.0.2.2", "10.0.0.2", "172.17.0.1")
+	b.settled(t, "liar", "192.0.2.3", "192.0.2.1", "10.0.0.2")
+	b.settled(t, "here", "127.0.0.1", "192.0.2.9")
+	b.settled(t, "twin1", "192.0.2.7")
+	b.settled(t, "twin2", "192.0.2.7", "192.0.2.9")
 	for address, want := range map[string]string{
 		"192.0.2.1":        "n1", // that another one states it counts for nothing
 		"::ffff:192.0.2.1": "n1",
@@ -87,6 +87,14 @@ func TestWhere(t *testing.T) {
 		t.Errorf("%v, %v: want its name and its address, no more", n, err)
 	}
 
+	// Of many the first five are named.
+	for _, i := range []int{7, 3, 9, 1, 8, 2, 6} {
+		b.settled(t, fmt.Sprint("many", i), fmt.Sprint("192.0.2.10", i), "172.17.0.2")
+	}
+	if got := b.where("172.17.0.2"); got != "NotFound: 172.17.0.2 is ambiguous: 7 nodes have it, many1, many2, many3, many6, many7" {
+		t.Error(got)
+	}
+
 	// What it stated goes with it.
 	b.leave(n1)
 	if got := b.where("192.0.2.1"); got != "liar" {
@@ -95,7 +103,7 @@ func TestWhere(t *testing.T) {
 	if got := b.where("10.0.0.1"); !strings.HasPrefix(got, "NotFound") {
 		t.Errorf("without n1: %s", got)
 	}
-	b.comes(t, "liar", "192.0.2.3") // anew, and states nothing
+	b.settled(t, "liar", "192.0.2.3") // anew, and states nothing
 	if got := b.where("10.0.0.2"); got != "n2" {
 		t.Errorf("without the lie: %s", got)
 	}
@@ -171,8 +179,8 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 		}
 		return credentials.NewTLS(c)
 	}
-	if got := ask(with("n1")); got != codes.PermissionDenied {
-		t.Errorf("a node that does not report: %v", got)
+	if got := ask(with("n1")); got != codes.Unavailable {
+		t.Errorf("a node that does not report yet: %v", got)
 	}
 	stream, err := dialWith(t, b.address, with("n1"))
 	if err != nil {
@@ -187,8 +195,8 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 	if got := ask(with("n1")); got != codes.OK {
 		t.Errorf("a node that reports: %v", got)
 	}
-	for _, name := range []string{"other", "alice"} {
-		if got := ask(with(name)); got != codes.PermissionDenied {
+	for name, want := range map[string]codes.Code{"other": codes.Unavailable, "alice": codes.PermissionDenied} {
+		if got := ask(with(name)); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

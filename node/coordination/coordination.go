@@ -194,6 +194,7 @@ func (c *Client) Run(ctx context.Context) {
 	wait := retryLeast
 	var gone string // a broker that did not answer
 	trust := 0      // attempts without going back to it
+	again := false  // the last one ended because the broker leads anew
 	for i := 0; ; {
 		broker := c.o.Brokers[i]
 		began := time.Now()
@@ -214,8 +215,11 @@ func (c *Client) Run(ctx context.Context) {
 		case refused && named >= 0 && refusal.leader == gone && trust > 0:
 			trust--
 		case refused && named >= 0 && refusal.leader != broker:
-			i = named
+			i, again = named, false
+		case refused && named == i && !again:
+			again = true // once: another one may know better
 		default:
+			again = false
 			if !refused {
 				gone, trust = broker, asks
 			}

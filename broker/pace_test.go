@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"penstock/core/coord"
+	"penstock/wire/cluster"
+)
+
+// TestPaceOfANode: a new stream has what the node's last one has left of its budget, and
+// not without end.
+func TestPaceOfANode(t *testing.T) {
+	p := paces{of: map[string]*pace{}}
+	now := time.Now()
+	for i := range paceBurst {
+		if w, err := p.begin("n", time.Second, now); w > 0 || err != nil {
+			t.Fatalf("stream %d waits %v, %v", i+1, w, err)
+		}
+	}
+	for i := range paceWaiting + 1 {
+		if w, err := p.begin("n", time.Second, now); w != time.Duration(i+1)*time.Second/paceFactor || err != nil {
+			t.Fatalf("stream %d too many waits %v, %v", i+1, w, err)
+		}
+	}
+	if _, err := p.begin("n", time.Second, now); err != errPace {
+		t.Errorf("one more: %v", err)
+	}
+	if w, err := p.begin("other", time.Second, now); w > 0 || err != nil {
+		t.Errorf("another node waits %v, %v", w, err)
+	}
+	p.sweep(now.Add(periodMax + time.Second))
+	if len(p.of) != 1 {
+		t.Errorf("%d are remembered, want the one that has used its budget", len(p.of))
+	}
+	p.sweep(now.Add(time.Hour))
+	if len(p.of) != 0 {
+		t.Error("one whose budget is full is remembered")
+	}
+	for i := range maxPaces {
+		p.of[fmt.Sprint(i)] = &pace{next: now, each: time.Second}
+	}
+	if _, err := p.begin("n", time.Second, now); err != coord.ErrTooManyMembers {
+		t.Errorf("a name past the bound: %v", err)
+	}
+	if w, err := p.begin("7", 30*time.Second, now); w > 0 || err != nil {
+		t.Errorf("a known one: %v, %v", w, err)
+	}
+}
+
+// TestAnotherPeriod: a node that reports oftener than before does not pay for its old period.
+func TestAnotherPeriod(t *testing.T) {
+	now := time.Now()
+	p := newPace(30 * time.Second)
+	for range paceBurst - 1 {
+		p.wait(now)
+	}
+	p.to(time.Second, now)
+	if w := p.wait(now); w > 0 {
+		t.Errorf("the tenth report waits %v", w)
+	}
+	if w := p.wait(now); w != time.Second/paceFactor {
+		t.Errorf("the one after waits %v", w)
+	}
+}
+
+// TestManyStreams: streams that are opened and closed again and again wait, and are refused at
+// last; what is said of them in the log has a bound.
+func TestManyStreams(t *testing.T) {
+	b := bounded(t, nil, 100)
+	for i := range paceBurst + 3 {
+		s := dial(t, b.address)
+		if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatalf("stream %d: %v", i+1, err)
+		}
+	}
+	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
+		t.Error("none was slowed")
+	}
+	b.paces.mu.Lock()
+	b.paces.of["n"].next = time.Now().Add(time.Hour)
+	b.paces.mu.Unlock()
+	s := dial(t, b.address)
+	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	var log bytes.Buffer
+	quiet, err := New(t.Context(), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	began := time.Now()
+	for range 100 {
+		quiet.comes("a node", &session{node: &cluster.Node{Name: "n"}})
+	}
+	if n, most := strings.Count(log.String(), "\n"), perSecond*(2+int(time.Since(began)/time.Second)); n > most {
+		t.Errorf("%d lines of 100 nodes", n)
+	}
+}
+
+// TestSettlesByThePeriod: totals lack nodes for as long as those may not have reported.
+func TestSettlesByThePeriod(t *testing.T) {
+	b := serve(t, "127.0.0.1:0", "default: 1")
+	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: settling, time.Second: settling,
+		10 * time.Second: 25 * time.Second, time.Hour: periodMax * 5 / 2} {
+		s, err := b.join(from{ctx: caller("127.0.0.1")}, &cluster.Report{Sequence: 1,
+			Node: &cluster.Node{Name: "n", PeriodMs: uint32(period.Milliseconds())}}, b.lead.State().Epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ago, settles := range map[time.Duration]bool{want - time.Second: true, want + time.Millisecond: false} {
+			b.mu.Lock()
+			b.started = time.Now().Add(-ago)
+			got := b.answer(s).GetSettling()
+			b.mu.Unlock()
+			if got != settles {
+				t.Errorf("a period of %v, %v after the beginning: settling is %v", period, ago, got)
+			}
+		}
+	}
+}
+
+// TestHeardByNoClock: when nodes were heard does not go by the clock, which may be set.
+func TestHeardByNoClock(t *testing.T) {
+	b := serve(t, "127.0.0.1:0", "default: 1")
+	s := b.settled(t, "n", "192.0.2.1")
+	if at := time.Duration(s.heard.Load()); at < 0 || at > time.Since(b.born) {
+		t.Errorf("heard %v after the broker was born", at)
+	}
+	if at := b.heardAt(s); time.Since(at) > time.Minute || at.After(time.Now().Add(time.Minute)) {
+		t.Errorf("heard at %v", at)
+	}
+}
