@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,6 +25,21 @@ type office struct {
 	mu      sync.Mutex
 	state   leadership.State
 	changes chan struct{}
+	asked   atomic.Int64 // connections to the broker
+}
+
+// counted counts the connections of a listener.
+type counted struct {
+	net.Listener
+	n *atomic.Int64
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.n.Add(1)
+	}
+	return conn, err
 }
 
 func (o *office) State() leadership.State {
@@ -68,7 +85,7 @@ func severalBrokers(t *testing.T, n int) (all []*office, addresses []string, bro
 		cluster.RegisterOperatorsServer(server, b.Operators())
 		var running sync.WaitGroup
 		running.Go(func() { b.Run(ctx) })
-		running.Go(func() { _ = server.Serve(l) })
+		running.Go(func() { _ = server.Serve(counted{l, &o.asked}) })
 		t.Cleanup(func() {
 			cancel()
 			server.Stop()
@@ -190,4 +207,32 @@ func TestNodeFollows(t *testing.T) {
 	}
 	offices[1].set(leadership.State{Leading: true, Epoch: 10})
 	eventually(t, "the node is with the one that leads", with(1, 10))
+}
+
+// TestCutOnce: a node whose stream is cut goes to the broker that led, not to one that would
+// only name it.
+func TestCutOnce(t *testing.T) {
+	offices, addresses := several(t, 2)
+	offices[0].set(leadership.State{Leading: true, Epoch: 7})
+	offices[1].set(leadership.State{Leader: addresses[0], Epoch: 7})
+	asked := offices[1].asked.Load()
+	m := node(t, "n", addresses, "a")
+	eventually(t, "the node is with the leader", func() bool { return m.client.State().InForce })
+	for range 3 {
+		other := dial(t, addresses[0]) // takes the place of the node's stream
+		if err := other.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		back := time.Now()
+		eventually(t, "the node is back", func() bool {
+			s := m.client.State()
+			return s.Broker == addresses[0] && s.Answered.After(back) && time.Since(back) > 6*time.Second/5
+		})
+	}
+	if n := offices[1].asked.Load() - asked; n > 0 {
+		t.Errorf("the other broker was asked %d times", n)
+	}
 }

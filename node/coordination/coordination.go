@@ -54,7 +54,10 @@ const (
 	unansweredLeast = time.Second
 	// asks is how often a node asks a broker that names one as the leader which has not
 	// answered, before it tries that one again.
-	asks = 8
+	asks = 4
+	// fence is for how long after an answer none of a smaller epoch is taken. No leader that was
+	// deposed lives that long; but a clock that epochs were taken of may have been wrong.
+	fence = 10 * time.Minute
 	// connectWait bounds the wait for a machine to take a connection, and shakeWait that for the
 	// broker to authenticate it: when a broker starts, all nodes wait in turn, and one that gave
 	// up early would only come again, at the end of the line. With several brokers there is
@@ -194,7 +197,7 @@ func (c *Client) Run(ctx context.Context) {
 	wait := retryLeast
 	var gone string // a broker that did not answer
 	trust := 0      // attempts without going back to it
-	again := false  // the last one ended because the broker leads anew
+	again := false  // this broker is asked a second time, as it may well lead still
 	for i := 0; ; {
 		broker := c.o.Brokers[i]
 		began := time.Now()
@@ -211,7 +214,13 @@ func (c *Client) Run(ctx context.Context) {
 		var refusal notLeading
 		refused := errors.As(err, &refusal)
 		named := slices.Index(c.o.Brokers, refusal.leader)
+		answered := c.State().Answered.After(began)
+		if answered && time.Since(began) > stale*c.o.Period {
+			again = false
+		}
 		switch {
+		case !refused && answered && !again && !errors.Is(err, errSilent) && !errors.Is(err, errEpoch):
+			again = true // it was cut, or the broker did not like this stream
 		case refused && named >= 0 && refusal.leader == gone && trust > 0:
 			trust--
 		case refused && named >= 0 && refusal.leader != broker:
@@ -229,7 +238,7 @@ func (c *Client) Run(ctx context.Context) {
 		c.state.Broker, c.state.Mistake = "", err.Error()
 		c.mu.Unlock()
 		c.o.Log.Warn("no stream to the broker", "broker", broker, "error", err)
-		if lasted := time.Since(began); lasted > stale*c.o.Period || lasted > c.o.Period && c.State().Answered.After(began) {
+		if lasted := time.Since(began); lasted > stale*c.o.Period || lasted > c.o.Period && answered {
 			wait = retryLeast
 		}
 		c.expire()
@@ -269,6 +278,26 @@ type notLeading struct {
 	leader string // as it knows; may be empty
 }
 
+// open opens a stream. While the broker is still to be reached, what is in force may come
+// to its end.
+func (c *Client) open(ctx context.Context, nodes cluster.NodesClient) (s cluster.Nodes_ExchangeClient, err error) {
+	opened := make(chan struct{})
+	go func() {
+		s, err = nodes.Exchange(ctx)
+		close(opened)
+	}()
+	ticker := time.NewTicker(c.o.Period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-opened:
+			return s, err
+		case <-ticker.C:
+			c.expire()
+		}
+	}
+}
+
 // stream is one stream with one broker, to its end.
 func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	var secure *tls.Config
@@ -289,7 +318,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes := cluster.NewNodesClient(conn)
-	s, err := nodes.Exchange(ctx)
+	s, err := c.open(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -385,7 +414,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 		}
 		c.expire()
 		if silence := time.Since(heard); len(c.o.Brokers) > 1 && silence > max(unanswered*c.o.Period, unansweredLeast) {
-			return fmt.Errorf("no answer for %v", silence.Round(time.Millisecond))
+			return fmt.Errorf("%w for %v", errSilent, silence.Round(time.Millisecond))
 		}
 	wait:
 		for {
@@ -598,12 +627,15 @@ func (c *Client) enter(flow string) *entry {
 // errEpoch: another broker has led since.
 var errEpoch = errors.New("an answer of a leadership that is over")
 
+// errSilent: the broker has not answered for too long.
+var errSilent = errors.New("no answer")
+
 // follow holds an answer's epoch against the largest seen. A broker that answers though
 // another one leads was cut off or stopped, and does not know it yet.
 func (c *Client) follow(epoch uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch < c.state.Epoch {
+	if epoch < c.state.Epoch && time.Since(c.state.Answered) < fence {
 		c.state.Refused++
 		return fmt.Errorf("%w: epoch %d after %d", errEpoch, epoch, c.state.Epoch)
 	}
