@@ -39,6 +39,9 @@ func (p *places) admit(id Flow) {
 	}
 }
 
+// has tells whether a member is in a heap.
+func (p *places) has(id Flow) bool { return p.index[slot(id)] >= 0 }
+
 // set puts a flow where its key belongs, whether it was in the heap or not.
 func (h *heap) set(e entry) {
 	i := int(h.index[slot(e.flow)])

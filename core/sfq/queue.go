@@ -76,7 +76,8 @@ type queue struct {
 	flow[flowTags] // its weight and tags; nothing is queued in it directly
 	v              tag
 	period         uint64 // busy period, from 1
-	ready          heap   // members that have something queued
+	ready          heap   // members that have something queued,
+	weights        int64  // and the sum of their weights
 	members        int
 	name           string
 }
@@ -164,7 +165,7 @@ func (s *sfqd) move(f Flow, from, to int32) {
 		if len(s.queues[to].ready.entries) == 0 { // before f is away: it may be what keeps a queue above both busy
 			s.begin(^Flow(to))
 		}
-		s.queues[from].ready.remove(f)
+		s.queues[from].unready(f, fl.weight)
 		s.place(^Flow(from))
 	}
 	t.rebase(s.queues[from].v, s.queues[to].v, fl.weight, fl.weight)
@@ -175,6 +176,22 @@ func (s *sfqd) move(f Flow, from, to int32) {
 		s.rest(from)
 	}
 	s.part(from)
+}
+
+// set puts a member that has something queued where it belongs.
+func (q *queue) set(e entry, weight int32) {
+	if !q.ready.has(e.flow) {
+		q.weights += int64(weight)
+	}
+	q.ready.set(e)
+}
+
+// unready takes out a member that has nothing queued, if it is there.
+func (q *queue) unready(id Flow, weight int32) {
+	if q.ready.has(id) {
+		q.weights -= int64(weight)
+		q.ready.remove(id)
+	}
 }
 
 // part ends a membership.
@@ -206,13 +223,12 @@ func (s *sfqd) Share(f Flow) float64 {
 	share := 1.0
 	for id := f; id != root; {
 		m := s.member(id)
-		weights := int64(0)
-		for _, e := range s.queues[m.tags.parent].ready.entries {
-			if e.flow != id {
-				weights += int64(s.member(e.flow).weight)
-			}
+		q := &s.queues[m.tags.parent]
+		weights := q.weights
+		if !q.ready.has(id) {
+			weights += int64(m.weight)
 		}
-		share *= float64(m.weight) / float64(weights+int64(m.weight))
+		share *= float64(m.weight) / float64(weights)
 		id = ^Flow(m.tags.parent)
 	}
 	return share

@@ -296,8 +296,11 @@ func (s *sfqd) reweigh(id Flow, weight int32) {
 	if m.weight == weight {
 		return
 	}
-	v := s.queues[m.tags.parent].v
-	s.valid(m).rebase(v, v, m.weight, weight)
+	q := &s.queues[m.tags.parent]
+	s.valid(m).rebase(q.v, q.v, m.weight, weight)
+	if q.ready.has(id) {
+		q.weights += int64(weight - m.weight)
+	}
 	m.weight = weight
 	s.place(id)
 }
@@ -352,19 +355,19 @@ func (s *sfqd) correct(id Flow, turn uint64, d int64) {
 func (s *sfqd) place(id Flow) {
 	if id >= 0 {
 		fl := &s.flows[id]
-		if ready := &s.queues[fl.tags.parent].ready; fl.head == none {
-			ready.remove(id)
+		if parent := &s.queues[fl.tags.parent]; fl.head == none {
+			parent.unready(id, fl.weight)
 		} else {
-			ready.set(entry{start: start(fl), seq: s.requests[fl.head].seq, flow: id})
+			parent.set(entry{start: start(fl), seq: s.requests[fl.head].seq, flow: id}, fl.weight)
 		}
 		id = ^Flow(fl.tags.parent)
 	}
 	for id != root {
 		q := &s.queues[^id]
-		if ready := &s.queues[q.tags.parent].ready; len(q.ready.entries) == 0 {
-			ready.remove(id)
+		if parent := &s.queues[q.tags.parent]; len(q.ready.entries) == 0 {
+			parent.unready(id, q.weight)
 		} else { // between equal tags counts who would be dispatched
-			ready.set(entry{start: start(&q.flow), seq: q.ready.entries[0].seq, flow: id})
+			parent.set(entry{start: start(&q.flow), seq: q.ready.entries[0].seq, flow: id}, q.weight)
 		}
 		id = ^Flow(q.tags.parent)
 	}
