@@ -11,7 +11,9 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +44,9 @@ const (
 	// settleAtOnce is up to how many applications that is also done for each that is new; with
 	// more of them it may take a twentieth of the time, or names made up would take it all.
 	settleAtOnce = 1000
+	// matchAtOnce is how many applications the policy's rules are matched for in one go: a report
+	// with more that are new is answered without some of their rights, which come with a round.
+	matchAtOnce = 256
 )
 
 // Broker is one broker's state.
@@ -72,6 +77,7 @@ type Broker struct {
 	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
 	rights   map[string]right        // by application, of the last round
 	grants   map[string]policy.Grant // by application, of the policy in force
+	stale    map[string]struct{}     // of them those for whom something else is known than before
 	ways     ways
 	regrants uint64 // how often facts were others than before
 
@@ -148,7 +154,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	b := &Broker{o: o, log: o.Log, lead: o.Lead, settles: settles, born: time.Now(), started: time.Now(), paces: paces{of: map[string]*pace{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		sessions: map[string]*session{}, homes: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
-		rights: map[string]right{}, grants: map[string]policy.Grant{}}
+		rights: map[string]right{}, grants: map[string]policy.Grant{}, stale: map[string]struct{}{}}
 	b.metrics = newMetrics(b)
 	b.limiter = newLimiter(PerAddress, b.turn)
 	if err := b.refresh(ctx); err != nil {
@@ -173,6 +179,7 @@ func (b *Broker) Run(ctx context.Context) {
 		case <-b.lead.Changes():
 			b.succeed()
 		case now := <-ticker.C:
+			b.matchAll()
 			b.mu.Lock()
 			b.settle()
 			b.noteWork(now)
@@ -206,7 +213,55 @@ func (b *Broker) quietFor(s *session) time.Duration {
 // heardAt is when that began, by the clock as it is now.
 func (b *Broker) heardAt(s *session) time.Time { return time.Now().Add(-b.quietFor(s)) }
 
-// settle works out what the policy gives everybody at work. b.mu is held.
+// matchAll matches applications that have no grant yet, or an old one, as many as half a round
+// has time for; the others have their turn with the next rounds.
+func (b *Broker) matchAll() {
+	began := time.Now()
+	var names []string
+	b.mu.Lock()
+	b.totals.Each(func(_ coord.App, name string, _ int, _ coord.Service) {
+		if b.wants(name) {
+			names = append(names, name)
+		}
+	})
+	b.mu.Unlock()
+	for chunk := range slices.Chunk(names, matchAtOnce) {
+		b.match(chunk)
+		if time.Since(began) > round/2 {
+			return
+		}
+	}
+}
+
+// wants tells whether an application's grant is to be found. b.mu is held.
+func (b *Broker) wants(name string) bool {
+	_, stale := b.stale[name]
+	_, known := b.grants[name]
+	return stale || !known
+}
+
+// match finds what the policy gives some applications. Thousands of rules take a while, which
+// reports do not wait for: b.mu is not held.
+func (b *Broker) match(names []string) {
+	b.mu.Lock()
+	p, regrants := b.policy, b.regrants
+	b.mu.Unlock()
+	grants := make([]policy.Grant, len(names))
+	for i, name := range names {
+		grants[i] = p.Grant(b.o.Facts(name))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.policy != p || b.regrants != regrants { // of an older policy, or of older facts
+		return
+	}
+	for i, name := range names {
+		b.grants[name] = grants[i]
+		delete(b.stale, name)
+	}
+}
+
+// settle works out what the policy gives everybody at work whose grant is known. b.mu is held.
 func (b *Broker) settle() {
 	began := time.Now()
 	defer func() {
@@ -216,18 +271,21 @@ func (b *Broker) settle() {
 	var names []string
 	var grants []policy.Grant
 	b.totals.Each(func(_ coord.App, name string, _ int, _ coord.Service) {
-		names = append(names, name)
-		g, known := b.grants[name]
-		if !known {
-			g = b.policy.Grant(b.o.Facts(name))
-			b.grants[name] = g
+		if g, known := b.grants[name]; known {
+			names, grants = append(names, name), append(grants, g)
 		}
-		grants = append(grants, g)
 	})
 	weights := b.policy.Weights(grants)
 	clear(b.rights)
 	if len(b.grants) > 2*len(names)+1000 { // most are of applications that are gone
-		clear(b.grants)
+		maps.DeleteFunc(b.grants, func(name string, _ policy.Grant) bool {
+			_, there := b.totals.Of(name)
+			return !there
+		})
+		maps.DeleteFunc(b.stale, func(name string, _ struct{}) bool {
+			_, known := b.grants[name]
+			return !known
+		})
 	}
 	for i, name := range names {
 		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, own: grants[i].Weight, way: b.ways.to(b.policy, grants[i])}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -247,16 +248,14 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 	if len(entries) != len(rates) || len(entries) != len(rooms) || len(entries) > cluster.MaxEntries || len(r.GetNames()) > 2*cluster.MaxEntries {
 		return nil, fmt.Errorf("%d entries with %d rates and %d rooms: as many of each, and at most %d", len(entries), len(rates), len(rooms), cluster.MaxEntries)
 	}
-	news := false
+	var news []string
 	for _, n := range r.GetNames() {
 		if err := b.name(s, int(n.GetEntry()), n.GetApplication()); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", n.GetEntry(), err)
 		}
-		_, known := b.rights[n.GetApplication()]
-		news = news || !known && n.GetApplication() != ""
-	}
-	if news && (b.totals.Apps() <= settleAtOnce || time.Since(b.settledAt) > 20*b.settling) {
-		b.settle() // it is told at once what it is due; else with the next round
+		if _, known := b.rights[n.GetApplication()]; !known && n.GetApplication() != "" {
+			news = append(news, n.GetApplication())
+		}
 	}
 	for i, e := range entries {
 		if rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
@@ -267,6 +266,19 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 		}
 	}
 	s.sequence, s.policy = r.GetSequence(), r.GetPolicy()
+	if len(news) > 0 && (b.totals.Apps() <= settleAtOnce || time.Since(b.settledAt) > 20*b.settling) {
+		// It is told at once what it is due; else with the next round.
+		news = slices.DeleteFunc(news, func(name string) bool { return !b.wants(name) })
+		if len(news) > 0 {
+			b.mu.Unlock()
+			b.match(news[:min(len(news), matchAtOnce)])
+			b.mu.Lock()
+			if b.sessions[s.node.GetName()] != s {
+				return nil, errReplaced
+			}
+		}
+		b.settle()
+	}
 	return b.answer(s), nil
 }
 

@@ -7,6 +7,8 @@ func (b *Broker) Regrant(flows []string) {
 	defer b.mu.Unlock()
 	b.regrants++
 	for _, flow := range flows {
-		delete(b.grants, flow)
+		if _, known := b.grants[flow]; known { // the old one holds until then
+			b.stale[flow] = struct{}{}
+		}
 	}
 }

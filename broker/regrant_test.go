@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -33,8 +34,9 @@ func TestFactsArrive(t *testing.T) {
 	sequence := uint64(0)
 	weight := func(names ...*cluster.Name) float64 {
 		t.Helper()
+		b.matchAll() // a round
 		b.mu.Lock()
-		b.settle() // a round
+		b.settle()
 		b.mu.Unlock()
 		sequence++
 		a, err := b.take(s, &cluster.Report{Sequence: sequence, Names: names})
@@ -64,5 +66,65 @@ func TestFactsArrive(t *testing.T) {
 	}
 	if a := all.GetApplications(); len(a) != 1 || a[0].GetUser() != "alice" || a[0].GetState() != "RUNNING, as a" || a[0].GetWeight() != 60 {
 		t.Errorf("operators see %v", all)
+	}
+}
+
+// TestRulesAreMatchedUnlocked: reports do not wait for rules, however many applications are new.
+func TestRulesAreMatchedUnlocked(t *testing.T) {
+	asked := 0
+	var b *Broker
+	b, err := New(t.Context(), Options{Facts: func(flow string) policy.Facts {
+		asked++
+		if !b.mu.TryLock() {
+			t.Fatal("a rule is matched with everything locked")
+		}
+		b.mu.Unlock()
+		return policy.Facts{Flow: flow}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.succeed()
+	m, err := b.totals.Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{node: &cluster.Node{Name: "n"}, member: m, named: map[string]int{}}
+	b.sessions["n"] = s
+	r := &cluster.Report{Sequence: 1}
+	const many = matchAtOnce + 50
+	for i := range uint32(many) {
+		r.Names = append(r.Names, &cluster.Name{Entry: i, Application: fmt.Sprint("a", i)})
+	}
+	a, err := b.take(s, r)
+	if err != nil || asked != matchAtOnce || len(a.GetRights()) != matchAtOnce {
+		t.Fatalf("%v: %d were matched and %d told at once, want %d", err, asked, len(a.GetRights()), matchAtOnce)
+	}
+	tell := func() (n int) {
+		t.Helper()
+		b.matchAll()
+		b.mu.Lock()
+		b.settle()
+		b.mu.Unlock()
+		r := &cluster.Report{Sequence: s.sequence + 1}
+		a, err := b.take(s, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(a.GetRights())
+	}
+	if n := tell(); n != 50 || asked != many {
+		t.Errorf("%d are told with the next round, %d matched in all", n, asked)
+	}
+	applyText(t, b, "default: 3")
+	if n := tell(); n != many || asked != 2*many {
+		t.Errorf("a new policy: %d told, %d matched in all", n, asked)
+	}
+	b.Regrant([]string{"a1", "a2", "nobody"})
+	if _, known := b.grants["a1"]; !known || len(b.stale) != 2 {
+		t.Errorf("what holds until it is matched anew is gone; %d are to be", len(b.stale))
+	}
+	if n := tell(); n != 0 || asked != 2*many+2 || len(b.stale) != 0 {
+		t.Errorf("two others: %d told, %d matched in all, %d are to be", n, asked, len(b.stale))
 	}
 }

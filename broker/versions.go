@@ -76,16 +76,20 @@ func (b *Broker) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("version %d of the policy is none for this program: %w", v.Number, err)
 	}
-	// Thousands of rules for thousands of applications take a while, which reports do not wait for.
+	// As in match; at once for all, so that nobody is without a right meanwhile.
 	grants := make(map[string]policy.Grant, len(names))
 	for _, name := range names {
 		grants[name] = p.Grant(b.o.Facts(name))
 	}
+	stale := map[string]struct{}{}
 	b.mu.Lock()
-	if b.regrants != regrants { // some facts may be older than those that the grants were dropped for
-		clear(grants)
+	if b.regrants != regrants { // some facts may be older than those that were told meanwhile
+		for name := range grants {
+			stale[name] = struct{}{}
+		}
 	}
 	b.policy, b.version, b.taken, b.grants = p, v.Number, v, grants
+	b.stale = stale
 	now := time.Now()
 	for name := range p.Set {
 		if _, known := b.worked[name]; !known {

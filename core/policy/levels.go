@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Level is a queue, or a group, on the way from the root to an application, with its weight
 // among its siblings.
@@ -19,12 +16,12 @@ const MaxWay = maxLevels + 1
 // first; empty: it is the root's own. Grant.Weight counts in the last one.
 func (p *Policy) Levels(g Grant) []Level {
 	var down []Level
-	for _, q := range p.Queues {
-		if rest, in := strings.CutPrefix(g.Queue, q.Path); in && (rest == "" || rest[0] == '.') {
-			down = append(down, Level{q.Path, q.Weight})
+	for queue := g.Queue; queue != ""; queue = above(queue) {
+		if w, listed := p.weightOf(queue); listed {
+			down = append(down, Level{queue, w})
 		}
 	}
-	slices.SortFunc(down, func(a, b Level) int { return len(a.Queue) - len(b.Queue) })
+	slices.Reverse(down)
 	if g.Group != "" {
 		down = append(down, Level{GroupLevel(g.Group), g.GroupWeight})
 	}

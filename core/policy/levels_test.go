@@ -104,3 +104,20 @@ func TestLevelsMakeTheWeights(t *testing.T) {
 		}
 	})
 }
+
+// TestQueuesByPath: a policy that was validated finds queues as one that was not.
+func TestQueuesByPath(t *testing.T) {
+	p := policy.Policy{Default: 1, Queues: []policy.Queue{{"root.a.b", 3}, {"root", 2}, {"root.ab", 5}}}
+	q := p
+	if err := q.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for queue, want := range map[string][]policy.Level{"root.a.b.c": {{"root", 2}, {"root.a.b", 3}}, "root.a": {{"root", 2}},
+		"root.abc": {{"root", 2}}, "root.ab": {{"root", 2}, {"root.ab", 5}}, "other": nil, "": nil} {
+		for _, x := range []*policy.Policy{&p, &q} {
+			if got := x.Levels(x.Grant(policy.Facts{Queue: queue})); !slices.Equal(got, want) {
+				t.Errorf("%q: %v, want %v", queue, got, want)
+			}
+		}
+	}
+}

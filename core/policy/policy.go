@@ -78,6 +78,8 @@ type Policy struct {
 	Queues  []Queue
 	// Set are weights of single applications, by flow, above what the rules give.
 	Set map[string]int
+
+	weights map[string]int // of Queues, by path, once they were validated
 }
 
 // Grant is what the policy gives one application.
@@ -95,7 +97,7 @@ type Grant struct {
 }
 
 // Validate says what is wrong with a policy, where, as "rules[3]" or "queues[0]"; nil if
-// nothing is.
+// nothing is. Queues may not change after that.
 func (p *Policy) Validate() error {
 	if p.Default < 1 || p.Default > MaxWeight {
 		return &Error{"default", fmt.Sprintf("weight %d: use 1 to %d", p.Default, MaxWeight)}
@@ -128,7 +130,14 @@ func (p *Policy) Validate() error {
 		}
 		seen[q.Path] = true
 	}
-	return p.validateGroups()
+	if err := p.validateGroups(); err != nil {
+		return err
+	}
+	p.weights = make(map[string]int, len(p.Queues))
+	for _, q := range p.Queues {
+		p.weights[q.Path] = q.Weight
+	}
+	return nil
 }
 
 // Error is a mistake in a policy. At names the place, as a path of fields.
@@ -234,14 +243,28 @@ func wish(tags []string) (int, bool) {
 
 // queueOf is the nearest queue, upwards, that has a weight.
 func (p *Policy) queueOf(queue string) string {
-	for queue != "" {
-		if slices.ContainsFunc(p.Queues, func(q Queue) bool { return q.Path == queue }) {
+	for ; queue != ""; queue = above(queue) {
+		if _, listed := p.weightOf(queue); listed {
 			return queue
 		}
-		up := strings.LastIndexByte(queue, '.')
-		queue = queue[:max(up, 0)]
 	}
 	return ""
+}
+
+// above is a queue's parent.
+func above(queue string) string { return queue[:max(strings.LastIndexByte(queue, '.'), 0)] }
+
+// weightOf is a queue's own weight.
+func (p *Policy) weightOf(queue string) (weight int, listed bool) {
+	if p.weights != nil {
+		weight, listed = p.weights[queue]
+		return weight, listed
+	}
+	i := slices.IndexFunc(p.Queues, func(q Queue) bool { return q.Path == queue })
+	if i < 0 {
+		return 0, false
+	}
+	return p.Queues[i].Weight, true
 }
 
 // Weights are those of all that are at work, among all, as if there were no queues: of an
@@ -258,7 +281,7 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 			return in
 		}
 		for queue != "" {
-			queue = queue[:max(strings.LastIndexByte(queue, '.'), 0)]
+			queue = above(queue)
 			if _, listed := weightOf[queue]; listed {
 				return queue
 			}
