@@ -88,7 +88,7 @@ func (l *limiter) admit(c *conn, now time.Time) (reason string) {
 	at := network(c.from.Addr())
 	a := l.peers[at]
 	if a == nil {
-		if len(l.peers) >= maxAddresses {
+		if len(l.peers) >= maxAddresses && !l.forgetOne() {
 			return "addresses"
 		}
 		a = &address{tokens: float64(l.perAddress), at: now}
@@ -109,6 +109,18 @@ func (l *limiter) admit(c *conn, now time.Time) (reason string) {
 	a.open++
 	l.conns[c.from] = c
 	return ""
+}
+
+// forgetOne makes room for an address at the cost of one without connections, which are at
+// least half of them when there is no room. l.mu is held.
+func (l *limiter) forgetOne() bool {
+	for at, a := range l.peers {
+		if a.open == 0 {
+			delete(l.peers, at)
+			return true
+		}
+	}
+	return false
 }
 
 func (l *limiter) forget(c *conn) {

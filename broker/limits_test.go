@@ -199,6 +199,32 @@ func TestAddressesAreForgotten(t *testing.T) {
 	}
 }
 
+// TestManyAddresses: addresses that had a connection keep no other from having one.
+func TestManyAddresses(t *testing.T) {
+	l := newLimiter(1, func(string, net.Addr) {})
+	now := time.Now()
+	at := func(a byte, i int) *conn {
+		return &conn{limiter: l, from: netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}), 1)}
+	}
+	for i := range maxAddresses {
+		c := at(11, i)
+		if r := l.admit(c, now); r != "" {
+			t.Fatal(i, r)
+		}
+		if i > 0 {
+			l.forget(c)
+		}
+	}
+	for i := range 1000 {
+		if r := l.admit(at(12, i), now); r != "" {
+			t.Fatalf("a new one: %s", r)
+		}
+	}
+	if len(l.peers) != maxAddresses || l.peers[at(11, 0).from.Addr()] == nil {
+		t.Errorf("%d are known, or one with a connection is not", len(l.peers))
+	}
+}
+
 // TestFlood: one peer that opens all it can, and opens again what is closed, keeps no other
 // from being heard.
 func TestFlood(t *testing.T) {
