@@ -60,6 +60,12 @@ Needs no rights but to listen on its port.`,
 					return err
 				}
 			}
+			if storeDir != "" && several.zookeeper != "" {
+				return usageError{errors.New("give --store or --zookeeper: one of them keeps the policy")}
+			}
+			if err := several.check(cmd); err != nil {
+				return usageError{err}
+			}
 			who.Log = log
 			directory, err := applications.New(who)
 			if err != nil {
@@ -71,8 +77,6 @@ Needs no rights but to listen on its port.`,
 				return err
 			}
 			switch {
-			case storeDir != "" && o.Store != nil:
-				return usageError{errors.New("give --store or --zookeeper: one of them keeps the policy")}
 			case o.Store != nil:
 			case storeDir == "":
 				log.Warn("no --store: the policy's versions and set weights are kept in memory, until this broker ends")

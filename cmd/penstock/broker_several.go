@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -35,6 +34,19 @@ func (f *severalFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.name, "name", "", "this broker's `NAME`, in logs and for operators (default: the host's)")
 }
 
+// check refuses flags that would do nothing.
+func (f *severalFlags) check(cmd *cobra.Command) error {
+	if f.zookeeper != "" {
+		return nil
+	}
+	for _, flag := range []string{"zookeeper-auth", "zookeeper-ca", "session", "advertise"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s goes with --zookeeper", flag)
+		}
+	}
+	return nil
+}
+
 // open puts the name into the options and, with --zookeeper, the store and who leads. run
 // takes part in the election until its context ends.
 func (f *severalFlags) open(o *broker.Options, listen string, files cluster.Files, log *slog.Logger) (run func(context.Context), err error) {
@@ -53,9 +65,6 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 		address = net.JoinHostPort(o.Name, port)
 	}
 	if f.zookeeper == "" {
-		if f.auth != "" || f.ca != "" {
-			return nil, usageError{errors.New("--zookeeper-auth and --zookeeper-ca go with --zookeeper")}
-		}
 		return func(context.Context) {}, nil
 	}
 	k := keeper.Options{Servers: f.zookeeper, Auth: f.auth, Session: f.session, Log: log}
