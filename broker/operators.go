@@ -111,14 +111,13 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	if limit > store.Keep {
 		return nil, answerError(request(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
 	}
-	versions, err := o.b.o.Store.History(ctx, limit)
-	if err != nil {
-		return nil, answerError(err)
-	}
 	a := &cluster.HistoryAnswer{}
-	for _, v := range versions {
+	if err := o.b.o.Store.History(ctx, limit, func(v store.Version) bool {
 		v.Text, v.Weights = nil, nil
 		a.Versions = append(a.Versions, message(v))
+		return true
+	}); err != nil {
+		return nil, answerError(err)
 	}
 	return a, nil
 }
