@@ -203,6 +203,8 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	b := o.b
 	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
 	b.mu.Lock()
+	// An epoch that has just begun may not be the sessions' yet.
+	a.Settling = b.epoch != a.Epoch || time.Since(b.started) < b.settles
 	for _, s := range b.sessions {
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
