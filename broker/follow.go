@@ -36,17 +36,12 @@ func (b *Broker) TakeFile(ctx context.Context, file string) error {
 	if err != nil || bytes.Equal(latest.Text, text) {
 		return err
 	}
-	history, err := b.o.Store.History(ctx, store.Keep)
-	if err != nil {
+	taken := false
+	if err := b.o.Store.History(ctx, store.Keep, func(v store.Version) bool {
+		taken = v.Author == fileAuthor && bytes.Equal(v.Text, text)
+		return v.Author != fileAuthor
+	}); err != nil || taken {
 		return err
-	}
-	for _, v := range history {
-		if v.Author == fileAuthor {
-			if bytes.Equal(v.Text, text) {
-				return nil
-			}
-			break
-		}
 	}
 	_, err = b.write(ctx, 0, fileAuthor, func(v *store.Version) error {
 		v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]

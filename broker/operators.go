@@ -111,14 +111,13 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	if limit > store.Keep {
 		return nil, answerError(request(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
 	}
-	versions, err := o.b.o.Store.History(ctx, limit)
-	if err != nil {
-		return nil, answerError(err)
-	}
 	a := &cluster.HistoryAnswer{}
-	for _, v := range versions {
+	if err := o.b.o.Store.History(ctx, limit, func(v store.Version) bool {
 		v.Text, v.Weights = nil, nil
 		a.Versions = append(a.Versions, message(v))
+		return true
+	}); err != nil {
+		return nil, answerError(err)
 	}
 	return a, nil
 }
@@ -204,7 +203,10 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	b := o.b
 	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
 	b.mu.Lock()
+	// An epoch that has just begun may not be the sessions' yet.
+	a.Settling = b.epoch != a.Epoch || time.Since(b.started) < b.settles
 	for _, s := range b.sessions {
+		a.Settling = a.Settling || time.Since(b.started) < s.period*5/2 // as its answers say it
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
 	}

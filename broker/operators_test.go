@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/broker/certs"
+	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/core/policy"
 	"penstock/wire/cluster"
@@ -171,6 +172,19 @@ func TestLocalUser(t *testing.T) {
 	}
 }
 
+// TestListSettling: operators are told that a broker leads since so lately that nodes may be
+// missing, from the moment on at which it leads.
+func TestListSettling(t *testing.T) {
+	offices, addresses := several(t, 1)
+	o := asOperator(t, addresses[0], insecure.NewCredentials())
+	for epoch := uint64(1); epoch < 20; epoch++ {
+		offices[0].set(leadership.State{Leading: true, Epoch: epoch})
+		if n, err := o.ListNodes(t.Context(), &cluster.ListNodesRequest{}); err != nil || !n.GetSettling() || n.GetEpoch() != epoch {
+			t.Errorf("epoch %d: %v, %v", epoch, n, err)
+		}
+	}
+}
+
 // TestWhatOperatorsSee: nodes, and applications with what they have and are due.
 func TestWhatOperatorsSee(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "rules: [{flow: c, weight: 2}, {flow: 'sys*', weight: 1, group: system}]")
@@ -182,7 +196,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 		if n, err = o.ListNodes(t.Context(), &cluster.ListNodesRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		return len(n.GetNodes()) == 2 && n.GetNodes()[0].GetPolicy() == 1 && n.GetNodes()[1].GetPolicy() == 1 &&
+		return len(n.GetNodes()) == 2 && !n.GetSettling() && n.GetNodes()[0].GetPolicy() == 1 && n.GetNodes()[1].GetPolicy() == 1 &&
 			n.GetNodes()[0].GetRate() > 0 && n.GetNodes()[1].GetApplications() == 2
 	})
 	if n.GetNodes()[0].GetNode().GetName() != "one" || n.GetNodes()[0].GetApplications() != 3 || time.Since(time.UnixMilli(n.GetNodes()[0].GetHeardUnixMs())) > time.Minute {

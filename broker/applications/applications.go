@@ -119,7 +119,7 @@ type Options struct {
 func New(o Options) (*Directory, error) {
 	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, wanted: map[string]bool{}}
 	if len(o.ResourceManagers) > 0 {
-		s, err := newYARN(o.ResourceManagers, cmp.Or(o.Resource, DefaultResource))
+		s, err := newYARN(o.ResourceManagers, cmp.Or(o.Resource, DefaultResource), o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("the ResourceManager's address: %w", err)
 		}

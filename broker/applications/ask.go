@@ -40,6 +40,9 @@ var (
 	errBody     = errors.New("the answer is too long")
 )
 
+// errBadRequest is an active server's refusal of the question itself.
+type errBadRequest struct{ error }
+
 func newServers(addresses []string) (*servers, error) {
 	if len(addresses) > maxBases {
 		return nil, fmt.Errorf("%d addresses: at most %d", len(addresses), maxBases)
@@ -74,7 +77,8 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 	for i := range s.bases {
 		at := (first + i) % len(s.bases)
 		err := s.getFrom(ctx, s.bases[at], path, query, read)
-		if err == nil || errors.Is(err, errNotFound) {
+		var bad errBadRequest
+		if err == nil || errors.Is(err, errNotFound) || errors.As(err, &bad) {
 			s.active.Store(int32(at))
 			s.ever.Store(true)
 			return err
@@ -113,6 +117,8 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 		return fmt.Errorf("%s: it wants to be told who asks (Kerberos), which the broker cannot", base.Host)
 	case code/100 == 3:
 		return fmt.Errorf("%s is a standby%s", base.Host, s.instead(base, resp))
+	case code == http.StatusBadRequest:
+		return errBadRequest{fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)}
 	case code/100 != 2:
 		return fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)
 	}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -33,18 +35,20 @@ const (
 //   - A standby answers everything with a redirect, or with a page that reloads itself.
 type yarn struct {
 	*servers
+	log      *slog.Logger
+	refused  sync.Once
 	resource string
 	page     int
 	paths    map[string]string // of leaf queues
 	looked   time.Time         // at them
 }
 
-func newYARN(addresses []string, resource string) (*yarn, error) {
+func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, error) {
 	s, err := newServers(addresses)
 	if err != nil {
 		return nil, err
 	}
-	return &yarn{servers: s, resource: resource, page: page}, nil
+	return &yarn{servers: s, log: log, resource: resource, page: page}, nil
 }
 
 func (*yarn) name() string { return "YARN" }
@@ -52,7 +56,12 @@ func (*yarn) name() string { return "YARN" }
 func (*yarn) owns(flow string) bool {
 	rest, ok := strings.CutPrefix(flow, "application_")
 	stamp, number, cut := strings.Cut(rest, "_")
-	return ok && cut && digits(stamp, 13, 13) && digits(number, 4, 10)
+	if !ok || !cut || !digits(stamp, 13, 13) || !digits(number, 4, 10) {
+		return false
+	}
+	// Hadoop's number is an int, padded to four digits; it refuses what is none.
+	_, err := strconv.ParseInt(number, 10, 32)
+	return err == nil && (len(number) == 4 || number[0] != '0')
 }
 
 // digits are some of low to high.
@@ -120,8 +129,15 @@ func (y *yarn) find(ctx context.Context, flow string) (Application, bool, error)
 		found = a
 		return err
 	})
+	var bad errBadRequest
 	switch {
 	case errors.Is(err, errNotFound):
+		return Application{}, false, nil
+	case errors.As(err, &bad): // of this name: others are looked up as before
+		y.refused.Do(func() {
+			y.log.Warn("who is who: the ResourceManager refuses an application's name; this and others like it are known by their flows' names only",
+				"application", flow, "error", err)
+		})
 		return Application{}, false, nil
 	case err != nil:
 		return Application{}, false, err

@@ -394,6 +394,58 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
+// TestNumbers: what is no application's name to Hadoop is not looked up.
+func TestNumbers(t *testing.T) {
+	for flow, want := range map[string]bool{
+		"application_1700000000000_0001":        true,
+		"application_1700000000000_10000":       true,
+		"application_1700000000000_2147483647":  true,
+		"application_1700000000000_2147483648":  false,
+		"application_1700000000000_9999999999":  false,
+		"application_1700000000000_0000":        true,
+		"application_1700000000000_00001":       false,
+		"application_1700000000000_0000000001":  false,
+		"application_1700000000000_001":         false,
+		"application_1700000000000_+001":        false,
+		"application_170000000000_0001":         false,
+		"application_1700000000000_10000000000": false,
+	} {
+		if got := (*yarn)(nil).owns(flow); got != want {
+			t.Errorf("%s: %v", flow, got)
+		}
+	}
+}
+
+// TestBadName: a name that the ResourceManager refuses stops no other's look-up, and the
+// log says so once.
+func TestBadName(t *testing.T) {
+	m := startManager(t)
+	m.set(func(w http.ResponseWriter, r *http.Request) {
+		switch one, single := strings.CutPrefix(r.URL.Path, "/ws/v1/cluster/apps/"); {
+		case !single:
+			fmt.Fprint(w, `{"apps":null}`)
+		case one == id(7):
+			fmt.Fprintf(w, `{"app":%s}`, anApp(7, 1).text)
+		default:
+			http.Error(w, "For input string", http.StatusBadRequest)
+		}
+	})
+	d, log := directory(t, Options{ResourceManagers: []string{m.URL}})
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	for _, flow := range []string{id(5), id(6), id(7)} {
+		d.Facts(flow)
+	}
+	changed := d.lookUp(t.Context(), d.sources[0])
+	if !slices.Equal(changed, []string{id(7)}) || d.Sources()[0].Error != "" || len(d.wanted) != 0 {
+		t.Errorf("changed: %v; %+v; %d are wanted still", changed, d.Sources()[0], len(d.wanted))
+	}
+	if n := strings.Count(log.String(), "refuses an application's name"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log)
+	}
+}
+
 // TestLookUp: who is at work and on no list is looked up, so many at a time, and who is
 // known nowhere is asked for once.
 func TestLookUp(t *testing.T) {

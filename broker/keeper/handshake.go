@@ -10,7 +10,13 @@ import (
 // version, and the session's length in milliseconds, four bytes each.
 const handshake = 12
 
-// listened is a connection whose handshake is read on its way to the library.
+// handshakeTime is what a server has for the handshake if the session is not much longer:
+// its ensemble has to agree on a new session.
+const handshakeTime = 2 * time.Second
+
+// listened is a connection whose handshake is read on its way to the library, and whose
+// server is left early. The library waits two thirds of a session for a server that hangs,
+// which is all of a leader's word, and over six sessions for one that hangs in the handshake.
 type listened struct {
 	net.Conn
 	keeper *Keeper
@@ -27,6 +33,30 @@ func (l *listened) Read(into []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// SetReadDeadline is net.Conn's, but no later than the server is waited for.
+func (l *listened) SetReadDeadline(t time.Time) error {
+	if t.IsZero() {
+		if l.have < handshake {
+			return nil // the library takes it away when it has the first four bytes
+		}
+		return l.Conn.SetReadDeadline(t)
+	}
+	if most := time.Now().Add(l.patience()); t.After(most) {
+		t = most
+	}
+	return l.Conn.SetReadDeadline(t)
+}
+
+// patience is how long the server may say nothing. The library has it answer each third of
+// the session that it gave, which may be longer than the one asked for.
+func (l *listened) patience() time.Duration {
+	session := l.keeper.Session()
+	if l.have < handshake {
+		return max(session/2, min(session, handshakeTime))
+	}
+	return max(session/2, time.Duration(l.keeper.given.Load())*5/12)
 }
 
 // sessionOf is the session's length; false while the handshake is not whole, or if the

@@ -1,11 +1,12 @@
 // Package keeper is a broker's connection to ZooKeeper: one session, in a folder of its
 // own, with calls that end with their context.
 //
-// Three things of the session have to be known here that the client library keeps to
+// Some things of the session have to be known here that the client library keeps to
 // itself or does otherwise. How long it lasts is the server's choice (2 to 20 of its ticks),
 // and a leader that took its own wish for it would lead on after another began: so it is read
 // from the handshake. Servers' names are resolved at each connection, not once, for addresses
-// behind them change. And no call is waited for longer than the caller can wait.
+// behind them change. A server
+// that hangs is left while there is time for another one (half a session). And no call is waited for longer than the caller can wait.
 package keeper
 
 import (

@@ -14,7 +14,8 @@ import (
 type Alone struct{ state State }
 
 // NewAlone begins an epoch of a broker without others, by the clock. Address is where
-// nodes reach it.
+// nodes reach it. Of a clock that was ahead and is put right nodes refuse the next epoch,
+// until they have taken no answer for ten minutes.
 func NewAlone(address string) *Alone {
 	return &Alone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
 }

@@ -136,22 +136,28 @@ func (f *File) Get(_ context.Context, number uint64) (Version, error) {
 	return f.read(number)
 }
 
-// History implements Store.
-func (f *File) History(_ context.Context, limit int) ([]Version, error) {
+// History implements Store. What is dropped meanwhile ends it.
+func (f *File) History(_ context.Context, limit int, each func(Version) bool) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []Version
-	for _, n := range slices.Backward(f.numbers) {
-		if len(all) >= limit {
+	numbers := slices.Clone(f.numbers[max(0, len(f.numbers)-limit):])
+	f.mu.Unlock()
+	for _, n := range slices.Backward(numbers) {
+		f.mu.Lock()
+		dropped := n < f.numbers[0]
+		var v Version
+		var err error
+		if !dropped {
+			v, err = f.read(n)
+		}
+		f.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if dropped || !each(v) {
 			break
 		}
-		v, err := f.read(n)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, v)
 	}
-	return all, nil
+	return nil
 }
 
 // Append implements Store. When a version was to be put in its place and the disk failed,

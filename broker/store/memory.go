@@ -41,17 +41,16 @@ func (m *Memory) Get(_ context.Context, number uint64) (Version, error) {
 }
 
 // History implements Store.
-func (m *Memory) History(_ context.Context, limit int) ([]Version, error) {
+func (m *Memory) History(_ context.Context, limit int, each func(Version) bool) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	var all []Version
-	for _, v := range slices.Backward(m.versions) {
-		if len(all) >= limit {
+	kept := slices.Clone(m.versions)
+	m.mu.Unlock()
+	for _, v := range slices.Backward(kept[max(0, len(kept)-limit):]) {
+		if !each(v.clone()) {
 			break
 		}
-		all = append(all, v.clone())
 	}
-	return all, nil
+	return nil
 }
 
 // Append implements Store.

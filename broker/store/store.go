@@ -35,8 +35,9 @@ type Store interface {
 	Latest(ctx context.Context) (Version, error)
 	// Get returns a version by its number.
 	Get(ctx context.Context, number uint64) (Version, error)
-	// History returns up to limit versions, newest first.
-	History(ctx context.Context, limit int) ([]Version, error)
+	// History gives each up to limit versions, newest first, until it returns false. One
+	// at a time: all that are kept, with their texts, may be gigabytes.
+	History(ctx context.Context, limit int, each func(Version) bool) error
 	// Append adds a version, whose number must be the newest one's and 1, or it fails with
 	// ErrConflict. When it returns nil, the version is on disk.
 	Append(ctx context.Context, v Version) error

@@ -125,23 +125,24 @@ func (z *ZooKeeper) get(ctx context.Context, number uint64) (v Version, token st
 }
 
 // History implements Store.
-func (z *ZooKeeper) History(ctx context.Context, limit int) ([]Version, error) {
+func (z *ZooKeeper) History(ctx context.Context, limit int, each func(Version) bool) error {
 	number, _, err := z.newest(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []Version
-	for ; number > 0 && len(all) < min(limit, Keep); number-- {
+	for left := min(limit, Keep); number > 0 && left > 0; number, left = number-1, left-1 {
 		v, err := z.Get(ctx, number)
 		if errors.Is(err, ErrUnknown) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, v)
+		if !each(v) {
+			break
+		}
 	}
-	return all, nil
+	return nil
 }
 
 // Append implements Store. It fails with ErrNotLeader where another broker has led since,

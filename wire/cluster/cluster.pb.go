@@ -1051,10 +1051,12 @@ func (*ListNodesRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListNodesAnswer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         []*NodeState           `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // the broker that answers
-	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Nodes  []*NodeState           `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Leader string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // the broker that answers
+	Epoch  uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The broker leads since so lately that not all nodes may have reported.
+	Settling      bool `protobuf:"varint,4,opt,name=settling,proto3" json:"settling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1108,6 +1110,13 @@ func (x *ListNodesAnswer) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *ListNodesAnswer) GetSettling() bool {
+	if x != nil {
+		return x.Settling
+	}
+	return false
 }
 
 // NodeState is a node as the broker knows it.
@@ -1515,11 +1524,12 @@ const file_cluster_proto_rawDesc = "" +
 	"\x10SetWeightRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\"\x12\n" +
-	"\x10ListNodesRequest\"r\n" +
+	"\x10ListNodesRequest\"\x8e\x01\n" +
 	"\x0fListNodesAnswer\x121\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x1b.penstock.cluster.NodeStateR\x05nodes\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xab\x01\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\bsettling\x18\x04 \x01(\bR\bsettling\"\xab\x01\n" +
 	"\tNodeState\x12*\n" +
 	"\x04node\x18\x01 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\x04R\x06policy\x12\"\n" +

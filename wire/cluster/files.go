@@ -74,7 +74,7 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 		return r.pair, r.pool
 	}
 	r.seen = now
-	pair, pool, err := r.files.load()
+	pair, pool, err := r.files.read()
 	if err != nil {
 		slog.Warn("changed certificates are not taken; those read last stay in force", "error", err)
 		return r.pair, r.pool
@@ -87,9 +87,14 @@ func (f Files) load() (*tls.Certificate, *x509.CertPool, error) {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
 		return nil, nil, errors.New("give all three: the CA's certificate, an own certificate and its key (`penstock certs` makes them)")
 	}
+	return f.read()
+}
+
+// read is load of the files that there are: the CA's may be none of them.
+func (f Files) read() (*tls.Certificate, *x509.CertPool, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-	if err != nil {
-		return nil, nil, err
+	if err != nil || f.CA == "" {
+		return &pair, nil, err
 	}
 	pool, err := loadCA(f.CA)
 	return &pair, pool, err
@@ -108,7 +113,8 @@ func loadCA(file string) (*x509.CertPool, error) {
 }
 
 // Trusting returns the side of one who asks servers of another CA, with an own certificate
-// if there is one. These files are read once.
+// if there is one. That is read again when it has changed, for the connections that begin
+// then; the CA's file is read once.
 func Trusting(ca, cert, key string) (*tls.Config, error) {
 	pool, err := loadCA(ca)
 	if err != nil {
@@ -116,11 +122,15 @@ func Trusting(ca, cert, key string) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
+		own := Files{Cert: cert, Key: key}
+		r := &reader{files: own, seen: own.fingerprint()}
+		if r.pair, _, err = own.read(); err != nil {
 			return nil, err
 		}
-		c.Certificates = []tls.Certificate{pair}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, _ := r.current()
+			return pair, nil
+		}
 	}
 	return c, nil
 }

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"io"
 	"net"
@@ -109,4 +110,70 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	good("a file that is gone")
+}
+
+// TestTrusting: the certificate that is shown to servers of another authority is the one in
+// the files at that time, or the last good one.
+func TestTrusting(t *testing.T) {
+	servers, first, second, own := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{servers, first, second} {
+		if _, err := certs.Make(dir, []string{"zookeeper", "broker"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(servers, "zookeeper.pem"), filepath.Join(servers, "zookeeper.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	place(t, first, "broker", own, "cert", "key")
+	config, err := cluster.Trusting(filepath.Join(servers, "ca.pem"), filepath.Join(own, "cert"), filepath.Join(own, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(what, dir string) {
+		t.Helper()
+		type shown struct {
+			raw []byte
+			err error
+		}
+		seen := make(chan shown, 1)
+		go func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				seen <- shown{err: err}
+				return
+			}
+			defer conn.Close()
+			over := conn.(*tls.Conn)
+			if err := over.HandshakeContext(t.Context()); err != nil {
+				seen <- shown{err: err}
+				return
+			}
+			seen <- shown{raw: over.ConnectionState().PeerCertificates[0].Raw}
+		}()
+		c := config.Clone()
+		c.ServerName = "zookeeper"
+		conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		defer conn.Close()
+		want, err := tls.LoadX509KeyPair(filepath.Join(dir, "broker.pem"), filepath.Join(dir, "broker.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-seen; got.err != nil || !bytes.Equal(got.raw, want.Certificate[0]) {
+			t.Errorf("%s: another certificate is shown, %v", what, got.err)
+		}
+	}
+	shows("as it was", first)
+	place(t, second, "broker", own, "cert")
+	shows("a certificate without its key", first)
+	place(t, second, "broker", own, "key")
+	shows("both", second)
 }

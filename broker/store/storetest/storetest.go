@@ -50,6 +50,15 @@ func appendAll(t testing.TB, s store.Store, from, to uint64) {
 	}
 }
 
+// history is a store's as a list.
+func history(ctx context.Context, s store.Store, limit int) (all []store.Version, err error) {
+	err = s.History(ctx, limit, func(v store.Version) bool {
+		all = append(all, v)
+		return true
+	})
+	return all, err
+}
+
 func awaitChange(t testing.TB, s store.Store) {
 	t.Helper()
 	select {
@@ -81,7 +90,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		if _, err := s.Get(t.Context(), 1); !errors.Is(err, store.ErrUnknown) {
 			t.Errorf("version 1 of none: %v", err)
 		}
-		if all, err := s.History(t.Context(), 10); err != nil || len(all) != 0 {
+		if all, err := history(t.Context(), s, 10); err != nil || len(all) != 0 {
 			t.Errorf("the history of none: %v, %v", all, err)
 		}
 	})
@@ -103,7 +112,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 			}
 		}
 		for limit, want := range map[int]int{0: 0, 1: 1, 3: 3, 7: 7, 1000: 7} {
-			all, err := s.History(t.Context(), limit)
+			all, err := history(t.Context(), s, limit)
 			if err != nil || len(all) != want {
 				t.Fatalf("a history of %d: %d versions, %v", limit, len(all), err)
 			}
@@ -112,6 +121,19 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 					t.Errorf("a history of %d: %+v at %d", limit, v, i)
 				}
 			}
+		}
+	})
+	t.Run("history", func(t *testing.T) {
+		// It ends where it is told to, and versions may come meanwhile.
+		s := open(t)
+		appendAll(t, s, 1, 4)
+		var seen []uint64
+		if err := s.History(t.Context(), 10, func(v store.Version) bool {
+			seen = append(seen, v.Number)
+			appendAll(t, s, 4+uint64(len(seen)), 4+uint64(len(seen)))
+			return v.Number > 3
+		}); err != nil || !reflect.DeepEqual(seen, []uint64{4, 3}) {
+			t.Errorf("%v, %v", seen, err)
 		}
 	})
 	t.Run("conflict", func(t *testing.T) {
@@ -206,7 +228,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		if v, err := s.Get(t.Context(), 6); err != nil || !same(v, version(6)) {
 			t.Errorf("version 6: %+v, %v", v, err)
 		}
-		if all, err := s.History(t.Context(), store.Keep+5); err != nil || len(all) != store.Keep {
+		if all, err := history(t.Context(), s, store.Keep+5); err != nil || len(all) != store.Keep {
 			t.Errorf("%d versions are kept, %v", len(all), err)
 		}
 	})
@@ -247,7 +269,7 @@ func Lasting(t *testing.T, place func(t testing.TB) Place) {
 					r.Fatalf("version %d after %d: %v", v.Number, len(model), err)
 				}
 			}
-			all, err := s.History(ctx, len(model)+1)
+			all, err := history(ctx, s, len(model)+1)
 			if err != nil || len(all) != len(model) {
 				r.Fatalf("%d versions of %d: %v", len(all), len(model), err)
 			}
