@@ -35,10 +35,10 @@ import (
 
 const (
 	port = 9717
-	// period is of nodes, and holds how long parts are in force, at least, without an answer: for
-	// longer than a fail-over may take, by far.
-	period = 2 * time.Second
-	holds  = 5 * period
+	// period is of nodes, which is the one that brokers' time for a new leader's totals is made
+	// for; holds is how long parts are in force without an answer, with several brokers.
+	period = time.Second
+	holds  = 8 * period
 	// slack is what a fail-over may take beside one and a half sessions: this machine may be
 	// slow, and it is no test of that.
 	slack = 5 * time.Second
