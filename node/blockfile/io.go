@@ -120,8 +120,11 @@ func (b *File) PrepareStaging() error {
 // Whole folios are asked for as such, the rest by readahead(2). That reports success whatever it did: it only queues requests, is cut
 // to the device's largest request, and may leave pages out under memory
 // pressure. So the range is asked for in parts that are not cut, waited for, and
-// looked at again; what is missing then is read.
+// looked at again; what is missing then is read. Folios are there when stageFolio returns;
+// a read by this descriptor would meet their mark and fetch the next one.
 func (b *File) Stage(off, length int64) error {
+	type part struct{ off, end int64 }
+	var parts []part // that readahead(2) brings
 	for at, n := off, int64(0); at < off+length; at += n {
 		if at%folioBytes == 0 && off+length-at >= folioBytes && b.stageFolio(at) {
 			n = folioBytes
@@ -131,16 +134,26 @@ func (b *File) Stage(off, length int64) error {
 		if _, _, errno := unix.Syscall(unix.SYS_READAHEAD, b.f.Fd(), uintptr(at), uintptr(n)); errno != 0 {
 			return fmt.Errorf("readahead %s at %d: %w", b.f.Name(), at, errno)
 		}
+		if last := len(parts) - 1; last >= 0 && parts[last].end == at {
+			parts[last].end += n
+		} else {
+			parts = append(parts, part{at, at + n})
+		}
 	}
 	// A read of one byte waits for its page. The block layer may split and
 	// reorder a range, so wait at several places.
 	var probe [1]byte
-	for at := off; at < off+length; at += probeBytes {
-		if err := b.read(probe[:], at); err != nil {
+	for _, p := range parts {
+		for at := p.off; at < p.end; at += probeBytes {
+			if err := b.read(probe[:], at); err != nil {
+				return err
+			}
+		}
+		if err := b.complete(p.off, p.end-p.off); err != nil {
 			return err
 		}
 	}
-	return b.complete(off, length)
+	return nil
 }
 
 // complete waits for the last page of the range and reads what is still
