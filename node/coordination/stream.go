@@ -202,7 +202,6 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	}
 }
 
-
 // errEpoch: another broker has led since.
 var errEpoch = errors.New("an answer of a leadership that is over")
 
