@@ -60,6 +60,7 @@ func TestSharesOfTheCluster(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	time.Sleep(settling)
+	t.Logf("before the kills the longest pause of a task was %d ms", load.Longest().Milliseconds())
 	killed, err := bed.KillBroker(ctx, contest, load, kills, rand.New(rand.NewPCG(seed, 0)))
 	must(err)
 	t.Logf("%d kills: %.2f %% of the service misplaced: totals %.3f; the longest pause of a task was %d ms", killed.Kills, 100*killed.Outcome.Misplaced, killed.Outcome.Totals, killed.PauseMS)
