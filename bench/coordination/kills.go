@@ -26,7 +26,7 @@ const (
 	MaxKills = 100_000
 
 	killsOfRound = 5 // before what was written is read again
-	settled      = 6 * time.Second
+	settled      = 10 * time.Second
 )
 
 // Kills is what a round of kills under load did.

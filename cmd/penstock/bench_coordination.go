@@ -24,7 +24,7 @@ its own, three applications whose tasks lie unevenly on the nodes write, by weig
 that are to slow them down alike: each alone, then all together, with the broker and
 with it killed (IBIS, section 7.6). Tells the part of the service that is not where
 it is due, against the weighted max-min division that the placement allows, and
-slowdowns against alone; all from the disks' own request logs. About two and a half
+slowdowns against alone; all from the disks' own request logs. About three
 minutes a run.
 
 With --kills the broker is killed (kill -9) that often instead, at random moments under
@@ -73,7 +73,7 @@ Exit codes: 0 done; 1 failed, or something was wrong after a kill; 2 wrong flags
 	flags := cmd.Flags()
 	flags.IntVar(&q.Runs, "runs", 5, "how often to measure everything")
 	flags.DurationVar(&q.Window, "window", 16*time.Second, "how long each measurement is")
-	flags.DurationVar(&q.Settling, "settling", 6*time.Second, "how long the load is at work before each")
+	flags.DurationVar(&q.Settling, "settling", 10*time.Second, "how long the load is at work before each")
 	flags.IntVar(&kills, "kills", 0, "kill the broker so often under load, instead of measuring")
 	flags.Uint64Var(&seed, "seed", 1, "the kills' seed")
 	flags.StringVar(&q.AgentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")

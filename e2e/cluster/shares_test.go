@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	settling = 6 * time.Second
+	settling = 10 * time.Second
 	measured = 16 * time.Second
 	kills    = 3 // of the broker, at random
 )
