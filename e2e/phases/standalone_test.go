@@ -2,12 +2,19 @@ package phases
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
+	"log/slog"
+	"os/user"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"penstock/broker/applications"
+	"penstock/core/policy"
 	"penstock/testbed/hadoop"
 	"penstock/testbed/spark"
 )
@@ -32,6 +39,7 @@ func TestSparkStandalone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	known(ctx, t, s, policy.Facts{Flow: sort.ID, Name: "sort", User: owner(t), Type: "SPARK"})
 	if err := sort.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +69,36 @@ func TestSparkStandalone(t *testing.T) {
 		t.Errorf("unattributed: %+v, and before %+v", is, was)
 	}
 	ordered(t, "/lines/output")
+}
+
+// known waits until a broker would know the running application by what the master says.
+func known(ctx context.Context, t *testing.T, s *spark.Spark, want policy.Facts) {
+	t.Helper()
+	d, err := applications.New(applications.Options{SparkMasters: []string{s.MasterPage()}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		d.Run(ctx, func([]string) {})
+		close(ended)
+	}()
+	eventually(t, fmt.Sprintf("the master says %+v", want), func() bool {
+		return reflect.DeepEqual(d.Facts(want.Flow), want) && d.State(want.Flow) == "RUNNING"
+	})
+	cancel()
+	<-ended
+}
+
+// owner is the user that the test's processes are of.
+func owner(t *testing.T) string {
+	t.Helper()
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Username
 }
 
 // ordered checks that the lines of all parts together are in the order of their letters

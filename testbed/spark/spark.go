@@ -220,6 +220,9 @@ func (s *Spark) spawn(name string, argv ...string) (*process, error) {
 	return p, err
 }
 
+// MasterPage is the address of the standalone master's page.
+func (s *Spark) MasterPage() string { return s.web }
+
 func (s *Spark) class() string { return filepath.Join(s.cfg.Home, "bin", "spark-class") }
 
 func (s *Spark) startDaemons(ctx context.Context) error {
