@@ -19,25 +19,33 @@ import (
 	"penstock/testbed/judge"
 )
 
-// Application is one of a contest. Its tasks are on some of the nodes only, each with a
-// replica to write on its own node.
+// Application is one of a contest. Its tasks are on some of the nodes only: each writes the one
+// replica of its files on its own node, or reads what has its one replica there.
 type Application struct {
 	Number int   `json:"number"`
 	Weight int   `json:"weight"`
 	On     []int `json:"on"`
+	Reads  bool  `json:"reads"`
 }
 
 // Flow is the name of its flows.
 func (a Application) Flow() string { return client.Application(a.Number) }
 
+func (a Application) does() string {
+	if a.Reads {
+		return "reads"
+	}
+	return "writes"
+}
+
 func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
 
 // Uneven is a contest whose local shares are far from those of the weights.
-var Uneven = []Application{{1, 2, []int{0}}, {2, 3, []int{0, 1, 2}}, {3, 3, []int{1, 2}}}
+var Uneven = []Application{{1, 2, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 3, []int{1, 2}, false}}
 
 // Alike is the contest in which the weights slow everybody down alike: each reaches so
 // many disks' service alone.
-var Alike = []Application{{1, 1, []int{0}}, {2, 3, []int{0, 1, 2}}, {3, 2, []int{1, 2}}}
+var Alike = []Application{{1, 1, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 2, []int{1, 2}, true}}
 
 // tasks of an application on a node.
 const tasks = 3
@@ -58,7 +66,7 @@ type Load struct {
 
 	mu      sync.Mutex
 	failed  error
-	files   []file
+	files   []file // written
 	longest time.Duration
 }
 
@@ -91,48 +99,73 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 	return len(l.files), nil
 }
 
-// Write has every application write on each of its nodes until it is told to stop. Round
-// keeps the files of several loads apart.
-func (m *Machine) Write(ctx context.Context, contest []Application, round int) *Load {
+// Work has every application work on each of its nodes until it is told to stop. Round keeps
+// the files of several loads apart. Readers read what Place has placed.
+func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
 	l := &Load{ending: make(chan struct{})}
 	for _, a := range contest {
 		for _, node := range a.On {
 			for task := range tasks {
-				l.group.Go(func() { l.run(ctx, m, a, node, fmt.Sprintf("%d-%d-%d", round, node, task)) })
+				step := func(i int) error {
+					return l.put(ctx, m, a, node, fmt.Sprintf("%s/%d-%d-%d-%d", a.dir(), round, node, task, i))
+				}
+				if replicas := m.placed[place{a.Number, node, task}]; a.Reads {
+					step = func(i int) error {
+						if i == len(replicas) {
+							return fmt.Errorf("has read all of its %d files: the second time they would be cached", i)
+						}
+						return l.get(ctx, m, a, replicas[i])
+					}
+				}
+				l.group.Go(func() { l.run(a, node, step) })
 			}
 		}
 	}
 	return l
 }
 
-func (l *Load) run(ctx context.Context, m *Machine, a Application, node int, name string) {
+// run works file by file.
+func (l *Load) run(a Application, node int, step func(i int) error) {
 	for i := 0; ; i++ {
 		select {
 		case <-l.ending:
 			return
 		default:
 		}
-		f := file{path: fmt.Sprintf("%s/%s-%d", a.dir(), name, i), seed: rand.Uint64N(1 << 62)}
-		err := l.put(ctx, m, a, node, f)
-		l.mu.Lock()
-		if err == nil {
-			l.files = append(l.files, f)
-		} else {
+		if err := step(i); err != nil {
+			l.mu.Lock()
 			l.failed = fmt.Errorf("a task of application %d on node %d: %w", a.Number, node, err)
-		}
-		l.mu.Unlock()
-		if err != nil {
+			l.mu.Unlock()
 			return
 		}
 	}
 }
 
-// put writes a file and notes the longest pause in it.
-func (l *Load) put(ctx context.Context, m *Machine, a Application, node int, f file) error {
+func (l *Load) put(ctx context.Context, m *Machine, a Application, node int, path string) error {
+	f := file{path: path, seed: rand.Uint64N(1 << 62)}
+	err := l.transfer(ctx, m, "put", m.putArgs(a, node, f))
+	if err == nil {
+		l.mu.Lock()
+		l.files = append(l.files, f)
+		l.mu.Unlock()
+	}
+	return err
+}
+
+func (m *Machine) putArgs(a Application, node int, f file) string {
+	return fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1 on=%s",
+		f.path, client.Attempt(a.Number), fileBytes, f.seed, block, m.cluster.DataNodeAddress(node))
+}
+
+func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error {
+	return l.transfer(ctx, m, "get", fmt.Sprintf("path=%s attempt=%s seed=%d", f.path, client.Attempt(a.Number), f.seed))
+}
+
+// transfer carries out one and notes the longest pause in it.
+func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string) error {
 	ended := make(chan error, 1)
 	last := time.Now()
-	id := m.clients.Do("put", fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1 on=%s",
-		f.path, client.Attempt(a.Number), fileBytes, f.seed, block, m.cluster.DataNodeAddress(node)), func(event, value string) {
+	id := m.clients.Do(operation, args, func(event, value string) {
 		now := time.Now()
 		l.mu.Lock()
 		l.longest, last = max(l.longest, now.Sub(last)), now
@@ -153,13 +186,57 @@ func (l *Load) put(ctx context.Context, m *Machine, a Application, node int, f f
 	}
 }
 
-// Stop ends the tasks with the files that they write, and says what went wrong.
-func (l *Load) Stop() error {
+// place is where a task is.
+type place struct{ application, node, task int }
+
+// Place writes what the readers of a contest can read, each task that many bytes at least, and
+// has the page cache forget it. What is there already stays.
+func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64) error {
+	for _, a := range contest {
+		if !a.Reads {
+			continue
+		}
+		for _, node := range a.On {
+			for task := range tasks {
+				at := place{a.Number, node, task}
+				for have := len(m.placed[at]); int64(have)*fileBytes < bytes; have++ {
+					f := file{path: fmt.Sprintf("%s/placed-%d-%d-%d", a.dir(), node, task, have), seed: rand.Uint64N(1 << 62)}
+					if err := m.clients.Run(ctx, "put", m.putArgs(a, node, f)); err != nil {
+						return fmt.Errorf("place %s: %w", f.path, err)
+					}
+					m.placed[at] = append(m.placed[at], f)
+				}
+			}
+			if err := m.disks[node].Forget(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove takes away what the writers of a contest have written.
+func (m *Machine) remove(ctx context.Context, contest []Application) (err error) {
+	for _, a := range contest {
+		if !a.Reads {
+			err = errors.Join(err, m.cluster.FS().Remove(ctx, a.dir()))
+		}
+	}
+	return err
+}
+
+// End tells the tasks to end with the files that they are at.
+func (l *Load) End() {
 	select {
 	case <-l.ending:
 	default:
 		close(l.ending)
 	}
+}
+
+// Stop ends the tasks with the files that they are at, and says what went wrong.
+func (l *Load) Stop() error {
+	l.End()
 	l.group.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -128,13 +128,10 @@ func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
 
 // round kills the broker a few times under load, and reads again what was written.
 func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *rand.Rand) (k Kills, err error) {
-	load := m.Write(ctx, Uneven, number)
+	load := m.Work(ctx, Uneven, number)
 	stop := func() error { return errors.Join(m.Slow(false), load.Stop()) }
 	defer func() {
-		err = errors.Join(err, stop())
-		for _, a := range Uneven {
-			err = errors.Join(err, m.cluster.FS().Remove(ctx, a.dir()))
-		}
+		err = errors.Join(err, stop(), m.remove(ctx, Uneven))
 	}()
 	if err := m.Slow(true); err != nil {
 		return k, err

@@ -42,6 +42,7 @@ type Machine struct {
 	policy  string // its policy file
 	cluster *hadoop.Cluster
 	clients *client.JVM
+	placed  map[place][]file // what there is to read
 }
 
 // Place says where a machine's parts are.
@@ -55,7 +56,7 @@ type Place struct {
 
 // Start starts a machine. What it has started is to be stopped also if it fails.
 func Start(ctx context.Context, p Place) (m *Machine, err error) {
-	m = &Machine{dir: p.Dir, binary: p.Binary, policy: filepath.Join(p.Dir, "policy.yaml")}
+	m = &Machine{dir: p.Dir, binary: p.Binary, policy: filepath.Join(p.Dir, "policy.yaml"), placed: map[place][]file{}}
 	if err := disk.Available(); err != nil {
 		return m, fmt.Errorf("modelled disks are needed: %w", err)
 	}
@@ -129,11 +130,13 @@ func (m *Machine) StartBroker(ctx context.Context) (err error) {
 }
 
 // startDaemon starts a node's. The clients are applications by name only, which nobody is
-// to refute.
+// to refute. What may be dirty is little: the three daemons share one kernel, which begins to
+// write by itself, in no order of theirs, once all of them together have as much dirty as each of
+// them thinks that it may have.
 func (m *Machine) startDaemon(ctx context.Context, name, base string) (*daemon.Daemon, error) {
 	return daemon.Start(ctx, daemon.Options{
 		Book: m.book, Binary: m.binary, Base: base, Socket: base + ".sock", Mode: "enforce", LogLevel: "info", Patience: patience,
-		Device: "  quantum: 1MiB\n  ahead: 4\n  depth: {start: 2, read: {fixed: 20ms, per_mib: 105ms}, write: {fixed: 20ms, per_mib: 105ms}}\n",
+		Device: "  quantum: 1MiB\n  ahead: 4\n  dirty: 32MiB\n  depth: {start: 2, read: {fixed: 20ms, per_mib: 105ms}, write: {fixed: 20ms, per_mib: 105ms}}\n",
 		More:   fmt.Sprintf("%sbroker: {addresses: [%q], node: %s}\n", daemon.Believe, m.address, name),
 	})
 }

@@ -147,17 +147,21 @@ func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 
 // measure puts a load on slow disks and judges a window of it.
 func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcome, err error) {
-	c.loads++
-	load := c.m.Write(ctx, contest, c.loads)
-	defer func() {
-		err = errors.Join(err, c.m.Slow(false), load.Stop())
-		for _, a := range contest {
-			err = errors.Join(err, c.m.cluster.FS().Remove(ctx, a.dir()))
-		}
-	}()
-	if err := c.m.Slow(true); err != nil {
+	// A task alone has a third of a disk; less beside others, and never more, but at the end, when
+	// the disks are fast again.
+	wanted := int64((c.q.Settling+c.q.Window).Seconds()*rate/tasks) + 3*fileBytes
+	if err := c.m.Place(ctx, contest, wanted); err != nil {
 		return o, err
 	}
+	if err := c.m.Slow(true); err != nil {
+		return o, errors.Join(err, c.m.Slow(false))
+	}
+	c.loads++
+	load := c.m.Work(ctx, contest, c.loads)
+	defer func() {
+		load.End()
+		err = errors.Join(err, c.m.Slow(false), load.Stop(), c.m.remove(ctx, contest))
+	}()
 	if err := pause(ctx, c.q.Settling); err != nil {
 		return o, err
 	}
@@ -211,7 +215,7 @@ func (r Result) WriteTable(w io.Writer) error {
 	}
 	fmt.Fprintf(t, "%d runs, windows of %.0f s\tALONE\tDUE\tWITH BROKER\tWITHOUT\n", len(r.Runs), r.WindowS)
 	for i, a := range r.Contest {
-		fmt.Fprintf(t, "application %d, weight %d, on nodes %v: disks\t%s\t%.2f\t%s\t%s\n", a.Number, a.Weight, a.On,
+		fmt.Fprintf(t, "application %d, weight %d, %s on nodes %v: disks\t%s\t%.2f\t%s\t%s\n", a.Number, a.Weight, a.does(), a.On,
 			spread(func(x Run) float64 { return x.Alone[i] }), r.Due[i],
 			spread(func(x Run) float64 { return x.With.Totals[i] }), spread(func(x Run) float64 { return x.Without.Totals[i] }))
 		fmt.Fprintf(t, "  slowdown\t\t\t%s\t%s\n",

@@ -20,8 +20,8 @@ func newBenchCoordination() *cobra.Command {
 		Use:   "coordination",
 		Short: "What shares of the whole cluster are worth, with the broker and without",
 		Long: `On a real HDFS with three DataNodes, each with a modelled disk and a node daemon of
-its own, three applications whose tasks lie unevenly on the nodes write, by weights
-that are to slow them down alike: each alone, then all together, with the broker and
+its own, three applications whose tasks and replicas lie unevenly on the nodes write and read, by
+weights that are to slow them down alike: each alone, then all together, with the broker and
 with it killed (IBIS, section 7.6). Tells the part of the service that is not where
 it is due, against the weighted max-min division that the placement allows, and
 slowdowns against alone; all from the disks' own request logs. About three

@@ -33,7 +33,7 @@ func TestSharesOfTheCluster(t *testing.T) {
 	}
 	contest := coordination.Uneven
 	must(bed.SetPolicy(coordination.Policy(contest)))
-	load := bed.Write(ctx, contest, 0)
+	load := bed.Work(ctx, contest, 0)
 	t.Cleanup(func() {
 		if err := load.Stop(); err != nil {
 			t.Error(err)
