@@ -32,9 +32,10 @@ const (
 	silent    = 5
 	periodMin = time.Second // shorter ones are told as this: a machine may be slow for a moment
 	periodMax = 30 * time.Second
-	// settling is how long after its start not all nodes may have reported: two of the usual
-	// periods and a moment.
-	settling = 2500 * time.Millisecond
+	// settling is how long after its start not all nodes may have reported, two of the usual
+	// periods: a node that waited for it comes within three quarters of one, and reports with rates
+	// one after that.
+	settling = 2 * time.Second
 	// succession is the same for a broker among several: a leader that was stopped or cut off
 	// is left by its nodes after up to three periods without an answer, and they report with
 	// rates one or two later.

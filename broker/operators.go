@@ -206,7 +206,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	// An epoch that has just begun may not be the sessions' yet.
 	a.Settling = b.epoch != a.Epoch || time.Since(b.started) < b.settles
 	for _, s := range b.sessions {
-		a.Settling = a.Settling || time.Since(b.started) < s.period*5/2 // as its answers say it
+		a.Settling = a.Settling || time.Since(b.started) < 2*s.period // as its answers say it
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
 	}

@@ -116,7 +116,7 @@ func TestManyStreams(t *testing.T) {
 func TestSettlesByThePeriod(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: settling, time.Second: settling,
-		10 * time.Second: 25 * time.Second, time.Hour: periodMax * 5 / 2} {
+		10 * time.Second: 20 * time.Second, time.Hour: 2 * periodMax} {
 		s, err := b.join(from{ctx: caller("127.0.0.1")}, &cluster.Report{Sequence: 1,
 			Node: &cluster.Node{Name: "n", PeriodMs: uint32(period.Milliseconds())}}, b.lead.State().Epoch)
 		if err != nil {

@@ -92,7 +92,7 @@ func TestSessionsOfBrokers(t *testing.T) {
 // TestSettling: the totals of one broker among several count as whole later than a lone one's.
 func TestSettling(t *testing.T) {
 	s := load(t, "scenarios/fail-over.yaml")
-	for _, c := range []struct{ session, settles time.Duration }{{10 * time.Second, 5 * time.Second}, {0, 2500 * time.Millisecond}} {
+	for _, c := range []struct{ session, settles time.Duration }{{10 * time.Second, 5 * time.Second}, {0, 2 * time.Second}} {
 		s.Exchange.Session = settings.Duration(c.session)
 		p, err := newPlay(s, 1)
 		if err != nil {

@@ -20,7 +20,7 @@ type Exchange struct {
 // What daemons and brokers do (node/coordination, broker).
 const (
 	stale      = 5 // periods that parts stay in force without an answer
-	settling   = 2500 * time.Millisecond
+	settling   = 2 * time.Second
 	succession = 5 * time.Second // the same of one broker among several
 	retryMin   = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
@@ -148,7 +148,7 @@ func (n *node) retry() {
 			n.connect()
 		}
 	})
-	n.wait = min(2*n.wait, retryMost)
+	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // nobody is there, or it would be taken
 }
 
 // connect gets a stream, if the broker is there.

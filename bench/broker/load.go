@@ -159,6 +159,8 @@ type player struct {
 	asks   *marker // its last entry is this one; nil: none
 	seen   uint64  // of asks
 
+	reached atomic.Bool // the broker's machine took this attempt's connection
+
 	mu   sync.Mutex
 	sent map[uint64]time.Time // reports under way
 }
@@ -181,6 +183,7 @@ func (g *generator) player(i int) (*player, error) {
 				if err != nil {
 					return nil, err
 				}
+				p.reached.Store(true)
 				return counted{c, g}, nil
 			}))
 	}
@@ -221,13 +224,14 @@ func (c counted) Write(p []byte) (int, error) {
 // run has a stream, and another when it ends, with the waits that nodes have.
 func (p *player) run(ctx context.Context) {
 	wait := time.Duration(p.random.Int64N(int64(p.g.Period)))
-	for next := 100 * time.Millisecond; ; next = min(2*next, 3*time.Second) {
+	for retry := (coordination.Retry{Period: p.g.Period}); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
 		began := time.Now()
+		p.reached.Store(false)
 		if err := p.stream(ctx); err != nil && ctx.Err() == nil {
 			p.g.lo.Add(1)
 			p.g.mu.Lock()
@@ -235,9 +239,9 @@ func (p *player) run(ctx context.Context) {
 			p.g.mu.Unlock()
 		}
 		if time.Since(began) > unknown*p.g.Period {
-			next = 100 * time.Millisecond
+			retry.Reset()
 		}
-		wait = next/2 + time.Duration(p.random.Int64N(int64(next)))
+		wait = retry.After(p.reached.Load())
 	}
 }
 

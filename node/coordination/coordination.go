@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -34,10 +33,6 @@ const (
 	// entry is freed, and how many after that its number is given to another: by then no
 	// answer that means the first one is under way.
 	forget = 30
-	// retryLeast and retryMost bound the wait between attempts to get a stream; with several
-	// brokers it is a period at most.
-	retryLeast = 100 * time.Millisecond
-	retryMost  = 3 * time.Second
 	// unanswered is for how many periods, but at least the time beside it, a node with several
 	// brokers waits for an answer before it tries another one.
 	unanswered      = 2
@@ -130,6 +125,8 @@ type Client struct {
 	devices  map[string]*tracked
 	looks    map[string]*look // under way, by the device's name
 	rights   rights
+
+	complaints map[string]complaint // by broker
 }
 
 // freed is a number that nobody has, since a report.
@@ -171,7 +168,7 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("period %v: use 100ms to 30s", o.Period)
 	}
 	return &Client{o: o, entries: map[string]*entry{}, devices: map[string]*tracked{}, looks: map[string]*look{},
-		rights: newRights(cluster.MaxEntries)}, nil
+		complaints: map[string]complaint{}, rights: newRights(cluster.MaxEntries)}, nil
 }
 
 // State returns the client's state.
@@ -184,7 +181,10 @@ func (c *Client) State() State {
 // Run exchanges until ctx ends.
 func (c *Client) Run(ctx context.Context) {
 	defer c.localShares()
-	wait := retryLeast
+	retry := Retry{Period: c.o.Period}
+	if len(c.o.Brokers) > 1 {
+		retry.Most = min(retryMost, max(c.o.Period, retryLeast)) // one of them may lead by now
+	}
 	var gone string // a broker that did not answer
 	trust := 0      // attempts without going back to it
 	again := false  // this broker is asked a second time, as it may well lead still
@@ -194,10 +194,6 @@ func (c *Client) Run(ctx context.Context) {
 		err := c.stream(ctx, broker)
 		if ctx.Err() != nil {
 			return
-		}
-		most := retryMost
-		if len(c.o.Brokers) > 1 {
-			most = min(most, max(c.o.Period, retryLeast)) // one of them may lead by now
 		}
 		// Who leads is taken from a broker, but only among those that this node was told of. A
 		// broker may name one that is gone until the others know it: then it is asked again.
@@ -227,19 +223,34 @@ func (c *Client) Run(ctx context.Context) {
 		c.mu.Lock()
 		c.state.Broker, c.state.Mistake = "", err.Error()
 		c.mu.Unlock()
-		c.o.Log.Warn("no stream to the broker", "broker", broker, "error", err)
+		c.complain(broker, err)
 		if lasted := time.Since(began); lasted > stale*c.o.Period || lasted > c.o.Period && answered {
-			wait = retryLeast
+			retry.Reset()
 		}
 		c.expire()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait/2 + rand.N(wait)):
+		case <-time.After(retry.After(!errors.Is(err, errNotReached))):
 		}
-		wait = min(2*wait, most)
 		c.expire()
 	}
+}
+
+// complain logs why there is no stream: when that is new, and then once a minute, as a broker
+// that is not there is asked twice a period.
+func (c *Client) complain(broker string, err error) {
+	if said := c.complaints[broker]; said.text == err.Error() && time.Since(said.at) < time.Minute {
+		return
+	}
+	c.complaints[broker] = complaint{err.Error(), time.Now()}
+	c.o.Log.Warn("no stream to the broker", "broker", broker, "error", err)
+}
+
+// complaint is what was logged of a broker last.
+type complaint struct {
+	text string
+	at   time.Time
 }
 
 // expire goes back to local shares when no answer has come for some periods.

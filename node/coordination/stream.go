@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,7 +75,14 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 			return fmt.Errorf("certificates: %w", err)
 		}
 	}
-	var more []grpc.DialOption
+	var reached atomic.Bool
+	more := []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := Connect(ctx, address)
+		if err == nil {
+			reached.Store(true)
+		}
+		return conn, err
+	})}
 	if len(c.o.Brokers) > 1 {
 		more = append(more, grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: severalWait}))
 	}
@@ -87,7 +95,10 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	defer cancel()
 	nodes := cluster.NewNodesClient(conn)
 	s, err := c.open(ctx, nodes)
-	if err != nil {
+	switch {
+	case err != nil && !reached.Load():
+		return fmt.Errorf("%w: %w", errNotReached, err)
+	case err != nil:
 		return err
 	}
 	c.setBroker(nodes)
@@ -201,6 +212,9 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 		}
 	}
 }
+
+// errNotReached: no connection was taken at the broker's address.
+var errNotReached = errors.New("the broker is not reached")
 
 // errEpoch: another broker has led since.
 var errEpoch = errors.New("an answer of a leadership that is over")

@@ -1,0 +1,39 @@
+package coordination
+
+import (
+	"testing"
+	"time"
+)
+
+// TestRetry: who waits for a broker to be started again has rates there within two periods of
+// that; one that turns nodes away is asked ever more seldom.
+func TestRetry(t *testing.T) {
+	for _, c := range []struct {
+		period, most          time.Duration
+		reached               bool
+		attempts              int
+		atLeast, atMost, last time.Duration // of all waits, and the last one's least
+	}{
+		{time.Second, 0, false, 100, 250 * time.Millisecond, 750 * time.Millisecond, 250 * time.Millisecond},
+		{30 * time.Second, 0, false, 100, retryMost / 2, retryMost * 3 / 2, retryMost / 2},
+		{100 * time.Millisecond, 0, false, 100, retryLeast / 2, retryLeast * 3 / 2, retryLeast / 2},
+		{time.Second, 0, true, 100, retryLeast / 2, retryMost * 3 / 2, retryMost / 2},
+		{time.Second, time.Second, true, 100, retryLeast / 2, 1500 * time.Millisecond, 500 * time.Millisecond},
+	} {
+		r := Retry{Period: c.period, Most: c.most}
+		var wait time.Duration
+		for range c.attempts {
+			wait = r.After(c.reached)
+			if wait < c.atLeast || wait > c.atMost {
+				t.Fatalf("%+v: a wait of %v", c, wait)
+			}
+		}
+		if wait < c.last {
+			t.Errorf("%+v: the last wait is %v", c, wait)
+		}
+		r.Reset()
+		if wait := r.After(true); wait > retryLeast*3/2 {
+			t.Errorf("%+v: %v after a reset", c, wait)
+		}
+	}
+}
