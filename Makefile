@@ -10,6 +10,11 @@ SHELL       := /bin/bash
 # own dependencies, so that a linter never decides a library's version.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+# One way to compile for all that follows, or each library is compiled several times: static, and
+# without this machine's paths. Only the race detector needs a C compiler.
+export CGO_ENABLED := 0
+export GOFLAGS     += -trimpath
+
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 MVN     := mvn -B -ntp -f agent/pom.xml
 
@@ -118,7 +123,7 @@ clean: ## Remove what the build made; downloads in .cache/ stay
 .PHONY: go-build
 go-build:
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/penstock ./cmd/penstock
+	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/penstock ./cmd/penstock
 
 # The jar lies beside the binary, where the binary looks for it.
 bin/penstock-agent.jar: $(AGENT_SOURCES)
@@ -128,10 +133,10 @@ bin/penstock-agent.jar: $(AGENT_SOURCES)
 
 .PHONY: unit-go
 unit-go: # what has goroutines under the race detector, if there is a C compiler
-	@if command -v gcc >/dev/null; then race=-race; export CGO_ENABLED=1; \
-	  else race=; echo "no gcc: without the race detector"; fi; \
-	  go test -timeout 10m $$race $$(go list $(CONCURRENT)); \
-	  CGO_ENABLED=0 go test -timeout 10m $$(comm -23 <(go list ./... | grep -v '^penstock/e2e' | sort) <(go list $(CONCURRENT) | sort))
+	@if command -v gcc >/dev/null; then race=-race cgo=1; \
+	  else race= cgo=0; echo "no gcc: without the race detector"; fi; \
+	  CGO_ENABLED=$$cgo go test -timeout 10m $$race $$(go list $(CONCURRENT)); \
+	  go test -timeout 10m $$(comm -23 <(go list ./... | grep -v '^penstock/e2e' | sort) <(go list $(CONCURRENT) | sort))
 
 .PHONY: unit-java
 unit-java:
