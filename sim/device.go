@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -128,7 +129,7 @@ func (d *device) forget(app int) {
 	d.coord.Drop(app)
 }
 
-func whole(weight float64) int { return int(min(max(weight*scale, 1), sfq.MaxWeight)) }
+func whole(weight float64) int { return int(min(max(math.Round(weight*scale), 1), sfq.MaxWeight)) }
 
 // begin starts a stream. done is called when its work has ended, never from within.
 func (d *device) begin(a *App, op disk.Op, offset, work int64, window int, pace time.Duration, done func()) *stream {

@@ -20,6 +20,7 @@ type Exchange struct {
 // What daemons and brokers do (node/coordination, broker).
 const (
 	stale      = 5 // periods that parts stay in force without an answer
+	several    = 8 // the same where there are several brokers
 	settling   = 2 * time.Second
 	succession = 5 * time.Second // the same of one broker among several
 	retryMin   = 100 * time.Millisecond
@@ -170,7 +171,11 @@ func (n *node) connect() {
 
 // expire goes back to local shares when no answer has come for some periods.
 func (n *node) expire() {
-	if c := n.cluster; n.inForce && c.Now()-n.answered > stale*c.exchange.Period {
+	c, periods := n.cluster, time.Duration(stale)
+	if c.exchange.Session > 0 {
+		periods = several
+	}
+	if n.inForce && c.Now()-n.answered > periods*c.exchange.Period {
 		n.inForce = false
 		n.device.local()
 	}
