@@ -223,6 +223,9 @@ func (c *Client) Run(ctx context.Context) {
 		c.mu.Lock()
 		c.state.Broker, c.state.Mistake = "", err.Error()
 		c.mu.Unlock()
+		if answered {
+			clear(c.complaints) // the next outage is news
+		}
 		c.complain(broker, err)
 		if lasted := time.Since(began); lasted > stale*c.o.Period || lasted > c.o.Period && answered {
 			retry.Reset()
