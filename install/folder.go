@@ -14,7 +14,8 @@ import (
 // folder is a configuration folder with what is to become of it.
 type folder struct {
 	path    string
-	targets []target
+	wanted  func(Options) []target
+	targets []target // of this run, also files that only the one before it wrote
 	disk    disk
 	old     *state
 	next    state
@@ -51,11 +52,22 @@ func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
 	}
 	f.remove = remove
 	f.next = state{Version: stateVersion, Done: true}
-	if !remove {
-		f.next.AgentJar, f.next.Socket = o.AgentJar, o.Socket
-	}
 	if f.old != nil {
 		f.next.Made = f.old.Made
+		if o.DiskBandwidth == "" {
+			o.DiskBandwidth = f.old.DiskBandwidth
+		}
+	}
+	f.targets = f.wanted(o)
+	if !remove {
+		f.next.AgentJar, f.next.Socket, f.next.DiskBandwidth = o.AgentJar, o.Socket, bandwidthOf(f.targets)
+	}
+	if f.old != nil {
+		for _, d := range f.old.Files {
+			if !slices.ContainsFunc(f.targets, func(t target) bool { return t.path == d.Path }) {
+				f.targets = append(f.targets, target{path: d.Path, format: hadoopXML, restart: restartYARN})
+			}
+		}
 	}
 	for _, t := range f.targets {
 		if err := f.planFile(t, o, r); err != nil {
@@ -87,7 +99,16 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 		return err
 	}
 	next := base
+	if t.optional != "" && !now.exists {
+		if !f.remove {
+			r.Notes = append(r.Notes, full+" "+t.optional)
+		}
+		return nil
+	}
 	if !f.remove {
+		if err := t.inherit(f.path); err != nil {
+			return err
+		}
 		edits, conflicts, err := t.change(&next, include, o.Force)
 		if err != nil {
 			return err
@@ -116,6 +137,9 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 			report.Action = Delete
 		}
 		report.Diff = unified(full, now, next)
+		if t.note != "" && !f.remove {
+			r.Notes = append(r.Notes, t.note)
+		}
 		if t.restart != "" {
 			r.Restart = append(r.Restart, t.restart)
 		}
@@ -140,6 +164,9 @@ func digestOf(f file) string {
 
 // change makes the file what the target wants.
 func (t target) change(f *file, include func(string) ([]byte, error), force bool) ([]edit, []conflict, error) {
+	if t.whole == "" && len(t.wants) == 0 {
+		return nil, nil, nil
+	}
 	if t.whole == "" {
 		next, edits, conflicts, err := change(t.format, f.text, t.wants, include, force)
 		if err == nil && len(edits) > 0 {
@@ -231,7 +258,7 @@ func (f *folder) write() (bool, error) {
 
 // during is the state while files are written: each may be as it was, or as it will be.
 func (f *folder) during() state {
-	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, Made: f.next.Made}
+	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, DiskBandwidth: f.next.DiskBandwidth, Made: f.next.Made}
 	for _, w := range f.writes {
 		if dir := filepath.Dir(w.rel); dir != "." && w.next.exists && !slices.Contains(s.Made, dir) {
 			if _, err := os.Stat(filepath.Join(f.path, dir)); errors.Is(err, os.ErrNotExist) {

@@ -45,8 +45,8 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 	if problem := jarProblem(s.AgentJar); problem != "" {
 		i.Wrong = append(i.Wrong, problem)
 	}
-	var wants []want
-	for _, t := range targets(Options{AgentJar: s.AgentJar, Socket: s.Socket}) {
+	all := targets(Options{AgentJar: s.AgentJar, Socket: s.Socket, DiskBandwidth: s.DiskBandwidth})
+	for _, t := range all {
 		name := filepath.Join(f.path, t.path)
 		lost, err := t.lost(name)
 		if err != nil {
@@ -55,18 +55,19 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 		for _, what := range lost {
 			i.Wrong = append(i.Wrong, name+" "+what)
 		}
-		wants = append(wants, t.wants...)
 	}
 	if !hadoop { // whose settings win over all files
 		return i, nil
 	}
-	found, err := elsewhere(f.path, wants, false)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range found {
-		if c.hard {
-			i.Wrong = append(i.Wrong, c.what)
+	for _, t := range all {
+		found, err := elsewhere(f.path, t, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			if c.hard {
+				i.Wrong = append(i.Wrong, c.what)
+			}
 		}
 	}
 	return i, nil
@@ -79,6 +80,8 @@ func (t target) lost(path string) ([]string, error) {
 		return nil, err
 	}
 	switch {
+	case !f.exists && t.optional != "":
+		return nil, nil
 	case !f.exists:
 		return []string{"is not there"}, nil
 	case t.append && !hasLine(f.text, t.whole):

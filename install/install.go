@@ -37,6 +37,10 @@ type Options struct {
 	// AgentJar and Socket are absolute paths on the machines that use the folders,
 	// of letters, digits and _ / . + @ % - only.
 	AgentJar, Socket string
+	// DiskBandwidth is what YARN may give away of a NodeManager's disks, in MB/s as "200M";
+	// "0": nothing, and what was written of it is put back; empty: as the Hadoop folder
+	// was prepared before.
+	DiskBandwidth string
 	// Force lets what somebody else has set give way, and leaves behind what was
 	// changed by hand on removal.
 	Force bool
@@ -46,6 +50,9 @@ type Options struct {
 
 // socketMax is the longest path of a Unix socket, in bytes.
 const socketMax = 107
+
+// megabytes is a bandwidth: 1 to 999,999 MB/s.
+var megabytes = regexp.MustCompile(`^[1-9][0-9]{0,5}M$`)
 
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
 
@@ -64,6 +71,13 @@ func (o Options) Validate(remove bool) error {
 	}
 	if len(o.Socket) > socketMax {
 		return fmt.Errorf("--socket %s: %d bytes, and a Unix socket's path has at most %d", o.Socket, len(o.Socket), socketMax)
+	}
+	switch b := o.DiskBandwidth; {
+	case b == "":
+	case o.HadoopConf == "":
+		return errors.New("--disk-bandwidth is for YARN: name its folder with --hadoop-conf")
+	case b != "0" && !megabytes.MatchString(b):
+		return fmt.Errorf("--disk-bandwidth %q: give MB/s as in 200M (1M to 999999M), or 0 to take it out", b)
 	}
 	return nil
 }
@@ -134,7 +148,7 @@ func run(o Options, remove, write bool) (*Report, error) {
 		if err != nil {
 			return r, err
 		}
-		dir.targets = f.targets(o)
+		dir.wanted = f.targets
 		dir.disk.step = o.step
 		folders = append(folders, dir)
 		if write {
@@ -149,7 +163,7 @@ func run(o Options, remove, write bool) (*Report, error) {
 		}
 	}
 	if !remove {
-		if err := surroundings(o, r); err != nil {
+		if err := surroundings(o, folders, r); err != nil {
 			return r, err
 		}
 	}
@@ -170,7 +184,7 @@ func run(o Options, remove, write bool) (*Report, error) {
 }
 
 // surroundings looks at what is not in the files that are written.
-func surroundings(o Options, r *Report) error {
+func surroundings(o Options, folders []*folder, r *Report) error {
 	jar := jarProblem(o.AgentJar)
 	if jar != "" && o.HadoopConf != "" {
 		r.Notes = append(r.Notes, jar+" here: machines without it go ungoverned, and say so when the daemon starts")
@@ -189,13 +203,18 @@ func surroundings(o Options, r *Report) error {
 	if o.HadoopConf == "" {
 		return nil
 	}
-	folders := [][]target{hadoopTargets(o)}
-	if o.SparkConf != "" {
-		folders = append(folders, sparkTargets(o))
+	if bandwidthOf(folders[0].targets) != "" {
+		yarn, err := siteOf(filepath.Join(o.HadoopConf, "yarn-site.xml"))
+		if err != nil {
+			return err
+		}
+		if e, ok := yarn.effective(schedulerClass); ok && !strings.HasSuffix(strings.TrimSpace(e.value), ".CapacityScheduler") {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: what an application holds of %s is told by the CapacityScheduler only", schedulerClass, e.value, bandwidthResource))
+		}
 	}
-	for i, targets := range folders {
-		for _, t := range targets {
-			found, err := elsewhere(o.HadoopConf, t.wants, i > 0)
+	for i, dir := range folders {
+		for _, t := range dir.targets {
+			found, err := elsewhere(o.HadoopConf, t, i > 0)
 			if err != nil {
 				return err
 			}

@@ -54,6 +54,8 @@ type state struct {
 	// AgentJar and Socket are the options of the last run.
 	AgentJar string `json:"agent_jar,omitempty"`
 	Socket   string `json:"socket,omitempty"`
+	// DiskBandwidth is what is offered to YARN; empty: nothing.
+	DiskBandwidth string `json:"disk_bandwidth,omitempty"`
 	// Made are folders that were not there.
 	Made []string `json:"made,omitempty"`
 }

@@ -3,6 +3,7 @@ package install
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"penstock/deploy"
@@ -66,6 +67,12 @@ type target struct {
 	// of its lines is there already.
 	whole  string
 	append bool
+	// behind tells that the file is read behind the *-site.xml, by YARN only, and wins over them.
+	behind bool
+	// optional is a file that is not made: what to know where it is not there.
+	optional string
+	// note is what to know when the file is changed.
+	note string
 	// restart says who reads the file only when it starts.
 	restart string
 }
@@ -74,7 +81,7 @@ const restartDaemons = "the DataNode and the NodeManager of each machine that us
 
 func hadoopTargets(o Options) []target {
 	option := taskOption(o.AgentJar)
-	return []target{
+	targets := []target{
 		{path: "shellprofile.d/penstock.sh", format: plain, whole: shellProfile(o), restart: restartDaemons},
 		{path: "mapred-site.xml", format: hadoopXML, wants: []want{
 			{key: "fs.file.impl", set: "${penstock.file.impl}", stock: stockFiles},
@@ -89,6 +96,44 @@ func hadoopTargets(o Options) []target {
 		{path: "hdfs-site.xml", format: hadoopXML, wants: []want{
 			{key: blockReadahead, set: "0", stock: "4194304"},
 		}, restart: restartDaemons},
+	}
+	if o.DiskBandwidth != "" && o.DiskBandwidth != "0" {
+		targets = append(targets, bandwidthTargets(o.DiskBandwidth)...)
+	}
+	return targets
+}
+
+const (
+	bandwidthResource  = "disk-bandwidth"
+	resourceTypes      = "yarn.resource-types"
+	resourceCalculator = "yarn.scheduler.capacity.resource-calculator"
+	stockCalculator    = "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator"
+	dominantCalculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+	nodeBandwidth      = "yarn.nodemanager.resource-type." + bandwidthResource
+	schedulerClass     = "yarn.resourcemanager.scheduler.class"
+	// restartYARN has an order, as a ResourceManager skips what it does not know of a node
+	// that registers.
+	restartYARN = "the ResourceManager, then the NodeManagers, for " + bandwidthResource
+)
+
+// bandwidthTargets are the files that make bandwidth a resource of YARN's. With a third
+// resource and the default calculator, which counts memory only, the ResourceManager
+// does not start, so that is not left to the reader.
+func bandwidthTargets(bandwidth string) []target {
+	return []target{
+		{path: "resource-types.xml", format: hadoopXML, behind: true, wants: []want{
+			{key: resourceTypes, add: bandwidthResource, sep: ","},
+			{key: resourceTypes + "." + bandwidthResource + ".units", set: "M"},
+		}, restart: restartYARN},
+		{path: "node-resources.xml", format: hadoopXML, behind: true, wants: []want{
+			{key: nodeBandwidth, set: bandwidth, stock: strings.TrimSuffix(bandwidth, "M")},
+		}, restart: restartYARN},
+		{path: "capacity-scheduler.xml", format: hadoopXML, behind: true, wants: []want{
+			{key: resourceCalculator, set: dominantCalculator, stock: stockCalculator},
+		}, restart: restartYARN,
+			note: "with DominantResourceCalculator queues' shares and limits are of CPU as well, not of memory only",
+			optional: "is not there, and not made: where the ResourceManager has its own, that needs " + resourceCalculator + " = " + dominantCalculator +
+				", or the ResourceManager does not start with " + bandwidthResource},
 	}
 }
 
@@ -129,33 +174,77 @@ var otherSites = []struct {
 	wins bool
 }{{"core-site.xml", false}, {"hdfs-site.xml", false}, {"yarn-site.xml", true}}
 
+// bandwidthOf is what targets offer to YARN, or empty.
+func bandwidthOf(targets []target) string {
+	for _, t := range targets {
+		for _, w := range t.wants {
+			if w.key == nodeBandwidth {
+				return w.set
+			}
+		}
+	}
+	return ""
+}
+
+// siteOf reads one of a folder's files, which is empty if it is not there.
+func siteOf(name string) (*document, error) {
+	f, err := readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := parseXML(f.text, includes(filepath.Dir(f.path)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return doc, nil
+}
+
+// inherit begins the lists that the target's file would hide with what is in them.
+func (t target) inherit(dir string) error {
+	if !t.behind {
+		return nil
+	}
+	for _, site := range otherSites {
+		doc, err := siteOf(filepath.Join(dir, site.name))
+		if err != nil {
+			return err
+		}
+		for i, w := range t.wants {
+			if e, ok := doc.effective(w.key); ok && w.add != "" {
+				others := slices.DeleteFunc(strings.Split(e.value, w.sep), func(s string) bool {
+					s = strings.TrimSpace(s)
+					return s == "" || s == w.add
+				})
+				t.wants[i].fallback = strings.TrimSpace(strings.Join(others, w.sep))
+			}
+		}
+	}
+	return nil
+}
+
 // elsewhere finds what the folder's other files say of the same properties. For
 // Spark, whose own settings win over all files, those that it hands on to Hadoop.
-func elsewhere(dir string, wants []want, spark bool) ([]conflict, error) {
+func elsewhere(dir string, t target, spark bool) ([]conflict, error) {
 	var found []conflict
 	for _, site := range otherSites {
 		name := filepath.Join(dir, site.name)
-		f, err := readFile(name)
+		doc, err := siteOf(name)
 		if err != nil {
 			return nil, err
 		}
-		if !f.exists || len(strings.TrimSpace(string(f.text))) == 0 {
-			continue
-		}
-		doc, err := parseXML(f.text, includes(filepath.Dir(f.path)))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		for _, w := range wants {
+		for _, w := range t.wants {
 			key := w.key
 			if spark {
 				key, _ = strings.CutPrefix(key, "spark.hadoop.")
 			}
 			e, ok := doc.effective(key)
-			hard := !spark && (e.final || site.wins)
+			hard := !spark && (e.final || site.wins && !t.behind)
 			stock := w.stock != "" && strings.TrimSpace(e.value) == w.stock
 			if !ok || e.value == w.set || stock && !hard {
 				continue
+			}
+			if t.behind && w.add != "" && (w.has(e.value) || !hard) {
+				continue // see inherit
 			}
 			what := fmt.Sprintf("%s sets %s to %q", name, e.key, e.value)
 			if hard {

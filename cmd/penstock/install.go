@@ -30,6 +30,14 @@ govern what its daemons, jobs and applications do, and with --apply writes it:
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
   spark-env.sh                the jar on Spark's class path
 
+With --disk-bandwidth also what makes bandwidth a resource of YARN's beside CPU and
+memory (docs/operate/yarn-bandwidth.md):
+
+  resource-types.xml          the resource disk-bandwidth, in MB/s
+  node-resources.xml          how much of it a NodeManager offers; others do not read it
+  capacity-scheduler.xml      if it is there: a calculator that counts it, without which
+                              the ResourceManager does not start
+
 Only what is needed is changed, where it stands; comments, order and form stay. A
 setting of somebody else's that is in the way is a conflict: it is told, nothing is
 written, and --force lets it give way. What was done is in penstock-install.json in
@@ -47,6 +55,7 @@ docs/operate/install.md says what each setting is for.
 Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 		Example: `  penstock install --hadoop-conf /etc/hadoop/conf --spark-conf /etc/spark/conf
   penstock install --hadoop-conf /etc/hadoop/conf --spark-conf /etc/spark/conf --apply
+  penstock install --hadoop-conf /etc/hadoop/conf --disk-bandwidth 200M --apply
   penstock install --hadoop-conf /etc/hadoop/conf --remove --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,6 +94,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.StringVar(&o.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR`")
 	flags.StringVar(&o.AgentJar, "agent-jar", "", "`PATH` of penstock-agent.jar on the machines (default: beside this binary)")
 	flags.StringVar(&o.Socket, "socket", "/run/penstock/agent.sock", "`PATH` of the daemon's socket on the machines")
+	flags.StringVar(&o.DiskBandwidth, "disk-bandwidth", "", "`MB/S` of disks that YARN may give away on a NodeManager, as in 200M; 0 takes it out (default: as the folder has it by an earlier --apply)")
 	flags.BoolVar(&dryRun, "dry-run", false, "only show what would be changed; so without --apply and --remove, too")
 	flags.BoolVar(&apply, "apply", false, "change the folders")
 	flags.BoolVar(&remove, "remove", false, "put back what was there")

@@ -1,0 +1,318 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stockScheduler begins as Hadoop's own capacity-scheduler.xml does.
+const stockScheduler = `<!--
+  Licensed under the Apache License, Version 2.0 (the "License");
+-->
+<configuration>
+
+  <property>
+    <name>yarn.scheduler.capacity.maximum-applications</name>
+    <value>10000</value>
+    <description>
+      Maximum number of applications that can be pending and running.
+    </description>
+  </property>
+
+  <property>
+    <name>yarn.scheduler.capacity.resource-calculator</name>
+    <value>org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator</value>
+    <description>
+      The default i.e. DefaultResourceCalculator only uses Memory while
+      DominantResourceCalculator uses dominant-resource to compare
+      multi-dimensional resources such as Memory, CPU etc.
+    </description>
+  </property>
+
+</configuration>
+`
+
+// gpuTypes is a resource-types.xml with a resource of somebody else's.
+const gpuTypes = `<?xml version="1.0"?>
+<configuration>
+  <property>
+     <name>yarn.resource-types</name>
+     <value>yarn.io/gpu</value>
+  </property>
+</configuration>
+`
+
+func siteProperty(key, value string) string {
+	return "<property><name>" + key + "</name><value>" + value + "</value></property>"
+}
+
+func withBandwidth(o Options, bandwidth string) Options {
+	o.DiskBandwidth = bandwidth
+	return o
+}
+
+// values are the keys' in one of the Hadoop folder's files.
+func values(t *testing.T, dir, name string, keys ...string) string {
+	t.Helper()
+	doc, err := siteOf(filepath.Join(dir, "hadoop", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, k := range keys {
+		e, _ := doc.effective(k)
+		all = append(all, e.value)
+	}
+	return strings.Join(all, " ")
+}
+
+// Bandwidth comes beside what is there, stays where nobody says anything of it, changes
+// alone, and goes alone.
+func TestBandwidth(t *testing.T) {
+	dir := scratch(t)
+	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	put(t, dir, "hadoop/resource-types.xml", gpuTypes)
+	original := snapshot(t, dir)
+	applied(t, options(dir))
+	without := snapshot(t, dir)
+
+	r := applied(t, withBandwidth(options(dir), "200M"))
+	if len(r.Restart) != 3 || r.Restart[0] != restartYARN || !strings.Contains(strings.Join(r.Notes, "\n"), "CPU as well") {
+		t.Errorf("restart %q, notes %q", r.Restart, r.Notes)
+	}
+	with := snapshot(t, dir)
+	for name, want := range map[string]string{
+		"capacity-scheduler.xml": strings.Replace(stockScheduler, "<value>"+stockCalculator, "<value>"+dominantCalculator, 1),
+		"resource-types.xml": `<?xml version="1.0"?>
+<configuration>
+  <property>
+     <name>yarn.resource-types</name>
+     <value>yarn.io/gpu,disk-bandwidth</value>
+  </property>
+  <!-- ` + ourComment + ` -->
+  <property>
+    <name>yarn.resource-types.disk-bandwidth.units</name>
+    <value>M</value>
+  </property>
+</configuration>
+`,
+		"node-resources.xml": `<?xml version="1.0" encoding="UTF-8"?>
+<configuration>
+  <!-- ` + ourComment + ` -->
+  <property>
+    <name>yarn.nodemanager.resource-type.disk-bandwidth</name>
+    <value>200M</value>
+  </property>
+</configuration>
+`,
+	} {
+		if _, got, _ := strings.Cut(with[filepath.Join("hadoop", name)], "\n"); got != want {
+			t.Errorf("%s is\n%s\nand should be\n%s", name, got, want)
+		}
+	}
+	for _, bandwidth := range []string{"", "200M"} {
+		if r := applied(t, withBandwidth(options(dir), bandwidth)); r.Changes() || r.Done {
+			t.Errorf("%q again: %+v", bandwidth, r)
+		}
+	}
+	same(t, "again", snapshot(t, dir), with)
+
+	for _, f := range applied(t, withBandwidth(options(dir), "80M")).Files {
+		if changed := f.Action != Keep; changed != strings.HasSuffix(f.Path, "node-resources.xml") {
+			t.Errorf("less bandwidth: %s of %s", f.Action, f.Path)
+		}
+	}
+	if got := values(t, dir, "node-resources.xml", nodeBandwidth); got != "80M" {
+		t.Errorf("bandwidth is %s", got)
+	}
+	applied(t, withBandwidth(options(dir), "0"))
+	same(t, "taken out", snapshot(t, dir), without)
+	if r := applied(t, options(dir)); r.Changes() || r.Done {
+		t.Errorf("taken out, and again: %+v", r)
+	}
+	applied(t, withBandwidth(options(dir), "200M"))
+	if _, err := Remove(options(dir)); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "removed", snapshot(t, dir), original)
+}
+
+// resource-types.xml hides a list that stands in yarn-site.xml, so it has that list, too.
+func TestBandwidthBesideAListElsewhere(t *testing.T) {
+	for list, want := range map[string]string{
+		"yarn.io/gpu, yarn.io/fpga":   "yarn.io/gpu, yarn.io/fpga,disk-bandwidth",
+		"disk-bandwidth,yarn.io/gpu":  "yarn.io/gpu,disk-bandwidth",
+		"disk-bandwidth":              "disk-bandwidth",
+		" \n yarn.io/gpu\n":           "yarn.io/gpu,disk-bandwidth",
+		"memory-mb,disk-bandwidth, ,": "memory-mb,disk-bandwidth",
+	} {
+		dir := scratch(t)
+		put(t, dir, "hadoop/yarn-site.xml", "<configuration>"+siteProperty(resourceTypes, list)+siteProperty(schedulerClass, "a.FairScheduler")+"</configuration>")
+		original := snapshot(t, dir)
+		r := applied(t, withBandwidth(options(dir), "200M"))
+		if got := values(t, dir, "resource-types.xml", resourceTypes); got != want {
+			t.Errorf("beside %q it is %q", list, got)
+		}
+		notes := strings.Join(r.Notes, "\n")
+		for _, says := range []string{"capacity-scheduler.xml is not there", "a.FairScheduler"} {
+			if !strings.Contains(notes, says) {
+				t.Errorf("%q is not in %q", says, notes)
+			}
+		}
+		if r := applied(t, options(dir)); r.Changes() || r.Done {
+			t.Errorf("again: %+v", r)
+		}
+		if _, err := Remove(options(dir)); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "removed", snapshot(t, dir), original)
+	}
+}
+
+// Another value or unit is a conflict, which gives way to --force if that is of use; a
+// file that is no XML is an error.
+func TestBandwidthInTheWay(t *testing.T) {
+	const units = resourceTypes + "." + bandwidthResource + ".units"
+	site := func(properties ...string) string {
+		return "<configuration>" + strings.Join(properties, "") + "</configuration>"
+	}
+	for what, c := range map[string]struct {
+		file, content, says string
+		hard                bool
+	}{
+		"another value":         {"node-resources.xml", site(siteProperty(nodeBandwidth, "100M")), `is "100M"`, false},
+		"another unit":          {"resource-types.xml", site(siteProperty(resourceTypes, "disk-bandwidth"), siteProperty(units, "Ki")), `units is "Ki"`, false},
+		"another calculator":    {"capacity-scheduler.xml", site(siteProperty(resourceCalculator, "a.Calculator")), `is "a.Calculator"`, false},
+		"a value elsewhere":     {"yarn-site.xml", site(siteProperty(nodeBandwidth, "100M")), `yarn-site.xml sets ` + nodeBandwidth, false},
+		"a final one elsewhere": {"yarn-site.xml", strings.Replace(site(siteProperty(nodeBandwidth, "100M")), "</property>", "<final>true</final></property>", 1), "would win", true},
+		"a final list":          {"yarn-site.xml", strings.Replace(site(siteProperty(resourceTypes, "yarn.io/gpu")), "</property>", "<final>true</final></property>", 1), "would win", true},
+		"no XML":                {"node-resources.xml", "disk-bandwidth=200M\n", "node-resources.xml: has no root element", true},
+		"cut off":               {"resource-types.xml", "<configuration>" + siteProperty(resourceTypes, "yarn.io/gpu"), "<configuration> is not closed", true},
+		"another root":          {"capacity-scheduler.xml", "<allocations/>", "its root is <allocations>", true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := scratch(t)
+			put(t, dir, "hadoop/"+c.file, c.content)
+			original := snapshot(t, dir)
+			o := withBandwidth(options(dir), "200M")
+			o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
+			put(t, filepath.Dir(o.AgentJar), filepath.Base(o.AgentJar), "PK")
+			o.Force = false
+			if _, err := Apply(o); err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.file) {
+				t.Errorf("%v", err)
+			}
+			same(t, "refused", snapshot(t, dir), original)
+			o.Force = true
+			if _, err := Apply(o); c.hard != (err != nil) {
+				t.Errorf("forced: %v", err)
+			}
+			if _, err := Remove(o); err != nil {
+				t.Error(err)
+			}
+			same(t, "forced and removed", snapshot(t, dir), original)
+			// Who does not ask for bandwidth is not told of these files.
+			if c.file != "yarn-site.xml" {
+				applied(t, withBandwidth(o, ""))
+			}
+		})
+	}
+	// The same without its unit is the same.
+	dir := scratch(t)
+	put(t, dir, "hadoop/node-resources.xml", site(siteProperty(nodeBandwidth, "200")))
+	o := withBandwidth(options(dir), "200M")
+	if r := applied(t, o); strings.Contains(strings.Join(r.Notes, " "), "overwritten") {
+		t.Errorf("200 for 200M: %q", r.Notes)
+	}
+}
+
+// Wherever a run that adds or takes out bandwidth is killed, the next one ends as if it
+// had not been.
+func TestBandwidthKilled(t *testing.T) {
+	hadoop := func(dir, bandwidth string) Options {
+		o := withBandwidth(options(dir), bandwidth)
+		o.SparkConf = ""
+		return o
+	}
+	dir := scratch(t)
+	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	put(t, dir, "hadoop/resource-types.xml", gpuTypes)
+	original := snapshot(t, dir)
+	form := map[string]map[string]string{}
+	start := map[string]string{}
+	for _, bandwidth := range []string{"0", "200M"} {
+		applied(t, hadoop(dir, bandwidth))
+		form[bandwidth], start[bandwidth] = snapshot(t, dir), copied(t, dir)
+	}
+	for from, to := range map[string]string{"0": "200M", "200M": "0"} {
+		for n, reached := 0, true; reached; n++ {
+			dir := copied(t, start[from])
+			o := hadoop(dir, to)
+			killed := killedAt(n, &o)
+			if _, err := Apply(o); *killed != errors.Is(err, errKilled) {
+				t.Fatal(err)
+			}
+			reached = *killed
+			if n%2 == 0 {
+				applied(t, hadoop(dir, to))
+				same(t, "killed, then again", snapshot(t, dir), form[to])
+			} else {
+				if _, err := Remove(hadoop(dir, "")); err != nil {
+					t.Error(err)
+				}
+				same(t, "killed, then removed", snapshot(t, dir), original)
+			}
+			if t.Failed() {
+				t.Fatalf("%s to %s, killed at step %d", from, to, n)
+			}
+		}
+	}
+}
+
+func TestBandwidthInspected(t *testing.T) {
+	dir := scratch(t)
+	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	o := withBandwidth(options(dir), "200M")
+	o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
+	put(t, filepath.Dir(o.AgentJar), filepath.Base(o.AgentJar), "PK")
+	applied(t, o)
+	wrong := func() string {
+		i, err := InspectHadoop(o.HadoopConf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(i.Wrong, "\n")
+	}
+	if w := wrong(); w != "" {
+		t.Errorf("as written: %s", w)
+	}
+	if err := os.Remove(filepath.Join(o.HadoopConf, "node-resources.xml")); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	for _, says := range []string{"node-resources.xml is not there", "capacity-scheduler.xml has " + resourceCalculator} {
+		if w := wrong(); !strings.Contains(w, says) {
+			t.Errorf("%q is not in %s", says, w)
+		}
+	}
+}
+
+func TestBandwidthValidate(t *testing.T) {
+	good := Options{HadoopConf: "c", AgentJar: testJar, Socket: testSocket}
+	for _, b := range []string{"", "0", "1M", "200M", "999999M"} {
+		if err := withBandwidth(good, b).Validate(false); err != nil {
+			t.Errorf("%q: %v", b, err)
+		}
+	}
+	for _, b := range []string{"200", "0M", "-1M", "200MB", "200Mi", "2G", "1000000M", "1.5M", " 200M"} {
+		if err := withBandwidth(good, b).Validate(false); err == nil || !strings.Contains(err.Error(), "as in 200M") {
+			t.Errorf("%q: %v", b, err)
+		}
+	}
+	good.HadoopConf, good.SparkConf = "", "s"
+	if err := withBandwidth(good, "200M").Validate(false); err == nil || !strings.Contains(err.Error(), "--hadoop-conf") {
+		t.Errorf("for Spark only: %v", err)
+	}
+}
