@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -140,7 +141,7 @@ func put[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, 
 		case s.Code() == codes.Canceled:
 			return none, &Error{s.Code(), s.Message()}
 		}
-		failed = append(failed, address+": "+s.Message())
+		failed = append(failed, address+": "+short(s.Message()))
 		if len(named) == 1 {
 			refused = true
 			leader = cmp.Or(named[0], leader)
@@ -152,7 +153,18 @@ func put[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, 
 	case refused:
 		return none, fmt.Errorf("no broker that leads answers; another one may lead soon, try again: %s", strings.Join(failed, "; "))
 	}
-	return none, fmt.Errorf("no broker answers (--broker HOST:PORT or PENSTOCK_BROKER says where it is; one with certificates needs --ca, --cert and --key): %s", strings.Join(failed, "; "))
+	return none, fmt.Errorf("no broker answers: %s (--broker HOST:PORT or PENSTOCK_BROKER says where it is; one with certificates needs --ca, --cert and --key)", strings.Join(failed, "; "))
+}
+
+// wrapped is how gRPC tells of a connection that could not be made.
+var wrapped = regexp.MustCompile(`^connection error: desc = "(?:transport: )?(?:[Ee]rror while dialing: )?(?:dial tcp(?: [^ ]+)?: )?(?:connect: )?(.*)"$`)
+
+// short is gRPC's message without what only says that it was gRPC's.
+func short(message string) string {
+	if m := wrapped.FindStringSubmatch(message); m != nil {
+		return m[1]
+	}
+	return message
 }
 
 // Error is a broker's refusal.

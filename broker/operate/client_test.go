@@ -205,7 +205,7 @@ func TestNobodyLeads(t *testing.T) {
 		{follows("broker-3:9717"), follows(""), []string{"broker-3:9717 leads, and is not among"}},
 		{follows(down), follows(down), []string{"no broker that leads answers", "try again", "this broker does not lead: " + down + " does"}},
 		{follows(""), follows(""), []string{"no broker that leads answers", "does not know who does"}},
-		{says(codes.FailedPrecondition), says(codes.FailedPrecondition), []string{"no broker answers (--broker HOST:PORT"}},
+		{says(codes.FailedPrecondition), says(codes.FailedPrecondition), []string{"no broker answers: ", down + ": connection refused", "--broker HOST:PORT"}},
 	} {
 		addresses := []string{open(t, test.first).address, open(t, test.second).address, down}
 		for operation, do := range operations {

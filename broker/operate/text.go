@@ -4,36 +4,33 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
+	"penstock/screen"
 	"penstock/wire/cluster"
 )
 
 // Printable makes what other processes have named fit for a terminal.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
+func Printable(s string) string { return screen.Printable(s) }
+
+// Table writes rows under heads, as screen.NewTable has them.
+func Table(w io.Writer, heads string, rows func(add func(cells ...string))) error {
+	t := screen.NewTable(heads)
+	rows(t.Add)
+	return write(w, t)
 }
 
-// Table writes rows under heads.
-func Table(w io.Writer, heads string, rows func(add func(cells ...string))) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ReplaceAll(heads, "|", "\t"))
-	rows(func(cells ...string) {
-		for i, c := range cells {
-			if cells[i] = Printable(c); c == "" {
-				cells[i] = "-"
-			}
-		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
-	})
-	return t.Flush()
+func write(w io.Writer, t *screen.Table) error {
+	_, err := fmt.Fprintln(w, strings.Join(t.Lines(), "\n"))
+	return err
+}
+
+// Counted is a number of things.
+func Counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Percent, Weight, Rate and Service write numbers for people.
@@ -53,19 +50,25 @@ func Rate(bytesPerSecond int64) string {
 // Service writes a rate of service, in devices that are busy with it.
 func Service(ns uint64) string { return fmt.Sprintf("%.2f", float64(ns)/1e9) }
 
+// applications are those at work. Figures come first: on a narrow terminal the queue's
+// name is what can be missed.
+func applications(states []*cluster.ApplicationState) *screen.Table {
+	t := screen.NewTable("APPLICATION|>SHARE|>DUE|>WEIGHT|>DEVICES|>NODES|USER|QUEUE|>LIMIT|GROUP")
+	for _, s := range states {
+		t.Add(s.GetApplication(), Percent(s.GetShare()), Percent(s.GetDue()), Weight(s.GetWeight()), Service(s.GetRate()), fmt.Sprint(s.GetNodes()),
+			s.GetUser(), s.GetQueue(), Rate(int64(s.GetLimit())), s.GetGroup())
+	}
+	return t
+}
+
 // Applications writes applications at work.
 func Applications(w io.Writer, states []*cluster.ApplicationState) error {
-	return Table(w, "APPLICATION|QUEUE|USER|NODES|DEVICES|WEIGHT|SHARE|DUE|LIMIT|GROUP", func(add func(...string)) {
-		for _, s := range states {
-			add(s.GetApplication(), s.GetQueue(), s.GetUser(), fmt.Sprint(s.GetNodes()), Service(s.GetRate()), Weight(s.GetWeight()),
-				Percent(s.GetShare()), Percent(s.GetDue()), Rate(int64(s.GetLimit())), s.GetGroup())
-		}
-	})
+	return write(w, applications(states))
 }
 
 // Nodes writes the nodes, seen at a time.
 func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
-	return Table(w, "NODE|POLICY|HEARD|APPLICATIONS|DEVICES|VERSION", func(add func(...string)) {
+	return Table(w, "NODE|>POLICY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
 		for _, n := range a.GetNodes() {
 			policy := ""
 			if n.GetPolicy() > 0 {

@@ -17,6 +17,7 @@ import (
 	"penstock/broker/operate"
 	"penstock/node/status"
 	"penstock/node/top"
+	"penstock/screen"
 )
 
 func newTopCommand() *cobra.Command {
@@ -24,7 +25,7 @@ func newTopCommand() *cobra.Command {
 		address   string
 		interval  time.Duration
 		once      bool
-		selection top.Selection
+		selection screen.Selection
 		wide      bool
 		broker    asking
 	)
@@ -60,30 +61,30 @@ signal.`,
 			if interval < 100*time.Millisecond || interval > time.Hour {
 				return usageError{fmt.Errorf("--interval %v: use 100ms to 1h", interval)}
 			}
-			screen := !once && !broker.asJSON && isTerminal(os.Stdout) && isTerminal(os.Stdin)
+			onTerminal := !once && !broker.asJSON && isTerminal(os.Stdout) && isTerminal(os.Stdin)
 			if wide || broker.broker != "" {
 				if cmd.Flags().Changed("address") {
 					return usageError{errors.New("top: --address is a node's daemon, --cluster and --broker ask the broker: give one of them")}
 				}
 				return broker.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
-					return topCluster(cmd, c, operate.Selection(selection), interval, screen, once, broker.asJSON)
+					return topCluster(cmd, c, selection, interval, onTerminal, once, broker.asJSON)
 				})(cmd, nil)
 			}
-			if err := selection.Check(); err != nil {
+			if err := selection.Check(top.Columns); err != nil {
 				return usageError{fmt.Errorf("--sort: %w", err)}
 			}
 			source := func(ctx context.Context) (*status.Document, error) { return status.Fetch(ctx, address) }
-			if screen {
+			if onTerminal {
 				// The terminal has to be put back whatever ends the view.
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 				defer stop()
-				return top.Run(ctx, top.NewModel(ctx, source, address, interval, selection))
+				return screen.Run(ctx, screen.NewModel(ctx, top.View(source, address), interval, selection))
 			}
 			write := top.WriteText(address, selection)
 			if broker.asJSON {
 				write = top.WriteJSON
 			}
-			return top.Stream(cmd.Context(), source, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
+			return screen.Stream(cmd.Context(), source, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
 		},
 	}
 	flags := cmd.Flags()
@@ -101,17 +102,17 @@ signal.`,
 }
 
 // topCluster is top of the whole cluster.
-func topCluster(cmd *cobra.Command, c *operate.Client, s operate.Selection, interval time.Duration, screen, once, asJSON bool) error {
-	if err := s.Check(); err != nil {
+func topCluster(cmd *cobra.Command, c *operate.Client, s screen.Selection, interval time.Duration, onTerminal, once, asJSON bool) error {
+	if err := s.Check(operate.Columns); err != nil {
 		return usageError{fmt.Errorf("--sort: %w", err)}
 	}
-	if screen {
+	if onTerminal {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 		defer stop()
-		return top.Run(ctx, operate.NewModel(ctx, c.Look, interval, s))
+		return screen.Run(ctx, screen.NewModel(ctx, operate.Live(c.Look), interval, s))
 	}
 	write := func(w io.Writer, v *operate.View) error {
-		_, err := fmt.Fprintln(w, s.Text(v))
+		_, err := fmt.Fprintln(w, v.Text(s))
 		return err
 	}
 	if asJSON {
@@ -127,7 +128,7 @@ func topCluster(cmd *cobra.Command, c *operate.Client, s operate.Selection, inte
 			return json.NewEncoder(w).Encode(map[string]any{"at": v.At.UTC(), "broker": v.Nodes.GetLeader(), "nodes": nodes, "applications": apps})
 		}
 	}
-	return top.Stream(cmd.Context(), c.Look, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
+	return screen.Stream(cmd.Context(), c.Look, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
 }
 
 // addressFlag is how every command that asks a daemon is told which.

@@ -1,12 +1,14 @@
 package tools
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"sync"
 	"syscall"
 	"testing"
@@ -71,22 +73,74 @@ func (s *terminal) settings(t *testing.T) unix.Termios {
 	return *set
 }
 
-// However top ends, the terminal is as it was.
+var brokerReady = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
+
+// startBroker starts a broker without certificates and gives its address; end kills it.
+func startBroker(t *testing.T) (address string, end func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bed.binary, "broker", "--listen", "127.0.0.1:0", "--metrics", "off", "--name", "tools")
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(end)
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		if m := brokerReady.FindStringSubmatch(lines.Text()); m != nil {
+			go io.Copy(io.Discard, log)
+			return m[1], end
+		}
+	}
+	t.Fatal("the broker is not ready")
+	return "", nil
+}
+
+// However top ends, the terminal is as it was; also that of the cluster, and of one whose
+// broker has gone meanwhile.
 func TestTopPutsTheTerminalBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		end  func(term *terminal, p *os.Process) error
-		code int
+	types := func(keys string) func(*terminal, *os.Process) error {
+		return func(term *terminal, _ *os.Process) error {
+			_, err := term.master.WriteString(keys)
+			return err
+		}
+	}
+	sends := func(s syscall.Signal) func(*terminal, *os.Process) error {
+		return func(_ *terminal, p *os.Process) error { return p.Signal(s) }
+	}
+	node := []string{"--address", bed.daemon.Address}
+	address, end := startBroker(t)
+	whole := []string{"--cluster", "--interval", "100ms", "--broker", address}
+	for _, c := range []struct {
+		name, shows string
+		args        []string
+		end         func(term *terminal, p *os.Process) error
+		code        int
 	}{
-		"q":       {func(term *terminal, _ *os.Process) error { _, err := term.master.WriteString("q"); return err }, 0},
-		"Ctrl-C":  {func(term *terminal, _ *os.Process) error { _, err := term.master.WriteString("\x03"); return err }, 0},
-		"SIGINT":  {func(_ *terminal, p *os.Process) error { return p.Signal(syscall.SIGINT) }, 130},
-		"SIGTERM": {func(_ *terminal, p *os.Process) error { return p.Signal(syscall.SIGTERM) }, 130},
-		"SIGHUP":  {func(_ *terminal, p *os.Process) error { return p.Signal(syscall.SIGHUP) }, 130},
+		{"q", "mode enforce", node, types("q"), 0},
+		{"Ctrl-C", "mode enforce", node, types("\x03"), 0},
+		{"SIGINT", "mode enforce", node, sends(syscall.SIGINT), 130},
+		{"SIGTERM", "mode enforce", node, sends(syscall.SIGTERM), 130},
+		{"SIGHUP", "mode enforce", node, sends(syscall.SIGHUP), 130},
+		{"cluster, q", "broker tools", whole, types("q"), 0},
+		{"cluster, Ctrl-C", "no policy", whole, types("\x03"), 0},
+		{"cluster, SIGTERM", "no policy", whole, sends(syscall.SIGTERM), 130},
+		{"cluster, its broker is killed", "broker tools", whole, func(term *terminal, p *os.Process) error {
+			end()
+			eventually(t, "it says so", func() bool { return term.shows("no broker answers") })
+			return types("q")(term, p)
+		}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			term := openTerminal(t)
 			before := term.settings(t)
-			cmd := exec.CommandContext(t.Context(), bed.binary, "top", "--address", bed.daemon.Address)
+			cmd := exec.CommandContext(t.Context(), bed.binary, append([]string{"top"}, c.args...)...)
 			cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -95,7 +149,7 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			eventually(t, "the view is drawn", func() bool { return term.shows("q quit") && term.shows("mode enforce") })
+			eventually(t, "the view is drawn", func() bool { return term.shows("q quit") && term.shows(c.shows) })
 			if term.settings(t) == before {
 				t.Error("the terminal is not in raw mode while top runs")
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"penstock/node/status"
+	"penstock/screen"
 )
 
 func withForeigners() *status.Document {
@@ -47,11 +48,11 @@ fio?          812     sdb     ...eep/deep/deep/deep/deep/deep/deep/fio.service  
 func TestModelShowsForeignUsers(t *testing.T) {
 	s := open(t, 140, 30)
 	doc := withForeigners()
-	s.send(answerMsg{doc: doc})
+	s.send(screen.Answer[*status.Document]{Doc: doc})
 	s.shows(true, "FOREIGN USER", "kworker", "20.0 MB/s", "scanner")
 	for height := range 40 {
 		s = open(t, 140, height)
-		s.send(answerMsg{doc: doc})
+		s.send(screen.Answer[*status.Document]{Doc: doc})
 		if got := strings.Count(s.view(), "\n"); got > max(0, height-1) {
 			t.Errorf("height %d: %d lines", height, got+1)
 		}

@@ -8,8 +8,7 @@
 // whatever device it is on, since the question begins with an application; and
 // text and terminal are drawn by the same code, so that what is pasted into a
 // report is what was on the screen. The terminal's view is a state, messages
-// and a drawing (model.go), which can be tested without a terminal; the library
-// does raw mode, resizing and putting the terminal back.
+// and a drawing, which it shares with the cluster's (package screen).
 //
 // Names come from other processes: what cannot be printed is not sent to the
 // terminal.
@@ -21,29 +20,16 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"penstock/node/status"
+	"penstock/screen"
 )
 
-// Selection says what of a document is drawn, and in which order.
-type Selection struct {
-	Sort     string // one of Columns
-	Reverse  bool
-	Filter   string // rows whose application or device contains it; empty: all
-	HideIdle bool   // leave out flows that were not active in the window
-}
+// Selection says what of a document is drawn; its filter is for applications and devices.
+type Selection = screen.Selection
 
 // Columns are what flows can be sorted by.
 var Columns = []string{"share", "due", "rate", "backlog", "weight", "application", "device"}
-
-// Check refuses an unknown column.
-func (s Selection) Check() error {
-	if !slices.Contains(Columns, s.Sort) {
-		return fmt.Errorf("sort by %q: use one of %s", s.Sort, strings.Join(Columns, ", "))
-	}
-	return nil
-}
 
 // row is one flow of one device.
 type row struct {
@@ -63,11 +49,11 @@ func (r row) bytesPerSecond() float64 { return r.rate(r.Window.Bytes.Read + r.Wi
 
 // rows are the flows to be shown, in order. Equal ones are in the order of
 // their names, so that rows do not jump.
-func (s Selection) rows(doc *status.Document) []row {
+func rowsOf(doc *status.Document, s Selection) []row {
 	var rows []row
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
-			f.Name = printable(f.Name)
+			f.Name = screen.Printable(f.Name)
 			idle := !f.Window.Active && f.BacklogBytes == 0
 			if s.HideIdle && idle || !strings.Contains(f.Name, s.Filter) && !strings.Contains(d.Name, s.Filter) {
 				continue
@@ -94,45 +80,9 @@ func (s Selection) rows(doc *status.Document) []row {
 	return rows
 }
 
-// table is columns of text, numbers to the right.
-type table struct {
-	heads []string
-	left  int // columns, from the first on, that are set to the left
-	cells [][]string
-}
-
-func (t *table) add(cells ...string) { t.cells = append(t.cells, cells) }
-
-// lines gives the head and a line for each row.
-func (t *table) lines() []string {
-	widths := make([]int, len(t.heads))
-	all := append([][]string{t.heads}, t.cells...)
-	for _, cells := range all {
-		for i, c := range cells {
-			widths[i] = max(widths[i], len([]rune(c)))
-		}
-	}
-	lines := make([]string, len(all))
-	for n, cells := range all {
-		var b strings.Builder
-		for i, c := range cells {
-			if i > 0 {
-				b.WriteString("  ")
-			}
-			if i < t.left {
-				fmt.Fprintf(&b, "%-*s", widths[i], c)
-			} else {
-				fmt.Fprintf(&b, "%*s", widths[i], c)
-			}
-		}
-		lines[n] = strings.TrimRight(b.String(), " ")
-	}
-	return lines
-}
-
 // headline says who answers and whether anything is governed.
 func headline(doc *status.Document, address string) string {
-	parts := []string{"penstock " + printable(address), "mode " + doc.Mode}
+	parts := []string{"penstock " + screen.Printable(address), "mode " + doc.Mode}
 	if doc.KillSwitch.On {
 		parts = append(parts, "KILL SWITCH ON")
 	}
@@ -147,14 +97,12 @@ func headline(doc *status.Document, address string) string {
 	return strings.Join(append(parts, doc.Time.Format(time.TimeOnly)), "  ")
 }
 
-func deviceTable(doc *status.Document) *table {
-	t := &table{left: 2, heads: []string{
-		"DEVICE", "STATE", "ALGORITHM", "D", "IN FLIGHT", "BUSY", "LATENCY", "OTHERS", "REFERENCE", "BACKLOG", "FOREIGN READ", "WRITTEN",
-	}}
+func deviceTable(doc *status.Document) *screen.Table {
+	t := screen.NewTable("DEVICE|STATE|>ALGORITHM|>D|>IN FLIGHT|>BUSY|>LATENCY|>OTHERS|>REFERENCE|>BACKLOG|>FOREIGN READ|>WRITTEN")
 	for _, d := range doc.Devices {
 		state := deviceState(d)
 		if !d.Answered {
-			t.add(d.Name, state, d.Algorithm)
+			t.Add(d.Name, state, d.Algorithm)
 			continue
 		}
 		foreign := func(bytes int64) string {
@@ -167,7 +115,7 @@ func deviceTable(doc *status.Document) *table {
 		if d.Kernel.Counted {
 			busy = percent(d.Window.Utilisation)
 		}
-		t.add(d.Name, state, d.Algorithm, fmt.Sprintf("%d of %.0f", d.Depth, d.DepthMax), fmt.Sprint(d.Outstanding), busy,
+		t.Add(d.Name, state, d.Algorithm, fmt.Sprintf("%d of %.0f", d.Depth, d.DepthMax), fmt.Sprint(d.Outstanding), busy,
 			milliseconds(d.LatencyNS), percent(d.OthersPart), milliseconds(d.ReferenceNS), mebibytes(d.BacklogBytes),
 			foreign(d.Window.Foreign.Read), foreign(d.Window.Foreign.Written))
 	}
@@ -186,10 +134,8 @@ func deviceState(d status.Device) string {
 	return "ok"
 }
 
-func flowTable(rows []row) *table {
-	t := &table{left: 2, heads: []string{
-		"APPLICATION", "DEVICE", "WEIGHT", "LIMIT", "SHARE", "DUE", "READ", "WRITTEN", "BACKLOG", "STREAMS", "QUEUED", "WAITS/S", "WOULD WAIT",
-	}}
+func flowTable(rows []row) *screen.Table {
+	t := screen.NewTable("APPLICATION|DEVICE|>WEIGHT|>LIMIT|>SHARE|>DUE|>READ|>WRITTEN|>BACKLOG|>STREAMS|>QUEUED|>WAITS/S|>WOULD WAIT")
 	for _, r := range rows {
 		weight, would := fmt.Sprint(r.Weight), "-"
 		switch r.Mode {
@@ -206,7 +152,7 @@ func flowTable(rows []row) *table {
 		if r.LimitBytes > 0 {
 			limit = megabytes(float64(r.LimitBytes))
 		}
-		t.add(r.Name, r.device, weight, limit, percent(r.Window.Share), due, megabytes(r.rate(r.Window.Bytes.Read)),
+		t.Add(r.Name, r.device, weight, limit, percent(r.Window.Share), due, megabytes(r.rate(r.Window.Bytes.Read)),
 			megabytes(r.rate(r.Window.Bytes.Written)), mebibytes(r.BacklogBytes), fmt.Sprint(r.Streams), fmt.Sprint(r.Queued),
 			fmt.Sprintf("%.1f", r.rate(r.Window.Waits)), would)
 	}
@@ -235,19 +181,19 @@ func foreigners(doc *status.Document, n int) []string {
 		return nil
 	}
 	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(b.rate[0]+b.rate[1], a.rate[0]+a.rate[1]) })
-	t := &table{left: 4, heads: []string{"FOREIGN USER", "PID", "DEVICE", "CGROUP", "READ", "WRITTEN"}}
+	t := screen.NewTable("FOREIGN USER|PID|DEVICE|CGROUP|>READ|>WRITTEN")
 	for _, u := range uses[:min(n, len(uses))] {
 		pid := "kernel"
 		if u.PID != 0 {
 			pid = fmt.Sprint(u.PID)
 		}
-		cgroup := printable(u.Cgroup)
+		cgroup := screen.Printable(u.Cgroup)
 		if cgroup == "" {
 			cgroup = "-"
 		}
-		t.add(printable(u.Name), pid, u.device, shortened(cgroup), megabytes(u.rate[0]), megabytes(u.rate[1]))
+		t.Add(screen.Printable(u.Name), pid, u.device, shortened(cgroup), megabytes(u.rate[0]), megabytes(u.rate[1]))
 	}
-	return t.lines()
+	return t.Lines()
 }
 
 // shortened keeps the end of a path, which says more than its beginning.
@@ -278,9 +224,9 @@ const maxForeigners = 10
 // Text draws a document for a pipe or a file.
 func Text(doc *status.Document, address string, s Selection) string {
 	lines := []string{headline(doc, address)}
-	lines = append(lines, deviceTable(doc).lines()...)
+	lines = append(lines, deviceTable(doc).Lines()...)
 	lines = append(lines, "")
-	lines = append(lines, flowTable(s.rows(doc)).lines()...)
+	lines = append(lines, flowTable(rowsOf(doc, s)).Lines()...)
 	if more := leftOff(doc); more != "" {
 		lines = append(lines, more)
 	}
@@ -299,13 +245,4 @@ func milliseconds(ns int64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f ms", float64(ns)/1e6)
-}
-
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
 }

@@ -1,21 +1,18 @@
 package top
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
 	"penstock/node/status"
+	"penstock/screen"
 )
 
 const mb = 1_000_000
@@ -75,7 +72,7 @@ func TestSelection(t *testing.T) {
 		{Selection{Sort: "share", Filter: "nobody"}, ""},
 	} {
 		var names []string
-		for _, r := range c.s.rows(sample()) {
+		for _, r := range rowsOf(sample(), c.s) {
 			names = append(names, r.Name)
 		}
 		if got := strings.Join(names, " "); got != c.want {
@@ -83,9 +80,9 @@ func TestSelection(t *testing.T) {
 		}
 	}
 	for _, column := range Columns {
-		Selection{Sort: column}.rows(sample()) // every column has an order
+		rowsOf(sample(), Selection{Sort: column}) // every column has an order
 	}
-	if (Selection{Sort: "size"}).Check() == nil {
+	if (Selection{Sort: "size"}).Check(Columns) == nil {
 		t.Error("an unknown column is taken")
 	}
 }
@@ -98,22 +95,22 @@ func TestNamesCannotReachTheTerminal(t *testing.T) {
 	}
 }
 
-// screen is a model under test: no terminal, no time.
-type screen struct {
+// fake is a model under test: no terminal, no time.
+type fake struct {
 	t     *testing.T
 	model tea.Model
 	cmd   tea.Cmd
 }
 
-func open(t *testing.T, width, height int) *screen {
-	s := &screen{t: t, model: NewModel(context.Background(), nil, "host:1", time.Second, Selection{Sort: "share"})}
+func open(t *testing.T, width, height int) *fake {
+	s := &fake{t: t, model: screen.NewModel(context.Background(), View(nil, "host:1"), time.Second, Selection{Sort: "share"})}
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
 	return s
 }
 
-func (s *screen) send(msg tea.Msg) { s.model, s.cmd = s.model.Update(msg) }
+func (s *fake) send(msg tea.Msg) { s.model, s.cmd = s.model.Update(msg) }
 
-func (s *screen) keys(keys ...string) {
+func (s *fake) keys(keys ...string) {
 	named := map[string]rune{"esc": tea.KeyEsc, "enter": tea.KeyEnter, "down": tea.KeyDown, "backspace": tea.KeyBackspace, "pgdown": tea.KeyPgDown}
 	for _, k := range keys {
 		if code, ok := named[k]; ok {
@@ -126,9 +123,9 @@ func (s *screen) keys(keys ...string) {
 	}
 }
 
-func (s *screen) view() string { return s.model.View().Content }
+func (s *fake) view() string { return s.model.View().Content }
 
-func (s *screen) shows(want bool, texts ...string) {
+func (s *fake) shows(want bool, texts ...string) {
 	s.t.Helper()
 	view := s.view()
 	for _, text := range texts {
@@ -141,7 +138,7 @@ func (s *screen) shows(want bool, texts ...string) {
 func TestModel(t *testing.T) {
 	s := open(t, 140, 24)
 	s.shows(true, "asking the daemon")
-	s.send(answerMsg{doc: sample()})
+	s.send(screen.Answer[*status.Document]{Doc: sample()})
 	s.shows(true, "mode enforce", "97.0 %", "application_1_0002", "NO ANSWER", "q quit", "s sort: share")
 	if got := strings.Count(s.view(), "\n"); got != 23 {
 		t.Errorf("%d lines of 24", got+1)
@@ -162,15 +159,15 @@ func TestModel(t *testing.T) {
 	s.keys("p")
 	other := sample()
 	other.Mode = "observe"
-	s.send(answerMsg{doc: other})
+	s.send(screen.Answer[*status.Document]{Doc: other})
 	s.shows(true, "paused", "mode enforce")
 	s.keys("p")
-	s.send(answerMsg{doc: other})
+	s.send(screen.Answer[*status.Document]{Doc: other})
 	s.shows(true, "mode observe")
 
 	// The daemon goes away: the figures stay, marked as old.
-	s.send(answerMsg{err: errors.New("no daemon answers")})
-	s.shows(true, "old figures: no daemon answers", "application_1_0001")
+	s.send(screen.Answer[*status.Document]{Err: errors.New("no daemon answers")})
+	s.shows(true, ": no daemon answers", "application_1_0001")
 	for _, key := range []string{"q", "ctrl+c"} {
 		s.keys(key)
 		if s.cmd == nil || s.cmd() != (tea.QuitMsg{}) {
@@ -187,7 +184,7 @@ func TestModelScrollsAndFits(t *testing.T) {
 		doc.Devices[0].Flows = append(doc.Devices[0].Flows, status.Flow{Name: fmt.Sprintf("flow%03d", i)})
 	}
 	s := open(t, 40, 12)
-	s.send(answerMsg{doc: doc})
+	s.send(screen.Answer[*status.Document]{Doc: doc})
 	s.shows(true, "flow000", "flow004")
 	s.shows(false, "flow005")
 	s.keys("down", "pgdown")
@@ -207,70 +204,5 @@ func TestModelScrollsAndFits(t *testing.T) {
 		if got := strings.Count(s.view(), "\n"); got > max(0, height-1) {
 			t.Errorf("height %d: %d lines", height, got+1)
 		}
-	}
-}
-
-func TestStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(context.Background())
-		var out, errs bytes.Buffer
-		asked := 0
-		source := func(context.Context) (*status.Document, error) {
-			switch asked++; asked {
-			case 2:
-				return nil, errors.New("gone for a moment")
-			case 4:
-				cancel()
-			}
-			return sample(), nil
-		}
-		begin := time.Now()
-		err := Stream(ctx, source, time.Minute, false, &out, &errs, WriteJSON)
-		if !errors.Is(err, context.Canceled) || time.Since(begin) != 3*time.Minute {
-			t.Errorf("%v after %v", err, time.Since(begin))
-		}
-		dec := json.NewDecoder(&out)
-		for i := range 2 {
-			var doc status.Document
-			if err := dec.Decode(&doc); err != nil || doc.Devices[0].Name != "sdb" {
-				t.Errorf("document %d: %v", i, err)
-			}
-		}
-		if errs.String() != "gone for a moment\n" || dec.More() {
-			t.Errorf("%q", errs.String())
-		}
-		none := func(context.Context) (*status.Document, error) { return nil, errors.New("nobody") }
-		if err := Stream(context.Background(), none, time.Minute, false, io.Discard, io.Discard, WriteJSON); err == nil {
-			t.Error("no error without a first answer")
-		}
-	})
-}
-
-// seen is a terminal's output that ends the view once the other screen is there.
-type seen struct {
-	bytes.Buffer
-	end func()
-}
-
-func (s *seen) Write(p []byte) (int, error) {
-	n, err := s.Buffer.Write(p)
-	if strings.Contains(s.String(), "\x1b[?1049h") {
-		s.end()
-	}
-	return n, err
-}
-
-// The terminal is put back when the context ends.
-func TestRunEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	out := &seen{end: cancel}
-	source := func(context.Context) (*status.Document, error) { return sample(), nil }
-	err := Run(ctx, NewModel(ctx, source, "x", time.Second, Selection{Sort: "share"}),
-		tea.WithInput(nil), tea.WithOutput(out), tea.WithWindowSize(80, 24))
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	if !strings.Contains(out.String(), "\x1b[?1049l") {
-		t.Errorf("the other screen is not left: %q", out.String())
 	}
 }

@@ -1,13 +1,12 @@
-package top
+package screen
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
-	"penstock/node/status"
+	tea "charm.land/bubbletea/v2"
 )
 
 // Stream writes a document each interval, as text or as one line of JSON, until
@@ -42,13 +41,13 @@ func Stream[D any](ctx context.Context, source func(context.Context) (D, error),
 	}
 }
 
-// WriteJSON writes a document as one line.
-func WriteJSON(w io.Writer, doc *status.Document) error { return json.NewEncoder(w).Encode(doc) }
-
-// WriteText gives a writer of documents as text, an empty line after each.
-func WriteText(address string, s Selection) func(io.Writer, *status.Document) error {
-	return func(w io.Writer, doc *status.Document) error {
-		_, err := fmt.Fprintln(w, Text(doc, address, s))
-		return err
+// Run shows the view on the terminal until the reader quits or ctx ends, which
+// gives ctx's error. The terminal is put back in either case.
+func Run(ctx context.Context, m tea.Model, options ...tea.ProgramOption) error {
+	options = append(options, tea.WithContext(ctx), tea.WithoutSignalHandler())
+	_, err := tea.NewProgram(m, options...).Run()
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
+	return err
 }
