@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"go.yaml.in/yaml/v3"
@@ -46,12 +48,28 @@ func Parse(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return err
+		return plainly(err)
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("more than one document: keep one")
 	}
 	return nil
+}
+
+// unknownField is how the library tells of a key, with a type of ours that no reader knows.
+var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// plainly says a mistake in the words of the file.
+func plainly(err error) error {
+	var mistakes *yaml.TypeError
+	if !errors.As(err, &mistakes) {
+		return err
+	}
+	var lines []string
+	for _, m := range mistakes.Errors {
+		lines = append(lines, unknownField.ReplaceAllString(m, `field $1 is not known here`))
+	}
+	return errors.New(strings.Join(lines, "\n  "))
 }
 
 // Fingerprint changes when a file does, also by a rename or when it comes or goes. It is

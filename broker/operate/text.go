@@ -80,6 +80,17 @@ func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
 	})
 }
 
+// NodesNote says why nodes may be missing, or is empty.
+func NodesNote(a *cluster.ListNodesAnswer) string {
+	switch {
+	case a.GetSettling():
+		return "the broker leads since lately: not all nodes may have come to it yet"
+	case len(a.GetNodes()) == 0:
+		return "no node reports to this broker: nodes have its address in their settings, under broker"
+	}
+	return ""
+}
+
 // Changes writes what applications would have, the old beside the new.
 func Changes(w io.Writer, changes []Change) error {
 	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|BY", func(add func(...string)) {

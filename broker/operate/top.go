@@ -85,15 +85,10 @@ func (v *View) headline() string {
 
 // note says why there is nothing to see.
 func (v *View) note() string {
-	switch {
-	case v.Nodes.GetSettling():
-		return "the broker leads since lately: not all nodes may have come to it yet"
-	case len(v.Nodes.GetNodes()) == 0:
-		return "no node reports to this broker: nodes have its address in their settings, under broker"
-	case len(v.Applications) == 0:
-		return "no application is at work"
+	if note := NodesNote(v.Nodes); note != "" || len(v.Applications) > 0 {
+		return note
 	}
-	return ""
+	return "no application is at work"
 }
 
 // Text draws a look for a pipe or a file.

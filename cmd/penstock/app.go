@@ -75,6 +75,9 @@ at few devices, or that it does not want more.`,
 				}
 				return printJSON(cmd, all)
 			}
+			if len(states) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no application is at work at any node that reports (`penstock node list` shows which do)")
+			}
 			return operate.Applications(cmd.OutOrStdout(), states)
 		}),
 	}
@@ -182,6 +185,10 @@ func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight
 	v, err := c.SetWeight(cmd.Context(), application, weight)
 	if err != nil {
 		return err
+	}
+	// A misspelt id is taken as well, as one may come that is not at work yet.
+	if at, err := c.Applications(cmd.Context(), application); err == nil && len(at) == 0 && weight > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s is not at work at any node that reports (`penstock app list` shows who is); it has the weight when it is\n", operate.Printable(application))
 	}
 	return live(cmd, c, v, begin, wait, asJSON)
 }

@@ -37,6 +37,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newProfileCommand(), newInstallCommand())
 	root.AddCommand(newTestbedCommand())
 	root.AddCommand(newBenchCommand(), newSimCommand(), newDemoCommand())
+	strict(root)
 	return root
 }
 

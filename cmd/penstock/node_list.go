@@ -29,7 +29,10 @@ plain on the broker's own machine.`,
 			}
 			now := time.Now()
 			if !a.asJSON {
-				fmt.Fprintf(cmd.OutOrStdout(), "broker %s, %d nodes\n", operate.Printable(answer.GetLeader()), len(answer.GetNodes()))
+				fmt.Fprintf(cmd.OutOrStdout(), "broker %s, %s\n", operate.Printable(answer.GetLeader()), operate.Counted(len(answer.GetNodes()), "node"))
+				if note := operate.NodesNote(answer); note != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), note)
+				}
 				return operate.Nodes(cmd.OutOrStdout(), answer, now)
 			}
 			nodes := []nodeJSON{}

@@ -106,6 +106,8 @@ func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin
 		fmt.Fprintf(cmd.OutOrStdout(), "version %d is written; nodes have it with their next reports\n", r.Version)
 	case err == nil && r.Nodes == 0:
 		fmt.Fprintf(cmd.OutOrStdout(), "version %d is written; no node reports to the broker\n", r.Version)
+	case err == nil && r.Nodes == 1:
+		fmt.Fprintf(cmd.OutOrStdout(), "version %d is in force at the one node that reports, known after %.1f s\n", r.Version, r.Seconds)
 	case err == nil:
 		fmt.Fprintf(cmd.OutOrStdout(), "version %d is in force at all %d nodes, known after %.1f s\n", r.Version, r.Nodes, r.Seconds)
 	}

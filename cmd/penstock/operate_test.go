@@ -183,6 +183,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 		"policy test FILE --facts user=a --application b", "policy apply", "policy apply FILE --wait 11m", "policy rollback", "policy rollback x",
 		"policy show 0", "policy diff 1 2 3", "policy history --limit 1001", "policy history --limit 0", "app set-weight a 0", "app set-weight a 1000001", "app set-weight a",
 		"app status", "app unset-weight", "app list --broker here", "app list --ca ca.pem", "top --cluster --once --sort device", "top --cluster --address 127.0.0.1:1", "certs --dir x",
+		"polcy", "policy chekc", "policy check " + example + " more", "app lst", "node lst", "node list more", "policy history more", "top more", "testbed disc",
 	} {
 		var usage usageError
 		if out, err := penstock(t, strings.Fields(strings.ReplaceAll(args, "FILE", example))...); !errors.As(err, &usage) {
@@ -293,6 +294,38 @@ func TestPolicyCommands(t *testing.T) {
 	}](t, good(t, "top", "--broker", address, "--once", "--json"))
 	if len(view.Nodes) != 2 || len(view.Applications) != 3 {
 		t.Errorf("%+v", view)
+	}
+}
+
+// TestEmptyCluster: who finds nothing is told why, and a number that is none is named.
+func TestEmptyCluster(t *testing.T) {
+	t.Setenv(brokerEnv, startBroker(t, nil))
+	said := func(args ...string) string { // with what is on standard error
+		t.Helper()
+		var out bytes.Buffer
+		root := newRoot()
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(args)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+		return out.String()
+	}
+	contains(t, said("node", "list"), "0 nodes", "broker")
+	contains(t, said("app", "list"), "no application is at work")
+	contains(t, said("policy", "history"), "no policy was applied yet")
+	contains(t, said("policy", "show"), "no policy was applied yet", "default: 1")
+	if text := said("policy", "show", "--json"); strings.Contains(text, "1970") {
+		t.Error(text)
+	}
+	contains(t, said("policy", "diff", file(t, examplePolicy)), "no application is at work")
+	contains(t, said("app", "set-weight", "aplication_1_1", "5", "--wait", "0"), "note: aplication_1_1 is not at work", "version 1 is written")
+	contains(t, said("top", "--cluster", "--once"), "0 nodes", "APPLICATION")
+	for _, args := range []string{"policy show 77", "policy rollback 77"} {
+		if _, err := penstock(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "version 77: no such version") || !strings.Contains(err.Error(), "policy history") {
+			t.Errorf("%s: %v", args, err)
+		}
 	}
 }
 

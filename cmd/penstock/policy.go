@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	"penstock/broker/operate"
 	"penstock/broker/policyfile"
@@ -61,7 +62,7 @@ Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
 			if asJSON {
 				return printJSON(cmd, map[string]any{"file": args[0], "good": true, "rules": rules, "queues": queues, "reserved": reserved})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is good: %d rules, %d queues\n", args[0], rules, queues)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is good: %s, %s\n", args[0], operate.Counted(rules, "rule"), operate.Counted(queues, "queue"))
 			noteReserved(cmd, reserved)
 			return nil
 		},
@@ -143,6 +144,9 @@ func newPolicyHistory() *cobra.Command {
 				}
 				return printJSON(cmd, all)
 			}
+			if len(versions) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), noPolicy)
+			}
 			return operate.Table(cmd.OutOrStdout(), "VERSION|TIME|AUTHOR|NOTE", func(add func(...string)) {
 				for _, v := range versions {
 					add(fmt.Sprint(v.GetVersion()), time.UnixMilli(v.GetUnixMs()).Format(time.DateTime), v.GetAuthor(), v.GetNote())
@@ -158,7 +162,7 @@ func newPolicyHistory() *cobra.Command {
 // versionJSON is a version as --json prints it.
 type versionJSON struct {
 	Version uint64            `json:"version"`
-	Time    time.Time         `json:"time"`
+	Time    time.Time         `json:"time,omitzero"`
 	Author  string            `json:"author"`
 	Note    string            `json:"note"`
 	Text    string            `json:"text,omitempty"`
@@ -166,7 +170,24 @@ type versionJSON struct {
 }
 
 func asVersionJSON(v *cluster.PolicyVersion) versionJSON {
-	return versionJSON{v.GetVersion(), time.UnixMilli(v.GetUnixMs()).UTC(), v.GetAuthor(), v.GetNote(), string(v.GetText()), v.GetWeights()}
+	var at time.Time // of no version: none
+	if ms := v.GetUnixMs(); ms > 0 {
+		at = time.UnixMilli(ms).UTC()
+	}
+	return versionJSON{v.GetVersion(), at, v.GetAuthor(), v.GetNote(), string(v.GetText()), v.GetWeights()}
+}
+
+// noPolicy is said where there is no version.
+const noPolicy = "no policy was applied yet (`penstock policy apply` does that)"
+
+// versionOf asks for a version; 0: the newest.
+func versionOf(cmd *cobra.Command, c *operate.Client, number uint64) (*cluster.PolicyVersion, error) {
+	v, err := c.Policy(cmd.Context(), number)
+	var refused *operate.Error
+	if errors.As(err, &refused) && refused.Code == codes.NotFound {
+		return nil, fmt.Errorf("version %d: %w (`penstock policy history` lists them)", number, err)
+	}
+	return v, err
 }
 
 // versionArgument reads a version's number.
@@ -194,9 +215,12 @@ edited and applied again. Weights set for single applications are told on standa
 					return err
 				}
 			}
-			v, err := c.Policy(cmd.Context(), version)
+			v, err := versionOf(cmd, c, version)
 			if err != nil {
 				return err
+			}
+			if v.GetVersion() == 0 && !a.asJSON {
+				fmt.Fprintln(cmd.ErrOrStderr(), noPolicy+"; this holds:")
 			}
 			if a.asJSON {
 				return printJSON(cmd, asVersionJSON(v))
@@ -229,7 +253,7 @@ Weights set for single applications stay as they are.`,
 			if err != nil {
 				return err
 			}
-			old, err := c.Policy(cmd.Context(), number)
+			old, err := versionOf(cmd, c, number)
 			if err != nil {
 				return err
 			}

@@ -213,10 +213,15 @@ arguments: what the version in force has changed of the one before.`,
 				return nil
 			}
 			fmt.Fprint(out, text)
-			fmt.Fprintf(out, "\n%d of %d applications at work have more or less:\n", len(changes), len(states))
-			if len(changes) == 0 {
+			switch {
+			case len(states) == 0:
+				fmt.Fprintln(out, "\nno application is at work")
+				return nil
+			case len(changes) == 0:
+				fmt.Fprintf(out, "\nnone of the %d applications at work has more or less\n", len(states))
 				return nil
 			}
+			fmt.Fprintf(out, "\n%d of %d applications at work have more or less:\n", len(changes), len(states))
 			return operate.Changes(out, changes)
 		}),
 	}
