@@ -22,9 +22,9 @@ func strict(cmd *cobra.Command) {
 			}
 			cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
 			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				return usageError{fmt.Errorf("%s: no command %q; there is %s", name, args[0], strings.Join(near, ", "))}
+				return usageError{fmt.Errorf("no command %q below %s; there is %s", args[0], cmd.CommandPath(), strings.Join(near, ", "))}
 			}
-			return usageError{fmt.Errorf("%s: no command %q (%s --help lists them)", name, args[0], cmd.CommandPath())}
+			return usageError{fmt.Errorf("no command %q below %s (--help lists them)", args[0], cmd.CommandPath())}
 		}
 		if !cmd.Runnable() {
 			cmd.DisableFlagsInUseLine = true
