@@ -48,6 +48,9 @@ func main() {
 	if err == nil {
 		return
 	}
+	if err == context.Canceled { // bare, it says nothing to who reads it
+		err = fmt.Errorf("interrupted (%w)", err)
+	}
 	fmt.Fprintln(os.Stderr, "penstock:", err)
 	var usage usageError
 	if errors.As(err, &usage) {
