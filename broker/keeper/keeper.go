@@ -223,7 +223,7 @@ func whyNoTLS(err error) string {
 	case errors.As(err, &other):
 		return "name the server as its certificate does (--zookeeper)"
 	case ends(err):
-		return "is that its secure port?"
+		return "it serves nobody for now, or that is its plain port"
 	}
 	return whyRefused(err)
 }
