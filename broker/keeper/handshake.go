@@ -19,9 +19,11 @@ const handshakeTime = 2 * time.Second
 // which is all of a leader's word, and over six sessions for one that hangs in the handshake.
 type listened struct {
 	net.Conn
-	keeper *Keeper
-	first  [handshake]byte
-	have   int
+	keeper  *Keeper
+	address string
+	secure  bool
+	first   [handshake]byte
+	have    int
 }
 
 func (l *listened) Read(into []byte) (int, error) {
@@ -29,8 +31,11 @@ func (l *listened) Read(into []byte) (int, error) {
 	if l.have < handshake && n > 0 {
 		l.have += copy(l.first[l.have:], into[:n])
 		if given, ok := sessionOf(l.first[:l.have]); ok {
-			l.keeper.heard(given)
+			l.keeper.heard(l.address, given)
 		}
+	}
+	if err != nil && l.have < handshake {
+		_ = l.keeper.failed(l.address, err, whyNoHandshake(err, l.secure)) // it is the library's to end it
 	}
 	return n, err
 }

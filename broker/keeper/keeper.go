@@ -5,13 +5,17 @@
 // itself or does otherwise. How long it lasts is the server's choice (2 to 20 of its ticks),
 // and a leader that took its own wish for it would lead on after another began: so it is read
 // from the handshake. Servers' names are resolved at each connection, not once, for addresses
-// behind them change. A server
-// that hangs is left while there is time for another one (half a session). And no call is waited for longer than the caller can wait.
+// behind them change. A server that hangs is left while there is time for another one (half a
+// session). While an ensemble elects its own leader no server takes a connection, for part of a
+// second; so they are asked more often than the library would, whose pause costs a leader its
+// word. And no call is waited for longer than the caller can wait, and its error says why there
+// is no connection.
 package keeper
 
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +28,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -36,6 +41,12 @@ const (
 	serversMax = 16
 	authMax    = 1024                   // bytes of the file
 	again      = 500 * time.Millisecond // between attempts to give the credentials
+	// rounds is how many times a session all servers are asked for a connection, for as long as
+	// a leader's word holds: wordNumerator/wordDenominator of a session. After that, or if it is no
+	// more often, it is once in the library's pause.
+	rounds                         = 12
+	wordNumerator, wordDenominator = 2, 3
+	libraryPause                   = time.Second
 )
 
 // Folder is where brokers keep what they have if the servers' list names none.
@@ -49,8 +60,9 @@ type Options struct {
 	// Auth is a file with user:password, for ZooKeeper's digest scheme: what is made can
 	// then be read and changed with it only. Empty: by anybody.
 	Auth string
-	// TLS is for servers with a secure client port; nil: plain. The server's name is put in.
-	TLS *tls.Config
+	// TLS is for servers with a secure client port; nil: plain. It is asked for at each
+	// connection, so that changed certificates are taken; the server's name is put in.
+	TLS func() *tls.Config
 	// Session is how long the server waits for a broker that says nothing.
 	Session time.Duration
 	Log     *slog.Logger
@@ -68,6 +80,11 @@ type Keeper struct {
 	known  chan struct{} // closed when the credentials are
 	closed chan struct{}
 	close  func()
+	names  *names
+
+	mu       sync.Mutex
+	troubles map[string]string // why there was no connection, by server
+	last     string            // the last such server
 }
 
 var folder = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
@@ -103,7 +120,8 @@ func Dial(o Options) (*Keeper, error) {
 		return nil, fmt.Errorf("session of %v: use %v to %v", o.Session, SessionMin, SessionMax)
 	}
 	k := &Keeper{root: root, acl: zk.WorldACL(zk.PermAll), asked: o.Session, log: o.Log,
-		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{})}
+		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]string{}}
+	k.names = &names{keeper: k}
 	k.close = sync.OnceFunc(func() {
 		close(k.closed)
 		k.conn.Close()
@@ -118,7 +136,7 @@ func Dial(o Options) (*Keeper, error) {
 		user, password, _ := strings.Cut(secret, ":")
 		k.acl = zk.DigestACL(zk.PermAll, user, password)
 	}
-	k.conn, _, err = zk.Connect(servers, o.Session, zk.WithHostProvider(&names{}), zk.WithLogInfo(false),
+	k.conn, _, err = zk.Connect(servers, o.Session, zk.WithHostProvider(k.names), zk.WithLogInfo(false),
 		zk.WithLogger(quiet{o.Log}), zk.WithEventCallback(func(e zk.Event) {
 			if e.Type == zk.EventSession {
 				nudge(k.events)
@@ -175,23 +193,105 @@ func readAuth(file string) (string, error) {
 }
 
 // dial connects, and has the handshake read on its way.
-func (k *Keeper) dial(network, address string, timeout time.Duration, secure *tls.Config) (net.Conn, error) {
+func (k *Keeper) dial(network, address string, timeout time.Duration, secure func() *tls.Config) (net.Conn, error) {
+	k.names.rest()
 	conn, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
-		return nil, err
+		return nil, k.failed(address, err, "")
 	}
 	if secure != nil {
-		c := secure.Clone()
+		c := secure().Clone()
 		c.ServerName, _, _ = net.SplitHostPort(address)
 		over := tls.Client(conn, c)
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := over.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(err, conn.Close())
+			return nil, errors.Join(k.failed(address, err, whyNoTLS(err)), conn.Close())
 		}
 		conn = over
 	}
-	return &listened{Conn: conn, keeper: k}, nil
+	return &listened{Conn: conn, keeper: k, address: address, secure: secure != nil}, nil
+}
+
+// whyNoTLS is what to look at where the handshake of TLS fails.
+func whyNoTLS(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var other x509.HostnameError
+	switch {
+	case errors.As(err, &unknown):
+		return "give the CA of ZooKeeper's servers (--zookeeper-ca)"
+	case errors.As(err, &other):
+		return "name the server as its certificate does (--zookeeper)"
+	case ends(err):
+		return "it serves nobody for now, or that is its plain port"
+	}
+	return whyRefused(err)
+}
+
+// whyNoHandshake is the same where ZooKeeper's own fails, which comes after that of TLS: only
+// then does the server refuse a certificate.
+func whyNoHandshake(err error, secure bool) string {
+	switch {
+	case !ends(err):
+		return whyRefused(err)
+	case secure:
+		return "it serves nobody for now, or does not take this broker's certificate (--cert)"
+	}
+	return "it serves nobody for now, or that is its secure port (--zookeeper-ca)"
+}
+
+// whyRefused is the same where the server has sent an alert of TLS.
+func whyRefused(err error) string {
+	if on := new(net.OpError); errors.As(err, &on) && on.Op == remoteError {
+		return "look at this broker's certificate (--cert) and at the CA that ZooKeeper trusts"
+	}
+	return ""
+}
+
+// remoteError is the operation of a net.OpError that is an alert of the other side's.
+const remoteError = "remote error"
+
+// ends says that the other side has ended a connection, in whatever way.
+func ends(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+
+// failed keeps why there is no connection to a server, and says so once.
+func (k *Keeper) failed(address string, err error, hint string) error {
+	var on *net.OpError
+	text := err.Error()
+	if errors.As(err, &on) && on.Err != nil {
+		text = on.Err.Error() // without the ports, which are others each time
+		if on.Op == remoteError {
+			text = "it refuses: " + text
+		}
+	}
+	switch {
+	case ends(err):
+		text = "it ends the connection"
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		text = "no answer in time"
+	}
+	if hint != "" {
+		text += ": " + hint
+	}
+	k.mu.Lock()
+	k.last = address
+	said := k.troubles[address] == text
+	k.troubles[address] = text
+	k.mu.Unlock()
+	if !said && !k.ended() {
+		k.log.Warn("no connection to a ZooKeeper server", "server", address, "error", text)
+	}
+	return err
+}
+
+// trouble is why there is no connection; empty if that is not known.
+func (k *Keeper) trouble() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.last == "" {
+		return ""
+	}
+	return k.last + ": " + k.troubles[k.last]
 }
 
 // Session is how long the server waits for this broker before it holds it for gone: the
@@ -203,8 +303,12 @@ func (k *Keeper) Session() time.Duration {
 	return k.asked
 }
 
-// heard takes the session's length from a handshake.
-func (k *Keeper) heard(given time.Duration) {
+// heard takes the session's length from a server's handshake.
+func (k *Keeper) heard(address string, given time.Duration) {
+	k.mu.Lock()
+	delete(k.troubles, address)
+	k.last = ""
+	k.mu.Unlock()
 	if old := k.given.Swap(int64(given)); old == int64(given) || given == k.asked {
 		return
 	}
@@ -224,7 +328,7 @@ func (k *Keeper) Path(names ...string) string { return k.root + "/" + strings.Jo
 func (k *Keeper) Close() { k.close() }
 
 // within makes a call that knows no context, again where it was never sent for want of a
-// server. One that is given up ends with the library's next attempt to connect.
+// server. One that is given up ends when the library gets a connection, or pauses.
 func within[T any](ctx context.Context, k *Keeper, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -249,6 +353,9 @@ func within[T any](ctx context.Context, k *Keeper, call func() (T, error)) (T, e
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
+		if why := k.trouble(); why != "" {
+			return none, fmt.Errorf("no answer from ZooKeeper: %w (%s)", ctx.Err(), why)
+		}
 		return none, fmt.Errorf("no answer from ZooKeeper: %w", ctx.Err())
 	}
 }
@@ -392,12 +499,17 @@ func (q quiet) Printf(format string, args ...any) {
 	q.log.Debug("zookeeper", "says", fmt.Sprintf(format, args...))
 }
 
-// names gives servers in turn, by name, from one by chance.
+// names gives servers in turn, by name, from one by chance. It is for the library's one
+// goroutine.
 type names struct {
+	keeper     *Keeper
 	servers    []string
 	next, last int
+	began      time.Time // to look for a server; zero: one has answered
+	tired      bool      // all have been tried
 }
 
+// Init implements zk.HostProvider.
 func (n *names) Init(servers []string) error {
 	n.servers = append([]string(nil), servers...)
 	rand.Shuffle(len(n.servers), func(i, j int) { n.servers[i], n.servers[j] = n.servers[j], n.servers[i] })
@@ -405,12 +517,20 @@ func (n *names) Init(servers []string) error {
 	return nil
 }
 
+// Len implements zk.HostProvider.
 func (n *names) Len() int { return len(n.servers) }
 
-// Next also says when all have been tried since the last that answered.
+// Next also says when all have been tried for as long as a leader's word holds: the library
+// then waits for a second, and lets calls end that were not sent.
 func (n *names) Next() (server string, again bool) {
+	if n.began.IsZero() {
+		n.began = time.Now()
+	}
 	if n.last == 0 {
-		again, n.last = true, len(n.servers)
+		n.last = len(n.servers)
+		session := n.keeper.Session()
+		again = session/rounds >= libraryPause || time.Since(n.began) >= session*wordNumerator/wordDenominator || n.keeper.ended()
+		n.tired = !again
 	}
 	n.last--
 	server = n.servers[n.next]
@@ -418,4 +538,27 @@ func (n *names) Next() (server string, again bool) {
 	return server, again
 }
 
-func (n *names) Connected() { n.last = len(n.servers) }
+// rest waits before servers are tried again.
+func (n *names) rest() {
+	if !n.tired {
+		return
+	}
+	n.tired = false
+	select {
+	case <-n.keeper.closed:
+	case <-time.After(n.keeper.Session() / rounds):
+	}
+}
+
+// Connected implements zk.HostProvider.
+func (n *names) Connected() { n.last, n.began, n.tired = len(n.servers), time.Time{}, false }
+
+// ended says that it has been closed.
+func (k *Keeper) ended() bool {
+	select {
+	case <-k.closed:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,13 +1,18 @@
 package keeper
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -85,34 +90,130 @@ func TestAuthFile(t *testing.T) {
 	}
 }
 
-// TestNames: servers come in turn, and it is told when all have been tried since the last
-// that answered.
+// TestNames: servers come in turn. Rounds follow each other quickly while a leader's word
+// holds since the last that answered, and in the library's pause after that.
 func TestNames(t *testing.T) {
-	given := []string{"a:1", "b:1", "c:1"}
-	n := &names{}
-	if err := n.Init(given); err != nil {
+	for _, test := range []struct {
+		session time.Duration
+		quick   int // rounds after the first
+		takes   time.Duration
+	}{
+		// Each has a pause of a twelfth before it, and two thirds have eight.
+		{2400 * time.Millisecond, 8, 1600 * time.Millisecond},
+		{9 * time.Second, 8, 6 * time.Second},
+		{12 * time.Second, 0, 0},
+		{SessionMax, 0, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &Keeper{asked: test.session, closed: make(chan struct{})}
+			n := &names{keeper: k}
+			given := []string{"a:1", "b:1", "c:1"}
+			if err := n.Init(given); err != nil {
+				t.Fatal(err)
+			}
+			round := func() (first bool) {
+				t.Helper()
+				var seen []string
+				for i := range given {
+					s, again := n.Next()
+					if i == 0 {
+						first = again
+					} else if again {
+						t.Errorf("a round ends at server %d", i)
+					}
+					n.rest()
+					seen = append(seen, s)
+				}
+				slices.Sort(seen)
+				if !slices.Equal(seen, given) {
+					t.Errorf("a round is %v", seen)
+				}
+				return first
+			}
+			for range 2 { // from the beginning, and after one has answered
+				if round() {
+					t.Error("the first round waits")
+				}
+				began, quick := time.Now(), 0
+				for !round() {
+					quick++
+				}
+				if took := time.Since(began); quick != test.quick || took.Round(time.Millisecond) != test.takes.Round(time.Millisecond) {
+					t.Errorf("session %v: %d quick rounds in %v, want %d in %v", test.session, quick, took, test.quick, test.takes)
+				}
+				if !round() {
+					t.Error("rounds are quick again though none has answered")
+				}
+				time.Sleep(time.Hour)
+				n.Connected()
+			}
+			round()
+			close(k.closed)
+			if !round() {
+				t.Error("the library does not see the end")
+			}
+		})
+	}
+}
+
+// noted is a log that may be read while it is written.
+type noted struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (n *noted) Write(line []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(line)
+}
+
+func (n *noted) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+// TestTrouble: a call that gets no answer says why there is no connection, and the log says
+// it once.
+func TestTrouble(t *testing.T) {
+	var text noted
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	round := func(want bool) {
-		t.Helper()
-		var seen []string
-		for i := range given {
-			s, again := n.Next()
-			if again != (want && i == 0) {
-				t.Errorf("server %d of a round: again is %v", i, again)
+	ends := make(chan struct{}, 100)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
 			}
-			seen = append(seen, s)
+			_, _ = conn.Read(make([]byte, 1)) // else it is a reset
+			conn.Close()
+			ends <- struct{}{}
 		}
-		slices.Sort(seen)
-		if !slices.Equal(seen, given) {
-			t.Errorf("a round is %v", seen)
+	}()
+	k, err := Dial(Options{Servers: listener.Addr().String(), Session: SessionMin, Log: slog.New(slog.NewTextHandler(&text, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		<-ends
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = k.Get(ctx, "/a")
+	for _, want := range []string{"no answer from ZooKeeper", "it serves nobody for now, or that is its secure port", listener.Addr().String()} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	round(false)
-	round(true)
-	round(true)
-	n.Connected()
-	round(false)
+	k.Close()
+	listener.Close()
+	if n := strings.Count(text.String(), "no connection to a ZooKeeper server"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, text.String())
+	}
 }
 
 // FuzzHandshake: the session's length is read as ZooKeeper writes it, and is never taken

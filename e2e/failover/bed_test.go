@@ -22,6 +22,7 @@ import (
 
 const (
 	brokers  = 3
+	servers  = 3           // of ZooKeeper, at one machine
 	patience = time.Minute // bounds every wait for an event
 	tick     = 500 * time.Millisecond
 	session  = 4 * tick
@@ -31,7 +32,8 @@ const (
 var bed struct {
 	dir, binary string
 	book        *ledger.Ledger
-	zookeeper   *zookeeper.Server
+	lib         string // ZooKeeper's
+	zookeeper   *zookeeper.Ensemble
 	log         *slog.Logger // of what runs in this process
 	logged      logged
 	network     *netns.Network
@@ -60,8 +62,7 @@ func setUp(ctx context.Context) (err error) {
 	if bed.book, err = ledger.Open(bed.dir); err != nil {
 		return err
 	}
-	lib, err := zookeeper.Fetch(ctx, filepath.Join(root, ".cache"), say)
-	if err != nil {
+	if bed.lib, err = zookeeper.Fetch(ctx, filepath.Join(root, ".cache"), say); err != nil {
 		return err
 	}
 	if bed.network, err = netns.New(bed.book, brokers+1); err != nil {
@@ -71,8 +72,8 @@ func setUp(ctx context.Context) (err error) {
 		return err
 	}
 	keeper := bed.network.Machines[brokers]
-	bed.zookeeper, err = zookeeper.Start(ctx, zookeeper.Options{Book: bed.book, Lib: lib, Dir: bed.dir, Tick: tick,
-		Address: netip.AddrPortFrom(keeper.Address, 2181).String(), By: at(keeper)})
+	bed.zookeeper, err = zookeeper.StartEnsemble(ctx, zookeeper.Options{Book: bed.book, Lib: bed.lib, Dir: bed.dir, Tick: tick,
+		HeapMB: 96, Address: keeper.Address.String(), By: at(keeper)}, servers)
 	return err
 }
 

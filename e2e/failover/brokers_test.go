@@ -104,7 +104,7 @@ func (g *group) start(t *testing.T, i int) {
 		Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, strings.TrimPrefix(g.folder, "/")+fmt.Sprintf("-broker-%d", i)),
 		By: at(bed.network.Machines[i]), Patience: patience,
 		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
-			"--zookeeper", bed.zookeeper.Address + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
+			"--zookeeper", bed.zookeeper.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
 			"--connections-per-address", "10000"}, // all nodes, and who asks, have one address here
 	})
 	if err != nil {
@@ -117,10 +117,12 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	n, err := g.keeper.Newest(ctx, g.keeper.Path("epoch"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var n keeper.Node
+	eventually(t, "ZooKeeper says who leads", func() (ok bool) {
+		var err error
+		n, err = g.keeper.Newest(ctx, g.keeper.Path("epoch"))
+		return err == nil // else the server asked is gone, and the next question goes to another one
+	})
 	var r struct {
 		Epoch   uint64
 		Address string
@@ -346,13 +348,18 @@ func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 	return leader
 }
 
-// change waits until a policy was taken that was sent after this was called, and returns who
-// leads then.
-func (g *group) change(t *testing.T) (leader int) {
+// take waits until a policy was taken that was sent after this was called.
+func (g *group) take(t *testing.T) {
 	t.Helper()
 	// Each broker may have been sent one before.
 	enough := g.applied.Load() + brokers + 1
 	eventually(t, "a policy is taken", func() bool { return g.applied.Load() >= enough })
+}
+
+// change is take under a new leadership, and returns who leads then.
+func (g *group) change(t *testing.T) (leader int) {
+	t.Helper()
+	g.take(t)
 	g.changes++
 	eventually(t, "one leads", func() bool {
 		leader, g.last = g.epoch(t)
@@ -443,7 +450,7 @@ func (g *group) operate(t *testing.T) (stop func()) {
 // were written in, and holds them against those in which epochs began.
 func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 	t.Helper()
-	conn, _, err := zk.Connect([]string{bed.zookeeper.Address}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(strings.Split(bed.zookeeper.Addresses(), ","), session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
 	if err != nil {
 		t.Fatal(err)
 	}

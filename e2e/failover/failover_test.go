@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 // TestFailOver: whatever happens to the leader, another broker leads within one and a half
 // sessions, policy is changed by one leadership at a time, and nodes' shares stay.
 func TestFailOver(t *testing.T) {
+	t.Parallel() // with TestOneServer
 	g := newGroup(t)
 	g.leader(t)
 	nodes := g.newNodes(t)
@@ -75,6 +77,9 @@ func TestFailOver(t *testing.T) {
 		if t.Failed() {
 			break
 		}
+	}
+	if !t.Failed() {
+		t.Run("ZooKeeper's leader killed", func(t *testing.T) { leader = g.zooKeepersLeader(t, nodes, leader) })
 	}
 	stop()
 	applied := int(g.applied.Load())
@@ -202,8 +207,51 @@ func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) 
 	return func(*testing.T) { mend() }
 }
 
-// zooKeeperAway: without ZooKeeper nobody leads, and nodes go on; when it is back, a broker
-// leads with what was there.
+// zooKeepersLeader: when the server that leads the others of ZooKeeper is killed, policy can
+// be changed again as soon as after a broker's end, by the same broker or by another one.
+func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int {
+	server, err := bed.zookeeper.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := g.last
+	deviation := watchShares(nodes)
+	began := time.Now()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := bed.zookeeper.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	elected := time.Since(began)
+	g.take(t)
+	changed := time.Since(began)
+	now := g.follow(t, nodes)
+	worst, gap := deviation()
+	goesOn := "the broker that led leads on"
+	if g.last != epoch {
+		goesOn = fmt.Sprintf("broker %d led and broker %d begins a new epoch", leader, now)
+	}
+	fmt.Printf("ZooKeeper's leader killed: another server leads after %.2f s, policy is changed after %.2f s, %s; shares moved by %.1f %% at most, no node without an answer for more than %.2f s\n",
+		elected.Seconds(), changed.Seconds(), goesOn, 100*worst, gap.Seconds())
+	if next == server {
+		t.Errorf("%s leads though it was killed", server.Address)
+	}
+	if most := session*3/2 + slack; changed > most {
+		t.Errorf("policy is changed after %v, want %v at most", changed, most)
+	}
+	if worst > 0.10 {
+		t.Errorf("shares moved by %.1f %%, want 10 %% at most", 100*worst)
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+// zooKeeperAway: without a majority of ZooKeeper's servers nobody leads, and nodes go on; when
+// it is back, a broker leads with what was there.
 func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	conn := g.connect(t, leader, "operator")
 	defer conn.Close()
@@ -211,7 +259,12 @@ func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.zookeeper.Kill(); err != nil {
+	server, err := bed.zookeeper.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := bed.zookeeper.Servers[(slices.Index(bed.zookeeper.Servers, server)+1)%servers]
+	if err := errors.Join(server.Kill(), other.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -228,7 +281,7 @@ func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	}
 	served := time.Now()
 	g.leader(t)
-	fmt.Printf("ZooKeeper killed: nobody leads after %.2f s; a leader %.2f s after it is back\n", stepped.Seconds(), time.Since(served).Seconds())
+	fmt.Printf("ZooKeeper without a majority: nobody leads after %.2f s; a leader %.2f s after it is back\n", stepped.Seconds(), time.Since(served).Seconds())
 	leader = g.follow(t, nodes)
 	conn = g.connect(t, leader, "operator")
 	defer conn.Close()

@@ -2,11 +2,13 @@ package failover
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,16 +19,19 @@ import (
 )
 
 // folders counts the folders in ZooKeeper, one a test.
-var folders int
+var folders atomic.Int64
 
-func folder() string {
-	folders++
-	return fmt.Sprintf("/test-%d", folders)
-}
+func folder() string { return fmt.Sprintf("/test-%d", folders.Add(1)) }
 
+// dial connects to the ensemble.
 func dial(t testing.TB, folder, auth string) *keeper.Keeper {
 	t.Helper()
-	k, err := keeper.Dial(keeper.Options{Servers: bed.zookeeper.Address + folder, Auth: auth, Session: session, Log: bed.log})
+	return dialTo(t, bed.zookeeper.Addresses()+folder, auth, nil)
+}
+
+func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *keeper.Keeper {
+	t.Helper()
+	k, err := keeper.Dial(keeper.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: bed.log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,12 +44,12 @@ type always struct{ path string }
 
 func (a always) Fence() (string, int32, uint64, bool) { return a.path, 0, 7, true }
 
-// TestConformance: versions in ZooKeeper are what they are in any other store.
-func TestConformance(t *testing.T) {
+// conformance: versions in ZooKeeper are what they are in any other store.
+func conformance(t *testing.T, servers string, side func() *tls.Config) {
 	where, places := folder(), 0
 	place := func(t testing.TB) storetest.Place {
 		places++
-		sub := dial(t, fmt.Sprintf("%s-%d", where, places), "")
+		sub := dialTo(t, fmt.Sprintf("%s%s-%d", servers, where, places), "", side)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		fence := sub.Path("fence")
@@ -54,8 +59,10 @@ func TestConformance(t *testing.T) {
 		return func(testing.TB) store.Store { return store.NewZooKeeper(sub, always{fence}, bed.log) }
 	}
 	storetest.Run(t, place)
-	t.Run("lasting", func(t *testing.T) { storetest.Lasting(t, place) })
 	t.Run("shared", func(t *testing.T) { storetest.Shared(t, place) })
+	if side == nil {
+		t.Run("lasting", func(t *testing.T) { storetest.Lasting(t, place) })
+	}
 }
 
 // TestTooLarge: what ZooKeeper would not take is refused with what to do about it, and
@@ -267,7 +274,7 @@ func TestSessionLength(t *testing.T) {
 		session:           session,
 		keeper.SessionMax: 20 * tick, // the server gives less
 	} {
-		k, err := keeper.Dial(keeper.Options{Servers: bed.zookeeper.Address, Session: asked, Log: bed.log})
+		k, err := keeper.Dial(keeper.Options{Servers: bed.zookeeper.Addresses(), Session: asked, Log: bed.log})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,9 @@ func (f Files) Empty() bool { return f == Files{} }
 // files are read again when they have changed, for the connections that begin then; files
 // that do not fit together, as in the middle of a change, leave those read last in place.
 func (f Files) Server() (*tls.Config, error) {
+	if err := f.whole(); err != nil {
+		return nil, err
+	}
 	r, err := f.reader()
 	if err != nil {
 		return nil, err
@@ -37,7 +40,10 @@ func (f Files) Server() (*tls.Config, error) {
 // Client returns a node's or operator's side, as the files are now. Who connects again and
 // again calls it for each connection.
 func (f Files) Client() (*tls.Config, error) {
-	pair, pool, err := f.load()
+	if err := f.whole(); err != nil {
+		return nil, err
+	}
+	pair, pool, err := f.read()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +63,7 @@ type reader struct {
 func (f Files) reader() (*reader, error) {
 	r := &reader{files: f, seen: f.fingerprint()}
 	var err error
-	r.pair, r.pool, err = f.load()
+	r.pair, r.pool, err = f.read()
 	return r, err
 }
 
@@ -83,21 +89,24 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	return pair, pool
 }
 
-func (f Files) load() (*tls.Certificate, *x509.CertPool, error) {
+func (f Files) whole() error {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
-		return nil, nil, errors.New("give all three: the CA's certificate, an own certificate and its key (`penstock certs` makes them)")
+		return errors.New("give all three: the CA's certificate, an own certificate and its key (`penstock certs` makes them)")
 	}
-	return f.read()
+	return nil
 }
 
-// read is load of the files that there are: the CA's may be none of them.
-func (f Files) read() (*tls.Certificate, *x509.CertPool, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-	if err != nil || f.CA == "" {
-		return &pair, nil, err
+// read reads the files; an own certificate need not be among them.
+func (f Files) read() (pair *tls.Certificate, pool *x509.CertPool, err error) {
+	if f.Cert != "" {
+		own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, nil, err
+		}
+		pair = &own
 	}
-	pool, err := loadCA(f.CA)
-	return &pair, pool, err
+	pool, err = loadCA(f.CA)
+	return pair, pool, err
 }
 
 func loadCA(file string) (*x509.CertPool, error) {
@@ -113,26 +122,21 @@ func loadCA(file string) (*x509.CertPool, error) {
 }
 
 // Trusting returns the side of one who asks servers of another CA, with an own certificate
-// if there is one. That is read again when it has changed, for the connections that begin
-// then; the CA's file is read once.
-func Trusting(ca, cert, key string) (*tls.Config, error) {
-	pool, err := loadCA(ca)
+// if there is one; it is called for each connection. The files are read again when they have
+// changed; files that do not fit together leave those read last in place.
+func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
+	r, err := Files{CA: ca, Cert: cert, Key: key}.reader()
 	if err != nil {
 		return nil, err
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-	if cert != "" {
-		own := Files{Cert: cert, Key: key}
-		r := &reader{files: own, seen: own.fingerprint()}
-		if r.pair, _, err = own.read(); err != nil {
-			return nil, err
+	return func() *tls.Config {
+		pair, pool := r.current()
+		c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+		if pair != nil {
+			c.Certificates = []tls.Certificate{*pair}
 		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, _ := r.current()
-			return pair, nil
-		}
-	}
-	return c, nil
+		return c
+	}, nil
 }
 
 // OperatorUnit is the organizational unit of operators' certificates.

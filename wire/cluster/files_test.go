@@ -3,6 +3,8 @@ package cluster_test
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -113,7 +115,7 @@ func TestRotation(t *testing.T) {
 }
 
 // TestTrusting: the certificate that is shown to servers of another authority is the one in
-// the files at that time, or the last good one.
+// the files at that time, or the last good one, and so is the authority.
 func TestTrusting(t *testing.T) {
 	servers, first, second, own := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{servers, first, second} {
@@ -131,7 +133,8 @@ func TestTrusting(t *testing.T) {
 	}
 	defer listener.Close()
 	place(t, first, "broker", own, "cert", "key")
-	config, err := cluster.Trusting(filepath.Join(servers, "ca.pem"), filepath.Join(own, "cert"), filepath.Join(own, "key"))
+	place(t, servers, "", own, "ca")
+	config, err := cluster.Trusting(filepath.Join(own, "ca"), filepath.Join(own, "cert"), filepath.Join(own, "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +159,7 @@ func TestTrusting(t *testing.T) {
 			}
 			seen <- shown{raw: over.ConnectionState().PeerCertificates[0].Raw}
 		}()
-		c := config.Clone()
+		c := config()
 		c.ServerName = "zookeeper"
 		conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", listener.Addr().String())
 		if err != nil {
@@ -176,4 +179,34 @@ func TestTrusting(t *testing.T) {
 	shows("a certificate without its key", first)
 	place(t, second, "broker", own, "key")
 	shows("both", second)
+	refused := func(what string) {
+		t.Helper()
+		go func() {
+			if conn, err := listener.Accept(); err == nil {
+				_ = conn.(*tls.Conn).HandshakeContext(t.Context()) // the other side refuses it
+				conn.Close()
+			}
+		}()
+		c := config()
+		c.ServerName = "zookeeper"
+		var unknown x509.UnknownAuthorityError
+		conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		if err == nil {
+			conn.Close()
+		}
+		if !errors.As(err, &unknown) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	place(t, first, "", own, "ca")
+	refused("another authority")
+	if err := os.WriteFile(filepath.Join(own, "ca"), []byte("none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("no authority after another one")
+	place(t, servers, "", own, "ca")
+	shows("the right authority again", second)
+	if _, err := cluster.Trusting(filepath.Join(own, "none"), "", ""); err == nil {
+		t.Error("an authority that is not there is taken")
+	}
 }

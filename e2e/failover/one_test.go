@@ -1,0 +1,142 @@
+package failover
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/broker/certs"
+	"penstock/testbed/daemon"
+	"penstock/testbed/zookeeper"
+	"penstock/wire/cluster"
+)
+
+// authority makes a CA with a certificate of ZooKeeper's and one of a broker's, which are good
+// for loopback.
+func authority(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if _, err := certs.Make(dir, []string{"zookeeper", "broker"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func replace(t *testing.T, file, from string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err == nil {
+		if err = os.WriteFile(file+".new", text, 0o600); err == nil {
+			err = os.Rename(file+".new", file)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOneServer: by a server's secure port brokers have all that they have by the plain one, and
+// who has the wrong certificates or takes one port for the other is told so. The server is none of
+// the ensemble, so this runs beside TestFailOver, which mostly waits.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	first, second, held := authority(t), authority(t), t.TempDir()
+	side := func(ca, cert, key string) func() *tls.Config {
+		side, err := cluster.Trusting(ca, cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return side
+	}
+	of := func(ca, own string) func() *tls.Config {
+		return side(filepath.Join(ca, "ca.pem"), filepath.Join(own, "broker.pem"), filepath.Join(own, "broker.key"))
+	}
+	place := func(authority string) {
+		for _, name := range []string{"ca.pem", "zookeeper.pem", "zookeeper.key", "broker.pem", "broker.key"} {
+			replace(t, filepath.Join(held, name), filepath.Join(authority, name))
+		}
+	}
+	place(first)
+	server, err := zookeeper.Start(t.Context(), zookeeper.Options{Book: bed.book, Lib: bed.lib, Dir: t.TempDir(), Tick: tick, HeapMB: 96,
+		Secure: &zookeeper.Secure{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "zookeeper.pem"), Key: filepath.Join(held, "zookeeper.key")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	t.Run("conformance", func(t *testing.T) { conformance(t, server.Address, nil) })
+	t.Run("conformance by TLS", func(t *testing.T) { conformance(t, server.Secure, of(first, first)) })
+	const ownCert = "look at this broker's certificate (--cert) and at the CA that ZooKeeper trusts"
+	for name, test := range map[string]struct {
+		server string
+		side   func() *tls.Config
+		want   string // in a call's error, and in the log
+	}{
+		"a server of another authority": {server.Secure, of(second, first), "give the CA of ZooKeeper's servers (--zookeeper-ca)"},
+		"a broker of another authority": {server.Secure, of(first, second), ownCert},
+		"a broker without certificate":  {server.Secure, side(filepath.Join(first, "ca.pem"), "", ""), ownCert},
+		"plain to the secure port":      {server.Secure, nil, "that is its secure port (--zookeeper-ca)"},
+		"TLS to the plain port":         {server.Address, of(first, first), "or that is its plain port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, before := dialTo(t, test.server, "", test.side), len(bed.logged.String())
+			var told error
+			eventually(t, fmt.Sprintf("a call's error, and the log, say %q", test.want), func() bool {
+				const bound = 100 * time.Millisecond // of the caller's
+				ctx, cancel := context.WithTimeout(t.Context(), bound)
+				defer cancel()
+				began := time.Now()
+				if _, told = k.Get(ctx, "/"); told == nil || time.Since(began) > bound+slack {
+					t.Fatalf("a call ends after %v with %v, want an error within %v", time.Since(began), told, bound)
+				}
+				return strings.Contains(told.Error(), test.server+": ") && strings.Contains(told.Error(), test.want) &&
+					strings.Contains(bed.logged.String()[before:], test.want)
+			})
+			t.Log(told)
+		})
+	}
+
+	// The broker's files are read again when it connects again.
+	t.Run("other certificates", func(t *testing.T) {
+		where := folder()
+		files := cluster.Files{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "broker.pem"), Key: filepath.Join(held, "broker.key")}
+		d, err := daemon.Start(t.Context(), daemon.Options{Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, "secure-broker"), Patience: patience,
+			Broker: []string{"--listen", "127.0.0.1:0", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key, "--metrics", "off",
+				"--zookeeper", server.Secure + where, "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := d.Stop(); err != nil {
+				t.Error(err)
+			}
+		}()
+		// By its own word: what it has written in ZooKeeper it may not know of yet.
+		says := func(what string, times int) {
+			t.Helper()
+			eventually(t, fmt.Sprintf("the broker says %q %d times", what, times), func() bool {
+				text, err := os.ReadFile(d.Log)
+				return err == nil && strings.Count(string(text), what) >= times
+			})
+		}
+		says(`msg="this broker leads"`, 1)
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		place(second)
+		says(`msg="this broker leads no more"`, 1) // one that leads on would begin no epoch
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		says(`msg="this broker leads"`, 2)
+	})
+}
