@@ -19,6 +19,7 @@ package applications
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -40,7 +41,7 @@ const (
 	keep = 10 * time.Minute
 	// period is the time between two lists, and rest how many times what a list kept its source
 	// busy is at least between it and the next: a slow ResourceManager is to have its rest. Not
-	// so a standby, which may become the active one at any moment.
+	// so a standby, which may become the active one at any moment: it is asked at each tick.
 	period = 5 * time.Second
 	rest   = 4
 	// settle is how long a source that has just begun may not know all that is held: it hears
@@ -222,7 +223,10 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 		if !begin.Before(due) {
 			s.asked.spent() // by look-ups
 			flows = d.list(ctx, s)
-			due = time.Now().Add(max(d.period, rest*s.asked.spent()))
+			due = time.Now()
+			if !d.noneActive(s) {
+				due = due.Add(max(d.period, rest*s.asked.spent()))
+			}
 		}
 		flows = append(flows, d.lookUp(ctx, s)...)
 		if len(flows) > 0 {
@@ -234,6 +238,13 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 		case <-ticker.C:
 		}
 	}
+}
+
+// noneActive tells whether the last try found no server that is at work.
+func (d *Directory) noneActive(s *source) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Is(s.err, errNoneActive)
 }
 
 // list takes who is at work now. What is known of those that are not on a whole list

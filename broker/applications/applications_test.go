@@ -3,6 +3,7 @@ package applications
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -93,7 +94,8 @@ func TestWhoIsGone(t *testing.T) {
 	})
 }
 
-// TestRest: a source that takes its time is asked less often.
+// TestRest: a source that takes its time is asked less often, and one that has nobody active
+// at each tick.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
@@ -104,6 +106,13 @@ func TestRest(t *testing.T) {
 			if got := s.asks[3].Sub(s.asks[2]); got < between || got > between+time.Second {
 				t.Errorf("a list that takes %v is asked for every %v", took, got)
 			}
+		}
+		s := &told{err: fmt.Errorf("%w: both are standbys", errNoneActive)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ofTest(s).Run(ctx, func([]string) {})
+		if got := s.asks[3].Sub(s.asks[2]); got != time.Second {
+			t.Errorf("while nobody is active a list is asked for every %v", got)
 		}
 	})
 }

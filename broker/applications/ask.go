@@ -47,6 +47,8 @@ type servers struct {
 var (
 	errNotFound = errors.New("not known there")
 	errBody     = errors.New("the answer is too long")
+	// errNoneActive: all said so or were not reached. It may change at any moment.
+	errNoneActive = errors.New("none is active")
 )
 
 // errNotActive is of a server that has no work with the question: a standby, or one that is
@@ -99,6 +101,7 @@ func (s *servers) spent() time.Duration {
 func (s *servers) get(ctx context.Context, path string, query url.Values, read func(*json.Decoder) error) error {
 	var errs []error
 	var busy time.Duration
+	none := true
 	first := int(s.active.Load())
 	for i := range s.bases {
 		at := (first + i) % len(s.bases)
@@ -115,6 +118,7 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 		}
 		if !errors.As(err, &idle) {
 			busy += took
+			none = false
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
@@ -122,6 +126,9 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 		}
 	}
 	s.busy += busy
+	if none {
+		return fmt.Errorf("%w: %w", errNoneActive, errors.Join(errs...))
+	}
 	return errors.Join(errs...)
 }
 

@@ -343,11 +343,12 @@ func TestStandbyHasNoRest(t *testing.T) {
 	for name, test := range map[string]struct {
 		a, b http.HandlerFunc
 		busy bool
+		none bool // is active
 	}{
-		"standbys":                         {late(redirect("")), late(redirect("")), false},
-		"a standby and a broken one":       {redirect(""), late(nobody), true},
-		"a slow standby and an active one": {late(redirect("")), answer, false},
-		"a slow active one":                {redirect(""), late(answer), true},
+		"standbys":                         {late(redirect("")), late(redirect("")), false, true},
+		"a standby and a broken one":       {redirect(""), late(nobody), true, false},
+		"a slow standby and an active one": {late(redirect("")), answer, false, false},
+		"a slow active one":                {redirect(""), late(answer), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,6 +360,9 @@ func TestStandbyHasNoRest(t *testing.T) {
 			err := list(t, d)
 			if spent := managers(d).spent(); spent >= slow != test.busy {
 				t.Errorf("kept busy for %v (%s)", spent, err)
+			}
+			if d.noneActive(d.sources[0]) != test.none {
+				t.Errorf("whether one is active: %s", err)
 			}
 		})
 	}
