@@ -11,13 +11,15 @@
 // because it has just begun or ended, is looked up alone, so many a second.
 //
 // Facts outlive their source: one that is down has said nothing new, and an application
-// that is gone from a list may have data on its way still. Weights that fell back because
-// a ResourceManager is started again would be an outage of ours.
+// that is gone from a list may have data on its way still. One that has just taken over says
+// of what is held less than there is. Weights that fell back because a ResourceManager is
+// started again would be an outage of ours.
 package applications
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -37,10 +39,15 @@ const (
 	lookUps = 20
 	// keep is how long an application stays known that its source has at work no more.
 	keep = 10 * time.Minute
-	// period is the time between two lists, and rest how many times what a list took is at
-	// least between it and the next: a slow ResourceManager is not to be kept busy.
+	// period is the time between two lists, and rest how many times what a list kept its source
+	// busy is at least between it and the next: a slow ResourceManager is to have its rest. Not
+	// so a standby, which may become the active one at any moment: it is asked at each tick.
 	period = 5 * time.Second
 	rest   = 4
+	// settle is how long a source that has just begun may not know all that is held: it hears
+	// of containers from NodeManagers, which look for it every 15 to 45 s, and at the one that
+	// has died in between (yarn.client.failover-sleep-base-ms).
+	settle = 2 * time.Minute
 )
 
 // Application is what is known of one.
@@ -48,6 +55,7 @@ type Application struct {
 	policy.Facts
 	State string // as its source says it: ACCEPTED, RUNNING, FINISHED
 	Ended bool   // it is at work no more
+	since int64  // when who tells of it began, ms; 0: it does not say
 }
 
 // Source is the state of one source.
@@ -81,6 +89,8 @@ type asked interface {
 	list(ctx context.Context, add func(Application)) error
 	// address answered last.
 	address() string
+	// spent is how long the source was kept busy since the last call.
+	spent() time.Duration
 }
 
 // finder is one that can look a single application up.
@@ -103,6 +113,8 @@ type entry struct {
 	from  *source
 	round uint64    // of the source's last list that had it
 	ended time.Time // when it was seen that it is at work no more; zero: it is
+	// settled is from when on all is told that it holds; before, what was told is held as well.
+	settled time.Time
 }
 
 // Options say who is asked.
@@ -209,8 +221,12 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 		begin := time.Now()
 		var flows []string
 		if !begin.Before(due) {
+			s.asked.spent() // by look-ups
 			flows = d.list(ctx, s)
-			due = time.Now().Add(max(d.period, rest*time.Since(begin)))
+			due = time.Now()
+			if !d.noneActive(s) {
+				due = due.Add(max(d.period, rest*s.asked.spent()))
+			}
 		}
 		flows = append(flows, d.lookUp(ctx, s)...)
 		if len(flows) > 0 {
@@ -222,6 +238,13 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 		case <-ticker.C:
 		}
 	}
+}
+
+// noneActive tells whether the last try found no server that is at work.
+func (d *Directory) noneActive(s *source) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Is(s.err, errNoneActive)
 }
 
 // list takes who is at work now. What is known of those that are not on a whole list
@@ -274,10 +297,16 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 // put keeps what a source says of an application, in the list of this round or alone. It
 // tells whether the facts are others, and whether there is no room. d.mu is held.
 func (d *Directory) put(s *source, a Application) (different, full bool) {
-	if a.Ended {
-		a.Bandwidth = 0
-	}
 	e := d.apps[a.Flow]
+	if e != nil && e.since != a.since && e.since != 0 && a.since != 0 { // a standby has taken over, or it was started again
+		e.settled = time.Now().Add(settle)
+	}
+	switch {
+	case a.Ended:
+		a.Bandwidth = 0
+	case e != nil && time.Now().Before(e.settled):
+		a.Bandwidth = max(a.Bandwidth, e.Bandwidth)
+	}
 	if e == nil {
 		if a.Ended && !d.wanted[a.Flow] {
 			return false, false // a list of those that were: nobody has asked

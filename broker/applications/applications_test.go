@@ -3,6 +3,7 @@ package applications
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -21,9 +22,10 @@ type told struct {
 	asks []time.Time
 }
 
-func (*told) name() string          { return "told" }
-func (*told) owns(flow string) bool { return true }
-func (*told) address() string       { return "" }
+func (*told) name() string           { return "told" }
+func (*told) owns(flow string) bool  { return true }
+func (*told) address() string        { return "" }
+func (s *told) spent() time.Duration { return s.took }
 func (s *told) list(_ context.Context, add func(Application)) error {
 	s.mu.Lock()
 	s.asks = append(s.asks, time.Now())
@@ -92,7 +94,8 @@ func TestWhoIsGone(t *testing.T) {
 	})
 }
 
-// TestRest: a source that takes its time is asked less often.
+// TestRest: a source that takes its time is asked less often, and one that has nobody active
+// at each tick.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
@@ -104,5 +107,54 @@ func TestRest(t *testing.T) {
 				t.Errorf("a list that takes %v is asked for every %v", took, got)
 			}
 		}
+		s := &told{err: fmt.Errorf("%w: both are standbys", errNoneActive)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ofTest(s).Run(ctx, func([]string) {})
+		if got := s.asks[3].Sub(s.asks[2]); got != time.Second {
+			t.Errorf("while nobody is active a list is asked for every %v", got)
+		}
+	})
+}
+
+// TestTakeOver: a source that has just begun, and does not know yet all that is held, takes
+// nothing from what was known; after a while it counts alone.
+func TestTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := func(since, bandwidth int64) []Application {
+			return []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: bandwidth}, since: since}}
+		}
+		s := &told{apps: app(1, 90)}
+		d := ofTest(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			d.Run(ctx, func([]string) {})
+			close(done)
+		}()
+		at := func(later time.Duration, what string, want int64) {
+			t.Helper()
+			time.Sleep(later)
+			synctest.Wait()
+			if got := d.Facts("a").Bandwidth; got != want {
+				t.Errorf("%s: it holds %d MB/s, want %d", what, got, want)
+			}
+		}
+		at(time.Millisecond, "told", 90)
+		s.say(app(1, 40), nil)
+		at(2*period, "a part was given back", 40)
+		s.say(app(2, 0), nil)
+		at(2*period, "another source has heard of nothing yet", 40)
+		s.say(app(2, 60), nil)
+		at(2*period, "it holds more", 60)
+		s.say(app(2, 20), nil)
+		at(2*period, "not all is heard of", 60)
+		at(settle, "all is heard of", 20)
+		s.say(app(0, 10), nil)
+		at(2*period, "who began at no time", 10)
+		s.say([]Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 60}, since: 3, Ended: true}}, nil)
+		at(2*period, "it has ended", 0)
+		cancel()
+		<-done
 	})
 }

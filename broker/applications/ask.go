@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,13 +20,20 @@ const (
 	// answerTime is how long an answer may take, to its last byte.
 	answerTime = 30 * time.Second
 	maxBases   = 16
+	// connectTime is how long a server's machine may take to accept a connection, which its
+	// kernel does: a machine that is gone is not to be waited for as one that is slow.
+	connectTime = 5 * time.Second
+	// idleTime is less than a period, so that each list begins with a new connection. One that
+	// stays would hide for answerTime that there is no machine any more.
+	idleTime = 2 * time.Second
 )
 
 // servers are those of one cluster manager, of which one is active: it is asked first, the
 // others in turn when it does not answer as an active one does.
 //
 // A standby's redirect is not followed: it may name any host, also one that nobody has
-// configured, and the active one is in the list.
+// configured, and the active one is in the list. A standby may take seconds to answer, while it
+// looks for an active one itself.
 type servers struct {
 	http   *http.Client
 	bases  []*url.URL
@@ -33,12 +41,21 @@ type servers struct {
 	body   int64
 	active atomic.Int32
 	ever   atomic.Bool
+	busy   time.Duration // since spent was asked for
 }
 
 var (
 	errNotFound = errors.New("not known there")
 	errBody     = errors.New("the answer is too long")
+	// errNoneActive: all said so or were not reached. It may change at any moment.
+	errNoneActive = errors.New("none is active")
 )
+
+// errNotActive is of a server that has no work with the question: a standby, or one that is
+// not reached.
+type errNotActive struct{ error }
+
+func (e errNotActive) Unwrap() error { return e.error }
 
 // errBadRequest is an active server's refusal of the question itself.
 type errBadRequest struct{ error }
@@ -56,7 +73,8 @@ func newServers(addresses []string) (*servers, error) {
 		s.bases = append(s.bases, u)
 	}
 	s.http = &http.Client{
-		Transport:     &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10},
+		Transport: &http.Transport{Proxy: nil, DialContext: (&net.Dialer{Timeout: connectTime}).DialContext,
+			MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s, nil
@@ -69,24 +87,47 @@ func (s *servers) address() string {
 	return s.bases[s.active.Load()].Redacted()
 }
 
+// spent is for how long a server has been kept busy by what was asked since the last call,
+// by one goroutine. Of what was answered, that is the time of the one that did; else of those
+// that may have been at work on it.
+func (s *servers) spent() time.Duration {
+	busy := s.busy
+	s.busy = 0
+	return busy
+}
+
 // get asks for one document and has it read, from the active server if there is one. An
 // address may have a query of its own, such as user.name.
 func (s *servers) get(ctx context.Context, path string, query url.Values, read func(*json.Decoder) error) error {
 	var errs []error
+	var busy time.Duration
+	none := true
 	first := int(s.active.Load())
 	for i := range s.bases {
 		at := (first + i) % len(s.bases)
+		begin := time.Now()
 		err := s.getFrom(ctx, s.bases[at], path, query, read)
+		took := time.Since(begin)
 		var bad errBadRequest
+		var idle errNotActive
 		if err == nil || errors.Is(err, errNotFound) || errors.As(err, &bad) {
 			s.active.Store(int32(at))
 			s.ever.Store(true)
+			s.busy += took
 			return err
+		}
+		if !errors.As(err, &idle) {
+			busy += took
+			none = false
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
+	}
+	s.busy += busy
+	if none {
+		return fmt.Errorf("%w: %w", errNoneActive, errors.Join(errs...))
 	}
 	return errors.Join(errs...)
 }
@@ -107,6 +148,9 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	req.Header.Set("Accept", "application/json")
 	resp, err := s.http.Do(req)
 	if err != nil {
+		if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
+			err = errNotActive{err}
+		}
 		return err
 	}
 	defer resp.Body.Close()
@@ -116,7 +160,7 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	case code == http.StatusUnauthorized:
 		return fmt.Errorf("%s: it wants to be told who asks (Kerberos), which the broker cannot", base.Host)
 	case code/100 == 3:
-		return fmt.Errorf("%s is a standby%s", base.Host, s.instead(base, resp))
+		return errNotActive{fmt.Errorf("%s is a standby%s", base.Host, s.instead(base, resp))}
 	case code == http.StatusBadRequest:
 		return errBadRequest{fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)}
 	case code/100 != 2:

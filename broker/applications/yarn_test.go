@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -110,7 +113,7 @@ func id(i int) string { return fmt.Sprintf("application_1700000000000_%04d", i) 
 func anApp(i int, started int64, changes ...func(map[string]any)) fakeApp {
 	doc := map[string]any{"id": id(i), "user": fmt.Sprintf("user%d", i%100), "name": fmt.Sprintf("nightly load of table %d", i),
 		"queue": "root.etl.night", "state": "RUNNING", "finalStatus": "UNDEFINED", "applicationType": "MAPREDUCE",
-		"applicationTags": "gold,io.weight=4", "startedTime": started, "diagnostics": "", "resourceInfo": holds(60, "M")}
+		"applicationTags": "gold,io.weight=4", "startedTime": started, "clusterId": 1700000000000, "diagnostics": "", "resourceInfo": holds(60, "M")}
 	for _, change := range changes {
 		change(doc)
 	}
@@ -322,6 +325,103 @@ func TestStandby(t *testing.T) {
 	}
 	if stranger.lists.Load() != 0 || d.Facts(id(9)).User != "" {
 		t.Error("a stranger was asked")
+	}
+}
+
+// TestStandbyHasNoRest: a standby that is slow to say that it is one is asked as often as a
+// quick one, and one that is slow to answer counts alone.
+func TestStandbyHasNoRest(t *testing.T) {
+	const slow = 500 * time.Millisecond
+	late := func(then http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(slow)
+			then(w, r)
+		}
+	}
+	nobody := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	answer := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"apps":null}`) }
+	for name, test := range map[string]struct {
+		a, b http.HandlerFunc
+		busy bool
+		none bool // is active
+	}{
+		"standbys":                         {late(redirect("")), late(redirect("")), false, true},
+		"a standby and a broken one":       {redirect(""), late(nobody), true, false},
+		"a slow standby and an active one": {late(redirect("")), answer, false, false},
+		"a slow active one":                {redirect(""), late(answer), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b, gone := startManager(t), startManager(t), startManager(t)
+			gone.Close()
+			a.set(test.a)
+			b.set(test.b)
+			d, _ := directory(t, Options{ResourceManagers: []string{gone.URL, a.URL, b.URL}})
+			err := list(t, d)
+			if spent := managers(d).spent(); spent >= slow != test.busy {
+				t.Errorf("kept busy for %v (%s)", spent, err)
+			}
+			if d.noneActive(d.sources[0]) != test.none {
+				t.Errorf("whether one is active: %s", err)
+			}
+		})
+	}
+}
+
+// TestMachineGone: an address that takes no connection, as a machine's that is off, is not
+// waited for as long as an answer is.
+func TestMachineGone(t *testing.T) {
+	// A listener whose queue is full drops who asks for a connection.
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+	for full := false; !full; {
+		conn, err := net.DialTimeout("tcp", address, 100*time.Millisecond)
+		if full = err != nil; !full {
+			t.Cleanup(func() { conn.Close() })
+		}
+	}
+	m := startManager(t)
+	m.set(nil, anApp(1, 1))
+	d, _ := directory(t, Options{ResourceManagers: []string{"http://" + address, m.URL}})
+	managers(d).http.Transport.(*http.Transport).DialContext = (&net.Dialer{Timeout: 100 * time.Millisecond}).DialContext
+	if err := list(t, d); err != "" || d.Facts(id(1)).User == "" || d.Sources()[0].Address != m.URL {
+		t.Errorf("%s: %+v", err, d.Sources())
+	}
+	m.set(redirect(""))
+	managers(d).spent()
+	if err := list(t, d); !strings.Contains(err, "i/o timeout") || managers(d).spent() != 0 {
+		t.Errorf("with a standby only: %s", err)
+	}
+}
+
+// TestRecovered: what a new active one says of an application of which it has heard no
+// container yet, as one of 3.4.2 does, leaves it what it holds.
+func TestRecovered(t *testing.T) {
+	m := startManager(t)
+	m.set(nil, anApp(1, 5))
+	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	before := d.Facts(id(1))
+	m.set(nil, anApp(1, 5, with("state", "ACCEPTED"), with("clusterId", 1700000001000), with("resourceInfo", holds(0, "M")),
+		with("diagnostics", "Attempt recovered after RM restart")))
+	if err := list(t, d); err != "" {
+		t.Fatal(err)
+	}
+	if f := d.Facts(id(1)); !same(f, before) || d.State(id(1)) != "ACCEPTED" {
+		t.Errorf("%+v, before %+v", f, before)
 	}
 }
 

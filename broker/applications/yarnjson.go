@@ -29,6 +29,7 @@ type yarnApp struct {
 	ApplicationType string `json:"applicationType"`
 	ApplicationTags string `json:"applicationTags"`
 	StartedTime     int64  `json:"startedTime"` // ms; 0 for who may not see it
+	ClusterID       int64  `json:"clusterId"`   // when the ResourceManager that answers was started, ms
 	ResourceInfo    struct {
 		ResourceUsagesByPartition []struct {
 			Used struct {
@@ -86,7 +87,7 @@ func parseApp(d *json.Decoder) (a *yarnApp, err error) {
 }
 
 func (a *yarnApp) application(resource string) Application {
-	app := Application{State: clip(a.State, maxName), Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
+	app := Application{State: clip(a.State, maxName), since: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
 		User: clip(a.User, maxName), Name: clip(a.Name, maxName), Type: clip(a.ApplicationType, maxName)}}
 	switch a.State {
 	case "FINISHED", "FAILED", "KILLED":

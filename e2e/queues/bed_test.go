@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"penstock/testbed/hadoop"
 	"penstock/testbed/ledger"
 	"penstock/testbed/ports"
+	"penstock/testbed/zookeeper"
 )
 
 const (
@@ -28,7 +31,7 @@ const (
 )
 
 // bed is what the tests share: a node with the scheduler's queues and bandwidth to ask for,
-// its daemon, a broker that asks the ResourceManager, and a directory like the broker's.
+// its daemon, a broker that asks the two ResourceManagers, and a directory like the broker's.
 var bed struct {
 	dir       string
 	policy    string // the broker's policy file
@@ -36,6 +39,7 @@ var bed struct {
 	disk      *disk.Disk
 	daemon    *daemon.Daemon
 	broker    *daemon.Daemon
+	zookeeper *zookeeper.Server
 	cluster   *hadoop.Cluster
 	directory *applications.Directory
 	stop      func() // ends the directory's asking
@@ -74,6 +78,13 @@ func setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	keeper, err := zookeeper.Fetch(ctx, filepath.Join(root, ".cache"), say)
+	if err != nil {
+		return err
+	}
+	if bed.zookeeper, err = zookeeper.Start(ctx, zookeeper.Options{Book: bed.book, Lib: keeper, Dir: filepath.Join(bed.dir, "zookeeper")}); err != nil {
+		return err
+	}
 	if bed.disk, err = disk.Start(ctx, disk.Options{Name: "disk", RunDir: bed.dir, Size: 6 << 30}); err != nil {
 		return err
 	}
@@ -92,6 +103,7 @@ func setUp(ctx context.Context) (err error) {
 	bed.cluster, err = hadoop.Start(ctx, hadoop.Config{
 		RunDir: filepath.Join(bed.dir, "hadoop"), Lib: lib, Progress: say,
 		DataNodes: []hadoop.DataNode{{Volumes: []hadoop.Volume{{Dir: filepath.Join(bed.disk.Mount(), "dfs")}}}},
+		ZooKeeper: bed.zookeeper.Address,
 		Queues:    []string{"root.etl.night", "root.adhoc"}, DiskBandwidth: offered,
 		Governed: &hadoop.Governed{AgentJar: agent, Socket: socket},
 	})
@@ -102,12 +114,15 @@ func setUp(ctx context.Context) (err error) {
 	if err := setPolicy("default: 1\n"); err != nil {
 		return err
 	}
+	// The standby first, so that it is asked.
+	managers := bed.cluster.ResourceManagerURLs()
+	slices.Reverse(managers)
 	bed.broker, err = daemon.Start(ctx, daemon.Options{Book: bed.book, Binary: binary, Base: filepath.Join(bed.dir, "broker"),
-		Broker: []string{"--listen", address, "--policy", bed.policy, "--resource-manager", bed.cluster.ResourceManagerURL()}, Patience: patience})
+		Broker: []string{"--listen", address, "--policy", bed.policy, "--resource-manager", strings.Join(managers, ",")}, Patience: patience})
 	if err != nil {
 		return err
 	}
-	bed.directory, err = applications.New(applications.Options{ResourceManagers: []string{bed.cluster.ResourceManagerURL()}, Log: slog.New(slog.DiscardHandler)})
+	bed.directory, err = applications.New(applications.Options{ResourceManagers: managers, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -138,6 +153,9 @@ var tearDown = sync.OnceValue(func() error {
 		if d != nil {
 			errs = append(errs, d.Stop())
 		}
+	}
+	if bed.zookeeper != nil {
+		errs = append(errs, bed.zookeeper.Stop())
 	}
 	if bed.disk != nil {
 		errs = append(errs, bed.disk.Stop())

@@ -3,10 +3,12 @@ package queues
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"penstock/broker/applications"
 	"penstock/node/status"
 	"penstock/testbed/disk"
 	"penstock/testbed/hadoop"
@@ -39,10 +41,30 @@ func kill(t *testing.T, app *hadoop.App) {
 	}
 }
 
+// submit submits a job, which takes its time, as a JVM does. What it returns waits for that.
+func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
+	var app *hadoop.App
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		app, err = bed.cluster.Submit(ctx, job)
+	}()
+	return func(t *testing.T) *hadoop.App {
+		t.Helper()
+		if <-done; err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { kill(t, app) })
+		return app
+	}
+}
+
 // TestQueuesAndBandwidth: of what the ResourceManager says of two jobs, rules on queue and
 // tag make weights on the node; it runs the one and has the other wait, as both together
-// ask for more MB/s than there are; and weights are what is held. When the broker has gone, a
-// job stands in its queue, as the policy has it.
+// ask for more MB/s than there are; and weights are what is held. When the ResourceManager
+// dies, its standby knows the same. When the broker has gone, a job stands in its queue, as the
+// policy has it.
 func TestQueuesAndBandwidth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)
@@ -69,15 +91,7 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	}
 	t.Cleanup(func() { kill(t, first) })
 	eventually(t, "the first one has what it asked for", func() bool { return known(first.ID).Bandwidth == 60 })
-	type submitted struct {
-		app *hadoop.App
-		err error
-	}
-	next := make(chan submitted, 1)
-	go func() { // takes its time, as a JVM does
-		app, err := bed.cluster.Submit(ctx, generate("root.adhoc", "bob", "silver", 60, 30))
-		next <- submitted{app, err}
-	}()
+	next := submit(ctx, generate("root.adhoc", "bob", "silver", 60, 30))
 	a := known(first.ID)
 	tags := slices.Clone(a.Tags)
 	slices.Sort(tags)
@@ -91,12 +105,7 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	policy(t, "rules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
 	eventually(t, "the weight is what is held", func() bool { return weight(t, first.ID) == 60 })
 
-	last := <-next
-	if last.err != nil {
-		t.Fatal(last.err)
-	}
-	second := last.app
-	t.Cleanup(func() { kill(t, second) })
+	second := next(t)
 	waiting := func() hadoop.Status {
 		s, err := second.Status(ctx)
 		if err != nil {
@@ -107,7 +116,7 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
 	// And goes on waiting, while the first writes, heartbeats of the NodeManager's long.
 	from := written(t, first.ID)
-	eventually(t, "the first one writes", func() bool { return written(t, first.ID) > from+32*mib })
+	eventually(t, "the first one writes", func() bool { return written(t, first.ID) > from+16*mib })
 	if s := waiting(); s.State != "ACCEPTED" || s.Containers != 0 {
 		t.Errorf("the second one, which has to wait: %+v", s)
 	}
@@ -125,6 +134,7 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		f := flow(t, second.ID)
 		return f.Queue == "root.adhoc" && f.Weight == 90
 	})
+	failover(ctx, t, second)
 	if err := bed.broker.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,4 +150,58 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	}
 	from = written(t, second.ID)
 	eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
+}
+
+// failover kills the active one of the two ResourceManagers while a job runs, whose weight is
+// what it holds. Of that nothing changes at the node: not while nobody answers, nor while the
+// new one has yet to hear from NodeManagers what runs. And the new one tells who a new job is.
+func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
+	if err := bed.cluster.AwaitStandby(ctx); err != nil {
+		t.Fatal(err)
+	}
+	died, err := bed.cluster.ActiveResourceManager(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took, was := 1-died, known(running.ID)
+	begin := time.Now()
+	bed.cluster.KillResourceManager(died)
+	next := submit(ctx, generate("root.etl.night", "carol", "late", 10, 10)) // its client looks for the active one as well
+	unchanged := func(what string, holds func() bool) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			if f := flow(t, running.ID); f.Weight != 90 || f.Queue != "root.adhoc" {
+				t.Fatalf("%.1f s into the failover the job's flow is %+v", time.Since(begin).Seconds(), f)
+			}
+			if a := known(running.ID); !reflect.DeepEqual(a.Facts, was.Facts) || a.Ended {
+				t.Fatalf("%.1f s into the failover the job is %+v", time.Since(begin).Seconds(), a)
+			}
+			return holds()
+		})
+		t.Logf("%.1f s after the ResourceManager was killed: %s", time.Since(begin).Seconds(), what)
+	}
+	unchanged("the other is active", func() bool {
+		i, err := bed.cluster.ActiveResourceManager(ctx)
+		return err == nil && i == took
+	})
+	source := func() applications.Source { return bed.directory.Sources()[0] }
+	unchanged("it has told who is who", func() bool {
+		s := source()
+		return s.Address == bed.cluster.ResourceManagerURLs()[took] && s.Answered.After(begin) && s.Error == ""
+	})
+	unchanged("it has the job's containers", func() bool {
+		s, err := running.Status(ctx)
+		return err == nil && s.State == "RUNNING" && s.Containers == 2
+	})
+	wrote := written(t, running.ID)
+	unchanged("the job writes", func() bool { return written(t, running.ID) > wrote })
+	app := next(t)
+	unchanged("a new job is known", func() bool {
+		a := known(app.ID)
+		return a.Queue == "root.etl.night" && a.User == "carol" && slices.Equal(a.Tags, []string{"late"})
+	})
+	unchanged("the node has its queue and weight", func() bool {
+		f := flow(t, app.ID)
+		return f.Queue == "root.etl" && f.Weight == 10
+	})
 }

@@ -16,18 +16,20 @@ import (
 // ports of the daemons, all on 127.0.0.1 and fixed for the cluster's life, so
 // that a daemon that is started again is found where it was.
 type ports struct {
-	nnRPC, nnHTTP                                     int
-	rmClient, rmScheduler, rmTracker, rmAdmin, rmHTTP int
-	dn                                                []dnPorts
-	nm                                                []nmPorts
+	nnRPC, nnHTTP int
+	rm            []rmPorts
+	dn            []dnPorts
+	nm            []nmPorts
 }
+
+type rmPorts struct{ client, scheduler, tracker, admin, http int }
 
 type dnPorts struct{ data, ipc, http int }
 type nmPorts struct{ rpc, localizer, http, shuffle int }
 
 // pickPorts chooses free ports that no other program's connection takes meanwhile.
-func pickPorts(dataNodes, nodeManagers int) (p ports, err error) {
-	free, err := testports.Free(7 + 3*dataNodes + 4*nodeManagers)
+func pickPorts(resourceManagers, dataNodes, nodeManagers int) (p ports, err error) {
+	free, err := testports.Free(2 + 5*resourceManagers + 3*dataNodes + 4*nodeManagers)
 	if err != nil {
 		return p, err
 	}
@@ -35,7 +37,10 @@ func pickPorts(dataNodes, nodeManagers int) (p ports, err error) {
 		port, free = free[0], free[1:]
 		return port
 	}
-	p = ports{nnRPC: next(), nnHTTP: next(), rmClient: next(), rmScheduler: next(), rmTracker: next(), rmAdmin: next(), rmHTTP: next()}
+	p = ports{nnRPC: next(), nnHTTP: next()}
+	for range resourceManagers {
+		p.rm = append(p.rm, rmPorts{next(), next(), next(), next(), next()})
+	}
 	for range dataNodes {
 		p.dn = append(p.dn, dnPorts{next(), next(), next()})
 	}
@@ -57,7 +62,6 @@ const historyDir = "/staging/done_intermediate"
 // each name holds it all: Hadoop does not mind a property in the wrong file.
 func (c *Cluster) site() properties {
 	cfg, p := &c.cfg, &c.ports
-	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 	queueMB := containerMB * (1 + cfg.TaskSlots)
 	site := properties{
 		"fs.defaultFS":   c.DefaultFS(),
@@ -106,12 +110,6 @@ func (c *Cluster) site() properties {
 		"dfs.datanode.sync.behind.writes":       "false",
 		"io.native.lib.available":               "false",
 
-		"yarn.resourcemanager.hostname":                           "127.0.0.1",
-		"yarn.resourcemanager.address":                            local(p.rmClient),
-		"yarn.resourcemanager.scheduler.address":                  local(p.rmScheduler),
-		"yarn.resourcemanager.resource-tracker.address":           local(p.rmTracker),
-		"yarn.resourcemanager.admin.address":                      local(p.rmAdmin),
-		"yarn.resourcemanager.webapp.address":                     local(p.rmHTTP),
 		"yarn.resourcemanager.scheduler.class":                    "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler",
 		"yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "200",
 		"yarn.resourcemanager.am.max-attempts":                    "1",
@@ -183,6 +181,7 @@ func (c *Cluster) site() properties {
 		site[prefix+"user-limit-factor"] = "1"
 		site[prefix+"state"] = "RUNNING"
 	}
+	maps.Copy(site, c.resourceManagerSettings())
 	maps.Copy(site, cfg.queueSettings())
 	maps.Copy(site, cfg.Settings)
 	return site

@@ -1,5 +1,5 @@
 // Package hadoop runs a real, unmodified Hadoop on this machine: a NameNode,
-// any number of DataNodes, a ResourceManager and NodeManagers, each a JVM of
+// any number of DataNodes, a ResourceManager or a pair, and NodeManagers, each a JVM of
 // its own, for the demonstration, the end-to-end tests and the measurements.
 //
 // It does what IBIS's authors did with a rack of machines (IBIS, section 7.1:
@@ -75,7 +75,10 @@ type Config struct {
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
 	NoYARN       bool       // HDFS only: no ResourceManager, no NodeManager, no jobs
-	LocalDirs    []string   // intermediate data (spills, shuffle); default in the run folder
+	// ZooKeeper is the host:port of one by which two ResourceManagers, an HA pair, choose who of
+	// them is active, and where they keep who is at work; empty: there is one, which keeps nothing.
+	ZooKeeper string
+	LocalDirs []string // intermediate data (spills, shuffle); default in the run folder
 
 	Replication int   // default 1
 	BlockSize   int64 // bytes, default 16 MiB (128 MiB scaled as the modelled disks are); rounded up to a multiple of 512
@@ -109,11 +112,13 @@ type Cluster struct {
 	book   *ledger.Ledger
 
 	mu     sync.Mutex
-	nn, rm *daemon
+	nn     *daemon
+	rms    []*daemon
 	nms    []*daemon
 	dns    []*daemon
 	apps   []*App
 	jobSeq int
+	active int // of the ResourceManagers, when they were last asked
 	// reconfigured are the DataNodes' properties that Reconfigure has set.
 	reconfigured properties
 	logf         func(format string, args ...any)
@@ -215,11 +220,6 @@ func (c *Cluster) BlockSize() int64 { return c.cfg.BlockSize }
 
 // NameNodeURL is the base of the NameNode's web address.
 func (c *Cluster) NameNodeURL() string { return "http://" + c.cfg.at(c.ports.nnHTTP) }
-
-// ResourceManagerURL is the base of the ResourceManager's web address.
-func (c *Cluster) ResourceManagerURL() string {
-	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.rmHTTP)
-}
 
 // DefaultFS is the file system's URI (fs.defaultFS).
 func (c *Cluster) DefaultFS() string { return "hdfs://" + c.cfg.at(c.ports.nnRPC) }

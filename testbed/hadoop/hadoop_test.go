@@ -28,7 +28,7 @@ func testCluster(t *testing.T, cfg Config) *Cluster {
 	if err := cfg.validate(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := pickPorts(len(cfg.DataNodes), cfg.NodeManagers)
+	p, err := pickPorts(cfg.resourceManagers(), len(cfg.DataNodes), cfg.NodeManagers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +139,14 @@ func TestSiteXMLEscapesAndSorts(t *testing.T) {
 }
 
 func TestPortsAreFreeAndDistinct(t *testing.T) {
-	p, err := pickPorts(3, 2)
+	p, err := pickPorts(2, 3, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := []int{p.nnRPC, p.nnHTTP, p.rmClient, p.rmScheduler, p.rmTracker, p.rmAdmin, p.rmHTTP}
+	all := []int{p.nnRPC, p.nnHTTP}
+	for _, r := range p.rm {
+		all = append(all, r.client, r.scheduler, r.tracker, r.admin, r.http)
+	}
 	for _, d := range p.dn {
 		all = append(all, d.data, d.ipc, d.http)
 	}
@@ -439,5 +442,46 @@ func TestTailKeepsTheLastLines(t *testing.T) {
 	}
 	if got := tailFile(path+"x", 2); !strings.Contains(got, syscall.ENOENT.Error()) {
 		t.Errorf("missing file: %q", got)
+	}
+}
+
+// TestPair: two ResourceManagers share a configuration but for who they are, and one alone
+// has none of it.
+func TestPair(t *testing.T) {
+	alone := testCluster(t, Config{NodeManagers: 1})
+	for key := range alone.site() {
+		if strings.Contains(key, ".ha.") || strings.Contains(key, "zk") || strings.Contains(key, "failover") || strings.Contains(key, "recovery") || strings.HasSuffix(key, ".rm1") {
+			t.Errorf("one ResourceManager has %s", key)
+		}
+	}
+	if got, want := alone.site()["yarn.resourcemanager.webapp.address"], strings.TrimPrefix(alone.ResourceManagerURL(), "http://"); got != want {
+		t.Errorf("the one is at %s, not at %s", got, want)
+	}
+	if n := (&Config{NoYARN: true, ZooKeeper: "127.0.0.1:2181"}).resourceManagers(); n != 1 {
+		t.Errorf("without YARN there are ports for %d", n)
+	}
+	c := testCluster(t, Config{NodeManagers: 1, ZooKeeper: "127.0.0.1:2181"})
+	urls := c.ResourceManagerURLs()
+	if len(urls) != 2 || urls[0] == urls[1] || c.ResourceManagerURL() != urls[0] {
+		t.Fatal(urls, c.ResourceManagerURL())
+	}
+	site := c.site()
+	for key, want := range map[string]string{
+		"yarn.resourcemanager.ha.enabled":         "true",
+		"yarn.resourcemanager.ha.rm-ids":          "rm1,rm2",
+		"yarn.resourcemanager.ha.id":              "", // each one's own
+		"yarn.resourcemanager.webapp.address":     "",
+		"yarn.resourcemanager.webapp.address.rm2": strings.TrimPrefix(urls[1], "http://"),
+		"yarn.resourcemanager.recovery.enabled":   "true",
+		"hadoop.zk.address":                       "127.0.0.1:2181",
+		"hadoop.zk.timeout-ms":                    "4000",
+	} {
+		if site[key] != want {
+			t.Errorf("%s = %q, want %q", key, site[key], want)
+		}
+	}
+	state, err := parseHAState([]byte(`{"clusterInfo":{"id":1795421028848,"state":"STARTED","haState":"STANDBY"}}`))
+	if err != nil || state != "STANDBY" {
+		t.Errorf("%q, %v", state, err)
 	}
 }

@@ -220,7 +220,11 @@ func (c *Cluster) Application(id string) *App { return &App{ID: id, c: c} }
 
 // Status asks the ResourceManager.
 func (a *App) Status(ctx context.Context) (Status, error) {
-	body, err := a.c.get(ctx, a.c.ResourceManagerURL()+"/ws/v1/cluster/apps/"+a.ID)
+	base, err := a.c.activeURL(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	body, err := a.c.get(ctx, base+"/ws/v1/cluster/apps/"+a.ID)
 	if err != nil {
 		return Status{}, err
 	}
@@ -283,7 +287,6 @@ func (a *App) Wait(ctx context.Context) (Status, error) {
 // ResourceManager counts the application as ended.
 func (a *App) Kill(ctx context.Context) error {
 	defer a.client.kill()
-	url := a.c.ResourceManagerURL() + "/ws/v1/cluster/apps/" + a.ID + "/state?user.name=" + user()
 	for {
 		s, err := a.Status(ctx)
 		if err != nil {
@@ -292,6 +295,7 @@ func (a *App) Kill(ctx context.Context) error {
 		if s.Ended() {
 			return nil
 		}
+		url := a.c.ResourceManagerURL() + "/ws/v1/cluster/apps/" + a.ID + "/state?user.name=" + user()
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`))
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,8 @@ const (
 
 // Start brings up a fresh cluster and returns when it is ready for work: the
 // NameNode out of safe mode with every DataNode live, the ResourceManager
-// active with every NodeManager registered. On an error everything that was
+// active with every NodeManager registered. A second ResourceManager comes up
+// afterwards (AwaitStandby). On an error everything that was
 // started is stopped again, the logs stay, and the error carries the last lines
 // of the log of the daemon that failed.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
@@ -40,7 +42,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.logf = func(string, ...any) {}
 	}
 	var err error
-	if c.ports, err = pickPorts(len(cfg.DataNodes), cfg.NodeManagers); err != nil {
+	if c.ports, err = pickPorts(cfg.resourceManagers(), len(cfg.DataNodes), cfg.NodeManagers); err != nil {
 		return nil, err
 	}
 	if c.book, err = ledger.Open(cfg.RunDir); err != nil {
@@ -86,6 +88,13 @@ func (c *Cluster) prepare() error {
 	if err := c.writeConf("client", nil); err != nil {
 		return err
 	}
+	if c.pair() {
+		for i := range c.ports.rm {
+			if err := c.writeConf(c.rmName(i), properties{"yarn.resourcemanager.ha.id": rmID(i)}); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range c.cfg.DataNodes {
 		if err := c.writeConf(fmt.Sprintf("dn%d", i), c.dataNodeSite(i)); err != nil {
 			return err
@@ -102,20 +111,20 @@ func (c *Cluster) prepare() error {
 func (c *Cluster) launch(ctx context.Context) error {
 	yarn := "no YARN"
 	if !c.cfg.NoYARN {
-		yarn = fmt.Sprintf("ResourceManager, %d NodeManager(s)", c.cfg.NodeManagers)
+		yarn = fmt.Sprintf("%d ResourceManager(s), %d NodeManager(s)", len(c.ports.rm), c.cfg.NodeManagers)
 	}
 	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", c.cfg.Version, len(c.cfg.DataNodes), yarn)
 	begin := time.Now()
 	// The ResourceManager needs nobody, so it comes up beside the formatting.
-	var err error
 	if !c.cfg.NoYARN {
-		if c.rm, err = c.java("rm", "client", c.jvmOpts(256, quick), "", false, classResourceManager); err != nil {
+		if err := c.launchResourceManager(); err != nil {
 			return err
 		}
 	}
 	if _, err := c.tool(ctx, "nn-format", 128, classNameNode, "-format", "-force", "-nonInteractive"); err != nil {
 		return err
 	}
+	var err error
 	if c.nn, err = c.java("nn", "client", c.jvmOpts(256, quick), "", false, classNameNode); err != nil {
 		return err
 	}
@@ -148,6 +157,10 @@ func (c *Cluster) launch(ctx context.Context) error {
 		return err
 	}
 	c.logf("  YARN ready after %.1f s: %s", time.Since(begin).Seconds(), c.ResourceManagerURL())
+	if c.pair() {
+		// Only now: so the first one is the active one, and nobody has waited for the second.
+		return c.launchResourceManager()
+	}
 	return nil
 }
 
@@ -322,7 +335,7 @@ func (c *Cluster) await(ctx context.Context, what string, ready func(context.Con
 func (c *Cluster) dead() *daemon {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, d := range append(append([]*daemon{c.nn, c.rm}, c.nms...), c.dns...) {
+	for _, d := range slices.Concat([]*daemon{c.nn}, c.rms, c.nms, c.dns) {
 		if d != nil && d.ended() {
 			return d
 		}
@@ -482,9 +495,9 @@ func (c *Cluster) Stop() error {
 	c.stopOnce.Do(func() {
 		c.mu.Lock()
 		apps := append([]*App(nil), c.apps...)
-		all := append(append([]*daemon{c.rm, c.nn}, c.nms...), c.dns...)
+		all := slices.Concat(c.rms, []*daemon{c.nn}, c.nms, c.dns)
 		c.dns = make([]*daemon, len(c.cfg.DataNodes))
-		c.nn, c.rm, c.nms = nil, nil, nil
+		c.nn, c.rms, c.nms = nil, nil, nil
 		c.mu.Unlock()
 		for _, a := range apps {
 			a.client.kill()
