@@ -44,9 +44,10 @@ const (
 	// so a standby, which may become the active one at any moment: it is asked at each tick.
 	period = 5 * time.Second
 	rest   = 4
-	// settle is how long a source that has just begun may not know all that is held: it hears
-	// of containers from NodeManagers, which look for it every 15 to 45 s, and at the one that
-	// has died in between (yarn.client.failover-sleep-base-ms).
+	// settle is how long a source that has just begun may not know all who are at work, and all
+	// that they hold: one answers before it has read its own store, and hears of containers from
+	// NodeManagers, which look for it every 15 to 45 s, and at the one that has died in between
+	// (yarn.client.failover-sleep-base-ms).
 	settle = 2 * time.Minute
 )
 
@@ -55,7 +56,7 @@ type Application struct {
 	policy.Facts
 	State string // as its source says it: ACCEPTED, RUNNING, FINISHED
 	Ended bool   // it is at work no more
-	since int64  // when who tells of it began, ms; 0: it does not say
+	since int64  // when who tells of it began to be active, ms; 0: it does not say
 }
 
 // Source is the state of one source.
@@ -106,6 +107,8 @@ type source struct {
 	swept    uint64 // the round in which room was made
 	answered time.Time
 	err      error
+	since    int64     // when the one that tells began to be active, ms; 0: none has said
+	settled  time.Time // from when on it tells all; before, what was known stands beside it
 }
 
 type entry struct {
@@ -113,8 +116,6 @@ type entry struct {
 	from  *source
 	round uint64    // of the source's last list that had it
 	ended time.Time // when it was seen that it is at work no more; zero: it is
-	// settled is from when on all is told that it holds; before, what was told is held as well.
-	settled time.Time
 }
 
 // Options say who is asked.
@@ -252,11 +253,16 @@ func (d *Directory) noneActive(s *source) bool {
 func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	d.mu.Lock()
 	s.round++
+	back := s.err != nil
 	d.mu.Unlock()
 	beyond := 0
 	err := s.asked.list(ctx, func(a Application) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
+		if back {
+			back = false
+			s.begins(d.period)
+		}
 		different, full := d.put(s, a)
 		if different {
 			changed = append(changed, a.Flow)
@@ -267,11 +273,14 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	})
 	d.mu.Lock()
 	if now := time.Now(); err == nil {
+		if back { // with an empty list
+			s.begins(d.period)
+		}
 		for flow, e := range d.apps {
 			if e.from != s {
 				continue
 			}
-			if e.round < s.round && e.ended.IsZero() {
+			if e.round < s.round && e.ended.IsZero() && !now.Before(s.settled) {
 				e.Ended, e.ended = true, now
 				if e.Bandwidth != 0 {
 					e.Bandwidth = 0
@@ -297,14 +306,17 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 // put keeps what a source says of an application, in the list of this round or alone. It
 // tells whether the facts are others, and whether there is no room. d.mu is held.
 func (d *Directory) put(s *source, a Application) (different, full bool) {
-	e := d.apps[a.Flow]
-	if e != nil && e.since != a.since && e.since != 0 && a.since != 0 { // a standby has taken over, or it was started again
-		e.settled = time.Now().Add(settle)
+	if a.since != 0 {
+		if s.since != 0 && s.since != a.since { // a standby has taken over, or it was started again
+			s.begins(d.period)
+		}
+		s.since = a.since
 	}
+	e := d.apps[a.Flow]
 	switch {
 	case a.Ended:
 		a.Bandwidth = 0
-	case e != nil && time.Now().Before(e.settled):
+	case e != nil && time.Now().Before(s.settled):
 		a.Bandwidth = max(a.Bandwidth, e.Bandwidth)
 	}
 	if e == nil {
@@ -331,6 +343,15 @@ func (d *Directory) put(s *source, a Application) (different, full bool) {
 		e.ended = time.Now()
 	}
 	return different, false
+}
+
+// begins notes that the source has begun anew, as far as can be seen: what was known stands
+// beside what it tells until it has settled. In between it is believed for a list at least, or
+// one that begins again and again would never take anything back. Directory.mu is held.
+func (s *source) begins(period time.Duration) {
+	if now := time.Now(); !now.Before(s.settled.Add(2 * period)) {
+		s.settled = now.Add(settle)
+	}
 }
 
 // makeRoom forgets, once they are in the way, who has ended, and who was in none of the

@@ -86,7 +86,8 @@ func TestWhoIsGone(t *testing.T) {
 		at(2*keep, "while the source is down", all, 1)
 		s.say(nil, nil)
 		holdsNothing := policy.Facts{Flow: "a", User: "u"}
-		at(period+time.Second, "gone", holdsNothing, 2)
+		at(settle-time.Second, "back, and not all is known there yet", all, 1)
+		at(period+2*time.Second, "gone", holdsNothing, 2)
 		at(keep-period-time.Second, "almost forgotten", holdsNothing, 2)
 		at(2*period, "forgotten", policy.Facts{Flow: "a"}, 2)
 		cancel()
@@ -154,6 +155,28 @@ func TestTakeOver(t *testing.T) {
 		at(2*period, "who began at no time", 10)
 		s.say([]Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 60}, since: 3, Ended: true}}, nil)
 		at(2*period, "it has ended", 0)
+
+		s.say(app(4, 90), nil)
+		at(2*settle, "at work again", 90)
+		s.say(nil, errors.New("down"))
+		at(time.Hour, "the source is down", 90)
+		s.say(nil, nil)
+		at(2*period, "it is back, and has not read who is at work", 90)
+		s.say(app(5, 5), nil)
+		at(2*period, "it has, but not heard of all that is held", 90)
+		at(settle, "all is heard of", 5)
+
+		s.say(app(6, 90), nil)
+		at(2*settle, "it holds more", 90)
+		least := int64(90)
+		for since := range int64(60) { // it begins anew each minute
+			s.say(app(100+since, 1), nil)
+			time.Sleep(time.Minute)
+			least = min(least, d.Facts("a").Bandwidth)
+		}
+		if least != 1 {
+			t.Errorf("while the source begins again and again, it holds %d MB/s for good", least)
+		}
 		cancel()
 		<-done
 	})

@@ -23,9 +23,7 @@ const (
 	// connectTime is how long a server's machine may take to accept a connection, which its
 	// kernel does: a machine that is gone is not to be waited for as one that is slow.
 	connectTime = 5 * time.Second
-	// idleTime is less than a period, so that each list begins with a new connection. One that
-	// stays would hide for answerTime that there is no machine any more.
-	idleTime = 2 * time.Second
+	idleTime    = time.Minute
 )
 
 // servers are those of one cluster manager, of which one is active: it is asked first, the
@@ -47,7 +45,7 @@ type servers struct {
 var (
 	errNotFound = errors.New("not known there")
 	errBody     = errors.New("the answer is too long")
-	// errNoneActive: all said so or were not reached. It may change at any moment.
+	// errNoneActive: all of several said so or were not reached. It may change at any moment.
 	errNoneActive = errors.New("none is active")
 )
 
@@ -96,6 +94,10 @@ func (s *servers) spent() time.Duration {
 	return busy
 }
 
+// renew has what follows begin with a new connection: one that stays would hide for answerTime
+// that there is no machine any more.
+func (s *servers) renew() { s.http.CloseIdleConnections() }
+
 // get asks for one document and has it read, from the active server if there is one. An
 // address may have a query of its own, such as user.name.
 func (s *servers) get(ctx context.Context, path string, query url.Values, read func(*json.Decoder) error) error {
@@ -126,7 +128,7 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 		}
 	}
 	s.busy += busy
-	if none {
+	if none && len(s.bases) > 1 {
 		return fmt.Errorf("%w: %w", errNoneActive, errors.Join(errs...))
 	}
 	return errors.Join(errs...)

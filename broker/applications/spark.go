@@ -34,6 +34,7 @@ func (*spark) owns(flow string) bool {
 }
 
 func (s *spark) list(ctx context.Context, add func(Application)) error {
+	s.renew()
 	return s.get(ctx, "/json/", nil, func(d *json.Decoder) error {
 		apps, err := parseSpark(d)
 		if err != nil {

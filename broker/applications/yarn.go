@@ -73,6 +73,7 @@ func digits(s string, low, high int) bool {
 type span struct{ begin, end int64 }
 
 func (y *yarn) list(ctx context.Context, add func(Application)) error {
+	y.renew()
 	todo := []span{{0, math.MaxInt64}}
 	for pages := 0; len(todo) > 0; pages++ {
 		if pages == maxPages {

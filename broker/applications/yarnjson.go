@@ -29,7 +29,7 @@ type yarnApp struct {
 	ApplicationType string `json:"applicationType"`
 	ApplicationTags string `json:"applicationTags"`
 	StartedTime     int64  `json:"startedTime"` // ms; 0 for who may not see it
-	ClusterID       int64  `json:"clusterId"`   // when the ResourceManager that answers was started, ms
+	ClusterID       int64  `json:"clusterId"`   // when the ResourceManager that answers began to be active, ms
 	ResourceInfo    struct {
 		ResourceUsagesByPartition []struct {
 			Used struct {
