@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # One way to compile for all that follows, or each library is compiled several times: static, and
 # without this machine's paths. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
-export GOFLAGS     += -trimpath
+export GOFLAGS     := $(shell go env GOFLAGS) -trimpath
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 MVN     := mvn -B -ntp -f agent/pom.xml

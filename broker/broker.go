@@ -33,8 +33,8 @@ const (
 	periodMin = time.Second // shorter ones are told as this: a machine may be slow for a moment
 	periodMax = 30 * time.Second
 	// settling is how long after its start not all nodes may have reported, two of the usual
-	// periods: a node that waited for it comes within three quarters of one, and reports with rates
-	// one after that.
+	// periods: a node that waited for it comes within three quarters of one, where its machine
+	// refused the connection until then, and reports with rates one after that.
 	settling = 2 * time.Second
 	// succession is the same for a broker among several: a leader that was stopped or cut off
 	// is left by its nodes after up to three periods without an answer, and they report with
@@ -56,9 +56,8 @@ type Broker struct {
 	o       Options
 	log     *slog.Logger
 	lead    leadership.Leadership
-	settles time.Duration // how long totals may lack nodes after a beginning
-	writing sync.Mutex    // of a version, from what it is made from to its being in force
-	taking  sync.Mutex    // the newest version into force
+	writing sync.Mutex // of a version, from what it is made from to its being in force
+	taking  sync.Mutex // the newest version into force
 	limiter *limiter
 	metrics *metrics
 	quiet   quiet // what peers do wrong
@@ -68,7 +67,8 @@ type Broker struct {
 
 	mu       sync.Mutex
 	started  time.Time // or began to lead
-	epoch    uint64    // that sessions are of; 0: it does not lead
+	begun    coord.Beginning
+	epoch    uint64 // that sessions are of; 0: it does not lead
 	totals   *coord.Totals
 	sessions map[string]*session // by the node's name
 	homes    map[netip.Addr]map[*session]struct{}
@@ -153,7 +153,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if _, alone := o.Lead.(*leadership.Alone); !alone {
 		settles = succession
 	}
-	b := &Broker{o: o, log: o.Log, lead: o.Lead, settles: settles, born: time.Now(), started: time.Now(), paces: paces{of: map[string]*pace{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+	b := &Broker{o: o, log: o.Log, lead: o.Lead, begun: coord.Beginning{Least: settles}, born: time.Now(), started: time.Now(), paces: paces{of: map[string]*pace{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		sessions: map[string]*session{}, homes: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}, stale: map[string]struct{}{}}
 	b.metrics = newMetrics(b)

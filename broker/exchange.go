@@ -207,6 +207,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	b.hear(s)
 	b.limiter.hold(s.conn)
 	b.sessions[node.GetName()] = s
+	b.begun.Join(time.Since(b.born), period)
 	b.settleIn(s)
 	return s, nil
 }
@@ -307,7 +308,7 @@ func (b *Broker) name(s *session, i int, application string) error {
 // answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a := &s.answer
-	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, time.Since(b.started) < max(b.settles, 2*s.period) // others' periods are as its own
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.begun.Whole(time.Since(b.born), s.period)
 	a.Entries, a.Rates, a.Rooms, a.Rights = a.Entries[:0], a.Rates[:0], a.Rooms[:0], a.Rights[:0]
 	for i := range s.sent {
 		at := &s.sent[i]

@@ -54,6 +54,7 @@ func (b *Broker) begin(epoch uint64) {
 		return
 	}
 	b.epoch, b.started = epoch, time.Now()
+	b.begun.Begin(time.Since(b.born))
 	if epoch != 0 { // until now it has not seen who is at work
 		for name := range b.worked {
 			b.worked[name] = b.started

@@ -204,9 +204,9 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
 	b.mu.Lock()
 	// An epoch that has just begun may not be the sessions' yet.
-	a.Settling = b.epoch != a.Epoch || time.Since(b.started) < b.settles
+	a.Settling = b.epoch != a.Epoch || !b.begun.Whole(time.Since(b.born), 0)
 	for _, s := range b.sessions {
-		a.Settling = a.Settling || time.Since(b.started) < 2*s.period // as its answers say it
+		a.Settling = a.Settling || !b.begun.Whole(time.Since(b.born), s.period) // as its answers say it
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
 	}

@@ -124,7 +124,7 @@ func TestSettlesByThePeriod(t *testing.T) {
 		}
 		for ago, settles := range map[time.Duration]bool{want - time.Second: true, want + time.Millisecond: false} {
 			b.mu.Lock()
-			b.started = time.Now().Add(-ago)
+			b.begun.Begin(time.Since(b.born) - ago)
 			got := b.answer(s).GetSettling()
 			b.mu.Unlock()
 			if got != settles {

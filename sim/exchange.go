@@ -29,25 +29,25 @@ const (
 
 // broker is the production account behind messages.
 type broker struct {
-	totals  *coord.Totals
-	started time.Duration
-	life    int // counts starts: a message to one that has ended is lost
-	down    bool
+	totals *coord.Totals
+	begun  coord.Beginning
+	life   int // counts starts: a message to one that has ended is lost
+	down   bool
 }
 
 func (b *broker) start(c *Cluster) {
 	b.totals = coord.NewTotals(MaxNodes, MaxApplications, max(1, len(c.apps)))
-	b.started, b.down = c.now, false
+	b.begun.Least, b.down = settling, false
+	if c.exchange.Session > 0 {
+		b.begun.Least = succession
+	}
+	b.begun.Begin(c.now)
 	b.life++
 }
 
 // settled tells whether the broker's totals count as whole.
 func (c *Cluster) settled() bool {
-	settles := settling
-	if c.exchange.Session > 0 {
-		settles = succession
-	}
-	return c.now-c.broker.started >= settles
+	return c.broker.begun.Whole(c.now, c.exchange.Period)
 }
 
 // stop ends the broker. Every node sees the end of its stream, and a standby takes over
@@ -237,6 +237,7 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 			panic(err)
 		}
 		n.member, n.joined = m, true
+		c.broker.begun.Join(c.now, c.exchange.Period)
 	}
 	for _, e := range report {
 		if c.apps[e.app].ended {

@@ -234,16 +234,22 @@ func (c *Client) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retry.After(!errors.Is(err, errNotReached))):
+		case <-time.After(retry.After(len(c.o.Brokers) > 1 || !errors.Is(err, errNotReached))):
 		}
 		c.expire()
 	}
 }
 
-// complain logs why there is no stream: when that is new, and then once a minute, as a broker
-// that is not there is asked twice a period.
+// complain logs why there is no stream: when that is new, but not more than once in ten seconds, as
+// a broker that is not there is asked twice a period and some reasons have the time in them; and
+// the same once a minute.
 func (c *Client) complain(broker string, err error) {
-	if said := c.complaints[broker]; said.text == err.Error() && time.Since(said.at) < time.Minute {
+	since := time.Minute
+	said, before := c.complaints[broker]
+	if said.text != err.Error() {
+		since = 10 * time.Second
+	}
+	if before && time.Since(said.at) < since {
 		return
 	}
 	c.complaints[broker] = complaint{err.Error(), time.Now()}

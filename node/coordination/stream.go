@@ -78,7 +78,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	var reached atomic.Bool
 	more := []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := Connect(ctx, address)
-		if err == nil {
+		if err == nil || errors.As(err, new(*net.DNSError)) { // a name server has work with each attempt
 			reached.Store(true)
 		}
 		return conn, err

@@ -1,0 +1,40 @@
+package coord
+
+import "time"
+
+// SettleMost is how long after its beginning a broker's totals count as whole whoever comes and
+// goes: with nodes that wait for their turn to be authenticated, the last of ten thousand comes
+// after some forty seconds.
+const SettleMost = time.Minute
+
+// Beginning is that of a broker, whose totals lack, for a while, the nodes that have not
+// found it yet. Times are of one clock, whose zero does not matter.
+type Beginning struct {
+	// Least is how long they lack nodes at least.
+	Least time.Duration
+
+	began, came time.Duration
+	wait        time.Duration // after the last that came
+	whole       bool
+}
+
+// Begin begins anew.
+func (b *Beginning) Begin(now time.Duration) {
+	*b = Beginning{Least: b.Least, began: now, came: now}
+}
+
+// Join notes a node that has come. Its rates come a period later, and a quarter is for the way.
+// Once the totals were whole, who comes is one more node, and changes nothing.
+func (b *Beginning) Join(now, period time.Duration) {
+	b.came, b.wait = now, max(b.wait, period+period/4)
+}
+
+// Whole tells whether the totals count as whole for a node of this period, others' being alike: two
+// of them at least after the beginning, and when nobody has just come.
+func (b *Beginning) Whole(now, period time.Duration) bool {
+	since := now - b.began
+	if since >= b.Least && now-b.came >= b.wait || since >= SettleMost {
+		b.whole = true
+	}
+	return b.whole && since >= 2*period
+}

@@ -1,0 +1,47 @@
+package coord
+
+import (
+	"testing"
+	"time"
+)
+
+// TestBeginning: totals are whole after the least time, later while nodes come, and never
+// later than the most; who comes after that does not take it back.
+func TestBeginning(t *testing.T) {
+	const period = time.Second
+	for _, c := range []struct {
+		name  string
+		comes func(after time.Duration) bool
+		whole time.Duration
+	}{
+		{"nobody", func(time.Duration) bool { return false }, 2 * time.Second},
+		{"all at once", func(after time.Duration) bool { return after <= 750*time.Millisecond }, 2 * time.Second},
+		{"the last after 10 s", func(after time.Duration) bool { return after <= 10*time.Second }, 11250 * time.Millisecond},
+		{"without an end", func(time.Duration) bool { return true }, SettleMost},
+	} {
+		b := Beginning{Least: 2 * time.Second}
+		for _, began := range []time.Duration{0, time.Hour} {
+			b.Begin(began)
+			whole := time.Duration(-1)
+			for after := time.Duration(0); after < 2*SettleMost; after += 50 * time.Millisecond {
+				if c.comes(after) || after > 90*time.Second {
+					b.Join(began+after, period)
+				}
+				switch now := b.Whole(began+after, period); {
+				case now && whole < 0:
+					whole = after
+				case !now && whole >= 0:
+					t.Fatalf("%s: whole after %v, and not after %v", c.name, whole, after)
+				}
+			}
+			if whole != c.whole {
+				t.Errorf("%s: whole after %v, want %v", c.name, whole, c.whole)
+			}
+		}
+	}
+	b := Beginning{Least: 2 * time.Second}
+	b.Begin(0)
+	if b.Whole(20*time.Second-1, 10*time.Second) || !b.Whole(20*time.Second, 10*time.Second) {
+		t.Error("of a period of 10 s: not whole after two of them")
+	}
+}
