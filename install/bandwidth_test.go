@@ -172,6 +172,104 @@ func TestBandwidthBesideAListElsewhere(t *testing.T) {
 	}
 }
 
+// A type that somebody adds to yarn-site.xml later is hidden until it is taken over, and
+// that is told; a list that was in resource-types.xml before us hid it already.
+func TestBandwidthBesideAListThatGrows(t *testing.T) {
+	for _, theirs := range []bool{false, true} {
+		dir := scratch(t)
+		yarn := func(list string) {
+			put(t, dir, "hadoop/yarn-site.xml", "<configuration>"+siteProperty(resourceTypes, list)+"</configuration>")
+		}
+		yarn("yarn.io/gpu")
+		if theirs {
+			put(t, dir, "hadoop/resource-types.xml", gpuTypes)
+		}
+		o := withJar(t, withBandwidth(options(dir), "200M"))
+		tells := func(when, want string) {
+			t.Helper()
+			if w := wrong(t, o); !strings.Contains(w, want) || (w == "") != (want == "") {
+				t.Errorf("%s: %q, want %q", when, w, want)
+			}
+		}
+		applied(t, o)
+		tells("as written", "")
+		yarn("yarn.io/gpu, yarn.io/fpga")
+		if theirs {
+			tells("added to a list that was hidden", "")
+			continue
+		}
+		tells("added", "hides yarn.io/fpga, which yarn-site.xml has")
+		applied(t, withBandwidth(o, ""))
+		tells("taken over", "")
+		if got := values(t, dir, "resource-types.xml", resourceTypes); got != "yarn.io/gpu, yarn.io/fpga,disk-bandwidth" {
+			t.Errorf("taken over: %q", got)
+		}
+	}
+}
+
+// Where the CapacityScheduler's settings are in a store that lasts, its file is not enough.
+func TestBandwidthAndTheSchedulersStore(t *testing.T) {
+	for store, noted := range map[string]bool{"file": false, "memory": false, "zk": true, "leveldb": true, "fs": true} {
+		dir := scratch(t)
+		put(t, dir, "hadoop/yarn-site.xml", "<configuration>"+siteProperty(schedulerStore, store)+"</configuration>")
+		notes := strings.Join(applied(t, withBandwidth(options(dir), "200M")).Notes, "\n")
+		if strings.Contains(notes, "yarn schedulerconf -global "+resourceCalculator+"=") != noted {
+			t.Errorf("%s: %s", store, notes)
+		}
+	}
+}
+
+// Bandwidth can be taken out alone also when one of its files was changed by hand since.
+func TestBandwidthTakenOutAfterAChangeByHand(t *testing.T) {
+	dir := scratch(t)
+	applied(t, options(dir))
+	without := snapshot(t, dir)
+	applied(t, withBandwidth(options(dir), "200M"))
+	byHand := "<configuration>" + siteProperty(nodeBandwidth, "150M") + "</configuration>\n"
+	put(t, dir, "hadoop/node-resources.xml", byHand)
+	with := snapshot(t, dir)
+	for _, bandwidth := range []string{"", "200M", "0"} {
+		o := withBandwidth(options(dir), bandwidth)
+		o.Force = false
+		if _, err := Apply(o); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "run --disk-bandwidth 0 --apply --force") {
+			t.Errorf("%q: %v", bandwidth, err)
+		}
+	}
+	o := withBandwidth(options(dir), "200M") // wanted, so that nothing is left behind
+	o.Force = true
+	if _, err := Apply(o); !errors.Is(err, ErrConflict) {
+		t.Errorf("forced, and wanted: %v", err)
+	}
+	same(t, "refused", snapshot(t, dir), with)
+	o.DiskBandwidth = "0"
+	if r := applied(t, o); !strings.Contains(strings.Join(r.Notes, "\n"), "node-resources.xml: ") {
+		t.Errorf("notes %q", r.Notes)
+	}
+	without[filepath.Join("hadoop", "node-resources.xml")] = with[filepath.Join("hadoop", "node-resources.xml")]
+	same(t, "taken out", snapshot(t, dir), without)
+	if r := applied(t, options(dir)); r.Changes() || r.Done {
+		t.Errorf("again: %+v", r)
+	}
+}
+
+// withJar puts a jar where the options name one.
+func withJar(t *testing.T, o Options) Options {
+	t.Helper()
+	o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
+	put(t, filepath.Dir(o.AgentJar), filepath.Base(o.AgentJar), "PK")
+	return o
+}
+
+// wrong is what the inspection tells of the Hadoop folder.
+func wrong(t *testing.T, o Options) string {
+	t.Helper()
+	i, err := InspectHadoop(o.HadoopConf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(i.Wrong, "\n")
+}
+
 // Another value or unit is a conflict, which gives way to --force if that is of use; a
 // file that is no XML is an error.
 func TestBandwidthInTheWay(t *testing.T) {
@@ -197,9 +295,7 @@ func TestBandwidthInTheWay(t *testing.T) {
 			dir := scratch(t)
 			put(t, dir, "hadoop/"+c.file, c.content)
 			original := snapshot(t, dir)
-			o := withBandwidth(options(dir), "200M")
-			o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
-			put(t, filepath.Dir(o.AgentJar), filepath.Base(o.AgentJar), "PK")
+			o := withJar(t, withBandwidth(options(dir), "200M"))
 			o.Force = false
 			if _, err := Apply(o); err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.file) {
 				t.Errorf("%v", err)
@@ -209,7 +305,7 @@ func TestBandwidthInTheWay(t *testing.T) {
 			if _, err := Apply(o); c.hard != (err != nil) {
 				t.Errorf("forced: %v", err)
 			}
-			if _, err := Remove(o); err != nil {
+			if _, err := Remove(withBandwidth(o, "")); err != nil {
 				t.Error(err)
 			}
 			same(t, "forced and removed", snapshot(t, dir), original)
@@ -274,18 +370,9 @@ func TestBandwidthKilled(t *testing.T) {
 func TestBandwidthInspected(t *testing.T) {
 	dir := scratch(t)
 	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
-	o := withBandwidth(options(dir), "200M")
-	o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
-	put(t, filepath.Dir(o.AgentJar), filepath.Base(o.AgentJar), "PK")
+	o := withJar(t, withBandwidth(options(dir), "200M"))
 	applied(t, o)
-	wrong := func() string {
-		i, err := InspectHadoop(o.HadoopConf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Join(i.Wrong, "\n")
-	}
-	if w := wrong(); w != "" {
+	if w := wrong(t, o); w != "" {
 		t.Errorf("as written: %s", w)
 	}
 	if err := os.Remove(filepath.Join(o.HadoopConf, "node-resources.xml")); err != nil {
@@ -293,7 +380,7 @@ func TestBandwidthInspected(t *testing.T) {
 	}
 	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
 	for _, says := range []string{"node-resources.xml is not there", "capacity-scheduler.xml has " + resourceCalculator} {
-		if w := wrong(); !strings.Contains(w, says) {
+		if w := wrong(t, o); !strings.Contains(w, says) {
 			t.Errorf("%q is not in %s", says, w)
 		}
 	}
@@ -314,5 +401,10 @@ func TestBandwidthValidate(t *testing.T) {
 	good.HadoopConf, good.SparkConf = "", "s"
 	if err := withBandwidth(good, "200M").Validate(false); err == nil || !strings.Contains(err.Error(), "--hadoop-conf") {
 		t.Errorf("for Spark only: %v", err)
+	}
+	for _, b := range []string{"0", "200M"} {
+		if err := withBandwidth(good, b).Validate(true); err == nil || !strings.Contains(err.Error(), "--disk-bandwidth 0 --apply") {
+			t.Errorf("all removed with %q: %v", b, err)
+		}
 	}
 }

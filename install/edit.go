@@ -73,6 +73,8 @@ type want struct {
 	// add is what must be in the value, behind sep, where a value is a list. Without
 	// one it begins with fallback, which the key's absence means.
 	add, sep, fallback string
+	// hides is the file that fallback is from, if it is.
+	hides string
 	// also is another key whose options the JVM gets as well.
 	also string
 }

@@ -86,12 +86,17 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 	include := includes(filepath.Dir(now.path))
 	done := f.old.file(t.path)
 	base, made, err := done.base(t.format, now, f.old == nil || f.old.Done, include)
-	if errors.Is(err, errChanged) && f.remove && o.Force {
+	out := f.remove || t.unwanted()
+	if errors.Is(err, errChanged) && out && o.Force {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s: %v since, and is left as it is", full, err))
 		base, err = now, nil
 	}
 	if errors.Is(err, errChanged) {
-		r.Conflicts = append(r.Conflicts, fmt.Sprintf("%s: %v since penstock install wrote it. Put it back as %s has it, or take it out of the file by hand and run --remove --force", full, err, StateFile))
+		again := "--remove --force"
+		if !f.remove && t.restart == restartYARN { // the rest can stay
+			again = "--disk-bandwidth 0 --apply --force"
+		}
+		r.Conflicts = append(r.Conflicts, fmt.Sprintf("%s: %v since penstock install wrote it. Put it back as %s has it, or take it out of the file by hand and run %s", full, err, StateFile, again))
 		r.Files = append(r.Files, FileReport{Path: full, Action: Keep})
 		return nil
 	}
@@ -162,9 +167,12 @@ func digestOf(f file) string {
 	return digest(f.text)
 }
 
+// unwanted tells that the file is of the run before only: what was written there goes.
+func (t target) unwanted() bool { return t.whole == "" && len(t.wants) == 0 }
+
 // change makes the file what the target wants.
 func (t target) change(f *file, include func(string) ([]byte, error), force bool) ([]edit, []conflict, error) {
-	if t.whole == "" && len(t.wants) == 0 {
+	if t.unwanted() {
 		return nil, nil, nil
 	}
 	if t.whole == "" {

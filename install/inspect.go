@@ -3,6 +3,7 @@ package install
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // Inspection is what has become of a folder since penstock install prepared it.
@@ -52,7 +53,11 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		for _, what := range lost {
+		hidden, err := t.hidden(f.path, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, what := range append(lost, hidden...) {
 			i.Wrong = append(i.Wrong, name+" "+what)
 		}
 	}
@@ -71,6 +76,47 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 		}
 	}
 	return i, nil
+}
+
+// hidden is what lists have in files that the target's hides, and have not in it: somebody
+// has added it there since. A list that was in the target's file before us hid them
+// already, so that it is left alone.
+func (t target) hidden(dir string, s *state) ([]string, error) {
+	if err := t.inherit(dir); err != nil || !t.behind {
+		return nil, err
+	}
+	now, err := readFile(filepath.Join(dir, t.path))
+	if err != nil {
+		return nil, err
+	}
+	include := includes(filepath.Dir(now.path))
+	doc, err := parse(t.format, now.text, include)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := s.file(t.path).base(t.format, now, s.Done, include)
+	if err != nil { // changed by hand, which installing again tells
+		base = file{}
+	}
+	before, err := parse(t.format, base.text, include)
+	if err != nil {
+		return nil, err
+	}
+	var hidden []string
+	for _, w := range t.wants {
+		e, ok := doc.effective(w.key)
+		_, theirs := before.effective(w.key)
+		if !ok || theirs || w.hides == "" {
+			continue
+		}
+		for member := range strings.SplitSeq(w.fallback, w.sep) {
+			member = strings.TrimSpace(member)
+			if in := (want{add: member, sep: w.sep}); member != "" && !in.has(e.value) {
+				hidden = append(hidden, fmt.Sprintf("hides %s, which %s has in %s: run penstock install --apply again, which takes it over", member, w.hides, w.key))
+			}
+		}
+	}
+	return hidden, nil
 }
 
 // lost is what the file at the path has not, or has otherwise.

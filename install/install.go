@@ -42,7 +42,8 @@ type Options struct {
 	// was prepared before.
 	DiskBandwidth string
 	// Force lets what somebody else has set give way, and leaves behind what was
-	// changed by hand on removal.
+	// changed by hand of a file that is taken out: of each on removal, and of those
+	// of bandwidth where DiskBandwidth is "0".
 	Force bool
 	// step can fail, in tests, before anything is changed on disk.
 	step func(what, path string) error
@@ -56,12 +57,16 @@ var megabytes = regexp.MustCompile(`^[1-9][0-9]{0,5}M$`)
 
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
 
-// Validate finds what the flags cannot mean. To remove, only the folders matter.
+// Validate finds what the flags cannot mean. To remove, only the folders matter; who names a
+// bandwidth as well may mean that alone to go.
 func (o Options) Validate(remove bool) error {
 	if o.HadoopConf == "" && o.SparkConf == "" {
 		return errors.New("name a folder with --hadoop-conf, --spark-conf or both")
 	}
 	if remove {
+		if o.DiskBandwidth != "" {
+			return errors.New("--remove takes all out and goes without --disk-bandwidth: --disk-bandwidth 0 --apply takes bandwidth out alone")
+		}
 		return nil
 	}
 	for _, p := range []struct{ flag, path string }{{"--agent-jar", o.AgentJar}, {"--socket", o.Socket}} {
@@ -210,6 +215,10 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 		}
 		if e, ok := yarn.effective(schedulerClass); ok && !strings.HasSuffix(strings.TrimSpace(e.value), ".CapacityScheduler") {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: what an application holds of %s is told by the CapacityScheduler only", schedulerClass, e.value, bandwidthResource))
+		}
+		if e, ok := yarn.effective(schedulerStore); ok && !slices.Contains([]string{"", "file", "memory"}, strings.TrimSpace(e.value)) {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: capacity-scheduler.xml is read into a store that is empty only; one that is not needs yarn schedulerconf -global %s=%s before the ResourceManager is started again, or it does not start with %s",
+				schedulerStore, e.value, resourceCalculator, dominantCalculator, bandwidthResource))
 		}
 	}
 	for i, dir := range folders {

@@ -111,6 +111,9 @@ const (
 	dominantCalculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
 	nodeBandwidth      = "yarn.nodemanager.resource-type." + bandwidthResource
 	schedulerClass     = "yarn.resourcemanager.scheduler.class"
+	// schedulerStore is where the CapacityScheduler's settings are: file is capacity-scheduler.xml,
+	// and memory is begun with that at each start of the ResourceManager.
+	schedulerStore = "yarn.scheduler.configuration.store.class"
 	// restartYARN has an order, as a ResourceManager skips what it does not know of a node
 	// that registers.
 	restartYARN = "the ResourceManager, then the NodeManagers, for " + bandwidthResource
@@ -199,7 +202,8 @@ func siteOf(name string) (*document, error) {
 	return doc, nil
 }
 
-// inherit begins the lists that the target's file would hide with what is in them.
+// inherit begins the lists that the target's file would hide with what is in them, and
+// says in which file they are.
 func (t target) inherit(dir string) error {
 	if !t.behind {
 		return nil
@@ -215,7 +219,7 @@ func (t target) inherit(dir string) error {
 					s = strings.TrimSpace(s)
 					return s == "" || s == w.add
 				})
-				t.wants[i].fallback = strings.TrimSpace(strings.Join(others, w.sep))
+				t.wants[i].fallback, t.wants[i].hides = strings.TrimSpace(strings.Join(others, w.sep)), site.name
 			}
 		}
 	}

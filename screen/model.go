@@ -216,16 +216,22 @@ func (m Model[D]) lines() []string {
 	return lines
 }
 
-// notice is the line under the headline: what is wrong, or what is not shown. Without
-// figures there is room for all of a mistake.
+// notice is the line under the headline: that it is paused, what is wrong, or what is not
+// shown. Without figures there is room for all of a mistake. Who is paused is not told
+// that a mistake is over, so that comes first.
 func (m Model[D]) notice(p Page, first, last int) []string {
+	const goesOn = "paused: p goes on"
+	paused := ""
+	if m.paused {
+		paused = goesOn + "; "
+	}
 	switch {
 	case m.err != nil && !m.has:
-		return strings.Split(Alarm.Width(m.width).Render(Printable(m.err.Error())), "\n")
+		return strings.Split(Alarm.Width(m.width).Render(paused+Printable(m.err.Error())), "\n")
 	case m.err != nil:
-		return []string{Alarm.Render("figures of " + m.at.Format(time.TimeOnly) + ": " + Printable(m.err.Error()))}
+		return []string{Alarm.Render(paused + "figures of " + m.at.Format(time.TimeOnly) + ": " + Printable(m.err.Error()))}
 	case m.paused:
-		return []string{Alarm.Render("paused: p goes on")}
+		return []string{Alarm.Render(goesOn)}
 	case !m.has:
 		return []string{"asking " + m.view.Asked}
 	}

@@ -45,6 +45,19 @@ func Printable(s string) string {
 	}, s)
 }
 
+// PrintableLines is Printable for text of several lines: breaks and tabs stay.
+func PrintableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		fields := strings.Split(l, "\t")
+		for j, f := range fields {
+			fields[j] = Printable(f)
+		}
+		lines[i] = strings.Join(fields, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Table is columns of text.
 type Table struct {
 	heads []string

@@ -29,6 +29,12 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestPrintableLines(t *testing.T) {
+	if got, want := PrintableLines("a \x1b[2J\r\n\tb\x07\n"), "a ?[2J?\n\tb?\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		write := func(w io.Writer, doc string) error {
@@ -41,7 +47,7 @@ func TestStream(t *testing.T) {
 		source := func(context.Context) (string, error) {
 			switch asked++; asked {
 			case 2:
-				return "", errors.New("gone for a moment")
+				return "", errors.New("gone \x1b[2J for a moment\nor two")
 			case 4:
 				cancel()
 			}
@@ -52,7 +58,7 @@ func TestStream(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || time.Since(begin) != 3*time.Minute {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
-		if errs.String() != "gone for a moment\n" || out.String() != "figures\nfigures\n" {
+		if errs.String() != "gone ?[2J for a moment?or two\n" || out.String() != "figures\nfigures\n" {
 			t.Errorf("%q, %q", errs.String(), out.String())
 		}
 		none := func(context.Context) (string, error) { return "", errors.New("nobody") }
@@ -60,6 +66,42 @@ func TestStream(t *testing.T) {
 			t.Error("no error without a first answer")
 		}
 	})
+}
+
+// Paused is told also beside a mistake, whose end is not looked for then.
+func TestPausedIsTold(t *testing.T) {
+	view := View[string]{Columns: []string{"name"}, Draw: func(doc string, _ Selection, _ int) Page { return Page{Headline: doc, Rows: []string{"row"}} }}
+	var m tea.Model = NewModel(context.Background(), view, time.Second, Selection{Sort: "name"})
+	shows := func(when string, want bool, texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if got := strings.Join(m.(Model[string]).lines(), "\n"); strings.Contains(got, text) != want {
+				t.Errorf("%s, %q: %v in\n%s", when, text, !want, got)
+			}
+		}
+	}
+	send := func(messages ...tea.Msg) {
+		for _, msg := range messages {
+			m, _ = m.Update(msg)
+		}
+	}
+	const paused = "paused: p goes on"
+	p, failed := tea.KeyPressMsg{Code: 'p', Text: "p"}, Answer[string]{Err: errors.New("nobody answers")}
+	send(tea.WindowSizeMsg{Width: 100, Height: 24}, failed)
+	shows("failed at first", false, paused)
+	send(p)
+	shows("failed at first and paused", true, paused, "nobody answers")
+	send(p, Answer[string]{Doc: "figures"}, p)
+	shows("paused", true, paused, "figures")
+	shows("paused", false, "nobody answers")
+	send(p, failed)
+	shows("failed", false, paused)
+	send(p, Answer[string]{Doc: "newer"})
+	shows("failed and paused", true, paused, "figures of", "nobody answers")
+	shows("failed and paused", false, "newer")
+	send(p, Answer[string]{Doc: "newer"})
+	shows("goes on", false, paused, "nobody answers")
+	shows("goes on", true, "newer")
 }
 
 // seen is a terminal's output that ends the view once the other screen is there.

@@ -28,7 +28,7 @@ func Stream[D any](ctx context.Context, source func(context.Context) (D, error),
 		} else if first {
 			return err
 		} else {
-			fmt.Fprintln(errors, err)
+			fmt.Fprintln(errors, Printable(err.Error()))
 		}
 		if once {
 			return nil

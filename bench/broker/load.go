@@ -224,7 +224,7 @@ func (c counted) Write(p []byte) (int, error) {
 // run has a stream, and another when it ends, with the waits that nodes have.
 func (p *player) run(ctx context.Context) {
 	wait := time.Duration(p.random.Int64N(int64(p.g.Period)))
-	for retry := (coordination.Retry{Period: p.g.Period}); ; {
+	for retry := (coordination.Retry{Period: p.g.Period, Rand: p.random}); ; {
 		select {
 		case <-ctx.Done():
 			return

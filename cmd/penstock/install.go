@@ -98,7 +98,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "only show what would be changed; so without --apply and --remove, too")
 	flags.BoolVar(&apply, "apply", false, "change the folders")
 	flags.BoolVar(&remove, "remove", false, "put back what was there")
-	flags.BoolVar(&o.Force, "force", false, "let other people's settings give way; with --remove: leave what was changed by hand")
+	flags.BoolVar(&o.Force, "force", false, "let other people's settings give way; with --remove or --disk-bandwidth 0: leave what was changed by hand of what is taken out")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

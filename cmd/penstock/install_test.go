@@ -58,7 +58,7 @@ func TestInstallCommand(t *testing.T) {
 			t.Errorf("after %q the file is\n%s", c.args, content())
 		}
 	}
-	for _, args := range []string{"--apply --remove", "--apply --dry-run", "--socket agent.sock", "--disk-bandwidth 200", "--hadoop-conf=", "--nothing"} {
+	for _, args := range []string{"--apply --remove", "--apply --dry-run", "--socket agent.sock", "--disk-bandwidth 200", "--remove --disk-bandwidth 0", "--hadoop-conf=", "--nothing"} {
 		var usage usageError
 		if out, err := runInstall(t, append(flags, strings.Fields(args)...)...); !errors.As(err, &usage) {
 			t.Errorf("%q: %v\n%s", args, err, out)

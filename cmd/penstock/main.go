@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"penstock/screen"
 )
 
 // version is set by the build (-ldflags "-X main.version=...").
@@ -51,7 +53,7 @@ func main() {
 	if err == context.Canceled { // bare, it says nothing to who reads it
 		err = fmt.Errorf("interrupted (%w)", err)
 	}
-	fmt.Fprintln(os.Stderr, "penstock:", err)
+	fmt.Fprintln(os.Stderr, "penstock:", screen.PrintableLines(err.Error())) // some of it may be another process's
 	var usage usageError
 	if errors.As(err, &usage) {
 		os.Exit(2)

@@ -165,7 +165,9 @@ func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 	}
 	took, was := 1-died, known(running.ID)
 	begin := time.Now()
-	bed.cluster.KillResourceManager(died)
+	if err := bed.cluster.KillResourceManager(died); err != nil {
+		t.Fatal(err)
+	}
 	next := submit(ctx, generate("root.etl.night", "carol", "late", 10, 10)) // its client looks for the active one as well
 	unchanged := func(what string, holds func() bool) {
 		t.Helper()

@@ -91,14 +91,18 @@ func startBroker(t *testing.T) (address string, end func()) {
 		_ = cmd.Wait()
 	})
 	t.Cleanup(end)
+	late := time.AfterFunc(patience, end) // which ends the reading
+	defer late.Stop()
 	lines := bufio.NewScanner(log)
+	said := ""
 	for lines.Scan() {
+		said = lines.Text()
 		if m := brokerReady.FindStringSubmatch(lines.Text()); m != nil {
 			go io.Copy(io.Discard, log)
 			return m[1], end
 		}
 	}
-	t.Fatal("the broker is not ready")
+	t.Fatalf("the broker is not ready, or not within %v; it said last: %s", patience, said)
 	return "", nil
 }
 

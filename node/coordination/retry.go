@@ -18,6 +18,7 @@ const (
 type Retry struct {
 	Period time.Duration // between reports
 	Most   time.Duration // between attempts; 0: retryMost
+	Rand   *rand.Rand    // of the waits, for who repeats a run by its seed; nil: the process's own
 
 	next time.Duration
 }
@@ -38,5 +39,8 @@ func (r *Retry) After(reached bool) time.Duration {
 		r.next = min(2*wait, most)
 	}
 	wait = min(wait, most)
+	if r.Rand != nil {
+		return wait/2 + time.Duration(r.Rand.Int64N(int64(wait)))
+	}
 	return wait/2 + rand.N(wait)
 }

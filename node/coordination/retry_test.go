@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -35,5 +36,23 @@ func TestRetry(t *testing.T) {
 		if wait := r.After(true); wait > retryLeast*3/2 {
 			t.Errorf("%+v: %v after a reset", c, wait)
 		}
+	}
+}
+
+// With a source of its own the waits are those of its seed, in the same bounds.
+func TestRetryBySeed(t *testing.T) {
+	waits := func(seed uint64) (all [20]time.Duration) {
+		r := Retry{Period: time.Second, Rand: rand.New(rand.NewPCG(seed, 1))}
+		for i := range all {
+			all[i] = r.After(false)
+			if all[i] < 250*time.Millisecond || all[i] > 750*time.Millisecond {
+				t.Fatalf("a wait of %v", all[i])
+			}
+		}
+		return all
+	}
+	first, again, other := waits(1), waits(1), waits(2)
+	if first != again || first == other {
+		t.Errorf("by seed 1 %v, then %v; by seed 2 %v", first, again, other)
 	}
 }

@@ -180,11 +180,17 @@ func parseHAState(body []byte) (string, error) {
 	return doc.ClusterInfo.HAState, nil
 }
 
-// KillResourceManager ends ResourceManager i with SIGKILL, as a crash would.
-func (c *Cluster) KillResourceManager(i int) {
+// KillResourceManager ends ResourceManager i, from 0, with SIGKILL, as a crash would. It is
+// an error if there is none, or it was killed already.
+func (c *Cluster) KillResourceManager(i int) error {
 	c.mu.Lock()
+	if i < 0 || i >= len(c.rms) || c.rms[i] == nil {
+		defer c.mu.Unlock()
+		return fmt.Errorf("hadoop: no ResourceManager %d to kill: %d were started, and one is killed once", i, len(c.rms))
+	}
 	d := c.rms[i]
 	c.rms[i] = nil
 	c.mu.Unlock()
 	d.kill()
+	return nil
 }

@@ -1,0 +1,13 @@
+package hadoop
+
+import "testing"
+
+// Who asks to kill what is not there is told, and nothing happens.
+func TestKillResourceManagerThatIsNotThere(t *testing.T) {
+	c := &Cluster{rms: []*daemon{nil}} // one that was killed
+	for _, i := range []int{-1, 0, 1} {
+		if err := c.KillResourceManager(i); err == nil {
+			t.Errorf("%d: no error", i)
+		}
+	}
+}
