@@ -42,12 +42,18 @@ const (
 	authMax    = 1024                   // bytes of the file
 	again      = 500 * time.Millisecond // between attempts to give the credentials
 	// rounds is how many times a session all servers are asked for a connection, for as long as
-	// a leader's word holds: wordNumerator/wordDenominator of a session. After that, or if it is no
-	// more often, it is once in the library's pause.
-	rounds                         = 12
-	wordNumerator, wordDenominator = 2, 3
-	libraryPause                   = time.Second
+	// a leader's word holds. After that, or if it is no more often, it is once in the library's
+	// pause.
+	rounds       = 12
+	libraryPause = time.Second
+	// quietTime is the least time between two lines on one server without a connection.
+	quietTime = 10 * time.Second
 )
+
+// Word is how long a leader's word holds, from the moment at which it sent what ZooKeeper's
+// majority then took: two thirds of a session. The last third is for a server that passes on
+// late, by half a tick at most, that it has heard of a session.
+func Word(session time.Duration) time.Duration { return session * 2 / 3 }
 
 // Folder is where brokers keep what they have if the servers' list names none.
 const Folder = "/penstock"
@@ -529,7 +535,7 @@ func (n *names) Next() (server string, again bool) {
 	if n.last == 0 {
 		n.last = len(n.servers)
 		session := n.keeper.Session()
-		again = session/rounds >= libraryPause || time.Since(n.began) >= session*wordNumerator/wordDenominator || n.keeper.ended()
+		again = session/rounds >= libraryPause || time.Since(n.began) >= Word(session) || n.keeper.ended()
 		n.tired = !again
 	}
 	n.last--
