@@ -512,7 +512,8 @@ type names struct {
 	servers    []string
 	next, last int
 	began      time.Time // to look for a server; zero: one has answered
-	tired      bool      // all have been tried
+	had        time.Time // the last connection; zero: none yet
+	tired      bool      // all have been tried, or the last connection ended at once
 }
 
 // Init implements zk.HostProvider.
@@ -531,6 +532,7 @@ func (n *names) Len() int { return len(n.servers) }
 func (n *names) Next() (server string, again bool) {
 	if n.began.IsZero() {
 		n.began = time.Now()
+		n.tired = !n.had.IsZero() && n.began.Sub(n.had) < n.pause()
 	}
 	if n.last == 0 {
 		n.last = len(n.servers)
@@ -544,6 +546,10 @@ func (n *names) Next() (server string, again bool) {
 	return server, again
 }
 
+// pause is between rounds. It is also what a connection has to last for, or the next server is
+// asked after it only: one that takes connections and ends them would be asked without end.
+func (n *names) pause() time.Duration { return min(n.keeper.Session()/rounds, libraryPause) }
+
 // rest waits before servers are tried again.
 func (n *names) rest() {
 	if !n.tired {
@@ -552,12 +558,14 @@ func (n *names) rest() {
 	n.tired = false
 	select {
 	case <-n.keeper.closed:
-	case <-time.After(n.keeper.Session() / rounds):
+	case <-time.After(n.pause()):
 	}
 }
 
 // Connected implements zk.HostProvider.
-func (n *names) Connected() { n.last, n.began, n.tired = len(n.servers), time.Time{}, false }
+func (n *names) Connected() {
+	n.last, n.began, n.had, n.tired = len(n.servers), time.Time{}, time.Now(), false
+}
 
 // ended says that it has been closed.
 func (k *Keeper) ended() bool {

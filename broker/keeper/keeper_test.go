@@ -146,12 +146,47 @@ func TestNames(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				n.Connected()
+				time.Sleep(n.pause()) // one that lasted
 			}
 			round()
 			close(k.closed)
 			if !round() {
 				t.Error("the library does not see the end")
 			}
+		})
+	}
+}
+
+// TestConnectionsThatEnd: a server, or a proxy before it, that takes a connection and ends it at
+// once is left for a pause, also if it does so each time.
+func TestConnectionsThatEnd(t *testing.T) {
+	for session, pause := range map[time.Duration]time.Duration{SessionMin: SessionMin / rounds, 2400 * time.Millisecond: 200 * time.Millisecond, SessionMax: libraryPause} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &names{keeper: &Keeper{asked: session, closed: make(chan struct{})}}
+			if err := n.Init([]string{"a:1", "b:1"}); err != nil {
+				t.Fatal(err)
+			}
+			next := func(want time.Duration) {
+				t.Helper()
+				began := time.Now()
+				if _, again := n.Next(); again {
+					t.Error("the library pauses too")
+				}
+				n.rest()
+				if took := time.Since(began); took != want {
+					t.Errorf("session %v: a server is asked after %v, want %v", session, took, want)
+				}
+			}
+			next(0)
+			for range 3 {
+				n.Connected()
+				time.Sleep(pause - 1)
+				next(pause)
+				next(0) // the other one
+			}
+			n.Connected()
+			time.Sleep(pause)
+			next(0)
 		})
 	}
 }
