@@ -89,8 +89,15 @@ type Keeper struct {
 	names  *names
 
 	mu       sync.Mutex
-	troubles map[string]string // why there was no connection, by server
-	last     string            // the last such server
+	troubles map[string]trouble // by server
+	last     string             // the last server that gave no connection
+}
+
+// trouble is why a server gave no connection.
+type trouble struct {
+	text string    // empty: it gave one since
+	said string    // what the log said last; empty: nothing since the last connection
+	at   time.Time // when it did
 }
 
 var folder = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
@@ -126,7 +133,7 @@ func Dial(o Options) (*Keeper, error) {
 		return nil, fmt.Errorf("session of %v: use %v to %v", o.Session, SessionMin, SessionMax)
 	}
 	k := &Keeper{root: root, acl: zk.WorldACL(zk.PermAll), asked: o.Session, log: o.Log,
-		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]string{}}
+		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]trouble{}}
 	k.names = &names{keeper: k}
 	k.close = sync.OnceFunc(func() {
 		close(k.closed)
@@ -223,11 +230,14 @@ func (k *Keeper) dial(network, address string, timeout time.Duration, secure fun
 func whyNoTLS(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &unknown):
 		return "give the CA of ZooKeeper's servers (--zookeeper-ca)"
 	case errors.As(err, &other):
 		return "name the server as its certificate does (--zookeeper)"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew ZooKeeper's certificate, or set this machine's clock"
 	case ends(err):
 		return "it serves nobody for now, or that is its plain port"
 	}
@@ -260,31 +270,53 @@ const remoteError = "remote error"
 // ends says that the other side has ended a connection, in whatever way.
 func ends(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
-// failed keeps why there is no connection to a server, and says so once.
-func (k *Keeper) failed(address string, err error, hint string) error {
+// local is this side's address and port in the text of a resolver's failure.
+var local = regexp.MustCompile(`[^ ]+->`)
+
+// cause is an error's text without what is another one at each attempt: ports of this side, and
+// the time at which a certificate was looked at.
+func cause(err error) string {
 	var on *net.OpError
-	text := err.Error()
-	if errors.As(err, &on) && on.Err != nil {
-		text = on.Err.Error() // without the ports, which are others each time
-		if on.Op == remoteError {
-			text = "it refuses: " + text
-		}
-	}
+	var name *net.DNSError
+	var invalid x509.CertificateInvalidError
 	switch {
+	case errors.As(err, &name):
+		return "lookup " + name.Name + ": " + local.ReplaceAllString(name.Err, "")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		c := invalid.Cert
+		invalid.Detail = "it is good from " + c.NotBefore.Format(time.RFC3339) + " to " + c.NotAfter.Format(time.RFC3339)
+		return invalid.Error()
 	case ends(err):
-		text = "it ends the connection"
+		return "it ends the connection"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
-		text = "no answer in time"
+		return "no answer in time"
+	case errors.As(err, &on) && on.Err != nil && on.Op == remoteError:
+		return "it refuses: " + on.Err.Error()
+	case errors.As(err, &on) && on.Err != nil:
+		return on.Err.Error()
 	}
+	return err.Error()
+}
+
+// failed keeps why there is no connection to a server. It says so when that is not what it said
+// of this server last, but no more often than once in quietTime, whatever the cause.
+func (k *Keeper) failed(address string, err error, hint string) error {
+	text := cause(err)
 	if hint != "" {
 		text += ": " + hint
 	}
+	now := time.Now()
 	k.mu.Lock()
 	k.last = address
-	said := k.troubles[address] == text
-	k.troubles[address] = text
+	t := k.troubles[address]
+	t.text = text
+	say := t.said != text && (t.at.IsZero() || now.Sub(t.at) >= quietTime)
+	if say {
+		t.said, t.at = text, now
+	}
+	k.troubles[address] = t
 	k.mu.Unlock()
-	if !said && !k.ended() {
+	if say && !k.ended() {
 		k.log.Warn("no connection to a ZooKeeper server", "server", address, "error", text)
 	}
 	return err
@@ -297,7 +329,7 @@ func (k *Keeper) trouble() string {
 	if k.last == "" {
 		return ""
 	}
-	return k.last + ": " + k.troubles[k.last]
+	return k.last + ": " + k.troubles[k.last].text
 }
 
 // Session is how long the server waits for this broker before it holds it for gone: the
@@ -312,7 +344,7 @@ func (k *Keeper) Session() time.Duration {
 // heard takes the session's length from a server's handshake.
 func (k *Keeper) heard(address string, given time.Duration) {
 	k.mu.Lock()
-	delete(k.troubles, address)
+	k.troubles[address] = trouble{at: k.troubles[address].at}
 	k.last = ""
 	k.mu.Unlock()
 	if old := k.given.Swap(int64(given)); old == int64(given) || given == k.asked {
