@@ -42,12 +42,18 @@ const (
 	authMax    = 1024                   // bytes of the file
 	again      = 500 * time.Millisecond // between attempts to give the credentials
 	// rounds is how many times a session all servers are asked for a connection, for as long as
-	// a leader's word holds: wordNumerator/wordDenominator of a session. After that, or if it is no
-	// more often, it is once in the library's pause.
-	rounds                         = 12
-	wordNumerator, wordDenominator = 2, 3
-	libraryPause                   = time.Second
+	// a leader's word holds. After that, or if it is no more often, it is once in the library's
+	// pause.
+	rounds       = 12
+	libraryPause = time.Second
+	// quietTime is the least time between two lines on one server without a connection.
+	quietTime = 10 * time.Second
 )
+
+// Word is how long a leader's word holds, from the moment at which it sent what ZooKeeper's
+// majority then took: two thirds of a session. The last third is for a server that passes on
+// late, by half a tick at most, that it has heard of a session.
+func Word(session time.Duration) time.Duration { return session * 2 / 3 }
 
 // Folder is where brokers keep what they have if the servers' list names none.
 const Folder = "/penstock"
@@ -83,8 +89,15 @@ type Keeper struct {
 	names  *names
 
 	mu       sync.Mutex
-	troubles map[string]string // why there was no connection, by server
-	last     string            // the last such server
+	troubles map[string]trouble // by server
+	last     string             // the last server that gave no connection
+}
+
+// trouble is why a server gave no connection.
+type trouble struct {
+	text string    // empty: it gave one since
+	said string    // what the log said last; empty: nothing since the last connection
+	at   time.Time // when it did
 }
 
 var folder = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
@@ -120,7 +133,7 @@ func Dial(o Options) (*Keeper, error) {
 		return nil, fmt.Errorf("session of %v: use %v to %v", o.Session, SessionMin, SessionMax)
 	}
 	k := &Keeper{root: root, acl: zk.WorldACL(zk.PermAll), asked: o.Session, log: o.Log,
-		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]string{}}
+		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]trouble{}}
 	k.names = &names{keeper: k}
 	k.close = sync.OnceFunc(func() {
 		close(k.closed)
@@ -217,11 +230,14 @@ func (k *Keeper) dial(network, address string, timeout time.Duration, secure fun
 func whyNoTLS(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
+	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &unknown):
 		return "give the CA of ZooKeeper's servers (--zookeeper-ca)"
 	case errors.As(err, &other):
 		return "name the server as its certificate does (--zookeeper)"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew ZooKeeper's certificate, or set this machine's clock"
 	case ends(err):
 		return "it serves nobody for now, or that is its plain port"
 	}
@@ -254,31 +270,53 @@ const remoteError = "remote error"
 // ends says that the other side has ended a connection, in whatever way.
 func ends(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
-// failed keeps why there is no connection to a server, and says so once.
-func (k *Keeper) failed(address string, err error, hint string) error {
+// local is this side's address and port in the text of a resolver's failure.
+var local = regexp.MustCompile(`[^ ]+->`)
+
+// cause is an error's text without what is another one at each attempt: ports of this side, and
+// the time at which a certificate was looked at.
+func cause(err error) string {
 	var on *net.OpError
-	text := err.Error()
-	if errors.As(err, &on) && on.Err != nil {
-		text = on.Err.Error() // without the ports, which are others each time
-		if on.Op == remoteError {
-			text = "it refuses: " + text
-		}
-	}
+	var name *net.DNSError
+	var invalid x509.CertificateInvalidError
 	switch {
+	case errors.As(err, &name):
+		return "lookup " + name.Name + ": " + local.ReplaceAllString(name.Err, "")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		c := invalid.Cert
+		invalid.Detail = "it is good from " + c.NotBefore.Format(time.RFC3339) + " to " + c.NotAfter.Format(time.RFC3339)
+		return invalid.Error()
 	case ends(err):
-		text = "it ends the connection"
+		return "it ends the connection"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
-		text = "no answer in time"
+		return "no answer in time"
+	case errors.As(err, &on) && on.Err != nil && on.Op == remoteError:
+		return "it refuses: " + on.Err.Error()
+	case errors.As(err, &on) && on.Err != nil:
+		return on.Err.Error()
 	}
+	return err.Error()
+}
+
+// failed keeps why there is no connection to a server. It says so when that is not what it said
+// of this server last, but no more often than once in quietTime, whatever the cause.
+func (k *Keeper) failed(address string, err error, hint string) error {
+	text := cause(err)
 	if hint != "" {
 		text += ": " + hint
 	}
+	now := time.Now()
 	k.mu.Lock()
 	k.last = address
-	said := k.troubles[address] == text
-	k.troubles[address] = text
+	t := k.troubles[address]
+	t.text = text
+	say := t.said != text && (t.at.IsZero() || now.Sub(t.at) >= quietTime)
+	if say {
+		t.said, t.at = text, now
+	}
+	k.troubles[address] = t
 	k.mu.Unlock()
-	if !said && !k.ended() {
+	if say && !k.ended() {
 		k.log.Warn("no connection to a ZooKeeper server", "server", address, "error", text)
 	}
 	return err
@@ -291,7 +329,7 @@ func (k *Keeper) trouble() string {
 	if k.last == "" {
 		return ""
 	}
-	return k.last + ": " + k.troubles[k.last]
+	return k.last + ": " + k.troubles[k.last].text
 }
 
 // Session is how long the server waits for this broker before it holds it for gone: the
@@ -306,7 +344,7 @@ func (k *Keeper) Session() time.Duration {
 // heard takes the session's length from a server's handshake.
 func (k *Keeper) heard(address string, given time.Duration) {
 	k.mu.Lock()
-	delete(k.troubles, address)
+	k.troubles[address] = trouble{at: k.troubles[address].at}
 	k.last = ""
 	k.mu.Unlock()
 	if old := k.given.Swap(int64(given)); old == int64(given) || given == k.asked {
@@ -506,7 +544,8 @@ type names struct {
 	servers    []string
 	next, last int
 	began      time.Time // to look for a server; zero: one has answered
-	tired      bool      // all have been tried
+	had        time.Time // the last connection; zero: none yet
+	tired      bool      // all have been tried, or the last connection ended at once
 }
 
 // Init implements zk.HostProvider.
@@ -525,11 +564,12 @@ func (n *names) Len() int { return len(n.servers) }
 func (n *names) Next() (server string, again bool) {
 	if n.began.IsZero() {
 		n.began = time.Now()
+		n.tired = !n.had.IsZero() && n.began.Sub(n.had) < n.pause()
 	}
 	if n.last == 0 {
 		n.last = len(n.servers)
 		session := n.keeper.Session()
-		again = session/rounds >= libraryPause || time.Since(n.began) >= session*wordNumerator/wordDenominator || n.keeper.ended()
+		again = session/rounds >= libraryPause || time.Since(n.began) >= Word(session) || n.keeper.ended()
 		n.tired = !again
 	}
 	n.last--
@@ -537,6 +577,10 @@ func (n *names) Next() (server string, again bool) {
 	n.next = (n.next + 1) % len(n.servers)
 	return server, again
 }
+
+// pause is between rounds. It is also what a connection has to last for, or the next server is
+// asked after it only: one that takes connections and ends them would be asked without end.
+func (n *names) pause() time.Duration { return min(n.keeper.Session()/rounds, libraryPause) }
 
 // rest waits before servers are tried again.
 func (n *names) rest() {
@@ -546,12 +590,14 @@ func (n *names) rest() {
 	n.tired = false
 	select {
 	case <-n.keeper.closed:
-	case <-time.After(n.keeper.Session() / rounds):
+	case <-time.After(n.pause()):
 	}
 }
 
 // Connected implements zk.HostProvider.
-func (n *names) Connected() { n.last, n.began, n.tired = len(n.servers), time.Time{}, false }
+func (n *names) Connected() {
+	n.last, n.began, n.had, n.tired = len(n.servers), time.Time{}, time.Now(), false
+}
 
 // ended says that it has been closed.
 func (k *Keeper) ended() bool {

@@ -3,12 +3,16 @@ package keeper
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +150,7 @@ func TestNames(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				n.Connected()
+				time.Sleep(n.pause()) // one that lasted
 			}
 			round()
 			close(k.closed)
@@ -154,6 +159,100 @@ func TestNames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConnectionsThatEnd: a server, or a proxy before it, that takes a connection and ends it at
+// once is left for a pause, also if it does so each time.
+func TestConnectionsThatEnd(t *testing.T) {
+	for session, pause := range map[time.Duration]time.Duration{SessionMin: SessionMin / rounds, 2400 * time.Millisecond: 200 * time.Millisecond, SessionMax: libraryPause} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &names{keeper: &Keeper{asked: session, closed: make(chan struct{})}}
+			if err := n.Init([]string{"a:1", "b:1"}); err != nil {
+				t.Fatal(err)
+			}
+			next := func(want time.Duration) {
+				t.Helper()
+				began := time.Now()
+				if _, again := n.Next(); again {
+					t.Error("the library pauses too")
+				}
+				n.rest()
+				if took := time.Since(began); took != want {
+					t.Errorf("session %v: a server is asked after %v, want %v", session, took, want)
+				}
+			}
+			next(0)
+			for range 3 {
+				n.Connected()
+				time.Sleep(pause - 1)
+				next(pause)
+				next(0) // the other one
+			}
+			n.Connected()
+			time.Sleep(pause)
+			next(0)
+		})
+	}
+}
+
+// TestCauses: what fails in the same way is said in the same words.
+func TestCauses(t *testing.T) {
+	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Unix(3600, 0).UTC()}
+	for want, errs := range map[string][2]error{
+		"x509: certificate has expired or is not yet valid: it is good from 1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z": {
+			&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: "current time A is after B"}},
+			x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: "current time C is after B"},
+		},
+		"lookup zk-1: read udp 127.0.0.53:53: read: connection refused": {
+			&net.OpError{Op: "dial", Err: &net.DNSError{Name: "zk-1", Server: "127.0.0.53:53", Err: "read udp 127.0.0.1:41000->127.0.0.53:53: read: connection refused"}},
+			&net.DNSError{Name: "zk-1", Server: "127.0.0.53:53", Err: "read udp 127.0.0.1:41001->127.0.0.53:53: read: connection refused"},
+		},
+		"connection reset by proxy": {
+			&net.OpError{Op: "read", Source: &net.TCPAddr{Port: 41000}, Err: errors.New("connection reset by proxy")},
+			&net.OpError{Op: "read", Source: &net.TCPAddr{Port: 41001}, Err: errors.New("connection reset by proxy")},
+		},
+	} {
+		for _, err := range errs {
+			if got := cause(err); got != want {
+				t.Errorf("%v: %q, want %q", err, got, want)
+			}
+		}
+	}
+}
+
+// TestQuiet: the log has a line on a server when its cause is another one than the line before
+// had, and one in quietTime at most.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text noted
+		k := &Keeper{asked: SessionMin, closed: make(chan struct{}), troubles: map[string]trouble{}, log: slog.New(slog.NewTextHandler(&text, nil))}
+		k.given.Store(int64(SessionMin))
+		fails := func(server, cause string, lines int) {
+			t.Helper()
+			_ = k.failed(server, errors.New(cause), "")
+			if got := strings.Count(text.String(), "no connection to a ZooKeeper server"); got != lines {
+				t.Errorf("%s at %s: %d lines, want %d:\n%s", cause, server, got, lines, text.String())
+			}
+			if want := server + ": " + cause; k.trouble() != want {
+				t.Errorf("%s, want %s", k.trouble(), want)
+			}
+		}
+		fails("a:1", "one", 1)
+		fails("b:1", "one", 2) // each server for itself
+		time.Sleep(time.Hour)
+		fails("a:1", "one", 2)
+		fails("a:1", "two", 3)
+		for i := range 100 { // 1 s of a text that is always another one
+			fails("a:1", strconv.Itoa(i), 3)
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(quietTime)
+		fails("a:1", "three", 4)
+		k.heard("a:1", SessionMin)
+		fails("a:1", "three", 4) // it came and went
+		time.Sleep(quietTime)
+		fails("a:1", "three", 5)
+	})
 }
 
 // noted is a log that may be read while it is written.

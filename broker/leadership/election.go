@@ -20,11 +20,8 @@ import (
 )
 
 const (
-	// A leader's word holds for two thirds of a session from the moment at which it sent what
-	// ZooKeeper's majority then took; it sends six times a session. The last third is for a
-	// server that passes on late, by half a tick at most, that it has heard of a session.
-	wordNumerator, wordDenominator = 2, 3
-	beats                          = 6
+	// beats is how often a session a leader gives its word (keeper.Word).
+	beats = 6
 	// retry is the wait after a candidacy that failed.
 	retry = 250 * time.Millisecond
 	// nameMax bounds a broker's name and its address, in bytes.
@@ -238,7 +235,7 @@ func (e *Election) lead(ctx context.Context, own string) error {
 	e.mu.Lock()
 	e.state = State{Leading: true, Leader: r.Address, Epoch: r.Epoch}
 	e.version = last.Version + 1
-	e.until = sent.Add(word(e.keeper.Session()))
+	e.until = sent.Add(keeper.Word(e.keeper.Session()))
 	e.mu.Unlock()
 	e.log.Info("this broker leads", "epoch", r.Epoch, "session", e.keeper.Session())
 	nudge(e.changes)
@@ -269,7 +266,7 @@ func (e *Election) keep(ctx context.Context, path, ownPath string) error {
 		case err == nil:
 			e.mu.Lock()
 			if time.Now().Before(e.until) { // else who asked meanwhile was told that it is over
-				e.until = sent.Add(word(e.keeper.Session()))
+				e.until = sent.Add(keeper.Word(e.keeper.Session()))
 			}
 			e.mu.Unlock()
 		case failed == 0:
@@ -281,9 +278,6 @@ func (e *Election) keep(ctx context.Context, path, ownPath string) error {
 		}
 	}
 }
-
-// word is how long a leader's word holds.
-func word(session time.Duration) time.Duration { return session * wordNumerator / wordDenominator }
 
 func (r record) text() []byte {
 	text, err := json.Marshal(r)

@@ -55,7 +55,8 @@ type reader struct {
 	files Files
 
 	mu   sync.Mutex
-	seen string // fingerprint
+	seen string // fingerprint of what was read last
+	told string // and of what could not be read, which is logged once
 	pair *tls.Certificate
 	pool *x509.CertPool
 }
@@ -71,7 +72,8 @@ func (f Files) fingerprint() string {
 	return settings.Fingerprint(f.CA) + settings.Fingerprint(f.Cert) + settings.Fingerprint(f.Key)
 }
 
-// current is what the files hold now, if it is whole.
+// current is what the files hold now, if it is whole. What cannot be read is tried again at the
+// next connection, though the files look the same: it may have been for want of descriptors.
 func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,13 +81,15 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	if now == r.seen {
 		return r.pair, r.pool
 	}
-	r.seen = now
 	pair, pool, err := r.files.read()
 	if err != nil {
-		slog.Warn("changed certificates are not taken; those read last stay in force", "error", err)
+		if now != r.told {
+			slog.Warn("changed certificates are not taken; those read last stay in force", "error", err)
+		}
+		r.told = now
 		return r.pair, r.pool
 	}
-	r.pair, r.pool = pair, pool
+	r.pair, r.pool, r.seen, r.told = pair, pool, now, ""
 	return pair, pool
 }
 

@@ -6,10 +6,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"penstock/broker/certs"
 	"penstock/wire/cluster"
@@ -209,4 +213,60 @@ func TestTrusting(t *testing.T) {
 	if _, err := cluster.Trusting(filepath.Join(own, "none"), "", ""); err == nil {
 		t.Error("an authority that is not there is taken")
 	}
+}
+
+// TestReadAgain: files that could not be read once are read at the next connection, though they
+// look the same, and the log says it once.
+func TestReadAgain(t *testing.T) {
+	first, second, own := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{first, second} {
+		if _, err := certs.Make(dir, []string{"broker"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(t, first, "broker", own, "ca", "cert", "key")
+	config, err := cluster.Trusting(filepath.Join(own, "ca"), filepath.Join(own, "cert"), filepath.Join(own, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	before := slog.Default()
+	defer func() {
+		slog.SetDefault(before)
+		log.SetOutput(os.Stderr) // which the first SetDefault leads to itself
+	}()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	shows := func(what, dir string, said int) {
+		t.Helper()
+		want, err := tls.LoadX509KeyPair(filepath.Join(dir, "broker.pem"), filepath.Join(dir, "broker.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config().Certificates[0].Certificate[0]; !bytes.Equal(got, want.Certificate[0]) {
+			t.Errorf("%s: another certificate is shown", what)
+		}
+		if got := strings.Count(lines.String(), "changed certificates are not taken"); got != said {
+			t.Errorf("%s: %d lines, want %d:\n%s", what, got, said, lines.String())
+		}
+	}
+	place(t, second, "broker", own, "cert", "key")
+	// What is read is garbage for now, in a file of the same inode, size and time.
+	key := filepath.Join(own, "key")
+	good, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := func(text []byte) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(key, text, 0o600), os.Chtimes(key, time.Unix(1, 0), time.Unix(1, 0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold(make([]byte, len(good)))
+	shows("not read", first, 1)
+	shows("not read again", first, 1)
+	hold(good)
+	shows("read", second, 1)
+	place(t, first, "broker", own, "cert")
+	shows("another failure", second, 2)
 }
