@@ -107,7 +107,7 @@ generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc) anew; what
 
 .PHONY: check-generated
 check-generated:
-	@scripts/check-generated
+	@scripts/check-generated $(EXACT)
 
 .PHONY: reference
 reference: ## Write docs/reference/cli from what the commands say of themselves

@@ -132,6 +132,8 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	switch {
 	case errors.Is(err, identity.ErrNobody):
 		return &cluster.Owner{}, nil
+	case ctx.Err() != nil: // the one who asks has given up, or is about to
+		return nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
