@@ -207,7 +207,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	b.hear(s)
 	b.limiter.hold(s.conn)
 	b.sessions[node.GetName()] = s
-	b.begun.Join(time.Since(b.born), period)
+	b.begun.Join(node.GetName(), time.Since(b.born), period)
 	b.settleIn(s)
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"strconv"
 	"time"
 
 	"penstock/core/coord"
@@ -74,6 +75,7 @@ func (c *Cluster) stop() {
 type node struct {
 	cluster *Cluster
 	device  *device
+	name    string
 	gone    bool
 
 	streaming bool // there is a stream, as the node sees it
@@ -95,7 +97,7 @@ type entry struct {
 }
 
 func newNode(c *Cluster, d *device) *node {
-	n := &node{cluster: c, device: d, wait: retryMin}
+	n := &node{cluster: c, device: d, name: strconv.Itoa(len(c.nodes)), wait: retryMin}
 	if c.exchange.Period > 0 {
 		c.After(time.Duration(c.rand.Int64N(int64(c.exchange.Period))), n.connect)
 	}
@@ -237,7 +239,7 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 			panic(err)
 		}
 		n.member, n.joined = m, true
-		c.broker.begun.Join(c.now, c.exchange.Period)
+		c.broker.begun.Join(n.name, c.now, c.exchange.Period)
 	}
 	for _, e := range report {
 		if c.apps[e.app].ended {

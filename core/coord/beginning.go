@@ -15,6 +15,7 @@ type Beginning struct {
 
 	began, came time.Duration
 	wait        time.Duration // after the last that came
+	nodes       map[string]struct{}
 	whole       bool
 }
 
@@ -24,8 +25,15 @@ func (b *Beginning) Begin(now time.Duration) {
 }
 
 // Join notes a node that has come. Its rates come a period later, and a quarter is for the way.
-// Once the totals were whole, who comes is one more node, and changes nothing.
-func (b *Beginning) Join(now, period time.Duration) {
+// One that comes again and again keeps nobody waiting, nor does one that comes once the totals are whole.
+func (b *Beginning) Join(node string, now, period time.Duration) {
+	if _, known := b.nodes[node]; known || b.whole {
+		return
+	}
+	if b.nodes == nil {
+		b.nodes = map[string]struct{}{}
+	}
+	b.nodes[node] = struct{}{}
 	b.came, b.wait = now, max(b.wait, period+period/4)
 }
 
@@ -34,7 +42,7 @@ func (b *Beginning) Join(now, period time.Duration) {
 func (b *Beginning) Whole(now, period time.Duration) bool {
 	since := now - b.began
 	if since >= b.Least && now-b.came >= b.wait || since >= SettleMost {
-		b.whole = true
+		b.whole, b.nodes = true, nil
 	}
 	return b.whole && since >= 2*period
 }

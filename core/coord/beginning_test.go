@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -11,13 +12,15 @@ func TestBeginning(t *testing.T) {
 	const period = time.Second
 	for _, c := range []struct {
 		name  string
-		comes func(after time.Duration) bool
+		comes func(after time.Duration) bool // each 50 ms
+		same  bool                           // it is one node
 		whole time.Duration
 	}{
-		{"nobody", func(time.Duration) bool { return false }, 2 * time.Second},
-		{"all at once", func(after time.Duration) bool { return after <= 750*time.Millisecond }, 2 * time.Second},
-		{"the last after 10 s", func(after time.Duration) bool { return after <= 10*time.Second }, 11250 * time.Millisecond},
-		{"without an end", func(time.Duration) bool { return true }, SettleMost},
+		{"nobody", func(time.Duration) bool { return false }, false, 2 * time.Second},
+		{"all at once", func(after time.Duration) bool { return after <= 750*time.Millisecond }, false, 2 * time.Second},
+		{"the last after 10 s", func(after time.Duration) bool { return after <= 10*time.Second }, false, 11250 * time.Millisecond},
+		{"without an end", func(time.Duration) bool { return true }, false, SettleMost},
+		{"one again and again", func(time.Duration) bool { return true }, true, 2 * time.Second},
 	} {
 		b := Beginning{Least: 2 * time.Second}
 		for _, began := range []time.Duration{0, time.Hour} {
@@ -25,7 +28,11 @@ func TestBeginning(t *testing.T) {
 			whole := time.Duration(-1)
 			for after := time.Duration(0); after < 2*SettleMost; after += 50 * time.Millisecond {
 				if c.comes(after) || after > 90*time.Second {
-					b.Join(began+after, period)
+					name := "one"
+					if !c.same {
+						name = strconv.Itoa(int(after / (50 * time.Millisecond)))
+					}
+					b.Join(name, began+after, period)
 				}
 				switch now := b.Whole(began+after, period); {
 				case now && whole < 0:
