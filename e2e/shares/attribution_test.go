@@ -55,9 +55,9 @@ func TestResidentReadsAreFree(t *testing.T) {
 	}
 	device, charged, service, resident := read()
 	t.Logf("the second read moved %.0f bytes; charged: %.0f bytes, %g s of service", device, charged, service)
-	// The kernel may have given a page away in between. That one is charged.
-	const strayPages = 4 * 4096
-	if device > strayPages || charged != device || (service != 0) != (charged != 0) {
+	// The kernel may have given pages away in between, on some machines at any time and here and
+	// there in a file (vmstat's workingset_refault_file grows, though nothing is scanned). Those are charged.
+	if device > size/20 || charged != device || (service != 0) != (charged != 0) {
 		t.Errorf("the second read moved %.0f bytes; charged: %.0f bytes, %g s of service", device, charged, service)
 	}
 	if resident != size-charged {
