@@ -23,6 +23,9 @@ AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 
 # time on reading long answers.
 CONCURRENT  := ./node/... ./wire/... ./broker ./broker/keeper ./broker/leadership ./broker/operate
 
+# What measures no shares of a disk, and mostly waits, may run beside each other.
+ASIDE       := ./e2e/failover ./e2e/queues
+
 # What DEMO_ARGS and BENCH_TIME add can be given on the command line:
 # make demo DEMO_ARGS='--against terasort'
 DEMO_ARGS ?=
@@ -56,7 +59,8 @@ unit: unit-go unit-java ## Run the tests that need no cluster
 
 .PHONY: e2e
 e2e: build ## Run the end-to-end tests on a small real Hadoop cluster
-	go test -count=1 -timeout 30m -p 1 -v ./e2e/...
+	go test -count=1 -timeout 30m -p 2 -v $(ASIDE)
+	go test -count=1 -timeout 30m -p 1 -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$'))
 
 .PHONY: lint
 lint: check-generated ## Check format, vet, staticcheck and the rules of STYLE.md
