@@ -39,8 +39,7 @@ func TestScanner(t *testing.T) {
 	}
 	t.Cleanup(func() { restart(nil) })
 	before := flow(device(t, look(t), d), scanner)
-	restart(map[string]string{"dfs.datanode.scan.period.hours": "504",
-		"dfs.block.scanner.volume.bytes.per.second": "8388608"} /* 1 MiB by default: a minute */)
+	restart(map[string]string{"dfs.datanode.scan.period.hours": "504"})
 	scanned := func() int64 { return flow(device(t, look(t), d), scanner).Bytes.Read - before.Bytes.Read }
 	eventually(t, "as much is scanned as must be there", func() bool { return scanned() >= bytes })
 	read := scanned()
