@@ -15,12 +15,10 @@ package keeper
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path"
@@ -28,7 +26,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -203,133 +200,6 @@ func readAuth(file string) (string, error) {
 		return "", fmt.Errorf("%s: give one line, user:password, of at most %d bytes", file, authMax)
 	}
 	return secret, nil
-}
-
-// dial connects, and has the handshake read on its way.
-func (k *Keeper) dial(network, address string, timeout time.Duration, secure func() *tls.Config) (net.Conn, error) {
-	k.names.rest()
-	conn, err := net.DialTimeout(network, address, timeout)
-	if err != nil {
-		return nil, k.failed(address, err, "")
-	}
-	if secure != nil {
-		c := secure().Clone()
-		c.ServerName, _, _ = net.SplitHostPort(address)
-		over := tls.Client(conn, c)
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		if err := over.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(k.failed(address, err, whyNoTLS(err)), conn.Close())
-		}
-		conn = over
-	}
-	return &listened{Conn: conn, keeper: k, address: address, secure: secure != nil}, nil
-}
-
-// whyNoTLS is what to look at where the handshake of TLS fails.
-func whyNoTLS(err error) string {
-	var unknown x509.UnknownAuthorityError
-	var other x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	switch {
-	case errors.As(err, &unknown):
-		return "give the CA of ZooKeeper's servers (--zookeeper-ca)"
-	case errors.As(err, &other):
-		return "name the server as its certificate does (--zookeeper)"
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "renew ZooKeeper's certificate, or set this machine's clock"
-	case ends(err):
-		return "it serves nobody for now, or that is its plain port"
-	}
-	return whyRefused(err)
-}
-
-// whyNoHandshake is the same where ZooKeeper's own fails, which comes after that of TLS: only
-// then does the server refuse a certificate.
-func whyNoHandshake(err error, secure bool) string {
-	switch {
-	case !ends(err):
-		return whyRefused(err)
-	case secure:
-		return "it serves nobody for now, or does not take this broker's certificate (--cert)"
-	}
-	return "it serves nobody for now, or that is its secure port (--zookeeper-ca)"
-}
-
-// whyRefused is the same where the server has sent an alert of TLS.
-func whyRefused(err error) string {
-	if on := new(net.OpError); errors.As(err, &on) && on.Op == remoteError {
-		return "look at this broker's certificate (--cert) and at the CA that ZooKeeper trusts"
-	}
-	return ""
-}
-
-// remoteError is the operation of a net.OpError that is an alert of the other side's.
-const remoteError = "remote error"
-
-// ends says that the other side has ended a connection, in whatever way.
-func ends(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
-
-// local is this side's address and port in the text of a resolver's failure.
-var local = regexp.MustCompile(`[^ ]+->`)
-
-// cause is an error's text without what is another one at each attempt: ports of this side, and
-// the time at which a certificate was looked at.
-func cause(err error) string {
-	var on *net.OpError
-	var name *net.DNSError
-	var invalid x509.CertificateInvalidError
-	switch {
-	case errors.As(err, &name):
-		return "lookup " + name.Name + ": " + local.ReplaceAllString(name.Err, "")
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		c := invalid.Cert
-		invalid.Detail = "it is good from " + c.NotBefore.Format(time.RFC3339) + " to " + c.NotAfter.Format(time.RFC3339)
-		return invalid.Error()
-	case ends(err):
-		return "it ends the connection"
-	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
-	case errors.As(err, &on) && on.Err != nil && on.Op == remoteError:
-		return "it refuses: " + on.Err.Error()
-	case errors.As(err, &on) && on.Err != nil:
-		return on.Err.Error()
-	}
-	return err.Error()
-}
-
-// failed keeps why there is no connection to a server. It says so when that is not what it said
-// of this server last, but no more often than once in quietTime, whatever the cause.
-func (k *Keeper) failed(address string, err error, hint string) error {
-	text := cause(err)
-	if hint != "" {
-		text += ": " + hint
-	}
-	now := time.Now()
-	k.mu.Lock()
-	k.last = address
-	t := k.troubles[address]
-	t.text = text
-	say := t.said != text && (t.at.IsZero() || now.Sub(t.at) >= quietTime)
-	if say {
-		t.said, t.at = text, now
-	}
-	k.troubles[address] = t
-	k.mu.Unlock()
-	if say && !k.ended() {
-		k.log.Warn("no connection to a ZooKeeper server", "server", address, "error", text)
-	}
-	return err
-}
-
-// trouble is why there is no connection; empty if that is not known.
-func (k *Keeper) trouble() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.last == "" {
-		return ""
-	}
-	return k.last + ": " + k.troubles[k.last].text
 }
 
 // Session is how long the server waits for this broker before it holds it for gone: the
@@ -535,76 +405,4 @@ type quiet struct{ log *slog.Logger }
 
 func (q quiet) Printf(format string, args ...any) {
 	q.log.Debug("zookeeper", "says", fmt.Sprintf(format, args...))
-}
-
-// names gives servers in turn, by name, from one by chance. It is for the library's one
-// goroutine.
-type names struct {
-	keeper     *Keeper
-	servers    []string
-	next, last int
-	began      time.Time // to look for a server; zero: one has answered
-	had        time.Time // the last connection; zero: none yet
-	tired      bool      // all have been tried, or the last connection ended at once
-}
-
-// Init implements zk.HostProvider.
-func (n *names) Init(servers []string) error {
-	n.servers = append([]string(nil), servers...)
-	rand.Shuffle(len(n.servers), func(i, j int) { n.servers[i], n.servers[j] = n.servers[j], n.servers[i] })
-	n.next, n.last = 0, len(n.servers)
-	return nil
-}
-
-// Len implements zk.HostProvider.
-func (n *names) Len() int { return len(n.servers) }
-
-// Next also says when all have been tried for as long as a leader's word holds: the library
-// then waits for a second, and lets calls end that were not sent.
-func (n *names) Next() (server string, again bool) {
-	if n.began.IsZero() {
-		n.began = time.Now()
-		n.tired = !n.had.IsZero() && n.began.Sub(n.had) < n.pause()
-	}
-	if n.last == 0 {
-		n.last = len(n.servers)
-		session := n.keeper.Session()
-		again = session/rounds >= libraryPause || time.Since(n.began) >= Word(session) || n.keeper.ended()
-		n.tired = !again
-	}
-	n.last--
-	server = n.servers[n.next]
-	n.next = (n.next + 1) % len(n.servers)
-	return server, again
-}
-
-// pause is between rounds. It is also what a connection has to last for, or the next server is
-// asked after it only: one that takes connections and ends them would be asked without end.
-func (n *names) pause() time.Duration { return min(n.keeper.Session()/rounds, libraryPause) }
-
-// rest waits before servers are tried again.
-func (n *names) rest() {
-	if !n.tired {
-		return
-	}
-	n.tired = false
-	select {
-	case <-n.keeper.closed:
-	case <-time.After(n.pause()):
-	}
-}
-
-// Connected implements zk.HostProvider.
-func (n *names) Connected() {
-	n.last, n.began, n.had, n.tired = len(n.servers), time.Time{}, time.Now(), false
-}
-
-// ended says that it has been closed.
-func (k *Keeper) ended() bool {
-	select {
-	case <-k.closed:
-		return true
-	default:
-		return false
-	}
 }
