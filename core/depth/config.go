@@ -76,6 +76,7 @@ type Report struct {
 	Periods      int           // periods in which requests completed
 	AtMin, AtMax int           // of these, with the depth given out at that bound while they ran
 	Held         int           // of these, a rise was withheld because the depth had held nothing back
+	Clipped      int           // of these, late with a fall cut short
 	Latency      time.Duration // L of the last one, with the others' part
 	Others       float64       // that part, 0..OthersMax
 	Reference    time.Duration // Lref of the last one

@@ -12,7 +12,7 @@
 // grows with the depth and meets Lref at a depth D*, each period multiplies the
 // error by 1 - K/D*: no overshoot for K up to D*, unstable from 2 D*. K = 1 is
 // right for the slowest devices (D* = 1) and settles within some D* periods on
-// others. A rise is at most K a period, a fall as deep as the latency is high.
+// others.
 //
 // L and Lref are means over the requests completed in the period, each request
 // with the reference of its own direction and size. That is the paper's weighting
@@ -25,11 +25,23 @@
 // turn this is exact. Only that moves D (Others), or whoever floods the device
 // from outside would push the governed flows down to the minimum and have the rest.
 //
-// Three departures. That one: the paper's scheduler sees all I/O of its device.
+// Four departures. That one: the paper's scheduler sees all I/O of its device.
 // A period in which the depth never held a request back cannot
 // raise D: low latency then shows low load, not spare capacity, and D would wind
-// up to its maximum in quiet times and meet the next burst there. And a period in
+// up to its maximum in quiet times and meet the next burst there. A period in
 // which nothing completed tells nothing: D stays, and it is not reported.
+//
+// And a fall is clipped. The paper's step is K at most upwards and has no bound
+// downwards: one cache flush of 2 s in the device takes D from 12 to 1, and the
+// way back takes 11 periods of lost throughput, though no depth would have made
+// the flush shorter. So a late period, one whose step is below -K, lowers D by K,
+// as much as the best period raises it; the late period after it by 2 K, then 4 K.
+// A flush costs one request of depth; latency that stays high brings D from 12 to
+// 1 in four periods. What is clipped is the step and not the statistic. If the
+// flush ends with the period, all that completed was hit by it, and a median or a
+// trimmed mean is as late as the mean. And a profile's Lref is a mean: latencies
+// are skewed, so statistics that leave out the slow ones settle above D*. The mean
+// leaves the equilibrium where it is, as no step near it is late.
 //
 // D is kept as a real number, or small errors would never add up; what is given
 // out is D rounded down, so that no more are in flight than it allows. There is
@@ -52,6 +64,7 @@ type Controller struct {
 	completed int
 	limited   bool
 	others    float64
+	fall      float64 // what a late period may lower D by
 	report    Report
 }
 
@@ -61,7 +74,7 @@ func New(cfg Config) (*Controller, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Controller{cfg: cfg, depth: cfg.Start}, nil
+	return &Controller{cfg: cfg, depth: cfg.Start, fall: cfg.Gain}, nil
 }
 
 // Depth returns the depth in force: D rounded down, but for a millionth, so that
@@ -122,9 +135,23 @@ func (c *Controller) move() {
 	step := float64(c.cfg.Gain * ((c.reference - own) / c.reference))
 	if step > 0 && !c.limited {
 		r.Held++
-		return
+		step = 0
 	}
-	c.depth = min(max(c.depth+step, c.cfg.Min), c.cfg.Max)
+	c.depth = min(max(c.depth+c.clip(step), c.cfg.Min), c.cfg.Max)
+}
+
+// clip returns a step that falls no further than the late periods in a row allow.
+func (c *Controller) clip(step float64) float64 {
+	if step >= -c.cfg.Gain {
+		c.fall = c.cfg.Gain
+		return step
+	}
+	most := c.fall
+	c.fall = max(c.cfg.Gain, min(2*most, c.cfg.Max))
+	if step < -most && c.depth-most > c.cfg.Min {
+		c.report.Clipped++
+	}
+	return max(step, -most)
 }
 
 // Report returns the counts since New.

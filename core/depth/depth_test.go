@@ -47,8 +47,8 @@ func TestConfigIsCheckedAtItsEdges(t *testing.T) {
 }
 
 // However the latencies come, D stays within its bounds, never rises in a period
-// in which it was not the limit, never by more than the gain, and the counts add
-// up.
+// in which it was not the limit, never by more than the gain, falls by no more than
+// the late periods in a row allow, and the counts add up.
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := depth.Config{Read: line, Write: depth.Line{Fixed: time.Millisecond, PerMiB: 50 * time.Millisecond}, Min: 2, Max: 7,
@@ -57,7 +57,7 @@ func TestInvariants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		periods := 0
+		periods, fall := 0, cfg.Gain
 		for range rapid.IntRange(1, 50).Draw(t, "periods") {
 			before := c.Report()
 			limited := rapid.Bool().Draw(t, "limited")
@@ -69,7 +69,7 @@ func TestInvariants(t *testing.T) {
 			}
 			requests := rapid.IntRange(0, 5).Draw(t, "requests")
 			for range requests {
-				c.Observe(rapid.Bool().Draw(t, "write"), rapid.Int64Range(-1, 1<<50).Draw(t, "bytes"), time.Duration(rapid.Int64().Draw(t, "latency")))
+				c.Observe(rapid.Bool().Draw(t, "write"), rapid.Int64Range(-1, 1<<50).Draw(t, "bytes"), time.Duration(rapid.Int64Range(math.MinInt64, 1<<62).Draw(t, "latency")))
 			}
 			got := c.Update()
 			after := c.Report()
@@ -82,14 +82,24 @@ func TestInvariants(t *testing.T) {
 				t.Fatalf("depth %d, D %v, bounds 2 to 7", got, after.Depth)
 			case rise > 0 && !limited:
 				t.Fatalf("D rose by %v in a period without limit", rise)
+			case -rise > fall*(1+1e-9):
+				t.Fatalf("D fell by %v, at most %v were due", -rise, fall)
 			case rise > cfg.Gain*(1+1e-9):
 				t.Fatalf("D rose by %v, the gain is %v", rise, cfg.Gain)
 			case !(after.Others >= 0 && after.Others <= depth.OthersMax):
 				t.Fatalf("others take %v of the device", after.Others)
 			case requests == 0 && rise != 0:
 				t.Fatalf("D moved by %v in a period without requests", rise)
-			case after.Periods != periods || after.AtMin+after.AtMax > after.Periods || after.Held > after.Periods:
+			case after.Periods != periods || after.AtMin+after.AtMax > after.Periods || after.Held+after.Clipped > after.Periods:
 				t.Fatalf("%+v after %d periods with requests", after, periods)
+			}
+			// The next period may lower D by more only if this one was late: twice Lref.
+			late := float64(after.Latency)*(1-after.Others) >= 2*float64(after.Reference)*(1-1e-6)-1
+			switch {
+			case requests > 0 && late:
+				fall *= 2
+			case requests > 0:
+				fall = cfg.Gain
 			}
 		}
 	})
@@ -145,6 +155,30 @@ func TestOthersDoNotPushTheDepthDown(t *testing.T) {
 		}
 		if mean := sum / observed; math.Abs(mean-right) > 0.03*right {
 			t.Fatalf("mean depth %v beside %v foreign requests, the right one is %v", mean, foreign, right)
+		}
+	})
+}
+
+// A single period that is as late as can be costs K, and at a K of 1 never more
+// than half of D. If latency stays as it is, D is at the bottom in four periods.
+func TestOneLatePeriodIsNoneThatLast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		start := rapid.Float64Range(1, 12).Draw(t, "start")
+		c, err := depth.New(depth.Config{Read: line, Start: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := time.Duration(rapid.Int64Range(int64(13*line.Fixed), math.MaxInt64).Draw(t, "latency"))
+		for i := range 4 {
+			c.Limited()
+			c.Observe(false, 1, late)
+			c.Update()
+			if got := c.Report().Depth; i == 0 && got < start/2 {
+				t.Fatalf("D fell from %v to %v in one period", start, got)
+			}
+		}
+		if got := c.Report().Depth; got != 1 {
+			t.Fatalf("after four late periods D is %v", got)
 		}
 	})
 }

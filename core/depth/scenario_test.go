@@ -61,7 +61,7 @@ func (st *stage) once(command string, args []string) (printed string) {
 		st.c.Others(scenario.Number(st.t, args[0]))
 	case "report":
 		r := st.c.Report()
-		return fmt.Sprintf("%d periods, at min %d, at max %d, held %d", r.Periods, r.AtMin, r.AtMax, r.Held)
+		return fmt.Sprintf("%d periods, at min %d, at max %d, held %d, clipped %d", r.Periods, r.AtMin, r.AtMax, r.Held, r.Clipped)
 	default:
 		st.t.Fatalf("unknown command %q", command)
 	}
@@ -126,6 +126,9 @@ func period(t *testing.T, c *depth.Controller, command string, args []string) st
 	}
 	if r.Held > before.Held {
 		notes += ", held"
+	}
+	if r.Clipped > before.Clipped {
+		notes += ", clipped"
 	}
 	return fmt.Sprintf("L %v, Lref %v, D %.3f, depth %d%s", r.Latency.Round(time.Microsecond), r.Reference.Round(time.Microsecond), r.Depth, next, notes)
 }
