@@ -48,6 +48,16 @@ func (b *File) Size() (int64, error) {
 	return st.Size(), nil
 }
 
+// Space returns the bytes that the file takes of its file system, those that are written to the
+// page cache only included, as file systems count them at once.
+func (b *File) Space() (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(b.f.Fd()), &st); err != nil {
+		return 0, os.NewSyscallError("fstat", err)
+	}
+	return st.Blocks * 512, nil
+}
+
 // Owner is the user that the file belongs to.
 func (b *File) Owner() (uint32, error) { return ownerOf(b.f) }
 

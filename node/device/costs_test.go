@@ -12,7 +12,6 @@ import (
 
 	"penstock/core/cost"
 	"penstock/core/depth"
-	"penstock/core/sfq"
 )
 
 // profile is what the model disk takes.
@@ -175,7 +174,7 @@ func TestSeeksAreCharged(t *testing.T) {
 			r.loop.Close(s, to)
 			time.Sleep(time.Second)
 		}
-		m := r.loop.costs.model
+		m := r.loop.cfg.Cost
 		read(0, 4*mib) // 256 KiB, 256, 512, 1, 2 MiB
 		want := m.Of(false, true, 4*mib) + 10*time.Millisecond
 		if got := r.flowNow("a").Service; (got - want).Abs() > time.Microsecond {
@@ -192,12 +191,12 @@ func TestSeeksAreCharged(t *testing.T) {
 
 func TestCostsOfAConfig(t *testing.T) {
 	line := depth.Line{Fixed: time.Millisecond, PerMiB: time.Millisecond}
-	for _, name := range sfq.Algorithms() {
+	for _, name := range []string{"sfq", "sfqd", "sfqd2"} {
 		c := Config{Algorithm: name, Depth: depth.Config{Read: line}}
 		if err := c.Validate(); err != nil {
 			t.Error(err)
 		}
-		if m := c.model(); m.Write.Random != cost.Line(line) {
+		if m := c.Model(); m.Write.Random != cost.Line(line) {
 			t.Errorf("writes without a line of their own cost %v", m.Write)
 		}
 		if _, err := New(Options{Name: "x", Config: c, Policy: policyOf(nil), Log: slog.New(slog.DiscardHandler)}); err != nil {

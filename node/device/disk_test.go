@@ -60,7 +60,7 @@ func (d *modelDisk) do(f *modelFile, write bool, off, length int64) {
 	d.mu.Unlock()
 	time.Sleep(wait) // virtual
 	d.mu.Lock()
-	d.done.add(write, length)
+	d.done.Add(write, length)
 	d.mu.Unlock()
 	if hang != nil {
 		<-hang
@@ -96,6 +96,7 @@ type modelFile struct {
 	cached  map[int64]bool // by page
 	dirty   map[int64]bool
 	deleted bool
+	sparse  bool // takes only the pages that it has
 	closed  int
 	fail    error
 }
@@ -174,6 +175,15 @@ func (f *modelFile) Deleted() bool {
 func (f *modelFile) Size() (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.size, nil
+}
+
+func (f *modelFile) Space() (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sparse {
+		return int64(len(f.cached)) * pageBytes, nil
+	}
 	return f.size, nil
 }
 

@@ -120,7 +120,7 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 		if got := r.flowNow("a"); got.Backlog != mib { // 16 MiB by 16
 			t.Errorf("backlog %d beside 15 others", got.Backlog)
 		}
-		r.loop.SetRoom(0, 0)
+		r.loop.SetRoom(1, 1, 0)
 		time.Sleep(5 * time.Second)
 		if got := r.flowNow("a"); got.Backlog > leaseFloor {
 			t.Errorf("backlog %d where next to nothing may wait", got.Backlog)
@@ -220,9 +220,7 @@ func (r *rig) busy(done *sync.WaitGroup) {
 
 // lazyNow is what waits of a flow without being queued.
 func (r *rig) lazyNow(flow string) (bytes int64) {
-	got := make(chan int64)
-	r.loop.send(event{kind: evCall, call: func() { got <- r.loop.flows[flow].lazy }})
-	return <-got
+	return r.flowNow(flow).Lazy
 }
 
 func TestALazyFileIsDrainedByAge(t *testing.T) {
@@ -458,9 +456,8 @@ func TestTheRateIsRemembered(t *testing.T) {
 		r := newRig(t, nil, nil)
 		defer r.stop()
 		rate := func() (rate float64) {
-			got := make(chan float64)
-			r.loop.send(event{kind: evCall, call: func() { got <- r.loop.stock.rate() }})
-			return <-got
+			snap, _ := r.loop.Snapshot()
+			return snap.Rate
 		}
 		if got := rate(); got != 0 {
 			t.Errorf("%.0f B/s before anything was done", got)

@@ -7,17 +7,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/core/depth"
-	"penstock/core/limit"
-	"penstock/core/sfq"
+	"penstock/core/arbiter"
+	"penstock/core/foreign"
 )
 
-// Loop owns one device: every field below the channels belongs to the
-// goroutine in Run.
+// Counters are what the kernel has counted for a device, reads and writes.
+type Counters = foreign.Counters
+
+// Loop owns one device's arbiter: what is below the channels belongs to the goroutine in Run.
 type Loop struct {
 	Name string
 
-	events  chan event
+	mail    mailbox
+	calls   chan func()
 	results chan result
 	tick    atomic.Uint64
 	ticked  atomic.Int64 // Unix nanoseconds of the last tick
@@ -25,54 +27,20 @@ type Loop struct {
 
 	log       *slog.Logger
 	onLatency func(write bool, latency time.Duration)
+	counters  func() (Counters, bool)
+	epoch     time.Time
+	cfg       Config
 
-	cfg     Config
-	mode    Mode
-	policy  Policy
-	sched   sfq.Scheduler
-	control *depth.Controller // nil but for sfqd2
-	costs   costs
-	flows   map[string]*flow
-	byID    map[sfq.Flow]*flow
+	arbiter *arbiter.Arbiter
 	streams map[*Stream]struct{}
-	running map[*request]struct{}
-	parts   map[string]float64
-	scale   int // what weights beside the topmost queues' are multiplied with (reweigh)
-	queued  int // flows in queues
-	backlog int64
-	writing int64 // flows with writers
-	kept    int   // closed streams that wait to be deleted or drained
-	stock   stock
-	expect  expectation
+	running int // requests at the device
+	alarm   *time.Timer
+	alarmAt time.Duration // 0: not set
+	looked  time.Duration // at the kernel's counters
 
-	pace    *limit.Bucket // nil but for a device with a rate
-	unheld  *limit.Bucket // how much of it goes to those who do not ask; nil with pace
-	paced   time.Time     // when it lets the next request go; zero: nothing waits for it
-	held    heldFlows     // flows that wait for their limit
-	alarm   *time.Timer   // for both
-	alarmAt time.Time     // zero: not set
-
-	stuck     bool
-	lastError time.Time
-	errors    int64
+	stuck, slow bool // as they were last logged
+	lastFault   time.Duration
 }
-
-// event is one thing that happens to the loop from outside.
-type event struct {
-	kind   eventKind
-	stream *Stream
-	pos    int64
-	call   func() // kind evCall
-}
-
-type eventKind uint8
-
-const (
-	evOpen eventKind = iota
-	evProgress
-	evClose
-	evCall
-)
 
 // Options of a new loop.
 type Options struct {
@@ -87,205 +55,335 @@ type Options struct {
 	// has none. It is called once a second and must not block. May be nil: what
 	// others do on the device is then not known.
 	Counters func() (c Counters, ok bool)
+
+	// Scheduler makes a peer of the daemon's own scheduler, to compare with. May be nil.
+	Scheduler func(maxFlows int) arbiter.Scheduler
 }
 
-// eventQueue bounds what connections may have sent that the loop has not seen;
-// a full queue holds the connection's reader, not the DataNode.
-const eventQueue = 4096
+const (
+	tickPeriod    = 100 * time.Millisecond
+	countersEvery = time.Second
+	// A turn of the loop looks at so much news at the most, and for no longer than that:
+	// requests that end meanwhile go first.
+	newsAtOnce = 256
+	newsTime   = 2 * time.Millisecond
+)
 
 // New makes a device's loop; Run starts it.
 func New(o Options) (*Loop, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
-	sched, err := o.Config.scheduler()
-	if err != nil {
-		return nil, fmt.Errorf("device %s: %w", o.Name, err)
-	}
-	pace, unheld, err := o.Config.pace()
+	a, err := arbiter.New(arbiter.Options{Config: o.Config, Mode: o.Mode, Policy: o.Policy, Scheduler: o.Scheduler})
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", o.Name, err)
 	}
 	l := &Loop{
 		Name:      o.Name,
-		events:    make(chan event, eventQueue),
+		mail:      newMailbox(),
+		calls:     make(chan func(), 16),
 		results:   make(chan result, 1024),
 		ended:     make(chan struct{}),
 		log:       o.Log.With("device", o.Name),
 		onLatency: o.Latency,
+		counters:  o.Counters,
+		epoch:     time.Now(),
 		cfg:       o.Config,
-		scale:     o.Config.WeightScale,
-		mode:      o.Mode,
-		policy:    o.Policy,
-		sched:     sched,
-		costs:     newCosts(o),
-		flows:     map[string]*flow{},
-		byID:      map[sfq.Flow]*flow{},
+		arbiter:   a,
 		streams:   map[*Stream]struct{}{},
-		running:   map[*request]struct{}{},
-		pace:      pace,
-		unheld:    unheld,
 		alarm:     time.NewTimer(time.Hour),
 	}
 	l.alarm.Stop()
 	l.ticked.Store(time.Now().UnixNano())
-	if o.Config.Algorithm == "sfqd2" {
-		if l.control, err = depth.New(o.Config.Depth); err != nil {
-			return nil, fmt.Errorf("device %s: %w", o.Name, err)
-		}
-		l.sched.SetDepth(l.control.Depth())
-	}
 	return l, nil
 }
 
-// Stride is the bytes between an agent's progress reports: often enough that a
-// lease or the staged range never runs out unnoticed.
-func (c Config) Stride() uint32 { return uint32(min(c.Quantum/4, leaseBytes/2)) }
+// clock is the arbiter's time, above 0.
+func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.epoch) + 1 }
 
 // Open starts a stream. The call asks the page cache what is resident and then
 // hands over to the loop; the first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
-	s := &Stream{OpenRequest: r, pos: r.From, next: r.From, done: r.From, sent: -1}
-	if l.cfg.Network != (r.Kind == Network) { // ours to see to; nobody waits for it
+	s := &Stream{OpenRequest: r}
+	if l.cfg.Network != (r.Kind == Network) { // not this device's to govern; nobody waits for it
 		r.Marker.Mark(r.ID, Open)
-		s.released = true
 		s.closeFiles()
 		return s
 	}
-	switch {
-	case l.cfg.Network:
-		if r.To == 0 {
-			s.To = Open // nobody knows
-		}
-	case !r.Write:
+	if r.Block != nil && !r.Write {
 		s.missing = missingAtOpen(r.Block, r.From, r.To, l.cfg.Quantum)
 	}
-	if !l.send(event{kind: evOpen, stream: s}) {
+	if !l.mail.put(s, func(n *news) { n.open = true }) {
 		s.closeFiles()
 		r.Marker.Mark(r.ID, Open)
 	}
 	return s
 }
 
-// Progress reports how far the stream's reader or writer is.
+// Progress reports how far the stream's reader or writer is. It does not wait.
 func (l *Loop) Progress(s *Stream, pos int64) {
-	l.send(event{kind: evProgress, stream: s, pos: pos})
+	l.mail.put(s, func(n *news) {
+		if !n.closed {
+			n.moved, n.pos = true, pos
+		}
+	})
 }
 
 // Close ends a stream. pos is its last position, or negative when the agent is
-// gone and the file itself has to tell.
+// gone and the file itself has to tell. It does not wait.
 func (l *Loop) Close(s *Stream, pos int64) {
-	l.send(event{kind: evClose, stream: s, pos: pos})
+	l.mail.put(s, func(n *news) {
+		if !n.closed {
+			n.closed, n.last = true, pos
+		}
+	})
+}
+
+// Reassign says which flow a stream belongs to, and which user in it: that was a claim when it
+// was opened and is certain now. It does not wait.
+func (l *Loop) Reassign(s *Stream, flow, user string) {
+	l.mail.put(s, func(n *news) { n.reassign, n.flow, n.user = true, flow, user })
 }
 
 // Apply sets the daemon's mode and the operator's policy, for streams that are
-// open as well.
+// open as well. It waits while the loop has much to do.
 func (l *Loop) Apply(mode Mode, policy Policy) {
-	l.send(event{kind: evCall, call: func() { l.apply(mode, policy) }})
+	l.call(func() { l.arbiter.Apply(l.clock(time.Now()), mode, policy) })
 }
 
-// Tick counts the loop's turns, one each 100 ms.
-func (l *Loop) Tick() uint64 { return l.tick.Load() }
+// SetParts puts parts into force, and takes them back with the zero value.
+func (l *Loop) SetParts(p Parts) { l.call(func() { l.arbiter.SetParts(p) }) }
 
-// Alive tells whether the loop has turned in the last half second; heartbeats
-// go to agents only while all loops are alive.
-func (l *Loop) Alive() bool {
-	return time.Since(time.Unix(0, l.ticked.Load())) < 5*tickPeriod
+// SetRoom changes Config.Dirty, Lazy and Staged; 0 leaves one as it is.
+func (l *Loop) SetRoom(dirty, lazy, staged int64) {
+	l.call(func() { l.arbiter.SetRoom(dirty, lazy, staged) })
 }
 
-func (l *Loop) send(e event) bool {
+// Snapshot asks the loop; ok is false when it has ended.
+func (l *Loop) Snapshot() (snap Snapshot, ok bool) {
+	reply := make(chan Snapshot, 1)
+	if !l.call(func() { reply <- Snapshot{Device: l.Name, Snapshot: l.arbiter.Snapshot(l.clock(time.Now()))} }) {
+		return Snapshot{}, false
+	}
+	select {
+	case snap = <-reply:
+		return snap, true
+	case <-l.ended:
+		return Snapshot{}, false
+	}
+}
+
+func (l *Loop) call(do func()) bool {
 	select {
 	case <-l.ended:
 		return false
 	default:
 	}
 	select {
-	case l.events <- e:
+	case l.calls <- do:
 		return true
 	case <-l.ended:
 		return false
 	}
 }
 
+// Tick counts the loop's ticks, one each 100 ms.
+func (l *Loop) Tick() uint64 { return l.tick.Load() }
+
+// Alive reports whether the loop has turned in the last half second, and has looked at every
+// connection's news in that time. Heartbeats vouch for it.
+func (l *Loop) Alive() bool {
+	const late = 5 * tickPeriod
+	if time.Since(time.Unix(0, l.ticked.Load())) >= late {
+		return false
+	}
+	since, waits := l.mail.oldest()
+	return !waits || time.Since(since) < late
+}
+
 // Run serves the device until ctx ends, then opens every mark and waits for
-// what is in flight.
+// what is at the device.
 func (l *Loop) Run(ctx context.Context) {
 	defer close(l.ended)
 	ticker := time.NewTicker(tickPeriod)
 	defer ticker.Stop()
-	period := time.NewTicker(l.cfg.Period)
-	defer period.Stop()
 	defer l.alarm.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			l.shutDown()
 			return
-		case e := <-l.events:
-			l.handle(e)
-			for n := len(l.events); n > 0; n-- {
-				l.handle(<-l.events)
-			}
 		case r := <-l.results:
-			l.finish(r)
-		case now := <-l.alarm.C:
-			l.alarmAt = time.Time{}
-			l.offerDue(now)
+			l.done(r)
+		case do := <-l.calls:
+			do()
+		case <-l.mail.arrived:
+		case <-l.alarm.C:
+			l.alarmAt = 0
 		case now := <-ticker.C:
-			l.age(now)
 			l.watch(now)
 			l.tick.Add(1)
 			l.ticked.Store(now.UnixNano())
-		case <-period.C:
-			if l.control != nil {
-				l.sched.SetDepth(l.control.Update())
+		}
+		l.finishAll()
+		l.answerCalls()
+		l.readNews()
+		l.decide()
+		if l.mail.more() {
+			select {
+			case l.mail.arrived <- struct{}{}:
+			default:
 			}
 		}
-		l.dispatch()
-		l.setAlarm(time.Now())
 	}
 }
 
-func (l *Loop) handle(e event) {
-	switch e.kind {
-	case evOpen:
-		l.open(e.stream)
-	case evProgress:
-		l.progress(e.stream, e.pos)
-	case evClose:
-		l.close(e.stream, e.pos)
-	case evCall:
-		e.call()
+// finishAll takes all requests that have ended.
+func (l *Loop) finishAll() {
+	for {
+		select {
+		case r := <-l.results:
+			l.done(r)
+		default:
+			return
+		}
 	}
 }
 
-func (l *Loop) progress(s *Stream, pos int64) {
-	switch {
-	case s.closed || s.released:
-	case s.drains():
-		l.written(s, pos)
-	case s.Kind == Network:
-		l.sent(s, pos)
-	default:
-		l.read(s, pos)
+// answerCalls does what the daemon has asked for: before the news, so that a rule holds for
+// all that is opened after it.
+func (l *Loop) answerCalls() {
+	for {
+		select {
+		case do := <-l.calls:
+			do()
+		default:
+			return
+		}
 	}
 }
 
-func (l *Loop) fault(what string, err error) {
-	l.errors++
-	if now := time.Now(); now.Sub(l.lastError) > time.Second {
-		l.lastError = now
-		l.log.Warn("device loop: "+what, "error", err, "errors_so_far", l.errors)
+// readNews looks at what agents have reported, as far as a turn goes.
+func (l *Loop) readNews() {
+	begin := time.Now()
+	for n, now := 0, begin; n < newsAtOnce && now.Sub(begin) < newsTime; n, now = n+1, time.Now() {
+		s, what := l.mail.take(now)
+		if s == nil {
+			return
+		}
+		l.handle(s, what, l.clock(now))
+	}
+}
+
+func (l *Loop) handle(s *Stream, what news, now time.Duration) {
+	if what.open {
+		l.streams[s] = struct{}{}
+		o := arbiter.Opening{
+			Flow: s.Flow, User: s.User, Kind: s.Kind, Write: s.Write, Asked: s.Asked, From: s.From, To: s.To,
+			Missing: s.missing, Patience: s.Patience, Ref: s,
+		}
+		s.missing = nil
+		if s.Block != nil {
+			o.File = facts{s.Block}
+		}
+		if s.Meta != nil {
+			o.Meta = facts{s.Meta}
+		}
+		s.at = l.arbiter.Open(now, o)
+	}
+	if s.at == nil {
+		return // not governed
+	}
+	if what.reassign {
+		l.arbiter.Reassign(now, s.at, what.flow, what.user)
+	}
+	if what.moved {
+		l.arbiter.Progress(now, s.at, what.pos)
+	}
+	if what.closed {
+		l.arbiter.Close(now, s.at, what.last)
+	}
+}
+
+// done gives the arbiter a request's end.
+func (l *Loop) done(r result) {
+	l.running--
+	if l.onLatency != nil && r.Latency > 0 && r.Err == nil {
+		l.onLatency(r.request.Write, r.Latency)
+	}
+	l.arbiter.Done(l.clock(time.Now()), r.request, r.Result)
+}
+
+// decide does what the arbiter says.
+func (l *Loop) decide() {
+	now := l.clock(time.Now())
+	actions, again := l.arbiter.Decide(now)
+	for i := range actions {
+		switch x := &actions[i]; x.Kind {
+		case arbiter.Start:
+			l.running++
+			go func(r *arbiter.Request) { l.results <- work(r) }(x.Request)
+		case arbiter.Mark:
+			s := x.Stream.Ref.(*Stream)
+			s.Marker.Mark(s.ID, x.Position)
+		case arbiter.Release:
+			s := x.Stream.Ref.(*Stream)
+			delete(l.streams, s)
+			s.closeFiles()
+		}
+	}
+	if again != l.alarmAt {
+		l.alarmAt = again
+		l.alarm.Reset(again - now)
+	}
+	l.report(now)
+}
+
+// watch gives the arbiter the kernel's counters.
+func (l *Loop) watch(at time.Time) {
+	now := l.clock(at)
+	if l.counters != nil && now-l.looked >= countersEvery {
+		l.looked = now
+		if c, ok := l.counters(); ok {
+			l.arbiter.Observe(now, c)
+		}
+	}
+}
+
+// report logs what has changed.
+func (l *Loop) report(now time.Duration) {
+	if what, err, count := l.arbiter.Fault(); err != nil && (l.lastFault == 0 || now-l.lastFault > time.Second) {
+		l.lastFault = now
+		l.log.Warn("device loop: "+what, "error", err, "errors_so_far", count)
+	}
+	if stuck := l.arbiter.Stuck(); stuck != l.stuck {
+		if l.stuck = stuck; stuck {
+			l.log.Error("the device has not answered a request in time: its streams are let through until it does", "bound", l.cfg.Stuck)
+		} else {
+			l.log.Info("the device answers again")
+		}
+	}
+	if slow := l.arbiter.Slow(); slow.Slow != l.slow {
+		if l.slow = slow.Slow; slow.Slow {
+			l.log.Warn("the device has become slow: its requests take many times what they should. Shares hold, but there is less to share; look at the disk's health (smartctl, kernel log)",
+				"times", int(slow.Factor+0.5), "profiled", l.cfg.Profiled())
+		} else {
+			l.log.Info("the device is as fast as before again")
+		}
 	}
 }
 
 func (l *Loop) shutDown() {
+	for _, s := range l.mail.end() {
+		if _, known := l.streams[s]; !known {
+			l.streams[s] = struct{}{}
+		}
+	}
 	for s := range l.streams {
 		s.Marker.Mark(s.ID, Open)
 	}
-	for len(l.running) > 0 && !l.cfg.Network {
-		r := <-l.results
-		delete(l.running, r.request)
+	for ; l.running > 0; l.running-- {
+		<-l.results
 	}
 	for s := range l.streams {
 		s.closeFiles()

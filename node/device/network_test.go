@@ -227,8 +227,8 @@ func TestObservedSendersAreNotHeld(t *testing.T) {
 			t.Errorf("after what went by itself the next MiB took %v", took)
 		}
 		time.Sleep(2 * time.Second) // nothing of what has been passed is left to be dispatched
-		if snap, _ := r.loop.Snapshot(); snap.Outstanding != 0 || r.loop.sched.Waiting() != 0 {
-			t.Errorf("%d outstanding, %d waiting", snap.Outstanding, r.loop.sched.Waiting())
+		if snap, _ := r.loop.Snapshot(); snap.Outstanding != 0 || r.flowNow("a").Queued != 0 {
+			t.Errorf("%d outstanding, %d waiting", snap.Outstanding, r.flowNow("a").Queued)
 		}
 		r.loop.Close(s, 40*mib)
 	})
@@ -314,7 +314,7 @@ func TestStreamsOfAnotherDevice(t *testing.T) {
 		r.loop.Close(s, 1)
 		h := newGate()
 		s = n.loop.Open(OpenRequest{Marker: h, Flow: "a", Block: f, To: mib})
-		n.loop.Reassign(s, "b")
+		n.loop.Reassign(s, "b", "")
 		n.loop.Close(s, 1)
 		synctest.Wait()
 		if g.last() != Open || h.last() != Open || f.timesClosed() != 1 {

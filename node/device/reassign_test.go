@@ -13,22 +13,11 @@ import (
 // backlog, queues and counts, as the loop itself keeps them.
 func (r *rig) settled() {
 	r.t.Helper()
-	done := make(chan struct{})
-	r.loop.send(event{kind: evCall, call: func() {
-		defer close(done)
-		l := r.loop
-		if l.backlog != 0 || l.writing != 0 || l.kept != 0 || len(l.streams) != 0 || len(l.running) != 0 || l.sched.Waiting() != 0 || l.sched.Outstanding() != 0 {
-			r.t.Errorf("left on the device: backlog %d, %d flows that write, %d kept, %d streams, %d running, %d waiting, %d outstanding",
-				l.backlog, l.writing, l.kept, len(l.streams), len(l.running), l.sched.Waiting(), l.sched.Outstanding())
-		}
-		for _, f := range l.flows {
-			if f.backlog != 0 || f.lazy != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || len(f.writers) != 0 || len(f.ready) != 0 || len(f.offers) != 0 {
-				r.t.Errorf("left of %s: backlog %d, lazy %d, kept %d, %d streams, %d in flight, %d open, %d writers, %d ready, %d offers",
-					f.name, f.backlog, f.lazy, f.kept, f.streams, f.inFlight, f.writing, len(f.writers), len(f.ready), len(f.offers))
-			}
-		}
-	}})
-	<-done
+	left := make(chan string)
+	r.loop.call(func() { left <- r.loop.arbiter.Held() })
+	if held := <-left; held != "" {
+		r.t.Errorf("left on the device:\n%s", held)
+	}
 }
 
 // A reader's queue moves, what it had so far stays where it was.
@@ -39,7 +28,7 @@ func TestAReaderIsReassigned(t *testing.T) {
 		var done sync.WaitGroup
 		s := r.reader("claimed", 60*mib, 0, &done)
 		time.Sleep(2 * time.Second)
-		r.loop.Reassign(s, "known")
+		r.loop.Reassign(s, "known", "")
 		synctest.Wait()
 		before, known := r.flowNow("claimed"), r.flowNow("known")
 		if before.Streams != 0 || before.Queued != 0 || known.Streams != 1 || known.Queued == 0 {
@@ -67,7 +56,7 @@ func TestAReaderIsReassignedBeforeItsFirstQuantum(t *testing.T) {
 		r.reader("other", 8*mib, 0, &other)
 		synctest.Wait()
 		s := r.reader("claimed", 8*mib, 0, &done)
-		r.loop.Reassign(s, "known")
+		r.loop.Reassign(s, "known", "")
 		done.Wait()
 		other.Wait()
 		synctest.Wait()
@@ -91,7 +80,7 @@ func TestAWriterIsReassigned(t *testing.T) {
 				r.writerOf(kind, "known", 60*mib, &other)
 				time.Sleep(3 * time.Second)
 				a, b := r.flowNow("claimed"), r.flowNow("known")
-				r.loop.Reassign(s, "known")
+				r.loop.Reassign(s, "known", "")
 				synctest.Wait()
 				after, known := r.flowNow("claimed"), r.flowNow("known")
 				if after.Backlog != 0 || known.Backlog != a.Backlog+b.Backlog || after.Streams != 0 || known.Streams != 2 || after.Queued != 0 {
@@ -121,7 +110,7 @@ func TestAClosedSpillIsReassigned(t *testing.T) {
 		s, f := r.openSpill("claimed", "spill")
 		r.grow(s, f, 3*mib)
 		r.loop.Close(s, 3*mib)
-		r.loop.Reassign(s, "known")
+		r.loop.Reassign(s, "known", "")
 		synctest.Wait()
 		a, b := r.flowNow("claimed"), r.flowNow("known")
 		if a.Kept != 0 || a.Backlog != 0 || b.Kept != 1 || b.Backlog != 3*mib {
@@ -146,16 +135,16 @@ func TestReassignedToALimitedFlow(t *testing.T) {
 		a := r.reader("claimed", 60*mib, 0, &done)
 		b, _ := r.writer("claimed", 60*mib, &done)
 		time.Sleep(time.Second)
-		r.loop.Reassign(a, "known")
-		r.loop.Reassign(b, "known")
+		r.loop.Reassign(a, "known", "")
+		r.loop.Reassign(b, "known", "")
 		time.Sleep(12 * time.Second) // whole quanta that were queued
 		before := r.flowNow("known").Bytes
 		time.Sleep(20 * time.Second)
 		after := r.flowNow("known").Bytes
 		about(t, "bytes at 1 MiB/s", float64(after[0]+after[1]-before[0]-before[1]), 20*mib)
 		// And back: what waited for the limit goes at once.
-		r.loop.Reassign(a, "claimed")
-		r.loop.Reassign(b, "claimed")
+		r.loop.Reassign(a, "claimed", "")
+		r.loop.Reassign(b, "claimed", "")
 		begin := time.Now()
 		done.Wait()
 		if took := time.Since(begin); took > 20*time.Second {
@@ -185,7 +174,7 @@ func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 				r.loop.Progress(s, 20*mib) // enforced, it would wait for some MiB to be drained
 			}
 			time.Sleep(100 * time.Millisecond)
-			r.loop.Reassign(s, "held")
+			r.loop.Reassign(s, "held", "")
 			synctest.Wait()
 			if got := r.flowNow("seen").WouldWait; write && got != 100*time.Millisecond {
 				t.Errorf("under its old flow it would have waited %v", got)
@@ -193,13 +182,13 @@ func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 			if g.last() == Open {
 				t.Error("not held by the flow that is enforced")
 			}
-			r.loop.Reassign(s, "off")
+			r.loop.Reassign(s, "off", "")
 			synctest.Wait()
 			if g.last() != Open {
 				t.Errorf("off, at %d", g.last())
 			}
 			time.Sleep(time.Second)
-			r.loop.Reassign(s, "held") // too late: it is not governed any more
+			r.loop.Reassign(s, "held", "") // too late: it is not governed any more
 			r.loop.Close(s, 40*mib)
 			time.Sleep(time.Second)
 			if f.timesClosed() != 1 {
@@ -217,7 +206,7 @@ func TestASenderIsReassigned(t *testing.T) {
 		var done sync.WaitGroup
 		s := r.sender("claimed", 30*mib, 0, &done)
 		time.Sleep(time.Second)
-		r.loop.Reassign(s.Stream, "known")
+		r.loop.Reassign(s.Stream, "known", "")
 		done.Wait()
 		synctest.Wait()
 		a, b := r.flowNow("claimed"), r.flowNow("known")
@@ -236,8 +225,8 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 		defer r.stop()
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "claimed", Block: r.disk.newFile("x", 8*mib), To: 8 * mib})
 		synctest.Wait()
-		r.loop.Reassign(s, UnattributedFlow)
-		r.loop.Reassign(s, "third") // no room: the unattributed flow
+		r.loop.Reassign(s, UnattributedFlow, "")
+		r.loop.Reassign(s, "third", "") // no room: the unattributed flow
 		time.Sleep(time.Second)
 		if a, b := r.flowNow("claimed"), r.flowNow(UnattributedFlow); a.Bytes[0] == 0 || b.Streams != 1 {
 			t.Errorf("%+v, %+v", a, b)
@@ -261,10 +250,10 @@ func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
 				t.Fatal("nothing was forced")
 			}
 		}
-		r.loop.Reassign(s, "big")
+		r.loop.Reassign(s, "big", "")
 		late := r.loop.Open(OpenRequest{Marker: newGate(), ID: 98, Flow: "late", Block: r.disk.newFile("y", mib), To: mib})
 		time.Sleep(3 * time.Second)
-		if f := r.flowNow("small"); f.Bytes[0] != 2*firstStage { // its first quantum, and the forced one
+		if f := r.flowNow("small"); f.Bytes[0] != firstStage+leaseFloor { // its first quantum, and the forced one
 			t.Errorf("the flow paid for %d bytes", f.Bytes[0])
 		}
 		r.loop.Close(late, 0)
@@ -310,7 +299,7 @@ func TestReassignedAtAnyMoment(t *testing.T) {
 				if to == "off" && random.IntN(4) > 0 || to == "observed" && exact {
 					to = "a"
 				}
-				r.loop.Reassign(streams[random.IntN(len(streams))], to)
+				r.loop.Reassign(streams[random.IntN(len(streams))], to, "")
 			}
 			done.Wait()
 			time.Sleep(time.Minute)
@@ -353,7 +342,7 @@ func TestBytesOfAnAskedStreamWaitForTheirOwner(t *testing.T) {
 				if got := r.flowNow("claimed").Kinds[0].Streamed[1]; got != 0 {
 					t.Errorf("%d bytes are counted before anything is known", got)
 				}
-				r.loop.Reassign(s, "known")
+				r.loop.Reassign(s, "known", "")
 				if !early {
 					r.grow(s, file, 3*mib)
 					r.loop.Close(s, 3*mib)

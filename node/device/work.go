@@ -1,56 +1,49 @@
 package device
 
-import "time"
+import (
+	"time"
+
+	"penstock/core/arbiter"
+)
+
+// result is what a worker reports of a request.
+type result struct {
+	request *arbiter.Request
+	arbiter.Result
+}
 
 // work does one request's I/O; it is the only code here that blocks.
-func work(r *request) result {
+func work(r *arbiter.Request) result {
 	out := result{request: r}
-	if r.write {
-		return drainWork(r, out)
+	file := r.File().(facts)
+	if r.Write {
+		drainWork(file, r, &out.Result)
+		return out
 	}
 	// Asked again at dispatch: another task of the application may have had
-	// the range staged while this request was queued.
-	out.bytes = missingBytes(r.file, r.offset, r.length)
-	if out.bytes == 0 {
+	// the range staged meanwhile.
+	out.Moved = file.Missing(r.Offset, r.Length)
+	if out.Moved == 0 {
 		return out
 	}
 	begin := time.Now()
-	out.err = r.file.Stage(r.offset, r.length)
-	out.latency = time.Since(begin)
-	out.io = out.err == nil
+	out.Err = file.Stage(r.Offset, r.Length)
+	out.Latency = time.Since(begin)
 	return out
 }
 
-func drainWork(r *request, out result) result {
-	if r.file.Deleted() { // its pages need not reach the device any more
-		out.bytes = savedBytes(r.file, r.offset, r.length)
-		return out
+func drainWork(file facts, r *arbiter.Request, out *arbiter.Result) {
+	if file.Deleted() { // its pages need not reach the device any more
+		out.Earlier = file.Saved(r.Offset, r.Length)
+		return
 	}
-	out.bytes = r.length
-	pages, err := r.file.Query(r.offset, r.length)
-	if err == nil && pages.Unsaved == 0 {
-		return out // hsync or the kernel was faster: the flow pays all the same
+	// What a sync or the kernel has brought to the device before is paid for as well.
+	out.Moved = file.unsaved(r.Offset, r.Length)
+	out.Earlier = r.Length - out.Moved
+	if out.Moved == 0 {
+		return
 	}
 	begin := time.Now()
-	out.err = r.file.Drain(r.offset, r.length)
-	out.latency = time.Since(begin)
-	out.io = out.err == nil
-	return out
-}
-
-// savedBytes is how much of what was written to a range the kernel has written out by
-// itself, whether or not the page cache still has it. An error counts as nothing.
-func savedBytes(f File, off, length int64) int64 {
-	size, err := f.Size()
-	if err != nil {
-		return 0
-	}
-	if length = min(length, size-off); length <= 0 {
-		return 0
-	}
-	pages, err := f.Query(off, length)
-	if err != nil {
-		return 0
-	}
-	return max(0, length-pages.Unsaved)
+	out.Err = file.Drain(r.Offset, r.Length)
+	out.Latency = time.Since(begin)
 }

@@ -1,0 +1,160 @@
+package arbiter
+
+import (
+	"time"
+
+	"penstock/core/sfq"
+)
+
+// Expected flows. One that reads a block or a column after the other, each a stream of
+// its own, has nothing ready in between, for the milliseconds in which it thinks. A
+// scheduler that never idles then gives the device to others, and what comes back meets
+// their quanta: at a weight of 100:1 one that thinks for 5 ms between its reads makes 54
+// of them in 20 s of a modelled disk's virtual time, and 890 where the device waits
+// ("deceptive idleness": Iyer and Druschel, Anticipatory scheduling, SOSP 2001, sections 2
+// and 3). IBIS, section 4, is such a scheduler. So for a flow that mostly comes back at once,
+// has at least twice the entitlement of all that wait together, and would be the next one if it
+// were ready, half of D is kept, and when nothing is at the device it waits for it for a moment.
+// The scheduler counts the wait as service to the flow, so it cannot take more than its share
+// with it; the account of service does not.
+type anticipation struct {
+	ready   int     // flows that are ready
+	waiting float64 // entitlement of them
+	likely  []*flow // that mostly come back at once
+
+	flow  *flow // that the device waits for; nil: none
+	since time.Duration
+	until time.Duration // 0: it waits for none
+}
+
+const (
+	keepSlots   = recently / 4 // for a flow that has just been there
+	idlePart    = 8            // of a quantum's time is waited
+	leastIdle   = time.Millisecond
+	mostIdle    = 25 * time.Millisecond
+	soonGain    = 0.2 // of a return, in the average
+	mostlySoon  = 0.5 // part of returns that have to come in time
+	outweighing = 2   // times the entitlement of those that wait
+	maxLikely   = 16  // flows that are looked at
+)
+
+// measure finds the flows that may be waited for; it runs at every tick.
+func (e *anticipation) measure(a *Arbiter, now time.Duration) {
+	clear(e.likely)
+	e.likely, e.waiting = e.likely[:0], 0
+	for _, f := range a.active {
+		if f.announced > 0 {
+			e.waiting += f.claim.entitled
+		}
+		if f.recent(now) && a.soonBack(f) && len(e.likely) < maxLikely {
+			e.likely = append(e.likely, f)
+		}
+	}
+}
+
+// drop forgets a flow.
+func (e *anticipation) drop(f *flow) {
+	e.likely = without(e.likely, f)
+	if e.flow == f {
+		e.flow, e.until = nil, 0
+	}
+}
+
+// soonBack reports whether slots may be kept for the flow: it mostly comes back at once,
+// and could use them.
+func (a *Arbiter) soonBack(f *flow) bool {
+	return f.soon >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
+}
+
+// expected reports whether a flow is that outweighs all that wait and has nothing ready,
+// and until when the device is to wait for one: 0, if for none.
+func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time.Duration) {
+	e := &a.anticipation
+	if a.control == nil || len(e.likely) == 0 || e.ready == 0 {
+		return false, nil, 0
+	}
+	window := a.idleFor()
+	for _, f := range e.likely {
+		if f.turns.len() > 0 || !a.soonBack(f) || f.claim.entitled < outweighing*e.waiting || !a.sched.Due(f.id) {
+			continue
+		}
+		keep = keep || f.inFlight > 0 || now-f.used < keepSlots
+		if end := f.used + window; f.inFlight == 0 && now < end && end > until {
+			idle, until = f, end
+		}
+	}
+	return keep, idle, until
+}
+
+// slots is how many requests may be at the device now: D, or half of it while a flow is
+// expected, or none while the device waits for it.
+func (a *Arbiter) slots(now time.Duration) int {
+	e := &a.anticipation
+	keep, idle, until := a.expected(now)
+	if len(a.running) > 0 {
+		idle = nil
+	}
+	if e.flow != nil && e.flow != idle {
+		a.endIdle(now)
+	}
+	switch {
+	case idle != nil:
+		if e.flow == nil {
+			e.flow, e.since = idle, now
+		}
+		e.until = until
+		return 0
+	case keep:
+		return max(1, a.depth/2)
+	}
+	return a.depth
+}
+
+// endIdle charges the device's wait to the flow that it was for.
+func (a *Arbiter) endIdle(now time.Duration) {
+	e := &a.anticipation
+	f, waited := e.flow, now-e.since
+	e.flow, e.until = nil, 0
+	if waited > 0 {
+		a.chargeBeside(f, a.pricing.tagOf(waited))
+	}
+}
+
+// chargeBeside tells the scheduler of service that the device gives a flow outside its turns.
+func (a *Arbiter) chargeBeside(f *flow, cost int64) {
+	if err := a.sched.Charge(f.id, min(max(cost, 1), sfq.MaxCost)); err != nil {
+		a.fault("charge", err)
+	}
+}
+
+// idleFor is how long the device waits for a flow: a part of what a quantum of
+// another one would take; 0 on a device that is too fast for that.
+func (a *Arbiter) idleFor() time.Duration {
+	d := a.pricing.served(false, true, a.cfg.Quantum) / idlePart
+	if d < leastIdle {
+		return 0
+	}
+	return min(d, mostIdle)
+}
+
+// arrives notes that a flow has something ready, and whether it came back soon if it had nothing.
+func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
+	a.activate(f, now)
+	if f.turns.len() > 0 {
+		return
+	}
+	if f.limit != nil {
+		f.limit.Forfeit(now, idleCredit)
+	}
+	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {
+		return
+	}
+	was, soon := f.soon, 0.0
+	if now-f.used < a.idleFor() {
+		soon = 1
+	}
+	f.soon += soonGain * (soon - f.soon)
+	if e := &a.anticipation; was < mostlySoon && f.soon >= mostlySoon && a.soonBack(f) && len(e.likely) < maxLikely {
+		e.likely = append(without(e.likely, f), f)
+	}
+}

@@ -1,0 +1,299 @@
+// Package arbiter decides what one device does next.
+//
+// Problem: a weight binds only what queues, and what the threads of a shared server do is
+// page-cache I/O that never queues anywhere. So the daemon does the device I/O itself, in
+// quanta: it stages what applications read and drains what they wrote (IBIS, sections 3 and
+// 4, taken one step further). Which quantum goes next, how many are at the device, how far a
+// stream may go and for how long it may wait are all decided here.
+//
+// Choice: a state machine without clock, thread, file or lock, in the manner of a consensus
+// library. Events come in (Open, Progress, Close, Done, Reassign, Apply, SetParts, Observe),
+// each with the time at which it happened. Decide answers with actions (start this request,
+// let this stream go to there, drop its files) and with the time at which it must be called
+// again. What only the kernel knows of a file is asked through File, which the caller
+// implements. The daemon, the simulator and the tests drive the same code, and the same
+// events and answers give the same decisions.
+//
+// One flow is one application's queue at the device. The scheduler (core/sfq) says which flow
+// is due; which of its streams goes is decided in turns.go, when it is due and not before: no
+// request exists before it is dispatched. So a stream costs a few words however much it
+// claims, and nothing has to be taken back when it closes. Each further decision has a file
+// and a type of its own: forced.go, limits.go, anticipation.go, backlog.go, lazy.go,
+// staged.go, pricing.go, weights.go.
+//
+// An Arbiter belongs to one caller at a time.
+package arbiter
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"penstock/core/depth"
+	"penstock/core/sfq"
+)
+
+// Open is a mark that holds nobody back.
+const Open = math.MaxInt64
+
+// Mode says what is done to an application's streams.
+type Mode uint8
+
+// The modes, from least to most.
+const (
+	Off     Mode = iota // not even accounted for
+	Observe             // everything but waiting
+	Enforce             // streams wait for their marks
+)
+
+var modeNames = [...]string{Off: "off", Observe: "observe", Enforce: "enforce"}
+
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return "unknown"
+}
+
+// ParseMode reads off, observe or enforce.
+func ParseMode(s string) (Mode, error) {
+	for m, name := range modeNames {
+		if s == name {
+			return Mode(m), nil
+		}
+	}
+	return Off, fmt.Errorf("mode %q: use off, observe or enforce", s)
+}
+
+// Rule is what the operator's policy says of one flow.
+type Rule struct {
+	Weight int    // 1..1,000,000
+	Mode   Mode   // the least of this and the daemon's own mode holds
+	Limit  int64  // bytes a second at one device, both directions together, at least MinLimit; 0: none
+	Queue  *Queue // that Weight counts in; nil: none
+}
+
+// Policy finds the rule of a flow by its name. It must not block.
+type Policy func(flow string) Rule
+
+// ActionKind says what an action asks for.
+type ActionKind uint8
+
+// The actions.
+const (
+	Start   ActionKind = iota // begin Request at the device, and report its end with Done
+	Mark                      // Stream may go to Position
+	Release                   // nothing of Stream is needed any more: close its files
+)
+
+// Action is one thing that the caller must do.
+type Action struct {
+	Kind     ActionKind
+	Stream   *Stream
+	Request  *Request // of Start
+	Position int64    // of Mark
+}
+
+// Options of a new arbiter.
+type Options struct {
+	Config Config
+	Mode   Mode
+	Policy Policy
+
+	// Scheduler makes the scheduler where Config.Peer is set.
+	Scheduler func(maxFlows int) Scheduler
+}
+
+// Arbiter is the state of one device.
+type Arbiter struct {
+	cfg     Config
+	mode    Mode
+	policy  Policy
+	sched   Scheduler
+	control *depth.Controller // nil where the depth is fixed
+	depth   int               // how many requests may be at the device
+	pricing pricing
+
+	flows   map[string]*flow
+	all     []*flow // the same, in an order that does not change by itself
+	byID    []*flow // by the scheduler's number
+	active  []*flow // those that have, or had lately, something for the device
+	streams []*Stream
+
+	running []*Request // at the device
+	spare   []*Request // to be used again
+	actions []Action
+
+	levels       levels
+	backlog      backlog
+	staged       int64     // bytes ahead of their readers
+	shorts       []*Stream // that there was no room to stage for
+	forced       forced
+	anticipation anticipation
+	held         pile[*flow] // flows that wait for their limit, by time
+	generous     []*flow     // flows that have more leases to give at once
+	pace         pace
+
+	next   time.Duration // the next tick
+	period time.Duration // the next move of the depth
+	swept  time.Duration // when old flows were last looked for
+	stuck  bool
+	faults faults
+}
+
+// faults counts what went wrong, for the caller to log.
+type faults struct {
+	count int64
+	what  string
+	err   error
+}
+
+func (a *Arbiter) fault(what string, err error) {
+	a.faults.count++
+	a.faults.what, a.faults.err = what, err
+}
+
+// Fault returns what went wrong last and how often something did; err is nil if nothing did
+// since the last call.
+func (a *Arbiter) Fault() (what string, err error, count int64) {
+	what, err, count = a.faults.what, a.faults.err, a.faults.count
+	a.faults.err = nil
+	return what, err, count
+}
+
+// New returns the arbiter of an idle device. An error says which setting to change.
+func New(o Options) (*Arbiter, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Arbiter{
+		cfg: o.Config, mode: o.Mode, policy: o.Policy,
+		flows:   map[string]*flow{},
+		depth:   o.Config.FixedDepth,
+		pricing: newPricing(&o.Config),
+	}
+	a.forced = newForced()
+	a.levels = newLevels()
+	a.held = pile[*flow]{
+		less:  func(f, g *flow) bool { return f.due < g.due || f.due == g.due && f.id < g.id },
+		place: func(f *flow) *int { return &f.heldAt },
+	}
+	if err := a.schedule(o); err != nil {
+		return nil, err
+	}
+	var err error
+	if a.pace, err = newPace(&a.cfg); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// schedule makes the scheduler and what sets the depth.
+func (a *Arbiter) schedule(o Options) (err error) {
+	if a.cfg.Peer {
+		a.sched = o.Scheduler(a.cfg.MaxFlows)
+		return nil
+	}
+	if a.sched, err = sfq.New(sfq.Config{MaxFlows: a.cfg.MaxFlows, MaxQueues: maxQueues, MaxLead: int64(maxDebt)}); err != nil {
+		return err
+	}
+	switch a.cfg.Algorithm {
+	case "sfq":
+		a.depth = 1
+	case "sfqd2":
+		if a.control, err = depth.New(a.cfg.Depth); err != nil {
+			return err
+		}
+		a.depth = a.control.Depth()
+	}
+	return nil
+}
+
+// Decide does what is due by now, dispatches what may be, and returns the actions of all
+// events since the last call, in order, and when to call again at the latest. The actions
+// are the caller's until the next call of any method.
+func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Duration) {
+	if now >= a.next {
+		a.tick(now)
+		a.next = now + tickPeriod
+	}
+	if a.control != nil && now >= a.period {
+		if a.period > 0 {
+			a.depth = a.control.Update()
+		}
+		a.period = now + a.cfg.Period
+	}
+	a.releaseHeld(now)
+	a.grantMore(now)
+	a.dispatch(now)
+	again = a.next
+	sooner := func(at time.Duration) {
+		if at > 0 && at < again {
+			again = at
+		}
+	}
+	if a.held.len() > 0 {
+		sooner(a.held.first().due)
+	}
+	sooner(a.pace.at)
+	sooner(a.anticipation.until)
+	sooner(a.forced.at)
+	if len(a.generous) > 0 {
+		sooner(now + 1)
+	}
+	actions, a.actions = a.actions, a.actions[:0]
+	return actions, max(again, now+1)
+}
+
+func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
+
+// Apply sets the daemon's mode and the operator's policy, for streams that are open as well.
+func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
+	if mode != a.mode {
+		a.restartWaits(now)
+	}
+	was := a.mode
+	a.policy = policy
+	for _, f := range a.all {
+		before := min(was, f.rule.Mode)
+		a.mode = mode
+		a.setRule(f, policy(f.name), now)
+		if a.modeOf(f) != before {
+			// What it did under other terms is no debt under these.
+			if err := a.sched.Void(f.id); err != nil {
+				a.fault("void", err)
+			}
+		}
+	}
+	a.mode = mode
+	a.reweigh()
+	for i := 0; i < len(a.streams); {
+		s := a.streams[i]
+		if a.modeOf(s.flow) == Off {
+			a.forget(s, now)
+		} else {
+			a.tell(s)
+			a.watchWait(s, now)
+		}
+		if i < len(a.streams) && a.streams[i] == s {
+			i++ // else another one has taken its place
+		}
+	}
+}
+
+// SetRoom changes Config.Dirty, Config.Lazy and Config.Staged; 0 leaves one as it is.
+func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
+	if dirty > 0 {
+		a.cfg.Dirty = max(a.cfg.Backlog, dirty)
+	}
+	if lazy > 0 {
+		a.cfg.Lazy = max(leaseFloor, lazy)
+	}
+	if staged > 0 {
+		a.cfg.Staged = max(2*a.cfg.Quantum, staged)
+	}
+}
+
+// MinLimit is the least limit, in bytes a second. A stream is let through after
+// MaxWait whatever the limit says, so less would not be kept.
+const MinLimit = 64 << 10

@@ -1,0 +1,269 @@
+package arbiter
+
+import "time"
+
+// backlog is what was written and is not at the device yet, of all flows, and what bounds it:
+// who has used the device lately, and how fast it was while it was used. Weights count as far
+// as they claim something: a heavy flow that writes a line of its log now and then takes room
+// from nobody.
+type backlog struct {
+	all     int64   // bytes
+	writing int64   // flows with writers
+	kept    int     // closed streams that wait to be deleted or drained
+	spills  spills  // of flows
+	large   float64 // entitlement of those that have more than each may have anyway
+	claims  float64 // of those that have used the device lately, by how much of the time
+
+	moved int64   // bytes since the last tick
+	bytes float64 // moving average of a tick with a request, from 0 on
+	seen  float64 // how far from 0 it has come, 0..1
+}
+
+// spills says which flows have something waiting that need not be drained yet.
+type spills struct {
+	weight float64 // of all of them
+	using  float64 // of those that have more than half of their part
+	others int64   // bytes that are kept for the rest: twice what they have
+}
+
+const (
+	// drainTime is how long a flow's share of the device may take for its backlog
+	// beyond what each may have. When the share becomes a small one, so much of the
+	// device's time may go to what was written before. lazyTime is the same for what
+	// waits without being drained.
+	drainTime = 8 * time.Second
+	lazyTime  = 12 * time.Second
+
+	// kernelAge is when the kernel writes by itself at the latest: after
+	// vm.dirty_expire_centisecs, when it looks, as they mostly are.
+	kernelAge = 35 * time.Second
+
+	lessening = 0.4             // of what a flow drains, by which each of its two bounds may sink
+	recently  = 2 * time.Second // a flow that had a request so long ago still contends
+	stockGain = 0.03            // of a tick in the averages: some 3 s
+	busyGain  = 0.1             // of one with a request, in how busy a flow is: one that begins claims all of it soon
+
+	grantsAtOnce = 64 // leases given in one turn
+)
+
+// measure looks at all flows that are at work; it runs at every tick.
+func (b *backlog) measure(a *Arbiter, now time.Duration) {
+	a.levels.measure(a, now)
+	b.spills, b.large, b.claims = spills{}, 0, 0
+	enough := a.cfg.Backlog / 2
+	for _, f := range a.active {
+		entitled := f.claim.entitled
+		if f.lazy > 0 {
+			b.spills.weight += entitled
+		}
+		if f.backlog-min(f.lazy, f.lazyRoom) > enough {
+			b.large += entitled
+		}
+		if f.turns.len() > 0 || f.inFlight > 0 {
+			f.used = now
+			f.busy += busyGain * (1 - f.busy)
+		} else {
+			f.busy -= stockGain * f.busy
+		}
+		if f.recent(now) {
+			b.claims += f.claimed()
+		}
+	}
+	for _, f := range a.active {
+		if f.spills = 2*f.lazy > f.portion(a.cfg.Lazy, b.spills.weight); f.spills {
+			b.spills.using += f.claim.entitled
+		} else {
+			b.spills.others += 2 * f.lazy
+		}
+	}
+	if b.moved > 0 || len(a.running) > 0 {
+		b.bytes += stockGain * (float64(b.moved) - b.bytes)
+		b.seen += stockGain * (1 - b.seen)
+		b.moved = 0
+	}
+}
+
+// rate is the device's bytes a second while it had requests, lately; 0 if it had none yet.
+func (b *backlog) rate() float64 {
+	if b.seen <= 0 {
+		return 0
+	}
+	return b.bytes / b.seen / tickPeriod.Seconds()
+}
+
+// drainable is what the flow's share of the device, beside those that have used it
+// lately, drains in some time; 0 where nobody knows yet.
+func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
+	others := a.backlog.claims
+	if f.slept == 0 && f.used > 0 {
+		others -= f.claimed()
+	}
+	share := f.claim.entitled / (f.claim.entitled + max(0, others))
+	return int64(a.backlog.rate() * share * in.Seconds())
+}
+
+// claimed is the flow's entitlement by how much of the time it has wanted the device, lately.
+func (f *flow) claimed() float64 { return f.claim.entitled * f.busy }
+
+// portion is the flow's of bytes that flows of so much entitlement divide, itself among them.
+func (f *flow) portion(bytes int64, all float64) int64 {
+	return int64(float64(bytes) * f.claim.entitled / max(all, f.claim.entitled))
+}
+
+// bound is the backlog that a flow may have: what each may have, or an equal part
+// of the device's where many applications write, or what its limit drains in time. A
+// flow whose share of the device is large may have more, as natively the page cache
+// takes a burst: its part of what the others leave, as far as its share
+// drains all of it well before the kernel writes by itself.
+func (a *Arbiter) bound(f *flow) int64 {
+	writing := max(1, a.backlog.writing)
+	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
+	if f.limit != nil {
+		f.room = max(leaseFloor, min(bound, int64(limitBacklog.Seconds()*float64(f.limit.Rate()))))
+		return f.room
+	}
+	bound += min(f.portion(a.cfg.Dirty-writing*bound, a.backlog.large), max(0, a.drainable(f, drainTime)-bound))
+	f.room = max(f.room, leaseFloor, bound)
+	return f.room
+}
+
+// lazyBound is what a flow may have waiting without being drained: its part
+// of what the device lets wait, as far as its share of the device could drain that in
+// lazyTime, and of the bound of its backlog all but what each flow may have anyway. Else a
+// flow of little weight would have more than goes out before the kernel takes it, in its
+// own order. Its other writers have what the spills leave, and not the other way about:
+// what they write has to reach the device, and a spill perhaps has not.
+func (a *Arbiter) lazyBound(f *flow) int64 {
+	backlog := a.bound(f)
+	half := backlog / 2
+	if f.limit != nil {
+		f.lazyRoom = half
+		return half
+	}
+	bound := a.lazyPortion(f)
+	if drains := a.drainable(f, lazyTime); drains > 0 {
+		bound = min(bound, max(half, drains))
+	}
+	f.lazyRoom = max(f.lazyRoom, leaseFloor, bound)
+	return f.lazyRoom + backlog - min(backlog, a.cfg.Backlog)
+}
+
+// lazyPortion is the flow's of what may wait on the device: by its entitlement and, if it uses
+// that, of what others leave of theirs.
+func (a *Arbiter) lazyPortion(f *flow) int64 {
+	s := &a.backlog.spills
+	portion := f.portion(a.cfg.Lazy, s.weight)
+	if f.spills {
+		portion = max(portion, f.portion(a.cfg.Lazy-s.others, s.using))
+	}
+	return portion
+}
+
+// lessen lets bounds that have become less sink by less than what the flow's share
+// drains in a tick. At once would make its writers wait until all of the difference has
+// gone, which at a small share takes longer than a client should wait.
+func (a *Arbiter) lessen(f *flow) {
+	room, lazy, step := f.room, f.lazyRoom, f.room+f.lazyRoom // nothing drained yet: at once
+	if drains := a.drainable(f, tickPeriod); drains > 0 {
+		step = int64(lessening * float64(drains))
+	}
+	f.room, f.lazyRoom = 0, 0
+	a.lazyBound(f) // sets both as they would be now
+	if f.limit == nil {
+		f.room, f.lazyRoom = max(f.room, room-step), max(f.lazyRoom, lazy-step)
+	}
+}
+
+// free is what the flow's writers may still write before its backlog is over its bound.
+func (a *Arbiter) free(f *flow) int64 {
+	bound := a.bound(f)
+	room := bound - f.backlog
+	if f.limit == nil {
+		wait := a.lazyBound(f)
+		room = min(room+min(f.lazy, wait), bound+f.lazyRoom-f.backlog) // what waits is no backlog yet
+	}
+	return room
+}
+
+// grant gives a writer a lease while its flow's backlog is under the bound; else it waits for
+// one. What is left of the bound is divided equally, so that no writer of the
+// application can fill it alone.
+func (a *Arbiter) grant(s *Stream, now time.Duration) {
+	f := s.flow
+	room := a.free(f)
+	if room > 0 && f.parked.len() == 0 {
+		a.lend(s, room, now)
+		return
+	}
+	if room <= 0 {
+		a.drainTail(f, now)
+	}
+	if s.mark <= s.pos && s.parkAt == 0 {
+		s.parked = now
+		f.parked.set(s)
+	}
+	a.watchWait(s, now)
+	a.tell(s)
+	if room > 0 {
+		a.wake(f, now)
+	}
+}
+
+func (a *Arbiter) lend(s *Stream, room int64, now time.Duration) (lease int64) {
+	lease = min(leaseBytes, max(leaseFloor, room/int64(max(1, s.flow.writing))))
+	s.mark = max(s.mark, s.pos+lease)
+	a.watchWait(s, now)
+	// A mark that moves little beyond one that still leaves room is not
+	// worth a frame.
+	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
+		a.tell(s)
+	}
+	return lease
+}
+
+// wake gives leases to the flow's writers that wait, the longest first, as far as there is
+// room for them; many of them in several turns.
+func (a *Arbiter) wake(f *flow, now time.Duration) {
+	if f.parked.len() == 0 || f.generous {
+		return
+	}
+	room := a.free(f)
+	for n := 0; room > 0 && f.parked.len() > 0; n++ {
+		if n == grantsAtOnce {
+			f.generous = true
+			a.generous = append(a.generous, f)
+			return
+		}
+		s := f.parked.first()
+		f.parked.remove(s)
+		room -= a.lend(s, room, now)
+	}
+	if room <= 0 && f.parked.len() > 0 {
+		a.drainTail(f, now)
+	}
+}
+
+// grantMore goes on where wake has stopped.
+func (a *Arbiter) grantMore(now time.Duration) {
+	flows := len(a.generous)
+	for range flows {
+		f := a.generous[0]
+		a.generous = append(a.generous[:0], a.generous[1:]...)
+		f.generous = false
+		a.wake(f, now)
+	}
+}
+
+// drainTail keeps an application with many writers going whose backlog is all in parts
+// of quanta: the part that has waited the longest goes out as it is. A spill goes if there is
+// nothing else, the oldest and a quantum of it.
+func (a *Arbiter) drainTail(f *flow, now time.Duration) {
+	if f.turns.dirs[1].n > 0 || f.draining > 0 {
+		return // something is on its way
+	}
+	if f.tails.len() > 0 {
+		a.flush(f.tails.first(), now)
+	} else {
+		a.drainOldest(f, now)
+	}
+}

@@ -1,0 +1,225 @@
+package arbiter
+
+import "time"
+
+// A request's way: cut from what its stream wants when its flow is due, started, settled.
+
+// nextOf returns the next request of a stream; bytes is 0 if it wants none.
+func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
+	quantum := a.quantum(s.flow)
+	switch {
+	case s.drains():
+		if end := a.drainEnd(s); end > s.next {
+			return false, s.next, end - s.next
+		}
+		if s.closed && s.next == s.pos {
+			return true, s.meta.next, min(quantum, s.meta.end-s.meta.next)
+		}
+		return false, 0, 0
+	case s.meta.next < s.meta.end:
+		return true, s.meta.next, min(quantum, s.meta.end-s.meta.next)
+	}
+	return false, s.next, min(quantum, s.want)
+}
+
+// settleTurn tells the flow whether the stream has something to dispatch.
+func (a *Arbiter) settleTurn(s *Stream, now time.Duration) {
+	_, _, bytes := a.nextOf(s)
+	f := s.flow
+	if bytes > 0 && s.turn.at == 0 {
+		a.arrives(f, s.Write, now)
+	}
+	f.turns.set(s, bytes > 0)
+	a.announce(f, now)
+}
+
+// cut makes a request of what a stream wants, at most so many bytes of it.
+func (a *Arbiter) cut(s *Stream, most int64) *Request {
+	meta, off, bytes := a.nextOf(s)
+	bytes = min(bytes, most)
+	r := a.newRequest()
+	*r = Request{Stream: s, Meta: meta, Write: s.Write, Offset: off, Length: bytes, flow: s.flow, index: r.index}
+	end := int64(-1)
+	switch {
+	case meta:
+		s.meta.next += bytes
+		if s.meta.next >= s.meta.end {
+			end = s.From // its first mark says that the checksums are there
+			if s.Write {
+				end = s.pos
+			}
+		}
+	case s.drains():
+		a.asked(s, bytes)
+		end = s.next
+	default:
+		s.next += bytes
+		s.want -= bytes
+		s.ramp = min(2*s.ramp, a.cfg.Quantum)
+		end = s.next
+		a.setStaged(s, s.next-s.pos)
+	}
+	r.piece = s.add(end, false)
+	return r
+}
+
+func (a *Arbiter) newRequest() *Request {
+	if n := len(a.spare); n > 0 {
+		r := a.spare[n-1]
+		a.spare = a.spare[:n-1]
+		return r
+	}
+	return new(Request)
+}
+
+// dispatch starts requests as long as the depth, the pace and the scheduler let it.
+func (a *Arbiter) dispatch(now time.Duration) {
+	a.pace.at = 0
+	kept := false
+	for {
+		starved := a.forced.candidate(a, now)
+		if a.anticipation.ready == 0 && starved == nil {
+			break
+		}
+		if len(a.running) < a.depth {
+			if wait := a.pace.wait(now); wait > 0 {
+				a.pace.at = now + wait
+				break
+			}
+		}
+		slots := a.slots(now)
+		if kept = slots < a.depth; len(a.running) >= slots {
+			break
+		}
+		if starved != nil {
+			a.force(starved, now)
+			continue
+		}
+		t, ok := a.sched.Next()
+		if !ok {
+			break
+		}
+		f := a.byID[t.Flow()]
+		s := f.turns.take(a.cfg.Run, a.cfg.RunTime, now)
+		r := a.cut(s, a.cfg.Quantum)
+		r.ticket, r.cost, r.aside = t, t.Cost(), kept
+		a.begin(r, now)
+	}
+	if a.control != nil && a.anticipation.ready > 0 && (!kept || len(a.running) >= a.depth) {
+		a.control.Limited()
+	}
+}
+
+// begin hands a request to the device.
+func (a *Arbiter) begin(r *Request, now time.Duration) {
+	s, f := r.Stream, r.flow
+	r.started = now
+	f.turns.charge(s, r.Length, r.cost)
+	a.takeLimit(f, r.Length, now)
+	s.flying++
+	f.inFlight++
+	f.draining += direction(r.Write)
+	a.running = append(a.running, r)
+	r.index = len(a.running)
+	if a.cfg.Network {
+		a.allow(r, now)
+		return
+	}
+	a.pricing.started(r, now)
+	a.act(Action{Kind: Start, Stream: s, Request: r})
+	if s.Write || s.closed {
+		a.settleTurn(s, now)
+	} else {
+		a.stage(s, now) // the next one has to be ready before this one ends
+	}
+}
+
+// ended takes a request off the device.
+func (a *Arbiter) ended(r *Request, now time.Duration) {
+	last := len(a.running) - 1
+	moved := a.running[last]
+	a.running[last] = nil
+	a.running = a.running[:last]
+	if moved != r {
+		a.running[r.index-1] = moved
+		moved.index = r.index
+	}
+	r.index = 0
+	r.Stream.flying--
+	r.flow.inFlight--
+	r.flow.draining -= direction(r.Write)
+	r.flow.used = now
+	a.activate(r.flow, now)
+}
+
+// Done takes the end of a request. It is not the caller's any more.
+func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
+	s, f := r.Stream, r.flow
+	a.ended(r, now)
+	if result.Err != nil {
+		a.fault("device request", result.Err)
+	}
+	price := a.pricing.finished(r, result, now)
+	a.settle(r, price.tag)
+	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
+	if result.Err == nil { // else the flow has paid for the device's time and got nothing
+		a.bookDone(r, result, price.service)
+	}
+	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.aside && !r.forced {
+		a.control.Observe(r.Write, result.Moved, result.Latency)
+	}
+	if i := r.piece - s.first; i >= 0 && i < int64(len(s.pending)) {
+		s.pending[i].finished = true
+	}
+	s.advance()
+	switch {
+	case r.Write:
+		if !r.Meta {
+			s.out -= r.Length
+			f := s.flow
+			f.backlog -= r.Length
+			a.backlog.all -= r.Length
+		}
+		a.settleTurn(s, now)
+		a.wake(s.flow, now)
+	case !s.closed:
+		if result.Err != nil {
+			s.done = s.To // its process will meet the same error by itself
+		}
+		if r.forced {
+			a.forced.ended(a, s, now)
+		}
+		a.stage(s, now)
+	}
+	if r.forced {
+		a.forced.flying = false
+	}
+	a.release(s, now)
+	index := r.index
+	*r = Request{index: index}
+	a.spare = append(a.spare, r)
+}
+
+// bookDone puts what a request did into the account.
+func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
+	f, bytes := r.flow, result.Moved+result.Earlier
+	if a.backlog.moved += bytes; bytes > 0 {
+		f.requests++
+		f.book(r.Stream.Kind, r.Write, bytes, service)
+	}
+	if r.Write {
+		f.behind += result.Earlier
+	} else {
+		f.resident += max(0, r.Length-bytes)
+	}
+}
+
+// settle tells the scheduler, and the flow's turns, what a request has really cost.
+func (a *Arbiter) settle(r *Request, actual int64) {
+	if err := a.sched.Settle(r.ticket, actual); err != nil {
+		a.fault("settle", err)
+	}
+	if r.Stream.flow == r.flow {
+		r.flow.turns.charge(r.Stream, 0, actual-r.cost)
+	}
+}

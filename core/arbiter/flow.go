@@ -1,0 +1,216 @@
+package arbiter
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"penstock/core/limit"
+	"penstock/core/sfq"
+)
+
+// flow is one application's queue at the device.
+type flow struct {
+	name string
+	id   sfq.Flow
+	rule Rule
+
+	turns     turns
+	announced int64 // what the scheduler was told that its next request costs; 0: not ready
+
+	streams  int
+	writers  int           // with a backlog, or open
+	writing  int           // of them, open
+	parked   pile[*Stream] // writers that wait for a lease, the longest first
+	generous bool          // among Arbiter.generous
+	backlog  int64
+	tails    pile[*Stream] // writers with bytes that are not asked for, the oldest first
+	spilled  pile[*Stream] // lazy ones with bytes that wait, likewise
+	looked   time.Duration // when those were last asked whether their files are deleted
+	lazy     int64         // of the backlog, bytes of kind intermediate that are not to be drained yet
+	room     int64         // what its backlog may be (bound), and
+	lazyRoom int64         // what of lazy may wait (lazyBound)
+	spills   bool          // more than half of its part waited at the last tick
+	early    int64         // bytes that drainInTime may still ask for
+	kept     int           // closed streams that have some
+	idle     time.Duration // when the last stream left
+
+	inFlight int           // requests that were started for it
+	draining int           // of them, writes
+	used     time.Duration // when it last had a request; 0: never
+	asked    time.Duration // since when it is ready; 0: it is not
+	wanted   time.Duration // how long it was ready, before that
+	busy     float64       // part of the ticks with a request, lately; 1 at first
+	slept    time.Duration // when it left Arbiter.active; 0: it is in there
+	soon     float64       // part of its returns that came soon, lately
+
+	limit  *limit.Bucket // nil: none
+	due    time.Duration // when the limit lets the next request go
+	heldAt int           // its place among those that wait for that
+
+	claim claim // to the device, among the others
+
+	kinds       [kinds]account
+	resident    int64 // bytes read that needed no device
+	behind      int64 // bytes that the kernel moved for the flow, unscheduled
+	requests    int64
+	forced      int64 // packets let through after a stream's patience
+	forcedBytes int64
+	wouldWait   time.Duration // observe: what enforcing would have delayed
+	waits       int64
+
+	limitWaits   int64 // times that its next request waited for the limit
+	dropped      int64 // lazy files deleted before they were drained
+	droppedBytes int64
+}
+
+// account is what was done for a flow's streams of one kind.
+type account struct {
+	opened   int64
+	streamed [2]int64 // bytes that the streams have passed, by direction
+	bytes    [2]int64 // of them, what the device has moved
+	service  int64    // ns of the device's time
+}
+
+// book enters what the device has done.
+func (f *flow) book(k Kind, write bool, bytes, service int64) {
+	f.kinds[k].bytes[direction(write)] += bytes
+	f.kinds[k].service += service
+}
+
+// flow finds or makes the flow of that name; where the bound is reached and every
+// flow has streams it is the unattributed one.
+func (a *Arbiter) flow(name string, now time.Duration) *flow {
+	if f := a.flows[name]; f != nil {
+		return f
+	}
+	if len(a.all) >= a.cfg.MaxFlows-1 && name != UnattributedFlow && !a.forgetIdlest() {
+		return a.flow(UnattributedFlow, now)
+	}
+	f := &flow{name: name, idle: now, busy: 1, slept: now, turns: newTurns(), rule: a.policy(name)}
+	f.parked = pile[*Stream]{
+		less:  func(s, t *Stream) bool { return s.parked < t.parked },
+		place: func(s *Stream) *int { return &s.parkAt },
+	}
+	f.tails = pile[*Stream]{
+		less:  func(s, t *Stream) bool { return s.unflushed < t.unflushed },
+		place: func(s *Stream) *int { return &s.tailAt },
+	}
+	f.spilled = f.tails
+	f.claim = a.levels.claimOf(f)
+	id, err := a.sched.AddFlow(f.claim.whole)
+	if err != nil { // the bound above is the scheduler's own: a fault of ours
+		panic(fmt.Sprintf("arbiter: no flow for %s: %v", name, err))
+	}
+	f.id = id
+	a.flows[name] = f
+	a.all = append(a.all, f)
+	for int(id) >= len(a.byID) {
+		a.byID = append(a.byID, nil)
+	}
+	a.byID[id] = f
+	a.weigh(f)
+	a.setRule(f, f.rule, now)
+	return f
+}
+
+// forgetIdlest makes room for one flow: of those without a stream the one goes
+// whose last stream left first.
+func (a *Arbiter) forgetIdlest() bool {
+	var idlest *flow
+	for _, f := range a.all {
+		if f.streams == 0 && f.inFlight == 0 && f.name != UnattributedFlow && (idlest == nil || f.idle < idlest.idle) {
+			idlest = f
+		}
+	}
+	return idlest != nil && a.forgetFlow(idlest)
+}
+
+// forgetFlow ends the account of a flow without streams. A request that it paid
+// for and that has another flow's stream now may still be at the device.
+func (a *Arbiter) forgetFlow(f *flow) bool {
+	if f.inFlight > 0 {
+		return false
+	}
+	a.anticipation.drop(f)
+	if err := a.sched.RemoveFlow(f.id); err != nil {
+		return false
+	}
+	a.held.remove(f)
+	a.levels.leave(f)
+	delete(a.flows, f.name)
+	a.byID[f.id] = nil
+	a.all = without(a.all, f)
+	a.active = without(a.active, f)
+	a.generous = without(a.generous, f)
+	return true
+}
+
+// without takes an item out of a slice and keeps the others in order.
+func without[T comparable](all []T, x T) []T {
+	for i, other := range all {
+		if other == x {
+			copy(all[i:], all[i+1:])
+			var zero T
+			all[len(all)-1] = zero
+			return all[:len(all)-1]
+		}
+	}
+	return all
+}
+
+func (a *Arbiter) modeOf(f *flow) Mode { return min(a.mode, f.rule.Mode) }
+
+// activate puts a flow among those that the ticks look at.
+func (a *Arbiter) activate(f *flow, now time.Duration) {
+	if f.slept == 0 {
+		return
+	}
+	if f.used > 0 { // its average went on sinking
+		f.busy *= math.Pow(1-stockGain, float64((now-f.slept)/tickPeriod))
+	}
+	f.slept = 0
+	a.active = append(a.active, f)
+}
+
+// recent reports whether the flow has used the device lately.
+func (f *flow) recent(now time.Duration) bool { return f.used > 0 && now-f.used < recently }
+
+// atWork reports whether the flow has, or had lately, something for the device.
+func (f *flow) atWork(now time.Duration) bool {
+	return f.turns.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
+}
+
+// announce tells the scheduler whether the flow has something to dispatch, and at what cost.
+func (a *Arbiter) announce(f *flow, now time.Duration) {
+	cost := int64(0)
+	if f.turns.len() > 0 && !a.heldBack(f, now) {
+		next := f.turns.peek()
+		_, _, bytes := a.nextOf(next)
+		cost = a.pricing.charge(next.Write, bytes)
+	}
+	if cost == f.announced {
+		return
+	}
+	switch {
+	case f.announced == 0:
+		f.asked = now
+		a.anticipation.ready++
+	case cost == 0:
+		f.wanted += now - f.asked
+		f.asked = 0
+		a.anticipation.ready--
+	}
+	f.announced = cost
+	if err := a.sched.Ready(f.id, cost); err != nil {
+		a.fault("ready", err)
+	}
+}
+
+// wantedBy is how long, until now, the flow was ready.
+func (f *flow) wantedBy(now time.Duration) time.Duration {
+	if f.asked == 0 {
+		return f.wanted
+	}
+	return f.wanted + now - f.asked
+}

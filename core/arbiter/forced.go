@@ -1,0 +1,173 @@
+package arbiter
+
+import "time"
+
+// Streams that have waited for as long as their clients bear. A share may be so small, or a
+// limit so low, that a stream's turn does not come before its client gives up, and a client
+// that gives up asks another replica, which makes everything worse. So a stream whose wait
+// reaches its patience gets one packet, whatever its flow's share or limit says:
+//
+//   - inside the depth, one at a time, the stream that is the longest past its time first;
+//   - out of a small budget of the device's time, so that the neighbours keep theirs however
+//     many streams starve;
+//   - charged to the flow and to its limit, so that over time it gets no more than its due.
+//
+// A stream that is let through goes to the end: its patience begins again. If one packet was
+// less than its reader needs at a time, the next ones come soon, up to packetBytes.
+type forced struct {
+	waiting pile[*Stream] // streams at their marks, by deadline
+	flying  bool          // one is at the device
+	tokens  time.Duration // of the budget, as of
+	at      time.Duration // when there is something to do; 0: not before an event
+	since   time.Duration
+	next    time.Duration // no packet before this
+	stalled *Stream       // that has got one and may need more
+}
+
+const (
+	forcedBytes = 64 << 10 // one packet of HDFS
+	// The budget: a tenth of the device's time, up to forcedBurst in a row at a fifth.
+	forcedPart  = 10
+	forcedSpeed = 5
+	forcedBurst = 3 * time.Second
+	// A client's own time-out is 4/3 of its patience.
+	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
+)
+
+func newForced() forced {
+	return forced{tokens: forcedBurst, waiting: pile[*Stream]{
+		less:  func(s, t *Stream) bool { return s.deadline < t.deadline },
+		place: func(s *Stream) *int { return &s.forcedAt },
+	}}
+}
+
+// patience is how long a stream may wait.
+func (a *Arbiter) patience(s *Stream) time.Duration {
+	if s.Patience > 0 {
+		return min(s.Patience, a.cfg.MaxWait)
+	}
+	return a.cfg.MaxWait
+}
+
+// watch keeps a stream's deadline while it waits.
+func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
+	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
+		if s.waiting > 0 || s.probe <= s.pos || s.closed {
+			l.waiting.remove(s)
+			s.deadline = 0
+		}
+		return
+	}
+	if s.deadline == 0 {
+		s.deadline = s.waiting + a.patience(s)
+		l.waiting.set(s)
+	}
+}
+
+// candidate returns the reader that is to be let through now, nil if none is; writers and
+// senders need no request, and are let through at once.
+func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
+	l.at = 0
+	for l.waiting.len() > 0 {
+		s := l.waiting.first()
+		if s.deadline > now {
+			l.at = s.deadline
+			return nil
+		}
+		if s.Write || s.Kind == Network {
+			a.letThrough(s, now)
+			continue
+		}
+		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
+			a.stage(s, now) // it may have had no room
+		}
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 || s.deadline == 0 {
+			// What it waits for is at the device, or it does not wait any more.
+			l.put(a, s, now+a.patience(s)/forcedSoon)
+			continue
+		}
+		if l.flying {
+			return nil // its end is an event
+		}
+		if wait := l.wait(now); wait > 0 {
+			l.at = now + wait
+			return nil
+		}
+		return s
+	}
+	return nil
+}
+
+// put gives a stream another deadline.
+func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
+	if s.closed {
+		l.waiting.remove(s)
+		s.deadline = 0
+		return
+	}
+	s.deadline = at
+	l.waiting.set(s)
+}
+
+// wait is how long the budget allows no packet.
+func (l *forced) wait(now time.Duration) time.Duration {
+	if passed := now - l.since; passed > 0 {
+		l.tokens = min(forcedBurst, l.tokens+passed/forcedPart)
+		l.since = now
+	}
+	if l.tokens < 0 {
+		return max(-l.tokens*forcedPart, l.next-now)
+	}
+	return max(0, l.next-now)
+}
+
+// spend takes a packet's device time from the budget.
+func (l *forced) spend(took, now time.Duration) {
+	l.tokens -= took
+	l.next = now + took*forcedSpeed
+}
+
+// letThrough lets a writer or a sender go on for a packet.
+func (a *Arbiter) letThrough(s *Stream, now time.Duration) {
+	s.flow.forced++
+	s.flow.forcedBytes += leaseFloor
+	s.waiting = now
+	s.deadline = 0
+	a.forced.waiting.remove(s)
+	s.mark = max(s.mark, s.pos+leaseFloor)
+	if s.parkAt > 0 { // it goes to the end
+		s.parked = now
+		s.flow.parked.set(s)
+	}
+	a.watchWait(s, now)
+	a.tell(s)
+}
+
+// force starts a packet for a reader, out of its flow's turn.
+func (a *Arbiter) force(s *Stream, now time.Duration) {
+	l, f := &a.forced, s.flow
+	r := a.cut(s, forcedBytes)
+	r.forced = true
+	r.cost = a.pricing.charge(false, r.Length)
+	t, err := a.sched.Force(f.id, r.cost)
+	if err != nil {
+		a.fault("force", err)
+	}
+	r.ticket = t
+	l.flying = true
+	l.spend(a.pricing.served(false, false, r.Length), now)
+	f.forced++
+	f.forcedBytes += r.Length
+	s.waiting = now
+	s.probe = max(s.probe, r.Offset+r.Length)
+	l.put(a, s, now+a.patience(s))
+	a.begin(r, now)
+}
+
+// ended looks at a reader whose packet has come. If it does not move, the packet was less than
+// it reads at a time.
+func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
+	if s.done-s.pos < packetBytes {
+		l.put(a, s, now+a.patience(s)/forcedSoon)
+	}
+}

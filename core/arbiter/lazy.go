@@ -1,0 +1,227 @@
+package arbiter
+
+import "time"
+
+// Lazily drained writes. What a task spills to a local disk is often merged and
+// deleted before a device would natively have seen it, and what is drained at once
+// is then work for nothing. So a stream of kind intermediate is left in the page
+// cache while no more of the flow waits than lazyBound, and the rest goes out oldest
+// first. What is old is drained all the same before the kernel's own 30 s are over,
+// since what the kernel writes out has no share; the earlier the more there is of it.
+//
+// A closed stream is kept, descriptor and all, until it is drained or its file
+// deleted: the descriptor is what tells that, and what can drain it.
+
+const (
+	lookEvery = time.Second // at whether a file that waits has been deleted
+	maxKept   = 4096        // closed streams kept on the device
+)
+
+// drainTo lets a lazy stream's bytes go up to a position.
+func (a *Arbiter) drainTo(s *Stream, to int64) {
+	if to = min(to, s.pos); to <= s.flushTo {
+		return
+	}
+	bytes := to - s.flushTo
+	if s.tailing > 0 {
+		// As if it had been written evenly.
+		part := float64(bytes) / float64(s.tailing)
+		s.unflushed += time.Duration(part * float64(s.latest-s.unflushed))
+	}
+	s.flushTo = to
+	s.tailing -= bytes
+	s.flow.lazy -= bytes
+	if s.tailing == 0 {
+		s.unflushed = 0
+	}
+	s.flow.wait(s)
+}
+
+// relieve lets quanta of the flow's oldest lazy streams go until no more than its
+// bound is left waiting.
+func (a *Arbiter) relieve(f *flow, now time.Duration) {
+	for f.lazy > a.lazyBound(f) {
+		if !a.drainOldest(f, now) {
+			return
+		}
+	}
+}
+
+// drainOldest lets a quantum of the flow's oldest lazy stream go, if there is one, or takes
+// it off the backlog where its file is gone.
+func (a *Arbiter) drainOldest(f *flow, now time.Duration) bool {
+	s := f.oldest()
+	switch {
+	case s == nil:
+		return false
+	case s.Opening.File.Deleted():
+		a.vanish(s, now)
+	default:
+		a.drainTo(s, s.wholePages(min(s.pos, s.flushTo+a.quantum(f))))
+		a.settleTurn(s, now)
+	}
+	return true
+}
+
+// wait keeps a lazy stream among those that may be drained: those with more than the pages
+// that are being filled.
+func (f *flow) wait(s *Stream) {
+	if s.tailing >= 2*pageBytes || s.closed && s.tailing > 0 {
+		f.spilled.set(s)
+	} else {
+		f.spilled.remove(s)
+	}
+}
+
+// unlist takes a stream out of those with bytes that wait.
+func (f *flow) unlist(s *Stream) {
+	if s.lazy() {
+		f.spilled.remove(s)
+	} else {
+		f.tails.remove(s)
+	}
+}
+
+// oldest is the lazy stream whose bytes have waited the longest.
+func (f *flow) oldest() *Stream {
+	if f.spilled.len() == 0 {
+		return nil
+	}
+	return f.spilled.first()
+}
+
+// drainInTime begins with the flow's oldest streams while its share of the device could
+// still drain all of them before the kernel would. It runs at every tick and lets no more go
+// than the share drains: a share may be a small one for a moment only.
+func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
+	second := a.drainable(f, time.Second)
+	if second <= 0 {
+		return
+	}
+	for f.early = min(f.early, a.quantum(f)) + a.drainable(f, tickPeriod); f.early >= a.quantum(f); {
+		left := kernelAge - time.Duration(float64(f.lazy)/float64(second)*float64(time.Second))
+		s, before := f.oldest(), f.lazy
+		if s == nil || now-s.unflushed <= max(a.cfg.FlushAge, left) || !a.drainOldest(f, now) {
+			return
+		}
+		f.early -= before - f.lazy
+	}
+}
+
+// keep holds on to a closed stream that has bytes waiting, and past the bound
+// drains the oldest of the flow's that are kept.
+func (a *Arbiter) keep(s *Stream, now time.Duration) {
+	if s.tailing == 0 {
+		return
+	}
+	s.kept = true
+	s.flow.kept++
+	a.backlog.kept++
+	s.flow.wait(s)
+	switch {
+	case s.flow.kept > a.cfg.LazyFiles:
+		a.flush(s.flow.oldestKept(), now)
+	case a.backlog.kept > maxKept:
+		var oldest *Stream
+		for _, f := range a.active {
+			if o := f.oldestKept(); o != nil && (oldest == nil || o.before(oldest)) {
+				oldest = o
+			}
+		}
+		if oldest != nil {
+			a.flush(oldest, now)
+		}
+	}
+}
+
+// oldestKept is the flow's kept stream whose bytes have waited the longest.
+func (f *flow) oldestKept() (oldest *Stream) {
+	for _, s := range f.spilled.items {
+		if s.kept && (oldest == nil || s.before(oldest)) {
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// before orders streams by how long their bytes have waited, and those of one time by
+// the flow's name.
+func (s *Stream) before(o *Stream) bool {
+	if s.unflushed != o.unflushed {
+		return s.unflushed < o.unflushed
+	}
+	return s.flow.name < o.flow.name
+}
+
+// unkeep lets go of a stream that has nothing waiting any more.
+func (a *Arbiter) unkeep(s *Stream) {
+	if s.kept && s.next == s.pos {
+		s.kept = false
+		s.flow.kept--
+		a.backlog.kept--
+	}
+}
+
+// ageLazy looks at the lazy streams of a flow: at whether their files have been deleted, and
+// at those that are old.
+func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
+	if now-f.looked >= lookEvery {
+		f.looked = now
+		for i := 0; i < f.spilled.len(); {
+			if s := f.spilled.items[i]; s.Opening.File.Deleted() {
+				a.vanish(s, now) // another one has its place, or will be looked at next time
+			} else {
+				i++
+			}
+		}
+	}
+	for s := f.oldest(); s != nil && now-s.unflushed > a.cfg.LazyAge; s = f.oldest() {
+		before := s.flushTo
+		a.drainTo(s, s.wholePages(min(s.pos, s.flushTo+a.quantum(f))))
+		a.settleTurn(s, now)
+		if s.flushTo == before {
+			return
+		}
+	}
+}
+
+// vanish takes a deleted file off the backlog: what is not at the device by now
+// need not go there, and what somebody's sync or the kernel has brought there is on the
+// flow's account. Its writer, if there is one, may go on; nothing of it counts.
+func (a *Arbiter) vanish(s *Stream, now time.Duration) {
+	f := s.flow
+	before := f.backlog
+	start := s.next
+	a.skipRest(s, now)
+	s.gone = true
+	if bytes := before - f.backlog; bytes > 0 {
+		saved := s.Opening.File.Saved(start, bytes)
+		if saved > 0 {
+			a.bookBehind(s, saved, now)
+		}
+		f.dropped++
+		f.droppedBytes += bytes - saved
+	}
+	a.unwant(s, now)
+	a.release(s, now)
+	a.wake(f, now)
+}
+
+// skipRest takes what has not been asked for off the backlog.
+func (a *Arbiter) skipRest(s *Stream, now time.Duration) {
+	left := s.pos - s.next
+	if s.lazy() {
+		s.flow.lazy -= s.tailing
+		s.tailing = 0
+	}
+	s.flow.backlog -= left
+	a.backlog.all -= left
+	s.next, s.flushTo = s.pos, s.pos
+	if len(s.pending) == 0 {
+		s.done = s.pos
+	}
+	s.unflushed = 0
+	s.flow.unlist(s)
+	a.unkeep(s)
+	a.settleTurn(s, now)
+}

@@ -1,0 +1,198 @@
+package arbiter
+
+import (
+	"time"
+
+	"penstock/core/cost"
+	"penstock/core/depth"
+	"penstock/core/limit"
+)
+
+// The network device. What is sent is no I/O of ours: a request is the leave to
+// send a quantum. It is dispatched by the same scheduler, when the quanta before it
+// have had their time at the device's rate; that raises the stream's mark, and it
+// is complete when the agent reports its end as sent, or the stream closes.
+//
+// The rate is what divides; the depth bounds what is out where the network is slower
+// than its rate says. A receiver may be slow, and must not hold a slot: a quantum that
+// is not sent in slotWait gives its slot back, and the stream gets no further ones
+// than a few ahead of where it is.
+
+const (
+	networkQuantum = 256 << 10
+	networkAhead   = 4
+	networkDepth   = 64
+	paceCredit     = 5 * time.Millisecond // for a caller that comes late
+	paceDebt       = time.Second          // of what was sent without leave
+	slotWait       = 200 * time.Millisecond
+)
+
+// networkDefaults fills in what a network device has otherwise than a disk.
+func (c *Config) networkDefaults() {
+	setDefault(&c.Algorithm, "sfqd")
+	setDefault(&c.Quantum, networkQuantum)
+	setDefault(&c.Ahead, networkAhead)
+	setDefault(&c.FixedDepth, networkDepth)
+	line := cost.Line{PerMiB: 10 * time.Millisecond} // of a rate nobody knows; bytes are what counts then
+	if c.Rate > 0 {
+		line.PerMiB = min(cost.PerMiBMax, max(cost.PerMiBMin, time.Duration(float64(1<<20)/float64(c.Rate)*float64(time.Second))))
+		same := cost.Coefficients{Random: line, Sequential: line}
+		c.Cost = cost.Model{Read: same, Write: same}
+	}
+	c.Depth = depth.Config{Read: depth.Line(line)}
+}
+
+// pace is the rate of a device that has one.
+type pace struct {
+	rate   *limit.Bucket // nil: none
+	unheld *limit.Bucket // how much of it goes to those that do not ask
+	at     time.Duration // when it lets the next request go; 0: nothing waits for it
+}
+
+// newPace bounds what goes to those that do not ask to three quarters, and to every other
+// second of a burst.
+func newPace(c *Config) (p pace, err error) {
+	if !c.Network || c.Rate == 0 {
+		return p, nil
+	}
+	if p.rate, err = limit.New(limit.Config{Rate: c.Rate, Credit: paceCredit, Debt: paceDebt}); err != nil {
+		return p, err
+	}
+	p.unheld, err = limit.New(limit.Config{Rate: max(limit.MinRate, c.Rate/4*3), Credit: 2 * paceDebt, Debt: 2 * paceDebt})
+	return p, err
+}
+
+func (p *pace) wait(now time.Duration) time.Duration {
+	if p.rate == nil {
+		return 0
+	}
+	return p.rate.Wait(now)
+}
+
+// ask finds what the sender wants next and tells it how far it may go.
+func (a *Arbiter) ask(s *Stream, now time.Duration) {
+	if a.pace.rate == nil {
+		s.mark = Open
+		a.tell(s)
+		return
+	}
+	quantum := a.quantum(s.flow)
+	s.want = 0
+	if s.next < s.To && s.next < s.pos+int64(a.cfg.Ahead)*quantum {
+		s.want = min(quantum, s.To-s.next)
+	}
+	s.mark = max(s.mark, s.done)
+	if s.done >= s.To {
+		s.mark = Open
+	}
+	a.settleTurn(s, now)
+	a.watchWait(s, now)
+	a.tell(s)
+}
+
+// allow lets the stream of a request that was dispatched send it.
+func (a *Arbiter) allow(r *Request, now time.Duration) {
+	s := r.Stream
+	s.sending = append(s.sending, r)
+	s.pending = s.pending[:0]
+	a.pace.rate.Charge(now, r.Length) // dispatch has waited for it
+	s.done = max(s.done, r.Offset+r.Length)
+	a.ask(s, now)
+}
+
+// passed takes the sender's progress.
+func (a *Arbiter) passed(s *Stream, pos int64, now time.Duration) {
+	if pos = min(pos, s.To); pos <= s.pos {
+		return
+	}
+	s.pass(pos - s.pos)
+	if a.pace.rate == nil {
+		bytes := pos - s.pos
+		s.flow.book(s.Kind, s.Write, bytes, a.pricing.price(s.Write, true, bytes).service)
+		s.next, s.done = pos, pos
+	}
+	s.pos = pos
+	unasked := max(0, pos-s.next) // nobody held it: observed, or the daemon was away
+	s.next = max(s.next, pos)
+	s.done = max(s.done, pos)
+	ended := 0
+	for ended < len(s.sending) && s.sending[ended].Offset+s.sending[ended].Length <= pos {
+		a.finishSend(s.sending[ended], s.sending[ended].Length, now)
+		ended++
+	}
+	n := copy(s.sending, s.sending[ended:])
+	clear(s.sending[n:])
+	s.sending = s.sending[:n]
+	if unasked > 0 {
+		a.unasked(s, unasked, now)
+	}
+	if !s.closed {
+		a.ask(s, now)
+	}
+}
+
+// unasked books what was sent without leave, by a stream that is observed or was let
+// through. It took of the rate what the others do not have; but as it asks nobody, it
+// may not take all that they have.
+func (a *Arbiter) unasked(s *Stream, bytes int64, now time.Duration) {
+	a.bookBehind(s, bytes, now)
+	if a.pace.unheld.Wait(now) == 0 {
+		a.pace.unheld.Charge(now, bytes)
+		a.pace.rate.Charge(now, bytes)
+	}
+}
+
+// finishSend settles a request of which so many bytes were sent.
+func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
+	f := r.flow
+	if r.index > 0 {
+		a.ended(r, now)
+	} else {
+		r.Stream.flying--
+		f.inFlight--
+		f.draining -= direction(r.Write)
+	}
+	price := price{}
+	if bytes > 0 {
+		price = a.pricing.price(r.Write, true, bytes)
+		f.requests++
+		f.book(r.Stream.Kind, r.Write, bytes, price.service)
+	}
+	if !r.settled {
+		a.settle(r, price.tag)
+	}
+	a.takeLimit(f, bytes-r.Length, now)
+	a.pace.rate.Charge(now, bytes-r.Length)
+	*r = Request{}
+	a.spare = append(a.spare, r)
+}
+
+// closeSend ends a stream. What it may still send and has not goes back.
+func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
+	if pos >= 0 {
+		a.passed(s, pos, now)
+	}
+	s.want = 0
+	a.settleTurn(s, now)
+	for _, r := range s.sending {
+		a.finishSend(r, min(r.Length, max(0, s.pos-r.Offset)), now)
+	}
+	s.sending = nil
+}
+
+// freeSlots takes the slots of quanta that nobody sends.
+func (a *Arbiter) freeSlots(now time.Duration) {
+	for i := 0; i < len(a.running); {
+		r := a.running[i]
+		if now-r.started < slotWait {
+			i++
+			continue
+		}
+		a.settle(r, r.cost)
+		r.settled = true
+		a.ended(r, now)
+		r.Stream.flying++ // it is still the stream's, and is settled with it
+		r.flow.inFlight++
+		r.flow.draining += direction(r.Write)
+	}
+}

@@ -1,0 +1,79 @@
+package arbiter
+
+// pile is a binary heap whose items know their place in it, so that one whose key has changed
+// is moved, and one that leaves is taken out, in O(log n).
+type pile[T any] struct {
+	items []T
+	less  func(a, b T) bool
+	place func(T) *int // where an item keeps its place, from 1; 0: it is in no pile
+}
+
+func (p *pile[T]) len() int { return len(p.items) }
+
+// first returns the item with the least key; the pile must not be empty.
+func (p *pile[T]) first() T { return p.items[0] }
+
+// has reports whether an item is in the pile. An item is in at most one pile at a place.
+func (p *pile[T]) has(x T) bool { return *p.place(x) > 0 }
+
+// set puts an item where its key belongs, whether it was there before or not.
+func (p *pile[T]) set(x T) {
+	at := p.place(x)
+	if *at == 0 {
+		p.items = append(p.items, x)
+		*at = len(p.items)
+	}
+	p.down(p.up(*at - 1))
+}
+
+// remove takes an item out, if it is there.
+func (p *pile[T]) remove(x T) {
+	at := p.place(x)
+	if *at == 0 {
+		return
+	}
+	i, last := *at-1, len(p.items)-1
+	*at = 0
+	moved := p.items[last]
+	var zero T
+	p.items[last] = zero
+	p.items = p.items[:last]
+	if i < last {
+		p.items[i] = moved
+		*p.place(moved) = i + 1
+		p.down(p.up(i))
+	}
+}
+
+func (p *pile[T]) up(i int) int {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !p.less(p.items[i], p.items[parent]) {
+			break
+		}
+		p.swap(i, parent)
+		i = parent
+	}
+	return i
+}
+
+func (p *pile[T]) down(i int) {
+	for {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(p.items); c++ {
+			if p.less(p.items[c], p.items[least]) {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		p.swap(i, least)
+		i = least
+	}
+}
+
+func (p *pile[T]) swap(i, j int) {
+	p.items[i], p.items[j] = p.items[j], p.items[i]
+	*p.place(p.items[i]), *p.place(p.items[j]) = i+1, j+1
+}

@@ -1,0 +1,133 @@
+package arbiter
+
+import "time"
+
+// Staged reads (IBIS, section 3, persistent I/O; the departure is that the
+// server's own read never queues: it finds its range in the page cache).
+
+// openRead stages the checksums of the range first: the DataNode reads them
+// before the first byte of data, and the first mark says that they are there.
+func (a *Arbiter) openRead(s *Stream, now time.Duration) {
+	s.To = max(s.To, s.From)
+	s.ramp = min(firstStage, a.cfg.Quantum)
+	s.mark = -1
+	if s.Meta != nil {
+		if s.meta = metaSpan(s); s.meta.next < s.meta.end {
+			s.done = -1 // until they are there
+		}
+	}
+	a.stage(s, now)
+}
+
+// What HDFS's checksum files look like at most: a header, and 4 bytes for each 512 of data.
+const (
+	metaHeader   = 7
+	chunkBytes   = 512
+	checksumSize = 4
+)
+
+// metaSpan is the part of the checksums' file that belongs to the stream's range, in whole
+// pages, empty if all of it is resident. The file is a header and one checksum a chunk, in
+// order, so its parts correspond to parts of the block. It is no longer than the block allows,
+// whatever the file's size says.
+func metaSpan(s *Stream) span {
+	block, ok := s.Opening.File.Written()
+	if !ok || block <= 0 {
+		return span{}
+	}
+	meta, ok := s.Meta.Written()
+	if meta = min(meta, metaBytes(block)); !ok || meta <= 0 {
+		return span{}
+	}
+	part := func(pos int64) int64 { return int64(float64(meta) * float64(min(pos, block)) / float64(block)) }
+	start := part(s.From) / pageBytes * pageBytes
+	end := min(meta, part(s.To)+pageBytes)
+	if end <= start || s.Meta.Missing(start, end-start) == 0 {
+		return span{}
+	}
+	return span{start, end}
+}
+
+// metaBytes is what the checksums of so much data take at most.
+func metaBytes(block int64) int64 {
+	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
+}
+
+// stage finds what the stream wants next and tells the reader how far it may go.
+//
+// Quanta are asked for up to Ahead quanta beyond the reader, starting small and
+// doubling: a client that opens a block for a few bytes does not cost a
+// quantum. What is resident costs nothing and takes up no room ahead. What is at the
+// device does not count either while few of the flow's streams wait: else the D
+// slots swallow all that a single reader asks for, its flow has nothing ready whenever
+// one of its requests ends, and its weight binds nothing.
+func (a *Arbiter) stage(s *Stream, now time.Duration) {
+	const freeRanges = 64 // resident quanta skipped over in one go
+	f, quantum := s.flow, a.quantum(s.flow)
+	s.want = 0
+	for free := 0; s.meta.next >= s.meta.end && s.next < s.To; {
+		window := s.pos + max(int64(a.cfg.Ahead)*quantum, packetBytes)
+		if f.turns.len() <= a.depth {
+			window += int64(s.flying) * quantum
+		}
+		s.ramp = min(s.ramp, quantum)
+		n := min(s.ramp, s.To-s.next)
+		// Quanta end on multiples of the ramp, so that requests stay aligned.
+		if over := (s.next + n) % s.ramp; over < n {
+			n -= over
+		}
+		if s.Opening.File.Missing(s.next, n) == 0 {
+			if free++; free > freeRanges {
+				break
+			}
+			f.resident += n
+			s.next += n
+			if len(s.pending) == 0 {
+				s.done = s.next
+			} else {
+				s.add(s.next, true)
+			}
+			continue
+		}
+		if s.next >= window {
+			break
+		}
+		if n = a.stageable(s, n); n == 0 {
+			a.shortOf(s)
+			break
+		}
+		s.want = n
+		break
+	}
+	if s.mark = s.done; s.done >= s.To {
+		s.mark = Open
+	}
+	a.settleTurn(s, now)
+	a.watchWait(s, now)
+	a.tell(s)
+}
+
+// read takes the reader's progress.
+func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
+	pos = min(pos, s.To)
+	if pos <= s.pos {
+		return
+	}
+	s.pass(pos - s.pos)
+	s.pos = pos
+	if pos > s.next {
+		// The reader was not held (observe mode, or the daemon was away) and
+		// the kernel fetched for it: charge what was not there at the open.
+		if bytes := s.skipped(s.next, pos, a.cfg.Quantum); bytes > 0 {
+			a.bookBehind(s, bytes, now)
+		}
+		s.next = pos
+		if len(s.pending) == 0 {
+			s.done = pos
+		}
+	}
+	a.setStaged(s, s.next-s.pos)
+	if !s.closed {
+		a.stage(s, now)
+	}
+}

@@ -1,0 +1,133 @@
+package arbiter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/core/cost"
+	"penstock/core/depth"
+	"penstock/core/foreign"
+)
+
+// Snapshot is the state at one moment, for metrics.
+type Snapshot struct {
+	Algorithm   string
+	Depth       int
+	Outstanding int
+	Backlog     int64   // bytes, all flows
+	Staged      int64   // bytes ahead of readers
+	Rate        float64 // the device's bytes a second while it had requests, lately
+	Stuck       bool
+	Errors      int64
+	Control     *depth.Report  // nil where the depth is fixed
+	Slow        cost.Verdict   // whether the device has become slow
+	Scale       [2]float64     // what the model's costs of reads and writes are multiplied with
+	Others      foreign.Result // what others did on the device lately
+	Flows       []FlowSnapshot
+}
+
+// KindSnapshot is a flow's account of one kind. Counts grow only.
+type KindSnapshot struct {
+	Kind     Kind
+	Streamed [2]int64      // bytes that streams have read and written, from the page cache as well
+	Bytes    [2]int64      // read, written by the device
+	Service  time.Duration // of the device's time
+}
+
+// FlowSnapshot is one flow's account. Byte counts grow only.
+type FlowSnapshot struct {
+	Name      string
+	Weight    int
+	Part      float64       // in force in its place, among the members of the same queue; 0: none
+	Queue     string        // that Weight counts in; empty: none
+	Queues    []string      // the paths of that queue and those above it, from the root
+	Entitled  float64       // the weight as if there were no queues, of those at work
+	Wanted    time.Duration // how long something of it was ready
+	Mode      Mode
+	Limit     int64          // bytes a second; 0: none
+	Streams   int            // open
+	Queued    int            // streams with something ready
+	Waiting   int            // writers that wait for a lease
+	Backlog   int64          // bytes
+	Kinds     []KindSnapshot // those that it has had streams of
+	Bytes     [2]int64       // read, written by the device
+	Resident  int64          // bytes read that needed no device
+	Behind    int64          // bytes of Bytes that the kernel moved unscheduled
+	Service   time.Duration  // of the device's time
+	Requests  int64
+	Waits     int64
+	Forced    int64 // packets let through after a stream had waited for as long as its client bears
+	WouldWait time.Duration
+
+	ForcedBytes  int64
+	LimitWaits   int64 // times that the next request waited for the limit
+	Lazy         int64 // bytes of kind intermediate that wait and are not to be drained yet
+	Kept         int   // closed files of kind intermediate that wait to be deleted or drained
+	Dropped      int64 // of them, deleted before they were drained
+	DroppedBytes int64
+}
+
+// Snapshot returns the state.
+func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
+	p := &a.pricing
+	snap := Snapshot{
+		Algorithm: a.cfg.Algorithm, Depth: a.depth, Outstanding: len(a.running),
+		Backlog: a.backlog.all, Staged: a.staged, Rate: a.backlog.rate(), Stuck: a.stuck, Errors: a.faults.count,
+		Slow: p.verdict, Scale: [2]float64{p.tracker.Scale(false), p.tracker.Scale(true)}, Others: p.others,
+		Flows: make([]FlowSnapshot, 0, len(a.all)),
+	}
+	if a.control != nil {
+		r := a.control.Report()
+		snap.Control = &r
+	}
+	for _, f := range a.all {
+		flow := FlowSnapshot{
+			Name: f.name, Weight: f.rule.Weight, Part: a.levels.parts.Flows[f.name], Queue: f.rule.Queue.Name(),
+			Entitled: f.claim.entitled, Wanted: f.wantedBy(now), Mode: a.modeOf(f), Limit: f.rule.Limit,
+			Streams: f.streams - f.kept, Queued: f.turns.len(), Waiting: f.parked.len(), Backlog: f.backlog,
+			Kinds: f.snapshotKinds(), Resident: f.resident, Behind: f.behind, Requests: f.requests,
+			Waits: f.waits, Forced: f.forced, ForcedBytes: f.forcedBytes, WouldWait: f.wouldWait,
+			LimitWaits: f.limitWaits, Lazy: f.lazy, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
+		}
+		if q := f.rule.Queue; q != nil {
+			flow.Queues = q.paths
+		}
+		for _, k := range flow.Kinds {
+			flow.Bytes[0] += k.Bytes[0]
+			flow.Bytes[1] += k.Bytes[1]
+			flow.Service += k.Service
+		}
+		snap.Flows = append(snap.Flows, flow)
+	}
+	slices.SortFunc(snap.Flows, func(a, b FlowSnapshot) int { return strings.Compare(a.Name, b.Name) })
+	return snap
+}
+
+// snapshotKinds gives the kinds that the flow has had streams of.
+func (f *flow) snapshotKinds() (all []KindSnapshot) {
+	for k, acc := range f.kinds {
+		if acc.opened > 0 || acc.streamed != [2]int64{} {
+			all = append(all, KindSnapshot{Kind: Kind(k), Streamed: acc.streamed, Bytes: acc.bytes, Service: time.Duration(acc.service)})
+		}
+	}
+	return all
+}
+
+// Held describes all that is held for streams: nothing, once none is open or waits to be
+// drained. It is for tests, which must find it empty at their ends.
+func (a *Arbiter) Held() string {
+	var b strings.Builder
+	if a.backlog.all != 0 || a.backlog.writing != 0 || a.backlog.kept != 0 || a.staged != 0 || len(a.streams) != 0 || len(a.running) != 0 || a.forced.waiting.len() != 0 || a.anticipation.ready != 0 {
+		fmt.Fprintf(&b, "backlog %d, %d flows that write, %d kept, staged %d, %d streams, %d running, %d with deadlines, %d flows ready\n",
+			a.backlog.all, a.backlog.writing, a.backlog.kept, a.staged, len(a.streams), len(a.running), a.forced.waiting.len(), a.anticipation.ready)
+	}
+	for _, f := range a.all {
+		if f.backlog != 0 || f.lazy != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.writers != 0 || f.turns.len() != 0 || f.parked.len() != 0 || f.tails.len() != 0 || f.spilled.len() != 0 {
+			fmt.Fprintf(&b, "%s: backlog %d, lazy %d, kept %d, %d streams, %d in flight, %d writers, %d of them open, %d ready, %d parked, %d tails, %d spilled\n",
+				f.name, f.backlog, f.lazy, f.kept, f.streams, f.inFlight, f.writers, f.writing, f.turns.len(), f.parked.len(), f.tails.len(), f.spilled.len())
+		}
+	}
+	return b.String()
+}

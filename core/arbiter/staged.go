@@ -1,0 +1,55 @@
+package arbiter
+
+import "time"
+
+// What is staged ahead of readers has a bound (Config.Staged), or the page cache would drop
+// pages before their readers come, and they would be fetched twice, the second time outside of
+// the schedule. Past the bound only readers that wait at their marks are staged for, in small
+// quanta, and past twice the bound in packets: they go on, however many there are, and what is
+// ahead of each is least.
+
+// stageable returns how many of n bytes the stream may have staged now.
+func (a *Arbiter) stageable(s *Stream, n int64) int64 {
+	switch {
+	case a.staged+n <= a.cfg.Staged:
+		return n
+	case s.next-s.pos >= leaseFloor:
+		return 0
+	case a.staged < 2*a.cfg.Staged:
+		return min(n, firstStage)
+	}
+	return min(n, leaseFloor)
+}
+
+// setStaged keeps what is staged, or being staged, ahead of a reader.
+func (a *Arbiter) setStaged(s *Stream, bytes int64) {
+	if s.Write || s.Kind == Network {
+		return
+	}
+	bytes = max(0, bytes)
+	a.staged += bytes - s.ahead
+	s.ahead = bytes
+}
+
+// shortOf notes a stream that there is no room to stage for.
+func (a *Arbiter) shortOf(s *Stream) {
+	if !s.short {
+		s.short = true
+		a.shorts = append(a.shorts, s)
+	}
+}
+
+// stageShort looks again at streams that had no room, as far as there is some; it runs at
+// every tick.
+func (a *Arbiter) stageShort(now time.Duration) {
+	looked := 0
+	for n := len(a.shorts); looked < n && a.staged < a.cfg.Staged; looked++ {
+		s := a.shorts[looked]
+		if s.short = false; !s.closed && !s.over {
+			a.stage(s, now)
+		}
+	}
+	n := copy(a.shorts, a.shorts[looked:])
+	clear(a.shorts[n:])
+	a.shorts = a.shorts[:n]
+}

@@ -1,0 +1,488 @@
+package arbiter
+
+import (
+	"time"
+
+	"penstock/core/sfq"
+)
+
+// Kind says what a stream's bytes are. The values are the wire's.
+type Kind uint8
+
+// The kinds.
+const (
+	Persistent   Kind = iota // HDFS's data
+	Intermediate             // what tasks keep on local disks for a while
+	Network                  // what is sent to another node
+	kinds
+)
+
+var kindNames = [kinds]string{"persistent", "intermediate", "network"}
+
+func (k Kind) String() string {
+	if k < kinds {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// File answers what only the kernel knows of a file. The answers are facts of the moment; none
+// may wait for the device.
+type File interface {
+	// Missing returns how many bytes of a range are not in the page cache.
+	Missing(off, length int64) int64
+	// Saved returns how many bytes of what was written to a range the device has by now.
+	Saved(off, length int64) int64
+	// Written returns how far the file can have been written: the lesser of its size and of
+	// the space that it takes, in bytes. ok is false if nobody knows.
+	Written() (bytes int64, ok bool)
+	// Deleted reports whether the file has no name any more.
+	Deleted() bool
+}
+
+// Opening describes a stream.
+type Opening struct {
+	Flow     string
+	User     string // within the flow; streams of one user have a turn together
+	Kind     Kind
+	Write    bool
+	File     File          // nil on a network device
+	Meta     File          // the checksums of a block; nil if there are none
+	Asked    bool          // its flow is a claim that is being verified: Reassign will say
+	From, To int64         // offsets; To is used for reads, and for what is sent (0: not known)
+	Missing  []int64       // read: bytes that were not in the page cache at open, by quantum from From on
+	Patience time.Duration // how long the client bears a wait; 0: not known
+	Ref      any           // the caller's own
+}
+
+// Stream is one operation of a process on one file: the arbiter's state of it. All positions
+// are offsets of that file in bytes.
+//
+//	read:   from <= done <= next <= to; pos is where the reader is
+//	write:  from <= done <= next <= pos; pos is where the writer is
+//	sent:   from <= pos, done <= next <= to; pos is how far it was sent
+//
+// done is how far everything is staged, drained or may be sent, next how far it
+// has been asked for.
+type Stream struct {
+	Opening
+	flow    *flow
+	pos     int64
+	next    int64
+	done    int64
+	pending []piece // asked for and not yet passed by done, in order
+	first   int64   // number of the first of them
+	flying  int     // of them, at the device
+	mark    int64   // how far the stream may go under enforcement
+	sent    int64   // what the agent was last told; -1 before the first mark
+	closed  bool
+	over    bool // nothing is held for it any more
+
+	want     int64 // read and network: bytes of the next request; 0: none
+	ramp     int64 // read: the most that the next quantum may be
+	meta     span  // of the checksums, not asked for yet
+	ahead    int64 // read: bytes staged, or being staged, ahead of the reader
+	short    bool  // read: among Arbiter.shorts
+	probe    int64 // read: how far packets let it through
+	flushTo  int64 // write: drained up to here although it fills no quantum
+	tailing  int64 // lazy: bytes that wait and are not to be drained yet
+	unowned  int64 // bytes that it has passed while it was Asked
+	sending  []*Request
+	turn     turn
+	index    int           // in Arbiter.streams, from 1
+	tailAt   int           // in flow.tails or flow.spilled
+	forcedAt int           // in forced.waiting
+	parkAt   int           // in flow.parked
+	parked   time.Duration // since when it has been there
+	out      int64         // write: bytes of data at the device
+
+	unflushed time.Duration // write: since when the oldest bytes wait that are not asked for; 0: none do
+	latest    time.Duration // write: when the newest were reported
+	kept      bool          // lazy: closed, and counted as kept
+	gone      bool          // lazy: the file is deleted
+	waiting   time.Duration // since when it stands at (or, observed, beyond) its mark; 0: it does not
+	deadline  time.Duration // when it is let through; 0: never
+}
+
+// span is a range of a file.
+type span struct{ next, end int64 }
+
+// piece is a part of a stream that is at the device, or that stands behind such a part.
+type piece struct {
+	end      int64 // where done is once this is done
+	finished bool
+}
+
+// Request is one quantum: what is at the device.
+type Request struct {
+	Stream         *Stream
+	Meta           bool // of the checksums' file
+	Write          bool
+	Offset, Length int64
+
+	flow    *flow // that pays for it
+	ticket  sfq.Ticket
+	piece   int64 // number in the stream's pending
+	started time.Duration
+	cost    int64 // as charged
+	aside   bool  // started while slots were kept free: its latency says nothing about the depth
+	settled bool  // network: the scheduler has its cost already
+	forced  bool
+	index   int // in Arbiter.running, from 1
+}
+
+// File returns the file that the request is of.
+func (r *Request) File() File {
+	if r.Meta {
+		return r.Stream.Meta
+	}
+	return r.Stream.Opening.File
+}
+
+// Result is what became of a request.
+type Result struct {
+	Moved   int64         // bytes that the device moved for it
+	Earlier int64         // write: bytes of it that the device had before: the kernel or a sync was faster
+	Latency time.Duration // of the I/O; 0: there was none to do
+	Err     error
+}
+
+// drains reports whether the stream's bytes are written out here.
+func (s *Stream) drains() bool { return s.Write && s.Kind != Network }
+
+// lazy reports whether the stream is drained lazily.
+func (s *Stream) lazy() bool { return s.Write && s.Kind == Intermediate }
+
+// add notes a part that is asked for, and returns its number.
+func (s *Stream) add(end int64, finished bool) int64 {
+	s.pending = append(s.pending, piece{end, finished})
+	return s.first + int64(len(s.pending)) - 1
+}
+
+// advance moves done over the finished parts at the head.
+func (s *Stream) advance() {
+	n := 0
+	for n < len(s.pending) && s.pending[n].finished {
+		s.done = max(s.done, s.pending[n].end)
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	s.first += int64(n)
+	s.pending = s.pending[:copy(s.pending, s.pending[n:])]
+}
+
+// pass counts bytes that the stream has passed, once its flow is certain.
+func (s *Stream) pass(bytes int64) {
+	if s.Asked {
+		s.unowned += bytes
+	} else {
+		s.flow.kinds[s.Kind].streamed[direction(s.Write)] += bytes
+	}
+}
+
+// skipped returns how many bytes of [a, b) were not resident at open, spread evenly
+// over each quantum that the range touches.
+func (s *Stream) skipped(a, b, quantum int64) (bytes int64) {
+	if a >= s.To {
+		return 0
+	}
+	for i := max(0, (a-s.From)/quantum); i < int64(len(s.Missing)); i++ {
+		lo := s.From + i*quantum
+		if lo >= b {
+			break
+		}
+		hi := min(lo+quantum, s.To)
+		if overlap := min(b, hi) - max(a, lo); overlap > 0 && hi > lo {
+			bytes += s.Missing[i] * overlap / (hi - lo)
+		}
+	}
+	return bytes
+}
+
+func direction(write bool) int {
+	if write {
+		return 1
+	}
+	return 0
+}
+
+// Open begins a stream. Its first mark comes with the next Decide.
+func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
+	s := &Stream{Opening: o, pos: o.From, next: o.From, done: o.From, flushTo: o.From, sent: -1}
+	s.flow = a.flow(o.Flow, now)
+	if a.modeOf(s.flow) == Off {
+		s.over, s.closed = true, true
+		a.act(Action{Kind: Mark, Stream: s, Position: Open})
+		a.act(Action{Kind: Release, Stream: s})
+		return s
+	}
+	a.streams = append(a.streams, s)
+	s.index = len(a.streams)
+	a.join(s, s.flow, now)
+	s.flow.kinds[s.Kind].opened++
+	switch {
+	case s.drains():
+		a.grant(s, now)
+	case s.Kind == Network:
+		if s.To == 0 {
+			s.To = Open
+		}
+		a.ask(s, now)
+	default:
+		a.openRead(s, now)
+	}
+	return s
+}
+
+// Progress takes how far the stream's reader or writer is.
+func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
+	switch {
+	case s.closed || s.over:
+	case s.drains():
+		a.written(s, pos, now)
+	case s.Kind == Network:
+		a.passed(s, pos, now)
+	default:
+		a.read(s, pos, now)
+	}
+}
+
+// Close ends a stream. pos is its last position, or negative when its process is gone and
+// the file itself has to tell.
+func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
+	if s.closed || s.over {
+		return
+	}
+	switch {
+	case s.drains():
+		a.closeWrite(s, pos, now)
+	case s.Kind == Network:
+		s.closed = true
+		a.closeSend(s, pos, now)
+	default:
+		if pos >= 0 {
+			a.read(s, pos, now)
+		}
+		s.closed = true
+		a.unwant(s, now)
+	}
+	a.release(s, now)
+}
+
+// Ended reports whether nothing is held for the stream any more.
+func (s *Stream) Ended() bool { return s.over }
+
+// unwant takes back what a stream wants and has not asked for.
+func (a *Arbiter) unwant(s *Stream, now time.Duration) {
+	s.want, s.meta = 0, span{}
+	a.settleTurn(s, now)
+}
+
+// release lets go of a closed stream once nothing of it is at the device or waits to
+// be drained.
+func (a *Arbiter) release(s *Stream, now time.Duration) {
+	if !s.closed || s.over || s.flying > 0 || s.kept || s.meta.next < s.meta.end {
+		return
+	}
+	if s.drains() && s.next < s.pos {
+		return
+	}
+	a.endWait(s, now)
+	s.over = true
+	a.setStaged(s, 0)
+	a.leave(s, now)
+	last := len(a.streams) - 1
+	moved := a.streams[last]
+	a.streams[last] = nil
+	a.streams = a.streams[:last]
+	if moved != s {
+		a.streams[s.index-1] = moved
+		moved.index = s.index
+	}
+	s.index = 0
+	a.act(Action{Kind: Release, Stream: s})
+}
+
+// tell sends the stream's mark where it differs from what the agent knows.
+func (a *Arbiter) tell(s *Stream) {
+	if s.closed {
+		return // gone, or not governed any more
+	}
+	mark := s.mark
+	if a.modeOf(s.flow) != Enforce || a.stuck {
+		mark = Open
+	}
+	if mark >= 0 && mark != s.sent {
+		s.sent = mark
+		a.act(Action{Kind: Mark, Stream: s, Position: mark})
+	}
+}
+
+// watchWait keeps the time that a stream stands at its mark, or in observe
+// mode beyond the mark that enforcing would have set.
+func (a *Arbiter) watchWait(s *Stream, now time.Duration) {
+	at := s.mark != Open && s.pos >= s.mark
+	if !s.Write {
+		// A reader's mark is checked a packet ahead of its position.
+		at = s.mark != Open && s.pos+leaseFloor > s.mark
+	}
+	switch {
+	case at && s.waiting == 0:
+		s.waiting = now
+		s.flow.waits++
+	case !at && s.waiting > 0:
+		if a.modeOf(s.flow) == Observe {
+			s.flow.wouldWait += now - s.waiting
+		}
+		s.waiting = 0
+	}
+	a.forced.watch(a, s, now)
+}
+
+// endWait ends the wait of a closed stream. In observe mode a fast writer is
+// done before a quantum is drained, and would have waited until now.
+func (a *Arbiter) endWait(s *Stream, now time.Duration) {
+	if s.waiting > 0 {
+		s.mark = Open
+		a.watchWait(s, now)
+	}
+	a.forced.waiting.remove(s)
+	s.deadline = 0
+}
+
+// restartWaits lets the time that streams have waited begin again, when it was
+// not enforcement that made it long.
+func (a *Arbiter) restartWaits(now time.Duration) {
+	for _, s := range a.streams {
+		if s.waiting > 0 {
+			s.waiting = now
+			s.deadline = 0
+			a.forced.waiting.remove(s)
+			a.forced.watch(a, s, now)
+		}
+	}
+}
+
+// forget stops governing a stream that stays open in its process.
+func (a *Arbiter) forget(s *Stream, now time.Duration) {
+	if !s.closed {
+		s.sent = Open
+		a.act(Action{Kind: Mark, Stream: s, Position: Open})
+		if s.drains() {
+			s.flow.writing--
+		}
+	}
+	s.closed = true
+	switch {
+	case s.drains():
+		a.skipRest(s, now)
+	case s.Kind == Network:
+		a.closeSend(s, -1, now)
+	}
+	a.unwant(s, now)
+	a.release(s, now)
+}
+
+// Reassign says which flow a stream belongs to: that was a claim when it was opened and is
+// certain now. If it is another flow, what the stream did so far stays charged where it was,
+// and its backlog moves. A stream that has ended, or that was opened while its flow was off
+// and so goes ungoverned to its end, does not move. The bytes that an Asked stream has passed
+// are counted now, also if it has ended: a short one is over before anything is certain.
+func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
+	old, f := s.flow, a.flow(flow, now)
+	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unowned
+	s.unowned, s.Asked = 0, false
+	if s.over || f == old && user == s.User {
+		return
+	}
+	if a.modeOf(f) == Off {
+		a.forget(s, now)
+		return
+	}
+	if s.waiting > 0 { // it waited on the old flow's account
+		if a.modeOf(old) == Observe {
+			old.wouldWait += now - s.waiting
+		}
+		s.waiting = 0
+	}
+	a.leave(s, now)
+	s.User = user
+	a.join(s, f, now)
+	if f != old {
+		f.kinds[s.Kind].opened++
+	}
+	switch {
+	case s.drains():
+		a.relieve(f, now)
+		a.settleTurn(s, now)
+		a.wake(old, now)
+		if !s.closed {
+			a.grant(s, now)
+		}
+	case s.closed:
+		a.settleTurn(s, now)
+	case s.Kind == Network:
+		a.ask(s, now)
+	default:
+		a.stage(s, now)
+	}
+	a.release(s, now)
+}
+
+// join adds the stream and its backlog to a flow's counts.
+func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
+	s.flow = f
+	f.streams++
+	a.activate(f, now)
+	if !s.drains() {
+		return
+	}
+	if f.writers++; f.writers == 1 {
+		a.backlog.writing++
+	}
+	if !s.closed {
+		f.writing++
+	}
+	f.backlog += s.owed()
+	f.lazy += s.tailing
+	if s.kept {
+		f.kept++
+	}
+	switch {
+	case s.lazy():
+		f.wait(s)
+	case s.unflushed > 0:
+		f.tails.set(s)
+	}
+}
+
+// leave takes the stream and its backlog off its flow's counts.
+func (a *Arbiter) leave(s *Stream, now time.Duration) {
+	f := s.flow
+	f.turns.leave(s)
+	a.announce(f, now)
+	f.parked.remove(s)
+	if f.streams--; f.streams == 0 {
+		f.idle = now
+	}
+	if !s.drains() {
+		return
+	}
+	f.unlist(s)
+	if f.writers--; f.writers == 0 {
+		a.backlog.writing--
+	}
+	if !s.closed {
+		f.writing--
+	}
+	f.backlog -= s.owed()
+	f.lazy -= s.tailing
+	if s.kept {
+		f.kept--
+	}
+}
+
+// owed is the stream's part of the backlog: written and not drained.
+func (s *Stream) owed() int64 { return s.pos - s.next + s.out }

@@ -1,0 +1,71 @@
+package arbiter
+
+import "time"
+
+// tick looks at what time alone changes. It looks at flows that are at work and at streams that
+// wait, not at all that are open.
+func (a *Arbiter) tick(now time.Duration) {
+	if a.cfg.Network {
+		a.freeSlots(now)
+	}
+	late := false
+	for _, r := range a.running {
+		late = late || !a.cfg.Network && now-r.started > a.cfg.Stuck
+	}
+	if late != a.stuck {
+		a.stick(late, now)
+	}
+	a.pricing.verdict = a.pricing.tracker.Look(now)
+	a.backlog.measure(a, now)
+	a.anticipation.measure(a, now)
+	a.sched.Trim()
+	for i := 0; i < len(a.active); {
+		f := a.active[i]
+		a.lessen(f)
+		for f.tails.len() > 0 && now-f.tails.first().unflushed > a.cfg.FlushAge {
+			s := f.tails.first()
+			a.flush(s, now)
+			if s.unflushed = now; s.tailAt > 0 { // what does not fill a page waits for more
+				f.tails.set(s)
+			}
+		}
+		if f.spilled.len() > 0 {
+			a.ageLazy(f, now)
+			a.relieve(f, now) // its bound may have become less
+			a.drainInTime(f, now)
+		}
+		a.wake(f, now)
+		if i < len(a.active) && a.active[i] == f {
+			if f.atWork(now) || f.lazy > 0 || f.tails.len() > 0 || f.parked.len() > 0 {
+				i++
+			} else {
+				f.slept = now
+				a.active = without(a.active, f)
+			}
+		}
+	}
+	a.stageShort(now)
+	if now-a.swept >= forgetEvery {
+		a.swept = now
+		for i := 0; i < len(a.all); {
+			f := a.all[i]
+			if f.streams > 0 || f.name == UnattributedFlow || now-f.idle <= idleFlowAge || !a.forgetFlow(f) {
+				i++
+			}
+		}
+	}
+}
+
+// stick opens all marks of a device that does not answer: its streams then meet
+// the device's state by themselves, as they would natively. It takes them back
+// once no request is late.
+func (a *Arbiter) stick(late bool, now time.Duration) {
+	a.stuck = late
+	a.restartWaits(now)
+	for _, s := range a.streams {
+		a.tell(s)
+	}
+}
+
+// Stuck reports whether the device has held a quantum for too long.
+func (a *Arbiter) Stuck() bool { return a.stuck }

@@ -1,0 +1,184 @@
+package arbiter
+
+import "time"
+
+// turns decides which of a flow's streams goes when the flow is due.
+//
+// Reads and writes of one flow alternate by device time, half each while both wait; within
+// each, users have turns, and within a user his streams, each by device time as well. So
+// nobody gains by larger quanta or by more files, and a writer beside a hundred readers has
+// half of the flow. The rule at each of the three levels is that of package sfq with weights
+// of 1: the smallest start tag goes, and who comes back begins at the virtual time.
+//
+// One file goes on for a while once it has begun (Config.Run, RunTime), so that the flow's own
+// files do not make the disk seek after every quantum. The file is charged for it, so the
+// others have the same from then on.
+type turns struct {
+	dirs [2]lane // reads, writes
+	v    int64   // of the directions
+
+	last  *Stream // that went last,
+	run   int64   // its bytes in a row,
+	since time.Duration
+}
+
+// lane is one direction.
+type lane struct {
+	tag   int64
+	v     int64
+	users pile[*user] // that have a stream waiting
+	named map[string]*user
+	n     int // streams that wait
+}
+
+// user is one user's streams in one direction.
+type user struct {
+	name    string
+	tag     int64
+	v       int64
+	streams pile[*Stream] // that wait
+	members int           // streams that have a turn here
+	at      int
+	seq     uint64
+}
+
+// turn is a stream's place.
+type turn struct {
+	user *user
+	tag  int64
+	seq  int64
+	at   int
+}
+
+func newTurns() turns {
+	var t turns
+	for i := range t.dirs {
+		t.dirs[i].users = pile[*user]{
+			less:  func(u, w *user) bool { return u.tag < w.tag || u.tag == w.tag && u.name < w.name },
+			place: func(u *user) *int { return &u.at },
+		}
+	}
+	return t
+}
+
+// len returns how many streams wait.
+func (t *turns) len() int { return t.dirs[0].n + t.dirs[1].n }
+
+// set says that a stream waits, or that it does not.
+func (t *turns) set(s *Stream, waits bool) {
+	u := s.turn.user
+	if u == nil {
+		if !waits {
+			return
+		}
+		u = t.enter(s)
+	}
+	lane := &t.dirs[direction(s.Write)]
+	had := s.turn.at > 0
+	switch {
+	case waits == had:
+	case waits:
+		if lane.n++; lane.n == 1 {
+			lane.tag = max(lane.tag, t.v)
+		}
+		s.turn.tag = max(s.turn.tag, u.v)
+		u.streams.set(s)
+		if u.streams.len() == 1 {
+			u.tag = max(u.tag, lane.v)
+			lane.users.set(u)
+		}
+	default:
+		lane.n--
+		u.streams.remove(s)
+		if u.streams.len() == 0 {
+			lane.users.remove(u)
+		}
+	}
+}
+
+func (t *turns) enter(s *Stream) *user {
+	lane := &t.dirs[direction(s.Write)]
+	if lane.named == nil {
+		lane.named = map[string]*user{}
+	}
+	u := lane.named[s.User]
+	if u == nil {
+		u = &user{name: s.User, streams: pile[*Stream]{
+			less: func(s, o *Stream) bool {
+				return s.turn.tag < o.turn.tag || s.turn.tag == o.turn.tag && s.turn.seq < o.turn.seq
+			},
+			place: func(s *Stream) *int { return &s.turn.at },
+		}}
+		lane.named[s.User] = u
+	}
+	u.members++
+	u.seq++
+	s.turn = turn{user: u, seq: int64(u.seq)}
+	return u
+}
+
+// leave ends a stream's membership.
+func (t *turns) leave(s *Stream) {
+	u := s.turn.user
+	if u == nil {
+		return
+	}
+	t.set(s, false)
+	if u.members--; u.members == 0 {
+		delete(t.dirs[direction(s.Write)].named, u.name)
+	}
+	s.turn = turn{}
+	if t.last == s {
+		t.last = nil
+	}
+}
+
+// peek returns the stream that goes next, if no run goes on; something must wait.
+func (t *turns) peek() *Stream {
+	return t.lane().users.first().streams.first()
+}
+
+func (t *turns) lane() *lane {
+	reads, writes := &t.dirs[0], &t.dirs[1]
+	if writes.n == 0 || reads.n > 0 && reads.tag <= writes.tag {
+		return reads
+	}
+	return writes
+}
+
+// take picks the stream that goes now.
+func (t *turns) take(run int64, runTime, now time.Duration) *Stream {
+	lane := t.lane()
+	s := lane.users.first().streams.first()
+	if l := t.last; l != nil && l.turn.at > 0 && &t.dirs[direction(l.Write)] == lane && t.run < run && now-t.since < runTime {
+		s = l
+	}
+	if s != t.last {
+		t.last, t.run, t.since = s, 0, now
+	}
+	t.v = max(t.v, lane.tag)
+	lane.v = max(lane.v, s.turn.user.tag)
+	s.turn.user.v = max(s.turn.user.v, s.turn.tag)
+	return s
+}
+
+// charge books device time to a stream that has taken its turn, or corrects it.
+func (t *turns) charge(s *Stream, bytes, cost int64) {
+	if t.last == s {
+		t.run += bytes
+	}
+	u := s.turn.user
+	if u == nil {
+		return // it has left
+	}
+	lane := &t.dirs[direction(s.Write)]
+	lane.tag += cost
+	u.tag += cost
+	s.turn.tag += cost
+	if s.turn.at > 0 {
+		u.streams.set(s)
+	}
+	if u.at > 0 {
+		lane.users.set(u)
+	}
+}

@@ -1,0 +1,308 @@
+package arbiter
+
+import (
+	"math"
+	"time"
+
+	"penstock/core/sfq"
+)
+
+// Queues and parts: what each flow weighs.
+//
+// A flow's weight counts among the members of its queue, a queue's among its siblings
+// (core/sfq, queue.go). The rules give both. While the cluster's totals are in force, parts
+// stand in their place, at every level: what the member is due here of what all devices give
+// (core/coord). So what a member does not use goes to its siblings first, with a broker and
+// without one.
+//
+// The scheduler's weights are whole, parts are not. At each level one scale makes whole numbers
+// of them; it is as large as the largest weight there allows. So the largest is above half of
+// sfq.MaxWeight, unless all are below 1, and no member is off by more than two millionths of it.
+// A change of scale changes nothing but that: the scheduler keeps what a member is ahead or
+// behind as service.
+
+// Queue is where a flow stands: the way from the root. It is never changed once it is made.
+type Queue struct {
+	levels []sfq.Level
+	paths  []string // of each level, from the root
+}
+
+// NewQueue makes a queue of at least one level.
+func NewQueue(levels []sfq.Level) *Queue {
+	q := &Queue{levels: levels}
+	path := ""
+	for _, l := range levels {
+		path += "/" + l.Name
+		q.paths = append(q.paths, path)
+	}
+	return q
+}
+
+// Name is the last level's; empty if q is nil.
+func (q *Queue) Name() string {
+	if q == nil || len(q.levels) == 0 {
+		return ""
+	}
+	return q.levels[len(q.levels)-1].Name
+}
+
+// Levels is the way from the root, not to be changed.
+func (q *Queue) Levels() []sfq.Level { return q.levels }
+
+// Paths names each level by the way to it, "/a" and "/a/b", not to be changed.
+func (q *Queue) Paths() []string { return q.paths }
+
+// Parts is what members are due here of what all devices of the cluster give, as the broker's
+// totals have it, on the scale of the weights at their level: flows by name, queues by path.
+// What is not named keeps its rule's weight. Without flows no parts are in force.
+type Parts struct {
+	Flows  map[string]float64
+	Queues map[string]float64
+}
+
+// claim is a flow's place and weight among the others.
+type claim struct {
+	queue    *Queue // that the scheduler has it in
+	level    *level // whose member it is
+	weight   float64
+	whole    int     // the scheduler's
+	entitled float64 // the weight as if there were no queues, of those at work, on the root's scale
+}
+
+// levels is the tree of queues as the device's flows need it.
+type levels struct {
+	root   *level
+	byPath map[string]*level
+	all    []*level
+	parts  Parts
+	round  uint64 // of measure
+}
+
+// level is a queue, or the root.
+type level struct {
+	path    string
+	parent  *level // nil: the root
+	flows   int    // that are below it
+	weight  float64
+	whole   int
+	scale   int     // what members' weights are multiplied with
+	largest float64 // of the members, when the scale was chosen
+	at      int     // in levels.all
+
+	round   uint64  // when working was last counted
+	working float64 // weight of the members that are at work
+}
+
+func newLevels() levels {
+	return levels{root: &level{scale: 1, weight: 1}, byPath: map[string]*level{}}
+}
+
+// SetParts puts parts into force; the zero value takes all back.
+func (a *Arbiter) SetParts(p Parts) {
+	a.levels.parts = p
+	a.reweigh()
+}
+
+// claimOf is what a new flow starts with, until it is weighed.
+func (l *levels) claimOf(f *flow) claim {
+	return claim{level: l.root, weight: 1, whole: 1, entitled: 1}
+}
+
+// weightOf is a flow's weight at its level: its part, or its rule's.
+func (l *levels) weightOf(f *flow) float64 {
+	if part := l.parts.Flows[f.name]; part > 0 {
+		return part
+	}
+	return float64(max(f.rule.Weight, 1))
+}
+
+func (l *levels) weightOfQueue(path string, rule int) float64 {
+	if part := l.parts.Queues[path]; part > 0 && l.parts.Flows != nil {
+		return part
+	}
+	return float64(rule)
+}
+
+// enter puts a flow into the level of its rule's queue.
+func (l *levels) enter(f *flow) {
+	want := f.rule.Queue
+	at := l.root
+	if want != nil {
+		for i, rule := range want.levels {
+			next := l.byPath[want.paths[i]]
+			if next == nil {
+				next = &level{path: want.paths[i], parent: at, scale: 1, at: len(l.all)}
+				l.byPath[next.path] = next
+				l.all = append(l.all, next)
+			}
+			next.weight = l.weightOfQueue(next.path, rule.Weight)
+			at = next
+		}
+	}
+	if at == f.claim.level {
+		return
+	}
+	for up := at; up != nil; up = up.parent {
+		up.flows++
+	}
+	l.abandon(f.claim.level)
+	f.claim.level = at
+}
+
+// leave counts a flow out.
+func (l *levels) leave(f *flow) {
+	l.abandon(f.claim.level)
+	f.claim.level = l.root
+}
+
+// abandon counts a flow out of a level and those above it, and forgets those that are empty.
+func (l *levels) abandon(at *level) {
+	for ; at.parent != nil; at = at.parent {
+		if at.flows--; at.flows > 0 {
+			continue
+		}
+		delete(l.byPath, at.path)
+		last := len(l.all) - 1
+		moved := l.all[last]
+		l.all[at.at], moved.at = moved, at.at
+		l.all = l.all[:last]
+	}
+}
+
+// inForce reports whether flows stand in queues.
+func (l *levels) inForce() bool { return len(l.all) > 0 }
+
+// reweigh weighs all flows, at scales that fit them.
+func (a *Arbiter) reweigh() {
+	l := &a.levels
+	for _, f := range a.all {
+		l.enter(f)
+		f.claim.weight = l.weightOf(f)
+	}
+	l.root.largest = 0
+	for _, at := range l.all {
+		at.largest = 0
+	}
+	for _, f := range a.all {
+		f.claim.level.largest = max(f.claim.level.largest, f.claim.weight)
+	}
+	for _, at := range l.all {
+		at.parent.largest = max(at.parent.largest, at.weight)
+	}
+	a.fit(l.root)
+	for _, at := range l.all {
+		a.fit(at)
+	}
+	for _, f := range a.all {
+		a.place(f)
+	}
+}
+
+// fit chooses a level's scale.
+func (a *Arbiter) fit(at *level) {
+	at.scale = 1
+	if a.levels.parts.Flows == nil {
+		return
+	}
+	for at.scale = a.cfg.WeightScale; at.scale > 1 && at.largest*float64(at.scale) > sfq.MaxWeight; {
+		at.scale /= 2
+	}
+}
+
+func (at *level) wholeOf(weight float64) int {
+	return int(min(max(math.Round(weight*float64(at.scale)), 1), sfq.MaxWeight))
+}
+
+// weigh weighs a flow that is new.
+func (a *Arbiter) weigh(f *flow) {
+	l := &a.levels
+	known := len(l.all)
+	l.enter(f)
+	f.claim.weight = l.weightOf(f)
+	if at := f.claim.level; len(l.all) != known || f.claim.weight > at.largest {
+		a.reweigh()
+	} else {
+		a.place(f)
+	}
+	l.entitle(f, false)
+}
+
+// place gives the scheduler a flow's queue and weight, where they differ from what it has.
+func (a *Arbiter) place(f *flow) {
+	c := &f.claim
+	moved := c.queue != f.rule.Queue
+	for at := c.level; at.parent != nil; at = at.parent {
+		if whole := at.parent.wholeOf(at.weight); whole != at.whole {
+			at.whole, moved = whole, true
+		}
+	}
+	if moved {
+		var way []sfq.Level
+		if q := f.rule.Queue; q != nil {
+			way = make([]sfq.Level, len(q.levels))
+			at := c.level
+			for i := len(way) - 1; i >= 0; i-- {
+				way[i] = sfq.Level{Name: q.levels[i].Name, Weight: at.whole}
+				at = at.parent
+			}
+		}
+		if err := a.sched.SetQueue(f.id, way); err != nil {
+			a.fault("put "+f.name+" into queue "+f.rule.Queue.Name(), err)
+		} else {
+			c.queue = f.rule.Queue
+		}
+	}
+	if whole := c.level.wholeOf(c.weight); whole != c.whole {
+		c.whole = whole
+		if err := a.sched.SetWeight(f.id, whole); err != nil {
+			a.fault("set weight of "+f.name, err)
+		}
+	}
+	if !a.levels.inForce() {
+		c.entitled = c.weight
+	}
+}
+
+// measure finds what each flow at work is entitled to beside all that are: the product, down
+// from the root, of each member's part of those at work beside it, on the root's scale. Room
+// goes by that; which flow is next does not.
+func (l *levels) measure(a *Arbiter, now time.Duration) {
+	l.round++
+	for _, f := range a.active {
+		if !f.atWork(now) {
+			continue
+		}
+		weight := f.claim.weight
+		for at := f.claim.level; at != nil; at = at.parent {
+			counted := at.round == l.round
+			if !counted {
+				at.round, at.working = l.round, 0
+			}
+			at.working += weight
+			if counted {
+				break // the queue itself is counted
+			}
+			weight = at.weight
+		}
+	}
+	for _, f := range a.active {
+		l.entitle(f, f.atWork(now))
+	}
+}
+
+// entitle sets a flow's entitlement; counted says that it is among those at work.
+func (l *levels) entitle(f *flow, counted bool) {
+	part, weight := 1.0, f.claim.weight
+	for at := f.claim.level; at.parent != nil; at = at.parent {
+		working := 0.0
+		if at.round == l.round {
+			working = at.working
+		}
+		if !counted {
+			working += weight
+		}
+		part *= weight / working
+		weight, counted = at.weight, at.round == l.round
+	}
+	f.claim.entitled = part * weight
+}

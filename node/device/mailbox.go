@@ -1,0 +1,120 @@
+package device
+
+import (
+	"sync"
+	"time"
+)
+
+// mailbox keeps what agents have reported until the loop looks at it. A stream has one place
+// in it, whatever it reports: its newest position. Connections have turns, one stream each, so
+// that one with thousands of streams does not delay another's.
+type mailbox struct {
+	mu      sync.Mutex
+	ended   bool
+	from    map[Marker]*sender
+	turns   []*sender // that have news, the one whose turn is next first
+	arrived chan struct{}
+}
+
+// sender is one connection's streams with news, oldest first.
+type sender struct {
+	marker  Marker
+	streams []*Stream
+	since   time.Time // when its turn was last, or its news came
+}
+
+// news is what a stream has to say.
+type news struct {
+	waits    bool // in its sender's queue
+	open     bool
+	moved    bool // pos holds
+	pos      int64
+	reassign bool
+	flow     string
+	user     string
+	closed   bool
+	last     int64 // position at the close, below 0: not known
+}
+
+func newMailbox() mailbox {
+	return mailbox{from: map[Marker]*sender{}, arrived: make(chan struct{}, 1)}
+}
+
+// put changes what a stream has to say. It reports false when the loop has ended.
+func (m *mailbox) put(s *Stream, change func(*news)) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
+		return false
+	}
+	change(&s.news)
+	if s.news.waits {
+		return true
+	}
+	s.news.waits = true
+	from := m.from[s.Marker]
+	if from == nil {
+		from = &sender{marker: s.Marker, since: time.Now()}
+		m.from[s.Marker] = from
+		m.turns = append(m.turns, from)
+	}
+	from.streams = append(from.streams, s)
+	select {
+	case m.arrived <- struct{}{}:
+	default: // the loop is about to look
+	}
+	return true
+}
+
+// take returns the next stream with news, and what it has to say; nil if there is none.
+func (m *mailbox) take(now time.Time) (*Stream, news) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.turns) == 0 {
+		return nil, news{}
+	}
+	from := m.turns[0]
+	s := from.streams[0]
+	from.streams[0] = nil
+	from.streams = from.streams[1:]
+	m.turns[0] = nil
+	m.turns = m.turns[1:]
+	if len(from.streams) > 0 {
+		from.since = now
+		m.turns = append(m.turns, from)
+	} else {
+		delete(m.from, from.marker)
+	}
+	n := s.news
+	s.news = news{}
+	return s, n
+}
+
+// more reports whether there is news.
+func (m *mailbox) more() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.turns) > 0
+}
+
+// oldest returns since when the connection whose turn is next has waited for it.
+func (m *mailbox) oldest() (since time.Time, any bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.turns) == 0 {
+		return time.Time{}, false
+	}
+	return m.turns[0].since, true
+}
+
+// end refuses further news and returns the streams that still have some.
+func (m *mailbox) end() (left []*Stream) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	for _, from := range m.turns {
+		left = append(left, from.streams...)
+	}
+	m.turns, m.from = nil, nil
+	return left
+}

@@ -1,0 +1,19 @@
+package device
+
+import "time"
+
+// What the arbiter keeps to itself, and tests have to know.
+const (
+	minQuantum     = 64 << 10
+	firstStage     = 256 << 10
+	leaseBytes     = 1 << 20
+	leaseFloor     = 64 << 10
+	idleFlowAge    = 5 * time.Minute
+	paceDebt       = time.Second
+	limitDebt      = 10 * time.Second
+	kernelAge      = 35 * time.Second
+	maxKept        = 4096
+	networkAhead   = 4
+	networkQuantum = 256 << 10
+	slotWait       = 200 * time.Millisecond
+)
