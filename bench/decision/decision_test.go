@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"penstock/core/sfq"
 )
 
 func quick() Request {
@@ -20,7 +18,7 @@ func TestEveryAlgorithmIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(res.Decisions), 2*len(sfq.Algorithms()); got != want {
+	if got, want := len(res.Decisions), 2*len(algorithms); got != want {
 		t.Errorf("%d decisions' figures, want %d", got, want)
 	}
 	for _, d := range res.Decisions {
@@ -46,7 +44,7 @@ func TestEveryAlgorithmIsMeasured(t *testing.T) {
 	if err := errors.Join(res.WriteTable(&table), res.WriteJSON(&doc)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"sfqd2", "device loop", "echo", "Left out"} {
+	for _, want := range []string{"sfq", "drr", "fifo", "device loop", "echo", "Left out"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, &table)
 		}

@@ -11,7 +11,7 @@
 // A single decision takes less time than it takes to read the clock, so calls
 // that short are timed in batches and quantiles are those of the batches' means;
 // what is longer than a microsecond is timed one by one. Everything is measured
-// through the production code: the schedulers of core/sfq, node/device's loop on
+// through the production code: core/sfq and its peers, node/device's loop on
 // files that are in memory and take no time, node/ipc's server on a real socket,
 // the agent's own classes in a JVM of their own. A round trip stands beside a
 // bare echo over the same kind of socket, since most of it is the kernel's.

@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"text/tabwriter"
 	"time"
-
-	"penstock/core/sfq"
 )
 
 // Bounds of a request.
@@ -71,8 +69,8 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	if q.Progress == nil {
 		q.Progress = func(string, ...any) {}
 	}
-	for _, algorithm := range sfq.Algorithms() {
-		q.Progress("scheduler %s", algorithm)
+	for _, algorithm := range algorithms {
+		q.Progress("scheduler %s", algorithm.name)
 		for _, flows := range q.Flows {
 			d, err := decide(ctx, algorithm, flows, q.Length)
 			if err != nil {

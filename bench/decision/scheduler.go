@@ -8,11 +8,12 @@ import (
 
 	"penstock/bench/internal/figures"
 	"penstock/core/sfq"
+	"penstock/testbed/schedulers"
 )
 
 // Decision is what one algorithm's decision costs: a dispatched request from end
-// to end (Next, Complete with a cost that differs from the submitted one, and
-// the flow's next Submit), with every flow backlogged. Nanoseconds are of one
+// to end (Next, Settle at a cost that differs from the announced one, and Ready for
+// the flow's next one), with every flow backlogged. Nanoseconds are of one
 // decision, as means of batches of 256.
 type Decision struct {
 	Algorithm string  `json:"algorithm"`
@@ -23,31 +24,47 @@ type Decision struct {
 	Decisions int     `json:"decisions"`   // measured
 }
 
-const (
-	batch         = 256
-	queuedPerFlow = 4
-	schedDepth    = 4
-)
+const batch = 256
+
+// scheduler is the part of sfq.Scheduler, and of its peers, that a decision is made of.
+type scheduler interface {
+	AddFlow(weight int) (sfq.Flow, error)
+	Ready(f sfq.Flow, cost int64) error
+	Next() (sfq.Ticket, bool)
+	Settle(t sfq.Ticket, cost int64) error
+}
+
+// algorithm is one that is measured.
+type algorithm struct {
+	name string
+	make func(maxFlows int) (scheduler, error)
+}
+
+// algorithms are the daemon's, which is SFQ(D2) whatever the depth, and its peers.
+var algorithms = []algorithm{
+	{"sfq", func(n int) (scheduler, error) { return sfq.New(sfq.Config{MaxFlows: n}) }},
+	{"drr", func(n int) (scheduler, error) { return schedulers.NewDRR(n) }},
+	{"fifo", func(n int) (scheduler, error) { return schedulers.NewFIFO(n) }},
+}
 
 // decide measures one algorithm for about the time given.
-func decide(ctx context.Context, algorithm string, flows int, lasting time.Duration) (Decision, error) {
-	d := Decision{Algorithm: algorithm, Flows: flows}
-	s, err := backlogged(algorithm, flows)
+func decide(ctx context.Context, a algorithm, flows int, lasting time.Duration) (Decision, error) {
+	d := Decision{Algorithm: a.name, Flows: flows}
+	s, err := backlogged(a, flows)
 	if err != nil {
 		return d, err
 	}
 	turn := 0
 	one := func() error {
-		r, ok := s.Next()
+		t, ok := s.Next()
 		if !ok {
-			return fmt.Errorf("%s with %d flows: nothing to dispatch", algorithm, flows)
+			return fmt.Errorf("%s with %d flows: nothing to dispatch", a.name, flows)
 		}
-		if err := s.Complete(r.Handle, r.Cost+int64(turn&4095)); err != nil {
+		if err := s.Settle(t, t.Cost()+int64(turn&4095)); err != nil {
 			return err
 		}
 		turn++
-		_, err := s.Submit(r.Flow, requestCost(turn), 0)
-		return err
+		return s.Ready(t.Flow(), requestCost(turn))
 	}
 	for range max(10*batch, 2*flows) { // every flow has been served, every slice has its size
 		if err := one(); err != nil {
@@ -80,14 +97,10 @@ func decide(ctx context.Context, algorithm string, flows int, lasting time.Durat
 	return d, nil
 }
 
-// backlogged makes a scheduler in which every flow has requests queued; weights
-// and costs differ, so that tags do.
-func backlogged(algorithm string, flows int) (sfq.Scheduler, error) {
-	depth := schedDepth
-	if algorithm == "sfq" {
-		depth = 1
-	}
-	s, err := sfq.New(sfq.Config{Algorithm: algorithm, Depth: depth, MaxFlows: flows})
+// backlogged makes a scheduler in which every flow is ready; weights and costs differ, so
+// that tags do.
+func backlogged(a algorithm, flows int) (scheduler, error) {
+	s, err := a.make(flows)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +109,8 @@ func backlogged(algorithm string, flows int) (sfq.Scheduler, error) {
 		if err != nil {
 			return nil, err
 		}
-		for k := range queuedPerFlow {
-			if _, err := s.Submit(f, requestCost(i+k), 0); err != nil {
-				return nil, err
-			}
+		if err := s.Ready(f, requestCost(i)); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil

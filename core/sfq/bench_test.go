@@ -7,48 +7,52 @@ import (
 	"penstock/core/sfq"
 )
 
-// BenchmarkDecision is one dispatched request from end to end: Next, Complete,
-// and the flow's next Submit, with every flow backlogged.
+func cost(i int) int64 { return int64(64<<10 + i*7919%(1<<20)) }
+
+// decide is one dispatched request from end to end: Next, Settle, and the announcement of
+// the flow's next request.
+func decide(b *testing.B, s *sfq.Scheduler, correction, next int64) {
+	t, ok := s.Next()
+	if !ok {
+		b.Fatal("nothing to dispatch")
+	}
+	if err := s.Settle(t, t.Cost()+correction); err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Ready(t.Flow(), next); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkDecision is one decision with all flows ready.
 func BenchmarkDecision(b *testing.B) {
-	for _, flows := range []int{10, 1000, 10_000} {
+	for _, flows := range []int{10, 100, 1000, 10_000} {
 		for _, corrected := range []bool{false, true} {
 			name := fmt.Sprintf("flows=%d", flows)
 			if corrected {
 				name += "/corrected"
 			}
 			b.Run(name, func(b *testing.B) {
-				s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: 4})
+				s, err := sfq.New(sfq.Config{})
 				if err != nil {
 					b.Fatal(err)
 				}
-				cost := func(i int) int64 { return int64(64<<10 + i*7919%(1<<20)) }
 				for i := range flows {
 					f, err := s.AddFlow(1 + i*37%100)
 					if err != nil {
 						b.Fatal(err)
 					}
-					for k := range 4 {
-						if _, err := s.Submit(f, cost(i+k), 0); err != nil {
-							b.Fatal(err)
-						}
+					if err := s.Ready(f, cost(i)); err != nil {
+						b.Fatal(err)
 					}
 				}
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
-					r, ok := s.Next()
-					if !ok {
-						b.Fatal("nothing to dispatch")
-					}
-					actual := r.Cost
+					correction := int64(0)
 					if corrected {
-						actual += int64(i & 4095)
+						correction = int64(i & 4095)
 					}
-					if err := s.Complete(r.Handle, actual); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := s.Submit(r.Flow, cost(i), 0); err != nil {
-						b.Fatal(err)
-					}
+					decide(b, s, correction, cost(i))
 				}
 			})
 		}
@@ -59,7 +63,7 @@ func BenchmarkDecision(b *testing.B) {
 func BenchmarkDecisionInQueues(b *testing.B) {
 	for _, levels := range []int{1, 3} {
 		b.Run(fmt.Sprintf("levels=%d", levels), func(b *testing.B) {
-			s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: 4})
+			s, err := sfq.New(sfq.Config{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -72,28 +76,41 @@ func BenchmarkDecisionInQueues(b *testing.B) {
 				for len(way) < levels {
 					way = append([]sfq.Level{{Name: fmt.Sprint(i % (40 >> len(way))), Weight: 1 + i%(40>>len(way))}}, way...)
 				}
-				if err := s.(sfq.Queues).SetQueue(f, way); err != nil {
+				if err := s.SetQueue(f, way); err != nil {
 					b.Fatal(err)
 				}
-				for k := range 4 {
-					if _, err := s.Submit(f, int64(64<<10+(i+k)*7919%(1<<20)), 0); err != nil {
-						b.Fatal(err)
-					}
+				if err := s.Ready(f, cost(i)); err != nil {
+					b.Fatal(err)
 				}
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				r, ok := s.Next()
-				if !ok {
-					b.Fatal("nothing to dispatch")
-				}
-				if err := s.Complete(r.Handle, r.Cost+int64(i&4095)); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := s.Submit(r.Flow, r.Cost, 0); err != nil {
-					b.Fatal(err)
-				}
+				decide(b, s, int64(i&4095), cost(i))
 			}
 		})
+	}
+}
+
+// BenchmarkTrim is what a caller's slow timer costs with 10,000 flows.
+func BenchmarkTrim(b *testing.B) {
+	s, err := sfq.New(sfq.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range 10_000 {
+		f, err := s.AddFlow(1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Charge(f, 1000); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Ready(f, 1000); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Trim()
 	}
 }

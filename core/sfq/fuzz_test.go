@@ -7,27 +7,28 @@ import (
 )
 
 // FuzzScheduler reads a byte string as operations, three bytes each: what, on
-// which, how much. The first byte chooses the depth, and whether the weights are
-// powers of two. The model judges every decision; being exact it slows down with
+// which, how much. The first byte chooses the depth, the largest lead, and whether the
+// weights are powers of two. The model judges every decision; being exact it slows down with
 // the square of the walk, hence the bound on its length.
 func FuzzScheduler(f *testing.F) {
 	f.Add([]byte{1})
-	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, "sfqd", ops) })
+	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, ops) })
 }
 
-func fuzz(t *testing.T, algorithm string, ops []byte) {
+func fuzz(t *testing.T, ops []byte) {
 	if len(ops) == 0 || len(ops) > 600 {
 		return
 	}
 	exact := ops[0]&1 == 0
-	p := newPair(t, sfq.Config{Algorithm: algorithm, Depth: 1 + int(ops[0]>>1)%8, MaxFlows: 5, MaxQueued: 4, MaxQueues: 5}, exact)
+	depth := 1 + int(ops[0]>>1)%8
+	p := newPair(t, sfq.Config{MaxFlows: 5, MaxQueues: 5, MaxLead: 1 << (ops[0] >> 4 * 4)}, depth, exact)
 	p.addFlow(1)
 	p.addFlow(32)
 	for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
 		which, much := int(ops[1]), int(ops[2])
 		// Small, and now and then the largest.
 		amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
-		if _, ok := p.s.(sfq.Queues); ok && ops[0] >= 250 {
+		if ops[0] >= 250 {
 			var way []sfq.Level
 			for n := int(ops[0]) - 250; n > 0; n-- {
 				way = append(way, sfq.Level{Name: string(rune('a' + much>>n&1)), Weight: min(int(amount), sfq.MaxWeight)})
@@ -58,8 +59,17 @@ func fuzz(t *testing.T, algorithm string, ops []byte) {
 				p.setDepth(which % 9)
 			case 1:
 				p.drain()
-			default:
+			case 2:
 				p.charge(which, amount)
+			case 3:
+				switch {
+				case which >= 0xe0:
+					p.trim()
+				case which >= 0xc0:
+					p.void(which)
+				default:
+					p.charge(which, amount)
+				}
 			}
 		}
 	}

@@ -1,8 +1,10 @@
 package sfq
 
-// heap holds the flows that have queued requests, by their first request: by
-// its start tag and, between equal tags, by the order of submission. It is
-// indexed, so that a flow whose tag changed is moved in O(log n), and has four
+import "math/bits"
+
+// heap holds the ready members of a queue by the start tag of their next request and,
+// between equal tags, by who became ready or was dispatched longest ago. It is
+// indexed, so that a member whose tag changed is moved in O(log n), and has four
 // children a node: half the levels of a binary heap, and siblings share cache
 // lines. Keys lie in the heap, so a comparison looks nowhere else.
 type heap struct {
@@ -20,16 +22,20 @@ type places struct {
 func slot(id Flow) int { return int(id<<1 ^ id>>31) }
 
 type entry struct {
-	start tag
-	seq   uint64 // the request's number in the order of submission
-	flow  Flow
+	start  tag
+	turn   uint64
+	member Flow
 }
 
+// before compares start tags and then turns, as one number of three words. Which of two
+// entries is the smaller is as good as random, so a branch for each word would be guessed
+// wrong half the time.
 func (a *entry) before(b *entry) bool {
-	if a.start != b.start {
-		return a.start.less(b.start)
-	}
-	return a.seq < b.seq
+	const sign = 1 << 63
+	_, less := bits.Sub64(a.turn, b.turn, 0)
+	_, less = bits.Sub64(a.start.lo, b.start.lo, less)
+	_, less = bits.Sub64(uint64(a.start.hi)^sign, uint64(b.start.hi)^sign, less)
+	return less != 0
 }
 
 // admit makes room for a member's index.
@@ -39,12 +45,12 @@ func (p *places) admit(id Flow) {
 	}
 }
 
-// has tells whether a member is in a heap.
+// has reports whether a member is in a heap.
 func (p *places) has(id Flow) bool { return p.index[slot(id)] >= 0 }
 
-// set puts a flow where its key belongs, whether it was in the heap or not.
+// set puts a member where its key belongs, whether it was in the heap or not.
 func (h *heap) set(e entry) {
-	i := int(h.index[slot(e.flow)])
+	i := int(h.index[slot(e.member)])
 	if i < 0 {
 		i = len(h.entries)
 		h.entries = append(h.entries, e)
@@ -58,13 +64,13 @@ func (h *heap) set(e entry) {
 	}
 }
 
-// remove takes a flow out, if it is there.
-func (h *heap) remove(f Flow) {
-	i := int(h.index[slot(f)])
+// remove takes a member out, if it is there.
+func (h *heap) remove(id Flow) {
+	i := int(h.index[slot(id)])
 	if i < 0 {
 		return
 	}
-	h.index[slot(f)] = -1
+	h.index[slot(id)] = -1
 	last := len(h.entries) - 1
 	e := h.entries[last]
 	h.entries = h.entries[:last]
@@ -87,11 +93,11 @@ func (h *heap) up(i int, e entry) {
 			break
 		}
 		entries[i] = entries[parent]
-		index[slot(entries[i].flow)] = int32(i)
+		index[slot(entries[i].member)] = int32(i)
 		i = parent
 	}
 	entries[i] = e
-	index[slot(e.flow)] = int32(i)
+	index[slot(e.member)] = int32(i)
 }
 
 // down places e at i or below; entry i is a gap.
@@ -112,9 +118,9 @@ func (h *heap) down(i int, e entry) {
 			break
 		}
 		entries[i] = entries[least]
-		index[slot(entries[i].flow)] = int32(i)
+		index[slot(entries[i].member)] = int32(i)
 		i = least
 	}
 	entries[i] = e
-	index[slot(e.flow)] = int32(i)
+	index[slot(e.member)] = int32(i)
 }

@@ -12,7 +12,8 @@ import (
 // asked for. Queues are flows that have members. It is written from the rules alone:
 //
 //	S = max(v, F of the flow's previous), F = S + cost/weight
-//	smallest S first, between equal ones the one submitted first
+//	smallest S first, between equal ones the flow that became ready or was served
+//	    longest ago
 //	v = S of the last dispatched, never backwards; at the end of a busy
 //	    period the largest F
 //	a run begins with a request at an empty queue; a correction within the run
@@ -22,15 +23,19 @@ import (
 //	a charge is service within the run, of a run of its own if the queue is empty
 //	all that is in a queue, and in queues in it, is the queue's as if it were a flow;
 //	    each has a v of its own, and a busy period, for its members
+//	what charges put a flow or queue ahead of v by shrinks to what it is ahead at any
+//	    moment; a charge, and a trim, lower all of its tags until that, times the weights
+//	    of those that wait and its own, is within the largest lead
+//	void makes v all tags of those that are ahead
 //	a flow, or queue, that changes its weight or its queue keeps what it is ahead of v or
 //	    behind, times its weight; tags are then rounded down to 2^-32
 type model struct {
-	root  *modelFlow
-	flows map[sfq.Flow]*modelFlow
-	depth int
-	out   int
-	seq   int
-	turns *turns // deficit round robin instead; nil for SFQ
+	root    *modelFlow
+	flows   map[sfq.Flow]*modelFlow
+	depth   int
+	out     int
+	turn    int // dispatched, and become ready
+	maxLead int64
 }
 
 // modelFlow is a flow, or a queue.
@@ -39,7 +44,9 @@ type modelFlow struct {
 	before *big.Rat // F of all before the run
 	vBegin *big.Rat // v when the run began
 	run    int
+	turn   int
 	served []*modelService
+	ahead  *big.Rat // by charges
 	queue  []*modelRequest
 	out    int
 	parent *modelFlow // nil: it is the root
@@ -55,7 +62,6 @@ type modelService struct{ cost int64 }
 type modelRequest struct {
 	flow     sfq.Flow
 	cost     int64
-	seq      int
 	service  *modelService // nil while queued
 	accounts []account     // of the flow, and of the queues that it was in then
 }
@@ -66,12 +72,12 @@ type account struct {
 	run int
 }
 
-func newModel(depth int) *model {
-	return &model{root: newModelFlow(1, nil), flows: map[sfq.Flow]*modelFlow{}, depth: depth}
+func newModel(depth int, maxLead int64) *model {
+	return &model{root: newModelFlow(1, nil), flows: map[sfq.Flow]*modelFlow{}, depth: depth, maxLead: maxLead}
 }
 
 func newModelFlow(weight int64, parent *modelFlow) *modelFlow {
-	f := &modelFlow{weight: weight, before: new(big.Rat), vBegin: new(big.Rat), parent: parent, v: new(big.Rat)}
+	f := &modelFlow{weight: weight, before: new(big.Rat), vBegin: new(big.Rat), parent: parent, v: new(big.Rat), ahead: new(big.Rat)}
 	if parent != nil {
 		f.before.Set(parent.v)
 		f.vBegin.Set(parent.v)
@@ -82,24 +88,16 @@ func newModelFlow(weight int64, parent *modelFlow) *modelFlow {
 
 func (m *model) addFlow(f sfq.Flow, weight int64) {
 	m.flows[f] = newModelFlow(weight, m.root)
-	if m.turns != nil {
-		m.turns.deficit[f] = new(big.Int)
-	}
 }
 
 func (m *model) removeFlow(f sfq.Flow) {
 	m.flows[f].leave()
 	delete(m.flows, f)
-	if m.turns != nil {
-		delete(m.turns.deficit, f)
-	}
 }
 
 func (m *model) setWeight(f sfq.Flow, weight int64) {
-	if m.turns != nil {
-		m.turns.weighed(f, m.flows[f].weight, weight)
-	}
 	m.flows[f].reweigh(weight)
+	m.root.fade()
 }
 
 func (f *modelFlow) reweigh(weight int64) {
@@ -114,12 +112,17 @@ func (f *modelFlow) reweigh(weight int64) {
 func (f *modelFlow) keep(from, to, ratio *big.Rat) {
 	for _, tag := range []*big.Rat{f.before, f.vBegin} {
 		tag.Sub(tag, from)
-		tag.Mul(tag, ratio)
-		down := new(big.Int).Mul(tag.Num(), big.NewInt(1<<32))
-		down.Div(down, tag.Denom()) // towards below, as the divisor is above 0
-		tag.SetFrac(down, big.NewInt(1<<32))
+		roundDown(tag.Mul(tag, ratio))
 		tag.Add(tag, to)
 	}
+	roundDown(f.ahead.Mul(f.ahead, ratio))
+}
+
+// roundDown makes a number a multiple of 2^-32.
+func roundDown(x *big.Rat) {
+	down := new(big.Int).Mul(x.Num(), big.NewInt(1<<32))
+	down.Div(down, x.Denom()) // towards below, as the divisor is above 0
+	x.SetFrac(down, big.NewInt(1<<32))
 }
 
 // setQueue puts a flow into the queue at the end of the way.
@@ -139,8 +142,13 @@ func (m *model) setQueue(flow sfq.Flow, way []sfq.Level) {
 		return
 	}
 	began := f.waiting() > 0
-	for q := to; began && q != m.root && q.waiting() == 0; q = q.parent {
-		q.begin()
+	if began {
+		m.turn++
+		for q := to; q != m.root && q.waiting() == 0; q = q.parent {
+			q.begin(m.turn)
+		}
+		m.turn++
+		f.turn = m.turn
 	}
 	f.keep(from.v, to.v, big.NewRat(1, 1))
 	to.members = append(to.members, f)
@@ -150,6 +158,7 @@ func (m *model) setQueue(flow sfq.Flow, way []sfq.Level) {
 		from.rest()
 	}
 	from.forget()
+	m.root.fade()
 }
 
 // named returns the queue of that name in a queue, nil if there is none.
@@ -172,21 +181,6 @@ func (q *modelFlow) queues() int {
 		}
 	}
 	return n
-}
-
-// share is what a flow is due, level by level, of those that have something queued.
-func (f *modelFlow) share() float64 {
-	due := 1.0
-	for _, a := range f.accounts() {
-		all := a.weight
-		for _, m := range a.parent.members {
-			if m != a && m.waiting() > 0 {
-				all += m.weight
-			}
-		}
-		due *= float64(a.weight) / float64(all)
-	}
-	return due
 }
 
 // leave takes a flow out of its queue.
@@ -236,11 +230,12 @@ func (f *modelFlow) finish() *big.Rat {
 	return f.start()
 }
 
-func (f *modelFlow) begin() {
+func (f *modelFlow) begin(turn int) {
 	f.before = new(big.Rat).Set(f.finish())
 	f.vBegin = new(big.Rat).Set(f.parent.v)
 	f.served = nil
 	f.run++
+	f.turn = turn
 }
 
 // accounts are a flow and the queues that it is in, below the root.
@@ -252,23 +247,21 @@ func (f *modelFlow) accounts() []*modelFlow {
 }
 
 // beginAll begins runs of all that have nothing queued.
-func (f *modelFlow) beginAll() {
+func (m *model) beginAll(f *modelFlow) {
+	m.turn++
 	for _, a := range f.accounts() {
 		if a.waiting() == 0 {
-			a.begin()
+			a.begin(m.turn)
 		}
 	}
 }
 
 func (m *model) submit(flow sfq.Flow, cost int64) *modelRequest {
 	f := m.flows[flow]
-	f.beginAll()
-	r := &modelRequest{flow: flow, cost: cost, seq: m.seq}
-	m.seq++
+	m.beginAll(f)
+	r := &modelRequest{flow: flow, cost: cost}
 	f.queue = append(f.queue, r)
-	if m.turns != nil && len(f.queue) == 1 {
-		m.turns.arrived(flow)
-	}
+	m.root.fade()
 	return r
 }
 
@@ -276,31 +269,28 @@ func (m *model) submit(flow sfq.Flow, cost int64) *modelRequest {
 func (m *model) waiting() int { return m.root.waiting() }
 
 // first returns the request that is due, or nil.
-func (m *model) first() *modelRequest {
-	if m.turns != nil && m.waiting() > 0 && m.out < m.depth {
-		return m.turns.due()
-	}
-	return m.root.due()
-}
+func (m *model) first() *modelRequest { return m.root.due() }
 
 // due is what goes first of a flow or queue; nil if it has nothing.
 func (q *modelFlow) due() *modelRequest {
 	if len(q.queue) > 0 {
 		return q.queue[0]
 	}
-	var best *modelRequest
+	var best *modelFlow
 	var bestStart *big.Rat
 	for _, m := range q.members {
-		r := m.due()
-		if r == nil {
+		if m.waiting() == 0 {
 			continue
 		}
 		s := m.start()
-		if best == nil || s.Cmp(bestStart) < 0 || s.Cmp(bestStart) == 0 && r.seq < best.seq {
-			best, bestStart = r, s
+		if best == nil || s.Cmp(bestStart) < 0 || s.Cmp(bestStart) == 0 && m.turn < best.turn {
+			best, bestStart = m, s
 		}
 	}
-	return best
+	if best == nil {
+		return nil
+	}
+	return best.due()
 }
 
 // late is how much larger the start tag of one flow is than another's: of the two members of
@@ -322,17 +312,17 @@ func (m *model) dispatch(flow sfq.Flow) *modelRequest {
 	for _, a := range f.accounts() {
 		a.parent.v = new(big.Rat).Set(larger(a.parent.v, a.start()))
 	}
+	m.root.fade()
 	f.queue = f.queue[1:]
+	m.turn++
 	for _, a := range f.accounts() {
+		a.turn = m.turn
 		a.served = append(a.served, r.service)
 		a.out++
 		r.accounts = append(r.accounts, account{a, a.run})
 	}
 	m.root.out++
 	m.out++
-	if m.turns != nil {
-		m.turns.dispatched(r)
-	}
 	return r
 }
 
@@ -347,15 +337,13 @@ func (m *model) end(r *modelRequest, cost int64) {
 	r.service.cost = cost
 	m.root.out--
 	m.out--
-	if m.turns != nil {
-		m.turns.moved(r.flow, cost-r.cost)
-	}
+	m.root.fade()
 	// Its flow's queue is where it was charged, which the flow may have left since.
 	q := m.root
 	if len(r.accounts) > 1 {
 		q = r.accounts[1].of
 	}
-	m.rest(q)
+	q.rest()
 	q.forget()
 }
 
@@ -369,27 +357,83 @@ func (m *model) withdraw(r *modelRequest) {
 		}
 	}
 	f.queue = rest
-	if m.turns != nil {
-		m.turns.emptied(r.flow)
-	}
-	m.rest(f.parent)
+	f.parent.rest()
 }
 
 func (m *model) charge(flow sfq.Flow, cost int64) {
 	f := m.flows[flow]
-	f.beginAll()
+	m.beginAll(f)
 	for _, a := range f.accounts() {
 		a.served = append(a.served, &modelService{cost})
-	}
-	if m.turns != nil {
-		m.turns.moved(flow, cost)
+		a.ahead.Add(a.ahead, big.NewRat(cost, a.weight))
+		a.fade()
+		a.cut(m.maxLead)
 	}
 }
 
-func (m *model) rest(q *modelFlow) {
-	q.rest()
-	if m.turns != nil && m.out == 0 && m.waiting() == 0 {
-		m.turns.rested()
+// lead is what a flow is ahead of v, at least 0.
+func (f *modelFlow) lead() *big.Rat {
+	return larger(new(big.Rat).Sub(f.finish(), f.parent.v), new(big.Rat))
+}
+
+// fade takes from what charges put a flow or queue, and all that are in it, ahead by what v
+// has caught up with.
+func (f *modelFlow) fade() {
+	if f.parent != nil && f.ahead.Sign() > 0 {
+		if lead := f.lead(); lead.Cmp(f.ahead) < 0 {
+			f.ahead.Set(lead)
+		}
+	}
+	for _, m := range f.members {
+		m.fade()
+	}
+}
+
+// cut lowers all tags as far as charges put them too far ahead.
+func (f *modelFlow) cut(maxLead int64) {
+	weights := f.weight
+	for _, m := range f.parent.members {
+		if m != f && m.waiting() > 0 {
+			weights += m.weight
+		}
+	}
+	most := big.NewRat(maxLead, weights)
+	roundDown(most)
+	over := new(big.Rat).Sub(f.ahead, most)
+	if over.Sign() <= 0 {
+		return
+	}
+	f.ahead = most
+	// F before the run goes down first, as far as the run's beginning; then all tags do.
+	if above := new(big.Rat).Sub(f.before, f.vBegin); above.Sign() > 0 {
+		if above.Cmp(over) > 0 {
+			above = over
+		}
+		f.before = new(big.Rat).Sub(f.before, above)
+		over = new(big.Rat).Sub(over, above)
+	}
+	f.before = new(big.Rat).Sub(f.before, over)
+	f.vBegin = new(big.Rat).Sub(f.vBegin, over)
+}
+
+// trim cuts all leads.
+func (m *model) trim() { m.root.trim(m.maxLead) }
+
+func (f *modelFlow) trim(maxLead int64) {
+	if f.parent != nil {
+		f.cut(maxLead)
+	}
+	for _, m := range f.members {
+		m.trim(maxLead)
+	}
+}
+
+func (m *model) void(flow sfq.Flow) {
+	for _, a := range m.flows[flow].accounts() {
+		if v := a.parent.v; a.finish().Cmp(v) > 0 {
+			a.before, a.vBegin, a.served, a.ahead = new(big.Rat).Set(v), new(big.Rat).Set(v), nil, new(big.Rat)
+			a.run++
+		}
 	}
 }
 
@@ -403,6 +447,7 @@ func (q *modelFlow) rest() {
 	}
 	for _, m := range q.members {
 		m.before, m.vBegin, m.served = new(big.Rat).Set(q.v), new(big.Rat).Set(q.v), nil
+		m.ahead = new(big.Rat)
 		m.run++
 	}
 	if q.parent != nil {

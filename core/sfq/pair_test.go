@@ -6,26 +6,26 @@ import (
 	"slices"
 
 	"penstock/core/sfq"
+	"penstock/testbed/requests"
 )
 
 // pair drives a scheduler and the model through the same operations and stops
 // the test at the first difference. Indices are taken modulo what there is, so
 // that any numbers make a valid walk.
 type pair struct {
-	t        fataler
-	s        sfq.Scheduler
-	m        *model
-	cfg      sfq.Config
-	exact    bool // all weights are powers of two: nothing is ever rounded
-	flows    []sfq.Flow
-	requests []live
-	over     []sfq.Handle // some handles that ended
-	ref      uint64
-	slack    *big.Rat // how far apart two start tags must be for their order to be certain
+	t     fataler
+	s     *requests.Queues
+	m     *model
+	cfg   sfq.Config
+	exact bool // all weights are powers of two: nothing is ever rounded
+	flows []sfq.Flow
+	live  []live
+	ref   uint64
+	slack *big.Rat // how far apart two start tags must be for their order to be certain
 }
 
 type live struct {
-	h   sfq.Handle
+	h   requests.Handle
 	m   *modelRequest
 	ref uint64
 }
@@ -46,16 +46,18 @@ func (p *pair) keeps(old, new int64) {
 	}
 }
 
-func newPair(t fataler, cfg sfq.Config, exact bool) *pair {
+// mostQueued bounds a flow's queue in a walk, as the model sums up each request.
+const mostQueued = 5
+
+func newPair(t fataler, cfg sfq.Config, depth int, exact bool) *pair {
 	s, err := sfq.New(cfg)
 	if err != nil {
 		t.Fatalf("New(%+v): %v", cfg, err)
 	}
-	m := newModel(s.Depth())
-	if cfg.Algorithm == "drr" {
-		m = newDRRModel(s.Depth())
+	if cfg.MaxLead == 0 {
+		cfg.MaxLead = sfq.DefaultMaxLead
 	}
-	return &pair{t: t, s: s, m: m, cfg: cfg, exact: exact, slack: tolerance}
+	return &pair{t: t, s: requests.New(s, depth), m: newModel(depth, cfg.MaxLead), cfg: cfg, exact: exact, slack: tolerance}
 }
 
 func (p *pair) want(what string, got, want error) bool {
@@ -97,7 +99,7 @@ func (p *pair) setQueue(i int, way []sfq.Level) {
 	if missing > 0 && p.m.root.queues()+missing > p.cfg.MaxQueues {
 		want = sfq.ErrTooManyQueues
 	}
-	if p.want("SetQueue", p.s.(sfq.Queues).SetQueue(f, way), want) {
+	if p.want("SetQueue", p.s.SetQueue(f, way), want) {
 		p.keeps(2, 1) // two virtual times, each off
 		p.m.setQueue(f, way)
 	}
@@ -163,19 +165,13 @@ func (p *pair) submit(i int, cost int64) {
 		return
 	}
 	f := p.flows[i%len(p.flows)]
+	if len(p.m.flows[f].queue) == mostQueued {
+		return
+	}
 	p.ref++
 	h, err := p.s.Submit(f, cost, p.ref)
-	var want error
-	if len(p.m.flows[f].queue) == p.cfg.MaxQueued {
-		want = sfq.ErrTooManyRequests
-	}
-	if p.want("Submit", err, want) {
-		for _, r := range p.requests {
-			if r.h == h {
-				p.t.Fatalf("Submit gave out the live handle %x", h)
-			}
-		}
-		p.requests = append(p.requests, live{h, p.m.submit(f, cost), p.ref})
+	if p.want("Submit", err, nil) {
+		p.live = append(p.live, live{h, p.m.submit(f, cost), p.ref})
 	}
 	p.check()
 }
@@ -192,22 +188,19 @@ func (p *pair) next() {
 	if !ok {
 		return
 	}
-	i := slices.IndexFunc(p.requests, func(l live) bool { return l.h == r.Handle })
-	if i < 0 || p.requests[i].ref != r.Ref {
+	i := slices.IndexFunc(p.live, func(l live) bool { return l.h == r.Handle })
+	if i < 0 || p.live[i].ref != r.Ref {
 		p.t.Fatalf("Next returned %+v, which is not a live request", r)
 	}
-	got := p.requests[i].m
+	got := p.live[i].m
 	if got != p.m.flows[r.Flow].queue[0] {
 		p.t.Fatalf("Next returned %+v, which is not its flow's first\n%s", r, p.s)
 	}
 	if got != due {
-		if p.m.turns != nil {
-			p.t.Fatalf("Next dispatched r%d of flow %d, due is submission %d of flow %d\n%s", r.Ref, r.Flow, due.seq, due.flow, p.s)
-		}
 		late := p.m.late(got.flow, due.flow)
 		if p.exact || late.Cmp(p.slack) > 0 {
-			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: due is submission %d of flow %d\n%s",
-				r.Ref, r.Flow, late.FloatString(9), due.seq, due.flow, p.s)
+			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: due is flow %d\n%s",
+				r.Ref, r.Flow, late.FloatString(9), due.flow, p.s)
 		}
 	}
 	p.m.dispatch(r.Flow)
@@ -217,7 +210,7 @@ func (p *pair) next() {
 // pick returns the i-th live request that is, or is not, outstanding.
 func (p *pair) pick(i int, outstanding bool) (live, bool) {
 	var of []live
-	for _, r := range p.requests {
+	for _, r := range p.live {
 		if (r.m.service != nil) == outstanding {
 			of = append(of, r)
 		}
@@ -229,19 +222,12 @@ func (p *pair) pick(i int, outstanding bool) (live, bool) {
 }
 
 func (p *pair) forget(r live) {
-	p.requests = slices.DeleteFunc(p.requests, func(l live) bool { return l.h == r.h })
-	p.over = append(p.over, r.h)
-	if len(p.over) > 8 {
-		p.over = p.over[1:]
-	}
+	p.live = slices.DeleteFunc(p.live, func(l live) bool { return l.h == r.h })
 }
 
 // complete ends an outstanding request; cost < 0 stands for the submitted cost.
 func (p *pair) complete(i int, cost int64) {
 	p.t.Helper()
-	if q, ok := p.pick(i, false); ok {
-		p.want("Complete of a queued request", p.s.Complete(q.h, 1), sfq.ErrNotDispatched)
-	}
 	r, ok := p.pick(i, true)
 	if !ok {
 		return
@@ -282,6 +268,24 @@ func (p *pair) charge(i int, cost int64) {
 	p.check()
 }
 
+func (p *pair) void(i int) {
+	p.t.Helper()
+	if len(p.flows) == 0 {
+		return
+	}
+	f := p.flows[i%len(p.flows)]
+	p.want("Void", p.s.Void(f), nil)
+	p.m.void(f)
+	p.check()
+}
+
+func (p *pair) trim() {
+	p.t.Helper()
+	p.s.Trim()
+	p.m.trim()
+	p.check()
+}
+
 func (p *pair) setDepth(d int) {
 	p.t.Helper()
 	p.s.SetDepth(d)
@@ -305,21 +309,16 @@ func (p *pair) check() {
 	if p.s.Outstanding() != p.m.out || p.s.Waiting() != p.m.waiting() || p.s.Depth() != p.m.depth {
 		p.t.Fatalf("outstanding %d, waiting %d, depth %d; want %d, %d, %d\n%s", p.s.Outstanding(), p.s.Waiting(), p.s.Depth(), p.m.out, p.m.waiting(), p.m.depth, p.s)
 	}
+	ready := 0
 	for _, f := range p.flows {
+		if len(p.m.flows[f].queue) > 0 {
+			ready++
+		}
 		if got, want := p.s.Queued(f), len(p.m.flows[f].queue); got != want {
 			p.t.Fatalf("flow %d has %d queued, want %d\n%s", f, got, want, p.s)
 		}
 	}
-	if q, ok := p.s.(sfq.Queues); ok {
-		for _, f := range p.flows {
-			got, want := q.Share(f), p.m.flows[f].share()
-			if off := got/want - 1; !(off < 1e-9 && off > -1e-9) {
-				p.t.Fatalf("flow %d has a share of %v, want %v\n%s", f, got, want, p.s)
-			}
-		}
-	}
-	for _, h := range p.over {
-		p.want("Cancel of a request that is over", p.s.Cancel(h), sfq.ErrUnknownRequest)
-		p.want("Complete of a request that is over", p.s.Complete(h, 1), sfq.ErrUnknownRequest)
+	if got := p.s.Scheduler.Waiting(); got != ready {
+		p.t.Fatalf("%d flows are ready, want %d\n%s", got, ready, p.s)
 	}
 }

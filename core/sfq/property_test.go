@@ -8,18 +8,17 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
+	"penstock/testbed/requests"
 )
 
 // walk lets rapid choose operations; the model judges every decision.
-func walk(t *rapid.T, algorithm string, exact bool) { walkWith(t, algorithm, exact, nil) }
+func walk(t *rapid.T, exact bool) { walkWith(t, exact, nil) }
 
 // walkWith is walk with further operations.
-func walkWith(t *rapid.T, algorithm string, exact bool, more func(*pair) map[string]func(*rapid.T)) {
-	cfg := sfq.Config{Algorithm: algorithm, Depth: 1, MaxFlows: 6, MaxQueued: 5, MaxQueues: 6}
-	if algorithm != "sfq" {
-		cfg.Depth = rapid.IntRange(1, 8).Draw(t, "depth")
-	}
-	p := newPair(t, cfg, exact)
+func walkWith(t *rapid.T, exact bool, more func(*pair) map[string]func(*rapid.T)) {
+	lead := rapid.OneOf(rapid.Int64Range(1, 200), rapid.Int64Range(1, 1<<41), rapid.Just(int64(1<<60)))
+	cfg := sfq.Config{MaxFlows: 6, MaxQueues: 6, MaxLead: lead.Draw(t, "lead")}
+	p := newPair(t, cfg, rapid.IntRange(1, 8).Draw(t, "depth"), exact)
 	weight := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, sfq.MaxWeight))
 	cost := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, sfq.MaxCost), rapid.Just(int64(1<<20)))
 	actual := rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 40), rapid.Int64Range(0, sfq.MaxCost))
@@ -38,10 +37,10 @@ func walkWith(t *rapid.T, algorithm string, exact bool, more func(*pair) map[str
 		"Complete":   func(t *rapid.T) { p.complete(index.Draw(t, "request"), actual.Draw(t, "actual")) },
 		"Cancel":     func(t *rapid.T) { p.cancel(index.Draw(t, "request"), rapid.Bool().Draw(t, "outstanding")) },
 		"Charge":     func(t *rapid.T) { p.charge(index.Draw(t, "flow"), cost.Draw(t, "cost")) },
+		"Void":       func(t *rapid.T) { p.void(index.Draw(t, "flow")) },
+		"Trim":       func(*rapid.T) { p.trim() },
+		"SetDepth":   func(t *rapid.T) { p.setDepth(rapid.IntRange(0, 8).Draw(t, "depth")) },
 		"drain":      func(*rapid.T) { p.drain() },
-	}
-	if algorithm != "sfq" {
-		actions["SetDepth"] = func(t *rapid.T) { p.setDepth(rapid.IntRange(0, 8).Draw(t, "depth")) }
 	}
 	if more != nil {
 		maps.Copy(actions, more(p))
@@ -59,45 +58,43 @@ func walkWith(t *rapid.T, algorithm string, exact bool, more func(*pair) map[str
 // With weights that are powers of two nothing is rounded, so every decision,
 // ties included, must be the exact model's.
 func TestSameDecisionsAsModelExactly(t *testing.T) {
-	for _, algorithm := range []string{"sfq", "sfqd", "drr"} {
-		t.Run(algorithm, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { walk(t, algorithm, true) })
-		})
-	}
+	rapid.Check(t, func(t *rapid.T) { walk(t, true) })
 }
 
 // With any weights the decision may differ only where two exact start tags are
 // closer than the rounding of a whole walk.
 func TestSameDecisionsAsModelWithinRounding(t *testing.T) {
-	for _, algorithm := range []string{"sfq", "sfqd", "drr"} {
-		t.Run(algorithm, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { walk(t, algorithm, false) })
-		})
+	rapid.Check(t, func(t *rapid.T) { walk(t, false) })
+}
+
+// newQueues returns a scheduler with queues of requests and a depth.
+func newQueues(t fataler, cfg sfq.Config, depth int) *requests.Queues {
+	s, err := sfq.New(cfg)
+	if err != nil {
+		t.Fatalf("New(%+v): %v", cfg, err)
 	}
+	return requests.New(s, depth)
 }
 
 // rivals are two flows that always have requests queued, beside a third one that
 // comes and goes.
 type rivals struct {
-	s      sfq.Scheduler
+	s      *requests.Queues
 	flows  [2]sfq.Flow
 	weight [2]int64
 	cost   [2]int64 // largest
 	done   [2]int64 // cost of what was completed
 	begun  [2]int64 // cost of what was dispatched
-	out    []sfq.Request
+	out    []requests.Request
 }
 
-func newRivals(t *rapid.T, algorithm string, depth int) *rivals {
-	s, err := sfq.New(sfq.Config{Algorithm: algorithm, Depth: depth})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rivals{s: s}
+func newRivals(t *rapid.T, depth int) *rivals {
+	r := &rivals{s: newQueues(t, sfq.Config{}, depth)}
 	for i := range 2 {
 		r.weight[i] = int64(rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 1000)).Draw(t, "weight"))
 		r.cost[i] = rapid.Int64Range(1, 1000).Draw(t, "largest cost")
-		if r.flows[i], err = s.AddFlow(int(r.weight[i])); err != nil {
+		var err error
+		if r.flows[i], err = r.s.AddFlow(int(r.weight[i])); err != nil {
 			t.Fatal(err)
 		}
 		r.refill(t, i)
@@ -144,7 +141,7 @@ func (r *rivals) allowed() int64 { return r.cost[0]*r.weight[1] + r.cost[1]*r.we
 func TestFairnessBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 12).Draw(t, "depth")
-		r := newRivals(t, "sfqd", depth)
+		r := newRivals(t, depth)
 		guest, err := r.s.AddFlow(rapid.IntRange(1, 100).Draw(t, "guest's weight"))
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +182,7 @@ func TestFairnessBound(t *testing.T) {
 func TestNoDebtAfterCancelAndCorrection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 6).Draw(t, "depth")
-		r := newRivals(t, "sfqd", depth)
+		r := newRivals(t, depth)
 		for range rapid.IntRange(50, 200).Draw(t, "steps") {
 			r.dispatch(t)
 			k := rapid.IntRange(0, len(r.out)-1).Draw(t, "ended")
@@ -218,17 +215,10 @@ func TestNoDebtAfterCancelAndCorrection(t *testing.T) {
 // all others as it would have been.
 func TestCancelOfQueuedLeavesOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		with, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		without, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		with, without := newQueues(t, sfq.Config{}, 1), newQueues(t, sfq.Config{}, 1)
 		const flows = 4
 		submit := func(f sfq.Flow, cost int64, ref uint64) {
-			for _, s := range []sfq.Scheduler{with, without} {
+			for _, s := range []*requests.Queues{with, without} {
 				if _, err := s.Submit(f, cost, ref); err != nil {
 					t.Fatal(err)
 				}
@@ -236,7 +226,7 @@ func TestCancelOfQueuedLeavesOrder(t *testing.T) {
 		}
 		for f := range flows {
 			weight := rapid.IntRange(1, 50).Draw(t, "weight")
-			for _, s := range []sfq.Scheduler{with, without} {
+			for _, s := range []*requests.Queues{with, without} {
 				if _, err := s.AddFlow(weight); err != nil {
 					t.Fatal(err)
 				}
@@ -244,7 +234,7 @@ func TestCancelOfQueuedLeavesOrder(t *testing.T) {
 			submit(sfq.Flow(f), 5, uint64(f))
 		}
 		for step := range rapid.IntRange(10, 60).Draw(t, "steps") {
-			var extras []sfq.Handle
+			var extras []requests.Handle
 			for range rapid.IntRange(0, 3).Draw(t, "extras") {
 				f := sfq.Flow(rapid.IntRange(0, flows-1).Draw(t, "flow"))
 				h, err := with.Submit(f, rapid.Int64Range(1, sfq.MaxCost).Draw(t, "cost"), 1<<40)
@@ -271,67 +261,5 @@ func TestCancelOfQueuedLeavesOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-	})
-}
-
-// FIFO keeps the order of submission, whatever is cancelled from it.
-func TestFIFOKeepsOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s, err := sfq.New(sfq.Config{Algorithm: "fifo", Depth: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 4 {
-			if _, err := s.AddFlow(rapid.IntRange(1, 100).Draw(t, "weight")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		type pending struct {
-			h   sfq.Handle
-			ref uint64
-		}
-		var queue, out []pending
-		var ref uint64
-		t.Repeat(map[string]func(*rapid.T){
-			"Submit": func(t *rapid.T) {
-				ref++
-				h, err := s.Submit(sfq.Flow(rapid.IntRange(0, 3).Draw(t, "flow")), 1, ref)
-				if err != nil {
-					t.Fatal(err)
-				}
-				queue = append(queue, pending{h, ref})
-			},
-			"Next": func(t *rapid.T) {
-				r, ok := s.Next()
-				if want := len(queue) > 0 && len(out) < 3; ok != want {
-					t.Fatalf("dispatched: %v, want %v", ok, want)
-				}
-				if ok {
-					if r.Ref != queue[0].ref {
-						t.Fatalf("dispatched r%d, want r%d", r.Ref, queue[0].ref)
-					}
-					out, queue = append(out, queue[0]), queue[1:]
-				}
-			},
-			"Complete": func(t *rapid.T) {
-				if len(out) == 0 {
-					return
-				}
-				if err := s.Complete(out[0].h, 0); err != nil {
-					t.Fatal(err)
-				}
-				out = out[1:]
-			},
-			"Cancel": func(t *rapid.T) {
-				if len(queue) == 0 {
-					return
-				}
-				k := rapid.IntRange(0, len(queue)-1).Draw(t, "request")
-				if err := s.Cancel(queue[k].h); err != nil {
-					t.Fatal(err)
-				}
-				queue = slices.Delete(queue, k, k+1)
-			},
-		})
 	})
 }

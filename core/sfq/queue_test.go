@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
+	"penstock/testbed/requests"
 )
 
 // queueing puts flows into queues, at random, among few names so that they meet.
@@ -29,24 +30,20 @@ func queueing(p *pair) map[string]func(*rapid.T) {
 // order of dispatch is the exact model's at every step, every request is dispatched once, and
 // whenever something is queued and the depth allows it, something is dispatched.
 func TestQueuesDecideAsModelExactly(t *testing.T) {
-	for _, algorithm := range []string{"sfq", "sfqd"} {
-		t.Run(algorithm, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { walkWith(t, algorithm, true, queueing) })
-		})
-	}
+	rapid.Check(t, func(t *rapid.T) { walkWith(t, true, queueing) })
 }
 
 func TestQueuesDecideAsModelWithinRounding(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { walkWith(t, "sfqd", false, queueing) })
+	rapid.Check(t, func(t *rapid.T) { walkWith(t, false, queueing) })
 }
 
 // twins are two schedulers that have to decide alike.
 type twins struct {
-	a, b sfq.Scheduler
-	out  [][2]sfq.Request
+	a, b *requests.Queues
+	out  [][2]requests.Request
 }
 
-func (w *twins) both(t *rapid.T, do func(sfq.Scheduler) error) {
+func (w *twins) both(t *rapid.T, do func(*requests.Queues) error) {
 	t.Helper()
 	errA, errB := do(w.a), do(w.b)
 	if !errors.Is(errA, errB) {
@@ -64,25 +61,18 @@ func TestOneLevelDecidesAsNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				cfg := sfq.Config{Algorithm: "sfqd", Depth: rapid.IntRange(1, 6).Draw(t, "depth")}
-				w := twins{}
-				var err error
-				if w.a, err = sfq.New(cfg); err != nil {
-					t.Fatal(err)
-				}
-				if w.b, err = sfq.New(cfg); err != nil {
-					t.Fatal(err)
-				}
+				depth := rapid.IntRange(1, 6).Draw(t, "depth")
+				w := twins{a: newQueues(t, sfq.Config{}, depth), b: newQueues(t, sfq.Config{}, depth)}
 				const flows = 4
 				weights := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, 1000))
 				put := func(f sfq.Flow, weight int) {
-					if err := w.b.(sfq.Queues).SetQueue(f, way(f, weight)); err != nil {
+					if err := w.b.SetQueue(f, way(f, weight)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for f := range sfq.Flow(flows) {
 					weight := weights.Draw(t, "weight")
-					w.both(t, func(s sfq.Scheduler) error { _, err := s.AddFlow(weight); return err })
+					w.both(t, func(s *requests.Queues) error { _, err := s.AddFlow(weight); return err })
 					put(f, weight)
 				}
 				flow := func() sfq.Flow { return sfq.Flow(rapid.IntRange(0, flows-1).Draw(t, "flow")) }
@@ -91,7 +81,7 @@ func TestOneLevelDecidesAsNone(t *testing.T) {
 				submit := func(t *rapid.T) {
 					f, c := flow(), cost.Draw(t, "cost")
 					ref++
-					w.both(t, func(s sfq.Scheduler) error { _, err := s.Submit(f, c, ref); return err })
+					w.both(t, func(s *requests.Queues) error { _, err := s.Submit(f, c, ref); return err })
 				}
 				next := func(t *rapid.T) {
 					a, okA := w.a.Next()
@@ -100,7 +90,7 @@ func TestOneLevelDecidesAsNone(t *testing.T) {
 						t.Fatalf("r%d (%v) without queues, r%d (%v) with\n%s\n%s", a.Ref, okA, b.Ref, okB, w.a, w.b)
 					}
 					if okA {
-						w.out = append(w.out, [2]sfq.Request{a, b})
+						w.out = append(w.out, [2]requests.Request{a, b})
 					}
 				}
 				actions := map[string]func(*rapid.T){
@@ -118,13 +108,13 @@ func TestOneLevelDecidesAsNone(t *testing.T) {
 					},
 					"Charge": func(t *rapid.T) {
 						f, c := flow(), cost.Draw(t, "cost")
-						w.both(t, func(s sfq.Scheduler) error { return s.Charge(f, c) })
+						w.both(t, func(s *requests.Queues) error { return s.Charge(f, c) })
 					},
 				}
 				if name != "each in its own" { // there the queue's weight decides, not the flow's
 					actions["SetWeight"] = func(t *rapid.T) {
 						f, weight := flow(), weights.Draw(t, "weight")
-						w.both(t, func(s sfq.Scheduler) error { return s.SetWeight(f, weight) })
+						w.both(t, func(s *requests.Queues) error { return s.SetWeight(f, weight) })
 					}
 				} else {
 					actions["SetQueue"] = func(t *rapid.T) {
@@ -152,7 +142,7 @@ func deep(levels int) (way []sfq.Level) {
 
 // grown is a random tree with flows that always have something queued.
 type grown struct {
-	s       sfq.Scheduler
+	s       *requests.Queues
 	ways    [][]sfq.Level
 	weights []int64
 	largest int64   // cost
@@ -161,10 +151,7 @@ type grown struct {
 }
 
 func grow(t *rapid.T) *grown {
-	s, err := sfq.New(sfq.Config{Algorithm: "sfqd", Depth: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newQueues(t, sfq.Config{}, 1)
 	g := &grown{s: s, largest: rapid.Int64Range(1, 100).Draw(t, "largest cost")}
 	var queues [][]sfq.Level
 	queues = append(queues, nil)
@@ -178,7 +165,7 @@ func grow(t *rapid.T) *grown {
 		if _, err := s.AddFlow(weight); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.(sfq.Queues).SetQueue(f, way); err != nil {
+		if err := s.SetQueue(f, way); err != nil {
 			t.Fatal(err)
 		}
 		g.ways, g.weights = append(g.ways, way), append(g.weights, int64(weight))
@@ -293,7 +280,7 @@ func (g *grown) drain(t *rapid.T, f sfq.Flow) {
 
 // The bounds of SetQueue, each at its edge; what it refuses changes nothing.
 func TestQueueBounds(t *testing.T) {
-	s, err := sfq.New(sfq.Config{Algorithm: "sfqd", MaxQueues: sfq.MaxLevels + 1})
+	s, err := sfq.New(sfq.Config{MaxQueues: sfq.MaxLevels + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,11 +289,10 @@ func TestQueueBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q := s.(sfq.Queues)
 	want := func(what string, f sfq.Flow, want error, way ...sfq.Level) {
 		t.Helper()
 		before := s.String()
-		if err := q.SetQueue(f, way); !errors.Is(err, want) {
+		if err := s.SetQueue(f, way); !errors.Is(err, want) {
 			t.Fatalf("%s: got %v, want %v", what, err, want)
 		}
 		if want != nil && s.String() != before {
@@ -334,11 +320,8 @@ func TestQueueBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("in the place that a removed flow left", 2, nil, sfq.Level{Name: "b", Weight: 1})
-	if got := q.Share(1); got != 0 {
-		t.Errorf("an unknown flow has a share of %v", got)
-	}
 	for _, bad := range []int{-1, 1<<16 + 1} {
-		if _, err := sfq.New(sfq.Config{Algorithm: "sfqd", MaxQueues: bad}); err == nil {
+		if _, err := sfq.New(sfq.Config{MaxQueues: bad}); err == nil {
 			t.Errorf("%d queues were taken", bad)
 		}
 	}
@@ -347,7 +330,7 @@ func TestQueueBounds(t *testing.T) {
 // FuzzQueues is FuzzScheduler with flows in queues.
 func FuzzQueues(f *testing.F) {
 	f.Add([]byte{2, 251, 0, 9, 3, 0, 5, 252, 1, 17, 3, 1, 5, 6, 0, 0, 250, 0, 0, 6, 0, 0, 9, 0, 9})
-	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, "sfqd", ops) })
+	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, ops) })
 }
 
 // A flow that moves into a queue that has something queued, be it only the flow itself, begins
@@ -364,7 +347,7 @@ func TestMovingIntoBusyQueue(t *testing.T) {
 		"other inside": {from: []sfq.Level{q, inner}, to: []sfq.Level{q}, other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t, sfq.Config{Algorithm: "sfqd", Depth: 3, MaxFlows: 3, MaxQueued: 4, MaxQueues: 4}, true)
+			p := newPair(t, sfq.Config{MaxFlows: 3, MaxQueues: 4}, 3, true)
 			const b, a, third = 0, 1, 2
 			for range 3 {
 				p.addFlow(1)

@@ -1,118 +1,210 @@
+// Package sfq decides which application's device request is dispatched next: start-time
+// fair queueing (SFQ), the family that IBIS builds on (section 4).
+//
+// A flow is one application at one device. Each of its requests has a start tag S and a
+// finish tag F in virtual time v, which is service per weight:
+//
+//	S = max(v, F of the flow's previous request)    begin and member.start
+//	F = S + cost/weight                             Next, which books the cost in spend
+//	v = S of the request dispatched last            Next
+//
+// The request with the smallest S is dispatched first. The paper's queue holds requests.
+// This one holds flows by the start tag of their next request (heap), as the later ones
+// cannot go before it: the caller keeps the requests and announces the next one's cost
+// (Ready). Next dispatches it, and Settle ends it at the cost that it really had. The
+// depth is the caller's too: SFQ(D) is a caller that keeps up to D requests outstanding,
+// SFQ(D2) one that moves D by latency (package depth). For two flows that are always ready
+// the service per weight then differs by no more than (D+1)(c_f/w_f + c_g/w_g), c being a
+// flow's largest cost.
+//
+// What the papers leave open is decided like this:
+//
+//   - A flow's requests are tagged in runs. A run begins when the flow becomes ready: its
+//     start tag is max(v, F), v as of that moment and F the finish tag of all that the flow
+//     was served before. Each later request of the run starts at the finish tag of the one
+//     before it. A run of which nothing was dispatched leaves no trace.
+//   - Between equal start tags the flow goes first that became ready, or was dispatched,
+//     longest ago.
+//   - v never runs backwards. A correction can put a flow's next start tag below v: the
+//     flow is then served first, as is its due, but a flow that becomes ready meanwhile
+//     must not share in that credit.
+//   - Correction: a request that cost d more than announced moves the flow's later tags by
+//     d/weight. If it is of an earlier run it moves the F that the present run began from,
+//     so it can lower this run's start to v as of the run's beginning and no further: time
+//     in which a flow had nothing to dispatch earns no credit. The F of a flow that is not
+//     ready is moved too, and kept for as long as the flow stays.
+//   - What a flow is ahead of v, or behind it, is service: (tag - v) times weight. A change
+//     of weight keeps that, so tags become v + (tag - v) * old/new, and whatever is
+//     corrected later counts at the weight of that moment, as if it had been known before.
+//     A request that went at a tiny weight thus delays nobody for longer than that weight
+//     held, and a flow that changes its weight often gets what the weights were worth while
+//     they held, within one request.
+//   - Charge is a request that was served the moment it came: F = max(v, F) + cost/weight.
+//     What charges put a flow ahead by is bounded (lead.go).
+//   - A busy period ends when nothing is ready or outstanding. v would become the largest F,
+//     so every flow's next request would start at v: only differences count, hence v is set
+//     to 0 instead and all tags are void. Charges between two busy periods count in the
+//     second.
+//
+// Flows can stand in queues with weights of their own (queue.go). All rules hold at each
+// level: a member is a flow, or a queue as its parent sees it.
+//
+// The package is pure: no clock, goroutine, lock, input or output, and nothing depends on
+// the iteration order of a map. The same calls give the same decisions in the daemon, in a
+// simulation and in a test. A Scheduler belongs to one caller at a time.
 package sfq
 
-import "fmt"
-
-// sfqd is SFQ and SFQ(D) (IBIS, section 4), over flows and over queues of them (queue.go).
-// The rules, as they are meant here, with what the paper leaves open:
-//
-//   - A flow's requests are tagged in runs. A run begins when a request arrives
-//     at the flow's empty queue: its start tag is max(v, F), v as of that moment
-//     and F the finish tag of all that the flow was served before. Each later
-//     request of the run starts at the finish tag of the one before it.
-//   - Between equal start tags the request that was submitted first wins.
-//   - v never runs backwards. A correction can put a flow's next start tag below
-//     v: it is then served first, as it is due, but whoever arrives meanwhile
-//     must not share in that credit.
-//   - Correction at completion: a request that cost d more than submitted moves
-//     the flow's later tags by d/weight. If it is of an earlier run it moves the
-//     F that the present run began from, so it can lower this run's start to v
-//     as of the run's beginning and no further: time in which a flow had
-//     nothing queued earns no credit. The F of a flow with an empty queue is
-//     moved too, and kept for as long as the flow stays.
-//   - What a flow is ahead of v, or behind it, is service: (tag - v) times weight. A
-//     change of weight keeps that, so tags become v + (tag - v) * old/new, and
-//     whatever is corrected later counts at the weight of that moment, as if it had
-//     been known before. A request that went at a tiny weight thus holds nobody up
-//     for longer than that weight held, and who changes weight often gets what
-//     the weights were worth while they held, but for one request.
-//   - Cancel gives back the whole charge. A run of which nothing was dispatched
-//     leaves no trace, so the next one again begins from the F before it.
-//   - Charge is a request that was served the moment it came: F = max(v, F) +
-//     cost/weight where the queue is empty; otherwise all queued tags move.
-//   - A busy period ends when nothing is queued or outstanding. v would become
-//     the largest F, so every flow's next request would start at v: only
-//     differences count, hence v is set to 0 instead and all tags are void.
-//     Charges booked between two busy periods count in the second.
-//
-// Tags are worked out when they are needed and never stored for a request: those
-// of a run follow one another without gaps, so the start tag of the flow's first
-// queued request is the run's start plus what the run was served. Corrections,
-// cancellations in the middle of a queue and changes of weight thus cost a few
-// additions and one move in the heap, however many requests are queued.
-type sfqd struct {
-	table[flowTags, requestTags]
+// Scheduler orders the requests of many flows before one device. Methods that return an
+// error have changed nothing when they do. The zero value is not ready for use: see New.
+type Scheduler struct {
+	cfg       Config
+	flows     []flow
+	freeFlows []Flow // last in, first out
 	tree
-	name  string
-	turns uint64 // requests dispatched so far
-	fixed bool   // SFQ: the depth stays at 1
+	waiting int    // ready flows
+	turns   uint64 // requests dispatched and runs begun so far
 }
 
-// flowTags is a flow's or a queue's place in its parent's virtual time. The start tag of
-// its next request is max(floor, prev) + served/weight.
-type flowTags struct {
-	prev  tag // F before the run, as corrected
-	floor tag // v when the run began
+// flow is a member with what only flows have.
+type flow struct {
+	member
+	outstanding int32
+	cost        int64 // of its next request, 0: it is not ready
+}
+
+// member is a flow's or a queue's place in its parent's virtual time. The start tag of its
+// next request is max(floor, prev) + served/weight. Tags are worked out when they are
+// needed: corrections and changes of weight thus cost a few additions and one move in the
+// heap, however many requests they concern.
+type member struct {
+	weight int32 // 0: a free slot
+	parent int32 // the queue that it is in
+	prev   tag   // F before the run, as corrected
+	floor  tag   // v when the run began
 	// served is the cost dispatched and charged in this run, less corrections. It is
 	// divided as one sum, so that the rounding (below 2^-32) is that of one division
-	// however long the run; only a change of weight, and a correction across runs,
-	// rounds once more.
-	served int64
-	period uint64 // the parent's busy period that all this belongs to; void in another
-	began  uint64 // sfqd.turns when the run began
-	parent int32  // the queue that it is in
-	ran    bool   // something was dispatched or charged in this run
+	// however long the run; only a change of weight, a correction across runs, and a cut
+	// of the lead round once more.
+	served  int64
+	charged tag    // the part of its lead that charges made (lead.go)
+	period  uint64 // the parent's busy period that all this belongs to; void in another
+	began   uint64 // Scheduler.turns when the run began
+	turn    uint64 // Scheduler.turns when it became ready or was last dispatched
+	ran     bool   // something was dispatched or charged in this run
 }
 
-// requestTags is what an outstanding request was charged under.
-type requestTags struct {
-	turn   uint64 // sfqd.turns: it is of a run that began before
-	parent int32  // the flow's queue then
-}
-
-var (
-	_ = register("sfq", newSFQ)
-	_ = register("sfqd", newSFQD)
-	_ = register("sfqd2", newSFQD)
-)
-
-func newSFQD(cfg Config) (Scheduler, error) {
-	s := &sfqd{table: newTable[flowTags, requestTags](cfg), name: cfg.Algorithm}
-	s.plant(cfg.MaxQueues)
-	return s, nil
-}
-
-func newSFQ(cfg Config) (Scheduler, error) {
-	if cfg.Depth != 1 {
-		return nil, fmt.Errorf("sfq: depth %d: sfq has one request outstanding, use sfqd for more", cfg.Depth)
-	}
-	s := &sfqd{table: newTable[flowTags, requestTags](cfg), name: cfg.Algorithm, fixed: true}
-	s.plant(cfg.MaxQueues)
-	return s, nil
-}
-
-func (s *sfqd) AddFlow(weight int) (Flow, error) {
-	f, err := s.addFlow(weight)
-	if err == nil {
-		s.at.admit(f) // its tags are of the root's period 0, so void
-		s.queues[0].members++
-	}
-	return f, err
-}
-
-func (s *sfqd) RemoveFlow(f Flow) error {
+// Ready announces the cost of a flow's next request, 1 to MaxCost, or with cost 0 that the
+// flow has nothing to dispatch. A flow that was not ready begins a run. Between two
+// costs above 0 the flow keeps its place, and only what Next will charge changes.
+// Errors: ErrUnknownFlow, ErrCost.
+func (s *Scheduler) Ready(f Flow, cost int64) error {
 	fl, err := s.flow(f)
 	if err != nil {
 		return err
 	}
-	parent := fl.tags.parent
-	if err := s.table.RemoveFlow(f); err != nil {
-		return err
+	if cost < 0 || cost > MaxCost {
+		return ErrCost
 	}
-	s.part(parent)
+	was := fl.cost
+	fl.cost = cost
+	switch {
+	case was == 0 && cost > 0:
+		s.begin(f)
+		s.waiting++
+		s.place(f)
+	case was > 0 && cost == 0:
+		s.waiting--
+		s.place(f)
+		s.rest(fl.parent)
+	}
 	return nil
 }
 
-func (s *sfqd) SetWeight(f Flow, weight int) error {
+// Next dispatches the next request of the flow that is due, which has the smallest start
+// tag, and charges the announced cost. It reports whether any flow is ready. The flow
+// stays ready at the same cost until the caller says otherwise.
+func (s *Scheduler) Next() (Ticket, bool) {
+	if s.waiting == 0 {
+		return Ticket{}, false
+	}
+	id := root
+	for id < 0 {
+		q := &s.queues[^id]
+		first := &q.ready.entries[0]
+		q.v = maxTag(q.v, first.start)
+		q.outstanding++
+		id = first.member
+	}
+	fl := &s.flows[id]
+	fl.outstanding++
+	s.turns++
+	t := Ticket{turn: s.turns, cost: fl.cost, flow: id, queue: fl.parent}
+	for id != root {
+		m := s.member(id)
+		m.turn, m.ran, m.charged = s.turns, true, tag{} // v has reached its start tag: no lead is left
+		m.spend(t.cost)
+		s.queues[m.parent].ready.set(entry{start: m.start(), turn: m.turn, member: id})
+		id = ^Flow(m.parent)
+	}
+	return t, true
+}
+
+// Settle ends an outstanding request at the cost that it really had, 0 (it was not served,
+// so the whole charge is given back) to MaxCost. The flow may be in another queue by now:
+// then the queue that the request was charged to is corrected. Each ticket is settled once;
+// a second time is refused only where nothing else of the flow, or of the queue, is
+// outstanding. Errors: ErrTicket, ErrCost.
+func (s *Scheduler) Settle(t Ticket, cost int64) error {
+	fl, err := s.flow(t.flow)
+	if err != nil || fl.outstanding == 0 || t.turn == 0 || t.turn > s.turns ||
+		int(t.queue) >= len(s.queues) || s.queues[t.queue].outstanding == 0 {
+		return ErrTicket
+	}
+	if cost < 0 || cost > MaxCost {
+		return ErrCost
+	}
+	fl.outstanding--
+	for q := t.queue; q != none; q = s.queues[q].parent {
+		s.queues[q].outstanding--
+	}
+	if d := cost - t.cost; d != 0 {
+		s.correct(t.flow, t.turn, d)
+		for q := t.queue; q > 0; q = s.queues[q].parent {
+			s.correct(^Flow(q), t.turn, d)
+		}
+	}
+	s.rest(t.queue)
+	return nil
+}
+
+// Charge books service of cost 1 to MaxCost that the device gave the flow outside of the
+// queue, such as kernel writeback or readahead: all that the flow will dispatch moves back,
+// within Config.MaxLead. Errors: ErrUnknownFlow, ErrCost.
+func (s *Scheduler) Charge(f Flow, cost int64) error {
+	fl, err := s.flow(f)
+	if err != nil {
+		return err
+	}
+	if cost < 1 || cost > MaxCost {
+		return ErrCost
+	}
+	if fl.cost == 0 {
+		s.begin(f)
+	}
+	for id := f; id != root; {
+		m := s.member(id)
+		m.ran = true
+		s.charge(id, m, cost)
+		s.reorder(id)
+		id = ^Flow(m.parent)
+	}
+	return nil
+}
+
+// SetWeight changes a flow's weight, 1 to MaxWeight, at once: what it was served stays its
+// service, and what it has to wait for that is as if the new weight had held when it was
+// dispatched. Errors: ErrUnknownFlow, ErrWeight.
+func (s *Scheduler) SetWeight(f Flow, weight int) error {
 	if _, err := s.flow(f); err != nil {
 		return err
 	}
@@ -123,267 +215,141 @@ func (s *sfqd) SetWeight(f Flow, weight int) error {
 	return nil
 }
 
-func (s *sfqd) Submit(f Flow, cost int64, ref uint64) (Handle, error) {
-	fl, err := s.admits(f, cost)
-	if err != nil {
-		return 0, err
-	}
-	if fl.queued > 0 {
-		return s.enqueue(f, cost, ref), nil
-	}
-	s.begin(f)
-	h := s.enqueue(f, cost, ref)
-	s.place(f)
-	return h, nil
-}
-
-func (s *sfqd) Next() (Request, bool) {
-	if s.outstanding >= s.depth || s.waiting == 0 {
-		return Request{}, false
-	}
-	f := root
-	for f < 0 {
-		q := &s.queues[^f]
-		first := &q.ready.entries[0]
-		q.v = maxTag(q.v, first.start)
-		q.outstanding++
-		f = first.flow
-	}
-	r, out := s.dispatch(f)
+// begin starts a run of a flow that is not ready, and of the queues that it is in, as far as
+// they are not ready either.
+func (s *Scheduler) begin(f Flow) {
 	s.turns++
-	r.tags = requestTags{turn: s.turns, parent: s.flows[f].tags.parent}
-	for id := f; id != root; {
+	for id := f; id != root && (id == f || !s.ready(id)); {
 		m := s.member(id)
-		m.tags.ran = true
-		spend(m, out.Cost)
-		id = ^Flow(m.tags.parent)
-	}
-	s.place(f)
-	return out, true
-}
-
-func (s *sfqd) Complete(h Handle, cost int64) error {
-	slot, err := s.lookupOutstanding(h, cost)
-	if err != nil {
-		return err
-	}
-	s.settle(slot, cost)
-	return nil
-}
-
-func (s *sfqd) Cancel(h Handle) error {
-	slot, err := s.lookup(h)
-	if err != nil {
-		return err
-	}
-	r := &s.requests[slot]
-	if r.state == outstanding {
-		s.settle(slot, 0)
-		return nil
-	}
-	first := r.prev == none
-	s.unlink(slot)
-	s.release(slot)
-	if first {
-		s.place(r.flow) // the next one takes over its start tag
-	}
-	s.rest(s.flows[r.flow].tags.parent)
-	return nil
-}
-
-func (s *sfqd) Charge(f Flow, cost int64) error {
-	fl, err := s.flow(f)
-	if err != nil {
-		return err
-	}
-	if cost < 1 || cost > MaxCost {
-		return ErrCost
-	}
-	if fl.queued == 0 {
-		s.begin(f)
-	}
-	for id := f; id != root; {
-		m := s.member(id)
-		m.tags.ran = true
-		spend(m, cost)
-		id = ^Flow(m.tags.parent)
-	}
-	s.place(f)
-	return nil
-}
-
-func (s *sfqd) SetDepth(d int) {
-	if !s.fixed {
-		s.table.SetDepth(d)
+		s.valid(m)
+		m.prev = m.finish()
+		m.floor = s.queues[m.parent].v
+		m.served = 0
+		m.ran = false
+		m.began, m.turn = s.turns, s.turns
+		id = ^Flow(m.parent)
 	}
 }
 
-func (s *sfqd) String() string {
-	flows := s.dump(s.name+": v "+s.queues[0].v.String(), func(fl *flow[flowTags]) string {
-		at := ""
-		if fl.tags.parent > 0 {
-			at = ", in " + s.path(fl.tags.parent)
-		}
-		if fl.tags.period != s.queues[fl.tags.parent].period {
-			return at + ", tags void"
-		}
-		if fl.queued == 0 {
-			return at + ", F " + finish(fl).String()
-		}
-		last := start(fl)
-		for slot := fl.head; slot != none; slot = s.requests[slot].next {
-			last = last.add(span(s.requests[slot].cost, fl.weight))
-		}
-		return at + ", S " + start(fl).String() + ", F " + last.String()
-	})
-	return flows + s.dumpQueues()
-}
-
-// begin starts a run of a flow whose queue is empty, and of the queues that it is in, as
-// far as they have nothing queued either.
-func (s *sfqd) begin(f Flow) {
-	for id := f; id != root && (id == f || len(s.queues[^id].ready.entries) == 0); {
-		m := s.member(id)
-		t := s.valid(m)
-		t.prev = finish(m)
-		t.floor = s.queues[t.parent].v
-		t.served = 0
-		t.ran = false
-		t.began = s.turns
-		id = ^Flow(t.parent)
+// valid makes a member's tags those of the present busy period: void ones of an earlier
+// period become its beginning.
+func (s *Scheduler) valid(m *member) {
+	if period := s.queues[m.parent].busy; m.period != period {
+		*m = member{weight: m.weight, parent: m.parent, period: period, began: s.turns, turn: m.turn}
 	}
 }
 
-// valid returns a member's tags. Those of an earlier busy period are void: they become the
-// beginning of this one.
-func (s *sfqd) valid(m *flow[flowTags]) *flowTags {
-	t := &m.tags
-	if period := s.queues[t.parent].period; t.period != period {
-		*t = flowTags{period: period, began: s.turns, parent: t.parent}
+// start returns the start tag S of a member's next request.
+func (m *member) start() tag {
+	return maxTag(m.floor, m.prev).add(span(m.served, m.weight))
+}
+
+// finish returns the finish tag F of all that a member was served.
+func (m *member) finish() tag {
+	if !m.ran {
+		return m.prev
 	}
-	return t
-}
-
-// start returns the start tag of a flow's first queued request.
-func start(fl *flow[flowTags]) tag {
-	return maxTag(fl.tags.floor, fl.tags.prev).add(span(fl.tags.served, fl.weight))
-}
-
-// finish returns the F of all that a flow was served.
-func finish(fl *flow[flowTags]) tag {
-	if !fl.tags.ran {
-		return fl.tags.prev
-	}
-	return start(fl)
-}
-
-// shift moves all of a flow's tags.
-func (t *flowTags) shift(by tag) {
-	t.prev = t.prev.add(by)
-	t.floor = t.floor.add(by)
-}
-
-// rebase takes all of a flow's tags to another weight, and to another virtual time, such that
-// what it is ahead or behind is the same service.
-func (t *flowTags) rebase(from, to tag, old, weight int32) {
-	t.prev = to.add(t.prev.sub(from).scale(old, weight))
-	t.floor = to.add(t.floor.sub(from).scale(old, weight))
-}
-
-// reweigh changes the weight of a flow or a queue.
-func (s *sfqd) reweigh(id Flow, weight int32) {
-	m := s.member(id)
-	if m.weight == weight {
-		return
-	}
-	q := &s.queues[m.tags.parent]
-	s.valid(m).rebase(q.v, q.v, m.weight, weight)
-	if q.ready.has(id) {
-		q.weights += int64(weight - m.weight)
-	}
-	m.weight = weight
-	s.place(id)
+	return m.start()
 }
 
 // spend books cost, or gives it back where negative, at the present weight.
-func spend(fl *flow[flowTags], cost int64) {
-	t := &fl.tags
-	t.served += cost
+func (m *member) spend(cost int64) {
+	m.served += cost
 	// Well before the sum overflows, the part that the weight divides without
 	// remainder is moved into the tags, which rounds nothing.
-	if t.served > servedLimit || t.served < -servedLimit {
-		rest := t.served % int64(fl.weight)
-		t.shift(span(t.served-rest, fl.weight))
-		t.served = rest
+	if m.served > servedLimit || m.served < -servedLimit {
+		rest := m.served % int64(m.weight)
+		m.shift(span(m.served-rest, m.weight))
+		m.served = rest
 	}
 }
 
 const servedLimit = 1 << 60
 
-// settle ends an outstanding request at its actual cost. Its flow may be in another queue
-// by now: then the queue that it was charged to is corrected.
-func (s *sfqd) settle(slot int32, cost int64) {
-	r := &s.requests[slot]
-	s.release(slot)
-	for q := r.tags.parent; q != none; q = s.queues[q].tags.parent {
-		s.queues[q].outstanding--
+// shift moves all of a member's tags.
+func (m *member) shift(by tag) {
+	m.prev = m.prev.add(by)
+	m.floor = m.floor.add(by)
+}
+
+// rebase takes all of a member's tags to another weight, and to another virtual time, such
+// that what it is ahead or behind is the same service.
+func (m *member) rebase(from, to tag, old, weight int32) {
+	m.prev = to.add(m.prev.sub(from).scale(old, weight))
+	m.floor = to.add(m.floor.sub(from).scale(old, weight))
+}
+
+// reweigh changes the weight of a flow or a queue.
+func (s *Scheduler) reweigh(id Flow, weight int32) {
+	m := s.member(id)
+	if m.weight == weight {
+		return
 	}
-	if d := cost - r.cost; d != 0 {
-		s.correct(r.flow, r.tags.turn, d)
-		for q := r.tags.parent; q > 0; q = s.queues[q].tags.parent {
-			s.correct(^Flow(q), r.tags.turn, d)
-		}
-		s.place(r.flow)
-		if r.tags.parent != s.flows[r.flow].tags.parent {
-			s.place(^Flow(r.tags.parent))
-		}
+	q := &s.queues[m.parent]
+	s.valid(m)
+	m.fade(q.v)
+	m.rebase(q.v, q.v, m.weight, weight)
+	m.charged = m.charged.scale(m.weight, weight)
+	if q.ready.has(id) {
+		q.weights += int64(weight - m.weight)
 	}
-	s.rest(r.tags.parent)
+	m.weight = weight
+	s.reorder(id)
 }
 
 // correct moves the tags of a flow or a queue by what a request has cost more.
-func (s *sfqd) correct(id Flow, turn uint64, d int64) {
+func (s *Scheduler) correct(id Flow, turn uint64, d int64) {
 	m := s.member(id)
-	if t := s.valid(m); turn > t.began {
-		spend(m, d)
+	s.valid(m)
+	m.fade(s.queues[m.parent].v)
+	if turn > m.began {
+		m.spend(d)
 	} else {
-		t.prev = t.prev.add(span(d, m.weight))
+		m.prev = m.prev.add(span(d, m.weight))
+	}
+	s.reorder(id)
+}
+
+// reorder puts a member whose tags have changed where it belongs, if it is ready.
+func (s *Scheduler) reorder(id Flow) {
+	m := s.member(id)
+	if q := &s.queues[m.parent]; q.ready.has(id) {
+		q.ready.set(entry{start: m.start(), turn: m.turn, member: id})
 	}
 }
 
-// place puts a flow, and the queues that it is in, where their first requests belong.
-func (s *sfqd) place(id Flow) {
-	if id >= 0 {
-		fl := &s.flows[id]
-		if parent := &s.queues[fl.tags.parent]; fl.head == none {
-			parent.unready(id, fl.weight)
-		} else {
-			parent.set(entry{start: start(fl), seq: s.requests[fl.head].seq, flow: id}, fl.weight)
-		}
-		id = ^Flow(fl.tags.parent)
-	}
+// place puts a member, and the queues that it is in, among the ready members of their
+// queues, or takes them out of there, until one is as it was.
+func (s *Scheduler) place(id Flow) {
 	for id != root {
-		q := &s.queues[^id]
-		if parent := &s.queues[q.tags.parent]; len(q.ready.entries) == 0 {
-			parent.unready(id, q.weight)
-		} else { // between equal tags counts who would be dispatched
-			parent.set(entry{start: start(&q.flow), seq: q.ready.entries[0].seq, flow: id}, q.weight)
+		m := s.member(id)
+		q := &s.queues[m.parent]
+		ready := s.ready(id)
+		if ready == q.ready.has(id) {
+			return
 		}
-		id = ^Flow(q.tags.parent)
+		if ready {
+			q.weights += int64(m.weight)
+			q.ready.set(entry{start: m.start(), turn: m.turn, member: id})
+		} else {
+			q.weights -= int64(m.weight)
+			q.ready.remove(id)
+		}
+		id = ^Flow(m.parent)
 	}
 }
 
 // rest ends the busy periods of a queue and of those above it of which nothing is left, and
-// forgets queues that nobody is in any more.
-func (s *sfqd) rest(q int32) {
+// forgets queues that are empty.
+func (s *Scheduler) rest(q int32) {
 	for q != none {
 		at := &s.queues[q]
 		if at.outstanding > 0 || len(at.ready.entries) > 0 {
 			return
 		}
-		at.period++
+		at.busy++
 		at.v = tag{}
-		above := at.tags.parent
+		above := at.parent
 		s.vanish(q)
 		q = above
 	}

@@ -53,26 +53,34 @@ func TestTagString(t *testing.T) {
 	}
 }
 
-// A handle names its slot's use. The count wraps to 1, as no handle is zero.
-func TestHandleOfAWornSlot(t *testing.T) {
-	s := &fifo{table: newTable[struct{}, struct{}](Config{Depth: 1, MaxFlows: 1, MaxQueued: 1}), ready: heap{places: &places{}}}
-	f, err := s.AddFlow(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := s.Submit(f, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Cancel(old); err != nil {
-		t.Fatal(err)
-	}
-	s.requests[0].uses = 1<<32 - 1
-	h, err := s.Submit(f, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := Handle(1 << 32); h != want {
-		t.Errorf("handle %x after the wrap, want %x", h, want)
+func TestRatio(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.Int64Range(0, 1<<60).Draw(t, "a")
+		b := rapid.Int64Range(1, 1<<62).Draw(t, "b")
+		want := new(big.Int).Lsh(big.NewInt(a), 32)
+		if got := ratio(a, b).value(); got.Cmp(want.Div(want, big.NewInt(b))) != 0 {
+			t.Fatalf("%d/%d = %v, want %v", a, b, got, want)
+		}
+	})
+}
+
+// scale is exact where the result is, and else rounded down, far beyond 64 bits.
+func TestScale(t *testing.T) {
+	for _, test := range []struct {
+		a        tag
+		num, den int32
+		want     tag
+	}{
+		{tag{0, 12 << 32}, 1, 4, tag{0, 3 << 32}},
+		{tag{0, 1}, 1, 2, tag{}},
+		{tag{}.sub(tag{0, 1}), 1, 2, tag{}.sub(tag{0, 1})},
+		{tag{}.sub(tag{0, 12 << 32}), 3, 4, tag{}.sub(tag{0, 9 << 32})},
+		{tag{1 << 42, 0}, MaxWeight, 1, tag{1 << 42 * MaxWeight, 0}},
+		{tag{1 << 42 * MaxWeight, 0}, 1, MaxWeight, tag{1 << 42, 0}},
+		{tag{5, 1 << 63}, MaxWeight, MaxWeight, tag{5, 1 << 63}},
+	} {
+		if got := test.a.scale(test.num, test.den); got != test.want {
+			t.Errorf("%v * %d/%d = %v, want %v", test.a, test.num, test.den, got, test.want)
+		}
 	}
 }

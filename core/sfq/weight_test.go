@@ -1,15 +1,19 @@
-package sfq
+package sfq_test
 
 import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"penstock/core/sfq"
+	"penstock/testbed/requests"
 )
 
 // changing is flows that always have something queued and whose weights change at random;
 // they may be in queues, whose weights change too.
 type changing struct {
-	s       *sfqd
+	sched   *sfq.Scheduler
+	s       *requests.Queues
 	largest int64
 	due     []float64 // by flow: weight times what v of the root has moved, from the last look on
 	got     []float64 // cost dispatched
@@ -17,11 +21,11 @@ type changing struct {
 }
 
 func newChanging(t *rapid.T, flows int) *changing {
-	s, err := New(Config{Algorithm: "sfqd", Depth: rapid.IntRange(1, 4).Draw(t, "depth")})
+	s, err := sfq.New(sfq.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &changing{s: s.(*sfqd), largest: rapid.Int64Range(1, 1000).Draw(t, "largest cost"),
+	c := &changing{sched: s, s: requests.New(s, rapid.IntRange(1, 4).Draw(t, "depth")), largest: rapid.Int64Range(1, 1000).Draw(t, "largest cost"),
 		due: make([]float64, flows), got: make([]float64, flows)}
 	for range flows {
 		if _, err := s.AddFlow(c.weight(t)); err != nil {
@@ -39,8 +43,8 @@ func (c *changing) weight(t *rapid.T) int {
 
 func (c *changing) fill(t *rapid.T) {
 	for f := range c.due {
-		for c.s.Queued(Flow(f)) < 2 {
-			if _, err := c.s.Submit(Flow(f), rapid.Int64Range(1, c.largest).Draw(t, "cost"), 0); err != nil {
+		for c.s.Queued(sfq.Flow(f)) < 2 {
+			if _, err := c.s.Submit(sfq.Flow(f), rapid.Int64Range(1, c.largest).Draw(t, "cost"), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -49,10 +53,9 @@ func (c *changing) fill(t *rapid.T) {
 
 // look adds up what v has moved, at the weights in force.
 func (c *changing) look() {
-	v := c.s.queues[0].v
-	now := float64(v.hi)*(1<<32) + float64(v.lo)/(1<<32)
+	now := c.sched.V()
 	for f := range c.due {
-		c.due[f] += (now - c.before) * float64(c.s.flows[f].weight)
+		c.due[f] += (now - c.before) * float64(c.sched.Weight(sfq.Flow(f)))
 	}
 	c.before = now
 }
@@ -83,7 +86,7 @@ func TestServiceFollowsTheWeightsOfEachMoment(t *testing.T) {
 		for range rapid.IntRange(10, 100).Draw(t, "steps") {
 			c.serve(t, rapid.IntRange(0, 4).Draw(t, "requests"))
 			if rapid.Bool().Draw(t, "change") {
-				if err := c.s.SetWeight(Flow(rapid.IntRange(0, len(c.due)-1).Draw(t, "flow")), c.weight(t)); err != nil {
+				if err := c.s.SetWeight(sfq.Flow(rapid.IntRange(0, len(c.due)-1).Draw(t, "flow")), c.weight(t)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -137,12 +140,13 @@ func TestCorrectionAndWeightInEitherOrder(t *testing.T) {
 		weights := [2]int{1 << rapid.IntRange(0, 10).Draw(t, "old"), 1 << rapid.IntRange(0, 10).Draw(t, "new")}
 		cost, actual := rapid.Int64Range(1, 1000).Draw(t, "cost"), rapid.Int64Range(0, 2000).Draw(t, "actual")
 		queued := rapid.Bool().Draw(t, "queued")
-		var ends [2]tag
+		var ends [2]string
 		for i := range ends {
-			s, err := New(Config{Algorithm: "sfqd", Depth: 2})
+			sched, err := sfq.New(sfq.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
+			s := requests.New(sched, 2)
 			for range 2 {
 				if _, err := s.AddFlow(weights[0]); err != nil {
 					t.Fatal(err)
@@ -175,31 +179,10 @@ func TestCorrectionAndWeightInEitherOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ends[i] = finish(&s.(*sfqd).flows[0])
+			ends[i] = sched.Finish(0)
 		}
 		if ends[0] != ends[1] {
 			t.Fatalf("F is %s with the weight first, %s with the correction first", ends[0], ends[1])
 		}
 	})
-}
-
-// scale is exact where the result is, and else rounded down, far beyond 64 bits.
-func TestScale(t *testing.T) {
-	for _, test := range []struct {
-		a        tag
-		num, den int32
-		want     tag
-	}{
-		{tag{0, 12 << 32}, 1, 4, tag{0, 3 << 32}},
-		{tag{0, 1}, 1, 2, tag{}},
-		{tag{}.sub(tag{0, 1}), 1, 2, tag{}.sub(tag{0, 1})},
-		{tag{}.sub(tag{0, 12 << 32}), 3, 4, tag{}.sub(tag{0, 9 << 32})},
-		{tag{1 << 42, 0}, MaxWeight, 1, tag{1 << 42 * MaxWeight, 0}},
-		{tag{1 << 42 * MaxWeight, 0}, 1, MaxWeight, tag{1 << 42, 0}},
-		{tag{5, 1 << 63}, MaxWeight, MaxWeight, tag{5, 1 << 63}},
-	} {
-		if got := test.a.scale(test.num, test.den); got != test.want {
-			t.Errorf("%v * %d/%d = %v, want %v", test.a, test.num, test.den, got, test.want)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package sfq_test
+package schedulers_test
 
 import (
 	"math/big"
@@ -7,9 +7,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// turns are the rules of deficit round robin for the model: eager where the
-// scheduler is lazy, with maps and slices, from the paper and the departures
-// that drr.go names:
+// model is deficit round robin once more, with requests: eager where the scheduler is lazy,
+// with maps and slices, from the paper and the departures that drr.go names:
 //
 //	flows with a queue stand in line; a turn adds weight*credit to the deficit
 //	    and goes on while it covers the first request's cost, then to the end
@@ -18,6 +17,26 @@ import (
 //	    of the turns and arrivals of the round before
 //	an empty queue leaves the line and loses its deficit; a debt stays, and each
 //	    round pays weight*credit of it; the end of a busy period pays all
+type model struct {
+	flows map[sfq.Flow]*modelFlow
+	depth int
+	out   int
+	turns *turns
+}
+
+type modelFlow struct {
+	weight int64
+	queue  []*modelRequest
+	out    int
+}
+
+type modelRequest struct {
+	flow       sfq.Flow
+	cost       int64
+	dispatched bool
+}
+
+// turns are who is in line, and what each may spend.
 type turns struct {
 	m       *model
 	line    []sfq.Flow
@@ -32,10 +51,86 @@ type turns struct {
 
 type modelSight struct{ cost, weight int64 }
 
-func newDRRModel(depth int) *model {
-	m := newModel(depth)
+func newModel(depth int) *model {
+	m := &model{flows: map[sfq.Flow]*modelFlow{}, depth: depth}
 	m.turns = &turns{m: m, deficit: map[sfq.Flow]*big.Int{}, had: map[sfq.Flow]bool{}}
 	return m
+}
+
+func (m *model) addFlow(f sfq.Flow, weight int64) {
+	m.flows[f] = &modelFlow{weight: weight}
+	m.turns.deficit[f] = new(big.Int)
+}
+
+func (m *model) removeFlow(f sfq.Flow) {
+	delete(m.flows, f)
+	delete(m.turns.deficit, f)
+}
+
+func (m *model) setWeight(f sfq.Flow, weight int64) {
+	m.turns.weighed(f, m.flows[f].weight, weight)
+	m.flows[f].weight = weight
+}
+
+func (m *model) submit(f sfq.Flow, cost int64) *modelRequest {
+	r := &modelRequest{flow: f, cost: cost}
+	mf := m.flows[f]
+	mf.queue = append(mf.queue, r)
+	if len(mf.queue) == 1 {
+		m.turns.arrived(f)
+	}
+	return r
+}
+
+func (m *model) waiting() int {
+	n := 0
+	for _, f := range m.flows {
+		n += len(f.queue)
+	}
+	return n
+}
+
+// next dispatches the request that is due, nil if none is.
+func (m *model) next() *modelRequest {
+	if m.waiting() == 0 || m.out >= m.depth {
+		return nil
+	}
+	r := m.turns.due()
+	f := m.flows[r.flow]
+	f.queue = f.queue[1:]
+	f.out++
+	m.out++
+	r.dispatched = true
+	m.turns.dispatched(r)
+	return r
+}
+
+// end completes or, with cost 0, cancels an outstanding request.
+func (m *model) end(r *modelRequest, cost int64) {
+	m.flows[r.flow].out--
+	m.out--
+	m.turns.moved(r.flow, cost-r.cost)
+	m.rest()
+}
+
+// withdraw cancels a queued request.
+func (m *model) withdraw(r *modelRequest) {
+	f := m.flows[r.flow]
+	f.queue = slices.DeleteFunc(f.queue, func(q *modelRequest) bool { return q == r })
+	m.turns.emptied(r.flow)
+	m.rest()
+}
+
+func (m *model) void(f sfq.Flow) {
+	if d := m.turns.deficit[f]; d.Sign() < 0 {
+		d.SetInt64(0)
+	}
+}
+
+func (m *model) rest() {
+	if m.out == 0 && m.waiting() == 0 {
+		m.turns.rested()
+	}
 }
 
 func (t *turns) see(f sfq.Flow) {

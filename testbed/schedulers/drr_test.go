@@ -1,4 +1,4 @@
-package sfq_test
+package schedulers_test
 
 import (
 	"slices"
@@ -7,6 +7,8 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
+	"penstock/testbed/requests"
+	"penstock/testbed/schedulers"
 )
 
 // Two flows that always have requests queued differ in what is dispatched to
@@ -16,7 +18,7 @@ import (
 func TestDRRFairnessBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 12).Draw(t, "depth")
-		r := newRivals(t, "drr", depth)
+		r := newRivals(t, depth)
 		const guestCost = 2000
 		guestWeight := rapid.IntRange(1, 100).Draw(t, "guest's weight")
 		guest, err := r.s.AddFlow(guestWeight)
@@ -59,10 +61,7 @@ func TestDRRFairnessBound(t *testing.T) {
 // of the weights, nor a light flow's wait beyond one round. 100 requests of the
 // largest cost for the heaviest flow beside the lightest come in one turn.
 func TestDRRTurnsAreAsShortAsTheLightestAllows(t *testing.T) {
-	s, err := sfq.New(sfq.Config{Algorithm: "drr"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newDRR(t, 1)
 	const heavy, light = 32, 1
 	for _, weight := range []int{heavy, light} {
 		f, err := s.AddFlow(weight)
@@ -97,10 +96,7 @@ func TestDRRTurnsAreAsShortAsTheLightestAllows(t *testing.T) {
 // However large a debt, Next finds who is due without going round by round: this
 // would not end otherwise.
 func TestDRRPaysHugeDebtsAtOnce(t *testing.T) {
-	s, err := sfq.New(sfq.Config{Algorithm: "drr"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newDRR(t, 1)
 	for i, charges := range []int{1 << 21, 1 << 20} { // the first goes to the bound of a debt
 		f, err := s.AddFlow(1)
 		if err != nil {
@@ -132,8 +128,69 @@ func TestDRRPaysHugeDebtsAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzDRR is FuzzScheduler for deficit round robin.
-func FuzzDRR(f *testing.F) {
-	f.Add([]byte{1})
-	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, "drr", ops) })
+func newDRR(t fataler, depth int) *requests.Queues {
+	s, err := schedulers.NewDRR(16)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return requests.New(s, depth)
 }
+
+// rivals are two flows that always have requests queued, beside a third one that comes and
+// goes.
+type rivals struct {
+	s      *requests.Queues
+	flows  [2]sfq.Flow
+	weight [2]int64
+	cost   [2]int64 // largest
+	done   [2]int64 // cost of what was completed
+	begun  [2]int64 // cost of what was dispatched
+	out    []requests.Request
+}
+
+func newRivals(t *rapid.T, depth int) *rivals {
+	r := &rivals{s: newDRR(t, depth)}
+	for i := range 2 {
+		r.weight[i] = int64(rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 1000)).Draw(t, "weight"))
+		r.cost[i] = rapid.Int64Range(1, 1000).Draw(t, "largest cost")
+		var err error
+		if r.flows[i], err = r.s.AddFlow(int(r.weight[i])); err != nil {
+			t.Fatal(err)
+		}
+		r.refill(t, i)
+	}
+	return r
+}
+
+func (r *rivals) refill(t *rapid.T, i int) {
+	for r.s.Queued(r.flows[i]) < 2 {
+		if _, err := r.s.Submit(r.flows[i], rapid.Int64Range(1, r.cost[i]).Draw(t, "cost"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *rivals) index(f sfq.Flow) int { return slices.Index(r.flows[:], f) }
+
+// dispatch fills the depth.
+func (r *rivals) dispatch(t *rapid.T) {
+	for {
+		q, ok := r.s.Next()
+		if !ok {
+			return
+		}
+		r.out = append(r.out, q)
+		if i := r.index(q.Flow); i >= 0 {
+			r.begun[i] += q.Cost
+			r.refill(t, i)
+		}
+	}
+}
+
+// gap is the difference of the service per weight, times both weights.
+func (r *rivals) gap(service [2]int64) int64 {
+	return service[0]*r.weight[1] - service[1]*r.weight[0]
+}
+
+// allowed is (c_f/w_f + c_g/w_g), times both weights.
+func (r *rivals) allowed() int64 { return r.cost[0]*r.weight[1] + r.cost[1]*r.weight[0] }

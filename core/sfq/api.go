@@ -1,0 +1,149 @@
+package sfq
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Bounds of weights and costs.
+const (
+	MaxWeight = 1_000_000 // largest weight of a flow or queue
+	MaxCost   = 1 << 40   // largest cost of one request or charge, in cost units
+)
+
+// Flow names one application at the device. Numbers are dense, so callers may index with
+// them, and are given out again after RemoveFlow.
+type Flow int32
+
+// Ticket is the charge of one dispatched request, from Next to Settle.
+type Ticket struct {
+	turn  uint64 // Scheduler.turns at its dispatch; 0: it is not a Scheduler's
+	cost  int64
+	flow  Flow
+	queue int32 // that the flow was in
+}
+
+// Flow returns whose request it is.
+func (t Ticket) Flow() Flow { return t.flow }
+
+// Cost returns what Next charged, in cost units.
+func (t Ticket) Cost() int64 { return t.cost }
+
+// MakeTicket returns a ticket for another algorithm with the methods of a Scheduler, which
+// itself refuses it.
+func MakeTicket(f Flow, cost int64) Ticket { return Ticket{flow: f, cost: cost} }
+
+// Errors, to be told apart by errors.Is. They are returned as they are, so that none costs
+// an allocation.
+var (
+	ErrTooManyFlows  = errors.New("sfq: no room for another flow: remove one, use a shared flow, or raise Config.MaxFlows")
+	ErrFlowBusy      = errors.New("sfq: the flow is ready or has outstanding requests: make it unready and settle them before removing it")
+	ErrUnknownFlow   = errors.New("sfq: no such flow: use a number that AddFlow returned and RemoveFlow has not taken back")
+	ErrTicket        = errors.New("sfq: nothing is outstanding on this ticket: settle each ticket that Next returned once")
+	ErrWeight        = fmt.Errorf("sfq: a weight must be 1 to %d: scale all weights alike, only their ratios count", MaxWeight)
+	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only of a flow that is not ready, or of a request that was not served): split the request", int64(MaxCost))
+	ErrQueue         = fmt.Errorf("sfq: a flow's queue has at most %d levels above it, each with a name of 1 to %d bytes: shorten its path", MaxLevels, MaxQueueName)
+	ErrTooManyQueues = errors.New("sfq: no room for another queue: put flows into fewer queues, or raise Config.MaxQueues")
+)
+
+// DefaultMaxLead is Config.MaxLead where that is 0: 10 s of a device whose cost unit is a
+// nanosecond.
+const DefaultMaxLead = 10_000_000_000
+
+// Config bounds a Scheduler.
+type Config struct {
+	// MaxFlows bounds the flows, 1 to 2^20; 0 means 65,536. A flow takes about 200 bytes,
+	// and memory is taken only as flows come.
+	MaxFlows int
+
+	// MaxQueues bounds the queues that flows are put into, 1 to 2^16; 0 means 4,096. One
+	// takes about 250 bytes, and memory is taken only as they come.
+	MaxQueues int
+
+	// MaxLead bounds for how long charges keep a flow from being dispatched, in cost units
+	// of the device's service, 1 to 2^60; 0 means DefaultMaxLead.
+	MaxLead int64
+}
+
+func (c *Config) validate() error {
+	if c.MaxFlows == 0 {
+		c.MaxFlows = 65_536
+	}
+	if c.MaxQueues == 0 {
+		c.MaxQueues = 4096
+	}
+	if c.MaxLead == 0 {
+		c.MaxLead = DefaultMaxLead
+	}
+	switch {
+	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
+		return fmt.Errorf("sfq: at most %d flows: give 1 to %d", c.MaxFlows, 1<<20)
+	case c.MaxQueues < 1 || c.MaxQueues > 1<<16:
+		return fmt.Errorf("sfq: at most %d queues: give 1 to %d", c.MaxQueues, 1<<16)
+	case c.MaxLead < 1 || c.MaxLead > 1<<60:
+		return fmt.Errorf("sfq: a lead of at most %d cost units: give 1 to 2^60", c.MaxLead)
+	}
+	return nil
+}
+
+// New returns an empty scheduler. An error says which setting to change.
+func New(cfg Config) (*Scheduler, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Scheduler{cfg: cfg}
+	s.plant(cfg.MaxQueues)
+	return s, nil
+}
+
+// AddFlow admits a flow of weight 1 to MaxWeight. It starts without debt or credit, also
+// when its number was another flow's before. Errors: ErrWeight, ErrTooManyFlows.
+func (s *Scheduler) AddFlow(weight int) (Flow, error) {
+	if weight < 1 || weight > MaxWeight {
+		return 0, ErrWeight
+	}
+	var f Flow
+	if n := len(s.freeFlows); n > 0 {
+		f, s.freeFlows = s.freeFlows[n-1], s.freeFlows[:n-1]
+	} else if len(s.flows) < s.cfg.MaxFlows {
+		f = Flow(len(s.flows))
+		s.flows = append(s.flows, flow{})
+	} else {
+		return 0, ErrTooManyFlows
+	}
+	s.flows[f] = flow{member: member{weight: int32(weight)}} // of the root's period 0, so void
+	s.at.admit(f)
+	s.queues[0].members++
+	return f, nil
+}
+
+// RemoveFlow forgets a flow. Errors: ErrUnknownFlow, and ErrFlowBusy while it is ready or
+// has outstanding requests.
+func (s *Scheduler) RemoveFlow(f Flow) error {
+	fl, err := s.flow(f)
+	if err != nil {
+		return err
+	}
+	if fl.cost > 0 || fl.outstanding > 0 {
+		return ErrFlowBusy
+	}
+	parent := fl.parent
+	*fl = flow{}
+	s.freeFlows = append(s.freeFlows, f)
+	s.part(parent)
+	return nil
+}
+
+// flow looks a flow up. The pointer holds until the next AddFlow.
+func (s *Scheduler) flow(f Flow) (*flow, error) {
+	if f < 0 || int(f) >= len(s.flows) || s.flows[f].weight == 0 {
+		return nil, ErrUnknownFlow
+	}
+	return &s.flows[f], nil
+}
+
+// Waiting returns how many flows are ready.
+func (s *Scheduler) Waiting() int { return s.waiting }
+
+// Outstanding returns how many requests are dispatched and not settled.
+func (s *Scheduler) Outstanding() int { return s.queues[0].outstanding }

@@ -1,0 +1,205 @@
+// Package schedulers has peers to compare start-time fair queueing with: deficit round robin
+// and FIFO. They have the methods of core/sfq's Scheduler, flow numbers and tickets included,
+// so that a daemon or a benchmark can run on them. They are not in the daemon that people
+// install, which has one algorithm.
+//
+// What they leave out: queues with weights of their own (SetQueue refuses them), and the
+// bound on what charges put a flow behind by (Trim does nothing).
+package schedulers
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"penstock/core/sfq"
+)
+
+// ErrNoQueues is the error of SetQueue.
+var ErrNoQueues = errors.New("schedulers: this algorithm knows no queues: leave every flow in the root, or use sfq")
+
+// table is what the peers need besides their rule: flows with their bounds, and the list of
+// those that are ready. T is what an algorithm remembers of a flow.
+type table[T any] struct {
+	flows       []flow[T]
+	free        []sfq.Flow // last in, first out
+	max         int
+	first, last sfq.Flow // of the ready flows, in the order of their turns
+	waiting     int      // how many those are
+	outstanding int
+}
+
+type flow[T any] struct {
+	weight      int32 // 0: a free slot
+	outstanding int32
+	cost        int64    // of the next request, 0: the flow is not ready
+	prev, next  sfq.Flow // in the list
+	own         T
+}
+
+const noFlow = sfq.Flow(-1)
+
+func newTable[T any](maxFlows int) (table[T], error) {
+	if maxFlows < 1 || maxFlows > 1<<20 {
+		return table[T]{}, fmt.Errorf("schedulers: at most %d flows: give 1 to %d", maxFlows, 1<<20)
+	}
+	return table[T]{max: maxFlows, first: noFlow, last: noFlow}, nil
+}
+
+// AddFlow is sfq.Scheduler's.
+func (t *table[T]) AddFlow(weight int) (sfq.Flow, error) {
+	if weight < 1 || weight > sfq.MaxWeight {
+		return 0, sfq.ErrWeight
+	}
+	var f sfq.Flow
+	if n := len(t.free); n > 0 {
+		f, t.free = t.free[n-1], t.free[:n-1]
+	} else if len(t.flows) < t.max {
+		f = sfq.Flow(len(t.flows))
+		t.flows = append(t.flows, flow[T]{})
+	} else {
+		return 0, sfq.ErrTooManyFlows
+	}
+	t.flows[f] = flow[T]{weight: int32(weight)}
+	return f, nil
+}
+
+// RemoveFlow is sfq.Scheduler's.
+func (t *table[T]) RemoveFlow(f sfq.Flow) error {
+	fl, err := t.flow(f)
+	if err != nil {
+		return err
+	}
+	if fl.cost > 0 || fl.outstanding > 0 {
+		return sfq.ErrFlowBusy
+	}
+	*fl = flow[T]{}
+	t.free = append(t.free, f)
+	return nil
+}
+
+// SetQueue takes the root only.
+func (t *table[T]) SetQueue(f sfq.Flow, way []sfq.Level) error {
+	if _, err := t.flow(f); err != nil {
+		return err
+	}
+	if len(way) > 0 {
+		return ErrNoQueues
+	}
+	return nil
+}
+
+// Trim does nothing.
+func (t *table[T]) Trim() {}
+
+// Waiting returns how many flows are ready.
+func (t *table[T]) Waiting() int { return t.waiting }
+
+// Outstanding returns how many requests are dispatched and not settled.
+func (t *table[T]) Outstanding() int { return t.outstanding }
+
+// flow looks a flow up. The pointer holds until the next AddFlow.
+func (t *table[T]) flow(f sfq.Flow) (*flow[T], error) {
+	if f < 0 || int(f) >= len(t.flows) || t.flows[f].weight == 0 {
+		return nil, sfq.ErrUnknownFlow
+	}
+	return &t.flows[f], nil
+}
+
+// announces looks up the flow of a Ready.
+func (t *table[T]) announces(f sfq.Flow, cost int64) (*flow[T], error) {
+	fl, err := t.flow(f)
+	if err == nil && (cost < 0 || cost > sfq.MaxCost) {
+		err = sfq.ErrCost
+	}
+	return fl, err
+}
+
+// weighs looks up the flow of a SetWeight.
+func (t *table[T]) weighs(f sfq.Flow, weight int) (*flow[T], error) {
+	fl, err := t.flow(f)
+	if err == nil && (weight < 1 || weight > sfq.MaxWeight) {
+		err = sfq.ErrWeight
+	}
+	return fl, err
+}
+
+// charges looks up the flow of a Charge.
+func (t *table[T]) charges(f sfq.Flow, cost int64) (*flow[T], error) {
+	fl, err := t.flow(f)
+	if err == nil && (cost < 1 || cost > sfq.MaxCost) {
+		err = sfq.ErrCost
+	}
+	return fl, err
+}
+
+// dispatch makes a ready flow's next request outstanding.
+func (t *table[T]) dispatch(f sfq.Flow) sfq.Ticket {
+	fl := &t.flows[f]
+	fl.outstanding++
+	t.outstanding++
+	return sfq.MakeTicket(f, fl.cost)
+}
+
+// settle ends an outstanding request.
+func (t *table[T]) settle(ticket sfq.Ticket, cost int64) (*flow[T], error) {
+	fl, err := t.flow(ticket.Flow())
+	if err != nil || fl.outstanding == 0 {
+		return nil, sfq.ErrTicket
+	}
+	if cost < 0 || cost > sfq.MaxCost {
+		return nil, sfq.ErrCost
+	}
+	fl.outstanding--
+	t.outstanding--
+	return fl, nil
+}
+
+// list appends a flow to the ready ones.
+func (t *table[T]) list(f sfq.Flow) {
+	fl := &t.flows[f]
+	fl.prev, fl.next = t.last, noFlow
+	if t.last == noFlow {
+		t.first = f
+	} else {
+		t.flows[t.last].next = f
+	}
+	t.last = f
+	t.waiting++
+}
+
+// unlist takes a flow out of the ready ones, and reports whether it was the first.
+func (t *table[T]) unlist(f sfq.Flow) (wasFirst bool) {
+	fl := &t.flows[f]
+	wasFirst = fl.prev == noFlow
+	if wasFirst {
+		t.first = fl.next
+	} else {
+		t.flows[fl.prev].next = fl.next
+	}
+	if fl.next == noFlow {
+		t.last = fl.prev
+	} else {
+		t.flows[fl.next].prev = fl.prev
+	}
+	t.waiting--
+	return wasFirst
+}
+
+// dump prints the state, one line a flow; own prints what the algorithm knows of it.
+func (t *table[T]) dump(title string, own func(*flow[T]) string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, outstanding %d, ready %d\n", title, t.outstanding, t.waiting)
+	for f := range t.flows {
+		fl := &t.flows[f]
+		if fl.weight == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "flow %d: weight %d%s", f, fl.weight, own(fl))
+		if fl.cost > 0 {
+			fmt.Fprintf(&b, ", next costs %d", fl.cost)
+		}
+		fmt.Fprintf(&b, ", outstanding %d\n", fl.outstanding)
+	}
+	return b.String()
+}
