@@ -1,0 +1,60 @@
+package sfq
+
+// Force dispatches a request of a flow out of its turn, at a cost of 1 to MaxCost, and leaves
+// v where it is. It is charged like service beside the queue (Charge), within Config.MaxLead,
+// and settled like any other request. Errors: ErrUnknownFlow, ErrCost.
+func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
+	fl, err := s.flow(f)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if cost < 1 || cost > MaxCost {
+		return Ticket{}, ErrCost
+	}
+	if fl.cost == 0 {
+		s.begin(f)
+	}
+	fl.outstanding++
+	s.turns++
+	t := Ticket{turn: s.turns, cost: cost, flow: f, queue: fl.parent}
+	for id := f; id != root; {
+		m := s.member(id)
+		s.queues[m.parent].outstanding++
+		m.ran = true
+		s.charge(id, m, cost)
+		s.reorder(id)
+		id = ^Flow(m.parent)
+	}
+	return t, nil
+}
+
+// Due reports whether a flow that is not ready would be the next one if it became ready now:
+// whether its start tag, and that of each queue above it, would be the least. A flow that is
+// unknown is not due.
+func (s *Scheduler) Due(f Flow) bool {
+	if _, err := s.flow(f); err != nil {
+		return false
+	}
+	for id := f; id != root; {
+		m := s.member(id)
+		q := &s.queues[m.parent]
+		if len(q.ready.entries) > 0 {
+			first := &q.ready.entries[0]
+			if q.ready.has(id) {
+				if first.member != id {
+					return false
+				}
+			} else {
+				start := q.v
+				if m.period == q.busy {
+					start = maxTag(q.v, m.finish())
+				}
+				if first.start.less(start) {
+					return false
+				}
+			}
+		}
+		id = ^Flow(m.parent)
+	}
+	return true
+}
