@@ -278,3 +278,69 @@ func TestObserveAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// steady is what is found of so many requests a second of others beside that much
+// work of the caller's, once it has settled.
+func steady(requests, size int64, work time.Duration) (r foreign.Result) {
+	e := foreign.New(hdd)
+	var device foreign.Counters
+	for i := range 100 {
+		r = e.Observe(time.Duration(i)*time.Second, device, foreign.Counters{}, foreign.Counters{}, work)
+		device.Requests[0] += requests
+		device.Bytes[0] += requests * size
+	}
+	return r
+}
+
+func TestEdges(t *testing.T) {
+	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-6 }
+	transfer := func(bytes int64) float64 { return hdd.Of(false, true, bytes).Seconds() }
+	part := func(theirs, own float64) float64 { return theirs / (theirs + own) }
+
+	// From 64 KiB on requests are a stream's; of 32 KiB half are at random places, of
+	// pages nearly all.
+	for size, small := range map[int64]float64{4 * kib: 15. / 16, 32 * kib: 1. / 2, 63 * kib: 1. / 64, 64 * kib: 0, 128 * kib: 0} {
+		want := part(10*small*seek.Seconds()+transfer(10*size), 0.5)
+		if got := steady(10, size, time.Second/2); !near(got.Part, want) {
+			t.Errorf("requests of %d bytes: part %.4f, want %.4f", size, got.Part, want)
+		}
+		if got, want := steady(10, size, time.Second/2).Cost.Seconds(), 10*hdd.Of(false, false, size).Seconds(); !near(got, want) {
+			t.Errorf("requests of %d bytes: cost %.4f s, want %.4f", size, got, want)
+		}
+	}
+
+	// The cost is bounded by what the caller's own work leaves.
+	most := 30 * hdd.Of(false, false, 4*kib)
+	for _, beyond := range []time.Duration{0, time.Millisecond, time.Second} {
+		if got := steady(30, 4*kib, time.Second-most+beyond).Cost; got > max(0, most-beyond) || got < max(0, most-beyond)-time.Microsecond {
+			t.Errorf("work that leaves %v less than all: cost %v of %v", beyond, got, most)
+		}
+	}
+
+	// A thirtieth of the work is nothing. Small requests of others have next to no transfer.
+	one := hdd.Of(false, false, 4*kib).Seconds()
+	for own, some := range map[float64]bool{one * 97 / 3 * 0.99: true, one * 97 / 3 * 1.01: false} {
+		if got := steady(1, 4*kib, time.Duration(own*float64(time.Second))).Cost > 0; got != some {
+			t.Errorf("%.4f s of others beside %.4f s of the caller's: counted %v", one, own, got)
+		}
+	}
+}
+
+// Counters of another device begin again, whether they are lower or far higher.
+func TestAnotherDevice(t *testing.T) {
+	most := int64(time.Second/cost.PerMiBMin) * mib // in a second
+	for jump, found := range map[int64]int64{-1: 0, 0: 0, 4096: 4096, most: most, most + 1: 0, 1 << 60: 0} {
+		e := foreign.New(hdd)
+		var none foreign.Counters
+		device := foreign.Counters{Bytes: [2]int64{1 << 40, 1 << 40}}
+		e.Observe(0, device, none, none, 0)
+		device.Bytes[1] += jump
+		if got := e.Observe(time.Second, device, none, none, 0).Bytes[1]; got != found {
+			t.Errorf("a jump by %d bytes: %d found, want %d", jump, got, found)
+		}
+		device.Bytes[0] += mib
+		if got := e.Observe(2*time.Second, device, none, none, 0).Bytes[0]; got != mib {
+			t.Errorf("after a jump by %d bytes: %d found", jump, got)
+		}
+	}
+}

@@ -76,7 +76,7 @@ func (s *side) claim(found float64) int64 {
 	back := min(s.undone, found)
 	s.undone -= back
 	s.given += found - 2*back
-	return int64(found - back)
+	return int64(min(found-back, 1<<62))
 }
 
 // most prices each request as one at a new place: cost a time.
