@@ -58,6 +58,42 @@ func TestStreamIsNotPricedAsRandom(t *testing.T) {
 	}
 }
 
+// Beside others the depth settles where it does without them.
+func TestDepthBesideOthers(t *testing.T) {
+	for name, other := range map[string]*load{
+		"nobody":         nil,
+		"64 KiB, stream": stream(false, 64*kib, 73, 16),
+		"MiB, stream":    stream(false, mib, 4.5, 1),
+		"MiB at random":  scattered(false, mib, 4),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const right = 4
+			d, e := newDisk(1), foreign.New(hdd)
+			mine := own(false, mib, mib/2, 1)
+			c, err := depth.New(depth.Config{Read: depth.Line{PerMiB: right * perMiB}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.control, d.loads = c, []*load{mine}
+			if other != nil {
+				d.loads = append(d.loads, other)
+			}
+			const settling, observed = 60, 200
+			sum := 0.0
+			for i := range settling + observed {
+				c.Others(d.look(e, time.Second).Part)
+				c.Limited()
+				if mine.depth = c.Update(); i >= settling {
+					sum += c.Report().Depth
+				}
+			}
+			if got := sum / observed; got < 0.75*right || got > 1.15*right {
+				t.Errorf("D settles at %.2f, %d is right", got, right)
+			}
+		})
+	}
+}
+
 // However others come, the depth's estimate stays below the truth, but for noise,
 // and the accounts' does not, where the disk is busy all the time.
 func TestLoadsOfOthers(t *testing.T) {
