@@ -58,13 +58,18 @@ func TestStreamIsNotPricedAsRandom(t *testing.T) {
 	}
 }
 
-// Beside others the depth settles where it does without them.
+// Beside others the depth settles where it does without them. Pages are found late
+// and in lumps, so that beside them it is lower; it is never much higher.
 func TestDepthBesideOthers(t *testing.T) {
-	for name, other := range map[string]*load{
-		"nobody":         nil,
-		"64 KiB, stream": stream(false, 64*kib, 73, 16),
-		"MiB, stream":    stream(false, mib, 4.5, 1),
-		"MiB at random":  scattered(false, mib, 4),
+	for name, test := range map[string]struct {
+		other *load
+		least float64
+	}{
+		"nobody":         {nil, 3.8},
+		"64 KiB, stream": {stream(false, 64*kib, 73, 16), 3.8},
+		"MiB, stream":    {stream(false, mib, 4.5, 1), 3.8},
+		"MiB at random":  {scattered(false, mib, 4), 3.8},
+		"pages":          {scattered(false, 4*kib, 40), 2.4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const right = 4
@@ -75,8 +80,8 @@ func TestDepthBesideOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.control, d.loads = c, []*load{mine}
-			if other != nil {
-				d.loads = append(d.loads, other)
+			if test.other != nil {
+				d.loads = append(d.loads, test.other)
 			}
 			const settling, observed = 60, 200
 			sum := 0.0
@@ -87,7 +92,7 @@ func TestDepthBesideOthers(t *testing.T) {
 					sum += c.Report().Depth
 				}
 			}
-			if got := sum / observed; got < 0.75*right || got > 1.15*right {
+			if got := sum / observed; got < test.least || got > 1.1*right {
 				t.Errorf("D settles at %.2f, %d is right", got, right)
 			}
 		})
