@@ -181,7 +181,7 @@ func (d *Device) divide(members []use, scarce []float64, right func(app int) (Ri
 	}
 	bringHome(d.claims)
 	next, err := divide(d.next, d.claims, min(1, LeastPart*scarce[group]))
-if err != nil { // the rates come from sums within bounds, and the weights are above 0
+	if err != nil { // the rates come from sums within bounds, and the weights are above 0
 		return false
 	}
 	d.next = next

@@ -39,6 +39,7 @@ var (
 // of a member that is gone. What is kept of an application goes with its last member.
 type Totals struct {
 	maxMembers, maxApps, maxEntries int
+	maxRate                         int64 // of all entries of a member
 
 	members     []member
 	freeMembers []Member
@@ -68,7 +69,15 @@ type app struct {
 // NewTotals returns an empty account with bounds of at least 1: members, applications, and
 // applications of one member.
 func NewTotals(maxMembers, maxApps, maxEntries int) *Totals {
-	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, byName: map[string]App{}}
+	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, maxRate: MaxRate, byName: map[string]App{}}
+}
+
+// NewQueueTotals returns an empty account of queues: the same, but that what a member serves may be
+// in as many entries as a queue may have queues above it, and itself.
+func NewQueueTotals(maxMembers, maxQueues, maxEntries, levels int) *Totals {
+	t := NewTotals(maxMembers, maxQueues, maxEntries)
+	t.maxRate = int64(levels) * MaxRate
+	return t
 }
 
 // Members returns how many there are.
@@ -150,7 +159,7 @@ func (t *Totals) Name(m Member, i int, name string) (App, error) {
 }
 
 // Report replaces what the member's entry i said before. Errors: ErrUnknown, and ErrRate
-// where the member's services come to more than MaxRate or below 0; then it is as it was.
+// where it, or the member's services together, come to more than MaxRate or below 0; then it is as it was.
 func (t *Totals) Report(m Member, i int, s Service) error {
 	mb, err := t.member(m)
 	if err != nil {
@@ -160,7 +169,7 @@ func (t *Totals) Report(m Member, i int, s Service) error {
 		return ErrUnknown
 	}
 	e := &mb.entries[i]
-	if s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate-(mb.rate-e.last.Rate) {
+	if s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate || s.Rate > t.maxRate-(mb.rate-e.last.Rate) {
 		return ErrRate
 	}
 	total := &t.apps[e.app].total
