@@ -31,14 +31,7 @@ func FuzzReports(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &session{node: &cluster.Node{Name: "n"}}
-		if s.apps, err = openBook(b.totals); err != nil {
-			t.Fatal(err)
-		}
-		if s.queues, err = openBook(b.queues); err != nil {
-			t.Fatal(err)
-		}
-		b.sessions["n"] = s
+		s := bookedSession(t, b)
 		for _, text := range [][]byte{first, second} {
 			var r cluster.Report
 			if proto.Unmarshal(text, &r) != nil {

@@ -31,7 +31,7 @@ type governed struct {
 	parted chan struct{} // and of parts
 
 	room  atomic.Pointer[room]
-	parts atomic.Pointer[map[string]float64]
+	parts atomic.Pointer[device.Parts]
 	used  atomic.Int64 // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // a place for each file that is being opened for a task

@@ -11,10 +11,14 @@ import (
 // totals have it (core/coord).
 
 // SetParts puts parts into force, by flow, on the scale of the rules' weights; flows that
-// are not named keep their own weight beside them. nil takes all back. It waits while the
+// are not named keep their own weight beside them. None takes all back. It waits while the
 // loop's queue is full.
-func (l *Loop) SetParts(parts map[string]float64) {
-	l.send(event{kind: evCall, call: func() { l.setParts(parts) }})
+func (l *Loop) SetParts(parts Parts) {
+	flows := parts.Flows
+	if len(parts.Queues) > 0 { // the rules' weights hold in the tree
+		flows = nil
+	}
+	l.send(event{kind: evCall, call: func() { l.setParts(flows) }})
 }
 
 func (l *Loop) setParts(parts map[string]float64) {

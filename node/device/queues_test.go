@@ -90,11 +90,11 @@ func TestQueuesAndPartsTakeTurns(t *testing.T) {
 			hold(t, what, r.disk, from, time.Now(), bytesOf, []part{{flow: "alice", weight: alice}, {flow: "bob", weight: bob}, {flow: "carol", weight: carol}})
 		}
 		phase("in queues", 2, 1, 1)
-		r.loop.SetParts(map[string]float64{"alice": 0.5, "bob": 1, "carol": 0.5})
+		r.loop.SetParts(Parts{Flows: map[string]float64{"alice": 0.5, "bob": 1, "carol": 0.5}})
 		phase("by parts", 1, 2, 1)
-		r.loop.SetParts(map[string]float64{"alice": 0.01, "bob": 0.01, "carol": 2})
+		r.loop.SetParts(Parts{Flows: map[string]float64{"alice": 0.01, "bob": 0.01, "carol": 2}})
 		time.Sleep(time.Second)
-		r.loop.SetParts(nil)
+		r.loop.SetParts(Parts{})
 		phase("in queues again", 2, 1, 1)
 		adhoc := NewQueue([]sfq.Level{{Name: "root.adhoc", Weight: 3}}, 0)
 		r.policy["carol"] = Rule{Weight: 1, Mode: Enforce, Queue: adhoc}
@@ -120,7 +120,7 @@ func TestFlowsOutsideOfTheirQueue(t *testing.T) {
 			rule := Rule{Weight: 8, Mode: Enforce, Queue: NewQueue([]sfq.Level{{Name: "q", Weight: 5}}, 0.25)}
 			r.loop.Apply(Enforce, func(string) Rule { return rule })
 			if algorithm == "sfqd2" {
-				r.loop.SetParts(map[string]float64{"other": 1})
+				r.loop.SetParts(Parts{Flows: map[string]float64{"other": 1}})
 			}
 			var done sync.WaitGroup
 			part{flow: "alice", size: mib}.start(r, &done)
