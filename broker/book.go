@@ -38,24 +38,43 @@ func (k *book) name(i int, name string) error {
 	return nil
 }
 
-// report books what a report says of the entries.
-func (k *book) report(entries []uint32, rates, rooms []uint64, most int) error {
-	if len(entries) != len(rates) || len(entries) != len(rooms) || len(entries) > most {
-		return fmt.Errorf("%d entries with %d rates and %d rooms: as many of each, and at most %d", len(entries), len(rates), len(rooms), most)
+// figures are what a report or an answer says of entries, beside each other. Had and weights are
+// of queues only.
+type figures struct {
+	entries                    []uint32
+	rates, rooms, had, weights []uint64
+}
+
+// report books what a report says of the entries, those of queues where they are some.
+func (k *book) report(f figures, queues bool, most int) error {
+	n := len(f.entries)
+	if n != len(f.rates) || n != len(f.rooms) || n > most || queues && (n != len(f.had) || n != len(f.weights)) {
+		return fmt.Errorf("%d entries with %d rates, %d rooms and, of queues, %d and %d of their members: as many of each, and at most %d",
+			n, len(f.rates), len(f.rooms), len(f.had), len(f.weights), most)
 	}
-	for i, e := range entries {
-		if rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
-			return coord.ErrRate
+	for i, e := range f.entries {
+		s := coord.Service{Rate: whole(f.rates[i]), Room: whole(f.rooms[i])}
+		if queues {
+			s.Had, s.Weight = whole(f.had[i]), whole(f.weights[i])
 		}
-		if err := k.totals.Report(k.member, int(e), coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}); err != nil {
+		if err := k.totals.Report(k.member, int(e), s); err != nil {
 			return fmt.Errorf("entry %d: %w", e, err)
 		}
 	}
 	return nil
 }
 
-// news appends the totals that the node does not know yet, beside each other.
-func (k *book) news(entries []uint32, rates, rooms []uint64) ([]uint32, []uint64, []uint64) {
+// whole is a number of the wire as a service has it; too large a one is below 0, and so refused.
+func whole(n uint64) int64 {
+	if n > math.MaxInt64 {
+		return -1
+	}
+	return int64(n)
+}
+
+// news appends the totals that the node does not know yet.
+func (k *book) news(f figures, queues bool) figures {
+	f.entries, f.rates, f.rooms, f.had, f.weights = f.entries[:0], f.rates[:0], f.rooms[:0], f.had[:0], f.weights[:0]
 	for i := range k.sent {
 		at := &k.sent[i]
 		if at.name == "" {
@@ -65,8 +84,11 @@ func (k *book) news(entries []uint32, rates, rooms []uint64) ([]uint32, []uint64
 		if !ok || total == at.total {
 			continue
 		}
-		entries, rates, rooms = append(entries, uint32(i)), append(rates, uint64(total.Rate)), append(rooms, uint64(total.Room))
+		f.entries, f.rates, f.rooms = append(f.entries, uint32(i)), append(f.rates, uint64(total.Rate)), append(f.rooms, uint64(total.Room))
+		if queues {
+			f.had, f.weights = append(f.had, uint64(total.Had)), append(f.weights, uint64(total.Weight))
+		}
 		at.total = total
 	}
-	return entries, rates, rooms
+	return f
 }

@@ -272,10 +272,10 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 			return nil, fmt.Errorf("queue %d: %w", n.GetEntry(), err)
 		}
 	}
-	if err := s.apps.report(r.GetEntries(), r.GetRates(), r.GetRooms(), cluster.MaxEntries); err != nil {
+	if err := s.apps.report(figures{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
 		return nil, err
 	}
-	if err := s.queues.report(q.GetEntries(), q.GetRates(), q.GetRooms(), cluster.MaxQueues); err != nil {
+	if err := s.queues.report(figures{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	s.sequence, s.policy = r.GetSequence(), r.GetPolicy()
@@ -299,8 +299,10 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a, q := &s.answer, &s.totals
 	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.begun.Whole(time.Since(b.born), s.period)
-	a.Entries, a.Rates, a.Rooms = s.apps.news(a.Entries[:0], a.Rates[:0], a.Rooms[:0])
-	q.Entries, q.Rates, q.Rooms = s.queues.news(q.Entries[:0], q.Rates[:0], q.Rooms[:0])
+	f := s.apps.news(figures{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
+	a.Entries, a.Rates, a.Rooms = f.entries, f.rates, f.rooms
+	f = s.queues.news(figures{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
+	q.Entries, q.Rates, q.Rooms, q.Had, q.Weights = f.entries, f.rates, f.rooms, f.had, f.weights
 	a.Queues = nil
 	if len(q.Entries) > 0 {
 		a.Queues = q

@@ -24,8 +24,8 @@ func FuzzReports(f *testing.F) {
 	f.Add(good, seed(&cluster.Report{Sequence: 2, Names: []*cluster.Name{{Entry: 3}, {Entry: 0, Application: "b"}}}))
 	f.Add(good, seed(&cluster.Report{Sequence: 2, Entries: []uint32{9}, Rates: []uint64{1 << 63}, Rooms: []uint64{1 << 63}}))
 	f.Add(seed(&cluster.Report{Sequence: 1, Queues: &cluster.Queues{Names: []*cluster.QueueName{{Entry: 1, Queue: "root"}, {Entry: 0, Queue: "root.a"}},
-		Entries: []uint32{0, 1}, Rates: []uint64{coord.Second, coord.Second}, Rooms: []uint64{coord.Second, 0}}}),
-		seed(&cluster.Report{Sequence: 2, Queues: &cluster.Queues{Names: []*cluster.QueueName{{Entry: 1}}, Entries: []uint32{1}, Rates: []uint64{1}, Rooms: []uint64{1 << 63}}}))
+		Entries: []uint32{0, 1}, Rates: []uint64{coord.Second, coord.Second}, Rooms: []uint64{coord.Second, 0}, Had: []uint64{1, coord.MaxNeed}, Weights: []uint64{0, 1e6}}}),
+		seed(&cluster.Report{Sequence: 2, Queues: &cluster.Queues{Names: []*cluster.QueueName{{Entry: 1}}, Entries: []uint32{1}, Rates: []uint64{1}, Rooms: []uint64{1 << 63}, Had: []uint64{1 << 63}, Weights: []uint64{1}}}))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		b, err := New(t.Context(), Options{})
 		if err != nil {
@@ -50,7 +50,7 @@ func FuzzReports(f *testing.F) {
 			b.mu.Unlock()
 		}
 		b.queues.Each(func(_ coord.App, name string, _ int, total coord.Service) {
-			if total.Rate < 0 || total.Room < 0 || total.Rate > coord.MaxRate {
+			if total.Rate < 0 || total.Room < 0 || total.Had < 0 || total.Weight < 0 || total.Rate > coord.MaxRate {
 				t.Fatalf("a total of %v, of queue %q", total, name)
 			}
 		})

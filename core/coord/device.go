@@ -59,6 +59,7 @@ type Device struct {
 	groups  []group         // of this report
 	index   []place         // of the queues in it, by their number
 	wanted  []time.Duration // of its uses
+	needs   []need          // of the last answer's queues, by their number
 }
 
 type bias struct {
@@ -109,6 +110,9 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 				e.own, rate = due, max(0, due+b.off)
 			}
 			s = Service{Rate: int64(rate * Second), Room: int64(g.served * Second)}
+			if e.app < 0 {
+				d.needOf(e.app).service(&s)
+			}
 		}
 		d.out = append(d.out, s)
 	}
@@ -147,63 +151,16 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	r := d.waiting[i]
 	d.waiting = slices.Delete(d.waiting, 0, i+1)
 	d.parts = d.parts[:0]
-	scarce := slices.Repeat([]float64{1}, r.groups)
-	for rest := r.uses; len(rest) > 0; {
-		n := slices.IndexFunc(rest, func(u use) bool { return u.group != rest[0].group })
-		if n < 0 {
-			n = len(rest)
-		}
-		if !d.divide(rest[:n], scarce, right) {
+	shares := d.claim(r, right)
+	d.lift(shares)
+	for g := range shares {
+		if !d.divide(shares, g) {
 			d.parts = d.parts[:0]
 			return d.parts, false
 		}
-		rest = rest[n:]
 	}
 	slices.SortFunc(d.parts, func(a, b Part) int { return cmp.Compare(a.App, b.App) })
 	return d.parts, true
-}
-
-// divide adds the parts of one queue's members. scarce has, for each group, how much less than its
-// local share its queue gets here: by as much more of theirs do its members keep at least, or one
-// with the least part of a queue with the least part would have next to nothing.
-func (d *Device) divide(members []use, scarce []float64, right func(app int) (Right, bool)) bool {
-	d.claims = d.claims[:0]
-	weights, first, group := 0.0, len(d.parts), members[0].group
-	for _, u := range members {
-		rt, known := right(u.app)
-		if !known || !(rt.Weight > 0) || rt.In != u.in {
-			continue
-		}
-		d.claims = append(d.claims, Claim{Weight: rt.Weight, Own: u.own, Wants: u.wants,
-			Total: max(u.own, float64(rt.Total.Rate)/Second), Room: float64(rt.Total.Room) / Second})
-		d.parts = append(d.parts, Part{App: u.app})
-		weights += rt.Weight
-	}
-	bringHome(d.claims)
-	next, err := divide(d.next, d.claims, min(1, LeastPart*scarce[group]))
-	if err != nil { // the rates come from sums within bounds, and the weights are above 0
-		return false
-	}
-	d.next = next
-	sum := 0.0
-	for _, p := range next {
-		sum += p
-	}
-	for i, p := range next {
-		d.parts[first+i].Weight = p / sum * weights
-	}
-	given := d.parts[first:]
-	for _, u := range members {
-		less := 1.0 // by how much the queue that it is gets less than its local share
-		if len(given) > 0 && given[0].App == u.app {
-			less = d.claims[len(d.claims)-len(given)].Weight / given[0].Weight
-			given = given[1:]
-		}
-		if u.opens > 0 {
-			scarce[u.opens] = max(1, scarce[group]*less)
-		}
-	}
-	return true
 }
 
 // bringHome takes claims a little nearer to the local shares: what is added to one total

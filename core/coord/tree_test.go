@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"penstock/core/coord"
+	"penstock/sim/optimum"
 )
 
 // tree is a model of a cluster whose devices keep flows in queues and give exactly the parts at
@@ -208,14 +210,121 @@ func (t *tree) die() {
 	}
 }
 
-func TestExplore(t *testing.T) {
-	for seed := range 3 {
-		r := rand.New(rand.NewPCG(uint64(seed), 1))
-		c := newTree(r, []queue{{0, 1}, {0, 1}}, []leaf{{in: 1, weight: 3, devices: []int{0}}, {in: 1, weight: 1, devices: []int{1}}, {in: 2, weight: 1, devices: []int{0, 1}}}, 2, 2)
-		for range 10 {
-			c.run(9 * period)
-			t.Logf("%.3f", c.run(period))
+// ideal is the weighted max-min division level by level: of the queues' totals at the root, and, with
+// these, of the members' in each. It is found with the one among all flows, whose weights are
+// brought to what makes each queue's total the one that is due.
+func (t *tree) ideal(tb interface{ Fatal(...any) }) []float64 {
+	capacity := make([]float64, len(t.devices))
+	for i := range capacity {
+		capacity[i] = 1
+	}
+	totals := func(seekers []optimum.Seeker) []float64 {
+		got, err := optimum.Totals(seekers, capacity)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return got
+	}
+	top := func(l leaf) int {
+		q := l.in
+		for q > 0 && t.queues[q-1].in > 0 {
+			q = t.queues[q-1].in
+		}
+		return q
+	}
+	// The due of every queue of the root, flows of the root being queues of their own.
+	var groups []optimum.Seeker
+	groupOf := make([]int, len(t.flows))
+	byQueue := map[int]int{}
+	for f, l := range t.flows {
+		q := top(l)
+		g, known := byQueue[q]
+		if q == 0 || !known {
+			g = len(groups)
+			s := optimum.Seeker{Weight: l.weight}
+			if q > 0 {
+				byQueue[q], s.Weight = g, t.queues[q-1].weight
+			}
+			groups = append(groups, s)
+		}
+		groupOf[f] = g
+		for _, d := range l.devices {
+			if !slices.Contains(groups[g].Devices, d) {
+				groups[g].Devices = append(groups[g].Devices, d)
+			}
 		}
 	}
-	_ = math.Abs
+	due := totals(groups)
+	scale := make([]float64, len(groups))
+	for g := range groups {
+		n := 0.0
+		for f, l := range t.flows {
+			if groupOf[f] == g {
+				n += l.weight
+			}
+		}
+		scale[g] = due[g] / n
+	}
+	var got []float64
+	for range 60 {
+		seekers := make([]optimum.Seeker, len(t.flows))
+		for f, l := range t.flows {
+			seekers[f] = optimum.Seeker{Weight: l.weight * scale[groupOf[f]], Devices: l.devices}
+		}
+		got = totals(seekers)
+		sums := make([]float64, len(groups))
+		for f, x := range got {
+			sums[groupOf[f]] += x
+		}
+		for g := range groups {
+			scale[g] *= math.Pow(due[g]/sums[g], 0.7)
+		}
+	}
+	return got
+}
+
+// skewedTree draws two or three queues with members, some flows beside them, and a placement in
+// which some are on most devices and others on few.
+func skewedTree(r *rand.Rand, devices, late int) *tree {
+	var queues []queue
+	for range 2 + r.IntN(2) {
+		queues = append(queues, queue{0, float64(int(1) << r.IntN(4))})
+	}
+	weights, serves := skewed(r, devices, 7)
+	flows := make([]leaf, len(weights))
+	for f, w := range weights {
+		flows[f] = leaf{in: r.IntN(len(queues) + 1), weight: w}
+	}
+	for d, there := range serves {
+		for _, f := range there {
+			flows[f].devices = append(flows[f].devices, d)
+		}
+	}
+	return newTree(r, queues, flows, devices, late)
+}
+
+func TestTreeComesToTheOptimum(t *testing.T) {
+	for _, devices := range []int{2, 3, 10, 30, 100} {
+		for _, late := range []int{0, 3, 10} {
+			var never, two, ten, thirty []float64
+			for seed := range 20 {
+				r := rand.New(rand.NewPCG(uint64(seed), uint64(devices)))
+				c := skewedTree(r, devices, late)
+				ideal := c.ideal(t)
+				never = append(never, misplaced(c.run(1), ideal, 0.1))
+				c.run(2*period + late - 1)
+				two = append(two, misplaced(c.run(period), ideal, 1))
+				c.run(7 * period)
+				ten = append(ten, misplaced(c.run(period), ideal, 1))
+				c.run(19 * period)
+				thirty = append(thirty, misplaced(c.run(period), ideal, 1))
+			}
+			m2, x2 := median(two)
+			m10, x10 := median(ten)
+			m30, x30 := median(thirty)
+			mn, xn := median(never)
+			t.Logf("%3d devices, answers %2d ticks late: without %.1f %% (at most %.1f), after two exchanges %.2f %% (%.2f), after ten %.2f %% (%.2f), after thirty %.2f %% (%.2f)",
+				devices, late, 100*mn, 100*xn, 100*m2, 100*x2, 100*m10, 100*x10, 100*m30, 100*x30)
+		}
+	}
 }

@@ -11,11 +11,11 @@ import (
 // take puts an answer into force, and says whether it is: on some device shares are of the
 // totals.
 func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
-	if err := c.apps.take(a.GetEntries(), a.GetRates(), a.GetRooms()); err != nil {
+	if err := c.apps.take(a.GetEntries(), a.GetRates(), a.GetRooms(), nil, nil); err != nil {
 		return false, err
 	}
 	q := a.GetQueues()
-	if err := c.queues.take(q.GetEntries(), q.GetRates(), q.GetRooms()); err != nil {
+	if err := c.queues.take(q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()); err != nil {
 		return false, fmt.Errorf("queues: %w", err)
 	}
 	for _, r := range a.GetRights() {
@@ -86,15 +86,21 @@ func (c *Client) right(app int) (coord.Right, bool) {
 	return coord.Right{Weight: right.Weight, Total: e.total, In: in}, known
 }
 
-// take notes totals.
-func (s *entries) take(numbers []uint32, rates, rooms []uint64) error {
-	if len(numbers) != len(rates) || len(numbers) != len(rooms) {
-		return fmt.Errorf("an answer has %d entries with %d rates and %d rooms", len(numbers), len(rates), len(rooms))
+// take notes totals. Had and weights are there of queues only.
+func (s *entries) take(numbers []uint32, rates, rooms, had, weights []uint64) error {
+	n := len(numbers)
+	if n != len(rates) || n != len(rooms) || len(had) != len(weights) || len(had) != 0 && len(had) != n {
+		return fmt.Errorf("an answer has %d entries with %d rates and %d rooms, and %d and %d of members", n, len(rates), len(rooms), len(had), len(weights))
 	}
-	for i, n := range numbers {
+	for i, number := range numbers {
 		// An entry that was freed meanwhile may be in an answer that was under way.
-		if e := s.of(n); e != nil && rates[i] <= math.MaxInt64 && rooms[i] <= math.MaxInt64 {
-			e.total, e.known = coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}, true
+		e := s.of(number)
+		if e == nil || rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
+			continue
+		}
+		e.total, e.known = coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}, true
+		if len(had) > 0 && had[i] <= math.MaxInt64 && weights[i] <= math.MaxInt64 {
+			e.total.Had, e.total.Weight = int64(had[i]), int64(weights[i])
 		}
 	}
 	return nil

@@ -65,6 +65,7 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 		}
 		if e.sum != e.sent {
 			q.Entries, q.Rates, q.Rooms = append(q.Entries, e.number), append(q.Rates, uint64(e.sum.Rate)), append(q.Rooms, uint64(e.sum.Room))
+			q.Had, q.Weights = append(q.Had, uint64(e.sum.Had)), append(q.Weights, uint64(e.sum.Weight))
 			e.sent = e.sum
 		}
 	}
@@ -196,6 +197,8 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	for i, s := range t.coord.Report(sequence, length, append(queues, done...)) {
 		groups[i].sum.Rate += s.Rate
 		groups[i].sum.Room += s.Room
+		groups[i].sum.Had = min(groups[i].sum.Had+s.Had, coord.MaxNeed)
+		groups[i].sum.Weight = min(groups[i].sum.Weight+s.Weight, coord.MaxNeed)
 	}
 	return leftOut
 }

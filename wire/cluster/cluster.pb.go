@@ -135,11 +135,15 @@ func (x *Report) GetQueues() *Queues {
 // Queues are what a report says of queues, and an answer of their totals: as the lists of
 // Report and Answer do of applications. In an answer there are no names.
 type Queues struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Names         []*QueueName           `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
-	Entries       []uint32               `protobuf:"varint,2,rep,packed,name=entries,proto3" json:"entries,omitempty"`
-	Rates         []uint64               `protobuf:"varint,3,rep,packed,name=rates,proto3" json:"rates,omitempty"`
-	Rooms         []uint64               `protobuf:"varint,4,rep,packed,name=rooms,proto3" json:"rooms,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Names   []*QueueName           `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	Entries []uint32               `protobuf:"varint,2,rep,packed,name=entries,proto3" json:"entries,omitempty"`
+	Rates   []uint64               `protobuf:"varint,3,rep,packed,name=rates,proto3" json:"rates,omitempty"`
+	Rooms   []uint64               `protobuf:"varint,4,rep,packed,name=rooms,proto3" json:"rooms,omitempty"`
+	// What the queue's members have, as rates, and weigh, in millionths, by the part of a
+	// correction that the devices make for each (coord.Service).
+	Had           []uint64 `protobuf:"varint,5,rep,packed,name=had,proto3" json:"had,omitempty"`
+	Weights       []uint64 `protobuf:"varint,6,rep,packed,name=weights,proto3" json:"weights,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -198,6 +202,20 @@ func (x *Queues) GetRates() []uint64 {
 func (x *Queues) GetRooms() []uint64 {
 	if x != nil {
 		return x.Rooms
+	}
+	return nil
+}
+
+func (x *Queues) GetHad() []uint64 {
+	if x != nil {
+		return x.Had
+	}
+	return nil
+}
+
+func (x *Queues) GetWeights() []uint64 {
+	if x != nil {
+		return x.Weights
 	}
 	return nil
 }
@@ -1614,12 +1632,14 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05rates\x18\x05 \x03(\x04R\x05rates\x12\x14\n" +
 	"\x05rooms\x18\x06 \x03(\x04R\x05rooms\x12\x16\n" +
 	"\x06policy\x18\a \x01(\x04R\x06policy\x120\n" +
-	"\x06queues\x18\b \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\x81\x01\n" +
+	"\x06queues\x18\b \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xad\x01\n" +
 	"\x06Queues\x121\n" +
 	"\x05names\x18\x01 \x03(\v2\x1b.penstock.cluster.QueueNameR\x05names\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
 	"\x05rates\x18\x03 \x03(\x04R\x05rates\x12\x14\n" +
-	"\x05rooms\x18\x04 \x03(\x04R\x05rooms\"7\n" +
+	"\x05rooms\x18\x04 \x03(\x04R\x05rooms\x12\x10\n" +
+	"\x03had\x18\x05 \x03(\x04R\x03had\x12\x18\n" +
+	"\aweights\x18\x06 \x03(\x04R\aweights\"7\n" +
 	"\tQueueName\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\"\x99\x01\n" +
