@@ -29,9 +29,9 @@ rules:
 	etl := []sfq.Level{{Name: "root.etl", Weight: 3}}
 	nightly := append(etl[:1:1], sfq.Level{Name: "root.etl.nightly", Weight: 2})
 	for flow, want := range map[string]device.Rule{
-		"a": {Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(nightly, 0)},
-		"b": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(nightly, 0)},
-		"c": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(etl, 0)},
+		"a": {Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(nightly)},
+		"b": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(nightly)},
+		"c": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(etl)},
 		"d": {Weight: 5, Mode: device.Enforce},
 		"e": {Weight: 1, Mode: device.Enforce},
 	} {
