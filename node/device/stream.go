@@ -35,6 +35,10 @@ type OpenRequest struct {
 	Meta     File  // nil if there is none
 	Asked    bool  // whose it is is being found out: Reassign will say
 	From, To int64 // block-file offsets; To is used for reads, and for what is sent (0: nobody knows)
+
+	Patience  time.Duration // that the stream's client bears one wait; 0: not known
+	User      string        // whose block token it came with, a short name; "" where nobody knows
+	Refusable bool          // wire.Refused may be its first mark: the agent then refuses the operation
 }
 
 // Stream is one operation of an agent's process on one file: the loop's state of
