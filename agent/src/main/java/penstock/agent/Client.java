@@ -514,7 +514,7 @@ final class Client implements Runnable {
                 int start = out.position();
                 s.device = deviceOf(s);
                 try {
-                    Frames.open(out, s.id, s.write, s.kind, s.refusable, s.patience.millis, s.flow, s.block, s.meta, s.peer, at,
+                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow, s.block, s.meta, s.peer, at,
                             s.write && s.to == 0 ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
