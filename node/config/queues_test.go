@@ -84,7 +84,7 @@ func FuzzQueues(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
+		s, err := sfq.New(sfq.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func FuzzQueues(f *testing.F) {
 		}
 		for _, r := range w.Rules {
 			if q := w.places[r.Queue.path]; q != nil { // the scheduler takes all that a good file says
-				if err := s.(sfq.Queues).SetQueue(id, q.Levels()); err != nil {
+				if err := s.SetQueue(id, q.Levels()); err != nil {
 					t.Errorf("%q: %v", text, err)
 				}
 			}
