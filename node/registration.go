@@ -211,7 +211,7 @@ func (r *registration) openFile(dir *blockfile.Dir, path string, staged bool) (f
 		return nil, err
 	}
 	file.OnClose(func() { r.files.Give(r.owner) })
-	if err = r.mayOpen(dir, file); err == nil {
+	if err = r.mayOpen(file); err == nil {
 		if _, err = file.Query(0, 1); err != nil {
 			r.daemon.warnRights(r.role, err)
 		}
@@ -251,23 +251,18 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 	return nil
 }
 
-// mayOpen keeps tasks to files of their own user: below a local directory are also those
-// of others, which nobody else may have held open. A DataNode's are its user's, or whose
-// the directory is. A NodeManager sends files of all users.
-func (r *registration) mayOpen(dir *blockfile.Dir, file *blockfile.File) error {
+// mayOpen keeps tasks and DataNodes to files of their own user: below a local directory
+// are also those of others, which nobody else may have held open. A NodeManager's files
+// are of all users.
+func (r *registration) mayOpen(file *blockfile.File) error {
 	if r.role == wire.RoleNodeManager || r.uid == 0 {
 		return nil
 	}
 	owner, err := file.Owner()
-	if err != nil || owner == r.uid {
-		return err
+	if err == nil && owner != r.uid {
+		err = fmt.Errorf("%w: %s is a file of user %d, asked for by %d", os.ErrPermission, file.Name(), owner, r.uid)
 	}
-	if r.role == wire.RoleDataNode {
-		if of, err := dir.Owner(); err != nil || owner == of {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %s is a file of user %d, asked for by %d", os.ErrPermission, file.Name(), owner, r.uid)
+	return err
 }
 
 // warnRights says once, loudly, that nothing can be governed for want of a right.

@@ -517,34 +517,6 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(path, 0o600, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", st.Mode(), err)
-	}
-	if _, err := Listen(path, 0o600, -1); err == nil {
-		t.Error("a socket that answers was taken over")
-	}
-	l.SetUnlinkOnClose(false)
-	l.Close() // as after kill -9: the file stays
-	again, err := Listen(path, 0o600, -1)
-	if err != nil {
-		t.Fatalf("a dead daemon's socket was not replaced: %v", err)
-	}
-	again.Close()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(file, 0o600, -1); err == nil {
-		t.Error("a plain file was replaced")
-	}
-}
-
 // slowOpener opens nothing until it is let.
 type slowOpener struct {
 	daemon

@@ -34,7 +34,7 @@ import (
 // of two daemons which are started together one sees the other's.
 const (
 	answerWait = 1500 * time.Millisecond // for one answer
-	answersAll = 5 * time.Second         // for any, of a process that does not seem to end
+	answersAll = 3 * time.Second         // for any, of a process that does not seem to end
 	lockWait   = 20 * time.Second
 	askPause   = 50 * time.Millisecond
 )
@@ -180,6 +180,7 @@ func (at listener) state(pid int32) (state string, ending bool) {
 	if len(fields) < 7 {
 		return "unknown", false
 	}
+	// Here is field 3, the state; the flags are field 9.
 	state = fields[0]
 	flags, err := strconv.ParseUint(fields[6], 10, 64)
 	if state == "Z" || state == "X" || err == nil && flags&exiting != 0 {
