@@ -217,8 +217,15 @@ type TraceSpec struct {
 	Weight float64 `yaml:"weight"` // default 1
 	// Application is as a job's.
 	Application string `yaml:"application"`
-	// Jobs is how many are drawn of the whole trace, in its order; 0: all, up to the bound.
+	// Jobs is how many successive jobs are played, from one that is drawn; of the runs of jobs
+	// that are submitted within half of the length. 0: all jobs, up to the bound.
 	Jobs int `yaml:"jobs"`
+	// Machines is the size of the cluster that the trace is of: sizes are multiplied by the
+	// scenario's nodes and divided by it, as SWIM does. 0: they stay.
+	Machines int `yaml:"machines"`
+	// Least is the least map input of a job after that. With it shuffle and output are at least
+	// a KiB, so each job has maps and a reduce. SWIM has 64MiB. 0: no bound.
+	Least settings.Bytes `yaml:"least"`
 	// Bytes and Time are what sizes and times are multiplied by; default 1.
 	Bytes float64        `yaml:"bytes"`
 	Time  float64        `yaml:"time"`
@@ -232,8 +239,8 @@ type MapReduceSpec struct {
 	Block       settings.Bytes    `yaml:"block"`       // default 128MiB
 	Replication int               `yaml:"replication"` // default 3, at most the number of nodes
 	Start       settings.Duration `yaml:"start"`       // of a task, before its first I/O; default 1s
-	// Order is whose task is next: fair (default), the job with the fewest running by weight
-	// 1, or fifo, the job that came first.
+	// Order is whose task is next: fair (default), the application with the fewest running and
+	// of its jobs the one with the fewest, or fifo, the job that came first.
 	Order string `yaml:"order"`
 	// Play are the ways: of alone, fifo, local and coordinated; default all. Without alone
 	// there are no slowdowns, only times.

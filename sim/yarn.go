@@ -21,6 +21,11 @@ const (
 // yarn gives tasks slots and runs them: maps read a block, where it lies if they can, and
 // spill; reduces fetch what maps have spilt, merge it on their disk and write to HDFS, each
 // block on several nodes. Without reduces, maps write to HDFS.
+//
+// An application is a queue of YARN's fair scheduler and its jobs share the queue's slots
+// fairly, so a job of many tasks does not keep the slots from the jobs after it. A reduce asks
+// for a slot when all maps of its job are done (MapReduce's slow start at 1), so no reduce
+// holds a slot while maps wait.
 type yarn struct {
 	cluster *Cluster
 	spec    MapReduceSpec
@@ -193,7 +198,7 @@ func (y *yarn) assign(at int) bool {
 		if !j.some() || y.slots[j.app.index] > 0 && y.running[j.app.index] >= y.slots[j.app.index] {
 			continue
 		}
-		if best == nil || y.spec.Order == "fair" && y.running[j.app.index] < y.running[best.app.index] {
+		if best == nil || y.spec.Order == orderFair && y.before(j, best) {
 			best = j
 		}
 	}
@@ -202,6 +207,15 @@ func (y *yarn) assign(at int) bool {
 	}
 	y.begin(best.take(at), at)
 	return true
+}
+
+// before reports whether a job's next task goes before that of an older job: its application
+// has fewer tasks running or, of one application, the job itself has.
+func (y *yarn) before(j, older *job) bool {
+	if j.app != older.app {
+		return y.running[j.app.index] < y.running[older.app.index]
+	}
+	return j.running < older.running
 }
 
 // some tells whether a task waits for a slot.

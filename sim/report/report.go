@@ -80,9 +80,13 @@ func (r Report) Figures() string {
 	text := fmt.Sprintf("%d jobs", len(r.Jobs))
 	before := "; average slowdown"
 	for _, way := range r.ways() {
-		if s := r.Average(way); s > 0 {
+		s, ended := r.Average(way), r.Ended(way)
+		if s > 0 {
 			text += fmt.Sprintf("%s %.2f %s", before, s, way)
 			before = ","
+		}
+		if s > 0 && ended < len(r.Jobs) {
+			text += fmt.Sprintf(" of only %d that ended", ended)
 		}
 	}
 	return text
@@ -116,10 +120,10 @@ func (r Report) WriteTable(w io.Writer) error {
 		}
 	}
 	if len(r.Summaries) > 0 {
-		fmt.Fprintln(t, "jobs\tplayed\tended\tmedian\tp95\tslowdown: median\tp95\tmean\t")
+		fmt.Fprintln(t, "jobs\tplayed\tended\tmedian\tp90\tslowdown: median\tp90\tmean\t")
 		for _, s := range r.Summaries {
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t\n", s.Of, s.Way, s.Jobs, seconds(s.Median), seconds(s.P95),
-				slow(s.SlowdownMedian), slow(s.SlowdownP95), slow(s.SlowdownMean))
+			fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\t%s\t\n", s.Of, s.Way, s.Jobs, s.All, seconds(s.Median), seconds(s.P90),
+				slow(s.SlowdownMedian), slow(s.SlowdownP90), slow(s.SlowdownMean))
 		}
 	}
 	if err := t.Flush(); err != nil {
