@@ -35,7 +35,8 @@ const (
 
 // work is a job that is to be played.
 type work struct {
-	name, kind, application  string
+	name, kind               string
+	application, queue       string
 	weight                   float64
 	at                       time.Duration
 	input, shuffle, output   int64
@@ -172,7 +173,7 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 			if j.Count > 1 {
 				name = fmt.Sprintf("%s-%d", j.Name, i+1)
 			}
-			all = append(all, &work{name: name, kind: j.Name, application: cmp.Or(j.Application, name), weight: j.Weight,
+			all = append(all, &work{name: name, kind: j.Name, application: cmp.Or(j.Application, name), queue: j.Queue, weight: j.Weight,
 				at: time.Duration(j.At) + time.Duration(i)*time.Duration(j.Every), input: int64(j.Input), shuffle: int64(j.Shuffle),
 				output: int64(j.Output), on: j.On, spread: j.Spread, maps: j.Maps, reduces: j.Reduces, slots: j.Slots,
 				rate: int64(j.Rate), background: j.Background})
@@ -202,7 +203,7 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 			scaled := func(v int64) int64 { return int64(float64(v) * bytes) }
 			w := &work{name: t.Name + "/" + j.Name, kind: t.Name, weight: t.Weight,
 				at: time.Duration(float64(j.Submitted-first) * t.Time), input: scaled(j.Input), shuffle: scaled(j.Shuffle),
-				output: scaled(j.Output), slots: t.Slots, rate: int64(t.Rate)}
+				output: scaled(j.Output), slots: t.Slots, queue: t.Queue, rate: int64(t.Rate)}
 			w.application = cmp.Or(t.Application, w.name)
 			if t.Least > 0 {
 				w.input, w.shuffle, w.output = max(w.input, int64(t.Least)), max(w.shuffle, 1<<10), max(w.output, 1<<10)

@@ -191,6 +191,8 @@ type JobSpec struct {
 	Weight float64           `yaml:"weight"` // default 1
 	// Application is what they belong to, with one weight together; without it each job is one.
 	Application string `yaml:"application"`
+	// Queue is where they wait for slots; without it each application has one of its own.
+	Queue string `yaml:"queue"`
 	// Input, Shuffle and Output are bytes of the whole job. The input lies on the nodes On, or
 	// on a part Spread of all, or on all. Without input Maps of them write the output.
 	Input   settings.Bytes `yaml:"input"`
@@ -200,8 +202,7 @@ type JobSpec struct {
 	Spread  float64        `yaml:"spread"`
 	Maps    int            `yaml:"maps"`    // without input only
 	Reduces int            `yaml:"reduces"` // 0: one for each GiB of shuffle or output, rounded up
-	// Slots bounds the tasks that run at a time, of all its jobs' together if they are one
-	// application; 0: as many as there are.
+	// Slots bounds the tasks of the queue that run at a time; 0: as many as there are.
 	Slots int `yaml:"slots"`
 	// Rate is the most that a task reads or writes of HDFS in a second for itself: its
 	// processor's part. 0: no bound.
@@ -215,8 +216,9 @@ type TraceSpec struct {
 	Name   string  `yaml:"name"`
 	File   string  `yaml:"file"`   // beside the scenario; or penstock sim --trace
 	Weight float64 `yaml:"weight"` // default 1
-	// Application is as a job's.
+	// Application and Queue are as a job's.
 	Application string `yaml:"application"`
+	Queue       string `yaml:"queue"`
 	// Jobs is how many successive jobs are played, from one that is drawn; of the runs of jobs
 	// that are submitted within half of the length. 0: all jobs, up to the bound.
 	Jobs int `yaml:"jobs"`
@@ -239,8 +241,8 @@ type MapReduceSpec struct {
 	Block       settings.Bytes    `yaml:"block"`       // default 128MiB
 	Replication int               `yaml:"replication"` // default 3, at most the number of nodes
 	Start       settings.Duration `yaml:"start"`       // of a task, before its first I/O; default 1s
-	// Order is whose task is next: fair (default), the application with the fewest running and
-	// of its jobs the one with the fewest, or fifo, the job that came first.
+	// Order is whose task is next: fair (default), the queue with the fewest running and of its
+	// jobs the one with the fewest, or fifo, the job that came first.
 	Order string `yaml:"order"`
 	// Play are the ways: of alone, fifo, local and coordinated; default all. Without alone
 	// there are no slowdowns, only times.

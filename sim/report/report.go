@@ -80,13 +80,14 @@ func (r Report) Figures() string {
 	text := fmt.Sprintf("%d jobs", len(r.Jobs))
 	before := "; average slowdown"
 	for _, way := range r.ways() {
-		s, ended := r.Average(way), r.Ended(way)
-		if s > 0 {
+		if s := r.Average(way); s > 0 {
 			text += fmt.Sprintf("%s %.2f %s", before, s, way)
 			before = ","
 		}
-		if s > 0 && ended < len(r.Jobs) {
-			text += fmt.Sprintf(" of only %d that ended", ended)
+	}
+	for _, way := range r.ways() {
+		if ended := r.Ended(way); ended < len(r.Jobs) {
+			text += fmt.Sprintf("; %s only %d of %d ended", way, ended, len(r.Jobs))
 		}
 	}
 	return text
