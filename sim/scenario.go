@@ -101,8 +101,11 @@ func (a *ApplicationSpec) nameOf(n int) string {
 
 // ExchangeSpec is the exchange between nodes and broker.
 type ExchangeSpec struct {
-	Period   settings.Duration `yaml:"period"` // default 1s
-	Off      bool              `yaml:"off"`    // local shares only
+	Period settings.Duration `yaml:"period"` // default 1s
+	Off    bool              `yaml:"off"`    // local shares only
+	// Rule is what nodes make of totals: parts (default), Penstock's own, or dsfq, delays as in
+	// DSFQ and IBIS, for comparison. dsfq is for applications that are on all the time.
+	Rule     string            `yaml:"rule"`
 	DelayMin settings.Duration `yaml:"delay_min"`
 	DelayMax settings.Duration `yaml:"delay_max"`
 	Loss     float64           `yaml:"loss"` // part of the messages, 0 to 0.9
@@ -114,7 +117,7 @@ type ExchangeSpec struct {
 func (s *Scenario) exchange() Exchange {
 	e := s.Exchange
 	x := Exchange{Period: time.Duration(e.Period), DelayMin: time.Duration(e.DelayMin),
-		DelayMax: time.Duration(max(e.DelayMin, e.DelayMax)), Loss: e.Loss, Session: time.Duration(e.Session)}
+		DelayMax: time.Duration(max(e.DelayMin, e.DelayMax)), Loss: e.Loss, Rule: e.Rule, Session: time.Duration(e.Session)}
 	if e.Off {
 		x.Period = 0
 	}
