@@ -168,6 +168,7 @@ func TestJobsThatCannotEnd(t *testing.T) {
 		{0, "jobs: [{name: j, input: 1, count: 2, every: 19m}, {name: k, input: 1, at: 20m, background: true}]\n", ""},
 		{134, "traces: [{name: t, file: " + file + "}]\n", "1 of 10 jobs are submitted after the run's length"},
 		{133, "traces: [{name: t, file: " + file + "}]\n", ""},
+		{1, "traces: [{name: t, file: " + file + ", machines: 100000, least: 1024GiB}]\n", ""},
 		{301, "traces: [{name: t, file: " + file + ", jobs: 3}]\n", "3 successive jobs are submitted within 10m2s at the least, half of the run's length is 10m0s"},
 		{300, "traces: [{name: t, file: " + file + ", jobs: 3}]\n", ""},
 		{602, "traces: [{name: t, file: " + file + ", jobs: 3, time: 0.5}]\n", "within 10m2s"},
