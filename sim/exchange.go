@@ -35,7 +35,7 @@ type broker struct {
 	totals *coord.Totals
 	begun  coord.Beginning
 	served []time.Duration // by application, with ruleDSFQ
-	life   int // counts starts: a message to one that has ended is lost
+	life   int             // counts starts: a message to one that has ended is lost
 	down   bool
 }
 
