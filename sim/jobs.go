@@ -16,6 +16,7 @@ import (
 const (
 	maxJobs  = 20_000
 	maxTasks = 2_000_000 // of all jobs together
+	maxScale = 1000      // of a trace's bytes
 	reduceBy = 1 << 30   // bytes that a reduce is given, unless the scenario says how many there are
 )
 
@@ -91,8 +92,9 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 		check(t.Name != "", "traces[%d]: give a name", i)
 		check(t.Weight >= 0.001 && t.Weight <= 1000, "traces[%d]: weight %v: 0.001 to 1000", i, t.Weight)
 		check(t.Jobs >= 0 && t.Jobs <= maxJobs, "traces[%d]: jobs %d: 0 to %d", i, t.Jobs, maxJobs)
-		check(t.Bytes > 0 && t.Bytes <= 1000 && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: above 0, at most 1000", i)
+		check(t.Bytes > 0 && t.Bytes <= maxScale && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: above 0, at most 1000", i)
 		check(t.Machines >= 0 && t.Machines <= MaxNodes, "traces[%d]: machines %d: 0 to %d", i, t.Machines, MaxNodes)
+		check(s.scale(t) <= maxScale, "traces[%d]: bytes for %d of %d machines: at most %d times the trace's", i, s.machines(), t.Machines, maxScale)
 		check(t.Least >= 0 && t.Least <= 1<<40, "traces[%d]: least %d: at most 1TiB", i, t.Least)
 		check(t.Slots >= 0, "traces[%d]: slots %d: 0 or more", i, t.Slots)
 		check(t.Rate == 0 || t.Rate >= 1<<10, "traces[%d]: rate %d: at least 1KiB", i, t.Rate)
@@ -137,6 +139,14 @@ func (t *TraceSpec) draw(jobs []TraceJob, r *rand.Rand, within time.Duration) ([
 	}
 	first := firsts[r.IntN(len(firsts))]
 	return jobs[first : first+t.Jobs], nil
+}
+
+// scale returns what a trace's bytes are multiplied by.
+func (s *Scenario) scale(t *TraceSpec) float64 {
+	if t.Machines <= 0 {
+		return t.Bytes
+	}
+	return t.Bytes * float64(s.machines()) / float64(t.Machines)
 }
 
 // machines returns the number of machines.
@@ -195,12 +205,9 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 			return nil, fmt.Errorf("traces[%d]: %w", n, err)
 		}
 		first := jobs[0].Submitted
-		bytes := t.Bytes
-		if t.Machines > 0 {
-			bytes *= float64(s.machines()) / float64(t.Machines)
-		}
+		scale := s.scale(&t)
 		for _, j := range jobs {
-			scaled := func(v int64) int64 { return int64(float64(v) * bytes) }
+			scaled := func(v int64) int64 { return int64(float64(v) * scale) }
 			w := &work{name: t.Name + "/" + j.Name, kind: t.Name, weight: t.Weight,
 				at: time.Duration(float64(j.Submitted-first) * t.Time), input: scaled(j.Input), shuffle: scaled(j.Shuffle),
 				output: scaled(j.Output), slots: t.Slots, queue: t.Queue, rate: int64(t.Rate)}

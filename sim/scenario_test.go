@@ -53,6 +53,7 @@ func TestMistakesInScenarios(t *testing.T) {
 		dsfq + "nodes: [{}]\napplications: [{name: a, begin: 1s}]\n":                     "on all the time",
 		dsfq + "applications: [{name: a, on_for: 1s, off_for: 1s}]\n":                    "on all the time",
 		"nodes: [{}]\ntraces: [{name: t, machines: 100001}]\n":                           "machines 100001: 0 to 100000",
+		"nodes: [{count: 1001}]\ntraces: [{name: t, machines: 1}]\n":                     "1001 of 1 machines: at most 1000 times",
 		"nodes: [{}]\ntraces: [{name: t, least: 1025GiB}]\n":                             "at most 1TiB",
 		good + "exchange: {loss: 1}\n":                                                   "loss 1: 0 to 0.9",
 	} {

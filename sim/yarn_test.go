@@ -179,6 +179,7 @@ func TestJobsThatCannotEnd(t *testing.T) {
 			t.Errorf("%s: %v, want %q", test.text, err, test.want)
 		}
 	}
+	parsed(t, "nodes: [{count: 1000}]\ntraces: [{name: t, machines: 1}]\n") // at the bound of its scale
 	r := played(t, parsed(t, nodes+"jobs: [{name: a, input: 1000}, {name: b, input: 1024GiB}]\n"), 1)
 	if r.Good || r.Ended(wayLocal) != 1 || !strings.Contains(strings.Join(r.Faults, ""), "local: 1 of 2 jobs have not ended within 20m0s") {
 		t.Errorf("%d have ended, good %v: %v", r.Ended(wayLocal), r.Good, r.Faults)
