@@ -161,15 +161,18 @@ func (s *Scenario) machines() int {
 // withinLength refuses jobs that are waited for and submitted when the run is over: they
 // could not end, whatever the disks do.
 func (s *Scenario) withinLength(works []*work) error {
-	late, last := 0, time.Duration(0)
+	waited, late, last := 0, 0, time.Duration(0)
 	for _, w := range works {
+		if !w.background {
+			waited++
+		}
 		if !w.background && w.at >= time.Duration(s.Length) {
 			late, last = late+1, max(last, w.at)
 		}
 	}
 	if late > 0 {
 		return fmt.Errorf("%d of %d jobs are submitted after the run's length of %v, the last one at %v: make the run longer, a trace's time smaller, or give the trace a number of jobs",
-			late, len(works), time.Duration(s.Length), last)
+			late, waited, time.Duration(s.Length), last)
 	}
 	return nil
 }
