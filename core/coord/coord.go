@@ -8,15 +8,17 @@
 // every device all applications that are served there have one level, total by weight,
 // and those that are not served have a higher one.
 //
-// IBIS follows DSFQ: a request's start tag is put back by what the other nodes have served
-// its flow meanwhile. Taken by the word, every node by itself makes up for the whole
-// difference, a period late; so with n nodes it is made up for n times, and the shares
-// swing, the wider the more nodes there are. Here every device makes up for its part of
-// a difference: what it gives, of what all devices give that serve the application and could
-// serve it more. The parts add up to one correction. Each is held against the device's own
-// service as it was in the very totals that it answers, so messages that are late make the
-// division slow but not wrong. The outcome is weights for the device's scheduler, which hold
-// until the next exchange; what a flow does not use, others get at once, from the scheduler.
+// IBIS follows DSFQ: a request's start tag is put back by the cost of what other nodes have
+// served its flow since its previous request. Tags so add up whole totals, and over tens of
+// seconds the totals are right. But a node learns of the others once a period, and every node
+// then makes up for the whole difference: with n nodes it is made up for up to n times, and
+// from second to second the shares swing (TestSwingsOfDelays in package sim has figures). Here
+// every device makes up for its part of a difference: what it gives, of what all devices give
+// that serve the application and could serve it more. The parts add up to one correction. Each
+// is held against the device's own service as it was in the very totals that it answers, so
+// messages that are late make the division slow but not wrong. The outcome is weights for the
+// device's scheduler, which hold until the next exchange; what a flow does not use, others get
+// at once, from the scheduler.
 //
 // Rates are exchanged, not sums since the beginning: a node or a broker that starts again
 // has nothing to remember, one that lies has nothing to lie about but the last period, and
