@@ -189,8 +189,8 @@ func (b *bed) check(t *rapid.T) {
 	if n := b.daemon.taskFiles.Held(); n > sessionFiles {
 		t.Fatalf("%d files of tasks", n)
 	}
-	if _, _, alive := b.daemon.Heartbeat(); !alive {
-		t.Fatalf("no heartbeat: %v stalled", b.daemon.stalled())
+	if stalled := b.daemon.stalled(); len(stalled) > 0 {
+		t.Fatalf("%v stalled", stalled)
 	}
 }
 

@@ -67,7 +67,7 @@ func child(path, state string) {
 	case "ending":
 		syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 	case "starved":
-		s := &Server{Opener: &daemon{alive: true}, Allow: func(uint32, wire.Role) bool { return true }, Log: slog.New(slog.DiscardHandler)}
+		s := &Server{Opener: &daemon{alive: 1}, Allow: func(uint32, wire.Role) bool { return true }, Log: slog.New(slog.DiscardHandler)}
 		panic(s.Serve(context.Background(), l))
 	}
 	runtime.KeepAlive(l)

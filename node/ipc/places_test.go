@@ -53,7 +53,7 @@ func (b *syncBuffer) String() string {
 func newCrowd(t *testing.T, b Bounds) *crowd {
 	t.Helper()
 	c := &crowd{t: t, dir: t.TempDir(), next: map[string]unix.Ucred{}, of: map[int32]string{}}
-	c.Server = &Server{Opener: &openable{daemon{alive: true}}, Bounds: b, Log: slog.New(slog.NewTextHandler(&c.log, nil))}
+	c.Server = &Server{Opener: &openable{daemon{alive: 1}}, Bounds: b, Log: slog.New(slog.NewTextHandler(&c.log, nil))}
 	c.Allow = func(uid uint32, role wire.Role) bool { return uid < 100 || !Serves(role) && uid < 1000 }
 	c.Container = func(pid int32) string {
 		c.mu.Lock()
