@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/core/arbiter"
 	"penstock/core/cost"
 	"penstock/node/blockfile"
 	"penstock/node/config"
@@ -53,6 +54,9 @@ const (
 // Daemon is one node's daemon.
 type Daemon struct {
 	Build string // of the program, as the status tells it; set before Run
+	// Peers make the schedulers of algorithms that are not the daemon's own, to compare them
+	// with it; set before Run.
+	Peers map[string]func(maxFlows int) arbiter.Scheduler
 
 	settings *config.Node
 	log      *slog.Logger
@@ -464,7 +468,7 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 	}
 	l, err := device.New(device.Options{
 		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log,
-		Latency: d.metrics.latencyOf(dev.Name), Counters: counters,
+		Latency: d.metrics.latencyOf(dev.Name), Counters: counters, Scheduler: d.Peers[c.Algorithm],
 	})
 	if err != nil {
 		return nil, err

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"penstock/core/arbiter"
 	"penstock/core/depth"
 	"penstock/node/device"
 	"penstock/node/profile"
@@ -158,6 +160,10 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		LazyFiles:  d.LazyFiles,
 		MaxFlows:   d.MaxFlows,
 	}
+	if c.Peer = slices.Contains(n.peers, d.Algorithm); !c.Peer && slices.Contains(laboratory, d.Algorithm) {
+		return c, fmt.Errorf("settings of device %s: algorithm %s is one to compare with and not the daemon's own: "+
+			"run a daemon with it by `penstock testbed node`, or use one of %s", name, d.Algorithm, strings.Join(arbiter.Algorithms, ", "))
+	}
 	if p != nil {
 		c.Cost = p.Model()
 		read, write = p.References()
@@ -174,6 +180,9 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 	}
 	return c, nil
 }
+
+// laboratory are algorithms that were the daemon's once.
+var laboratory = []string{"drr", "fifo"}
 
 // or gives the line or, if the file has none, the other one.
 func (l *Line) or(other depth.Line) depth.Line {

@@ -203,3 +203,16 @@ func (t *table[T]) dump(title string, own func(*flow[T]) string) string {
 	}
 	return b.String()
 }
+
+// MakeDRR makes a DRR where maxFlows is known to be within bounds; it panics where it is not.
+func MakeDRR(maxFlows int) arbiter.Scheduler { return must(NewDRR(maxFlows)) }
+
+// MakeFIFO makes a FIFO likewise.
+func MakeFIFO(maxFlows int) arbiter.Scheduler { return must(NewFIFO(maxFlows)) }
+
+func must[T any](s T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
