@@ -28,6 +28,8 @@ import (
 const (
 	maxNodes = 20_000
 	maxApps  = 100_000
+	// maxQueues is more than one policy may have, with its groups.
+	maxQueues = 100_000
 	// silent is how many of its periods a node may say nothing.
 	silent    = 5
 	periodMin = time.Second // shorter ones are told as this: a machine may be slow for a moment
@@ -70,6 +72,7 @@ type Broker struct {
 	begun    coord.Beginning
 	epoch    uint64 // that sessions are of; 0: it does not lead
 	totals   *coord.Totals
+	queues   *coord.Totals
 	sessions map[string]*session // by the node's name
 	homes    map[netip.Addr]map[*session]struct{}
 	policy   *policy.Policy
@@ -98,16 +101,24 @@ type right struct {
 type session struct {
 	node     *cluster.Node
 	place    place
-	member   coord.Member
+	apps     book
+	queues   book
 	period   time.Duration // of its reports
 	silence  time.Duration // that is too long
 	heard    atomic.Int64  // when the last report came, booked or not, in nanoseconds since the broker was born
 	sequence uint64
 	policy   uint64         // version in force there, by its last report
-	named    map[string]int // applications, by entry
 	conn     *conn          // nil: not one that was accepted here
-	sent     []sent         // by entry
 	answer   cluster.Answer // the last one: its lists are used again
+	totals   cluster.Queues // of queues, in that answer
+}
+
+// book is what a session has in a Totals.
+type book struct {
+	totals *coord.Totals
+	member coord.Member
+	named  map[string]int // entries, by name
+	sent   []sent         // by entry
 }
 
 // sent is what the node knows of an entry.
@@ -154,6 +165,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		settles = succession
 	}
 	b := &Broker{o: o, log: o.Log, lead: o.Lead, begun: coord.Beginning{Least: settles}, born: time.Now(), started: time.Now(), paces: paces{of: map[string]*pace{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+		queues:   coord.NewQueueTotals(maxNodes, maxQueues, cluster.MaxQueues, policy.MaxWay),
 		sessions: map[string]*session{}, homes: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}, stale: map[string]struct{}{}}
 	b.metrics = newMetrics(b)

@@ -76,7 +76,8 @@ type machine struct {
 	flows []string
 
 	mu      sync.Mutex
-	parts   map[string]float64
+	idle    map[string]bool // flows that have nothing to do
+	parts   coordination.Parts
 	uses    map[string]coordination.Use
 	at      time.Time
 	rights  map[string]coordination.Right
@@ -86,38 +87,81 @@ type machine struct {
 
 func (m *machine) Name() string { return "disk" }
 
-func (m *machine) SetParts(parts map[string]float64) {
+func (m *machine) SetParts(parts coordination.Parts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.work()
 	m.parts = parts
 }
 
-// work gives the flows what they are due of the time gone by.
+// work gives the flows what they are due of the time gone by: level by level of the tree, whose
+// weights are the policy's where no parts are in force.
 func (m *machine) work() {
 	now := time.Now()
 	passed := now.Sub(m.at)
 	m.at = now
-	sum := 0.0
-	part := func(flow string) float64 {
-		if p := m.parts[flow]; p > 0 {
-			return p
+	inside := map[string]float64{} // weights of those at work in a queue, by its path; "": the root
+	each := func(level func(path string, weight float64, inside string) (on bool)) {
+		for _, f := range m.flows {
+			if m.idle[f] {
+				continue
+			}
+			right := m.rights[f]
+			weight := max(right.Weight, 1) // 1 until the policy is known
+			if p := m.parts.Flows[f]; p > 0 {
+				weight = p
+			}
+			paths := []string{""}
+			for _, l := range right.Queues {
+				paths = append(paths, paths[len(paths)-1]+"/"+l.Name)
+			}
+			of := f
+			for i := len(paths) - 1; i >= 0 && level(of, weight, paths[i]) && i > 0; i-- {
+				of, weight = paths[i], float64(right.Queues[i-1].Weight)
+				if p := m.parts.Queues[of]; p > 0 {
+					weight = p
+				}
+			}
 		}
-		if own := m.rights[flow].Own; own > 0 && m.parts == nil { // as a device goes on by local shares
-			return float64(own)
+	}
+	counted := map[string]bool{}
+	each(func(of string, weight float64, in string) bool {
+		if counted[of] {
+			return false
 		}
-		return 1
-	}
-	for _, f := range m.flows {
-		sum += part(f)
-	}
+		counted[of] = true
+		inside[in] += weight
+		return true
+	})
+	shares := map[string]float64{}
+	var flow string
+	each(func(of string, weight float64, in string) bool {
+		if of[0] != '/' {
+			flow, shares[of] = of, 1
+		}
+		shares[flow] *= weight / inside[in]
+		return true
+	})
 	for _, f := range m.flows {
 		u := m.uses[f]
 		u.Flow = f
-		u.Service += time.Duration(float64(passed) * part(f) / sum)
-		u.Wanted += passed
+		if share := shares[f]; share > 0 {
+			u.Service += time.Duration(float64(passed) * share)
+			u.Wanted += passed
+		}
 		m.uses[f] = u
 	}
+}
+
+// rest has a flow do nothing, or begin again.
+func (m *machine) rest(flow string, idle bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	if m.idle == nil {
+		m.idle = map[string]bool{}
+	}
+	m.idle[flow] = idle
 }
 
 func (m *machine) Uses() ([]coordination.Use, bool) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -197,12 +196,16 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	if old := b.sessions[node.GetName()]; old != nil {
 		b.drop(node.GetName(), old)
 	}
-	m, err := b.totals.Join()
+	apps, err := openBook(b.totals)
 	if err != nil {
 		return nil, err
 	}
+	queues, err := openBook(b.queues)
+	if err != nil { // there is room, as for the other
+		return nil, errors.Join(err, b.totals.Leave(apps.member))
+	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
-	s := &session{node: node, member: m, place: lives, period: period, silence: silent * period, named: map[string]int{},
+	s := &session{node: node, apps: apps, queues: queues, place: lives, period: period, silence: silent * period,
 		conn: b.limiter.of(stream.Context())}
 	b.hear(s)
 	b.limiter.hold(s.conn)
@@ -227,7 +230,7 @@ func (b *Broker) leave(s *session) {
 
 // drop takes a session out of the totals. b.mu is held.
 func (b *Broker) drop(name string, s *session) {
-	if err := b.totals.Leave(s.member); err != nil {
+	if err := errors.Join(b.totals.Leave(s.apps.member), b.queues.Leave(s.queues.member)); err != nil {
 		go b.log.Error("a node that is counted is not in the totals", "node", name, "error", err) // nobody waits for the log
 	}
 	delete(b.sessions, name)
@@ -245,26 +248,35 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 	if r.GetSequence() != s.sequence+1 {
 		return nil, fmt.Errorf("report %d after %d: one is missing, or sent twice", r.GetSequence(), s.sequence)
 	}
-	entries, rates, rooms := r.GetEntries(), r.GetRates(), r.GetRooms()
-	if len(entries) != len(rates) || len(entries) != len(rooms) || len(entries) > cluster.MaxEntries || len(r.GetNames()) > 2*cluster.MaxEntries {
-		return nil, fmt.Errorf("%d entries with %d rates and %d rooms: as many of each, and at most %d", len(entries), len(rates), len(rooms), cluster.MaxEntries)
-	}
 	var news []string
+	q := r.GetQueues()
+	if len(r.GetNames()) > 2*cluster.MaxEntries || len(q.GetNames()) > 2*cluster.MaxQueues {
+		return nil, fmt.Errorf("%d names of applications and %d of queues: at most %d and %d", len(r.GetNames()), len(q.GetNames()), 2*cluster.MaxEntries, 2*cluster.MaxQueues)
+	}
 	for _, n := range r.GetNames() {
-		if err := b.name(s, int(n.GetEntry()), n.GetApplication()); err != nil {
+		if len(n.GetApplication()) > cluster.MaxName {
+			return nil, fmt.Errorf("entry %d: an application's name has at most %d bytes", n.GetEntry(), cluster.MaxName)
+		}
+		if err := s.apps.name(int(n.GetEntry()), n.GetApplication()); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", n.GetEntry(), err)
 		}
 		if _, known := b.rights[n.GetApplication()]; !known && n.GetApplication() != "" {
 			news = append(news, n.GetApplication())
 		}
 	}
-	for i, e := range entries {
-		if rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
-			return nil, coord.ErrRate
+	for _, n := range q.GetNames() {
+		if len(n.GetQueue()) > cluster.MaxQueue {
+			return nil, fmt.Errorf("queue %d: a queue's name has at most %d bytes", n.GetEntry(), cluster.MaxQueue)
 		}
-		if err := b.totals.Report(s.member, int(e), coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}); err != nil {
-			return nil, fmt.Errorf("entry %d: %w", e, err)
+		if err := s.queues.name(int(n.GetEntry()), n.GetQueue()); err != nil {
+			return nil, fmt.Errorf("queue %d: %w", n.GetEntry(), err)
 		}
+	}
+	if err := s.apps.report(figures{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
+		return nil, err
+	}
+	if err := s.queues.report(figures{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
 	}
 	s.sequence, s.policy = r.GetSequence(), r.GetPolicy()
 	if len(news) > 0 && (b.totals.Apps() <= settleAtOnce || time.Since(b.settledAt) > 20*b.settling) {
@@ -283,49 +295,29 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 	return b.answer(s), nil
 }
 
-// name says which application a node's entry is; each is one entry only. b.mu is held.
-func (b *Broker) name(s *session, i int, application string) error {
-	if len(application) > cluster.MaxName || !utf8.ValidString(application) {
-		return fmt.Errorf("an application's name has at most %d bytes", cluster.MaxName)
-	}
-	if at, there := s.named[application]; there && at != i {
-		return fmt.Errorf("entry %d is the same application", at)
-	}
-	if _, err := b.totals.Name(s.member, i, application); err != nil {
-		return err
-	}
-	for i >= len(s.sent) {
-		s.sent = append(s.sent, sent{})
-	}
-	delete(s.named, s.sent[i].name)
-	s.sent[i] = sent{name: application}
-	if application != "" {
-		s.named[application] = i
-	}
-	return nil
-}
-
 // answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
-	a := &s.answer
+	a, q := &s.answer, &s.totals
 	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.begun.Whole(time.Since(b.born), s.period)
-	a.Entries, a.Rates, a.Rooms, a.Rights = a.Entries[:0], a.Rates[:0], a.Rooms[:0], a.Rights[:0]
-	for i := range s.sent {
-		at := &s.sent[i]
-		if at.name == "" {
+	f := s.apps.news(figures{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
+	a.Entries, a.Rates, a.Rooms = f.entries, f.rates, f.rooms
+	f = s.queues.news(figures{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
+	q.Entries, q.Rates, q.Rooms, q.Had, q.Weights = f.entries, f.rates, f.rooms, f.had, f.weights
+	a.Queues = nil
+	if len(q.Entries) > 0 {
+		a.Queues = q
+	}
+	a.Rights = a.Rights[:0]
+	for i := range s.apps.sent {
+		at := &s.apps.sent[i]
+		r, known := b.rights[at.name]
+		if !known || at.name == "" {
 			continue
 		}
-		_, _, total, ok := b.totals.Entry(s.member, i)
-		if !ok {
-			continue
+		if s.node.GetLevels() {
+			r.weight = 0 // it is another one whenever somebody comes or goes
 		}
-		if total != at.total {
-			a.Entries = append(a.Entries, uint32(i))
-			a.Rates = append(a.Rates, uint64(total.Rate))
-			a.Rooms = append(a.Rooms, uint64(total.Room))
-			at.total = total
-		}
-		if r, known := b.rights[at.name]; known && !r.same(at.right) {
+		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),
 				Queues: r.way.queues(), Own: float64(r.own)})
 			at.right = r

@@ -208,7 +208,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	for _, s := range b.sessions {
 		a.Settling = a.Settling || !b.begun.Whole(time.Since(b.born), s.period) // as its answers say it
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
-			Rate: uint64(b.totals.Rate(s.member)), Applications: uint32(len(s.named))})
+			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.named))})
 	}
 	b.mu.Unlock()
 	slices.SortFunc(a.Nodes, func(x, y *cluster.NodeState) int { return cmp.Compare(x.GetNode().GetName(), y.GetNode().GetName()) })

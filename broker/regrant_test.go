@@ -25,12 +25,7 @@ func TestFactsArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.policy = &policy.Policy{Default: 1, Rules: []policy.Rule{{Weight: 2, Bandwidth: true}}}
-	m, err := b.totals.Join()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &session{node: &cluster.Node{Name: "n"}, member: m, named: map[string]int{}}
-	b.sessions["n"] = s
+	s := bookedSession(t, b)
 	sequence := uint64(0)
 	weight := func(names ...*cluster.Name) float64 {
 		t.Helper()
@@ -85,12 +80,7 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.succeed()
-	m, err := b.totals.Join()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &session{node: &cluster.Node{Name: "n"}, member: m, named: map[string]int{}}
-	b.sessions["n"] = s
+	s := bookedSession(t, b)
 	r := &cluster.Report{Sequence: 1}
 	const many = matchAtOnce + 50
 	for i := range uint32(many) {
@@ -127,4 +117,20 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	if n := tell(); n != 0 || asked != 2*many+2 || len(b.stale) != 0 {
 		t.Errorf("two others: %d told, %d matched in all, %d are to be", n, asked, len(b.stale))
 	}
+}
+
+// bookedSession is that of a node that has said nothing yet.
+func bookedSession(t *testing.T, b *Broker) *session {
+	t.Helper()
+	apps, err := openBook(b.totals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queues, err := openBook(b.queues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{node: &cluster.Node{Name: "n"}, apps: apps, queues: queues}
+	b.sessions["n"] = s
+	return s
 }

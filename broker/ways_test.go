@@ -15,14 +15,14 @@ func TestRightsHaveTheWay(t *testing.T) {
 	n := node(t, "one", []string{b.address}, "a", "b")
 	eventually(t, "the first policy", func() bool {
 		a, other := n.right("a"), n.right("b")
-		return a.Own == 1 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 3}}) &&
-			other.Own == 5 && len(other.Queues) == 0
+		return a.Weight == 1 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 3}}) &&
+			other.Weight == 5 && len(other.Queues) == 0
 	})
 	// Neither a's weight among all nor its limit is another one now.
 	applyText(t, b.Broker, "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 4, group: g, group_queue: root}, {flow: b, weight: 5}]")
 	eventually(t, "another weight of the group", func() bool {
 		a := n.right("a")
-		return a.Weight == 2 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 4}})
+		return a.Weight == 1 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 4}})
 	})
 }
 

@@ -157,6 +157,5 @@ func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loo
 	if c.verdict == nil || c.loop == nil {
 		return
 	}
-	// A loop that stands still must not hold up the lookups.
-	go c.loop.Reassign(c.stream, mode.Flow(c.claimed, *c.verdict))
+	c.loop.Reassign(c.stream, mode.Flow(c.claimed, *c.verdict), c.stream.User)
 }

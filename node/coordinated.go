@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"penstock/core/sfq"
 	"penstock/node/config"
 	"penstock/node/coordination"
 	"penstock/node/device"
@@ -56,8 +57,9 @@ type coordinated governed
 
 func (g *coordinated) Name() string { return g.dev.Name }
 
-func (g *coordinated) SetParts(parts map[string]float64) {
-	g.parts.Store(&parts)
+func (g *coordinated) SetParts(parts coordination.Parts) {
+	of := device.Parts(parts)
+	g.parts.Store(&of)
 	nudge(g.parted)
 }
 
@@ -80,7 +82,7 @@ func (d *Daemon) setRights(rights map[string]coordination.Right) {
 	d.granted, d.queues = rights, map[string]*device.Queue{}
 	for flow, r := range rights {
 		if len(r.Queues) > 0 {
-			d.queues[flow] = device.NewQueue(r.Queues, r.Weight)
+			d.queues[flow] = device.NewQueue(r.Queues)
 		}
 	}
 	d.apply()
@@ -95,10 +97,7 @@ func (d *Daemon) policy() device.Policy {
 	return func(flow string) device.Rule {
 		rule := local(flow)
 		if r, ok := rights[flow]; ok {
-			rule.Weight, rule.Queue = int(min(max(math.Round(r.Weight), 1), 1_000_000)), nil
-			if r.Own > 0 {
-				rule.Weight, rule.Queue = r.Own, queues[flow]
-			}
+			rule.Weight, rule.Queue = int(min(max(math.Round(r.Weight), 1), sfq.MaxWeight)), queues[flow]
 			if r.Limit > 0 && (rule.Limit == 0 || r.Limit < rule.Limit) {
 				rule.Limit = max(r.Limit, device.MinLimit)
 			}

@@ -26,8 +26,8 @@ func TestRightsStandOverTheWeightsFile(t *testing.T) {
 		"a limit below the least":   {coordination.Right{Weight: 1, Limit: 1}, "b", device.Rule{Weight: 1, Mode: device.Enforce, Limit: device.MinLimit}},
 		"next to no weight":         {coordination.Right{Weight: 0.01}, "b", device.Rule{Weight: 1, Mode: device.Enforce}},
 		"more than a weight may be": {coordination.Right{Weight: 1e9}, "b", device.Rule{Weight: 1_000_000, Mode: device.Enforce}},
-		"in queues":                 {coordination.Right{Weight: 0.5, Own: 4, Queues: etl}, "b", device.Rule{Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(etl, 0.5)}},
-		"in none":                   {coordination.Right{Weight: 0.5, Own: 4}, "b", device.Rule{Weight: 4, Mode: device.Enforce}},
+		"in queues":                 {coordination.Right{Weight: 4, Queues: etl}, "b", device.Rule{Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(etl)}},
+		"in none":                   {coordination.Right{Weight: 4}, "b", device.Rule{Weight: 4, Mode: device.Enforce}},
 		"another flow":              {coordination.Right{Weight: 9}, "c", device.Rule{Weight: 5, Mode: device.Enforce}},
 	} {
 		owner := test.flow

@@ -460,15 +460,21 @@ func countersOf(name string) func() (device.Counters, bool) {
 }
 
 // Heartbeat implements ipc.Opener.
-func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode, alive bool) {
+func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	alive = true
 	for _, g := range d.devices {
 		tick += g.loop.Tick()
-		alive = alive && g.loop.Alive()
 	}
-	return tick, d.mode, alive
+	return tick, d.mode
+}
+
+// networkAlive reports whether the network's loop turns, or there is none yet.
+func (d *Daemon) networkAlive() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := d.devices[device.NetworkName]
+	return g == nil || g.loop.Alive()
 }
 
 // Stride implements ipc.Opener.

@@ -31,7 +31,7 @@ type governed struct {
 	parted chan struct{} // and of parts
 
 	room  atomic.Pointer[room]
-	parts atomic.Pointer[map[string]float64]
+	parts atomic.Pointer[device.Parts]
 	used  atomic.Int64 // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // a place for each file that is being opened for a task
@@ -138,7 +138,7 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 			g.loop.Apply(rules())
 		case <-g.roomy:
 			r := g.room.Load()
-			g.loop.SetRoom(r.dirty, r.lazy)
+			g.loop.SetRoom(r.dirty, r.lazy, 0)
 		case <-g.parted:
 			g.loop.SetParts(*g.parts.Load())
 		}

@@ -6,9 +6,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
+	"penstock/node/identity"
 	"penstock/node/ipc"
 	"penstock/wire"
 )
@@ -30,17 +32,21 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg := &registration{daemon: d, role: role, uid: p.UID, own: own, leave: leave}
+	reg := &registration{daemon: d, role: role, uid: p.UID, own: own, leave: leave, threads: int(p.Hello.Threads)}
 	dirs := p.Hello.Directories
+	reg.numbers = make([]uint8, len(dirs)) // all of no device
 	if !ipc.Serves(role) && len(dirs) > maxTaskDirs {
 		d.log.Warn("directories not governed: too many", "pid", p.PID, "bound", maxTaskDirs, "of", len(dirs))
 		dirs = dirs[:maxTaskDirs]
 	}
-	for _, path := range dirs {
+	for i, path := range dirs {
 		// A directory that cannot be had is not governed; the others are.
-		if err := reg.add(p.UID, path); err != nil {
+		g, err := reg.add(p.UID, path)
+		if err != nil {
 			d.log.Warn("directory not governed", "pid", p.PID, "error", err)
+			continue
 		}
+		reg.numbers[i] = reg.number(g)
 	}
 	// Who sends needs no directory for it.
 	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
@@ -67,12 +73,16 @@ func (r *registration) ownsAll(uid uint32) bool {
 
 // registration is one agent's directories.
 type registration struct {
-	daemon *Daemon
-	role   wire.Role
-	uid    uint32
-	own    string // flow of all its streams, if it works for one application
-	leave  func()
-	dirs   []registered
+	daemon  *Daemon
+	role    wire.Role
+	uid     uint32
+	threads int    // that serve its operations at once; 0: not known
+	own     string // flow of all its streams, if it works for one application
+	leave   func()
+	dirs    []registered
+	// devices are those of the directories; the one at i has the number i+1 for the agent.
+	devices []*governed
+	numbers []uint8 // by directory of the hello; 0: it is not governed
 }
 
 type registered struct {
@@ -82,24 +92,24 @@ type registered struct {
 	opening chan struct{} // a place for each open under way
 }
 
-func (r *registration) add(uid uint32, path string) error {
+func (r *registration) add(uid uint32, path string) (*governed, error) {
 	find := r.daemon.localDir
 	if r.role == wire.RoleDataNode {
 		find = r.daemon.dataDir
 	}
 	dir, within, err := find(path, uid)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !ipc.Serves(r.role) && !dir.Device.Local {
 		// A server that hangs would stop a loop of its own, and with it every heartbeat.
 		dir.Close()
-		return fmt.Errorf("directory %s is not on this machine: use local disks for local directories", dir.Path)
+		return nil, fmt.Errorf("directory %s is not on this machine: use local disks for local directories", dir.Path)
 	}
 	dev, err := r.daemon.device(dir.Device)
 	if err != nil {
 		dir.Close()
-		return err
+		return nil, err
 	}
 	opening := dev.opening
 	if ipc.Serves(r.role) {
@@ -109,7 +119,37 @@ func (r *registration) add(uid uint32, path string) error {
 	r.dirs = append(r.dirs, registered{dir, within, dev, opening})
 	// The longest path first: a directory may lie below another one's.
 	slices.SortStableFunc(r.dirs, func(a, b registered) int { return len(b.within) - len(a.within) })
-	return nil
+	return dev, nil
+}
+
+// number is the device's for the agent. Devices past wire.MaxDevice share the last
+// number: the agent takes them for alive while all of them are.
+func (r *registration) number(g *governed) uint8 {
+	i := slices.Index(r.devices, g)
+	if i < 0 {
+		i = len(r.devices)
+		r.devices = append(r.devices, g)
+	}
+	return uint8(min(i+1, wire.MaxDevice))
+}
+
+// Devices implements ipc.Registration.
+func (r *registration) Devices() []uint8 { return r.numbers }
+
+// Alive implements ipc.Registration.
+func (r *registration) Alive() (alive uint64) {
+	var stalled uint64
+	for i, g := range r.devices {
+		bit := uint64(1) << min(i+1, wire.MaxDevice)
+		alive |= bit
+		if !g.loop.Alive() {
+			stalled |= bit
+		}
+	}
+	if r.daemon.networkAlive() {
+		alive |= 1 << wire.NetworkDevice
+	}
+	return alive &^ stalled
 }
 
 // Open implements ipc.Registration.
@@ -128,6 +168,7 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 func (r *registration) open(flow string, asked bool, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
+		Patience: time.Duration(m.Patience) * time.Millisecond, User: identity.ShortName(m.User), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
 	}
 	if m.From < 0 || m.From > maxPosition {
 		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is as long", m.From, m.Path)

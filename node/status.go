@@ -45,13 +45,14 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 // status puts the document together.
 func (d *Daemon) status() status.Document {
 	readings := d.readAll()
-	tick, _, alive := d.Heartbeat()
+	tick, _ := d.Heartbeat()
+	stalled := d.stalled()
 	now := time.Now()
 	stats := &d.server.Stats
 	doc := status.Document{
 		Version: status.Version, Build: d.Build, PID: os.Getpid(), Started: d.started, Time: now, MonotonicNS: monotonic(),
 		Socket: d.settings.Socket, Users: slices.Sorted(maps.Keys(d.allowed)),
-		Heartbeat: status.Heartbeat{Alive: alive, Tick: tick, Stalled: d.stalled()},
+		Heartbeat: status.Heartbeat{Alive: len(stalled) == 0, Tick: tick, Stalled: stalled},
 		SocketCounts: status.Socket{
 			Refused: stats.Refused.Load(), BadFrames: stats.BadFrames.Load(),
 			OpenErrors: stats.OpenErrors.Load(), SlowPeers: stats.SlowPeers.Load(),

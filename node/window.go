@@ -112,7 +112,7 @@ func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 		flows[i].Active = done[i].service > 0 || f.Queued > 0
 		service += done[i].service
 		if flows[i].Active {
-			weights += f.Entitled()
+			weights += f.Entitled
 		}
 	}
 	for i, f := range r.snap.Flows {
@@ -123,7 +123,7 @@ func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 			fw.Share = float64(done[i].service) / float64(service)
 		}
 		if fw.Active {
-			fw.Entitlement = f.Entitled() / weights
+			fw.Entitlement = f.Entitled / weights
 		}
 	}
 	return w, flows

@@ -10,7 +10,7 @@ import (
 )
 
 func flowSnap(name string, weight, queued int, service time.Duration, read, written int64) device.FlowSnapshot {
-	return device.FlowSnapshot{Name: name, Weight: weight, Queued: queued, Service: service, Bytes: [2]int64{read, written}}
+	return device.FlowSnapshot{Name: name, Weight: weight, Entitled: float64(weight), Queued: queued, Service: service, Bytes: [2]int64{read, written}}
 }
 
 func readingAt(second int, counters monitor.Counters, flows ...device.FlowSnapshot) reading {

@@ -21,12 +21,9 @@ func (c *codec) hello(m *Hello) {
 	c.u8((*uint8)(&m.Role), uint8(RoleDataNode), uint8(RoleExecutor))
 	c.str(&m.Agent, 0, MaxAgentName)
 	c.str(&m.Flow, 0, MaxFlowName)
-	n := uint16(min(len(m.Directories), math.MaxUint16))
-	c.u16(&n)
-	if n > MaxDirectories {
-		c.fail(ErrTooMany)
-	}
-	for i := 0; i < int(n) && c.err == nil; i++ {
+	c.u32(&m.Threads)
+	n := c.directories(len(m.Directories))
+	for i := 0; i < n && c.err == nil; i++ {
 		if !c.writing {
 			// Grown as strings arrive: a count alone must not allocate.
 			m.Directories = append(m.Directories, "")
@@ -35,17 +32,36 @@ func (c *codec) hello(m *Hello) {
 	}
 }
 
+// directories is how many there are, of which a message has one field each.
+func (c *codec) directories(writing int) int {
+	n := uint16(min(writing, math.MaxUint16))
+	c.u16(&n)
+	if n > MaxDirectories {
+		c.fail(ErrTooMany)
+	}
+	return int(n)
+}
+
 func (c *codec) welcome(m *Welcome) {
 	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
 	c.u32(&m.Stride)
 	c.u16(&m.HeartbeatMs)
 	c.check(m.Stride >= 1 && m.Stride <= MaxStride && m.HeartbeatMs >= 1)
+	n := c.directories(len(m.Devices))
+	for i := 0; i < n && c.err == nil; i++ {
+		if !c.writing {
+			m.Devices = append(m.Devices, 0)
+		}
+		c.u8(&m.Devices[i], 0, MaxDevice)
+	}
 }
 
 func (c *codec) open(m *Open) {
 	c.u32(&m.Stream)
 	c.u8((*uint8)(&m.Direction), uint8(Read), uint8(Write))
 	c.u8((*uint8)(&m.Kind), uint8(Persistent), uint8(Network))
+	c.flag(&m.Refusable)
+	c.u32(&m.Patience)
 	c.str(&m.Flow, 1, MaxFlowName)
 	c.str(&m.Path, 1, MaxPath)
 	c.str(&m.Meta, 0, MaxPath)
@@ -70,17 +86,13 @@ func (c *codec) mark(m *Mark) {
 func (c *codec) close(m *Close) {
 	c.u32(&m.Stream)
 	c.offset(&m.Position)
-	var flags uint8
-	if m.Failed {
-		flags = 1
-	}
-	c.u8(&flags, 0, 1)
-	m.Failed = flags == 1
+	c.flag(&m.Failed)
 }
 
 func (c *codec) heartbeat(m *Heartbeat) {
 	c.u64(&m.Tick)
 	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
+	c.u64(&m.Alive)
 }
 
 func (c *codec) fail(err error) {
@@ -123,6 +135,16 @@ func (c *codec) u8(v *uint8, low, high uint8) {
 		*v = p[0]
 	}
 	c.check(*v >= low && *v <= high)
+}
+
+// flag is a byte whose lowest bit is v.
+func (c *codec) flag(v *bool) {
+	var flags uint8
+	if *v {
+		flags = 1
+	}
+	c.u8(&flags, 0, 1)
+	*v = flags == 1
 }
 
 func (c *codec) u16(v *uint16) {

@@ -4,7 +4,7 @@ import "math"
 
 // Bounds of the format; lengths in bytes.
 const (
-	Version        = 2
+	Version        = 3
 	HeaderLen      = 4
 	MaxPayload     = 12288
 	MaxAgentName   = 128
@@ -14,7 +14,9 @@ const (
 	MaxPath        = 4095
 	MaxDirectories = 256
 	MaxStride      = 1 << 30
-	Unlimited      = math.MaxInt64 // a mark that no longer holds the stream back
+	MaxDevice      = 63                // a device's number, 1..MaxDevice; NetworkDevice is the network's
+	Unlimited      = math.MaxInt64     // a mark that no longer holds the stream back
+	Refused        = math.MaxInt64 - 1 // a mark that has the agent refuse the operation, if it may still
 )
 
 // Message is one of Hello, Welcome, Open, Progress, Mark, Close and Heartbeat.
@@ -57,6 +59,10 @@ const (
 	RoleNodeManager Role = 3
 	RoleExecutor    Role = 4 // a Spark executor's JVM
 
+	// NetworkDevice is the bit of a HEARTBEAT's Alive that stands for what is sent over
+	// the network. As a directory's device it says that the directory is not governed.
+	NetworkDevice = 0
+
 	// Own as an OPEN's Client: nobody asked for it, the DataNode does it for itself.
 	Own = "own"
 )
@@ -69,6 +75,7 @@ type (
 		Role        Role
 		Agent       string   // name and version, at most MaxAgentName bytes
 		Flow        string   // that all of this process's I/O belongs to, at most MaxFlowName bytes; "" for servers
+		Threads     uint32   // that serve a DataNode's operations at once, at most; 0 for other roles
 		Directories []string // absolute data directories, at most MaxDirectories
 	}
 	// Welcome is the daemon's answer.
@@ -76,6 +83,10 @@ type (
 		Mode        Mode
 		Stride      uint32 // bytes between PROGRESS frames, 1..MaxStride
 		HeartbeatMs uint16 // at least 1
+		// Devices are the numbers of the devices that the hello's directories lie on, in its
+		// order: the same number is the same device, 0 is a directory that is not governed.
+		// At most MaxDirectories, each at most MaxDevice.
+		Devices []uint8
 	}
 	// Open begins a stream. Stream numbers are the agent's, and unique among
 	// the open streams of a connection.
@@ -83,6 +94,8 @@ type (
 		Stream    uint32
 		Direction Direction
 		Kind      Kind
+		Refusable bool   // Refused may be the first mark: the operation then ends, and no data was moved
+		Patience  uint32 // milliseconds that the stream's client bears one wait; 0: not known
 		Flow      string // 1..MaxFlowName bytes
 		Path      string // of the block, the local file, or the file that is sent; 1..MaxPath bytes
 		Meta      string // path, "" if there is none
@@ -101,7 +114,7 @@ type (
 	// Mark says how far the stream may go.
 	Mark struct {
 		Stream   uint32
-		Position int64 // Unlimited = as far as it likes
+		Position int64 // Unlimited = as far as it likes, Refused = not at all
 	}
 	// Close ends a stream.
 	Close struct {
@@ -109,10 +122,13 @@ type (
 		Position int64
 		Failed   bool
 	}
-	// Heartbeat says that every device loop of the daemon ticks.
+	// Heartbeat says that the daemon lives, and which of its devices do.
 	Heartbeat struct {
 		Tick uint64
 		Mode Mode
+		// Alive has bit n set while the loop of device n ticks, by the WELCOME's numbers, and
+		// bit NetworkDevice while the network's does.
+		Alive uint64
 	}
 )
 

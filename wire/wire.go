@@ -24,13 +24,13 @@ import (
 
 // What may be wrong with a frame. Use errors.Is.
 var (
-	ErrOversized   = errors.New("oversized frame: the payload is over 8192 bytes")
+	ErrOversized   = errors.New("oversized frame: the payload is over 12288 bytes")
 	ErrUnknownType = errors.New("unknown frame type")
 	ErrVersion     = errors.New("unknown protocol version: use an agent of the daemon's release")
 	ErrTruncated   = errors.New("payload ends within a field")
 	ErrTrailing    = errors.New("bytes left over after the last field")
 	ErrTooLong     = errors.New("string over its bound")
-	ErrTooMany     = errors.New("more than 256 data directories")
+	ErrTooMany     = errors.New("more than 256 directories")
 	ErrBadString   = errors.New("string is empty, not UTF-8 or holds a NUL byte")
 	ErrBadValue    = errors.New("value out of its range")
 )

@@ -25,7 +25,12 @@ type fields struct {
 	PID         uint32
 	Role        Role
 	Agent       string
+	Threads     uint32
 	Directories []string
+	Devices     []int
+	Refusable   bool
+	Patience    uint32
+	Alive       uint64
 	Mode        Mode
 	Stride      uint32
 	HeartbeatMs uint16 `json:"heartbeat_ms"`
@@ -49,11 +54,15 @@ func (f fields) message(t testing.TB) Message {
 		if len(f.Directories) == 0 {
 			f.Directories = nil
 		}
-		return Hello{f.PID, f.Role, f.Agent, f.Flow, f.Directories}
+		return Hello{f.PID, f.Role, f.Agent, f.Flow, f.Threads, f.Directories}
 	case "welcome":
-		return Welcome{f.Mode, f.Stride, f.HeartbeatMs}
+		var devices []uint8
+		for _, d := range f.Devices {
+			devices = append(devices, uint8(d))
+		}
+		return Welcome{f.Mode, f.Stride, f.HeartbeatMs, devices}
 	case "open":
-		return Open{f.Stream, f.Direction, f.Kind, f.Flow, f.Path, f.Meta, f.Client, f.Server, f.User, f.From, f.To}
+		return Open{f.Stream, f.Direction, f.Kind, f.Refusable, f.Patience, f.Flow, f.Path, f.Meta, f.Client, f.Server, f.User, f.From, f.To}
 	case "progress":
 		return Progress{f.Stream, f.Position}
 	case "mark":
@@ -61,7 +70,7 @@ func (f fields) message(t testing.TB) Message {
 	case "close":
 		return Close{f.Stream, f.Position, f.Failed}
 	case "heartbeat":
-		return Heartbeat{f.Tick, f.Mode}
+		return Heartbeat{f.Tick, f.Mode, f.Alive}
 	}
 	t.Fatalf("vectors.json has a message of unknown type %q", f.Type)
 	return nil
@@ -150,7 +159,9 @@ func TestAppendRefuses(t *testing.T) {
 	}{
 		"nil":            {nil, ErrUnknownType},
 		"position":       {Progress{1, -1}, ErrBadValue},
-		"mode":           {Heartbeat{1, 3}, ErrBadValue},
+		"mode":           {Heartbeat{1, 3, 1}, ErrBadValue},
+		"device":         {Welcome{ModeOff, 1, 1, []uint8{MaxDevice + 1}}, ErrBadValue},
+		"devices":        {Welcome{ModeOff, 1, 1, make([]uint8, MaxDirectories+1)}, ErrTooMany},
 		"flow":           {Open{Direction: Read, Path: "/b"}, ErrBadString},
 		"very long flow": {Open{Direction: Read, Flow: strings.Repeat("f", 70_000), Path: "/b"}, ErrTooLong},
 		"oversized":      {Hello{Role: RoleDataNode, Directories: []string{path, path, path}}, ErrOversized},

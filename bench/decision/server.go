@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -69,17 +70,20 @@ func serve(ctx context.Context, dir, name string, stride uint32) (*server, func(
 }
 
 // Register implements ipc.Opener.
-func (s *server) Register(ipc.Peer) (ipc.Registration, error) { return registration{s}, nil }
+func (s *server) Register(p ipc.Peer) (ipc.Registration, error) {
+	return registration{s, bytes.Repeat([]uint8{1}, len(p.Hello.Directories))}, nil
+}
 
 // Heartbeat implements ipc.Opener.
-func (s *server) Heartbeat() (uint64, device.Mode, bool) {
-	return s.loop.Tick(), device.Enforce, s.loop.Alive()
-}
+func (s *server) Heartbeat() (uint64, device.Mode) { return s.loop.Tick(), device.Enforce }
 
 // Stride implements ipc.Opener.
 func (s *server) Stride(wire.Role) uint32 { return s.stride }
 
-type registration struct{ *server }
+type registration struct {
+	*server
+	devices []uint8
+}
 
 // Open implements ipc.Registration.
 func (r registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
@@ -97,6 +101,17 @@ func (r registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *de
 		return nil, nil, errors.New("no such block")
 	}
 	return r.loop, r.loop.Open(request), nil
+}
+
+// Devices implements ipc.Registration: all directories are on the one device.
+func (r registration) Devices() []uint8 { return r.devices }
+
+// Alive implements ipc.Registration.
+func (r registration) Alive() uint64 {
+	if r.loop.Alive() {
+		return 1<<1 | 1<<wire.NetworkDevice
+	}
+	return 1 << wire.NetworkDevice
 }
 
 // Close implements ipc.Registration.

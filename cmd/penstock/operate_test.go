@@ -31,7 +31,7 @@ type steady struct {
 }
 
 func (*steady) Name() string                { return "disk" }
-func (*steady) SetParts(map[string]float64) {}
+func (*steady) SetParts(coordination.Parts) {}
 func (d *steady) Uses() ([]coordination.Use, bool) {
 	var all []coordination.Use
 	gone := time.Since(d.begin)

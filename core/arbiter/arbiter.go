@@ -33,8 +33,11 @@ import (
 	"penstock/core/sfq"
 )
 
-// Open is a mark that holds nobody back.
-const Open = math.MaxInt64
+// Marks that are no positions. The values are the wire's.
+const (
+	Open    = math.MaxInt64     // holds nobody back
+	Refused = math.MaxInt64 - 1 // the operation is to be refused before it has begun
+)
 
 // Mode says what is done to an application's streams.
 type Mode uint8

@@ -57,6 +57,8 @@ type flow struct {
 	forced      int64 // packets let through after a stream's patience
 	forcedBytes int64
 	wouldWait   time.Duration // observe: what enforcing would have delayed
+	refused     int64         // operations
+	standing    int           // streams at (or, observed, beyond) their marks
 	waits       int64
 
 	limitWaits   int64 // times that its next request waited for the limit

@@ -29,8 +29,9 @@ type pricing struct {
 	file File // of the last request that completed
 	end  int64
 
-	own     foreign.Counters // what the device has done for the flows
+	own     foreign.Counters // what the device has done for the flows, in requests of ours
 	work    time.Duration    // its cost, since the last look
+	beside  time.Duration    // cost of what the kernel moved for them by itself, likewise
 	foreign *foreign.Estimate
 	others  foreign.Result
 }
@@ -116,7 +117,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 		paid = p.price(r.Write, goesOn, result.Moved)
 		p.work += done
 		p.file, p.end = file, r.Offset+r.Length
-		p.moved(r.Write, result.Moved)
+		p.own.Add(r.Write, result.Moved)
 	}
 	if result.Earlier > 0 {
 		paid = paid.plus(p.unscheduled(r.Write, result.Earlier))
@@ -129,14 +130,9 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 // it did so between the requests of others, so it went to a new place. It was the flows' own
 // all the same, and nothing foreign.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
-	p.moved(write, bytes)
-	p.work += p.model.Of(write, false, bytes)
+	p.foreign.Moved(write, bytes)
+	p.beside = min(p.beside+p.model.Of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
-}
-
-func (p *pricing) moved(write bool, bytes int64) {
-	p.own.Requests[direction(write)]++
-	p.own.Bytes[direction(write)] += bytes
 }
 
 // bookBehind books bytes that the kernel moved for a stream outside of the schedule. They may
@@ -155,12 +151,16 @@ func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	p := &a.pricing
 	var flying foreign.Counters
 	for _, r := range a.running {
-		flying.Requests[direction(r.Write)]++
-		flying.Bytes[direction(r.Write)] += r.Length
+		flying.Add(r.Write, r.Length)
 	}
+	scale, known := p.tracker.Healthy()
+	if !known {
+		scale = 0
+	}
+	p.foreign.Correct(scale)
 	p.others = p.foreign.Observe(now, device, p.own, flying, p.work)
-	p.work = 0
-	p.tracker.Others(p.others.Cost)
+	p.tracker.Others(min(p.others.Cost+p.beside, cost.Max))
+	p.work, p.beside = 0, 0
 	if a.control != nil {
 		a.control.Others(p.others.Part)
 	}

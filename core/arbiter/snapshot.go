@@ -62,6 +62,8 @@ type FlowSnapshot struct {
 	WouldWait time.Duration
 
 	ForcedBytes  int64
+	Standing     int   // streams that wait at their marks
+	Refused      int64 // operations, as too many streams waited
 	LimitWaits   int64 // times that the next request waited for the limit
 	Lazy         int64 // bytes of kind intermediate that wait and are not to be drained yet
 	Kept         int   // closed files of kind intermediate that wait to be deleted or drained
@@ -89,7 +91,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 			Streams: f.streams - f.kept, Queued: f.turns.len(), Waiting: f.parked.len(), Backlog: f.backlog,
 			Kinds: f.snapshotKinds(), Resident: f.resident, Behind: f.behind, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, ForcedBytes: f.forcedBytes, WouldWait: f.wouldWait,
-			LimitWaits: f.limitWaits, Lazy: f.lazy, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
+			Standing: f.standing, Refused: f.refused, LimitWaits: f.limitWaits, Lazy: f.lazy, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
 		}
 		if q := f.rule.Queue; q != nil {
 			flow.Queues = q.paths

@@ -53,6 +53,11 @@ type Opening struct {
 	Missing  []int64       // read: bytes that were not in the page cache at open, by quantum from From on
 	Patience time.Duration // how long the client bears a wait; 0: not known
 	Ref      any           // the caller's own
+
+	// Refusable says that the operation may still be refused, with the mark Refused; Threads
+	// is how many threads its server has for all of its operations, 0 if it is not known.
+	Refusable bool
+	Threads   int
 }
 
 // Stream is one operation of a process on one file: the arbiter's state of it. All positions
@@ -223,6 +228,8 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	a.join(s, s.flow, now)
 	s.flow.kinds[s.Kind].opened++
 	switch {
+	case a.crowded(s):
+		a.refuse(s, now)
 	case s.drains():
 		a.grant(s, now)
 	case s.Kind == Network:
@@ -234,6 +241,24 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 		a.openRead(s, now)
 	}
 	return s
+}
+
+// threadsPart is the part of a server's threads that streams of one flow may keep waiting.
+const threadsPart = 4
+
+// crowded reports whether so many streams of the flow wait that another one would take a thread
+// that other flows need.
+func (a *Arbiter) crowded(s *Stream) bool {
+	return s.Refusable && !s.Write && s.Kind == Persistent && s.Threads > 0 && a.modeOf(s.flow) == Enforce && !a.stuck &&
+		s.flow.standing >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
+}
+
+// refuse has the stream's operation refused, as HDFS does when all threads are busy.
+func (a *Arbiter) refuse(s *Stream, now time.Duration) {
+	s.flow.refused++
+	s.closed = true
+	a.act(Action{Kind: Mark, Stream: s, Position: Refused})
+	a.release(s, now)
 }
 
 // Progress takes how far the stream's reader or writer is.
@@ -332,11 +357,13 @@ func (a *Arbiter) watchWait(s *Stream, now time.Duration) {
 	case at && s.waiting == 0:
 		s.waiting = now
 		s.flow.waits++
+		s.flow.standing++
 	case !at && s.waiting > 0:
 		if a.modeOf(s.flow) == Observe {
 			s.flow.wouldWait += now - s.waiting
 		}
 		s.waiting = 0
+		s.flow.standing--
 	}
 	a.forced.watch(a, s, now)
 }
@@ -406,6 +433,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 			old.wouldWait += now - s.waiting
 		}
 		s.waiting = 0
+		old.standing--
 	}
 	a.leave(s, now)
 	s.User = user

@@ -40,6 +40,10 @@ import (
 // later than a stream may wait.
 const LeastPart = 0.01
 
+// nothing is a rate that no clock shows, a thousandth of a nanosecond a second: in less, only
+// what is left of rounding would be divided.
+const nothing = 1e-12
+
 // Claim is one application's claim to a device, as of the last totals.
 type Claim struct {
 	Weight float64 // over the whole cluster, above 0
@@ -61,6 +65,11 @@ var ErrClaim = errors.New("coord: a claim needs a weight above 0 and rates of 0 
 // ratios count of. Each is above 0. parts is used again if it is large enough. Errors:
 // ErrClaim, and then nobody's part has changed.
 func Divide(parts []float64, claims []Claim) ([]float64, error) {
+	return divide(parts, claims, LeastPart)
+}
+
+// divide divides as Divide, with another least part of the local share, up to 1.
+func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 	gives, weights := 0.0, 0.0
 	for i, c := range claims {
 		if !(c.Weight > 0 && c.Own >= 0 && c.Total >= 0 && c.Room >= 0) || c.Weight+c.Own+c.Total+c.Room > 1e300 {
@@ -72,20 +81,20 @@ func Divide(parts []float64, claims []Claim) ([]float64, error) {
 		}
 	}
 	parts = slices.Grow(parts[:0], len(claims))[:len(claims)]
-	if gives <= 0 {
+	if gives < nothing {
 		// Nobody was served, or all were in full: the weights as they are.
 		for i, c := range claims {
 			parts[i] = c.Weight
 		}
 		return parts, nil
 	}
-	level, sum := level(claims, gives, weights), 0.0
+	level, sum := level(claims, gives, weights, least), 0.0
 	for i, c := range claims {
-		low := least(c, gives, weights)
+		low := local(c, least*gives, weights)
 		if !c.Wants {
 			// What it would be due if it began to want more now.
 			c.Room += gives
-			low = max(c.Own, least(c, gives, weights+c.Weight))
+			low = max(c.Own, local(c, least*gives, weights+c.Weight))
 		}
 		parts[i] = max(low, c.Own+gain(c, gives)*(c.Weight*level-c.Total))
 		if c.Wants {
@@ -102,7 +111,7 @@ func Divide(parts []float64, claims []Claim) ([]float64, error) {
 // level finds the total by weight that the device brings its flows nearer to, such that
 // their parts add up to what it gives. A flow gets more than the least from that level on
 // where its correction reaches so far; from there its part grows with the level.
-func level(claims []Claim, gives, weights float64) float64 {
+func level(claims []Claim, gives, weights, least float64) float64 {
 	type rise struct{ from, slope float64 }
 	var rises []rise
 	need := gives
@@ -110,7 +119,7 @@ func level(claims []Claim, gives, weights float64) float64 {
 		if !c.Wants {
 			continue
 		}
-		low, g := least(c, gives, weights), gain(c, gives)
+		low, g := local(c, least*gives, weights), gain(c, gives)
 		rises = append(rises, rise{from: (c.Total - (c.Own-low)/g) / c.Weight, slope: g * c.Weight})
 		need -= low
 	}
@@ -137,4 +146,5 @@ func level(claims []Claim, gives, weights float64) float64 {
 
 func gain(c Claim, gives float64) float64 { return gives / max(c.Room, gives) }
 
-func least(c Claim, gives, weights float64) float64 { return LeastPart * gives * c.Weight / weights }
+// local is the claim's share by weight of what the device gives.
+func local(c Claim, gives, weights float64) float64 { return gives * c.Weight / weights }

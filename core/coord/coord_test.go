@@ -361,7 +361,7 @@ func TestPartsAreAlwaysSome(t *testing.T) {
 				sum += p
 			}
 		}
-		if gives > 0 && math.Abs(sum-gives) > 1e-6*gives {
+		if gives > 1e-12 && math.Abs(sum-gives) > 1e-6*gives {
 			t.Fatalf("the parts of %v come to %v of %v", claims, sum, gives)
 		}
 	})

@@ -6,24 +6,31 @@ import (
 	"time"
 )
 
-// Use is what one application did on a device in one period.
+// Use is what one member of a queue did on a device in one period. Members are applications
+// and queues; the root is the queue that is in none.
 type Use struct {
-	App    int           // the caller's number for it
-	Served time.Duration // device time
-	Wanted time.Duration // how long something of it waited, up to the period's length
+	// App is the caller's number of the member: 0 or more for an application, less for a queue.
+	App int
+	// In is the number of the queue that the member is in; 0: the root.
+	In     int
+	Served time.Duration // device time; of a queue: what its members had is counted, and not this
+	Wanted time.Duration // how long something of it waited, up to the period's length; of a queue as Served
 }
 
-// Part is an application's weight on a device, on the scale of the weights: a flow that
-// has no part yet fits in with its own weight.
+// Part is a member's weight in its queue on a device, on the scale of the weights there: a
+// member that has no part yet fits in with its own weight.
 type Part struct {
 	App    int
 	Weight float64
 }
 
-// Right is what the cluster says of an application: its weight there, and its total.
+// Right is what the cluster says of a member: its weight in its queue, and its total.
 type Right struct {
 	Weight float64
 	Total  Service
+	// In is the queue that the member is in by now, as in Use. A member that was in another
+	// one at the time of the report has no part until the next answer.
+	In int
 }
 
 const (
@@ -49,6 +56,10 @@ type Device struct {
 	out     []Service // of this report
 	claims  []Claim
 	next    []float64
+	groups  []group         // of this report
+	index   []place         // of the queues in it, by their number
+	wanted  []time.Duration // of its uses
+	needs   []need          // of the last answer's queues, by their number
 }
 
 type bias struct {
@@ -58,59 +69,59 @@ type bias struct {
 
 type report struct {
 	sequence uint64
-	uses     []use
+	uses     []use // group by group, in each by app
+	groups   int
 }
 
 type use struct {
 	app   int
+	in    int // the queue that it is in
+	group int // its queue's
+	opens int // the group that it is the queue of; 0: none
 	own   float64
 	wants bool
 }
 
 // Report makes of a period's uses what the node adds up over its devices and sends under
 // that number: for each of them, in their order, the rate and the room. It is for the
-// caller to use until the next one. uses has an App once at most; length is above 0.
+// caller to use until the next one. uses has an App once at most, and each queue before
+// its members; length is above 0.
 //
 // The rate is not what was served in this period but what was due, by the parts in force,
-// and the usual deviation from it: see notice.
+// and the usual deviation from it: see notice. What is due to a queue's members together is
+// what is due to the queue.
 func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Service {
-	seconds := length.Seconds()
-	r := report{sequence: sequence}
-	served, parts, all := 0.0, 0.0, 0.0
-	for _, u := range uses {
-		all += max(0, u.Served.Seconds())
-	}
-	// A device gives a second a second. What is booked in a lump, as after somebody's sync, or
-	// at a cost that is not known well yet, counts no more than that.
-	seconds = max(seconds, all)
-	for _, u := range uses {
-		e := use{app: u.App, own: max(0, u.Served.Seconds()/seconds), wants: 2*u.Wanted >= length}
-		if e.wants {
-			served += e.own
-			parts += d.part(u.App)
-		}
-		r.uses = append(r.uses, e)
-	}
+	r, groups := d.grow(length, uses)
+	r.sequence = sequence
 	d.out = d.out[:0]
 	for i := range r.uses {
 		e := &r.uses[i]
-		if !e.wants {
-			d.out = append(d.out, Service{Rate: int64(e.own * Second)})
-			continue
+		g := &groups[e.group]
+		if q := g.queue; q >= 0 && r.uses[q].wants {
+			g.served = max(0, r.uses[q].own-g.rest)
 		}
-		rate := e.own
-		if part := d.part(e.app); part > 0 {
-			due := served * part / parts
-			b := d.biasOf(e.app)
-			b.off += notice * (e.own - due - b.off)
-			e.own, rate = due, max(0, due+b.off)
+		s := Service{Rate: int64(e.own * Second)}
+		if e.wants {
+			rate := e.own
+			if part := d.part(e.app); part > 0 {
+				due := g.served * part / g.parts
+				b := d.biasOf(e.app)
+				b.off += notice * (e.own - due - b.off)
+				e.own, rate = due, max(0, due+b.off)
+			}
+			s = Service{Rate: int64(rate * Second), Room: int64(g.served * Second)}
+			if e.app < 0 {
+				d.needOf(e.app).service(&s)
+			}
 		}
-		d.out = append(d.out, Service{Rate: int64(rate * Second), Room: int64(served * Second)})
+		d.out = append(d.out, s)
 	}
-	d.bias = slices.DeleteFunc(d.bias, func(b bias) bool {
-		return !slices.ContainsFunc(uses, func(u Use) bool { return u.App == b.app })
-	})
 	slices.SortFunc(r.uses, func(a, b use) int { return cmp.Compare(a.app, b.app) })
+	d.bias = slices.DeleteFunc(d.bias, func(b bias) bool {
+		_, used := slices.BinarySearchFunc(r.uses, b.app, func(u use, app int) int { return cmp.Compare(u.app, app) })
+		return !used
+	})
+	slices.SortStableFunc(r.uses, func(a, b use) int { return cmp.Compare(a.group, b.group) })
 	if len(d.waiting) == keep {
 		d.waiting = slices.Delete(d.waiting, 0, 1)
 	}
@@ -122,14 +133,14 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 // anew. The parts stay.
 func (d *Device) Forget() { d.waiting = d.waiting[:0] }
 
-// Drop forgets an application, whose number another may then have.
+// Drop forgets a member, whose number another may then have.
 func (d *Device) Drop(app int) {
 	d.parts = slices.DeleteFunc(d.parts, func(p Part) bool { return p.App == app })
 	d.bias = slices.DeleteFunc(d.bias, func(b bias) bool { return b.app == app })
 }
 
 // Answer makes parts of the totals that answer the report of that number; right is asked
-// for every application in it, and those that it does not know are left out. The parts are
+// for every member in it, and those that it does not know are left out. The parts are
 // the device's until the next answer; the caller puts them into force at once. ok is false,
 // and the parts in force stay, if the answer is to no report that waits.
 func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (parts []Part, ok bool) {
@@ -139,33 +150,16 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	}
 	r := d.waiting[i]
 	d.waiting = slices.Delete(d.waiting, 0, i+1)
-	d.claims = d.claims[:0]
 	d.parts = d.parts[:0]
-	weights := 0.0
-	for _, u := range r.uses {
-		rt, known := right(u.app)
-		if !known || !(rt.Weight > 0) {
-			continue
+	shares := d.claim(r, right)
+	d.lift(shares)
+	for g := range shares {
+		if !d.divide(shares, g) {
+			d.parts = d.parts[:0]
+			return d.parts, false
 		}
-		d.claims = append(d.claims, Claim{Weight: rt.Weight, Own: u.own, Wants: u.wants,
-			Total: max(u.own, float64(rt.Total.Rate)/Second), Room: float64(rt.Total.Room) / Second})
-		d.parts = append(d.parts, Part{App: u.app})
-		weights += rt.Weight
 	}
-	bringHome(d.claims)
-	next, err := Divide(d.next, d.claims)
-	if err != nil { // the rates come from sums within bounds, and the weights are above 0
-		d.parts = d.parts[:0]
-		return d.parts, false
-	}
-	d.next = next
-	sum := 0.0
-	for _, p := range next {
-		sum += p
-	}
-	for i, p := range next {
-		d.parts[i].Weight = p / sum * weights
-	}
+	slices.SortFunc(d.parts, func(a, b Part) int { return cmp.Compare(a.App, b.App) })
 	return d.parts, true
 }
 

@@ -9,6 +9,9 @@ import (
 // device time a second of 256 devices, as many as a node's daemon has.
 const MaxRate = 256 * Second
 
+// MaxNeed is the most of Had and of Weight that one member may report for a queue.
+const MaxNeed = 100_000_000_000_000
+
 // Second is one second of device time a second, in the unit of Service.
 const Second = 1_000_000_000
 
@@ -18,6 +21,9 @@ type Service struct {
 	// Room is the rate of service for all flows of those devices that have more to do for
 	// the application than they get done.
 	Room int64
+	// Had and Weight are a queue's only: what those of its members who want more have, as Rate, and
+	// weigh, in millionths.
+	Had, Weight int64
 }
 
 // App and Member are places in a Totals.
@@ -39,6 +45,7 @@ var (
 // of a member that is gone. What is kept of an application goes with its last member.
 type Totals struct {
 	maxMembers, maxApps, maxEntries int
+	maxRate                         int64 // of all entries of a member
 
 	members     []member
 	freeMembers []Member
@@ -68,7 +75,15 @@ type app struct {
 // NewTotals returns an empty account with bounds of at least 1: members, applications, and
 // applications of one member.
 func NewTotals(maxMembers, maxApps, maxEntries int) *Totals {
-	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, byName: map[string]App{}}
+	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, maxRate: MaxRate, byName: map[string]App{}}
+}
+
+// NewQueueTotals returns an empty account of queues: the same, but that what a member serves may be
+// in as many entries as a queue may have queues above it, and itself.
+func NewQueueTotals(maxMembers, maxQueues, maxEntries, levels int) *Totals {
+	t := NewTotals(maxMembers, maxQueues, maxEntries)
+	t.maxRate = int64(levels) * MaxRate
+	return t
 }
 
 // Members returns how many there are.
@@ -150,7 +165,7 @@ func (t *Totals) Name(m Member, i int, name string) (App, error) {
 }
 
 // Report replaces what the member's entry i said before. Errors: ErrUnknown, and ErrRate
-// where the member's services come to more than MaxRate or below 0; then it is as it was.
+// where it, or the member's services together, come to more than MaxRate or below 0; then it is as it was.
 func (t *Totals) Report(m Member, i int, s Service) error {
 	mb, err := t.member(m)
 	if err != nil {
@@ -160,12 +175,14 @@ func (t *Totals) Report(m Member, i int, s Service) error {
 		return ErrUnknown
 	}
 	e := &mb.entries[i]
-	if s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate-(mb.rate-e.last.Rate) {
+	if s.Had < 0 || s.Had > MaxNeed || s.Weight < 0 || s.Weight > MaxNeed || s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate || s.Rate > t.maxRate-(mb.rate-e.last.Rate) {
 		return ErrRate
 	}
 	total := &t.apps[e.app].total
 	total.Rate += s.Rate - e.last.Rate
 	total.Room += s.Room - e.last.Room
+	total.Had += s.Had - e.last.Had
+	total.Weight += s.Weight - e.last.Weight
 	mb.rate += s.Rate - e.last.Rate
 	e.last = s
 	return nil
@@ -233,6 +250,8 @@ func (t *Totals) drop(mb *member, i int) {
 	ap := &t.apps[e.app]
 	ap.total.Rate -= e.last.Rate
 	ap.total.Room -= e.last.Room
+	ap.total.Had -= e.last.Had
+	ap.total.Weight -= e.last.Weight
 	mb.rate -= e.last.Rate
 	if ap.members--; ap.members == 0 {
 		delete(t.byName, ap.name)

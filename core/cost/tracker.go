@@ -48,6 +48,11 @@ type Tracker struct {
 	work   [2]float64 // predicted cost of what completed in it, ns, unscaled
 	others float64
 
+	heard     time.Duration // of others, last; since then:
+	busySince float64       // ns
+	ownSince  float64       // predicted cost of what completed, ns, unscaled
+	shared    bool          // others had a part of the device then
+
 	slow, healthy run
 	verdict       Verdict
 }
@@ -141,6 +146,7 @@ func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, pa
 		return
 	}
 	t.work[index(write)] += float64(actual)
+	t.ownSince += float64(actual)
 	if t.busy >= sliceBusy {
 		t.close()
 	}
@@ -148,8 +154,24 @@ func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, pa
 
 // Others notes what the device did for others than the caller since the last
 // call, as predicted cost; rather too much than too little. What is not
-// positive counts as 0.
-func (t *Tracker) Others(cost time.Duration) { t.others += float64(max(cost, 0)) }
+// positive counts as 0. Of what they did the part counts that was beside the
+// caller's requests: what the device does for others while it does nothing for the
+// caller makes no request late. Until the next call slices correct the model only if
+// it is next to nothing: slices may be shorter than the time between calls.
+func (t *Tracker) Others(cost time.Duration) {
+	beside := float64(max(cost, 0))
+	if passed := float64(t.now - t.heard); passed > 0 {
+		beside *= min(1, t.busySince/passed)
+	}
+	t.others += beside
+	t.shared = beside > othersMax*t.ownSince
+	t.heard, t.busySince, t.ownSince = t.now, 0, 0
+}
+
+// Healthy returns how many times the model's cost the healthy device takes, both
+// directions together, and whether that is known yet: without a profile it is not
+// before the device has been busy for some seconds.
+func (t *Tracker) Healthy() (scale float64, known bool) { return t.common, !t.learning.on }
 
 // Look returns the verdict, to be asked every second or more often.
 func (t *Tracker) Look(now time.Duration) Verdict {
@@ -197,7 +219,9 @@ func (t *Tracker) advance(now time.Duration) {
 	}
 	t.now = now
 	if t.inFlight > 0 {
-		t.busy += float64(float64(passed) * min(1, t.parts))
+		busy := float64(float64(passed) * min(1, t.parts))
+		t.busy += busy
+		t.busySince += busy
 	}
 }
 
@@ -213,7 +237,7 @@ func (t *Tracker) close() {
 	busy, expected := t.busy, t.expected()
 	work := t.work
 	own := work[0] + work[1]
-	clean := t.others <= othersMax*own
+	clean := !t.shared && t.others <= othersMax*own
 	raw := own + t.others
 	t.busy, t.work, t.others = 0, [2]float64{}, 0
 

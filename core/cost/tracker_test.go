@@ -273,6 +273,53 @@ func TestLoadOfOthersIsNotSlowness(t *testing.T) {
 	}
 }
 
+// Others are heard of once a second, slices are shorter: those between the calls
+// must not take the others' time for the model's error.
+func TestSlicesBetweenCallsOfOthers(t *testing.T) {
+	d := newDevice(cost.TrackerConfig{})
+	d.run(5*time.Second, 1, 1<<20, always(false), never)
+	heard, theirs := d.now, time.Duration(0)
+	for range 500 { // others get half of the device
+		d.start(false, 2<<20)
+		foreign := hdd.Of(false, false, 2<<20)
+		theirs += foreign
+		d.finish(foreign)
+		if d.now-heard >= time.Second {
+			d.tracker.Others(theirs)
+			heard, theirs = d.now, 0
+		}
+	}
+	if got := d.tracker.Scale(false); !near(got, 1, 0.05) {
+		t.Errorf("others moved the scale to %.3f", got)
+	}
+}
+
+// What the device does for others while it does nothing for the caller explains
+// nothing: a device that hangs afterwards is called slow as soon as ever.
+func TestOthersWhileIdle(t *testing.T) {
+	for _, learn := range []bool{false, true} {
+		d := newDevice(cost.TrackerConfig{Learn: learn})
+		for range 100 { // a request of 0.1 s every two seconds
+			d.start(false, 1<<20)
+			d.finish(0)
+			d.now += 2 * time.Second
+			d.tracker.Look(d.now)
+			d.tracker.Others(2 * time.Second)
+		}
+		// Their time is taken to be spread evenly, so half of the busy time seems theirs.
+		if got := d.tracker.Scale(false); got < 0.45 || got > 1.05 {
+			t.Errorf("learn %v: others moved the scale to %.3f", learn, got)
+		}
+		before := d.now
+		d.start(false, 1<<20)
+		for !d.tracker.Look(d.now).Slow {
+			if d.now += 100 * time.Millisecond; d.now-before > 10*time.Second {
+				t.Fatalf("learn %v: a device that does nothing for 10 s is not called slow", learn)
+			}
+		}
+	}
+}
+
 // Whatever is reported, in whatever order, nothing leaves its bounds.
 func TestTrackerStaysWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

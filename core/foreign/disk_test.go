@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"penstock/core/cost"
+	"penstock/core/depth"
 	"penstock/core/foreign"
 )
 
@@ -25,24 +26,24 @@ const (
 
 // load is what one party wants of the disk.
 type load struct {
-	size     int64 // of a request
-	burst    int   // requests that come together, as the kernel reads ahead
-	write    bool
-	random   bool
-	apart    time.Duration // between bursts; 0: the next comes when one is done
-	depth    int           // bursts in flight, where apart is 0
-	foreign  bool
-	quantum  int64 // the caller's: a burst is a quantum, unless moved
-	moved    bool  // the kernel does it for the caller's flows
-	next     time.Duration
-	waiting  int
-	position int64
+	size    int64 // of a request
+	burst   int   // requests that come together, as the kernel reads ahead
+	write   bool
+	random  bool
+	apart   time.Duration // between bursts; 0: the next comes when one is done
+	depth   int           // bursts in flight, where apart is 0
+	foreign bool
+	quantum int64 // the caller's: a burst is a quantum, unless moved
+	moved   bool  // the kernel does it for the caller's flows
+	next    time.Duration
+	waiting int
 }
 
 // request is one at the disk.
 type request struct {
-	of   *load
-	last bool // of its burst
+	of    *load
+	last  bool // of its burst
+	since time.Duration
 }
 
 // disk serves requests in the order of their arrival, and goes to a new place
@@ -59,7 +60,8 @@ type disk struct {
 	truth       time.Duration // what others took
 	theirs      [2]int64      // bytes of others
 	moved       [2]int64
-	slower      float64 // times the model
+	slower      float64           // times the model
+	control     *depth.Controller // of the caller, if it has one
 }
 
 func newDisk(seed uint64) *disk { return &disk{random: rand.New(rand.NewPCG(seed, 0)), slower: 1} }
@@ -70,7 +72,7 @@ func (d *disk) arrive(l *load) {
 		d.flying.Add(l.write, l.quantum)
 	}
 	for i := range l.burst {
-		d.queue = append(d.queue, request{l, i == l.burst-1})
+		d.queue = append(d.queue, request{l, i == l.burst-1, d.now})
 	}
 }
 
@@ -129,6 +131,9 @@ func (d *disk) serve() {
 		d.flying.Requests[side(l.write)]--
 		d.flying.Bytes[side(l.write)] -= l.quantum
 		d.work += l.model(l.random, l.quantum)
+		if d.control != nil {
+			d.control.Observe(l.write, l.quantum, d.busy-r.since)
+		}
 	}
 }
 

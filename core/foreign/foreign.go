@@ -1,5 +1,5 @@
 // Package foreign estimates what others than the caller do on a device: other
-// processes, file systems, the page cache on behalf of anybody.
+// processes, file systems' own blocks, pages that the kernel writes out for them.
 //
 // The kernel counts requests and bytes of a device for everybody together; the
 // caller knows what it had the device do. The difference in bytes is others'. How
@@ -12,7 +12,7 @@
 // but all of them together take no more than the time that passed less the
 // caller's own. Cost tells load from slowness (cost.Tracker), where too little
 // makes a healthy disk look slow; and where the device is busy all the time, the
-// bound is not a bound but the truth.
+// bound is the truth.
 //
 // The depth takes Part, the least that is plausible: what others are said to take
 // is taken off the latency that the depth controls, so too much lets the governed
@@ -24,9 +24,11 @@
 //
 // The kernel counts a request when it ends, the caller a quantum when all of it
 // has. So what the counters are ahead by is others' only as far as it is more than
-// the caller has in flight; the rest waits for the next look. And a quantum becomes
-// several requests. How many is learnt from looks at which the device did next to
-// nothing for others.
+// the caller has in flight; the rest waits for a later look. No byte is missed that
+// way, but few bytes beside many in flight are found late: 30 pages a second beside
+// two quanta of 1 MiB after a quarter of a minute. And a quantum becomes several
+// requests. How many is learnt from looks at which the device did next to nothing
+// for others.
 package foreign
 
 import (
@@ -49,7 +51,9 @@ func (c *Counters) Add(write bool, bytes int64) {
 // Result is what others did.
 type Result struct {
 	// Cost is the model's cost of it since the last look, rather too much than too
-	// little: 0 to the time that passed less the cost of the caller's own.
+	// little: 0 to the time that passed less the cost of the caller's own. What the
+	// kernel moved for the caller's flows (Moved) is the caller's own, so a
+	// cost.Tracker hears of it beside Cost.
 	Cost time.Duration
 	// Part is the part of the device's busy time that it takes, over the last
 	// seconds, rather too little than too much: 0 to depth.OthersMax.
@@ -61,7 +65,7 @@ type Result struct {
 const (
 	settling = 7.0 / 3 * float64(time.Second) // at a look a second, rates take over 0.3 of the last one
 	ignored  = 0.03                           // of the device's work: as little is not worth a cost
-	workMax  = time.Duration(1 << 61)
+	workMax  = time.Duration(1 << 61)         // two of them can be added
 )
 
 // Estimate is what is known of one device. It belongs to one caller at a time.
@@ -72,11 +76,12 @@ type Estimate struct {
 	begun       bool
 	now         time.Duration
 	device, own Counters
-	moved       [2]int64      // bytes, since the last look
+	moved       [2]float64    // bytes, since the last look
 	work        time.Duration // the caller's own, since the last look
 
 	sides [2]side
 	busy  float64 // the caller's own: cost a time
+	cut   float64 // what the last look's bound left of Cost: own work comes in lumps
 }
 
 // New returns an estimate of a device whose requests cost what the model says.
@@ -103,19 +108,24 @@ func (e *Estimate) Moved(write bool, bytes int64) {
 	if bytes <= 0 {
 		return
 	}
-	e.moved[index(write)] += bytes
-	e.work += e.model.Of(write, false, bytes)
+	e.moved[index(write)] += float64(bytes)
+	e.add(e.model.Of(write, false, bytes))
+}
+
+// add adds to the work of the caller's own.
+func (e *Estimate) add(work time.Duration) {
+	e.work = min(e.work+min(max(work, 0), workMax), workMax)
 }
 
 // Observe looks at the device: its counters, what the caller has had it do, both
 // since any moment and not falling, and what it has in flight for the caller. Work
 // is the cost of the caller's requests that ended since the last look. To be called
-// every second or so. The first look and one at counters that have fallen, as of
-// another device under the same name, find nothing and begin again.
+// every second or so. The first look and one at counters that have fallen, or risen
+// as no disk's do, find nothing and begin again: another device has the name.
 func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work time.Duration) Result {
-	e.work = min(e.work+min(max(work, 0), workMax), workMax)
+	e.add(work)
 	elapsed := now - e.now
-	if !e.begun || device.below(e.device) || own.below(e.own) {
+	if !e.begun || device.below(e.device) || own.below(e.own) || elapsed > 0 && device.leapt(e.device, elapsed) {
 		*e = Estimate{model: e.model, scale: e.scale, begun: true, now: now, device: device, own: own, sides: [2]side{newSide(), newSide()}}
 		return Result{}
 	}
@@ -127,7 +137,7 @@ func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work
 	for i := range e.sides {
 		bytes, requests := e.sides[i].look(seen{
 			did: less(device.Bytes[i], e.device.Bytes[i]), asked: less(device.Requests[i], e.device.Requests[i]),
-			mine: less(own.Bytes[i], e.own.Bytes[i]) + float64(e.moved[i]), mineAsked: less(own.Requests[i], e.own.Requests[i]),
+			mine: less(own.Bytes[i], e.own.Bytes[i]) + e.moved[i], mineAsked: less(own.Requests[i], e.own.Requests[i]),
 			flying: float64(max(flying.Bytes[i], 0)), flyingAsked: float64(max(flying.Requests[i], 0)),
 		})
 		r.Bytes[i] = e.sides[i].claim(bytes)
@@ -136,7 +146,7 @@ func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work
 	}
 	e.busy += float64(gain * (float64(e.work)/float64(elapsed) - e.busy))
 	r.Cost, r.Part = e.cost(elapsed), e.part()
-	e.now, e.device, e.own, e.moved, e.work = now, device, own, [2]int64{}, 0
+	e.now, e.device, e.own, e.moved, e.work = now, device, own, [2]float64{}, 0
 	return r
 }
 
@@ -144,13 +154,16 @@ func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work
 func (e *Estimate) cost(elapsed time.Duration) time.Duration {
 	most := e.sides[0].most(&e.model.Read) + e.sides[1].most(&e.model.Write)
 	if most <= ignored*(most+e.busy) {
+		e.cut = 0
 		return 0
 	}
-	sum := float64(most * float64(elapsed))
+	sum := float64(most*float64(elapsed)) + e.cut
+	bound := float64(cost.Max)
 	if e.scale > 0 {
-		sum = min(sum, float64(elapsed)/e.scale-float64(e.work))
+		bound = min(bound, max(0, float64(elapsed)/e.scale-float64(e.work)))
 	}
-	return time.Duration(min(max(sum, 0), float64(cost.Max)))
+	e.cut = min(max(0, sum-bound), float64(elapsed))
+	return time.Duration(min(sum, bound))
 }
 
 // part returns the least that others plausibly take, as part of the busy time.
@@ -173,6 +186,12 @@ func (c Counters) below(before Counters) bool {
 		}
 	}
 	return false
+}
+
+// leapt reports whether there are more bytes than any disk moves in a time.
+func (c Counters) leapt(before Counters, elapsed time.Duration) bool {
+	most := float64(elapsed) / float64(cost.PerMiBMin) * (1 << 20)
+	return less(c.Bytes[0], before.Bytes[0]) > most || less(c.Bytes[1], before.Bytes[1]) > most
 }
 
 // less returns a difference of counters. They may be any, so it is one of floats.

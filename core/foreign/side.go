@@ -10,7 +10,7 @@ const (
 	learnBytes  = 1 << 20 // a look at which the device did less teaches nothing about pieces
 	learnPart   = 0.1     // nor does one at which others may have made so much of the requests
 	fewerPieces = 0.3     // how quickly they are taken to have become fewer
-	morePieces  = 0.02    // likewise more: these may be small requests of others
+	morePieces  = 0.005   // likewise more: these may be small requests of others
 )
 
 // side is one direction.
@@ -18,6 +18,7 @@ type side struct {
 	bytes, requests ahead
 	pieces          float64 // requests that the kernel makes of a byte of the caller's
 	learnt          bool
+	unmatched       float64 // requests found whose bytes may still be taken for what is in flight
 
 	// Bytes that a look called others' and the caller did not claim later, and
 	// those that it claimed and that no later look has given back yet.
@@ -36,13 +37,18 @@ type seen struct {
 	flying, flyingAsked float64
 }
 
-// look returns the bytes and requests that were others'.
+// look returns the bytes and requests that were others'. Bytes are exact in the
+// long run, and requests depend on a guess of pieces, so requests count when there
+// are bytes for them.
 func (s *side) look(n seen) (bytes, requests float64) {
 	bytes, claimed := s.bytes.move(n.did-n.mine, n.flying)
 	s.undone += claimed
 	s.learn(n, bytes)
 	requests, _ = s.requests.move(n.asked-max(n.mineAsked, n.mine*s.pieces), max(n.flyingAsked, n.flying*s.pieces))
-	return bytes, min(max(requests, bytes/pieceBytes), bytes/pageBytes)
+	requests += s.unmatched
+	matched := min(requests, bytes/pageBytes)
+	s.unmatched = min(requests-matched, max(0, s.bytes.by)/pageBytes)
+	return bytes, max(matched, bytes/pieceBytes)
 }
 
 // learn takes the number of pieces from what the device did but for others.
@@ -70,7 +76,7 @@ func (s *side) claim(found float64) int64 {
 	back := min(s.undone, found)
 	s.undone -= back
 	s.given += found - 2*back
-	return int64(found - back)
+	return int64(min(found-back, 1<<62))
 }
 
 // most prices each request as one at a new place: cost a time.

@@ -225,11 +225,11 @@ type machine struct {
 
 func (m *machine) Name() string { return "disk" }
 
-func (m *machine) SetParts(parts map[string]float64) {
+func (m *machine) SetParts(parts coordination.Parts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.work()
-	m.parts = parts
+	m.parts = parts.Flows
 }
 
 func (m *machine) Uses() ([]coordination.Use, bool) {

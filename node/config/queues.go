@@ -73,7 +73,7 @@ func (w *Weights) place() error {
 			for _, l := range p.Levels(g) {
 				levels = append(levels, sfq.Level{Name: l.Queue, Weight: l.Weight})
 			}
-			made[g.Queue] = device.NewQueue(levels, 0)
+			made[g.Queue] = device.NewQueue(levels)
 		}
 		w.places[q.path] = made[g.Queue]
 	}

@@ -29,9 +29,9 @@ rules:
 	etl := []sfq.Level{{Name: "root.etl", Weight: 3}}
 	nightly := append(etl[:1:1], sfq.Level{Name: "root.etl.nightly", Weight: 2})
 	for flow, want := range map[string]device.Rule{
-		"a": {Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(nightly, 0)},
-		"b": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(nightly, 0)},
-		"c": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(etl, 0)},
+		"a": {Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(nightly)},
+		"b": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(nightly)},
+		"c": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(etl)},
 		"d": {Weight: 5, Mode: device.Enforce},
 		"e": {Weight: 1, Mode: device.Enforce},
 	} {
@@ -84,7 +84,7 @@ func FuzzQueues(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s, err := sfq.New(sfq.Config{Algorithm: "sfqd"})
+		s, err := sfq.New(sfq.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func FuzzQueues(f *testing.F) {
 		}
 		for _, r := range w.Rules {
 			if q := w.places[r.Queue.path]; q != nil { // the scheduler takes all that a good file says
-				if err := s.(sfq.Queues).SetQueue(id, q.Levels()); err != nil {
+				if err := s.SetQueue(id, q.Levels()); err != nil {
 					t.Errorf("%q: %v", text, err)
 				}
 			}

@@ -11,22 +11,18 @@ import (
 // take puts an answer into force, and says whether it is: on some device shares are of the
 // totals.
 func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
-	entries, rates, rooms := a.GetEntries(), a.GetRates(), a.GetRooms()
-	if len(entries) != len(rates) || len(entries) != len(rooms) {
-		return false, fmt.Errorf("an answer has %d entries with %d rates and %d rooms", len(entries), len(rates), len(rooms))
+	if err := c.apps.take(a.GetEntries(), a.GetRates(), a.GetRooms(), nil, nil); err != nil {
+		return false, err
 	}
-	for i, n := range entries {
-		// An entry that was freed meanwhile may be in an answer that was under way.
-		if int(n) < len(c.byNumber) && c.byNumber[n] != nil && rates[i] <= math.MaxInt64 && rooms[i] <= math.MaxInt64 {
-			c.byNumber[n].total = coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}
-		}
+	q := a.GetQueues()
+	if err := c.queues.take(q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()); err != nil {
+		return false, fmt.Errorf("queues: %w", err)
 	}
 	for _, r := range a.GetRights() {
-		n := r.GetEntry()
-		if int(n) >= len(c.byNumber) || c.byNumber[n] == nil || !(r.GetWeight() > 0) || r.GetWeight() > 1e12 || r.GetLimit() > math.MaxInt64 {
-			continue
+		e := c.apps.of(r.GetEntry())
+		if right, ok := rightOf(r); ok && e != nil {
+			c.rights.set(e.name, right, c.isEntry)
 		}
-		c.rights.set(c.byNumber[n].name, rightOf(r), c.isEntry)
 	}
 	if len(a.GetRights()) > 0 {
 		c.o.Rights(c.rights.all())
@@ -37,32 +33,78 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	}
 	answered := false
 	for _, t := range c.devices {
-		parts, ok := t.coord.Answer(a.GetSequence(), func(app int) (coord.Right, bool) {
-			e := c.byNumber[app]
-			if e == nil {
-				return coord.Right{}, false
-			}
-			right, known := c.rights.of(e.name)
-			return coord.Right{Weight: right.Weight, Total: e.total}, known
-		})
+		parts, ok := t.coord.Answer(a.GetSequence(), c.right)
 		if !ok {
 			continue
 		}
-		named := make(map[string]float64, len(parts))
+		named := Parts{Flows: make(map[string]float64, len(parts))}
 		for _, p := range parts {
-			if e := c.byNumber[p.App]; e != nil {
-				named[e.name] = p.Weight
+			if p.App >= 0 {
+				if e := c.apps.of(uint32(p.App)); e != nil {
+					named.Flows[e.name] = p.Weight
+				}
+			} else if e := c.queues.of(uint32(-1 - p.App)); e != nil {
+				if named.Queues == nil {
+					named.Queues = map[string]float64{}
+				}
+				named.Queues[e.path] = p.Weight
 			}
 		}
 		t.device.SetParts(named)
 		t.parts, answered = true, true
-		inForce = inForce || len(named) > 0
+		inForce = inForce || len(parts) > 0
 	}
-	if !answered && len(c.entries) > 0 { // a stream's first: it had the names only
+	if !answered && len(c.apps.byName) > 0 { // a stream's first: it had the names only
 		return before, nil
 	}
-	return inForce || len(c.entries) == 0, nil
+	return inForce || len(c.apps.byName) == 0, nil
 }
 
-// isEntry tells whether an application is reported.
-func (c *Client) isEntry(name string) bool { return c.entries[name] != nil }
+// right is what core/coord asks for: of an application what the policy gives it, of a queue what it
+// had in its last report. A queue of which the broker has said nothing yet is not known.
+func (c *Client) right(app int) (coord.Right, bool) {
+	if app < 0 {
+		e := c.queues.of(uint32(-1 - app))
+		if e == nil || !e.known {
+			return coord.Right{}, false
+		}
+		return coord.Right{Weight: e.weight, Total: e.total, In: e.in}, true
+	}
+	e := c.apps.of(uint32(app))
+	if e == nil {
+		return coord.Right{}, false
+	}
+	right, known := c.rights.of(e.name)
+	in := 0
+	if n := len(right.Queues); known && n > 0 {
+		q := c.queues.byName[right.Queues[n-1].Name]
+		if q == nil { // it is there with the next report
+			return coord.Right{}, false
+		}
+		in = queueNumber(q)
+	}
+	return coord.Right{Weight: right.Weight, Total: e.total, In: in}, known
+}
+
+// take notes totals. Had and weights are there of queues only.
+func (s *entries) take(numbers []uint32, rates, rooms, had, weights []uint64) error {
+	n := len(numbers)
+	if n != len(rates) || n != len(rooms) || len(had) != len(weights) || len(had) != 0 && len(had) != n {
+		return fmt.Errorf("an answer has %d entries with %d rates and %d rooms, and %d and %d of members", n, len(rates), len(rooms), len(had), len(weights))
+	}
+	for i, number := range numbers {
+		// An entry that was freed meanwhile may be in an answer that was under way.
+		e := s.of(number)
+		if e == nil || rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
+			continue
+		}
+		e.total, e.known = coord.Service{Rate: int64(rates[i]), Room: int64(rooms[i])}, true
+		if len(had) > 0 && had[i] <= math.MaxInt64 && weights[i] <= math.MaxInt64 {
+			e.total.Had, e.total.Weight = int64(had[i]), int64(weights[i])
+		}
+	}
+	return nil
+}
+
+// isEntry reports whether an application is reported.
+func (c *Client) isEntry(name string) bool { return c.apps.byName[name] != nil }

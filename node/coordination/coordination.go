@@ -63,18 +63,23 @@ type Device interface {
 	Name() string
 	// Uses returns the accounts of all flows; false if the device does not answer.
 	Uses() ([]Use, bool)
-	// SetParts puts parts into force; nil takes them back. It must not block for long.
-	SetParts(map[string]float64)
+	// SetParts puts parts into force; without any, the rules' weights are. It must not block for long.
+	SetParts(Parts)
+}
+
+// Parts replace weights, at every level of the queue tree, on their scale: among the members of
+// one queue who has no part fits in with his own weight. Both nil: none are in force.
+type Parts struct {
+	Flows  map[string]float64 // of a flow, in its queue
+	Queues map[string]float64 // of a queue, in its parent; by its path from the root, "/a/b"
 }
 
 // Right is what the policy gives an application.
 type Right struct {
-	Weight float64
-	Limit  int64 // bytes a second at one device; 0: none
-	// Queues is the way from the root to where the application stands while local shares are
-	// in force, and Own what it weighs there; 0: the broker does not say, and Weight holds.
+	Weight float64 // in the last of Queues
+	Limit  int64   // bytes a second at one device; 0: none
+	// Queues is the way from the root to where the application stands.
 	Queues []sfq.Level
-	Own    int
 }
 
 // Options of a Client.
@@ -100,7 +105,7 @@ type State struct {
 	InForce  bool          // the totals are; else the node goes by local shares
 	Policy   uint64        // version
 	Entries  int           // applications that are reported
-	LeftOut  int           // that are not, for the bound on entries
+	LeftOut  int           // that are not, for the bounds on entries and queues
 	Mistake  string        // why there is no stream
 	Epoch    uint64        // the largest of a leadership whose answer was taken
 	Refused  uint64        // answers of smaller epochs, which were not taken
@@ -118,33 +123,14 @@ type Client struct {
 
 	broker cluster.NodesClient // of the stream; nil: there is none
 
-	reports  uint64 // so far, over all streams
-	entries  map[string]*entry
-	byNumber []*entry
-	freed    []freed // oldest first
-	devices  map[string]*tracked
-	looks    map[string]*look // under way, by the device's name
-	rights   rights
+	reports uint64 // so far, over all streams
+	apps    entries
+	queues  entries
+	devices map[string]*tracked
+	looks   map[string]*look // under way, by the device's name
+	rights  rights
 
 	complaints map[string]complaint // by broker
-}
-
-// freed is a number that nobody has, since a report.
-type freed struct {
-	number uint32
-	since  uint64
-}
-
-// entry is an application of this node.
-type entry struct {
-	name   string
-	number uint32
-	unseen int // reports in a row without it
-	// What the broker knows of it, on this stream.
-	named bool
-	sent  coord.Service
-	total coord.Service // as it has said
-	sum   coord.Service
 }
 
 // tracked is a device and what it had done at the report before.
@@ -167,7 +153,7 @@ func New(o Options) (*Client, error) {
 	if o.Period < 100*time.Millisecond || o.Period > 30*time.Second {
 		return nil, fmt.Errorf("period %v: use 100ms to 30s", o.Period)
 	}
-	return &Client{o: o, entries: map[string]*entry{}, devices: map[string]*tracked{}, looks: map[string]*look{},
+	return &Client{o: o, apps: newEntries(cluster.MaxEntries, cluster.MaxName), queues: newEntries(cluster.MaxQueues, cluster.MaxQueue), devices: map[string]*tracked{}, looks: map[string]*look{},
 		complaints: map[string]complaint{}, rights: newRights(cluster.MaxEntries)}, nil
 }
 
@@ -280,22 +266,12 @@ func (c *Client) expire() {
 	}
 }
 
-// localShares puts the policy's weights into force as they are: in their queues where the
-// broker has told them.
+// localShares puts the policy's weights into force as they are, in their queues.
 func (c *Client) localShares() {
-	var weights map[string]float64
-	for name, right := range c.rights.all() {
-		if right.Own == 0 {
-			if weights == nil {
-				weights = map[string]float64{}
-			}
-			weights[name] = right.Weight
-		}
-	}
 	for _, t := range c.devices {
 		if t.parts {
 			t.coord = coord.Device{}
-			t.device.SetParts(weights)
+			t.device.SetParts(Parts{})
 		}
 	}
 }

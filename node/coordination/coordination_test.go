@@ -23,12 +23,12 @@ type disk struct {
 
 	mu    sync.Mutex
 	uses  map[string]time.Duration
-	parts map[string]float64
+	parts Parts
 }
 
 func (d *disk) Name() string { return d.name }
 
-func (d *disk) SetParts(parts map[string]float64) {
+func (d *disk) SetParts(parts Parts) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.parts = parts
@@ -160,9 +160,9 @@ type gated struct {
 	answer chan []Use
 }
 
-func (d *gated) Name() string                { return "gated" }
-func (d *gated) SetParts(map[string]float64) {}
-func (d *gated) Uses() ([]Use, bool)         { d.asked <- true; return <-d.answer, true }
+func (d *gated) Name() string        { return "gated" }
+func (d *gated) SetParts(Parts)      {}
+func (d *gated) Uses() ([]Use, bool) { d.asked <- true; return <-d.answer, true }
 
 // TestRightsOutliveEntries: who has nothing to do for longer than an entry is kept has its limit
 // when the rights are told for somebody else, and when it begins again.
@@ -191,24 +191,24 @@ func TestRightsOutliveEntries(t *testing.T) {
 	}
 	report("")
 	report("replication")
-	answer(&cluster.Right{Entry: c.entries["replication"].number, Weight: 2.5, Limit: 20 << 20})
+	answer(&cluster.Right{Entry: c.apps.byName["replication"].number, Weight: 2.5, Limit: 20 << 20})
 	for range forget + 1 {
 		report("app")
 	}
 	if c.isEntry("replication") || !c.isEntry("app") {
 		t.Fatal("it is an entry still")
 	}
-	answer(&cluster.Right{Entry: c.entries["app"].number, Weight: 1})
+	answer(&cluster.Right{Entry: c.apps.byName["app"].number, Weight: 1})
 	if len(told) != 2 || told["replication"].Limit != 20<<20 || told["app"].Weight != 1 {
 		t.Errorf("told %+v", told)
 	}
 	report("replication")
 	answer() // which says nothing of it yet
-	if d.parts["replication"] <= 0 {
+	if d.parts.Flows["replication"] <= 0 {
 		t.Errorf("parts %v: it has a right", d.parts)
 	}
 	c.localShares()
-	if d.parts["replication"] != 2.5 {
+	if d.parts.Flows != nil || d.parts.Queues != nil {
 		t.Errorf("by local shares %v", d.parts)
 	}
 }

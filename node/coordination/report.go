@@ -1,7 +1,6 @@
 package coordination
 
 import (
-	"slices"
 	"time"
 
 	"penstock/core/coord"
@@ -11,10 +10,8 @@ import (
 // report says what the node's devices have done since the last one.
 func (c *Client) report(sequence uint64) *cluster.Report {
 	r := &cluster.Report{Sequence: sequence}
-	for _, e := range c.entries {
-		e.sum = coord.Service{}
-		e.unseen++
-	}
+	c.apps.begin()
+	c.queues.begin()
 	c.reports++
 	leftOut := 0
 	there := map[string]bool{}
@@ -35,33 +32,48 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 			delete(c.looks, name)
 		}
 	}
-	for _, e := range slices.SortedFunc(valuesOf(c.entries), func(a, b *entry) int { return int(a.number) - int(b.number) }) {
-		switch {
-		case e.unseen > forget:
+	for _, e := range c.apps.inOrder() {
+		if e.unseen > forget {
 			if e.named {
 				r.Names = append(r.Names, &cluster.Name{Entry: e.number})
 			}
-			delete(c.entries, e.name)
 			c.rights.used(e.name)
-			c.byNumber[e.number] = nil
-			c.freed = append(c.freed, freed{e.number, c.reports})
-			for _, t := range c.devices {
-				t.coord.Drop(int(e.number))
-			}
+			c.free(&c.apps, e, int(e.number))
 			continue
-		case !e.named:
+		}
+		if !e.named {
 			r.Names = append(r.Names, &cluster.Name{Entry: e.number, Application: e.name})
 			e.named = true
 		}
 		if e.sum != e.sent {
-			r.Entries = append(r.Entries, e.number)
-			r.Rates = append(r.Rates, uint64(e.sum.Rate))
-			r.Rooms = append(r.Rooms, uint64(e.sum.Room))
+			r.Entries, r.Rates, r.Rooms = append(r.Entries, e.number), append(r.Rates, uint64(e.sum.Rate)), append(r.Rooms, uint64(e.sum.Room))
 			e.sent = e.sum
 		}
 	}
+	q := &cluster.Queues{}
+	for _, e := range c.queues.inOrder() {
+		if e.unseen > forget {
+			if e.named {
+				q.Names = append(q.Names, &cluster.QueueName{Entry: e.number})
+			}
+			c.free(&c.queues, e, queueNumber(e))
+			continue
+		}
+		if !e.named {
+			q.Names = append(q.Names, &cluster.QueueName{Entry: e.number, Queue: e.name})
+			e.named = true
+		}
+		if e.sum != e.sent {
+			q.Entries, q.Rates, q.Rooms = append(q.Entries, e.number), append(q.Rates, uint64(e.sum.Rate)), append(q.Rooms, uint64(e.sum.Room))
+			q.Had, q.Weights = append(q.Had, uint64(e.sum.Had)), append(q.Weights, uint64(e.sum.Weight))
+			e.sent = e.sum
+		}
+	}
+	if len(q.Names)+len(q.Entries) > 0 {
+		r.Queues = q
+	}
 	c.mu.Lock()
-	c.state.Entries, c.state.LeftOut = len(c.entries), leftOut
+	c.state.Entries, c.state.LeftOut = len(c.apps.byName), leftOut
 	r.Policy = c.state.Policy
 	c.mu.Unlock()
 	return r
@@ -119,13 +131,11 @@ wait:
 	return answered
 }
 
-func valuesOf(m map[string]*entry) func(func(*entry) bool) {
-	return func(yield func(*entry) bool) {
-		for _, e := range m {
-			if !yield(e) {
-				return
-			}
-		}
+// free forgets an entry that is seen no more.
+func (c *Client) free(s *entries, e *entry, app int) {
+	s.free(e, c.reports)
+	for _, t := range c.devices {
+		t.coord.Drop(app)
 	}
 }
 
@@ -147,53 +157,48 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	if first || length <= 0 {
 		return 0
 	}
-	var done []coord.Use
-	var entries []*entry
+	var queues, done []coord.Use // a queue is before its members
+	var groups, members []*entry
+	inside := map[*entry]bool{}
 	for _, u := range uses {
 		// A flow that was forgotten and is back has begun anew.
 		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
 			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
 		}
-		e := c.entries[u.Flow]
+		e := c.apps.byName[u.Flow]
 		if u.Service > 0 || u.Wanted > 0 {
-			if e == nil {
-				e = c.enter(u.Flow)
-			}
-			if e == nil {
+			if e = c.apps.enter(u.Flow, c.reports); e == nil {
 				leftOut++
 				continue
 			}
 			e.unseen = 0
 		}
-		if e != nil {
-			done = append(done, coord.Use{App: int(e.number), Served: u.Service, Wanted: u.Wanted})
-			entries = append(entries, e)
+		if e == nil {
+			continue
 		}
+		right, _ := c.rights.of(e.name)
+		way, ok := c.stand(right.Queues)
+		if !ok {
+			leftOut++
+			continue
+		}
+		use := coord.Use{App: int(e.number), Served: u.Service, Wanted: u.Wanted}
+		for _, q := range way {
+			if use.In = queueNumber(q); !inside[q] {
+				inside[q] = true
+				queues = append(queues, coord.Use{App: use.In, In: q.in})
+				groups = append(groups, q)
+			}
+		}
+		done = append(done, use)
+		members = append(members, e)
 	}
-	for i, s := range t.coord.Report(sequence, length, done) {
-		entries[i].sum.Rate += s.Rate
-		entries[i].sum.Room += s.Room
+	groups = append(groups, members...)
+	for i, s := range t.coord.Report(sequence, length, append(queues, done...)) {
+		groups[i].sum.Rate += s.Rate
+		groups[i].sum.Room += s.Room
+		groups[i].sum.Had = min(groups[i].sum.Had+s.Had, coord.MaxNeed)
+		groups[i].sum.Weight = min(groups[i].sum.Weight+s.Weight, coord.MaxNeed)
 	}
 	return leftOut
-}
-
-// enter makes a flow's entry; nil where the bound is reached or its name is too long.
-func (c *Client) enter(flow string) *entry {
-	if flow == "" || len(flow) > cluster.MaxName {
-		return nil
-	}
-	e := &entry{name: flow}
-	switch {
-	case len(c.freed) > 0 && c.reports-c.freed[0].since > forget:
-		e.number = c.freed[0].number
-		c.freed = c.freed[1:]
-		c.byNumber[e.number] = e
-	case len(c.byNumber) < cluster.MaxEntries:
-		e.number = uint32(len(c.byNumber))
-		c.byNumber = append(c.byNumber, e)
-	default:
-		return nil
-	}
-	c.entries[flow] = e
-	return e
 }

@@ -8,24 +8,28 @@ import (
 	"penstock/wire/cluster"
 )
 
-// rightOf reads a right whose weight and limit are checked. A way that no scheduler would take
-// is none: the weight among all then stands for it.
-func rightOf(r *cluster.Right) Right {
-	right := Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit())}
+// rightOf reads a right; ok is false if it is none. A way that no scheduler would take is none:
+// then, and of a broker that tells none, the weight among all stands for it.
+func rightOf(r *cluster.Right) (right Right, ok bool) {
+	if r.GetLimit() > math.MaxInt64 {
+		return Right{}, false
+	}
+	right = Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit())}
+	flat := right.Weight > 0 && right.Weight <= 1e12
 	own, ok := whole(r.GetOwn())
 	if !ok || len(r.GetQueues()) > sfq.MaxLevels {
-		return right
+		return right, flat
 	}
 	var levels []sfq.Level
 	for _, l := range r.GetQueues() {
 		weight, ok := whole(l.GetWeight())
 		if !ok || l.GetQueue() == "" || len(l.GetQueue()) > sfq.MaxQueueName {
-			return right
+			return right, flat
 		}
 		levels = append(levels, sfq.Level{Name: l.GetQueue(), Weight: weight})
 	}
-	right.Own, right.Queues = own, levels
-	return right
+	right.Weight, right.Queues = float64(own), levels
+	return right, true
 }
 
 // whole reads a scheduler's weight.

@@ -30,22 +30,35 @@ func TestRightOf(t *testing.T) {
 		queues []*cluster.Level
 		want   Right
 	}{
-		"of an older broker":        {0, nil, Right{}},
-		"in the root":               {3, nil, Right{Own: 3}},
-		"in a queue":                {2.4, []*cluster.Level{{Queue: "a", Weight: 1e6}}, Right{Own: 2, Queues: []sfq.Level{{Name: "a", Weight: 1e6}}}},
-		"the least":                 {1e-9, []*cluster.Level{{Queue: "a", Weight: 0.1}}, Right{Own: 1, Queues: []sfq.Level{{Name: "a", Weight: 1}}}},
-		"the deepest":               {1, deep(sfq.MaxLevels), Right{Own: 1, Queues: taken(sfq.MaxLevels)}},
-		"too deep":                  {1, deep(sfq.MaxLevels + 1), Right{}},
-		"the longest name":          {1, []*cluster.Level{{Queue: long, Weight: 1}}, Right{Own: 1, Queues: []sfq.Level{{Name: long, Weight: 1}}}},
-		"too long a name":           {1, []*cluster.Level{{Queue: long + "x", Weight: 1}}, Right{}},
-		"no name":                   {1, []*cluster.Level{{Weight: 1}}, Right{}},
-		"a level of no weight":      {1, []*cluster.Level{{Queue: "a"}}, Right{}},
-		"a level that is no number": {1, []*cluster.Level{{Queue: "a", Weight: math.NaN()}}, Right{}},
-		"too much of its own":       {sfq.MaxWeight + 1, nil, Right{}},
+		"of an older broker":        {0, nil, Right{Weight: 7.5}},
+		"in the root":               {3, nil, Right{Weight: 3}},
+		"in a queue":                {2.4, []*cluster.Level{{Queue: "a", Weight: 1e6}}, Right{Weight: 2, Queues: []sfq.Level{{Name: "a", Weight: 1e6}}}},
+		"the least":                 {1e-9, []*cluster.Level{{Queue: "a", Weight: 0.1}}, Right{Weight: 1, Queues: []sfq.Level{{Name: "a", Weight: 1}}}},
+		"the deepest":               {1, deep(sfq.MaxLevels), Right{Weight: 1, Queues: taken(sfq.MaxLevels)}},
+		"too deep":                  {1, deep(sfq.MaxLevels + 1), Right{Weight: 7.5}},
+		"the longest name":          {1, []*cluster.Level{{Queue: long, Weight: 1}}, Right{Weight: 1, Queues: []sfq.Level{{Name: long, Weight: 1}}}},
+		"too long a name":           {1, []*cluster.Level{{Queue: long + "x", Weight: 1}}, Right{Weight: 7.5}},
+		"no name":                   {1, []*cluster.Level{{Weight: 1}}, Right{Weight: 7.5}},
+		"a level of no weight":      {1, []*cluster.Level{{Queue: "a"}}, Right{Weight: 7.5}},
+		"a level that is no number": {1, []*cluster.Level{{Queue: "a", Weight: math.NaN()}}, Right{Weight: 7.5}},
+		"too much of its own":       {sfq.MaxWeight + 1, nil, Right{Weight: 7.5}},
 	} {
-		test.want.Weight, test.want.Limit = 7, 9
-		if got := rightOf(&cluster.Right{Weight: 7, Limit: 9, Own: test.own, Queues: test.queues}); !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		test.want.Limit = 9
+		r := &cluster.Right{Weight: 7.5, Limit: 9, Own: test.own, Queues: test.queues}
+		if got, ok := rightOf(r); !ok || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, ok, test.want)
+		}
+		r.Weight = 0 // a broker tells it only to nodes that need it
+		if got, ok := rightOf(r); ok == (test.want.Weight == 7.5) || ok && !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s, without a weight among all: %+v, %v", name, got, ok)
+		}
+	}
+	for name, bad := range map[string]*cluster.Right{
+		"no weight": {Limit: 1}, "no number": {Weight: math.NaN()}, "endless": {Weight: math.Inf(1)},
+		"too much of a limit": {Weight: 1, Own: 1, Limit: math.MaxInt64 + 1},
+	} {
+		if got, ok := rightOf(bad); ok {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

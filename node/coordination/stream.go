@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"penstock/core/coord"
 	"penstock/wire/cluster"
 )
 
@@ -111,9 +110,8 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 			}
 		}
 	}()
-	for _, e := range c.entries { // a new stream knows nothing
-		e.named, e.sent, e.total = false, coord.Service{}, coord.Service{}
-	}
+	c.apps.renew()
+	c.queues.renew()
 	for _, t := range c.devices { // what was done without a stream is nobody's business now
 		t.coord.Forget()
 		t.at = time.Time{}
@@ -169,7 +167,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 			sequence++
 			r := c.report(sequence)
 			if sequence == 1 {
-				r.Node = &cluster.Node{Name: c.o.Node, Version: c.Version, PeriodMs: uint32(c.o.Period.Milliseconds()), Address: c.Address, Hosts: hosts()}
+				r.Node = &cluster.Node{Name: c.o.Node, Version: c.Version, PeriodMs: uint32(c.o.Period.Milliseconds()), Address: c.Address, Hosts: hosts(), Levels: true}
 			}
 			sent[sequence] = time.Now()
 			if err := s.Send(r); err != nil {

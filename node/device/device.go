@@ -22,6 +22,7 @@ type (
 	Kind         = arbiter.Kind
 	KindSnapshot = arbiter.KindSnapshot
 	FlowSnapshot = arbiter.FlowSnapshot
+	Snapshot     = arbiter.Snapshot
 )
 
 // The arbiter's constants.
@@ -47,9 +48,3 @@ var (
 	ParseMode = arbiter.ParseMode
 	NewQueue  = arbiter.NewQueue
 )
-
-// Snapshot is a device's state at one moment.
-type Snapshot struct {
-	Device string
-	arbiter.Snapshot
-}

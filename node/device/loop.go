@@ -162,7 +162,7 @@ func (l *Loop) SetRoom(dirty, lazy, staged int64) {
 // Snapshot asks the loop; ok is false when it has ended.
 func (l *Loop) Snapshot() (snap Snapshot, ok bool) {
 	reply := make(chan Snapshot, 1)
-	if !l.call(func() { reply <- Snapshot{Device: l.Name, Snapshot: l.arbiter.Snapshot(l.clock(time.Now()))} }) {
+	if !l.call(func() { reply <- l.arbiter.Snapshot(l.clock(time.Now())) }) {
 		return Snapshot{}, false
 	}
 	select {
@@ -281,6 +281,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 		o := arbiter.Opening{
 			Flow: s.Flow, User: s.User, Kind: s.Kind, Write: s.Write, Asked: s.Asked, From: s.From, To: s.To,
 			Missing: s.missing, Patience: s.Patience, Ref: s,
+			Refusable: s.Refusable, Threads: s.Threads,
 		}
 		s.missing = nil
 		if s.Block != nil {

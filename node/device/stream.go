@@ -32,7 +32,7 @@ type OpenRequest struct {
 	Marker   Marker
 	ID       uint32
 	Flow     string
-	User     string // within the flow; streams of one user have a turn together
+	User     string // of the block token that it came with; streams of one user have a turn together
 	Kind     Kind
 	Write    bool
 	Block    File          // nil for a network device
@@ -40,6 +40,11 @@ type OpenRequest struct {
 	Asked    bool          // its flow is a claim that is being verified: Reassign will say
 	From, To int64         // block-file offsets; To is used for reads, and for what is sent (0: not known)
 	Patience time.Duration // how long the client bears a wait; 0: not known
+
+	// Refusable says that the agent can still refuse the operation, as HDFS itself does when
+	// all of its threads are busy; Threads is how many it has for that.
+	Refusable bool
+	Threads   int
 }
 
 // Stream is one operation of an agent's process on one file.

@@ -206,7 +206,7 @@ func (c *Checker) Check(claim Claim, done func(Verdict)) (Verdict, bool) {
 	}
 	if class := classOf(claim.Flow); class == classOther ||
 		claim.nobody() && (claim.User == "" || class != classApplication) {
-		v := judge(claim.Flow, c.facts(claim))
+		v := c.facts(claim).verdict(claim.Flow)
 		c.Stats.count(v)
 		return v, true
 	}
@@ -408,7 +408,7 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 			f.known = true
 		}
 	}
-	return judge(claim.Flow, f), h, false
+	return f.verdict(claim.Flow), h, false
 }
 
 // Process holds a flow that a local process names against what is known of the process:
@@ -427,7 +427,7 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 	v := judge(flow, f)
 	if errors.Is(err, errGone) {
 		// Whoever asks for a connection and ends may have made it for somebody else.
-		v = Verdict{Refuted, "", NoEvidence, f.why}
+		v = Verdict{State: Refuted, Evidence: NoEvidence, Detail: f.why}
 	}
 	c.Stats.count(v)
 	if v.State == Refuted {
@@ -460,7 +460,7 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	p, err := c.local(pid, uid)
 	if errors.Is(err, errGone) {
-		v := Verdict{Refuted, "", NoEvidence, err.Error()}
+		v := Verdict{State: Refuted, Evidence: NoEvidence, Detail: err.Error()}
 		c.log.refuted("a server", v, "agent", pid)
 		return v, func() {}
 	}
@@ -468,7 +468,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 		return unknown("%v", err), func() {}
 	}
 	if p.Application != "" {
-		v := Verdict{Refuted, p.Application, p.Evidence, "a server in " + p.Container}
+		v := Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: "a server in " + p.Container}
 		c.log.refuted("a server", v, "agent", pid)
 		return v, func() {}
 	}
@@ -483,7 +483,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 		return unknown("too many servers"), func() {}
 	}
 	c.servers[this]++ // one that connects anew is known twice for a while
-	return Verdict{Confirmed, "", Server, ""}, func() {
+	return Verdict{State: Confirmed, Evidence: Server}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.servers[this]--; c.servers[this] <= 0 {

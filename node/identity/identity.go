@@ -101,7 +101,11 @@ type Verdict struct {
 	// application's or `clients` if Corrected or Refuted, "" if it names none.
 	Flow     string
 	Evidence Evidence
-	Detail   string // for the log: pids, container ids, why not; no secrets
+	// User is a client's short name, or its number on a machine that has no name for it: the block
+	// token's, or whom the process belongs to. It is "" for flows of one application, and
+	// where nobody knows.
+	User   string
+	Detail string // for the log: pids, container ids, why not; no secrets
 }
 
 func unknown(format string, args ...any) Verdict {

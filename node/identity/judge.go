@@ -28,59 +28,77 @@ func judge(flow string, f facts) Verdict {
 	case classApplication:
 		switch {
 		case named && p.Application != flow:
-			return Verdict{Refuted, p.Application, p.Evidence, who}
+			return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named && p.Evidence.proves():
-			return Verdict{Confirmed, flow, p.Evidence, who}
+			return Verdict{State: Confirmed, Flow: flow, Evidence: p.Evidence, Detail: who}
 		case f.known && p.Outside:
 			// Nobody outside of containers works for one application.
 			if who += ", in no container"; isSparkApplication(flow) {
 				who += " and below none of identity's spark_dirs"
 			}
-			return Verdict{Refuted, clients, Outside, who}
+			return Verdict{State: Refuted, Flow: clients, Evidence: Outside, Detail: who}
 		}
 		return byToken(flow, f)
 
 	case classGroup:
 		switch {
 		case named && p.Evidence.proves():
-			return Verdict{Corrected, p.Application, p.Evidence, who}
+			return Verdict{State: Corrected, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named:
 			return unknown("%s, which proves nothing", who)
 		case f.known && (p.Outside || p.Server):
-			return Verdict{Confirmed, flow, Outside, who}
+			return Verdict{State: Confirmed, Flow: flow, Evidence: Outside, Detail: who}
 		}
 		return f.nothing()
 
 	case classService:
 		switch {
 		case f.own:
-			return Verdict{Confirmed, flow, Own, "the DataNode's own doing"}
+			return Verdict{State: Confirmed, Flow: flow, Evidence: Own, Detail: "the DataNode's own doing"}
 		case named:
-			return Verdict{Refuted, p.Application, p.Evidence, who}
+			return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case f.known && p.Server:
-			return Verdict{Confirmed, flow, Server, who}
+			return Verdict{State: Confirmed, Flow: flow, Evidence: Server, Detail: who}
 		case f.tokenUser != "" && len(f.services) > 0:
 			for _, s := range f.services {
 				if s == f.tokenUser {
-					return Verdict{Confirmed, flow, Token, "token of " + quote(s)}
+					return Verdict{State: Confirmed, Flow: flow, Evidence: Token, Detail: "token of " + quote(s)}
 				}
 			}
-			return Verdict{Refuted, clients, Token, "token of " + quote(f.tokenUser)}
+			return Verdict{State: Refuted, Flow: clients, Evidence: Token, Detail: "token of " + quote(f.tokenUser)}
 		case f.known && p.Outside && p.Node != "" && digits(p.User, 1, 10):
 			return unknown("%s: that machine has no name for its user", who)
 		case f.known && p.Outside && f.ofService(p):
-			return Verdict{Confirmed, flow, Account, who}
+			return Verdict{State: Confirmed, Flow: flow, Evidence: Account, Detail: who}
 		case f.known && p.Outside:
-			return Verdict{Refuted, clients, Account, who + ", no service's"}
+			return Verdict{State: Refuted, Flow: clients, Evidence: Account, Detail: who + ", no service's"}
 		}
 		return f.nothing()
 	}
 	// Nobody is such a flow: were it left alone, whoever makes up a name would have a
 	// weight of his own, and none of his application's limits.
 	if !named {
-		return Verdict{Refuted, "", NoEvidence, quote(flow) + " is no flow"}
+		return Verdict{State: Refuted, Evidence: NoEvidence, Detail: quote(flow) + " is no flow"}
 	}
-	return Verdict{Refuted, p.Application, p.Evidence, quote(flow) + " is no flow; " + who}
+	return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: quote(flow) + " is no flow; " + who}
+}
+
+// verdict is judge's, with the user of what belongs to no application.
+func (f facts) verdict(flow string) Verdict {
+	v := judge(flow, f)
+	if classOf(flow) != classGroup && v.Flow != clients {
+		return v
+	}
+	switch p := f.peer; {
+	case f.tokenUser != "":
+		v.User = f.tokenUser
+	case !f.known:
+	case p.Node != "":
+		v.User = p.User
+	default:
+		v.User, _ = userName(p.UID)
+	}
+	return v
 }
 
 // ofService tells whether a peer runs as a service's user. Numbers of users are their machine's own.
@@ -99,9 +117,9 @@ func byToken(flow string, f facts) Verdict {
 	}
 	detail := fmt.Sprintf("token of %s, application of %s", quote(f.tokenUser), quote(f.owner))
 	if f.tokenUser != f.owner {
-		return Verdict{Refuted, "", Token, detail}
+		return Verdict{State: Refuted, Evidence: Token, Detail: detail}
 	}
-	return Verdict{Confirmed, flow, Token, detail}
+	return Verdict{State: Confirmed, Flow: flow, Evidence: Token, Detail: detail}
 }
 
 func (f facts) nothing() Verdict {

@@ -34,7 +34,7 @@ func (c *Checker) askAbroad(l *lookup) {
 	if f.peer, f.known = p, err == nil; err != nil {
 		f.why = err.Error()
 	}
-	v := judge(l.claim.Flow, f)
+	v := f.verdict(l.claim.Flow)
 	c.Stats.Remote.count(v, answered)
 	c.end(l, v, l.own)
 }

@@ -176,12 +176,24 @@ func (c *connection) closeAll() {
 	clear(c.streams)
 }
 
+// tellVersion sends a WELCOME to an agent of another version, which the agent refuses:
+// so it can say what is wrong. It has no part of the daemon's state in it.
+func tellVersion(c *net.UnixConn, refused error) {
+	if !errors.Is(refused, wire.ErrVersion) {
+		return
+	}
+	b, err := wire.Append(nil, wire.Welcome{Mode: wire.ModeOff, Stride: 1, HeartbeatMs: uint16(HeartbeatEvery.Milliseconds())})
+	if err == nil && c.SetWriteDeadline(time.Now().Add(sendWait)) == nil {
+		c.Write(b) // the agent may be gone, and nothing depends on it
+	}
+}
+
 // sendAll writes the welcome, then marks and heartbeats, several in one write.
-func (c *connection) sendAll(ctx context.Context) {
+func (c *connection) sendAll(ctx context.Context, reg Registration) {
 	opener := c.server.Opener
-	_, mode, _ := opener.Heartbeat()
+	_, mode := opener.Heartbeat()
 	buf, err := wire.Append(nil, wire.Welcome{
-		Mode: wire.Mode(mode), Stride: opener.Stride(c.role), HeartbeatMs: uint16(HeartbeatEvery.Milliseconds()),
+		Mode: wire.Mode(mode), Stride: opener.Stride(c.role), HeartbeatMs: uint16(HeartbeatEvery.Milliseconds()), Devices: reg.Devices(),
 	})
 	ticker := time.NewTicker(HeartbeatEvery)
 	defer ticker.Stop()
@@ -204,9 +216,8 @@ func (c *connection) sendAll(ctx context.Context) {
 				buf, err = wire.Append(buf, <-c.queue)
 			}
 		case <-ticker.C:
-			if tick, mode, alive := opener.Heartbeat(); alive {
-				buf, err = wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode)})
-			}
+			tick, mode := opener.Heartbeat()
+			buf, err = wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode), Alive: reg.Alive()})
 		}
 	}
 }

@@ -48,8 +48,8 @@ const (
 type Opener interface {
 	// Register takes the directories of a peer and gives what Open uses.
 	Register(p Peer) (Registration, error)
-	// Heartbeat tells the daemon's mode, and whether all device loops live.
-	Heartbeat() (tick uint64, mode device.Mode, alive bool)
+	// Heartbeat returns a sign of the daemon's life, and its mode.
+	Heartbeat() (tick uint64, mode device.Mode)
 	// Stride is the bytes between progress reports of a process of that role.
 	Stride(role wire.Role) uint32
 }
@@ -83,6 +83,10 @@ type Registration interface {
 	// Open opens a stream's files and starts it on their device. It may block
 	// for as long as the device does.
 	Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error)
+	// Devices returns a WELCOME's Devices: what each directory of the hello lies on.
+	Devices() []uint8
+	// Alive returns a HEARTBEAT's Alive: which of those devices live. It must not block.
+	Alive() uint64
 	Close()
 }
 
@@ -311,7 +315,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 	go func() {
 		defer sender.Done()
 		defer c.Close()
-		conn.sendAll(connCtx)
+		conn.sendAll(connCtx, reg)
 	}()
 	defer sender.Wait()
 	defer cancel()
@@ -352,6 +356,7 @@ func (s *Server) greet(c *net.UnixConn, r *wire.Reader, uid uint32) (wire.Hello,
 	m, err := r.Next()
 	if err != nil {
 		s.countFrame(err)
+		tellVersion(c, err)
 		return wire.Hello{}, fmt.Errorf("no hello: %w", err)
 	}
 	hello, ok := m.(wire.Hello)

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -21,17 +22,19 @@ import (
 type daemon struct {
 	mu    sync.Mutex
 	opens []wire.Open
-	alive bool
+	alive uint64 // what Alive says
 	fail  error
 }
 
 func (d *daemon) Register(Peer) (Registration, error) { return d, d.fail }
 func (d *daemon) Close()                              {}
 func (d *daemon) Stride(wire.Role) uint32             { return 65536 }
-func (d *daemon) Heartbeat() (uint64, device.Mode, bool) {
+func (d *daemon) Heartbeat() (uint64, device.Mode)    { return 1, device.Enforce }
+func (d *daemon) Devices() []uint8                    { return []uint8{1, 0, 2} }
+func (d *daemon) Alive() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return 1, device.Enforce, d.alive
+	return d.alive
 }
 
 func (d *daemon) Open(m wire.Open, _ device.Marker) (*device.Loop, *device.Stream, error) {
@@ -107,7 +110,7 @@ func ended(t *testing.T, c net.Conn) []byte {
 }
 
 func TestConversation(t *testing.T) {
-	d := &daemon{alive: true}
+	d := &daemon{alive: 1}
 	_, path := serve(t, d, true)
 	c := dial(t, path)
 	open := wire.Open{Stream: 7, Direction: wire.Read, Flow: "a", Path: "/x/blk_1", To: 10}
@@ -135,25 +138,58 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-func TestNoHeartbeatWhileALoopHangs(t *testing.T) {
-	d := &daemon{}
+// Heartbeats go on while a loop stands still, and say which.
+func TestHeartbeatsSayWhichDevicesLive(t *testing.T) {
+	d := &daemon{alive: 0b101}
 	_, path := serve(t, d, true)
 	c := dial(t, path)
 	if _, err := c.Write(frames(t, hello)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(3 * HeartbeatEvery)); err != nil {
-		t.Fatal(err)
-	}
 	r := wire.NewReader(c)
-	for {
-		m, err := r.Next()
-		if err != nil {
-			break // the deadline
+	for _, want := range []uint64{0b101, 0b111, 0} {
+		d.mu.Lock()
+		d.alive = want
+		d.mu.Unlock()
+		for beats := 0; ; {
+			m, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w, ok := m.(wire.Welcome); ok && !bytes.Equal(w.Devices, d.Devices()) {
+				t.Fatalf("devices: %v", w.Devices)
+			}
+			beat, ok := m.(wire.Heartbeat)
+			if ok && beat.Alive == want {
+				break
+			}
+			// One may have been on its way.
+			if ok && beats > 0 {
+				t.Fatalf("heartbeat says %b, want %b", beat.Alive, want)
+			}
+			if ok {
+				beats++
+			}
 		}
-		if _, ok := m.(wire.Heartbeat); ok {
-			t.Fatal("a heartbeat although no loop turns")
+	}
+}
+
+// An agent of another version is refused with a frame that tells it the daemon's.
+func TestAnAgentOfAnotherVersionHearsWhich(t *testing.T) {
+	s, path := serve(t, &daemon{alive: 1}, true)
+	for _, version := range []byte{wire.Version - 1, wire.Version + 1} {
+		c := dial(t, path)
+		old := frames(t, hello)
+		old[3] = version
+		if _, err := c.Write(old); err != nil {
+			t.Fatal(err)
 		}
+		if said := ended(t, c); len(said) < wire.HeaderLen || said[2] != byte(wire.TypeWelcome) || said[3] != wire.Version {
+			t.Errorf("version %d was told %x", version, said)
+		}
+	}
+	if n := s.Stats.BadFrames.Load(); n != 2 {
+		t.Errorf("%d bad frames counted", n)
 	}
 }
 
@@ -172,7 +208,7 @@ func TestBadPeers(t *testing.T) {
 		"half a hello":        whole[:len(whole)/2],
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &daemon{alive: true}
+			d := &daemon{alive: 1}
 			s, path := serve(t, d, true)
 			c := dial(t, path)
 			if _, err := c.Write(send); err != nil {
@@ -198,7 +234,7 @@ func TestBadPeers(t *testing.T) {
 }
 
 func TestPeerCheck(t *testing.T) {
-	s, path := serve(t, &daemon{alive: true}, false)
+	s, path := serve(t, &daemon{alive: 1}, false)
 	c := dial(t, path)
 	if got := ended(t, c); len(got) != 0 {
 		t.Errorf("a refused peer got %d bytes", len(got))
@@ -206,7 +242,7 @@ func TestPeerCheck(t *testing.T) {
 	if s.Stats.Refused.Load() != 1 {
 		t.Error("the refusal was not counted")
 	}
-	d := &daemon{alive: true, fail: errors.New("no")}
+	d := &daemon{alive: 1, fail: errors.New("no")}
 	s, path = serve(t, d, true)
 	c = dial(t, path)
 	if _, err := c.Write(frames(t, hello)); err != nil {
@@ -220,7 +256,7 @@ func TestPeerCheck(t *testing.T) {
 
 // Who may connect for tasks may not say that it is a server, which names flows.
 func TestPeerCheckByRole(t *testing.T) {
-	s, path := serveTo(t, &daemon{alive: true}, func(uid uint32, role wire.Role) bool {
+	s, path := serveTo(t, &daemon{alive: 1}, func(uid uint32, role wire.Role) bool {
 		return uid == uint32(os.Geteuid()) && !Serves(role)
 	})
 	c := dial(t, path)
@@ -246,7 +282,7 @@ func TestPeerCheckByRole(t *testing.T) {
 // Tasks, however many, leave the servers their places, and servers do not take
 // more than those.
 func TestConnectionBound(t *testing.T) {
-	s, path := serve(t, &daemon{alive: true}, true)
+	s, path := serve(t, &daemon{alive: 1}, true)
 	enter := func(h wire.Hello) bool {
 		c := dial(t, path)
 		if _, err := c.Write(frames(t, h)); err != nil {
@@ -297,7 +333,7 @@ func TestConnectionBound(t *testing.T) {
 }
 
 func TestServersAreBounded(t *testing.T) {
-	s, path := serve(t, &daemon{alive: true}, true)
+	s, path := serve(t, &daemon{alive: 1}, true)
 	for i := range MaxServers + 1 {
 		c := dial(t, path)
 		if _, err := c.Write(frames(t, hello)); err != nil {
@@ -313,7 +349,7 @@ func TestServersAreBounded(t *testing.T) {
 }
 
 func TestATaskHasOneFlow(t *testing.T) {
-	d := &daemon{alive: true}
+	d := &daemon{alive: 1}
 	s, path := serve(t, d, true)
 	c := dial(t, path)
 	own := wire.Open{Stream: 1, Direction: wire.Write, Kind: wire.Intermediate, Flow: task.Flow, Path: "/x/a"}
@@ -360,7 +396,7 @@ func awaitMarks(t *testing.T, c net.Conn, n int) (last wire.Mark) {
 // At the bound of open streams a task's next one is let through; what was closed
 // while its device keeps it waiting still counts.
 func TestTaskStreamsAreBounded(t *testing.T) {
-	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
+	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	s, path := serve(t, d, true)
 	c := dial(t, path)
 	slow := task
@@ -380,7 +416,7 @@ func TestTaskStreamsAreBounded(t *testing.T) {
 	awaitMarks(t, c, MaxTaskStreams)
 
 	// And of those that stay open.
-	s, path = serve(t, &openable{daemon{alive: true}}, true)
+	s, path = serve(t, &openable{daemon{alive: 1}}, true)
 	c = dial(t, path)
 	messages = []wire.Message{task}
 	for id := range uint32(MaxTaskStreams + 1) {
@@ -397,7 +433,7 @@ func TestTaskStreamsAreBounded(t *testing.T) {
 // Tasks whose device does not answer hold a bounded number of opens, and servers'
 // are not among them.
 func TestOpensOfAllTasksAreBounded(t *testing.T) {
-	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
+	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	s, path := serve(t, d, true)
 	slow := task
 	slow.Flow = "slow"
@@ -467,7 +503,7 @@ func (d *openable) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Str
 
 // A file that a task has deleted by then is no error of anybody's.
 func TestFilesThatAreGone(t *testing.T) {
-	s, path := serve(t, &gone{daemon{alive: true}}, true)
+	s, path := serve(t, &gone{daemon{alive: 1}}, true)
 	c := dial(t, path)
 	spill := wire.Open{Stream: 1, Direction: wire.Write, Kind: wire.Intermediate, Flow: task.Flow, Path: "/x/a"}
 	block := wire.Open{Stream: 2, Direction: wire.Write, Flow: task.Flow, Path: "/x/b"}
@@ -489,7 +525,7 @@ func (d *gone) Open(wire.Open, device.Marker) (*device.Loop, *device.Stream, err
 }
 
 func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
-	s, path := serve(t, &daemon{alive: true}, true)
+	s, path := serve(t, &daemon{alive: 1}, true)
 	c := dial(t, path)
 	if _, err := c.Write(frames(t, hello)); err != nil {
 		t.Fatal(err)
@@ -553,7 +589,7 @@ func (d *slowOpener) Open(m wire.Open, k device.Marker) (*device.Loop, *device.S
 }
 
 func TestOpenThatBlocksHoldsUpNobodyElse(t *testing.T) {
-	d := &slowOpener{daemon: daemon{alive: true}, gate: make(chan struct{})}
+	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	_, path := serve(t, d, true)
 	c := dial(t, path)
 	open := wire.Open{Stream: 1, Direction: wire.Write, Flow: "slow", Path: "/x/a"}

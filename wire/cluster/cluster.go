@@ -9,7 +9,9 @@ package cluster
 // Bounds that both sides hold to.
 const (
 	MaxEntries = 4096     // applications of one node
+	MaxQueues  = 4096     // queues of one node
 	MaxName    = 256      // bytes of a node's or application's name
+	MaxQueue   = 512      // bytes of a queue's name
 	MaxMessage = 4 << 20  // bytes of one message: all entries with the longest names, freed and named anew
 	MaxHosts   = 64       // IP addresses that a node states
 	Window     = 64 << 10 // bytes of a stream that are under way; half of a connection's

@@ -39,7 +39,9 @@ type Report struct {
 	Rates   []uint64 `protobuf:"varint,5,rep,packed,name=rates,proto3" json:"rates,omitempty"`
 	Rooms   []uint64 `protobuf:"varint,6,rep,packed,name=rooms,proto3" json:"rooms,omitempty"`
 	// The policy in force at the node; 0: none of the broker's.
-	Policy        uint64 `protobuf:"varint,7,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy uint64 `protobuf:"varint,7,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The same of the queues that the node's applications are in, with numbers of their own.
+	Queues        *Queues `protobuf:"bytes,8,opt,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -123,6 +125,155 @@ func (x *Report) GetPolicy() uint64 {
 	return 0
 }
 
+func (x *Report) GetQueues() *Queues {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// Queues are what a report says of queues, and an answer of their totals: as the lists of
+// Report and Answer do of applications. In an answer there are no names.
+type Queues struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Names   []*QueueName           `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	Entries []uint32               `protobuf:"varint,2,rep,packed,name=entries,proto3" json:"entries,omitempty"`
+	Rates   []uint64               `protobuf:"varint,3,rep,packed,name=rates,proto3" json:"rates,omitempty"`
+	Rooms   []uint64               `protobuf:"varint,4,rep,packed,name=rooms,proto3" json:"rooms,omitempty"`
+	// What the queue's members have, as rates, and weigh, in millionths, by the part of a
+	// correction that the devices make for each (coord.Service).
+	Had           []uint64 `protobuf:"varint,5,rep,packed,name=had,proto3" json:"had,omitempty"`
+	Weights       []uint64 `protobuf:"varint,6,rep,packed,name=weights,proto3" json:"weights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Queues) Reset() {
+	*x = Queues{}
+	mi := &file_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Queues) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Queues) ProtoMessage() {}
+
+func (x *Queues) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Queues.ProtoReflect.Descriptor instead.
+func (*Queues) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Queues) GetNames() []*QueueName {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *Queues) GetEntries() []uint32 {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *Queues) GetRates() []uint64 {
+	if x != nil {
+		return x.Rates
+	}
+	return nil
+}
+
+func (x *Queues) GetRooms() []uint64 {
+	if x != nil {
+		return x.Rooms
+	}
+	return nil
+}
+
+func (x *Queues) GetHad() []uint64 {
+	if x != nil {
+		return x.Had
+	}
+	return nil
+}
+
+func (x *Queues) GetWeights() []uint64 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+// QueueName says which queue an entry is.
+type QueueName struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Entry uint32                 `protobuf:"varint,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	// As in Level; empty frees the entry.
+	Queue         string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueName) Reset() {
+	*x = QueueName{}
+	mi := &file_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueName) ProtoMessage() {}
+
+func (x *QueueName) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueName.ProtoReflect.Descriptor instead.
+func (*QueueName) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *QueueName) GetEntry() uint32 {
+	if x != nil {
+		return x.Entry
+	}
+	return 0
+}
+
+func (x *QueueName) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
 // Node is who reports.
 type Node struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -134,14 +285,16 @@ type Node struct {
 	// The time between its reports, in milliseconds, 100 to 30,000.
 	PeriodMs uint32 `protobuf:"varint,4,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"`
 	// The machine's own IP addresses, beside the one that its stream comes from.
-	Hosts         []string `protobuf:"bytes,5,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Hosts []string `protobuf:"bytes,5,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// It divides at every level of the queue tree, and so needs no weights among all.
+	Levels        bool `protobuf:"varint,6,opt,name=levels,proto3" json:"levels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_cluster_proto_msgTypes[1]
+	mi := &file_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -153,7 +306,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[1]
+	mi := &file_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -166,7 +319,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{1}
+	return file_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Node) GetName() string {
@@ -204,6 +357,13 @@ func (x *Node) GetHosts() []string {
 	return nil
 }
 
+func (x *Node) GetLevels() bool {
+	if x != nil {
+		return x.Levels
+	}
+	return false
+}
+
 // Name says which application an entry is.
 type Name struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -216,7 +376,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_cluster_proto_msgTypes[2]
+	mi := &file_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +388,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[2]
+	mi := &file_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +401,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{2}
+	return file_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Name) GetEntry() uint32 {
@@ -277,14 +437,16 @@ type Answer struct {
 	Settling bool `protobuf:"varint,7,opt,name=settling,proto3" json:"settling,omitempty"`
 	// The leadership that the answer is given under; it grows with each new leader. A node
 	// takes no answer of a smaller one than it has seen.
-	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The totals of the queues that the node has named.
+	Queues        *Queues `protobuf:"bytes,9,opt,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_cluster_proto_msgTypes[3]
+	mi := &file_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +458,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[3]
+	mi := &file_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +471,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{3}
+	return file_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Answer) GetSequence() uint64 {
@@ -368,16 +530,24 @@ func (x *Answer) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *Answer) GetQueues() *Queues {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
 // Right is what the policy gives an application.
 type Right struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Entry uint32                 `protobuf:"varint,1,opt,name=entry,proto3" json:"entry,omitempty"`
 	// Among all applications of the cluster that are at work: the queues' weights are in it.
+	// 0 to a node that divides at every level.
 	Weight float64 `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	// Bytes a second at one device; 0: none.
 	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The way from the root to the application, for a node that goes on by local shares:
-	// its queues, each with its weight among its siblings, and its own weight in the last.
+	// The way from the root to the application: its queues, each with its weight among its
+	// siblings, and its own weight in the last. A queue's name is no other one's in a policy.
 	Queues        []*Level `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
 	Own           float64  `protobuf:"fixed64,5,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -386,7 +556,7 @@ type Right struct {
 
 func (x *Right) Reset() {
 	*x = Right{}
-	mi := &file_cluster_proto_msgTypes[4]
+	mi := &file_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +568,7 @@ func (x *Right) String() string {
 func (*Right) ProtoMessage() {}
 
 func (x *Right) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[4]
+	mi := &file_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +581,7 @@ func (x *Right) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Right.ProtoReflect.Descriptor instead.
 func (*Right) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{4}
+	return file_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Right) GetEntry() uint32 {
@@ -460,7 +630,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_cluster_proto_msgTypes[5]
+	mi := &file_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +642,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[5]
+	mi := &file_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +655,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{5}
+	return file_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Level) GetQueue() string {
@@ -512,7 +682,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_cluster_proto_msgTypes[6]
+	mi := &file_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +694,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[6]
+	mi := &file_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +707,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{6}
+	return file_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Host) GetAddress() string {
@@ -558,7 +728,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_cluster_proto_msgTypes[7]
+	mi := &file_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +740,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[7]
+	mi := &file_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +753,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{7}
+	return file_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Connection) GetLocal() string {
@@ -619,7 +789,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_cluster_proto_msgTypes[8]
+	mi := &file_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +801,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[8]
+	mi := &file_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +814,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{8}
+	return file_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Owner) GetApplication() string {
@@ -691,7 +861,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +873,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +886,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PolicyRequest) GetVersion() uint64 {
@@ -742,7 +912,7 @@ type PolicyVersion struct {
 
 func (x *PolicyVersion) Reset() {
 	*x = PolicyVersion{}
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +924,7 @@ func (x *PolicyVersion) String() string {
 func (*PolicyVersion) ProtoMessage() {}
 
 func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +937,7 @@ func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
 func (*PolicyVersion) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PolicyVersion) GetVersion() uint64 {
@@ -821,7 +991,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +1003,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1016,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HistoryRequest) GetLimit() uint32 {
@@ -865,7 +1035,7 @@ type HistoryAnswer struct {
 
 func (x *HistoryAnswer) Reset() {
 	*x = HistoryAnswer{}
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1047,7 @@ func (x *HistoryAnswer) String() string {
 func (*HistoryAnswer) ProtoMessage() {}
 
 func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1060,7 @@ func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAnswer.ProtoReflect.Descriptor instead.
 func (*HistoryAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HistoryAnswer) GetVersions() []*PolicyVersion {
@@ -913,7 +1083,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1095,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1108,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ApplyRequest) GetText() []byte {
@@ -972,7 +1142,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1154,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1167,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetWeightRequest) GetApplication() string {
@@ -1022,7 +1192,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1204,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1217,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 type ListNodesAnswer struct {
@@ -1063,7 +1233,7 @@ type ListNodesAnswer struct {
 
 func (x *ListNodesAnswer) Reset() {
 	*x = ListNodesAnswer{}
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1245,7 @@ func (x *ListNodesAnswer) String() string {
 func (*ListNodesAnswer) ProtoMessage() {}
 
 func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1258,7 @@ func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesAnswer.ProtoReflect.Descriptor instead.
 func (*ListNodesAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNodesAnswer) GetNodes() []*NodeState {
@@ -1133,7 +1303,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1315,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1328,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeState) GetNode() *Node {
@@ -1205,7 +1375,7 @@ type ListApplicationsRequest struct {
 
 func (x *ListApplicationsRequest) Reset() {
 	*x = ListApplicationsRequest{}
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1387,7 @@ func (x *ListApplicationsRequest) String() string {
 func (*ListApplicationsRequest) ProtoMessage() {}
 
 func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1400,7 @@ func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsRequest.ProtoReflect.Descriptor instead.
 func (*ListApplicationsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListApplicationsRequest) GetApplication() string {
@@ -1249,7 +1419,7 @@ type ListApplicationsAnswer struct {
 
 func (x *ListApplicationsAnswer) Reset() {
 	*x = ListApplicationsAnswer{}
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1431,7 @@ func (x *ListApplicationsAnswer) String() string {
 func (*ListApplicationsAnswer) ProtoMessage() {}
 
 func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1444,7 @@ func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsAnswer.ProtoReflect.Descriptor instead.
 func (*ListApplicationsAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
@@ -1309,7 +1479,7 @@ type ApplicationState struct {
 
 func (x *ApplicationState) Reset() {
 	*x = ApplicationState{}
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1491,7 @@ func (x *ApplicationState) String() string {
 func (*ApplicationState) ProtoMessage() {}
 
 func (x *ApplicationState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1504,7 @@ func (x *ApplicationState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationState.ProtoReflect.Descriptor instead.
 func (*ApplicationState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplicationState) GetApplication() string {
@@ -1453,7 +1623,7 @@ var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10penstock.cluster\"\xdc\x01\n" +
+	"\rcluster.proto\x12\x10penstock.cluster\"\x8e\x02\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -1461,16 +1631,28 @@ const file_cluster_proto_rawDesc = "" +
 	"\aentries\x18\x04 \x03(\rR\aentries\x12\x14\n" +
 	"\x05rates\x18\x05 \x03(\x04R\x05rates\x12\x14\n" +
 	"\x05rooms\x18\x06 \x03(\x04R\x05rooms\x12\x16\n" +
-	"\x06policy\x18\a \x01(\x04R\x06policy\"\x81\x01\n" +
+	"\x06policy\x18\a \x01(\x04R\x06policy\x120\n" +
+	"\x06queues\x18\b \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xad\x01\n" +
+	"\x06Queues\x121\n" +
+	"\x05names\x18\x01 \x03(\v2\x1b.penstock.cluster.QueueNameR\x05names\x12\x18\n" +
+	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
+	"\x05rates\x18\x03 \x03(\x04R\x05rates\x12\x14\n" +
+	"\x05rooms\x18\x04 \x03(\x04R\x05rooms\x12\x10\n" +
+	"\x03had\x18\x05 \x03(\x04R\x03had\x12\x18\n" +
+	"\aweights\x18\x06 \x03(\x04R\aweights\"7\n" +
+	"\tQueueName\x12\x14\n" +
+	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\"\x99\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x1b\n" +
 	"\tperiod_ms\x18\x04 \x01(\rR\bperiodMs\x12\x14\n" +
-	"\x05hosts\x18\x05 \x03(\tR\x05hosts\">\n" +
+	"\x05hosts\x18\x05 \x03(\tR\x05hosts\x12\x16\n" +
+	"\x06levels\x18\x06 \x01(\bR\x06levels\">\n" +
 	"\x04Name\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12 \n" +
-	"\vapplication\x18\x02 \x01(\tR\vapplication\"\xe5\x01\n" +
+	"\vapplication\x18\x02 \x01(\tR\vapplication\"\x97\x02\n" +
 	"\x06Answer\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -1479,7 +1661,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06rights\x18\x05 \x03(\v2\x17.penstock.cluster.RightR\x06rights\x12\x16\n" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
-	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\x8e\x01\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
+	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\x8e\x01\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
@@ -1583,64 +1766,69 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_cluster_proto_goTypes = []any{
 	(*Report)(nil),                  // 0: penstock.cluster.Report
-	(*Node)(nil),                    // 1: penstock.cluster.Node
-	(*Name)(nil),                    // 2: penstock.cluster.Name
-	(*Answer)(nil),                  // 3: penstock.cluster.Answer
-	(*Right)(nil),                   // 4: penstock.cluster.Right
-	(*Level)(nil),                   // 5: penstock.cluster.Level
-	(*Host)(nil),                    // 6: penstock.cluster.Host
-	(*Connection)(nil),              // 7: penstock.cluster.Connection
-	(*Owner)(nil),                   // 8: penstock.cluster.Owner
-	(*PolicyRequest)(nil),           // 9: penstock.cluster.PolicyRequest
-	(*PolicyVersion)(nil),           // 10: penstock.cluster.PolicyVersion
-	(*HistoryRequest)(nil),          // 11: penstock.cluster.HistoryRequest
-	(*HistoryAnswer)(nil),           // 12: penstock.cluster.HistoryAnswer
-	(*ApplyRequest)(nil),            // 13: penstock.cluster.ApplyRequest
-	(*SetWeightRequest)(nil),        // 14: penstock.cluster.SetWeightRequest
-	(*ListNodesRequest)(nil),        // 15: penstock.cluster.ListNodesRequest
-	(*ListNodesAnswer)(nil),         // 16: penstock.cluster.ListNodesAnswer
-	(*NodeState)(nil),               // 17: penstock.cluster.NodeState
-	(*ListApplicationsRequest)(nil), // 18: penstock.cluster.ListApplicationsRequest
-	(*ListApplicationsAnswer)(nil),  // 19: penstock.cluster.ListApplicationsAnswer
-	(*ApplicationState)(nil),        // 20: penstock.cluster.ApplicationState
-	nil,                             // 21: penstock.cluster.PolicyVersion.WeightsEntry
+	(*Queues)(nil),                  // 1: penstock.cluster.Queues
+	(*QueueName)(nil),               // 2: penstock.cluster.QueueName
+	(*Node)(nil),                    // 3: penstock.cluster.Node
+	(*Name)(nil),                    // 4: penstock.cluster.Name
+	(*Answer)(nil),                  // 5: penstock.cluster.Answer
+	(*Right)(nil),                   // 6: penstock.cluster.Right
+	(*Level)(nil),                   // 7: penstock.cluster.Level
+	(*Host)(nil),                    // 8: penstock.cluster.Host
+	(*Connection)(nil),              // 9: penstock.cluster.Connection
+	(*Owner)(nil),                   // 10: penstock.cluster.Owner
+	(*PolicyRequest)(nil),           // 11: penstock.cluster.PolicyRequest
+	(*PolicyVersion)(nil),           // 12: penstock.cluster.PolicyVersion
+	(*HistoryRequest)(nil),          // 13: penstock.cluster.HistoryRequest
+	(*HistoryAnswer)(nil),           // 14: penstock.cluster.HistoryAnswer
+	(*ApplyRequest)(nil),            // 15: penstock.cluster.ApplyRequest
+	(*SetWeightRequest)(nil),        // 16: penstock.cluster.SetWeightRequest
+	(*ListNodesRequest)(nil),        // 17: penstock.cluster.ListNodesRequest
+	(*ListNodesAnswer)(nil),         // 18: penstock.cluster.ListNodesAnswer
+	(*NodeState)(nil),               // 19: penstock.cluster.NodeState
+	(*ListApplicationsRequest)(nil), // 20: penstock.cluster.ListApplicationsRequest
+	(*ListApplicationsAnswer)(nil),  // 21: penstock.cluster.ListApplicationsAnswer
+	(*ApplicationState)(nil),        // 22: penstock.cluster.ApplicationState
+	nil,                             // 23: penstock.cluster.PolicyVersion.WeightsEntry
 }
 var file_cluster_proto_depIdxs = []int32{
-	1,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
-	2,  // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
-	4,  // 2: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
-	5,  // 3: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
-	21, // 4: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
-	10, // 5: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
-	17, // 6: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
-	1,  // 7: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
-	20, // 8: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
-	0,  // 9: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
-	6,  // 10: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
-	7,  // 11: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
-	9,  // 12: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
-	11, // 13: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
-	13, // 14: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
-	14, // 15: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
-	15, // 16: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
-	18, // 17: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
-	3,  // 18: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	1,  // 19: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
-	8,  // 20: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
-	10, // 21: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
-	12, // 22: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
-	10, // 23: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
-	10, // 24: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
-	16, // 25: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
-	19, // 26: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
-	18, // [18:27] is the sub-list for method output_type
-	9,  // [9:18] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	3,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
+	4,  // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
+	1,  // 2: penstock.cluster.Report.queues:type_name -> penstock.cluster.Queues
+	2,  // 3: penstock.cluster.Queues.names:type_name -> penstock.cluster.QueueName
+	6,  // 4: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
+	1,  // 5: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
+	7,  // 6: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
+	23, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	12, // 8: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
+	19, // 9: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
+	3,  // 10: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
+	22, // 11: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
+	0,  // 12: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
+	8,  // 13: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
+	9,  // 14: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
+	11, // 15: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
+	13, // 16: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
+	15, // 17: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
+	16, // 18: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
+	17, // 19: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
+	20, // 20: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
+	5,  // 21: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	3,  // 22: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	10, // 23: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	12, // 24: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	14, // 25: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	12, // 26: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	12, // 27: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	18, // 28: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	21, // 29: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	21, // [21:30] is the sub-list for method output_type
+	12, // [12:21] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }
@@ -1654,7 +1842,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -132,7 +132,7 @@ public final class DecisionBench {
     }
 
     private static Client connect(String socket) throws Exception {
-        Client client = new Client(UnixSockets.find(), socket, "bench", Role.DATANODE, "", Client.BACKSTOP_NANOS);
+        Client client = new Client(UnixSockets.find(), socket, "bench", Role.DATANODE, "", Patience.USUAL);
         Gates.install(client);
         Gates.serve(Collections.singletonList("/"));
         await(() -> client.isConnected() && client.mode() == Frames.ENFORCE, "the daemon");

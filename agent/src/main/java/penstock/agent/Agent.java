@@ -42,7 +42,7 @@ public final class Agent {
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
             }
-            Client client = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
+            Client client = new Client(sockets, socket, Client.agent(), role, flow, Patience.USUAL);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);

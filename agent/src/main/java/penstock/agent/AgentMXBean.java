@@ -26,7 +26,7 @@ public interface AgentMXBean {
 
     long getGateWaitNanos();
 
-    /** Waits that ended after 20 s because the daemon, though alive, did not raise the mark. */
+    /** Waits that ended shortly before the client would give up: the daemon, though alive, did not raise the mark. */
     long getGateBackstops();
 
     /** Waits that ended because the daemon had gone or said nothing for a second. */
@@ -37,6 +37,18 @@ public interface AgentMXBean {
 
     /** The longest of them in the daemon's latest absence that made anybody wait. */
     long getOrphanedWaitNanosLatest();
+
+    /** Waits that ended because their device stood still in a daemon that lives. */
+    long getStalledWaits();
+
+    /** How often a device was found to stand still in a daemon that lives. */
+    long getDeviceStalls();
+
+    /** Reads that ended with an error before any data was moved: their flow had too many waiting here. */
+    long getRefusedReads();
+
+    /** Connections that ended or did not come about; the log has each kind of failure once. */
+    long getConnectionFailures();
 
     /** Streams that went ungoverned: too many, or with a path that no frame can hold. */
     long getFailedOpen();

@@ -38,18 +38,10 @@ import java.util.concurrent.locks.LockSupport;
  * depend on this thread being alive.
  */
 final class Client implements Runnable {
-    /**
-     * Gates are open within a second of the last of four heartbeats a second. What is
-     * short of that second is for waking up on a busy machine: a wait that lasts to
-     * the very end is over a little later.
-     */
-    static final long HEARTBEAT_LOST_NANOS = TimeUnit.MILLISECONDS.toNanos(900);
     /** How long a socket may take nothing, or WELCOME be awaited. */
     static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
     /** Gates open after one second; a new connection is worth a try only later. */
     static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
-    /** A living daemon lets a minimum through after 15 s; HDFS clients give up after 60 s. */
-    static final long BACKSTOP_NANOS = TimeUnit.SECONDS.toNanos(20);
     static final int MAX_STREAMS = 8192;
     /**
      * How many of them one flow may have in a process that serves many. Its further ones
@@ -58,7 +50,12 @@ final class Client implements Runnable {
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
     private static final long MIN_BACKOFF_MILLIS = 100;
+    /** A daemon that comes back is found within a second; one that refuses this agent is not asked so often. */
     private static final long MAX_BACKOFF_MILLIS = 1000;
+    static final long MAX_REFUSED_MILLIS = 60_000;
+    /** A connection that lasts as long ends a row of failures, of which each kind is said once. */
+    static final long LASTING_NANOS = TimeUnit.SECONDS.toNanos(10);
+    private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
     private static final long SELECT_MILLIS = 100;
     private static final int DEFAULT_STRIDE = 256 << 10;
 
@@ -67,11 +64,14 @@ final class Client implements Runnable {
     private final String agent;
     private final Role role;
     private final String flow;
-    private final long backstopNanos;
     private final Thread thread = new Thread(this, "penstock-agent");
     private final AtomicBoolean started = new AtomicBoolean();
     private volatile boolean stopped;
     private volatile List<String> directories = Collections.emptyList();
+    /** A DataNode's, else 0. */
+    private volatile int threads;
+    private volatile Patience usual;
+    private volatile Patience striped = Patience.STRIPED;
 
     private final ConcurrentMap<Integer, Stream> streams = new ConcurrentHashMap<>();
     private final AtomicInteger streamCount = new AtomicInteger();
@@ -88,6 +88,7 @@ final class Client implements Runnable {
     private volatile int mode = Frames.OFF;
     private volatile int stride = DEFAULT_STRIDE;
     private volatile long lastHeartbeat;
+    private final Beats beats = new Beats();
     private final AtomicLong reconnects = new AtomicLong();
     private final AtomicLong framesDropped = new AtomicLong();
 
@@ -95,14 +96,16 @@ final class Client implements Runnable {
     private long session;
     private boolean everConnected;
     private long looked = System.nanoTime();
-    private boolean lookedOpen;
-    private String lastFailure = "";
+    private long lookedOpen;
+    private final Log.Once failures = new Log.Once();
+    private final Log.Once stalls = new Log.Once();
+    private int saidMode = Frames.OFF;
 
     /** @param flow the one flow of a task or an executor, else "" */
-    Client(UnixSockets sockets, String path, String agent, Role role, String flow, long backstopNanos) {
+    Client(UnixSockets sockets, String path, String agent, Role role, String flow, Patience usual) {
         this.role = role;
         this.flow = flow;
-        this.backstopNanos = backstopNanos;
+        this.usual = usual;
         this.sockets = sockets;
         this.path = path;
         this.agent = agent;
@@ -110,6 +113,23 @@ final class Client implements Runnable {
     }
 
     // ---- called by the host's threads
+
+    /** What a DataNode's settings say; of several in a JVM the least of each. */
+    synchronized void bounds(int maxThreads, Patience ofClients, Patience ofReconstruction) {
+        boolean first = threads == 0;
+        threads = first ? maxThreads : Math.min(threads, maxThreads);
+        usual = first ? ofClients : Patience.shorter(usual, ofClients);
+        striped = first ? ofReconstruction : Patience.shorter(striped, ofReconstruction);
+    }
+
+    Patience usual() {
+        return usual;
+    }
+
+    /** Of those who read the rest of a striped block to reconstruct it. */
+    Patience striped() {
+        return striped;
+    }
 
     /** Begins to connect, or, for a JVM's further DataNodes, connects again with all their directories. */
     synchronized void serve(List<String> more) {
@@ -124,13 +144,13 @@ final class Client implements Runnable {
 
     /** Null when there are too many streams. Of a stream with a callback, again is run by this client's thread. */
     Stream open(boolean write, int kind, String of, File file, File meta, Peer peer, long from, long to,
-            Runnable again) {
+            Patience patience, boolean refusable, Runnable again) {
         String admitted = admit(of);
         if (admitted == null) {
             return null;
         }
         Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, admitted, file, meta, peer, from, to,
-                again);
+                patience, refusable, again);
         if (again != null) {
             callbacks = true;
         }
@@ -192,23 +212,29 @@ final class Client implements Runnable {
         return stride;
     }
 
-    /** The longest that one wait may last, whatever the daemon does. */
-    long backstopNanos() {
-        return backstopNanos;
-    }
-
+    /** Whether any gate may hold. */
     boolean enforcing(long now) {
-        return enforcedFor(now) > 0;
+        return mode == Frames.ENFORCE && !isLost(now);
     }
 
-    /** Nanoseconds for which the last heartbeat still lets gates hold; 0 or less if they are open. */
-    long enforcedFor(long now) {
-        return mode == Frames.ENFORCE ? lastHeartbeat + HEARTBEAT_LOST_NANOS - now : 0;
+    /** Whether the stream's gate does. */
+    boolean enforcing(Stream s, long now) {
+        return enforcedFor(s, now) > 0;
+    }
+
+    /** Nanoseconds for which the last beat of its device still lets the stream's gate hold; 0 or less if it is open. */
+    long enforcedFor(Stream s, long now) {
+        return mode == Frames.ENFORCE ? beats.left(s.device, now) : 0;
+    }
+
+    /** Whether the daemon lives and the stream's device does not. */
+    boolean isStalled(Stream s, long now) {
+        return !isLost(now) && beats.left(s.device, now) <= 0;
     }
 
     /** Whether there is no daemon, or one that has fallen silent. */
     boolean isLost(long now) {
-        return !connected || now - lastHeartbeat >= HEARTBEAT_LOST_NANOS;
+        return !connected || now - lastHeartbeat >= Beats.LOST_NANOS;
     }
 
     // ---- figures
@@ -232,6 +258,16 @@ final class Client implements Runnable {
 
     long reconnects() {
         return reconnects.get();
+    }
+
+    /** Connections that ended, or did not come about. */
+    long failures() {
+        return failures.count();
+    }
+
+    /** How often a device was found to stand still while the daemon lived. */
+    long stalls() {
+        return stalls.count();
     }
 
     long framesDropped() {
@@ -273,35 +309,41 @@ final class Client implements Runnable {
         long backoff = MIN_BACKOFF_MILLIS;
         while (!stopped) {
             Thread.interrupted(); // or no wait below would last
+            Session tried = null;
+            boolean refused = false;
             String failure;
             try (SocketChannel channel = sockets.connect(path); Selector open = Selector.open()) {
-                failure = new Session(channel, open).run();
+                tried = new Session(channel, open);
+                failure = tried.run();
+            } catch (Frames.Refused e) {
+                refused = !connected;
+                failure = "the daemon sent what it must not: " + e.getMessage();
             } catch (Throwable t) {
-                failure = t instanceof Frames.Refused ? "the daemon sent what it must not: " + t.getMessage() : t.toString();
+                refused = tried != null && tried.reached && !connected && t instanceof IOException;
+                failure = !refused ? t.toString() : "the daemon does not take this agent; its log says why: another"
+                        + " release, or a user or directories that are not in its settings";
             }
             boolean welcomed = connected;
             disconnect();
             if (stopped) {
                 return;
             }
-            if (!failure.equals(lastFailure)) {
-                Log.say("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
-                lastFailure = failure;
-            }
-            backoff = welcomed ? MIN_BACKOFF_MILLIS : Math.min(2 * backoff, MAX_BACKOFF_MILLIS);
+            failures.say("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
+            backoff = welcomed && tried.lasted(SECOND) ? MIN_BACKOFF_MILLIS
+                    : Math.min(2 * backoff, refused ? MAX_REFUSED_MILLIS : MAX_BACKOFF_MILLIS);
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(backoff));
         }
     }
 
     /** When gates may open for want of a heartbeat, but not later than usual. */
     private long untilLook(long now) {
-        long left = TimeUnit.NANOSECONDS.toMillis(enforcedFor(now)) + 1;
-        return left <= 0 ? SELECT_MILLIS : Math.min(left, SELECT_MILLIS);
+        long left = mode == Frames.ENFORCE ? beats.untilNext(now) : Long.MAX_VALUE;
+        return Math.min(TimeUnit.NANOSECONDS.toMillis(left) + 1, SELECT_MILLIS);
     }
 
     /** What a waiting thread sees for itself: that gates are open, or that it has waited for long enough. */
     private void look(long now) {
-        boolean open = !enforcing(now);
+        long open = mode == Frames.ENFORCE ? beats.stalled(now) : -1;
         if (open == lookedOpen && now - looked < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
             return;
         }
@@ -312,9 +354,9 @@ final class Client implements Runnable {
             if (since == 0 || !s.isHeld()) {
                 continue;
             }
-            if (open) {
+            if (!enforcing(s, now)) {
                 s.wake();
-            } else if (now - since >= backstopNanos) {
+            } else if (now - since >= s.patience.ceilingNanos) {
                 Gates.BACKSTOPS.increment();
                 s.mark(Long.MAX_VALUE);
             }
@@ -353,6 +395,12 @@ final class Client implements Runnable {
         private final List<String> told = directories;
         private final long begun = System.nanoTime();
         private long tookSome = begun;
+        /** Somebody listens on the socket. */
+        private boolean reached;
+        private long welcomed;
+        private byte[] devices = {};
+        /** A bit for each device that was found to stand still. */
+        private long stalled;
 
         Session(SocketChannel channel, Selector open) {
             this.channel = channel;
@@ -363,16 +411,20 @@ final class Client implements Runnable {
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
-            Frames.hello(out, pid(), role.code, agent, flow, told);
+            Frames.hello(out, pid(), role.code, agent, flow, threads, told);
             selector = open;
             while (!stopped) {
                 long now = System.nanoTime();
                 if (channel.isConnected() || channel.finishConnect()) {
+                    reached = true;
                     if (send(now)) {
                         fill();
                         send(now);
                     }
                     key.interestOps(SelectionKey.OP_READ | (out.position() > 0 ? SelectionKey.OP_WRITE : 0));
+                }
+                if (connected && failures.isQuiet() && lasted(LASTING_NANOS)) {
+                    settled();
                 }
                 String failure = failure(now);
                 if (failure != null) {
@@ -395,6 +447,17 @@ final class Client implements Runnable {
                 }
             }
             return "stopped";
+        }
+
+        boolean lasted(long nanos) {
+            return connected && System.nanoTime() - welcomed >= nanos;
+        }
+
+        /** A row of failures is over. */
+        private void settled() {
+            failures.forget();
+            stalls.forget();
+            Log.say("connected to " + path + ", after " + failures.count() + " failures since the process began");
         }
 
         private String failure(long now) {
@@ -449,8 +512,9 @@ final class Client implements Runnable {
                 boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
                 long at = s.session == 0 && whole ? s.from : position;
                 int start = out.position();
+                s.device = deviceOf(s);
                 try {
-                    Frames.open(out, s.id, s.write, s.kind, s.flow, s.block, s.meta, s.peer, at,
+                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow, s.block, s.meta, s.peer, at,
                             s.write && s.to == 0 ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
@@ -474,6 +538,25 @@ final class Client implements Runnable {
             }
         }
 
+        /** As the daemon finds it: by the longest governed directory that the file lies below. */
+        private int deviceOf(Stream s) {
+            if (s.kind == Frames.NETWORK) {
+                return Frames.NETWORK_DEVICE;
+            }
+            int device = Beats.ALL;
+            int longest = -1;
+            for (int i = 0; i < devices.length; i++) {
+                String directory = told.get(i);
+                int length = directory.endsWith("/") ? directory.length() - 1 : directory.length();
+                if (devices[i] != 0 && length > longest && s.block.length() > length && s.block.charAt(length) == '/'
+                        && s.block.startsWith(directory.substring(0, length))) {
+                    device = devices[i];
+                    longest = length;
+                }
+            }
+            return device;
+        }
+
         private void receive() throws IOException, Frames.Refused {
             int n = channel.read(in);
             if (n < 0) {
@@ -485,16 +568,24 @@ final class Client implements Runnable {
         }
 
         @Override
-        public void welcome(int newMode, int newStride, int heartbeatMillis) {
+        public void welcome(int newMode, int newStride, int heartbeatMillis, byte[] newDevices)
+                throws Frames.Refused {
+            if (newDevices.length != told.size()) {
+                throw new Frames.Refused(newDevices.length + " devices for " + told.size() + " directories");
+            }
             stride = newStride;
+            devices = newDevices;
             lastHeartbeat = System.nanoTime();
+            beats.begin(newDevices, lastHeartbeat);
             if (!connected) {
+                welcomed = lastHeartbeat;
                 connected = true; // first, so that a stream opened from now on queues itself
                 for (Stream s : streams.values()) {
                     touch(s);
                 }
-                Log.say("connected to " + path);
-                lastFailure = "";
+                if (!failures.isQuiet()) {
+                    Log.say("connected to " + path); // else once it lasts
+                }
                 if (everConnected) {
                     reconnects.incrementAndGet();
                 }
@@ -506,26 +597,45 @@ final class Client implements Runnable {
         @Override
         public void mark(int stream, long position) {
             Stream s = streams.get(stream);
-            if (s != null && s.session == session) {
+            if (s == null || s.session != session) {
+                return;
+            }
+            if (position == Frames.REFUSED) {
+                s.refuse();
+            } else {
                 s.mark(position);
             }
         }
 
         @Override
-        public void heartbeat(long tick, int newMode) {
-            lastHeartbeat = System.nanoTime();
+        public void heartbeat(long tick, int newMode, long alive) {
+            long now = System.nanoTime();
+            lastHeartbeat = now;
+            beats.beat(alive, now);
+            long still = beats.stalled(now);
+            for (int i = 0; i < devices.length; i++) {
+                if ((still & ~stalled & 1L << devices[i]) != 0 && devices[i] != 0) {
+                    stalled |= 1L << devices[i]; // one line for all its directories
+                    stalls.say("the device of " + told.get(i) + " stands still in the daemon; its gates are open until it goes on");
+                }
+            }
+            stalled = still;
             if (connected) {
                 change(newMode);
             }
         }
 
         private void change(int newMode) {
-            if (mode != newMode) {
-                mode = newMode;
+            if (mode == newMode) {
+                return;
+            }
+            mode = newMode;
+            if (saidMode != newMode) {
+                saidMode = newMode;
                 Log.say("mode is " + modeName(newMode));
-                for (Stream s : streams.values()) {
-                    s.wake();
-                }
+            }
+            for (Stream s : streams.values()) {
+                s.wake();
             }
         }
     }

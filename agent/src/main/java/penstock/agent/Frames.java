@@ -7,14 +7,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 
 /**
- * The agent's half of the frame format, version 2: it writes HELLO, OPEN,
+ * The agent's half of the frame format, version 3: it writes HELLO, OPEN,
  * PROGRESS and CLOSE, and reads WELCOME, MARK and HEARTBEAT. wire/README.md has
  * the bytes, and wire/testdata/vectors.json is read by this codec's test too.
  * Every bound is checked in both directions: a daemon that sends nonsense loses
  * the connection, which opens the gates.
  */
 final class Frames {
-    static final int VERSION = 2;
+    static final int VERSION = 3;
     static final int HEADER = 4;
     static final int MAX_PAYLOAD = 12288;
     static final int MAX_FRAME = HEADER + MAX_PAYLOAD;
@@ -25,6 +25,12 @@ final class Frames {
     static final int MAX_USER = 128;
     static final int MAX_DIRECTORIES = 256;
     static final int MAX_STRIDE = 1 << 30;
+    /** The largest number of a device; a directory that is not governed has 0. */
+    static final int MAX_DEVICE = 63;
+    /** The bit of a HEARTBEAT's devices that stands for the network. */
+    static final int NETWORK_DEVICE = 0;
+    /** A MARK that has the agent refuse the operation, if it may still. */
+    static final long REFUSED = Long.MAX_VALUE - 1;
 
     static final int HELLO = 1;
     static final int WELCOME = 2;
@@ -60,20 +66,23 @@ final class Frames {
 
     /** What the daemon says. */
     interface Handler {
-        void welcome(int mode, int stride, int heartbeatMillis);
+        /** @param devices the number of each directory's device, in the HELLO's order */
+        void welcome(int mode, int stride, int heartbeatMillis, byte[] devices) throws Refused;
 
         void mark(int stream, long position);
 
-        void heartbeat(long tick, int mode);
+        /** @param alive a bit for each device that lives */
+        void heartbeat(long tick, int mode, long alive);
     }
 
-    static void hello(ByteBuffer out, int pid, int role, String agent, String flow, List<String> directories)
-            throws Refused {
+    static void hello(ByteBuffer out, int pid, int role, String agent, String flow, int threads,
+            List<String> directories) throws Refused {
         int start = begin(out, HELLO);
         out.putInt(pid).put((byte) role);
         string(out, agent, 0, MAX_AGENT);
         string(out, flow, 0, MAX_FLOW);
-        check(directories.size() <= MAX_DIRECTORIES, "more than 256 data directories");
+        out.putInt(threads);
+        check(directories.size() <= MAX_DIRECTORIES, "more than 256 directories");
         out.putShort((short) directories.size());
         for (String directory : directories) {
             string(out, directory, 1, MAX_PATH);
@@ -81,11 +90,12 @@ final class Frames {
         end(out, start);
     }
 
-    static void open(ByteBuffer out, int stream, boolean write, int kind, String flow, String path, String meta,
-            Peer peer, long from, long to) throws Refused {
+    static void open(ByteBuffer out, int stream, boolean write, int kind, boolean refusable, int patienceMillis,
+            String flow, String path, String meta, Peer peer, long from, long to) throws Refused {
         check(from >= 0 && (to >= from || write && to == 0), "offset out of range");
         int start = begin(out, OPEN);
         out.putInt(stream).put((byte) (write ? 2 : 1)).put((byte) kind);
+        out.put((byte) (refusable ? 1 : 0)).putInt(patienceMillis);
         string(out, flow, 1, MAX_FLOW);
         string(out, path, 1, MAX_PATH);
         string(out, meta, 0, MAX_PATH);
@@ -130,13 +140,20 @@ final class Frames {
     private static void message(ByteBuffer in, int type, int length, Handler handler) throws Refused {
         switch (type) {
             case WELCOME: {
-                check(length == 7, "WELCOME of " + length + " bytes");
+                check(length >= 9, "WELCOME of " + length + " bytes");
                 int mode = mode(in);
                 int stride = in.getInt();
                 int heartbeatMillis = in.getShort() & 0xffff;
                 check(stride >= 1 && stride <= MAX_STRIDE, "stride out of range");
                 check(heartbeatMillis >= 1, "heartbeat out of range");
-                handler.welcome(mode, stride, heartbeatMillis);
+                byte[] devices = new byte[in.getShort() & 0xffff];
+                check(devices.length <= MAX_DIRECTORIES, "more than 256 directories");
+                check(length == 9 + devices.length, "WELCOME of " + length + " bytes");
+                in.get(devices);
+                for (byte device : devices) {
+                    check(device >= 0 && device <= MAX_DEVICE, "device out of range");
+                }
+                handler.welcome(mode, stride, heartbeatMillis, devices);
                 return;
             }
             case MARK: {
@@ -148,9 +165,10 @@ final class Frames {
                 return;
             }
             case HEARTBEAT: {
-                check(length == 9, "HEARTBEAT of " + length + " bytes");
+                check(length == 17, "HEARTBEAT of " + length + " bytes");
                 long tick = in.getLong();
-                handler.heartbeat(tick, mode(in));
+                int mode = mode(in);
+                handler.heartbeat(tick, mode, in.getLong());
                 return;
             }
             default:

@@ -9,9 +9,11 @@ import java.util.function.Consumer;
 
 /**
  * What the woven methods and the plug-ins call. The host's threads come here, so the
- * rules are: never throw, never take a lock, never touch the socket, and wait only in
+ * rules are: never throw by mistake, never take a lock, never touch the socket, and wait only in
  * {@link #await}, which gives up when the daemon does not enforce, has not sent a
- * heartbeat for a second, when the thread is interrupted, or after 20 seconds.
+ * heartbeat for a second, or none for the stream's device, when the thread is interrupted,
+ * or shortly before the stream's client would give up ({@link Patience}). The one exception
+ * of ours that Hadoop sees is a {@link Refusal}, where it has one of its own.
  *
  * <p>The daemon does the device I/O (IBIS, section 4, has the scheduler block the
  * issuing thread; here it only keeps the thread behind the pages that are
@@ -45,6 +47,8 @@ public final class Gates {
     static final LongAdder WAITS = new LongAdder();
     static final LongAdder WAIT_NANOS = new LongAdder();
     static final LongAdder BACKSTOPS = new LongAdder();
+    static final LongAdder STALLED_WAITS = new LongAdder();
+    static final LongAdder REFUSALS = new LongAdder();
     static final Orphans ORPHANS = new Orphans();
     static final LongAdder FAILED_OPENS = new LongAdder();
     static final LongAdder OVER_BOUND = new LongAdder();
@@ -117,7 +121,7 @@ public final class Gates {
                 return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
             }
             Log.to(say);
-            Client c = new Client(sockets, socket, Client.agent(), role, flow, Client.BACKSTOP_NANOS);
+            Client c = new Client(sockets, socket, Client.agent(), role, flow, Patience.USUAL);
             c.quitAtExit();
             client = c;
         }
@@ -125,10 +129,23 @@ public final class Gates {
         return null;
     }
 
+    /**
+     * A DataNode is about to serve. It says how many threads serve its operations at most, and the
+     * milliseconds after which its clients give up, and those who reconstruct striped blocks.
+     */
+    public static void serve(List<String> directories, int threads, int timeoutMillis, int stripedMillis) {
+        Client c = client;
+        if (c != null) {
+            c.bounds(Math.max(1, threads), Patience.of(timeoutMillis), Patience.of(stripedMillis));
+            c.serve(directories);
+        }
+    }
+
     // ---- naming
 
     public static Op enterRead(String name, Peer peer) {
-        return enter(Names.ofRead(name), peer);
+        boolean reconstructs = name != null && name.isEmpty();
+        return enter(Names.ofRead(name), peer, reconstructs, !reconstructs);
     }
 
     public static Op enterClient(String name, Peer peer) {
@@ -148,7 +165,11 @@ public final class Gates {
     }
 
     static Op enter(String flow, Peer peer) {
-        Op op = new Op(flow, peer, CURRENT.get());
+        return enter(flow, peer, false, false);
+    }
+
+    private static Op enter(String flow, Peer peer, boolean reconstructs, boolean refusable) {
+        Op op = new Op(flow, peer, reconstructs, refusable, CURRENT.get());
         CURRENT.set(op);
         return op;
     }
@@ -199,16 +220,31 @@ public final class Gates {
         if (c == null || start < 0 || from >= to) {
             return null; // nothing to read, or a request that the constructor refuses
         }
-        Stream s = c.open(false, Frames.PERSISTENT, op.flow, block, meta, op.peer, from, to, null);
+        // Striped blocks have negative numbers.
+        Patience patience = op.reconstructs && block.getName().startsWith("blk_-") ? c.striped() : c.usual();
+        Stream s = c.open(false, Frames.PERSISTENT, op.flow, block, meta, op.peer, from, to, patience, op.refusable,
+                null);
         if (s == null) {
             FAILED_OPENS.increment();
             return null;
         }
         op.pending = s;
         if (s.mark < from) {
-            await(c, s, from);
+            await(c, s, from, true);
         }
         return s;
+    }
+
+    /** After {@link #openRead}: whether the operation is to end here, before any data is moved. */
+    public static boolean isRefused(Stream s) {
+        Client c = client;
+        return s != null && s.refused && s.mark < s.from && c != null && c.enforcing(s, System.nanoTime());
+    }
+
+    /** What it then ends with. */
+    public static Refusal refusal(Stream s) {
+        REFUSALS.increment();
+        return new Refusal(s.flow);
     }
 
     /** The constructor returned, so the stream is its object's now. */
@@ -227,7 +263,7 @@ public final class Gates {
         // announced; the daemon does not stage that, so nothing may wait for it.
         long need = Math.min(end, s.to);
         if (s.mark < need) {
-            await(c, s, need);
+            await(c, s, need, false);
         }
     }
 
@@ -240,7 +276,8 @@ public final class Gates {
             return null;
         }
         Op op = current();
-        Stream s = c.open(true, Frames.PERSISTENT, op.flow, block, meta, op.peer, onDisk, 0, null);
+        Stream s = c.open(true, Frames.PERSISTENT, op.flow, block, meta, op.peer, onDisk, 0, c.usual(),
+                false, null);
         if (s == null) {
             FAILED_OPENS.increment();
         }
@@ -268,7 +305,7 @@ public final class Gates {
     public static void packet(Stream s) {
         Client c = client;
         if (c != null && s.position >= s.mark) {
-            await(c, s, s.position + 1);
+            await(c, s, s.position + 1, false);
         }
     }
 
@@ -280,6 +317,7 @@ public final class Gates {
         }
         Client c = client;
         if (s != null && c != null) {
+            s.written = System.nanoTime();
             report(c, s, onDisk);
         }
     }
@@ -305,7 +343,7 @@ public final class Gates {
         if (c == null) {
             return null;
         }
-        Stream s = c.open(write, kind, flow, file, null, peer, from, to, again);
+        Stream s = c.open(write, kind, flow, file, null, peer, from, to, c.usual(), false, again);
         if (s == null) {
             FAILED_OPENS.increment();
         }
@@ -320,7 +358,7 @@ public final class Gates {
         }
         report(c, s, position);
         if (s.mark < need) {
-            await(c, s, need);
+            await(c, s, need, false);
         }
     }
 
@@ -378,11 +416,11 @@ public final class Gates {
     /** After {@link #mayPass} said yes: how far s may go, which is at least as far as it asked if gates hold. */
     static long reach(Stream s) {
         Client c = client;
-        return c != null && c.enforcing(System.nanoTime()) ? s.mark : Long.MAX_VALUE;
+        return c != null && c.enforcing(s, System.nanoTime()) ? s.mark : Long.MAX_VALUE;
     }
 
     private static boolean passes(Client c, Stream s, long need) {
-        if (s.mark < need && !s.isClosed() && c.enforcing(System.nanoTime())) {
+        if (s.mark < need && !s.isClosed() && c.enforcing(s, System.nanoTime())) {
             return false;
         }
         letGo(c, s);
@@ -395,16 +433,18 @@ public final class Gates {
         if (since != 0) {
             s.letGo();
             s.heldSince = 0;
-            waited(c, since);
+            waited(c, s, since);
         }
     }
 
-    private static void waited(Client c, long start) {
+    private static void waited(Client c, Stream s, long start) {
         long end = System.nanoTime();
         WAITS.increment();
         WAIT_NANOS.add(end - start);
         if (c.isLost(end)) {
             ORPHANS.ended(start, end, c.lastHeartbeat());
+        } else if (c.isStalled(s, end)) {
+            STALLED_WAITS.increment();
         }
     }
 
@@ -455,21 +495,24 @@ public final class Gates {
         }
     }
 
-    /** Waits until the mark reaches need. */
-    private static void await(Client c, Stream s, long need) {
+    /** Waits until the mark reaches need or, the first time, the daemon refuses the operation. */
+    private static void await(Client c, Stream s, long need, boolean first) {
         long start = System.nanoTime();
-        if (!c.enforcing(start)) {
+        if (!c.enforcing(s, start)) {
             return;
         }
         tell(c, s);
         Thread self = Thread.currentThread();
         s.waiting(self);
         try {
+            // The next DataNode of a write's pipeline waits since the last packet, not since
+            // this one came; what nobody sends meanwhile are heartbeats, and they pass.
+            long end = (s.written == 0 ? start : s.written) + s.patience.ceilingNanos;
             long now = start;
-            while (s.mark < need && !self.isInterrupted() && !s.isClosed()) {
-                long left = Math.min(c.enforcedFor(now), c.backstopNanos() - (now - start));
+            while (s.mark < need && !(first && s.refused) && !self.isInterrupted() && !s.isClosed()) {
+                long left = Math.min(c.enforcedFor(s, now), end - now);
                 if (left <= 0) {
-                    if (now - start >= c.backstopNanos()) {
+                    if (end - now <= 0) {
                         BACKSTOPS.increment();
                         s.mark(Long.MAX_VALUE); // once, not at each packet, until the daemon's next word
                     }
@@ -480,7 +523,7 @@ public final class Gates {
             }
         } finally {
             s.waiting(null);
-            waited(c, start);
+            waited(c, s, start);
         }
     }
 }

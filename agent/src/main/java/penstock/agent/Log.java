@@ -1,5 +1,8 @@
 package penstock.agent;
 
+import java.util.HashSet;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
@@ -28,6 +31,42 @@ final class Log {
             }
         } catch (Throwable t) {
             // A logger that fails must not fail its host.
+        }
+    }
+
+    /**
+     * What may come back for ever: each line is said once and then only counted, until it
+     * is over for good. For one thread, but for the count.
+     */
+    static final class Once {
+        /** Different lines; a reason may have a number in it. */
+        static final int MAX_LINES = 8;
+        private final Set<String> said = new HashSet<>();
+        private final AtomicLong count = new AtomicLong();
+
+        /** Returns whether it was said. */
+        boolean say(String line) {
+            count.incrementAndGet();
+            if (said.size() >= MAX_LINES || !said.add(line)) {
+                return false;
+            }
+            Log.say(line);
+            return true;
+        }
+
+        /** How often it came, said or not. */
+        long count() {
+            return count.get();
+        }
+
+        /** Whether the next line has been said already, or may have been. */
+        boolean isQuiet() {
+            return !said.isEmpty();
+        }
+
+        /** It is over: the next one is said again. */
+        void forget() {
+            said.clear();
         }
     }
 }

@@ -18,6 +18,9 @@ final class NodeAdvice {
                 directories.add(location.getUri().getPath());
             }
         }
-        Gates.serve(directories);
+        // Names and defaults of Hadoop's own; the classes that have them as constants differ by version.
+        Gates.serve(directories, node.getConf().getInt("dfs.datanode.max.transfer.threads", 4096),
+                node.getConf().getInt("dfs.client.socket-timeout", 60_000),
+                node.getConf().getInt("dfs.datanode.ec.reconstruction.stripedread.timeout.millis", 5_000));
     }
 }

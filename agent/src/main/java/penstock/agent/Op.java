@@ -14,8 +14,14 @@ public final class Op {
     Stream pending;
     /** The write whose packet this thread is receiving. */
     Stream writing;
+    /** Another DataNode reads a striped block's rest, and gives up sooner than a client. */
+    final boolean reconstructs;
+    /** A client reads a block, and has others to read from. */
+    final boolean refusable;
 
-    Op(String flow, Peer peer, Op outer) {
+    Op(String flow, Peer peer, boolean reconstructs, boolean refusable, Op outer) {
+        this.reconstructs = reconstructs;
+        this.refusable = refusable;
         this.flow = flow;
         this.peer = peer;
         this.outer = outer;

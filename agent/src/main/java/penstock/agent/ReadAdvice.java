@@ -20,19 +20,29 @@ final class ReadAdvice {
     /**
      * The constructor. On entry no lock is held; looking the replica up takes the
      * dataset's read lock for a moment, as the constructor is going to do itself.
-     * Replicas in memory or on provided storage have no device here.
+     * Replicas in memory or on provided storage have no device here. The constructor may
+     * throw an IOException anyway; a refused operation does so before it has opened a file.
      */
     static final class Construct {
         @SuppressWarnings("deprecation") // FsDatasetSpi.getReplica, which BlockSender uses as well
-        @Advice.OnMethodEnter(suppress = Throwable.class)
+        @Advice.OnMethodEnter
         static Stream enter(@Advice.Argument(0) ExtendedBlock block, @Advice.Argument(1) long start,
-                @Advice.Argument(2) long length, @Advice.Argument(6) DataNode node) {
-            Replica replica = node.getFSDataset().getReplica(block.getBlockPoolId(), block.getBlockId());
-            if (!(replica instanceof LocalReplica) || replica.isOnTransientStorage()) {
-                return null;
+                @Advice.Argument(2) long length, @Advice.Argument(6) DataNode node) throws Refusal {
+            Stream opened = null;
+            try {
+                Replica replica = node.getFSDataset().getReplica(block.getBlockPoolId(), block.getBlockId());
+                if (replica instanceof LocalReplica && !replica.isOnTransientStorage()) {
+                    LocalReplica local = (LocalReplica) replica;
+                    opened = Gates.openRead(local.getBlockFile(), local.getMetaFile(), start, length,
+                            replica.getBytesOnDisk());
+                }
+            } catch (Throwable t) {
+                Gates.failed(t);
             }
-            LocalReplica local = (LocalReplica) replica;
-            return Gates.openRead(local.getBlockFile(), local.getMetaFile(), start, length, replica.getBytesOnDisk());
+            if (Gates.isRefused(opened)) {
+                throw Gates.refusal(opened); // the operation's exit closes the stream
+            }
+            return opened;
         }
 
         /** Not reached by a throw: then the operation's exit closes the stream. */

@@ -104,6 +104,28 @@ final class Status implements AgentMXBean {
     }
 
     @Override
+    public long getStalledWaits() {
+        return Gates.STALLED_WAITS.sum();
+    }
+
+    @Override
+    public long getDeviceStalls() {
+        Client c = client;
+        return c == null ? 0 : c.stalls();
+    }
+
+    @Override
+    public long getRefusedReads() {
+        return Gates.REFUSALS.sum();
+    }
+
+    @Override
+    public long getConnectionFailures() {
+        Client c = client;
+        return c == null ? 0 : c.failures();
+    }
+
+    @Override
     public long getFailedOpen() {
         return Gates.FAILED_OPENS.sum();
     }

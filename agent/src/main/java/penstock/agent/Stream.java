@@ -29,7 +29,13 @@ public final class Stream {
     final Peer peer;
     final long from;
     final long to;
+    final Patience patience;
+    /** Whether the operation may still end before any data is moved. */
+    final boolean refusable;
 
+    /** Its place among the client's beats; that of all devices until its own is known. */
+    volatile int device = Beats.ALL;
+    volatile boolean refused;
     volatile long position;
     volatile boolean failed;
     volatile long mark = NO_MARK;
@@ -46,12 +52,14 @@ public final class Stream {
     final AtomicBoolean queued = new AtomicBoolean();
     /** The position that the Hadoop thread last reported; only that thread uses it. */
     long reported;
+    /** When the last packet of a write had been written, in System.nanoTime(), or 0; that thread's as well. */
+    long written;
     /** The connection that has seen OPEN, and the position it was told; client thread only. */
     long session;
     long sent;
 
     Stream(int id, boolean prompt, boolean write, int kind, String flow, File block, File meta, Peer peer, long from,
-            long to, Runnable again) {
+            long to, Patience patience, boolean refusable, Runnable again) {
         this.id = id;
         this.prompt = prompt;
         this.write = write;
@@ -63,6 +71,8 @@ public final class Stream {
         this.again = again;
         this.from = from;
         this.to = to;
+        this.patience = patience;
+        this.refusable = refusable;
         this.position = from;
         this.reported = from;
     }
@@ -84,6 +94,14 @@ public final class Stream {
     void mark(long to) {
         mark = to;
         wake();
+    }
+
+    /** The daemon will not have it. Past the point where it could be refused, it waits on. */
+    void refuse() {
+        if (refusable) {
+            refused = true;
+            wake();
+        }
     }
 
     void wake() {

@@ -76,10 +76,11 @@ class FramesTest {
                 List<String> directories = new ArrayList<>();
                 m.get("directories").forEach(d -> directories.add(d.asText()));
                 Frames.hello(out, (int) m.get("pid").asLong(), m.get("role").asInt(), m.get("agent").asText(),
-                        m.get("flow").asText(), directories);
+                        m.get("flow").asText(), (int) m.get("threads").asLong(), directories);
                 break;
             case "open":
-                Frames.open(out, stream(m), m.get("direction").asInt() == 2, m.get("kind").asInt(), m.get("flow").asText(),
+                Frames.open(out, stream(m), m.get("direction").asInt() == 2, m.get("kind").asInt(),
+                        m.get("refusable").asBoolean(), (int) m.get("patience").asLong(), m.get("flow").asText(),
                         m.get("path").asText(), m.get("meta").asText(),
                         new Peer(m.get("client").asText(), m.get("server").asText(), m.get("user").asText()),
                         m.get("from").asLong(), m.get("to").asLong());
@@ -95,11 +96,12 @@ class FramesTest {
     private static String expected(JsonNode m) {
         switch (m.get("type").asText()) {
             case "welcome":
-                return "welcome " + m.get("mode") + " " + m.get("stride") + " " + m.get("heartbeat_ms");
+                return "welcome " + m.get("mode") + " " + m.get("stride") + " " + m.get("heartbeat_ms") + " "
+                        + StreamSupport.stream(m.get("devices").spliterator(), false).map(JsonNode::asText).toList();
             case "mark":
                 return "mark " + stream(m) + " " + m.get("position");
             default:
-                return "heartbeat " + m.get("tick") + " " + m.get("mode");
+                return "heartbeat " + m.get("tick") + " " + m.get("mode") + " " + m.get("alive");
         }
     }
 
@@ -112,8 +114,8 @@ class FramesTest {
         final List<String> said = new ArrayList<>();
 
         @Override
-        public void welcome(int mode, int stride, int heartbeatMillis) {
-            said.add("welcome " + mode + " " + stride + " " + heartbeatMillis);
+        public void welcome(int mode, int stride, int heartbeatMillis, byte[] devices) {
+            said.add("welcome " + mode + " " + stride + " " + heartbeatMillis + " " + Arrays.toString(devices));
         }
 
         @Override
@@ -122,8 +124,8 @@ class FramesTest {
         }
 
         @Override
-        public void heartbeat(long tick, int mode) {
-            said.add("heartbeat " + tick + " " + mode);
+        public void heartbeat(long tick, int mode, long alive) {
+            said.add("heartbeat " + tick + " " + mode + " " + Long.toUnsignedString(alive));
         }
     }
 
@@ -131,15 +133,15 @@ class FramesTest {
     void refusesToWriteOutOfBounds() {
         ByteBuffer out = ByteBuffer.allocate(2 * Frames.MAX_FRAME);
         String longPath = "/" + "p".repeat(Frames.MAX_PATH - 1);
-        assertThrows(Frames.Refused.class, () -> Frames.hello(out, 1, 1, "", "", List.of(longPath, longPath, longPath)));
+        assertThrows(Frames.Refused.class, () -> Frames.hello(out, 1, 1, "", "", 0, List.of(longPath, longPath, longPath)));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, "f", "/b", "", new Peer("c".repeat(65), "", ""), 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
+                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", new Peer("c".repeat(65), "", ""), 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
         assertThrows(Frames.Refused.class, () -> Frames.progress(out, 1, -1));
         assertThrows(Frames.Refused.class, () -> Frames.close(out, 1, -1, false));
     }
@@ -156,7 +158,7 @@ class FramesTest {
                 noise[0] = 0;
                 noise[1] = (byte) random.nextInt(16);
                 noise[2] = (byte) random.nextInt(9);
-                noise[3] = 1;
+                noise[3] = Frames.VERSION;
             }
             ByteBuffer in = ByteBuffer.wrap(noise);
             try {

@@ -58,12 +58,12 @@ class GatesTest {
 
     private void start(int mode) throws Exception {
         daemon = new TestDaemon(socket, mode);
-        startClient(Client.BACKSTOP_NANOS);
+        startClient(Patience.USUAL);
         connected();
     }
 
-    private void startClient(long backstopNanos) {
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", backstopNanos);
+    private void startClient(Patience usual) {
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", usual);
         Gates.install(client);
         Gates.serve(List.of("/d", "/e"));
     }
@@ -292,8 +292,8 @@ class GatesTest {
         packet.result();
         long silence = System.nanoTime() - daemon.lastBeat;
         assertEquals(orphaned + 1, Gates.ORPHANS.count());
-        assertTrue(Client.HEARTBEAT_LOST_NANOS < TimeUnit.SECONDS.toNanos(1)); // or it would be over later
-        assertTrue(Gates.ORPHANS.latestNanos() >= Client.HEARTBEAT_LOST_NANOS && Gates.ORPHANS.latestNanos() <= silence,
+        assertTrue(Beats.LOST_NANOS < TimeUnit.SECONDS.toNanos(1)); // or it would be over later
+        assertTrue(Gates.ORPHANS.latestNanos() >= Beats.LOST_NANOS && Gates.ORPHANS.latestNanos() <= silence,
                 Gates.ORPHANS.latestNanos() + " ns of " + silence);
         // The agent counts from when it heard the beat; the machine may be busy.
         assertTrue(silence < TimeUnit.MILLISECONDS.toNanos(1500), silence + " ns");
@@ -345,7 +345,7 @@ class GatesTest {
 
     @Test
     void withoutADaemonNothingWaitsAndNothingIsKept() throws Exception {
-        startClient(Client.BACKSTOP_NANOS);
+        startClient(Patience.USUAL);
         Stream gone = reader(0, -1).result();
         packet(gone, 0, 4096).result();
         Gates.close(gone, 4096, false);
@@ -369,8 +369,10 @@ class GatesTest {
         Stream s = openReader();
         byte[][] nonsense = {
             {0, 12, 99, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // type
-            {0, 9, 7, VERSION + 1, 0, 0, 0, 0, 0, 0, 0, 0, 2}, // version
-            {0, 9, 7, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 3}, // mode
+            {0, 17, 7, VERSION + 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0}, // version
+            {0, 17, 7, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0}, // mode
+            {0, 9, 7, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 2}, // a heartbeat of version 2
+            {0, 10, 2, VERSION, 2, 0, 0, 1, 0, 0, 100, 0, 1, 1}, // one device for two directories
             {0, 13, 5, VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, // length
             {-1, -1, -1, -1}, // oversized
         };
@@ -402,7 +404,7 @@ class GatesTest {
     void aDeafDaemonHoldsNobodyUp() throws Exception {
         daemon = new TestDaemon(socket, Frames.ENFORCE);
         daemon.deaf = true;
-        startClient(Client.BACKSTOP_NANOS);
+        startClient(Patience.USUAL);
         Stream s = reader(0, -1).result();
         packet(s, 0, 4096).result();
         daemon.deaf = false; // from the next connection on, within the WELCOME timeout
@@ -416,7 +418,7 @@ class GatesTest {
 
     @Test
     void tooManyStreamsGoUngoverned() throws Exception {
-        startClient(Client.BACKSTOP_NANOS);
+        startClient(Patience.USUAL);
         List<Stream> all = new ArrayList<>();
         for (int i = 0; i < Client.MAX_STREAMS; i++) {
             all.add(outputOf("application_1700000000000_000" + i % 4));
@@ -434,7 +436,7 @@ class GatesTest {
     /** Whatever one application asks for, there is room for the next. */
     @Test
     void oneApplicationDoesNotPushTheOthersOut() throws Exception {
-        startClient(Client.BACKSTOP_NANOS);
+        startClient(Patience.USUAL);
         long over = Gates.OVER_BOUND.sum();
         long failed = Gates.FAILED_OPENS.sum();
         List<Stream> own = new ArrayList<>();
@@ -460,7 +462,7 @@ class GatesTest {
     /** A process with one flow has nobody to leave room for. */
     @Test
     void aTasksOwnFlowMayHaveThemAll() throws Exception {
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, "application", 0);
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, "application", Patience.USUAL);
         Gates.install(client);
         for (int i = 0; i < Client.MAX_STREAMS; i++) {
             assertEquals("application", outputOf("application").flow);
@@ -515,7 +517,7 @@ class GatesTest {
     @Test
     void theBackstopEndsEveryWait() throws Exception {
         daemon = new TestDaemon(socket, Frames.ENFORCE);
-        startClient(TimeUnit.MILLISECONDS.toNanos(300));
+        startClient(new Patience(200, TimeUnit.MILLISECONDS.toNanos(300)));
         connected();
         long backstops = Gates.BACKSTOPS.sum();
         packet(openReader(), 0, 4096).held().result();
@@ -570,9 +572,15 @@ class GatesTest {
     }
 
     /** A stream of an event loop, and how often its callback ran. */
-    private static final class Loop {
+    private final class Loop {
         final Semaphore again = new Semaphore(0);
         final Stream stream = Gates.open(true, Gates.NETWORK, APPLICATION, BLOCK, Peer.UNKNOWN, 0, 0, again::release);
+
+        /** The number of its device, once the daemon has heard of it. */
+        int told() throws InterruptedException {
+            daemon.next(Frames.OPEN, h -> h.stream() == stream.id);
+            return stream.device;
+        }
 
         /** Runs the callback's part: false until there is a reason to ask again. */
         void called() throws InterruptedException {
@@ -638,7 +646,7 @@ class GatesTest {
         daemon.beating = false;
         loop.called();
         long silence = System.nanoTime() - daemon.lastBeat;
-        assertTrue(silence >= Client.HEARTBEAT_LOST_NANOS && silence < TimeUnit.MILLISECONDS.toNanos(1500),
+        assertTrue(silence >= Beats.LOST_NANOS && silence < TimeUnit.MILLISECONDS.toNanos(1500),
                 silence + " ns");
         assertTrue(Gates.mayPass(loop.stream, 1000, 2000));
         assertTrue(Gates.mayPass(loop.stream, 2000, 3000)); // and stays open
@@ -648,7 +656,7 @@ class GatesTest {
     @Test
     void theBackstopCallsAnEventLoop() throws Exception {
         daemon = new TestDaemon(socket, Frames.ENFORCE);
-        startClient(TimeUnit.MILLISECONDS.toNanos(300));
+        startClient(new Patience(200, TimeUnit.MILLISECONDS.toNanos(300)));
         connected();
         long backstops = Gates.BACKSTOPS.sum();
         Loop loop = heldLoop();
@@ -694,7 +702,7 @@ class GatesTest {
     void theDaemonHearsRoleFlowAndPeer() throws Exception {
         daemon = new TestDaemon(socket, Frames.OBSERVE);
         client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, APPLICATION,
-                Client.BACKSTOP_NANOS);
+                Patience.USUAL);
         Gates.install(client);
         Gates.serve(List.of());
         Heard hello = daemon.next(Frames.HELLO);
@@ -725,6 +733,237 @@ class GatesTest {
             await(() -> said.contains("mode is observe"));
         } finally {
             client = Gates.installed();
+            Log.to(message -> System.err.println("penstock-agent: " + message));
+        }
+    }
+
+    private static Stream openedWrite(String path) {
+        return Gates.open(true, Gates.INTERMEDIATE, APPLICATION, new File(path), Peer.UNKNOWN, 0, 0, null);
+    }
+
+    private Worker<Void> heldWriter(String path) throws Exception {
+        Stream s = openedWrite(path);
+        daemon.mark(daemon.next(Frames.OPEN, h -> h.stream() == s.id).stream(), 1000);
+        await(() -> s.mark == 1000);
+        return new Worker<Void>(() -> {
+            Gates.pass(s, 1000, 2000);
+            return null;
+        }).held();
+    }
+
+    @Test
+    void aStalledDeviceOpensItsOwnGatesOnly() throws Exception {
+        start(Frames.ENFORCE);
+        Worker<Void> d = heldWriter("/d/blk_1");
+        Worker<Void> e = heldWriter("/e/blk_2");
+        Worker<Void> elsewhere = heldWriter("/f/blk_3"); // of no device that is known, so of all
+        Loop network = heldLoop();
+        long stalledWaits = Gates.STALLED_WAITS.sum();
+        long orphaned = Gates.ORPHANS.count();
+        daemon.alive = ~(1L << 1);
+        d.result();
+        elsewhere.result();
+        e.held();
+        assertFalse(Gates.mayPass(network.stream, 1000, 2000));
+        assertEquals(stalledWaits + 2, Gates.STALLED_WAITS.sum());
+        assertEquals(orphaned, Gates.ORPHANS.count()); // the daemon lives
+        await(() -> client.stalls() == 1);
+        assertTrue(client.enforcing(System.nanoTime()));
+
+        // The one lives again, and the network does not.
+        daemon.alive = ~(1L << Frames.NETWORK_DEVICE);
+        while (!Gates.mayPass(network.stream, 1000, 2000)) {
+            network.called();
+        }
+        Stream again = openedWrite("/d/blk_4");
+        await(() -> client.enforcing(again, System.nanoTime()));
+        heldWriter("/d/blk_5");
+        e.held();
+    }
+
+    @Test
+    void aStreamIsOfItsLongestGovernedDirectory() throws Exception {
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon.devices = new byte[] {3, 63, 0, 3};
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", Patience.USUAL);
+        Gates.install(client);
+        Gates.serve(List.of("/a", "/a/b/", "/a/b/c", "/d"));
+        await(client::isConnected);
+        assertEquals(3, deviceOf("/a/blk_1"));
+        assertEquals(63, deviceOf("/a/b/blk_1"));
+        assertEquals(63, deviceOf("/a/b/c/blk_1")); // as the daemon finds it, which does not govern /a/b/c
+        assertEquals(3, deviceOf("/a/bc/blk_1"));
+        assertEquals(3, deviceOf("/d/blk_1"));
+        assertEquals(Beats.ALL, deviceOf("/dd/blk_1"));
+        assertEquals(Beats.ALL, deviceOf("/d"));
+        assertEquals(Frames.NETWORK_DEVICE, new Loop().told());
+    }
+
+    private int deviceOf(String path) throws Exception {
+        Stream s = openedWrite(path);
+        daemon.next(Frames.OPEN, h -> h.stream() == s.id);
+        return s.device;
+    }
+
+    @Test
+    void theDaemonHearsWhatTheClientBears() throws Exception {
+        daemon = new TestDaemon(socket, Frames.OBSERVE);
+        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", Patience.USUAL);
+        Gates.install(client);
+        Gates.serve(List.of("/d"), 4096, 120_000, 5_000);
+        assertEquals(4096, daemon.next(Frames.HELLO).threads());
+        await(client::isConnected);
+        Op op = Gates.enterRead(CLIENT, Peer.UNKNOWN);
+        Gates.openRead(BLOCK, META, 0, -1, 4096);
+        Heard open = daemon.next(Frames.OPEN);
+        assertEquals(90_000, open.patience());
+        assertTrue(open.refusable());
+        Gates.exit(op);
+        op = Gates.enterRead("", Peer.UNKNOWN);
+        Gates.openRead(new File("/d/blk_-9223372036854775792"), META, 0, -1, 4096);
+        open = daemon.next(Frames.OPEN);
+        assertEquals(3_000, open.patience());
+        assertFalse(open.refusable());
+        Gates.openRead(BLOCK, META, 0, -1, 4096); // no striped block
+        assertEquals(90_000, daemon.next(Frames.OPEN).patience());
+        Gates.exit(op);
+        op = Gates.enterScanner();
+        Gates.openRead(BLOCK, META, 0, -1, 4096);
+        open = daemon.next(Frames.OPEN);
+        assertEquals("scanner", open.flow());
+        assertFalse(open.refusable()); // it would take the block for a bad one
+        Gates.openWrite(BLOCK, META, 0);
+        assertFalse(daemon.next(Frames.OPEN).refusable());
+        Gates.exit(op);
+        Gates.serve(List.of("/e"), 1024, 60_000, 50_000); // another in this JVM: the least of each
+        assertEquals(1024, daemon.next(Frames.HELLO).threads());
+        assertEquals(45_000, client.usual().millis);
+        assertEquals(3_000, client.striped().millis);
+    }
+
+    @Test
+    void patienceIsShortOfTheClients() {
+        int[][] cases = {{60_000, 45_000, 55_000}, {5_000, 3_000, 4_500}, {8_000, 6_000, 7_334}, {4_000, 2_000, 3_500},
+            {2_000, 1_000, 1_500}, {1_000, 500, 500}, {180_000, 135_000, 165_000}, {0, 45_000, 55_000},
+            {Integer.MAX_VALUE, 2_700_000, 3_300_000}};
+        for (int[] c : cases) {
+            Patience p = Patience.of(c[0]);
+            assertEquals(c[1], p.millis, c[0] + " ms");
+            assertEquals(TimeUnit.MILLISECONDS.toNanos(c[2]), p.ceilingNanos, c[0] + " ms");
+        }
+    }
+
+    /** The next DataNode of the pipeline waits since the last packet. */
+    @Test
+    void aWritersPatienceBeginsWithItsLastPacket() throws Exception {
+        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        startClient(new Patience(3_600_000, TimeUnit.HOURS.toNanos(1)));
+        connected();
+        Stream s = Gates.openWrite(BLOCK, META, 0);
+        daemon.next(Frames.OPEN);
+        Worker<Void> first = new Worker<>(() -> {
+            Gates.packet(s);
+            return null;
+        });
+        first.held();
+        daemon.mark(s.id, 1);
+        first.result();
+        Gates.received(s, 1);
+        s.written -= TimeUnit.MINUTES.toNanos(60);
+        long backstops = Gates.BACKSTOPS.sum();
+        Gates.packet(s); // or it would wait for an hour
+        assertEquals(backstops + 1, Gates.BACKSTOPS.sum());
+    }
+
+    @Test
+    void aRefusedReadEndsAtItsFirstWait() throws Exception {
+        start(Frames.ENFORCE);
+        long refusals = Gates.REFUSALS.sum();
+        Worker<String> refused = new Worker<>(() -> {
+            Op op = Gates.enterRead(CLIENT, Peer.UNKNOWN);
+            try {
+                Stream s = Gates.openRead(BLOCK, META, 1024, -1, 4096);
+                return Gates.isRefused(s) ? Gates.refusal(s).getMessage() : "not refused";
+            } finally {
+                Gates.exit(op);
+            }
+        }).held();
+        Heard open = daemon.next(Frames.OPEN);
+        daemon.mark(open.stream(), Frames.REFUSED);
+        assertTrue(refused.result().contains(APPLICATION));
+        Heard close = daemon.next(Frames.CLOSE);
+        assertEquals(open.stream(), close.stream());
+        assertEquals(1024, close.position());
+        assertTrue(close.failed());
+        assertEquals(refusals + 1, Gates.REFUSALS.sum());
+    }
+
+    @Test
+    void aRefusalThatComesTooLateOrToNobodyChangesNothing() throws Exception {
+        start(Frames.ENFORCE);
+        Worker<Stream> reader = new Worker<>(() -> {
+            Op op = Gates.enterRead(CLIENT, Peer.UNKNOWN);
+            Stream s = Gates.openRead(BLOCK, META, 0, -1, 4096);
+            Gates.constructed();
+            Gates.exit(op);
+            return s;
+        }).held();
+        Heard open = daemon.next(Frames.OPEN);
+        assertTrue(open.refusable());
+        daemon.mark(open.stream(), 0);
+        Stream s = reader.result();
+        daemon.mark(open.stream(), Frames.REFUSED);
+        Worker<Boolean> packet = packet(s, 0, 4096);
+        await(() -> s.refused);
+        packet.held();
+        assertFalse(Gates.isRefused(s));
+        daemon.mark(open.stream(), 4096);
+        packet.result();
+
+        Worker<Void> writer = heldWriter("/d/spill");
+        daemon.mark(openedWrite("/d/other").id, Frames.REFUSED);
+        writer.held();
+        assertFalse(Gates.isRefused(null));
+    }
+
+    /** Each kind of failure is one line, however often it comes, and the pauses grow. */
+    @Test
+    void aDaemonThatRefusesIsSaidOnce() throws Exception {
+        List<String> said = Collections.synchronizedList(new ArrayList<>());
+        Log.to(said::add);
+        try {
+            daemon = new TestDaemon(socket, Frames.ENFORCE);
+            daemon.refusing = true;
+            long begun = System.nanoTime();
+            startClient(Patience.USUAL);
+            await(() -> daemon.refused >= 5);
+            assertTrue(System.nanoTime() - begun >= TimeUnit.MILLISECONDS.toNanos(200 + 400 + 800 + 1600));
+            assertEquals(1, said.size(), said.toString());
+            assertTrue(said.get(0).contains("does not take this agent"), said.toString());
+            assertTrue(client.failures() >= 4);
+            assertFalse(client.isConnected());
+        } finally {
+            Log.to(message -> System.err.println("penstock-agent: " + message));
+        }
+    }
+
+    @Test
+    void linesAreSaidOnceUntilItIsOver() {
+        List<String> said = new ArrayList<>();
+        Log.to(said::add);
+        try {
+            Log.Once once = new Log.Once();
+            assertFalse(once.isQuiet());
+            for (int i = 0; i < 3 * Log.Once.MAX_LINES; i++) {
+                assertEquals(i < Log.Once.MAX_LINES, once.say("reason " + i));
+                assertFalse(once.say("reason " + i));
+            }
+            assertEquals(Log.Once.MAX_LINES, said.size());
+            assertEquals(6 * Log.Once.MAX_LINES, once.count());
+            assertTrue(once.isQuiet());
+            once.forget();
+            assertTrue(once.say("reason 0"));
+        } finally {
             Log.to(message -> System.err.println("penstock-agent: " + message));
         }
     }

@@ -74,7 +74,7 @@ class ShufflePartsTest {
         data = new byte[FILE];
         new Random(1).nextBytes(data);
         Files.write(file, data);
-        client = new Client(UnixSockets.find(), "/none", "test", Role.NODEMANAGER, "", Client.BACKSTOP_NANOS);
+        client = new Client(UnixSockets.find(), "/none", "test", Role.NODEMANAGER, "", Patience.USUAL);
         Gates.install(client);
     }
 
@@ -410,7 +410,7 @@ class ShufflePartsTest {
         Path socket = directory.resolve("s");
         NioEventLoopGroup loop = new NioEventLoopGroup(1);
         Client held = new Client(UnixSockets.find(), socket.toString(), "test", Role.NODEMANAGER, "",
-                Client.BACKSTOP_NANOS);
+                Patience.USUAL);
         try (TestDaemon daemon = new TestDaemon(socket, Frames.ENFORCE)) {
             Gates.install(held);
             Gates.serve(List.of(directory.toString()));

@@ -30,9 +30,10 @@ public final class TestDaemon implements AutoCloseable {
 
     /** A frame from the agent; the fields that its type lacks are zero or empty. */
     public record Heard(int type, int stream, boolean write, String flow, String block, String meta, long from,
-            long to, long position, boolean failed, List<String> directories, int kind, int role, Peer peer) {
+            long to, long position, boolean failed, List<String> directories, int kind, int role, Peer peer,
+            int threads, int patience, boolean refusable) {
         Heard(int type, int stream, long position, boolean failed) {
-            this(type, stream, false, "", "", "", 0, 0, position, failed, List.of(), 0, 0, Peer.UNKNOWN);
+            this(type, stream, false, "", "", "", 0, 0, position, failed, List.of(), 0, 0, Peer.UNKNOWN, 0, 0, false);
         }
     }
 
@@ -53,6 +54,13 @@ public final class TestDaemon implements AutoCloseable {
     /** Reads no more, though it still beats. */
     public volatile boolean paused;
     public volatile long lastBeat;
+    /** What the heartbeats say of the devices; all live. */
+    public volatile long alive = -1;
+    /** The directories' devices, set before a connection is made. */
+    public volatile byte[] devices = {};
+    /** Set before a connection is made: hear its hello and hang up. */
+    public volatile boolean refusing;
+    public volatile int refused;
 
     private final BlockingQueue<Heard> heard = new LinkedBlockingQueue<>();
     private final ServerSocketChannel server;
@@ -99,7 +107,8 @@ public final class TestDaemon implements AutoCloseable {
             if (beating && !deaf) {
                 for (SocketChannel channel : connected) {
                     lastBeat = System.nanoTime();
-                    send(channel, frame(Frames.HEARTBEAT, 9).putLong(tick).put((byte) mode));
+                    send(channel, frame(Frames.HEARTBEAT, 17).putLong(tick).put((byte) mode)
+                            .putLong(alive));
                 }
             }
             try {
@@ -123,8 +132,11 @@ public final class TestDaemon implements AutoCloseable {
                 }
                 Heard h = message(in, type);
                 heard.add(h);
-                if (type == Frames.HELLO) {
-                    send(channel, frame(Frames.WELCOME, 7).put((byte) mode).putInt(STRIDE).putShort((short) 100));
+                if (type == Frames.HELLO && refusing) {
+                    refused++;
+                    channel.close();
+                } else if (type == Frames.HELLO) {
+                    send(channel, welcome(h.directories.size()));
                 } else if (type == Frames.OPEN && generous) {
                     send(channel, frame(Frames.MARK, 12).putInt(h.stream).putLong(Long.MAX_VALUE));
                 }
@@ -141,11 +153,13 @@ public final class TestDaemon implements AutoCloseable {
                 int role = in.readByte();
                 string(in);
                 String flow = string(in);
+                int threads = in.readInt();
                 List<String> directories = new ArrayList<>();
                 for (int n = in.readUnsignedShort(); n > 0; n--) {
                     directories.add(string(in));
                 }
-                return new Heard(type, 0, false, flow, "", "", 0, 0, 0, false, directories, 0, role, Peer.UNKNOWN);
+                return new Heard(type, 0, false, flow, "", "", 0, 0, 0, false, directories, 0, role, Peer.UNKNOWN,
+                        threads, 0, false);
             }
             case Frames.OPEN:
                 return open(in);
@@ -162,18 +176,30 @@ public final class TestDaemon implements AutoCloseable {
         int stream = in.readInt();
         boolean write = in.readByte() == 2;
         int kind = in.readByte();
+        boolean refusable = in.readByte() == 1;
+        int patience = in.readInt();
         String flow = string(in);
         String path = string(in);
         String meta = string(in);
         Peer peer = new Peer(string(in), string(in), string(in));
         return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false,
-                List.of(), kind, 0, peer);
+                List.of(), kind, 0, peer, 0, patience, refusable);
     }
 
     private static String string(DataInputStream in) throws IOException {
         byte[] bytes = new byte[in.readUnsignedShort()];
         in.readFully(bytes);
         return new String(bytes, StandardCharsets.UTF_8);
+    }
+
+    /** Each directory is on a device of its own, numbered from 1 on, unless the test says otherwise. */
+    private ByteBuffer welcome(int directories) {
+        ByteBuffer b = frame(Frames.WELCOME, 9 + directories).put((byte) mode).putInt(STRIDE).putShort((short) 100)
+                .putShort((short) directories);
+        for (int i = 0; i < directories; i++) {
+            b.put(i < devices.length ? devices[i] : (byte) (i + 1));
+        }
+        return b;
     }
 
     private static ByteBuffer frame(int type, int payload) {

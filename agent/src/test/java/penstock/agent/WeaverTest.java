@@ -198,7 +198,7 @@ class WeaverTest {
     @Test
     void aClassThatCannotBeWovenSwitchesTheAgentOff() throws Exception {
         Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
-        Gates.install(new Client(UnixSockets.find(), "/none", "test", Role.DATANODE, "", Client.BACKSTOP_NANOS));
+        Gates.install(new Client(UnixSockets.find(), "/none", "test", Role.DATANODE, "", Patience.USUAL));
         assertNotNull(Gates.openWrite(new File("/b"), null, 0));
         byte[] doctored = without(real(DN + "BlockSender"), "sendPacket");
         assertNull(weaver.transform(LOADER, (DN + "BlockSender").replace('.', '/'), null, null, doctored));

@@ -1,0 +1,149 @@
+package broker
+
+import (
+	"context"
+	"math"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"penstock/core/policy"
+	"penstock/wire/cluster"
+)
+
+// serveQueues serves a broker that knows in which queue each flow is.
+func serveQueues(t *testing.T, address, text string, queues map[string]string) *served {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b, err := New(ctx, Options{Facts: func(flow string) policy.Facts { return policy.Facts{Flow: flow, Queue: queues[flow]} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyText(t, b, text)
+	server := grpc.NewServer()
+	cluster.RegisterNodesServer(server, b)
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	running.Go(func() { _ = server.Serve(listener) })
+	stop := sync.OnceFunc(func() {
+		cancel()
+		server.Stop()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return &served{b, listener.Addr().String(), stop}
+}
+
+// sharesOf are the parts of what some nodes gave meanwhile, by flow.
+func sharesOf(nodes []*machine, flows []string) []float64 {
+	before := takeAll(nodes)
+	time.Sleep(3 * period)
+	after := takeAll(nodes)
+	shares, all := make([]float64, len(flows)), 0.0
+	for i, f := range flows {
+		for n := range nodes {
+			shares[i] += (after[n][f] - before[n][f]).Seconds()
+		}
+		all += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= all
+	}
+	return shares
+}
+
+func near(got, want []float64, off float64) bool {
+	for i := range got {
+		if math.Abs(got[i]-want[i]) > off {
+			return false
+		}
+	}
+	return true
+}
+
+// TestIdleSharesStayInTheQueue: etl weighs 3 and adhoc 1, and of the two in etl one is idle. The
+// other one has three quarters at once, with a broker and without one.
+func TestIdleSharesStayInTheQueue(t *testing.T) {
+	const text = "queues: [{queue: etl, weight: 3}, {queue: adhoc, weight: 1}]"
+	flows, in := []string{"a", "b", "c"}, map[string]string{"a": "etl", "b": "etl", "c": "adhoc"}
+	b := serveQueues(t, "127.0.0.1:0", text, in)
+	var nodes []*machine
+	for _, name := range []string{"one", "two"} {
+		nodes = append(nodes, node(t, name, []string{b.address}, flows...))
+	}
+	parted := func() bool {
+		for _, n := range nodes {
+			n.mu.Lock()
+			parted := len(n.parts.Flows) == len(flows) && len(n.parts.Queues) == 2
+			n.mu.Unlock()
+			if !parted {
+				return false
+			}
+		}
+		return true
+	}
+	holds := func(what string, want ...float64) {
+		t.Helper()
+		var got []float64
+		for deadline := time.Now().Add(30 * time.Second); ; {
+			if got = sharesOf(nodes, flows); near(got, want, 0.01) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %.3f, want %.3f", what, got, want)
+			}
+		}
+	}
+	eventually(t, "parts of flows and queues", parted)
+	holds("all at work", 0.375, 0.375, 0.25)
+	for _, n := range nodes {
+		n.rest("b", true)
+	}
+	if got := sharesOf(nodes, flows); !near(got, []float64{0.75, 0, 0.25}, 0.01) {
+		t.Errorf("at once: %.3f", got)
+	}
+	holds("one is idle", 0.75, 0, 0.25)
+
+	b.stop()
+	eventually(t, "the nodes know that nobody answers", func() bool {
+		return !nodes[0].client.State().InForce && !nodes[1].client.State().InForce
+	})
+	holds("one is idle, without a broker", 0.75, 0, 0.25)
+	for _, n := range nodes {
+		n.rest("b", false)
+	}
+	holds("all at work, without a broker", 0.375, 0.375, 0.25)
+
+	serveQueues(t, b.address, text, in)
+	eventually(t, "parts again", parted)
+	holds("all at work again", 0.375, 0.375, 0.25)
+}
+
+// TestQueuesAreSharesOfTheWhole: etl is on one node of two only, and is due as much of the whole as
+// adhoc, as far as that node goes; and in adhoc x, which is beside etl, as much as y.
+func TestQueuesAreSharesOfTheWhole(t *testing.T) {
+	flows := []string{"e", "x", "y"}
+	b := serveQueues(t, "127.0.0.1:0", "queues: [{queue: etl, weight: 1}, {queue: adhoc, weight: 1}, {queue: adhoc.x, weight: 1}]",
+		map[string]string{"e": "etl", "x": "adhoc.x", "y": "adhoc"})
+	nodes := []*machine{node(t, "one", []string{b.address}, "e", "x"), node(t, "two", []string{b.address}, "x", "y")}
+	var got []float64
+	for deadline := time.Now().Add(30 * time.Second); !near(got, []float64{0.5, 0.25, 0.25}, 0.01) || got == nil; got = sharesOf(nodes, flows) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%.3f", got)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, want := range map[string]float64{"etl": 1, "adhoc": 1, "adhoc.x": 0.5} {
+		if total, ok := b.queues.Of(name); !ok || math.Abs(float64(total.Rate)/1e9-want) > 0.05 {
+			t.Errorf("queue %s has %v, want %v devices", name, total, want)
+		}
+	}
+}

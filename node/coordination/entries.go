@@ -1,0 +1,131 @@
+package coordination
+
+import (
+	"penstock/core/coord"
+	"penstock/core/sfq"
+)
+
+// entries are what the node reports by number: its applications, or its queues. Each has numbers
+// of its own.
+type entries struct {
+	most, longest int
+	byName        map[string]*entry
+	byNumber      []*entry
+	freed         []freed // oldest first
+}
+
+// freed is a number that nobody has, since a report.
+type freed struct {
+	number uint32
+	since  uint64
+}
+
+// entry is an application or a queue of this node.
+type entry struct {
+	name   string
+	number uint32
+	unseen int // reports in a row without it
+	// What the broker knows of it, on this stream.
+	named bool
+	sent  coord.Service
+	total coord.Service // as it has said
+	known bool          // it has said one
+	sum   coord.Service
+	// Where a queue stands, and what it weighs there, by the report's rights.
+	path   string
+	in     int // its parent's number in core/coord; 0: the root
+	weight float64
+}
+
+func newEntries(most, longest int) entries {
+	return entries{most: most, longest: longest, byName: map[string]*entry{}}
+}
+
+// enter finds a name's entry, or makes it; nil where the bound is reached or the name is too long.
+func (s *entries) enter(name string, reports uint64) *entry {
+	if e := s.byName[name]; e != nil {
+		return e
+	}
+	if name == "" || len(name) > s.longest {
+		return nil
+	}
+	e := &entry{name: name}
+	switch {
+	case len(s.freed) > 0 && reports-s.freed[0].since > forget:
+		e.number = s.freed[0].number
+		s.freed = s.freed[1:]
+		s.byNumber[e.number] = e
+	case len(s.byNumber) < s.most:
+		e.number = uint32(len(s.byNumber))
+		s.byNumber = append(s.byNumber, e)
+	default:
+		return nil
+	}
+	s.byName[name] = e
+	return e
+}
+
+// of is the entry of that number; nil if there is none.
+func (s *entries) of(number uint32) *entry {
+	if int(number) >= len(s.byNumber) {
+		return nil
+	}
+	return s.byNumber[number]
+}
+
+// begin begins a report.
+func (s *entries) begin() {
+	for _, e := range s.byName {
+		e.sum = coord.Service{}
+		e.unseen++
+	}
+}
+
+// renew begins a stream, whose broker knows nothing.
+func (s *entries) renew() {
+	for _, e := range s.byName {
+		e.named, e.sent, e.total, e.known = false, coord.Service{}, coord.Service{}, false
+	}
+}
+
+// free takes the number of an entry that is seen no more.
+func (s *entries) free(e *entry, reports uint64) {
+	delete(s.byName, e.name)
+	s.byNumber[e.number] = nil
+	s.freed = append(s.freed, freed{e.number, reports})
+}
+
+// inOrder are all, by number.
+func (s *entries) inOrder() (all []*entry) {
+	for _, e := range s.byNumber {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// queueNumber is a queue's in core/coord, where an application's is that of its entry.
+func queueNumber(e *entry) int { return -1 - int(e.number) }
+
+// stand enters the queues on the way to an application, for this report. ok is false past the
+// bounds, and where another application has it that one of them is elsewhere, or weighs something
+// else: while a new policy comes, there are rights of two.
+func (c *Client) stand(way []sfq.Level) (queues []*entry, ok bool) {
+	path, in := "", 0
+	for _, l := range way {
+		e := c.queues.enter(l.Name, c.reports)
+		if e == nil {
+			return nil, false
+		}
+		path += "/" + l.Name
+		if e.unseen > 0 || e.path == "" {
+			e.unseen, e.path, e.in, e.weight = 0, path, in, float64(l.Weight)
+		} else if e.path != path || e.in != in || e.weight != float64(l.Weight) {
+			return nil, false
+		}
+		in = queueNumber(e)
+		queues = append(queues, e)
+	}
+	return queues, true
+}
