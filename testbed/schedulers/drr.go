@@ -5,8 +5,11 @@ import (
 	"math"
 	"math/bits"
 
+	"penstock/core/arbiter"
 	"penstock/core/sfq"
 )
+
+var _ arbiter.Scheduler = (*DRR)(nil)
 
 // DRR is deficit round robin (Shreedhar and Varghese, "Efficient fair queueing
 // using deficit round robin", SIGCOMM 1995), the peer that is cheapest a
@@ -227,6 +230,17 @@ func (s *DRR) Charge(f sfq.Flow, cost int64) error {
 	}
 	s.move(fl, cost)
 	return nil
+}
+
+// Force dispatches a request of a flow out of its turn. The flow's deficit pays for it, and
+// may so become a debt; turn and round stay where they are.
+func (s *DRR) Force(f sfq.Flow, cost int64) (sfq.Ticket, error) {
+	t, fl, err := s.forces(f, cost)
+	if err != nil {
+		return sfq.Ticket{}, err
+	}
+	s.move(fl, cost)
+	return t, nil
 }
 
 // Void forgets a flow's debt.

@@ -1,6 +1,11 @@
 package schedulers
 
-import "penstock/core/sfq"
+import (
+	"penstock/core/arbiter"
+	"penstock/core/sfq"
+)
+
+var _ arbiter.Scheduler = (*FIFO)(nil)
 
 // FIFO dispatches the flows' next requests in the order in which they were announced, one a
 // flow at a time, whatever the weights. The order of arrival of all requests, which is what
@@ -56,6 +61,12 @@ func (s *FIFO) Next() (sfq.Ticket, bool) {
 	s.unlist(f)
 	s.list(f)
 	return s.dispatch(f), true
+}
+
+// Force dispatches a request of a flow out of the order; what was announced keeps its place.
+func (s *FIFO) Force(f sfq.Flow, cost int64) (sfq.Ticket, error) {
+	t, _, err := s.forces(f, cost)
+	return t, err
 }
 
 // Settle is sfq.Scheduler's; the cost decides nothing.

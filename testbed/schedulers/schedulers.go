@@ -3,8 +3,9 @@
 // so that a daemon or a benchmark can run on them. They are not in the daemon that people
 // install, which has one algorithm.
 //
-// What they leave out: queues with weights of their own (SetQueue refuses them), and the
-// bound on what charges put a flow behind by (Trim does nothing).
+// What they leave out: queues with weights of their own (SetQueue refuses them), the bound on
+// what charges put a flow behind by (Trim does nothing), and waiting for a flow that is not
+// ready (Due is always false).
 package schedulers
 
 import (
@@ -92,6 +93,9 @@ func (t *table[T]) SetQueue(f sfq.Flow, way []sfq.Level) error {
 // Trim does nothing.
 func (t *table[T]) Trim() {}
 
+// Due reports false: neither algorithm would wait for a flow that is not ready.
+func (t *table[T]) Due(sfq.Flow) bool { return false }
+
 // Waiting returns how many flows are ready.
 func (t *table[T]) Waiting() int { return t.waiting }
 
@@ -139,6 +143,17 @@ func (t *table[T]) dispatch(f sfq.Flow) sfq.Ticket {
 	fl.outstanding++
 	t.outstanding++
 	return sfq.MakeTicket(f, fl.cost)
+}
+
+// forces makes a request that no turn gave outstanding; the flow need not be ready.
+func (t *table[T]) forces(f sfq.Flow, cost int64) (sfq.Ticket, *flow[T], error) {
+	fl, err := t.charges(f, cost)
+	if err != nil {
+		return sfq.Ticket{}, nil, err
+	}
+	fl.outstanding++
+	t.outstanding++
+	return sfq.MakeTicket(f, cost), fl, nil
 }
 
 // settle ends an outstanding request.

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"penstock/core/arbiter"
 	"penstock/core/sfq"
 	"penstock/testbed/requests"
 	"penstock/testbed/schedulers"
@@ -109,6 +110,102 @@ func TestBounds(t *testing.T) {
 				t.Errorf("%v allocations a round, want 0", n)
 			}
 		})
+	}
+}
+
+// A request out of turn is outstanding like any other, is refused where a charge is, and
+// leaves the order as it was; no flow that is not ready is due.
+func TestForce(t *testing.T) {
+	for _, algorithm := range []string{"drr", "fifo"} {
+		t.Run(algorithm, func(t *testing.T) {
+			peer, err := begin(algorithm, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := peer.(arbiter.Scheduler)
+			want := func(what string, got, want error) {
+				t.Helper()
+				if !errors.Is(got, want) {
+					t.Errorf("%s: got %v, want %v", what, got, want)
+				}
+			}
+			for range 2 {
+				if _, err := s.AddFlow(1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, f := range []sfq.Flow{-1, 2} {
+				_, err := s.Force(f, 1)
+				want("Force of an unknown flow", err, sfq.ErrUnknownFlow)
+			}
+			for _, cost := range []int64{-1, 0, sfq.MaxCost + 1} {
+				_, err := s.Force(0, cost)
+				want("Force at a wrong cost", err, sfq.ErrCost)
+			}
+			for f := range sfq.Flow(2) {
+				if s.Due(f) {
+					t.Errorf("flow %d, which is not ready, is due", f)
+				}
+			}
+			forced, err := s.Force(0, sfq.MaxCost) // of a flow that is not ready
+			if err != nil || forced.Flow() != 0 || forced.Cost() != sfq.MaxCost || peer.Outstanding() != 1 || peer.Waiting() != 0 {
+				t.Fatalf("Force: %+v, %v\n%s", forced, err, peer)
+			}
+			want("RemoveFlow of a flow with a forced request", s.RemoveFlow(0), sfq.ErrFlowBusy)
+			want("Settle at no cost", s.Settle(forced, 0), nil)
+			want("Settle again", s.Settle(forced, 0), sfq.ErrTicket)
+			for f := range sfq.Flow(2) {
+				want("Ready", s.Ready(f, 5), nil)
+			}
+			if forced, err = s.Force(1, 5); err != nil {
+				t.Fatal(err)
+			}
+			first, _ := s.Next()
+			if first.Flow() != 0 {
+				t.Errorf("flow %d goes first: a request out of turn has changed the order\n%s", first.Flow(), peer)
+			}
+			want("Settle", errors.Join(s.Settle(forced, 5), s.Settle(first, 5)), nil)
+		})
+	}
+}
+
+// In DRR a flow pays for its requests out of turn with turns: it ends with what is due to it.
+func TestDRRForceIsCharged(t *testing.T) {
+	s, err := schedulers.NewDRR(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served [2]int64
+	for range 2 {
+		if _, err := s.AddFlow(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(s.Ready(0, 10), s.Ready(1, 10)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if i < 20 { // a sixth of all requests, well below the half that is due to the flow
+			forced, err := s.Force(1, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			served[1] += 10
+			if err := s.Settle(forced, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next, ok := s.Next()
+		if !ok {
+			t.Fatalf("nothing is dispatched\n%s", s)
+		}
+		served[next.Flow()] += 10
+		if err := s.Settle(next, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := served[0] - served[1]; d < -20 || d > 20 {
+		t.Errorf("served %v: they differ by more than a credit and a request\n%s", served, s)
 	}
 }
 
