@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 
+	"penstock/core/arbiter"
 	"penstock/core/sfq"
 )
 
