@@ -35,6 +35,8 @@ type Device struct {
 	Lazy      settings.Bytes    `yaml:"lazy"`
 	LazyAge   settings.Duration `yaml:"lazy_age"`
 	LazyFiles int               `yaml:"lazy_files"`
+	Staged    settings.Bytes    `yaml:"staged"`
+	Stuck     settings.Duration `yaml:"stuck_after"`
 	MaxFlows  int               `yaml:"max_flows"`
 }
 
@@ -109,6 +111,9 @@ func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
 	return d.Dirty != 0, d.Lazy != 0
 }
 
+// SetsStaged reports whether the file says how much may be staged ahead of readers there.
+func (n *Node) SetsStaged(name string) bool { return n.device(name).Staged != 0 }
+
 // Profile gives the file that the device of that kernel name has its profile
 // from, and what is in it; nil if it has none.
 func (n *Node) Profile(name string) (file string, p *profile.Profile) {
@@ -158,6 +163,8 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Lazy:       int64(d.Lazy),
 		LazyAge:    time.Duration(d.LazyAge),
 		LazyFiles:  d.LazyFiles,
+		Staged:     int64(d.Staged),
+		Stuck:      time.Duration(d.Stuck),
 		MaxFlows:   d.MaxFlows,
 	}
 	if c.Peer = slices.Contains(n.peers, d.Algorithm); !c.Peer && slices.Contains(laboratory, d.Algorithm) {
