@@ -51,8 +51,12 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 
 // watch keeps a stream's deadline while it waits.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
+	if s.probe > 0 && s.probe <= s.pos { // it has moved: its patience begins again
+		s.probe, s.deadline = 0, 0
+		l.waiting.remove(s)
+	}
 	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
-		if s.waiting > 0 || s.probe <= s.pos || s.closed {
+		if s.waiting > 0 || s.probe == 0 || s.closed {
 			l.waiting.remove(s)
 			s.deadline = 0
 		}
@@ -169,5 +173,8 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
 		l.put(a, s, now+a.patience(s)/forcedSoon)
+	} else { // a client that is slow by itself
+		s.probe, s.deadline = 0, 0
+		l.waiting.remove(s)
 	}
 }

@@ -399,6 +399,7 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
 		if s.drains() {
 			s.flow.writing--
+			s.flow.parked.remove(s)
 		}
 	}
 	s.closed = true
