@@ -25,7 +25,7 @@ import (
 //
 //	disk rate=12M seek=10ms               a virtual disk: one head, one request after the other
 //	disk stop|go                          its requests do not end until it goes on
-//	new [depth=N|sfqd2] [quantum=N] ...   an arbiter of it
+//	new [depth=N|sfqd2] [quantum=N] ...   an arbiter of it; reference=N is latency, as times of a quantum's cost
 //	new network rate=N                    or of a network interface
 //	rule FLOW [weight=N] [limit=N] [mode=observe] [queue=a=3/b=1]
 //	open S FLOW read|write|lazy|send [xN] [size=N] [from=N] [user=U] [patience=T] [meta=N] [asked] [sparse]
@@ -38,11 +38,13 @@ import (
 //	foreign every=T [seeks]               somebody else reads 64 KiB so often
 //	run T                                 passes virtual time
 //	quiet, loud                           whether decisions are printed
+//	chain FLOW size=N think=T             a client that reads one file after the other
+//	queries                               the most that one event has asked about files
 //	count                                 what the disk did for each flow since the last count
 //	dump                                  the account
 func TestScenarios(t *testing.T) {
 	scenario.Test(t, func(t *testing.T) scenario.Stage {
-		st := &stage{t: t, rate: 12e6, seek: 10 * time.Millisecond, rules: map[string]arbiter.Rule{}, named: map[string]*stream{}, numbers: map[*arbiter.Request]int{}}
+		st := &stage{t: t, rate: 12e6, seek: 10 * time.Millisecond, rules: map[string]arbiter.Rule{}, named: map[string]*stream{}, numbers: map[*arbiter.Request]int{}, chains: map[string]*int{}}
 		return st.run
 	})
 }
@@ -57,8 +59,8 @@ type stage struct {
 	rules   map[string]arbiter.Rule
 	named   map[string]*stream
 	numbers map[*arbiter.Request]int
+	chains  map[string]*int // files read to their ends, by flow
 	last    int
-	queues  map[string]*arbiter.Queue
 
 	out     strings.Builder
 	moment  []string // what was decided at this moment
@@ -183,6 +185,13 @@ func (st *stage) do(command string, args []string) {
 		st.count()
 	case "dump":
 		st.dump()
+	case "chain":
+		n, ok := st.chains[args[0]]
+		if !ok {
+			n = new(int)
+			st.chains[args[0]] = n
+		}
+		st.w.chain(args[0], st.sizeOf(args, "size"), scenario.Duration(st.t, scenario.Value(args, "think")), n)
 	case "queries":
 		st.printf("at most %d questions about files at one event", st.w.mostQueries)
 	default:
@@ -242,6 +251,9 @@ func (st *stage) begin(args []string) {
 			}
 		case "rate":
 			cfg.Rate = st.size(value)
+		case "reference":
+			cfg.Depth.Read.Fixed = time.Duration(scenario.Number(st.t, value) * float64(st.seek))
+			cfg.Depth.Read.PerMiB = time.Duration(scenario.Number(st.t, value) / st.rate * float64(mib) * float64(time.Second))
 		case "quantum":
 			cfg.Quantum = st.size(value)
 		case "ahead":
@@ -455,6 +467,12 @@ func (st *stage) count() {
 		s := sums[name]
 		st.printf("%s: %s read, %s written, %.1f %% of the disk's work", name, mebi(s.bytes[0]), mebi(s.bytes[1]), 100*float64(s.took)/float64(all))
 	}
+	for _, name := range names {
+		if n := st.chains[name]; n != nil {
+			st.printf("%s has read %d files", name, *n)
+			*n = 0
+		}
+	}
 	st.printf("the disk worked %.1f %% of %.1fs", 100*float64(all)/float64(passed), passed.Seconds())
 }
 
@@ -462,6 +480,9 @@ func (st *stage) count() {
 func (st *stage) dump() {
 	snap := st.w.a.Snapshot(st.w.now)
 	line := fmt.Sprintf("depth %d, outstanding %d, backlog %s, staged %s", snap.Depth, snap.Outstanding, bytes(snap.Backlog), bytes(snap.Staged))
+	if snap.Control != nil {
+		line += fmt.Sprintf(", D %.1f", snap.Control.Depth)
+	}
 	if snap.Stuck {
 		line += ", stuck"
 	}

@@ -295,6 +295,12 @@ func (w *world) open(s *stream, o arbiter.Opening) *stream {
 	if s.meta != nil {
 		o.Meta = s.meta
 	}
+	if s.file != nil && !o.Write {
+		for at := o.From; at < o.To && len(o.Missing) < 4096; at += w.cfg.Quantum {
+			n := min(w.cfg.Quantum, o.To-at)
+			o.Missing = append(o.Missing, n-s.file.resident.within(at, at+n))
+		}
+	}
 	o.Ref = s
 	w.event(func() { s.at = w.a.Open(w.now, o) })
 	return s
@@ -320,6 +326,16 @@ func (w *world) writer(flow string, size int64) *agent {
 	return w.drive(s, 0, size)
 }
 
+// chain reads one file after the other, and thinks between them.
+func (w *world) chain(flow string, size int64, think time.Duration, count *int) {
+	s := w.open(&stream{name: flow}, arbiter.Opening{Flow: flow, To: size})
+	g := w.drive(s, 0, size)
+	g.then = func() {
+		*count++
+		w.after(think, func() { w.chain(flow, size, think, count) })
+	}
+}
+
 // agent is the thread of a stream: it waits for its marks, reports its way, and closes.
 type agent struct {
 	w        *world
@@ -335,6 +351,7 @@ type agent struct {
 	since    time.Duration
 	longest  time.Duration // that it has waited
 	closed   bool
+	then     func() // once it is closed; may be nil
 }
 
 // drive has a stream's thread go on by itself.
@@ -345,7 +362,7 @@ func (w *world) drive(s *stream, rate float64, end int64) *agent {
 	return g
 }
 
-// waitsFor is how long the thread waits by now, or has waited at the most.
+// longestWait is how long the thread waits by now, or has waited at the most.
 func (g *agent) longestWait() time.Duration {
 	if g.waits {
 		return max(g.longest, g.w.now-g.since)
@@ -368,6 +385,9 @@ func (g *agent) step() {
 		if n <= 0 {
 			g.closed = true
 			w.close(g.s, g.pos)
+			if g.then != nil {
+				g.then()
+			}
 			return
 		}
 		need := g.pos + n
@@ -391,9 +411,11 @@ func (g *agent) step() {
 			rate = w.disk.rate // nobody holds it: the kernel does
 		}
 		pass := func() {
-			if g.s.write {
+			switch {
+			case g.s.file == nil: // it is sent
+			case g.s.write:
 				g.s.file.write(g.pos + n)
-			} else if g.s.file != nil {
+			default:
 				g.s.file.resident.add(g.pos, g.pos+n)
 			}
 			g.pos += n
