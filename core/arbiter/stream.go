@@ -54,6 +54,10 @@ type Opening struct {
 	Patience time.Duration // how long the client bears a wait; 0: not known
 	Ref      any           // the caller's own
 
+	// Flight bounds the reader's requests that are at the device at a time; 0: only the depth
+	// does. It is for comparisons: a kernel that reads ahead for a reader asks for little.
+	Flight int
+
 	// Refusable says that the operation may still be refused, with the mark Refused; Threads
 	// is how many threads its server has for all of its operations, 0 if it is not known.
 	Refusable bool
