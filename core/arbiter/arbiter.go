@@ -197,7 +197,7 @@ func (a *Arbiter) schedule(o Options) (err error) {
 		a.sched = o.Scheduler(a.cfg.MaxFlows)
 		return nil
 	}
-	if a.sched, err = sfq.New(sfq.Config{MaxFlows: a.cfg.MaxFlows, MaxQueues: maxQueues, MaxLead: int64(maxDebt)}); err != nil {
+	if a.sched, err = sfq.New(sfq.Config{MaxFlows: a.cfg.MaxFlows, MaxQueues: maxQueues, MaxLead: int64(a.cfg.Debt)}); err != nil {
 		return err
 	}
 	switch a.cfg.Algorithm {
@@ -294,6 +294,15 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	}
 	if staged > 0 {
 		a.cfg.Staged = max(2*a.cfg.Quantum, staged)
+	}
+}
+
+// Delay books service that a flow was given elsewhere: the delay of DSFQ (Wang and Merchant,
+// 2007), which IBIS has in section 5, within Config.Debt. It is for comparisons: the daemon's
+// cluster sets parts.
+func (a *Arbiter) Delay(flow string, service time.Duration) {
+	if f := a.flows[flow]; f != nil && service > 0 {
+		a.chargeBeside(f, a.pricing.tagOf(service))
 	}
 }
 

@@ -44,6 +44,7 @@ const (
 	busyGain  = 0.1             // of one with a request, in how busy a flow is: one that begins claims all of it soon
 
 	grantsAtOnce = 64 // leases given in one turn
+	tailsAtOnce  = 64 // streams looked at for the one that has most to drain
 )
 
 // measure looks at all flows that are at work; it runs at every tick.
@@ -261,8 +262,15 @@ func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 	if f.turns.dirs[1].n > 0 || f.draining > 0 {
 		return // something is on its way
 	}
-	if f.tails.len() > 0 {
-		a.flush(f.tails.first(), now)
+	// Of the oldest few the one that has most: a tail may be less than a page.
+	var most *Stream
+	for _, s := range f.tails.items[:min(tailsAtOnce, f.tails.len())] {
+		if most == nil || s.pos-s.next > most.pos-most.next {
+			most = s
+		}
+	}
+	if most != nil && most.wholePages(most.pos) > most.next {
+		a.flush(most, now)
 	} else {
 		a.drainOldest(f, now)
 	}

@@ -87,6 +87,10 @@ type Config struct {
 	// all of its streams are let through, 1 s..1 min. Default 12 s.
 	Stuck time.Duration
 
+	// Debt bounds for how long service beside the queue may keep a flow out, in the device's
+	// time, 1 s..24 h. Default 10 s.
+	Debt time.Duration
+
 	// FlushAge is when a slow writer's backlog is drained although it fills no
 	// quantum; it has to come well before the kernel's own 30 s. Default 5 s.
 	FlushAge time.Duration
@@ -135,7 +139,6 @@ const (
 	tickPeriod  = 100 * time.Millisecond // of what time alone changes
 	idleFlowAge = 5 * time.Minute        // a flow without streams is forgotten after this
 	forgetEvery = 10 * time.Second       // looks for such flows
-	maxDebt     = 10 * time.Second       // of the device's time, that service beside the queue may keep a flow out for
 )
 
 // Algorithms are those of Config.
@@ -161,6 +164,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.Period, time.Second)
 	setDefault(&c.MaxWait, 45*time.Second)
 	setDefault(&c.Stuck, 12*time.Second)
+	setDefault(&c.Debt, 10*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
 	setDefault(&c.Lazy, c.Dirty/2)
 	setDefault(&c.LazyAge, 22*time.Second)
@@ -187,6 +191,7 @@ func (c *Config) Validate() error {
 	check(c.Period >= 100*time.Millisecond, "period %v: use at least 100ms", c.Period)
 	check(c.MaxWait >= time.Second && c.MaxWait <= 10*time.Minute, "max wait %v: use 1s to 10m (HDFS clients give up at 60s)", c.MaxWait)
 	check(c.Stuck >= time.Second && c.Stuck <= time.Minute, "stuck after %v: use 1s to 1m", c.Stuck)
+	check(c.Debt >= time.Second && c.Debt <= 24*time.Hour, "debt %v: use 1s to 24h", c.Debt)
 	check(c.FlushAge >= 100*time.Millisecond, "flush age %v: use at least 100ms", c.FlushAge)
 	check(c.Lazy >= leaseFloor, "lazy %d: use at least %d", c.Lazy, leaseFloor)
 	check(c.LazyAge >= 100*time.Millisecond, "lazy age %v: use at least 100ms", c.LazyAge)

@@ -53,6 +53,8 @@ func (a *Arbiter) cut(s *Stream, most int64) *Request {
 		a.asked(s, bytes)
 		end = s.next
 	default:
+		bytes = a.fitting(s, bytes)
+		r.Length = bytes
 		s.next += bytes
 		s.want -= bytes
 		s.ramp = min(2*s.ramp, a.cfg.Quantum)
@@ -193,6 +195,9 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	}
 	if r.forced {
 		a.forced.flying = false
+		if result.Moved == 0 && result.Err == nil {
+			a.forced.giveBack(now)
+		}
 	}
 	a.release(s, now)
 	index := r.index

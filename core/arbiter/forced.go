@@ -17,6 +17,7 @@ import "time"
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
 	flying  bool          // one is at the device
+	took    time.Duration // what that was taken to need of the device
 	tokens  time.Duration // of the budget, as of
 	at      time.Duration // when there is something to do; 0: not before an event
 	since   time.Duration
@@ -51,8 +52,12 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 
 // watch keeps a stream's deadline while it waits.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
+	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+		l.waiting.remove(s)
+		s.probe, s.deadline = 0, 0
+	}
 	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
-		if s.waiting > 0 || s.probe <= s.pos || s.closed {
+		if s.waiting > 0 || s.probe == 0 || s.closed {
 			l.waiting.remove(s)
 			s.deadline = 0
 		}
@@ -79,10 +84,11 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			continue
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
-			a.stage(s, now) // it may have had no room
+			if a.stage(s, now); s.deadline == 0 { // it may have had no room
+				continue // it does not wait any more
+			}
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 || s.deadline == 0 {
-			// What it waits for is at the device, or it does not wait any more.
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 { // it is at the device
 			l.put(a, s, now+a.patience(s)/forcedSoon)
 			continue
 		}
@@ -123,8 +129,15 @@ func (l *forced) wait(now time.Duration) time.Duration {
 
 // spend takes a packet's device time from the budget.
 func (l *forced) spend(took, now time.Duration) {
+	l.took = took
 	l.tokens -= took
 	l.next = now + took*forcedSpeed
+}
+
+// giveBack gives the budget the time of a packet that proved resident.
+func (l *forced) giveBack(now time.Duration) {
+	l.tokens = min(forcedBurst, l.tokens+l.took)
+	l.next = now
 }
 
 // letThrough lets a writer or a sender go on for a packet.
@@ -146,6 +159,10 @@ func (a *Arbiter) letThrough(s *Stream, now time.Duration) {
 // force starts a packet for a reader, out of its flow's turn.
 func (a *Arbiter) force(s *Stream, now time.Duration) {
 	l, f := &a.forced, s.flow
+	// Of the checksums only those go that the first packets need. Its process reads the rest by
+	// itself, at a 128th of the pace of its data: each is let through too slowly to stage them all
+	// before its client gives up.
+	s.meta.end = min(s.meta.end, s.meta.next+forcedBytes)
 	r := a.cut(s, forcedBytes)
 	r.forced = true
 	r.cost = a.pricing.charge(false, r.Length)
@@ -159,7 +176,9 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	f.forced++
 	f.forcedBytes += r.Length
 	s.waiting = now
-	s.probe = max(s.probe, r.Offset+r.Length)
+	if !r.Meta {
+		s.probe = s.pos + 1
+	}
 	l.put(a, s, now+a.patience(s))
 	a.begin(r, now)
 }
@@ -169,5 +188,8 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
 		l.put(a, s, now+a.patience(s)/forcedSoon)
+	} else { // a client that is slow by itself
+		s.probe, s.deadline = 0, 0
+		l.waiting.remove(s)
 	}
 }

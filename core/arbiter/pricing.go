@@ -136,7 +136,7 @@ func (p *pricing) unscheduled(write bool, bytes int64) price {
 }
 
 // bookBehind books bytes that the kernel moved for a stream outside of the schedule. They may
-// be many at once, as after a sync: what of it is asked back is bounded (maxDebt).
+// be many at once, as after a sync: what of it is asked back is bounded (Config.Debt).
 func (a *Arbiter) bookBehind(s *Stream, bytes int64, now time.Duration) {
 	f, price := s.flow, a.pricing.unscheduled(s.Write, bytes)
 	f.behind += bytes

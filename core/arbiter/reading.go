@@ -89,7 +89,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 			}
 			continue
 		}
-		if s.next >= window {
+		if s.next >= window || s.Flight > 0 && s.flying >= s.Flight {
 			break
 		}
 		if n = a.stageable(s, n); n == 0 {

@@ -107,6 +107,19 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	return snap
 }
 
+// Use returns what the device has spent on a flow so far, and for how long something of it was
+// ready; 0 of a flow that is not known.
+func (a *Arbiter) Use(now time.Duration, flow string) (service, wanted time.Duration) {
+	f := a.flows[flow]
+	if f == nil {
+		return 0, 0
+	}
+	for k := range f.kinds {
+		service += time.Duration(f.kinds[k].service)
+	}
+	return service, f.wantedBy(now)
+}
+
 // snapshotKinds gives the kinds that the flow has had streams of.
 func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	for k, acc := range f.kinds {

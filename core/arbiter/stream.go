@@ -54,6 +54,10 @@ type Opening struct {
 	Patience time.Duration // how long the client bears a wait; 0: not known
 	Ref      any           // the caller's own
 
+	// Flight bounds the reader's requests that are at the device at a time; 0: only the depth
+	// does. It is for comparisons: a kernel that reads ahead for a reader asks for little.
+	Flight int
+
 	// Refusable says that the operation may still be refused, with the mark Refused; Threads
 	// is how many threads its server has for all of its operations, 0 if it is not known.
 	Refusable bool
@@ -88,7 +92,7 @@ type Stream struct {
 	meta     span  // of the checksums, not asked for yet
 	ahead    int64 // read: bytes staged, or being staged, ahead of the reader
 	short    bool  // read: among Arbiter.shorts
-	probe    int64 // read: how far packets let it through
+	probe    int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
 	flushTo  int64 // write: drained up to here although it fills no quantum
 	tailing  int64 // lazy: bytes that wait and are not to be drained yet
 	unowned  int64 // bytes that it has passed while it was Asked
@@ -399,6 +403,7 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
 		if s.drains() {
 			s.flow.writing--
+			s.flow.parked.remove(s)
 		}
 	}
 	s.closed = true
