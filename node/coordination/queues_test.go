@@ -78,13 +78,13 @@ func TestPartsAtEveryLevel(t *testing.T) {
 	if r := x.send("a", "b", "c", "d"); r.GetQueues() != nil || len(r.GetNames()) != 4 {
 		t.Fatalf("at first: %v", r)
 	}
-	x.answer(&cluster.Answer{Rights: []*cluster.Right{x.right("a", "root", "etl"), x.right("b", "root", "etl"), x.right("c", "root"), x.right("d")}})
+	x.answer(&cluster.Answer{Rights: []*cluster.Right{x.right("a", "top", "etl"), x.right("b", "top", "etl"), x.right("c", "top"), x.right("d")}})
 	if len(x.disk.parts.Queues) != 0 || len(x.disk.parts.Flows) != 1 || x.disk.parts.Flows["d"] != 2 {
 		t.Errorf("parts %v: only d is where it was reported", x.disk.parts)
 	}
 	r := x.send("a", "b", "c", "d")
 	q := r.GetQueues()
-	if len(q.GetNames()) != 2 || q.GetNames()[0].GetQueue() != "root" || q.GetNames()[1].GetQueue() != "etl" {
+	if len(q.GetNames()) != 2 || q.GetNames()[0].GetQueue() != "top" || q.GetNames()[1].GetQueue() != "etl" {
 		t.Fatalf("queues %v", q)
 	}
 	if etl, root := q.GetRates()[1], q.GetRates()[0]; math.Abs(float64(etl)-coord.Second/2) > 1e6 || math.Abs(float64(root)-0.75*coord.Second) > 1e6 {
@@ -97,12 +97,12 @@ func TestPartsAtEveryLevel(t *testing.T) {
 	x.send("a", "b", "c", "d")
 	x.answer(&cluster.Answer{Queues: x.totals()})
 	p := x.disk.parts
-	if len(p.Flows) != 4 || len(p.Queues) != 2 || p.Queues["/root"] <= 0 || p.Queues["/root/etl"] <= 0 {
+	if len(p.Flows) != 4 || len(p.Queues) != 2 || p.Queues["/top"] <= 0 || p.Queues["/top/etl"] <= 0 {
 		t.Fatalf("parts %v", p)
 	}
 	// On the scale of the weights of each queue.
 	for name, sums := range map[string][2]float64{
-		"the root": {p.Queues["/root"] + p.Flows["d"], 5}, "root": {p.Queues["/root/etl"] + p.Flows["c"], 5}, "etl": {p.Flows["a"] + p.Flows["b"], 4},
+		"the root": {p.Queues["/top"] + p.Flows["d"], 5}, "top": {p.Queues["/top/etl"] + p.Flows["c"], 5}, "etl": {p.Flows["a"] + p.Flows["b"], 4},
 	} {
 		if math.Abs(sums[0]-sums[1]) > 1e-6 {
 			t.Errorf("%s: the parts come to %v, want %v", name, sums[0], sums[1])
@@ -121,7 +121,7 @@ func TestAnotherPolicyComes(t *testing.T) {
 	x.send("a", "b")
 	x.answer(&cluster.Answer{Rights: []*cluster.Right{x.right("a", "etl"), x.right("b", "etl")}})
 	x.send("a", "b")
-	x.answer(&cluster.Answer{Queues: x.totals(), Rights: []*cluster.Right{x.right("a", "root", "etl")}})
+	x.answer(&cluster.Answer{Queues: x.totals(), Rights: []*cluster.Right{x.right("a", "top", "etl")}})
 	if p := x.disk.parts; p.Queues["/etl"] != 3 || len(p.Queues) != 1 || len(p.Flows) != 2 {
 		t.Errorf("parts %v: who is in etl is there yet", p)
 	}
@@ -130,8 +130,8 @@ func TestAnotherPolicyComes(t *testing.T) {
 	if p := x.disk.parts; len(p.Flows) != 1 || x.State().LeftOut != 1 {
 		t.Errorf("parts %v, %d left out: etl is in one place", p, x.State().LeftOut)
 	}
-	x.answerAll("b", "root", "etl")
-	if p := x.disk.parts; len(p.Flows) != 2 || len(p.Queues) != 2 || p.Queues["/root/etl"] != 3 || x.State().LeftOut != 0 {
+	x.answerAll("b", "top", "etl")
+	if p := x.disk.parts; len(p.Flows) != 2 || len(p.Queues) != 2 || p.Queues["/top/etl"] != 3 || x.State().LeftOut != 0 {
 		t.Errorf("parts %v, %d left out", p, x.State().LeftOut)
 	}
 	// Who is in no queue any more has no part in it.
