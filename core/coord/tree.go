@@ -138,7 +138,7 @@ const (
 	steer = 0.25
 	// steerMost bounds that, as a part of the queue's total. Many divisions have the same totals of
 	// queues, and few of them are right for their members; but the queues' own come first, and
-	// where both cannot be had they are off by no more than this. With 0, 0.02, 0.05 and 0.1 it is 2.2, 1.5,
+	// where both cannot be had they are off by no more than this. With 0, 0.02, 0.05 and 0.1 it is 2.2, 1.4,
 	// 1.1 and 0.9 % that are misplaced on a hundred devices after thirty exchanges.
 	steerMost = 0.05
 )
@@ -165,7 +165,8 @@ func (d *Device) lift(shares []share) {
 		s.need.queue = s.queue
 		d.needs = append(d.needs, s.need)
 		if all.Weight > 0 {
-			s.lift += c.Total * (s.need.weight*float64(all.Had)/unit/(float64(all.Weight)/weightUnit) - s.need.had)
+			was := up.members[s.at].need
+			s.lift += c.Total * (was.weight*float64(all.Had)/unit/(float64(all.Weight)/weightUnit) - was.had)
 		}
 		up.lift += s.lift // if that one has too little here, so has the queue that it is in
 		if gives := given(up.claims); c.Wants && gives >= nothing {

@@ -372,6 +372,50 @@ func TestMembersOnDifferentDevices(t *testing.T) {
 	}
 }
 
+// TestComingsAndGoings: applications begin and end all the time, on thirty devices alike, which hear of each
+// other's late; the queues' totals, which are not to change at all, are moved by little.
+func TestComingsAndGoings(t *testing.T) {
+	for _, c := range []struct {
+		every      int // periods, on average
+		mean, most float64
+	}{{3, 0.01, 0.03}, {10, 0.005, 0.03}} {
+		const devices, periods = 30, 300
+		r := rand.New(rand.NewPCG(5, 5))
+		var all []int
+		for d := range devices {
+			all = append(all, d)
+		}
+		on := make([]bool, 9)
+		var flows []leaf
+		for f := range on {
+			on[f] = true
+			flows = append(flows, leaf{in: 1 + f%3, weight: float64(1 + f), devices: all, wants: func(int) bool { return on[f] }})
+		}
+		queues := []queue{{0, 3}, {0, 2}, {0, 1}}
+		model := newTree(r, queues, flows, devices, 2)
+		model.run(5 * period)
+		mean, most := 0.0, 0.0
+		for range periods {
+			if f := r.IntN(len(on)); r.IntN(c.every) == 0 && f >= len(queues) { // one of each stays
+				on[f] = !on[f]
+			}
+			got, ideal := make([]float64, len(queues)), make([]float64, len(queues))
+			for f, x := range model.run(period) {
+				got[f%3] += x
+			}
+			for q := range queues {
+				ideal[q] = devices * queues[q].weight / 6
+			}
+			off := misplaced(got, ideal, 1)
+			mean, most = mean+off/periods, max(most, off)
+		}
+		t.Logf("one in %d periods begins or ends: %.2f %% misplaced among queues (at most %.2f)", c.every, 100*mean, 100*most)
+		if mean > c.mean || most > c.most {
+			t.Error("too far off")
+		}
+	}
+}
+
 // TestOneQueueAroundAll divides as none does.
 func TestOneQueueAroundAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
