@@ -360,14 +360,31 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 }
 
 // TestMembersOnDifferentDevices: two in one queue have what is due to them though they are on devices
-// apart, which both have another queue's.
+// apart, which both have another queue's; also where their queue is alone in one, and where each is in
+// a queue of its own.
 func TestMembersOnDifferentDevices(t *testing.T) {
-	c := newTree(rand.New(rand.NewPCG(1, 1)), []queue{{0, 1}, {0, 1}},
-		[]leaf{{in: 1, weight: 3, devices: []int{0}}, {in: 1, weight: 1, devices: []int{1}}, {in: 2, weight: 1, devices: []int{0, 1}}}, 2, 2)
-	c.run(60 * period)
-	for i, want := range []float64{0.75, 0.25, 1} {
-		if got := c.run(period)[i]; math.Abs(got-want) > 0.02 {
-			t.Errorf("flow %d has %.3f, want %.3f", i, got, want)
+	for name, c := range map[string]struct {
+		queues []queue
+		in     [3]int
+	}{
+		"in one queue":              {[]queue{{0, 1}, {0, 1}}, [3]int{1, 1, 2}},
+		"in a queue in a queue":     {[]queue{{0, 1}, {0, 1}, {1, 5}}, [3]int{3, 3, 2}},
+		"in queues of a queue":      {[]queue{{0, 1}, {0, 1}, {1, 3}, {1, 1}}, [3]int{3, 4, 2}},
+		"beside a flow of the root": {[]queue{{0, 1}}, [3]int{1, 1, 0}},
+	} {
+		weights := []float64{3, 1, 1}
+		var flows []leaf
+		for i, devices := range [][]int{{0}, {1}, {0, 1}} {
+			flows = append(flows, leaf{in: c.in[i], weight: weights[i], devices: devices})
+		}
+		model := newTree(rand.New(rand.NewPCG(1, 1)), c.queues, flows, 2, 2)
+		model.run(60 * period)
+		got := model.run(period)
+		for i, want := range []float64{0.75, 0.25, 1} {
+			if math.Abs(got[i]-want) > 0.03 {
+				t.Errorf("%s: %.3f", name, got)
+				break
+			}
 		}
 	}
 }
