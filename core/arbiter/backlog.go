@@ -257,14 +257,14 @@ func (a *Arbiter) grantMore(now time.Duration) {
 	}
 }
 
-// drainTail keeps an application with many writers going whose backlog is all in parts
-// of quanta: the part that has waited the longest goes out as it is. A spill goes if there is
-// nothing else, the oldest and a quantum of it.
+// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with
+// many writers: one of the oldest parts goes out as it is. If there is none, a quantum of the
+// oldest spill goes.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 	if f.turns.dirs[1].n > 0 || f.draining > 0 {
 		return // something is on its way
 	}
-	// Of the oldest few the one that has most: a tail may be less than a page.
+	// The largest of a few old ones: a tail may be less than a page.
 	var most *Stream
 	for _, s := range f.tails.items[:min(tailsAtOnce, f.tails.len())] {
 		if most == nil || s.pos-s.next > most.pos-most.next {

@@ -2,24 +2,24 @@ package arbiter
 
 import "time"
 
-// Streams that have waited for as long as their clients bear. A share may be so small, or a
-// limit so low, that a stream's turn does not come before its client gives up, and a client
-// that gives up asks another replica, which makes everything worse. So a stream whose wait
-// reaches its patience gets one packet, whatever its flow's share or limit says:
+// The forced lane. A share may be so small, or a limit so low, that a stream's turn does not come
+// before its client gives up. The client then asks another replica, which makes everything worse.
+// So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
+// says:
 //
-//   - inside the depth, one at a time, the stream that is the longest past its time first;
-//   - out of a small budget of the device's time, so that the neighbours keep theirs however
+//   - inside the depth, one at a time, and first the stream that is longest past its time;
+//   - out of a small budget of the device's time, so that other flows keep their shares however
 //     many streams starve;
-//   - charged to the flow and to its limit, so that over time it gets no more than its due.
+//   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
-// A stream that is let through goes to the end: its patience begins again. If one packet was
-// less than its reader needs at a time, the next ones come soon, up to packetBytes.
+// Then the stream's patience begins again. If one packet is less than its reader needs at a time,
+// the next ones come soon, up to packetBytes.
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
 	flying  bool          // one is at the device
-	took    time.Duration // what that was taken to need of the device
-	tokens  time.Duration // of the budget, as of
-	at      time.Duration // when there is something to do; 0: not before an event
+	took    time.Duration // the device time that it was expected to need
+	tokens  time.Duration // of the budget, at since
+	at      time.Duration // when to look again; 0: at the next event
 	since   time.Duration
 	next    time.Duration // no packet before this
 	stalled *Stream       // that has got one and may need more
@@ -31,8 +31,9 @@ const (
 	forcedPart  = 10
 	forcedSpeed = 5
 	forcedBurst = 3 * time.Second
-	// A client's own time-out is 4/3 of its patience.
-	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
+	// A packet that was too small is followed by another one after a sixteenth of the patience: a
+	// client's own time-out is 4/3 of it.
+	forcedSoon = 16
 )
 
 func newForced() forced {
@@ -42,7 +43,7 @@ func newForced() forced {
 	}}
 }
 
-// patience is how long a stream may wait.
+// patience returns how long a stream may wait.
 func (a *Arbiter) patience(s *Stream) time.Duration {
 	if s.Patience > 0 {
 		return min(s.Patience, a.cfg.MaxWait)
@@ -50,9 +51,9 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// watch keeps a stream's deadline while it waits.
+// watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
-	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+	if s.probe > 0 && s.pos >= s.probe { // it has gone on: if it waits now, it waits for something else
 		l.waiting.remove(s)
 		s.probe, s.deadline = 0, 0
 	}
@@ -69,8 +70,8 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	}
 }
 
-// candidate returns the reader that is to be let through now, nil if none is; writers and
-// senders need no request, and are let through at once.
+// candidate returns the reader that is to be let through now; nil if there is none. Writers and
+// senders need no request and are let through at once.
 func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	l.at = 0
 	for l.waiting.len() > 0 {
@@ -115,7 +116,7 @@ func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
 	l.waiting.set(s)
 }
 
-// wait is how long the budget allows no packet.
+// wait returns how long it takes until the budget allows a packet.
 func (l *forced) wait(now time.Duration) time.Duration {
 	if passed := now - l.since; passed > 0 {
 		l.tokens = min(forcedBurst, l.tokens+passed/forcedPart)
@@ -159,9 +160,9 @@ func (a *Arbiter) letThrough(s *Stream, now time.Duration) {
 // force starts a packet for a reader, out of its flow's turn.
 func (a *Arbiter) force(s *Stream, now time.Duration) {
 	l, f := &a.forced, s.flow
-	// Of the checksums only those go that the first packets need. Its process reads the rest by
-	// itself, at a 128th of the pace of its data: each is let through too slowly to stage them all
-	// before its client gives up.
+	// Of the checksums only those are staged that the first packets need. Packets come too slowly to
+	// stage all before the client gives up. The process reads the rest by itself, at a 128th of the
+	// pace of its data.
 	s.meta.end = min(s.meta.end, s.meta.next+forcedBytes)
 	r := a.cut(s, forcedBytes)
 	r.forced = true
@@ -183,12 +184,12 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	a.begin(r, now)
 }
 
-// ended looks at a reader whose packet has come. If it does not move, the packet was less than
-// it reads at a time.
+// ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
+// than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
 		l.put(a, s, now+a.patience(s)/forcedSoon)
-	} else { // a client that is slow by itself
+	} else { // it has enough: its client is slow
 		s.probe, s.deadline = 0, 0
 		l.waiting.remove(s)
 	}
