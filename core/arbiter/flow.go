@@ -35,7 +35,7 @@ type flow struct {
 	kept     int           // closed streams with lazy bytes
 	idle     time.Duration // when the last stream left
 
-	inFlight int           // requests at the device
+	inFlight int           // requests that have started and not ended
 	draining int           // of them, writes
 	used     time.Duration // when it last had a request; 0: never
 	asked    time.Duration // when it became ready; 0: it is not
@@ -48,7 +48,7 @@ type flow struct {
 	due    time.Duration // when the limit allows the next request
 	heldAt int           // its place in Arbiter.held
 
-	claim claim // to the device, among the others
+	claim claim // its place and weight among the flows
 
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device

@@ -80,7 +80,7 @@ type Stream struct {
 	done    int64
 	pending []piece // asked for and beyond done, in order
 	first   int64   // number of the first of them
-	flying  int     // requests at the device
+	flying  int     // requests that have started and not ended
 	mark    int64   // how far the stream may go under enforcement
 	sent    int64   // the last mark that the agent got; -1: none
 	closed  bool
