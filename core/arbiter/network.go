@@ -48,8 +48,8 @@ type pace struct {
 	at     time.Duration // when it allows the next request; 0: none waits for it
 }
 
-// newPace makes the pace of a device with a rate. What is sent without permission counts for three
-// quarters of it at most.
+// newPace makes the pace of a device with a rate. In the long run, what is sent without permission
+// takes at most three quarters of the rate.
 func newPace(c *Config) (p pace, err error) {
 	if !c.Network || c.Rate == 0 {
 		return p, nil
