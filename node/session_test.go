@@ -189,8 +189,11 @@ func (b *bed) check(t *rapid.T) {
 	if n := b.daemon.taskFiles.Held(); n > sessionFiles {
 		t.Fatalf("%d files of tasks", n)
 	}
-	if _, _, alive := b.daemon.Heartbeat(); !alive {
-		t.Fatalf("no heartbeat: %v stalled", b.daemon.stalled())
+	// A loop may be late on a busy machine; it must turn.
+	for deadline := time.Now().Add(10 * time.Second); len(b.daemon.stalled()) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the loops do not turn of %v", b.daemon.stalled())
+		}
 	}
 }
 
@@ -218,7 +221,7 @@ func TestSessions(t *testing.T) {
 func FuzzSession(f *testing.F) {
 	b := newBed(f)
 	for seed := range byte(4) { // long enough for a session
-		long := make([]byte, 256<<10)
+		long := make([]byte, 16<<10)
 		rand.NewChaCha8([32]byte{seed}).Read(long)
 		f.Add(long)
 	}
