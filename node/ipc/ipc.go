@@ -114,6 +114,7 @@ type Server struct {
 	bounds    Bounds
 	agents    map[*connection]Agent
 	greetings []*greeting // oldest first
+	framesOf  *pace       // rates of frames
 
 	streams       Quota        // of tasks and executors
 	taskOpens     atomic.Int32 // files being opened for tasks and executors
@@ -293,7 +294,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 		return refuse("flow", "the hello of a task or an executor names no flow")
 	}
 	conn := &connection{
-		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner,
+		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner, rates: s.frameRates(hello.Role, owner),
 		// A stream that was refused has a mark, too.
 		marks: newMarks(2 * streamsOf(hello.Role)), streams: map[uint32]*opened{},
 	}
@@ -333,7 +334,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 			reg.Close()
 		}()
 	}()
-	return conn.receive(r, reg)
+	return conn.receive(connCtx, r, reg)
 }
 
 // greet takes the hello.

@@ -293,6 +293,41 @@ func TestConnectFlood(t *testing.T) {
 	}
 }
 
+// A container's frames have a rate, on all its connections together; others are served
+// meanwhile.
+func TestFrameFlood(t *testing.T) {
+	c := newCrowd(t, Bounds{})
+	const connections, more = 4, 10_000
+	flood := bytes.Repeat(frames(t, wire.Progress{Stream: 77, Position: 1}), (containerFrames+more)/connections)
+	open := frames(t, wire.Open{Stream: 1, Direction: wire.Write, Flow: task.Flow, Path: "/x/a"})
+	began := time.Now()
+	var all sync.WaitGroup
+	for i := range connections {
+		conn, in := c.enter(500, "a", int32(i+1), task)
+		if !in {
+			t.Fatal("refused")
+		}
+		all.Go(func() {
+			if _, err := conn.Write(append(bytes.Clone(flood), open...)); err != nil {
+				t.Error(err)
+			}
+			awaitMarks(t, conn, 1)
+		})
+	}
+	other, _ := c.enter(500, "b", 100, task)
+	if _, err := other.Write(open); err != nil {
+		t.Fatal(err)
+	}
+	awaitMarks(t, other, 1)
+	all.Wait()
+	if took, least := time.Since(began), time.Duration(more)*time.Second/framesOfContainer; took < least*9/10 {
+		t.Errorf("%d frames took %v, less than %v", containerFrames+more, took, least)
+	}
+	if c.Stats.BadFrames.Load() != 0 || c.Stats.SlowPeers.Load() != 0 {
+		t.Error("the flood was not valid")
+	}
+}
+
 // A peer that is refused for ever is said once.
 func TestRefusalsAreSaidOnce(t *testing.T) {
 	c := newCrowd(t, Bounds{})
