@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,6 +86,15 @@ func (c *connection) Mark(stream uint32, position int64) {
 		c.server.Stats.SlowPeers.Add(1)
 		c.c.Close()
 	}
+}
+
+// write writes frames. The peer that does not take them in time is counted.
+func (c *connection) write(frames []byte) error {
+	_, err := c.c.Write(frames)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.server.Stats.SlowPeers.Add(1)
+	}
+	return err
 }
 
 func (c *connection) receive(ctx context.Context, r *wire.Reader, reg Registration) error {
@@ -246,7 +256,7 @@ func (c *connection) sendAll(ctx context.Context) {
 			if err = c.c.SetWriteDeadline(time.Now().Add(sendWait)); err != nil {
 				break
 			}
-			if _, err = c.c.Write(buf); err != nil {
+			if err = c.write(buf); err != nil {
 				break
 			}
 			buf = buf[:0]
