@@ -1,12 +1,13 @@
 // Package ipc serves the Unix socket that agents connect to.
 //
-// Problem: the peer is a JVM full of other people's code, and it may be gone,
-// stopped or wrong at any moment. Choices: who may connect is decided by the
-// socket's permissions and by the kernel's word on the peer (SO_PEERCRED), not
-// by what it says; every number of things that a peer can make us hold has a
-// bound; and nothing that a peer does or leaves undone may hold up a device's
-// loop, so marks go out through a bounded queue and a peer that does not read
-// it is disconnected (its gates then open by themselves).
+// Problem: the peer is a JVM full of other people's code, and it may be gone, stopped, wrong
+// or hostile at any moment. Choices: who may connect is decided by the socket's permissions
+// and by the kernel's word on the peer (SO_PEERCRED, its cgroup), not by what it says; every
+// number of things that a peer can make us hold, and every rate at which it makes us work,
+// has a bound by user and by container (places.go, quota.go), and past it a refusal that is
+// counted and said once; and nothing that a peer does or leaves undone may hold up a device's
+// loop, so a mark goes into a box that holds the latest one of each stream (marks.go), and a
+// peer that does not read is disconnected (its gates then open by themselves).
 package ipc
 
 import (
