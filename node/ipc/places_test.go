@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,6 +168,32 @@ func TestAContainerHasItsPart(t *testing.T) {
 	}
 	if _, in := c.enter(500, "b", 1001, task); !in {
 		t.Error("another container of the user was refused")
+	}
+}
+
+// All places filled by idle tasks take little memory: no queues are made beforehand.
+func TestIdleConnectionsCostLittle(t *testing.T) {
+	c := newCrowd(t, Bounds{})
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	before := used()
+	const tasks = MaxConnections - MaxServers
+	h := task
+	h.Role = wire.RoleExecutor
+	for i := range tasks {
+		if _, in := c.enter(500, strconv.Itoa(i), int32(i+1), h); !in {
+			t.Fatal("refused")
+		}
+	}
+	// The frame buffers are 12 KiB for each.
+	if each := int64(used()-before) / tasks; each > 48<<10 {
+		t.Errorf("%d bytes for each connection", each)
+	} else {
+		t.Logf("%d bytes for each connection", each)
 	}
 }
 
