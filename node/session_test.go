@@ -208,8 +208,9 @@ func (b *bed) end() {
 	}
 	path := b.dir + "/last"
 	b.put(path, strings.Repeat("x", 1<<20))
-	b.send(openOf(1_000_000, wire.Read, wire.Persistent, path, 1<<20))
-	b.until("the next reader to be served", func() bool { return b.marks[1_000_000] == device.Open })
+	next := b.another(wire.Hello{Role: wire.RoleDataNode, Directories: []string{b.dir}})
+	next.send(openOf(1, wire.Read, wire.Persistent, path, 1<<20))
+	next.until("the next reader to be served", func() bool { return next.marks[1] == device.Open })
 }
 
 func TestSessions(t *testing.T) {
