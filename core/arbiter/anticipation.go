@@ -158,7 +158,7 @@ func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	if f.turns.len() > 0 {
 		return
 	}
-	if f.limit != nil {
+	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it wanted nothing
 		f.limit.Forfeit(now, idleCredit)
 	}
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {

@@ -259,8 +259,8 @@ func (a *Arbiter) grantMore(now time.Duration) {
 // of quanta: the part that has waited the longest goes out as it is. A spill goes if there is
 // nothing else, the oldest and a quantum of it.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
-	if f.turns.dirs[1].n > 0 || f.draining > 0 {
-		return // something is on its way
+	if f.turns.dirs[1].n > 0 {
+		return // something goes next
 	}
 	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
 		s := f.tails.first()
