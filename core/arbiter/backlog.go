@@ -270,5 +270,5 @@ func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 		s.unflushed = now // what does not fill a page waits for more
 		f.tails.set(s)
 	}
-	a.drainOldest(f, now)
+	a.drainOldest(f, 1, now)
 }
