@@ -44,7 +44,7 @@ const (
 	busyGain  = 0.1             // of one with a request, in how busy a flow is: one that begins claims all of it soon
 
 	grantsAtOnce = 64 // leases given in one turn
-	tailsAtOnce  = 64 // streams looked at for the one that has most to drain
+	tailsAtOnce  = 16 // parts looked at for one that fills a page
 )
 
 // measure looks at all flows that are at work; it runs at every tick.
@@ -259,19 +259,16 @@ func (a *Arbiter) grantMore(now time.Duration) {
 // of quanta: the part that has waited the longest goes out as it is. A spill goes if there is
 // nothing else, the oldest and a quantum of it.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
-	if f.turns.dirs[1].n > 0 || f.draining > 0 {
-		return // something is on its way
+	if f.turns.dirs[1].n > 0 {
+		return // something goes next
 	}
-	// Of the oldest few the one that has most: a tail may be less than a page.
-	var most *Stream
-	for _, s := range f.tails.items[:min(tailsAtOnce, f.tails.len())] {
-		if most == nil || s.pos-s.next > most.pos-most.next {
-			most = s
+	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
+		s := f.tails.first()
+		if a.flush(s, now); s.turn.at > 0 {
+			return
 		}
+		s.unflushed = now // what does not fill a page waits for more
+		f.tails.set(s)
 	}
-	if most != nil && most.wholePages(most.pos) > most.next {
-		a.flush(most, now)
-	} else {
-		a.drainOldest(f, now)
-	}
+	a.drainOldest(f, 1, now)
 }
