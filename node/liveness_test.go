@@ -39,8 +39,9 @@ func TestAnAgentHearsOfItsDevices(t *testing.T) {
 	if b := next[wire.Heartbeat](agent); b.Alive != all {
 		t.Fatalf("alive: %b", b.Alive)
 	}
+	name := r.deviceName()
 	r.daemon.mu.Lock()
-	g := r.daemon.devices[r.deviceName()]
+	g := r.daemon.devices[name]
 	r.daemon.mu.Unlock()
 	hold := make(chan struct{})
 	g.loop.Apply(device.Enforce, func(string) device.Rule { <-hold; return device.Rule{Weight: 1, Mode: device.Enforce} })
