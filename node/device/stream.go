@@ -37,7 +37,7 @@ type OpenRequest struct {
 	From, To int64 // block-file offsets; To is used for reads, and for what is sent (0: nobody knows)
 
 	Patience  time.Duration // that the stream's client bears one wait; 0: not known
-	User      string        // whose block token it came with, a short name; "" where nobody knows
+	User      string        // who asked for it, by a block token or the process; "" where nobody knows
 	Refusable bool          // wire.Refused may be its first mark: the agent then refuses the operation
 }
 
