@@ -514,8 +514,8 @@ final class Client implements Runnable {
                 int start = out.position();
                 s.device = deviceOf(s);
                 try {
-                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow, s.block, s.meta, s.peer, at,
-                            s.write && s.to == 0 ? 0 : Math.max(s.to, at));
+                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow,
+                            s.block, s.meta, s.peer, at, s.write && s.to == 0 ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();
@@ -616,7 +616,8 @@ final class Client implements Runnable {
             for (int i = 0; i < devices.length; i++) {
                 if ((still & ~stalled & 1L << devices[i]) != 0 && devices[i] != 0) {
                     stalled |= 1L << devices[i]; // one line for all its directories
-                    stalls.say("the device of " + told.get(i) + " stands still in the daemon; its gates are open until it goes on");
+                    stalls.say("the device of " + told.get(i) + " stands still in the daemon; its gates are open until"
+                            + " it goes on");
                 }
             }
             stalled = still;
