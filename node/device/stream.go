@@ -32,7 +32,7 @@ type OpenRequest struct {
 	Marker   Marker
 	ID       uint32
 	Flow     string
-	User     string // of the block token that it came with; streams of one user have a turn together
+	User     string // that asked for it, by a block token or its process; streams of one user have a turn together
 	Kind     Kind
 	Write    bool
 	Block    File          // nil for a network device
