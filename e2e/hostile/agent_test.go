@@ -24,10 +24,10 @@ type agent struct {
 	changed chan struct{} // closed at the next mark or heartbeat
 	marks   map[uint32]int64
 	beats   int
-	last    time.Time     // of the last heartbeat
-	gap     time.Duration // the longest time between two
-	alive   uint64        // as the last one says
-	dead    uint64        // bits that were clear in any of them
+	last    time.Time      // of the last heartbeat
+	gap     time.Duration  // the longest time between two
+	alive   uint64         // as the last one says
+	dead    map[uint64]int // how many of them had which of the bits of devices clear
 	ended   bool
 	onMark  func(wire.Mark) // called by the taking goroutine; may be nil
 }
@@ -42,7 +42,7 @@ func connectWith(socket string, h wire.Hello, onMark func(wire.Mark)) (*agent, e
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{conn: c.(*net.UnixConn), out: bufio.NewWriterSize(c, 64*kib), marks: map[uint32]int64{}, changed: make(chan struct{}), onMark: onMark}
+	a := &agent{conn: c.(*net.UnixConn), out: bufio.NewWriterSize(c, 64*kib), marks: map[uint32]int64{}, dead: map[uint64]int{}, changed: make(chan struct{}), onMark: onMark}
 	h.PID, h.Agent = uint32(os.Getpid()), "a program of the tests"
 	if err = c.SetReadDeadline(time.Now().Add(greeting)); err == nil {
 		if err = a.say(h); err == nil {
@@ -104,7 +104,9 @@ func (a *agent) take(in *wire.Reader) {
 			now := time.Now()
 			a.gap = max(a.gap, now.Sub(a.last))
 			a.last, a.alive = now, m.Alive
-			a.dead |= ^m.Alive
+			if bits := ^m.Alive & (1<<(1+len(a.welcome.Devices)) - 1); bits != 0 {
+				a.dead[bits]++
+			}
 			a.beats++
 		}
 		a.ended = err != nil
@@ -123,8 +125,8 @@ func (a *agent) take(in *wire.Reader) {
 // silence is after how long without a heartbeat an agent opens its gates.
 const silence = time.Second
 
-// mark is how far a stream may go: as its mark says while heartbeats come. It waits for
-// a mark above pos at most so long.
+// await returns how far a stream may go. It waits for a mark above pos at most so long, and
+// opens the gate where heartbeats do not come.
 func (a *agent) await(stream uint32, pos int64, within time.Duration) (mark int64, opened bool) {
 	deadline := time.Now().Add(within)
 	for {
@@ -147,7 +149,7 @@ func (a *agent) await(stream uint32, pos int64, within time.Duration) (mark int6
 	}
 }
 
-// is a snapshot of what has come.
+// seen shows the marks.
 func (a *agent) seen(what func(marks map[uint32]int64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

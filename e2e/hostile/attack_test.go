@@ -40,6 +40,10 @@ type counts map[string]int64
 
 const attackVariable = "PENSTOCK_HOSTILE_PLAN"
 
+// courtesy is the attackers' nice value: what is judged is what the daemon does for them, not
+// that they use the machine's CPUs as any process may.
+const courtesy = 10
+
 // attackIfChild turns the process into an attacker's, and ends it, if it was started as one.
 func attackIfChild() {
 	text := os.Getenv(attackVariable)
@@ -50,7 +54,7 @@ func attackIfChild() {
 	err := json.Unmarshal([]byte(text), &p)
 	if err == nil {
 		// The binary may lie where that user may not look, so it becomes the user by itself.
-		err = errors.Join(syscall.Setgroups(nil), syscall.Setgid(p.User), syscall.Setuid(p.User))
+		err = errors.Join(syscall.Setpriority(syscall.PRIO_PROCESS, 0, courtesy), syscall.Setgroups(nil), syscall.Setgid(p.User), syscall.Setuid(p.User))
 	}
 	stop := make(chan struct{})
 	go func() { // it ends with the tests

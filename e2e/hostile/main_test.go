@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -158,7 +159,8 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 	if o.files > 0 {
 		by = []string{"prlimit", fmt.Sprintf("--nofile=%d:%d", o.files, o.files)}
 	}
-	n := &node{socket: filepath.Join(lab.dir, t.Name()+".sock")}
+	name = strings.ReplaceAll(name, "/", "-")
+	n := &node{socket: filepath.Join(lab.dir, strings.ReplaceAll(t.Name(), "/", "-")+".sock")}
 	var err error
 	n.Daemon, err = daemon.Start(t.Context(), daemon.Options{
 		Book: lab.book, Binary: lab.binary, Base: filepath.Join(lab.dir, name), Socket: n.socket,

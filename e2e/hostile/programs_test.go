@@ -126,10 +126,12 @@ func openFiles(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	}
 	defer os.Remove(f.Name())
 	var agents []*agent
+	var governed, let, refused int64
 	for range p.Number {
 		a, err := connect(p.Socket, task(p.Dir))
-		if err != nil {
-			return nil, err
+		if err != nil { // its directory is an open file, too
+			refused++
+			continue
 		}
 		for s := range uint32(p.Streams) {
 			if err := a.say(wire.Open{Stream: s, Direction: wire.Write, Flow: attacker, Path: f.Name()}); err != nil {
@@ -141,7 +143,6 @@ func openFiles(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 		}
 		agents = append(agents, a)
 	}
-	var governed, let int64
 	for _, a := range agents {
 		for s := range uint32(p.Streams) {
 			if mark, opened := a.await(s, 0, patience); opened {
@@ -158,7 +159,7 @@ func openFiles(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	for _, a := range agents {
 		a.close()
 	}
-	return counts{"governed": governed, "let": let}, nil
+	return counts{"governed": governed, "let": let, "refused": refused}, nil
 }
 
 // floodConnects connects to be refused: Number times a second, 0 as fast as it can. Base is
