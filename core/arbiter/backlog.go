@@ -43,8 +43,8 @@ const (
 	stockGain = 0.03            // of one tick, in averages over some 3 s
 	busyGain  = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts in full
 
-	grantsAtOnce = 64 // leases that are given in one turn
-	tailsAtOnce  = 64 // streams looked at for the one that has most to drain
+	grantsAtOnce = 64 // leases given in one turn
+	tailsAtOnce  = 16 // parts looked at for one that fills a page
 )
 
 // measure looks at all flows that are at work. It runs at every tick.
@@ -261,19 +261,16 @@ func (a *Arbiter) grantMore(now time.Duration) {
 // many writers: one of the oldest parts goes out as it is. If there is none, a quantum of the
 // oldest spill goes.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
-	if f.turns.dirs[1].n > 0 || f.draining > 0 {
-		return // something is on its way
+	if f.turns.dirs[1].n > 0 {
+		return // something goes next
 	}
-	// The largest of a few old ones: a tail may be less than a page.
-	var most *Stream
-	for _, s := range f.tails.items[:min(tailsAtOnce, f.tails.len())] {
-		if most == nil || s.pos-s.next > most.pos-most.next {
-			most = s
+	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
+		s := f.tails.first()
+		if a.flush(s, now); s.turn.at > 0 {
+			return
 		}
+		s.unflushed = now // what does not fill a page waits for more
+		f.tails.set(s)
 	}
-	if most != nil && most.wholePages(most.pos) > most.next {
-		a.flush(most, now)
-	} else {
-		a.drainOldest(f, now)
-	}
+	a.drainOldest(f, 1, now)
 }

@@ -131,7 +131,9 @@ func (a *Arbiter) begin(r *Request, now time.Duration) {
 	a.pricing.started(r, now)
 	a.act(Action{Kind: Start, Stream: s, Request: r})
 	if s.Write || s.closed {
-		a.settleTurn(s, now)
+		if a.settleTurn(s, now); s.Write && f.parked.len() > 0 && !f.generous {
+			a.drainTail(f, now)
+		}
 	} else {
 		a.stage(s, now) // the next request has to be ready before this one ends
 	}
@@ -195,9 +197,9 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		a.stage(s, now)
 	}
 	if r.forced {
-		a.forced.flying = false
+		a.forced.flying--
 		if result.Moved == 0 && result.Err == nil {
-			a.forced.giveBack(now)
+			a.forced.giveBack(a.pricing.served(false, false, r.Length))
 		}
 	}
 	a.release(s, now)

@@ -7,8 +7,10 @@ import "time"
 // So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
 // says:
 //
-//   - inside the depth, one at a time, and first the stream that is longest past its time;
-//   - out of a small budget of the device's time, so that other flows keep their shares however
+//   - inside the depth, one at a time, the stream that is the longest past its time first. A
+//     packet waits at the device for what is there, so where many are past their time at once,
+//     one at a time would be too slow: as the first in line gets late, more go at a time;
+//   - out of a small budget of the device's time, so that the neighbours keep theirs however
 //     many streams starve;
 //   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
@@ -16,24 +18,26 @@ import "time"
 // the next ones come soon, up to packetBytes.
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
-	flying  bool          // one is at the device
-	took    time.Duration // the device time that it was expected to need
-	tokens  time.Duration // of the budget, at since
-	at      time.Duration // when to look again; 0: at the next event
+	flying  int           // packets at the device
+	tokens  time.Duration // of the budget, as of
+	at      time.Duration // when there is something to do; 0: not before an event
 	since   time.Duration
 	next    time.Duration // no packet before this
 	stalled *Stream       // that has got one and may need more
 }
 
 const (
-	forcedBytes = 64 << 10 // one packet of HDFS
-	// The budget: a tenth of the device's time, up to forcedBurst in a row at a fifth.
-	forcedPart  = 10
-	forcedSpeed = 5
-	forcedBurst = 3 * time.Second
-	// A packet that was too small is followed by another one after a sixteenth of the patience: a
-	// client's own time-out is 4/3 of it.
-	forcedSoon = 16
+	forcedBytes  = 64 << 10 // one packet of HDFS
+	ownChecksums = 16 << 10 // that a process reads at once if nobody staged them
+	// The budget: a tenth of the device's time, up to forcedBurst in a row at a quarter. 200
+	// readers that begin to starve at once have packets of 15 ms on a slow disk before their
+	// clients give up. The quarter may be made up for after quanta of others.
+	forcedPart   = 10
+	forcedSpeed  = 4
+	forcedBurst  = 3 * time.Second
+	forcedCredit = 500 * time.Millisecond
+	// A client's own time-out is 4/3 of its patience.
+	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
 )
 
 func newForced() forced {
@@ -84,6 +88,12 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			a.letThrough(s, now)
 			continue
 		}
+		if s.meta.next < s.meta.end && s.flying == 0 {
+			// It has not even its checksums. Two packets would take longer than one: its process
+			// reads them by itself as it goes, 1/128 of the data.
+			s.meta, s.done = span{}, max(s.done, s.From)
+			a.bookBehind(s, ownChecksums, now)
+		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
 			if a.stage(s, now); s.deadline == 0 { // it may have had no room
 				continue // it does not wait any more
@@ -93,7 +103,7 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			l.put(a, s, now+a.patience(s)/forcedSoon)
 			continue
 		}
-		if l.flying {
+		if l.flying > 0 && l.flying >= l.atOnce(a, s, now) {
 			return nil // its end is an event
 		}
 		if wait := l.wait(now); wait > 0 {
@@ -128,17 +138,21 @@ func (l *forced) wait(now time.Duration) time.Duration {
 	return max(0, l.next-now)
 }
 
+// atOnce is how many packets may be at the device while the first in line is s.
+func (l *forced) atOnce(a *Arbiter, s *Stream, now time.Duration) int {
+	return 1 + int((now-s.deadline)/(a.patience(s)/forcedSoon))
+}
+
 // spend takes a packet's device time from the budget.
 func (l *forced) spend(took, now time.Duration) {
-	l.took = took
 	l.tokens -= took
-	l.next = now + took*forcedSpeed
+	l.next = max(l.next, now-forcedCredit) + took*forcedSpeed
 }
 
 // giveBack gives the budget the time of a packet that proved resident.
-func (l *forced) giveBack(now time.Duration) {
-	l.tokens = min(forcedBurst, l.tokens+l.took)
-	l.next = now
+func (l *forced) giveBack(took time.Duration) {
+	l.tokens = min(forcedBurst, l.tokens+took)
+	l.next -= took * forcedSpeed
 }
 
 // letThrough lets a writer or a sender go on for a packet.
@@ -160,10 +174,6 @@ func (a *Arbiter) letThrough(s *Stream, now time.Duration) {
 // force starts a packet for a reader, out of its flow's turn.
 func (a *Arbiter) force(s *Stream, now time.Duration) {
 	l, f := &a.forced, s.flow
-	// Of the checksums only those are staged that the first packets need. Packets come too slowly to
-	// stage all before the client gives up. The process reads the rest by itself, at a 128th of the
-	// pace of its data.
-	s.meta.end = min(s.meta.end, s.meta.next+forcedBytes)
 	r := a.cut(s, forcedBytes)
 	r.forced = true
 	r.cost = a.pricing.charge(false, r.Length)
@@ -172,14 +182,12 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 		a.fault("force", err)
 	}
 	r.ticket = t
-	l.flying = true
+	l.flying++
 	l.spend(a.pricing.served(false, false, r.Length), now)
 	f.forced++
 	f.forcedBytes += r.Length
 	s.waiting = now
-	if !r.Meta {
-		s.probe = s.pos + 1
-	}
+	s.probe = s.pos + 1
 	l.put(a, s, now+a.patience(s))
 	a.begin(r, now)
 }

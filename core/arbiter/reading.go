@@ -53,21 +53,32 @@ func metaBytes(block int64) int64 {
 	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
 }
 
-// stage finds what the stream wants next, and sends its mark.
+// blockedPart is the part of Config.Staged that one reader may have behind a part that the
+// device lets wait.
+const blockedPart = 4
+
+// stage finds what the stream wants next and tells the reader how far it may go.
 //
-// Quanta are asked for up to Ahead quanta beyond the reader. The first is small, and each is twice
-// as large as the one before: a client that opens a block for a few bytes does not cost a
-// quantum. What is resident costs nothing and does not count as ahead. Nor does what is at the
-// device, while few of the flow's streams wait: otherwise the D slots take all that a single reader
-// asks for, its flow has nothing ready when one of its requests ends, and its weight has no effect.
+// Quanta are asked for up to Ahead quanta beyond the reader, starting small and
+// doubling: a client that opens a block for a few bytes does not cost a
+// quantum. What is resident costs nothing and takes up no room ahead. What is not there for
+// the reader yet does not count either while few of the flow's streams wait: else the D
+// slots swallow all that a single reader asks for, its flow has nothing ready whenever one
+// of its requests ends, and its weight binds nothing. That is what is at the device, and,
+// as a disk serves what is nearest first, what has come before an earlier part. Nor does
+// what has just come for a reader that stood at its mark: it reads on before it reports.
 func (a *Arbiter) stage(s *Stream, now time.Duration) {
 	const freeRanges = 64 // resident quanta that are skipped in one call
 	f, quantum := s.flow, a.quantum(s.flow)
+	at := s.pos
+	if s.waiting > 0 {
+		at = max(at, s.done)
+	}
 	s.want = 0
 	for free := 0; s.meta.next >= s.meta.end && s.next < s.To; {
-		window := s.pos + max(int64(a.cfg.Ahead)*quantum, packetBytes)
+		window := at + max(int64(a.cfg.Ahead)*quantum, packetBytes)
 		if f.turns.len() <= a.depth {
-			window += int64(s.flying) * quantum
+			window += min(int64(len(s.pending))*quantum, a.cfg.Staged/blockedPart)
 		}
 		s.ramp = min(s.ramp, quantum)
 		n := min(s.ramp, s.To-s.next)

@@ -82,6 +82,7 @@ type stream struct {
 	write    bool
 	to       int64
 	mark     int64 // -1: none yet
+	patience time.Duration
 	released bool
 	agent    *agent
 }
@@ -285,7 +286,7 @@ func (w *world) observe() {
 
 // open opens a stream.
 func (w *world) open(s *stream, o arbiter.Opening) *stream {
-	s.flow, s.write, s.to, s.mark = o.Flow, o.Write, o.To, -1
+	s.flow, s.write, s.to, s.mark, s.patience = o.Flow, o.Write, o.To, -1, min(o.Patience, w.cfg.MaxWait)
 	if s.file == nil && o.Kind != arbiter.Network {
 		s.file = w.newFile(o.To)
 	}
@@ -352,11 +353,12 @@ type agent struct {
 	longest  time.Duration // that it has waited
 	closed   bool
 	then     func() // once it is closed; may be nil
+	patience time.Duration
 }
 
 // drive has a stream's thread go on by itself.
 func (w *world) drive(s *stream, rate float64, end int64) *agent {
-	g := &agent{w: w, s: s, rate: rate, end: end}
+	g := &agent{w: w, s: s, rate: rate, end: end, patience: s.patience}
 	s.agent = g
 	w.wake(g)
 	return g

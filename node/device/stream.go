@@ -32,7 +32,7 @@ type OpenRequest struct {
 	Marker   Marker
 	ID       uint32
 	Flow     string
-	User     string // who asked for it; streams of one user take turns together
+	User     string // that asked for it, by a block token or its process; streams of one user have a turn together
 	Kind     Kind
 	Write    bool
 	Block    File          // nil for a network device

@@ -76,8 +76,8 @@ type Cluster struct {
 	Refused  uint64    `json:"refused"`  // answers of smaller epochs
 }
 
-// Heartbeat is what agents are told. When it is not alive they get none, and
-// open their gates after a second.
+// Heartbeat is what agents hear: which devices live. The gates of one that does not
+// are open within a second.
 type Heartbeat struct {
 	Alive   bool     `json:"alive"`
 	Tick    uint64   `json:"tick"`
