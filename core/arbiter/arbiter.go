@@ -17,8 +17,8 @@
 // One flow is one application's queue at the device. The scheduler (core/sfq) says which flow
 // is due. Only then is one of its streams chosen (turns.go), and no request exists before it
 // is dispatched. So a stream costs a few words however much it claims, and nothing has to be
-// taken back when it closes. Each further decision has a file and a type of its own: forced.go, limits.go, anticipation.go, backlog.go, lazy.go,
-// staged.go, pricing.go, weights.go.
+// taken back when it closes. Each further decision has a file and a type of its own:
+// forced.go, limits.go, anticipation.go, backlog.go, lazy.go, staged.go, pricing.go, weights.go.
 //
 // An Arbiter belongs to one caller at a time.
 package arbiter

@@ -7,10 +7,10 @@ import "time"
 // So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
 // says:
 //
-//   - inside the depth, one at a time, the stream that is the longest past its time first. A
-//     packet waits at the device for what is there, so where many are past their time at once,
-//     one at a time would be too slow: as the first in line gets late, more go at a time;
-//   - out of a small budget of the device's time, so that the neighbours keep theirs however
+//   - inside the depth, one at a time, and first the stream that is longest past its time. At the
+//     device a packet waits for what is there before it. So if many streams are past their time
+//     at once, one at a time is too slow, and more go together the later the first of them is;
+//   - out of a small budget of the device's time, so that other flows keep their shares however
 //     many streams starve;
 //   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
@@ -19,8 +19,8 @@ import "time"
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
 	flying  int           // packets at the device
-	tokens  time.Duration // of the budget, as of
-	at      time.Duration // when there is something to do; 0: not before an event
+	tokens  time.Duration // of the budget, at since
+	at      time.Duration // when to look again; 0: at the next event
 	since   time.Duration
 	next    time.Duration // no packet before this
 	stalled *Stream       // that has got one and may need more
@@ -28,16 +28,17 @@ type forced struct {
 
 const (
 	forcedBytes  = 64 << 10 // one packet of HDFS
-	ownChecksums = 16 << 10 // that a process reads at once if nobody staged them
-	// The budget: a tenth of the device's time, up to forcedBurst in a row at a quarter. 200
-	// readers that begin to starve at once have packets of 15 ms on a slow disk before their
-	// clients give up. The quarter may be made up for after quanta of others.
+	ownChecksums = 16 << 10 // what a process reads at once if they are not staged
+	// The budget: a tenth of the device's time, and a quarter in a burst of forcedBurst. So if
+	// 200 readers begin to starve at once, each has its packet of 15 ms on a slow disk before
+	// its client gives up. Up to forcedCredit of delay by other flows' quanta is made up for.
 	forcedPart   = 10
 	forcedSpeed  = 4
 	forcedBurst  = 3 * time.Second
 	forcedCredit = 500 * time.Millisecond
-	// A client's own time-out is 4/3 of its patience.
-	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
+	// A packet that was too small is followed by another one after a sixteenth of the patience.
+	// A client's own time-out is 4/3 of it.
+	forcedSoon = 16
 )
 
 func newForced() forced {
@@ -138,7 +139,7 @@ func (l *forced) wait(now time.Duration) time.Duration {
 	return max(0, l.next-now)
 }
 
-// atOnce is how many packets may be at the device while the first in line is s.
+// atOnce returns how many packets may be at the device while s is the first in line.
 func (l *forced) atOnce(a *Arbiter, s *Stream, now time.Duration) int {
 	return 1 + int((now-s.deadline)/(a.patience(s)/forcedSoon))
 }

@@ -46,8 +46,8 @@ func (a *Arbiter) relieve(f *flow, now time.Duration) {
 	}
 }
 
-// drainOldest lets so many bytes of the flow's oldest lazy stream go, in whole quanta, if there
-// is one, or takes it off the backlog where its file is gone.
+// drainOldest lets so many bytes of the flow's oldest lazy stream be drained, in whole quanta, or
+// drops the stream from the backlog if its file is deleted. It reports whether there was one.
 func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	s := f.oldest()
 	switch {
@@ -61,7 +61,7 @@ func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	return true
 }
 
-// drainMore lets so many further bytes of a lazy stream go, in whole quanta, as far as it has them.
+// drainMore lets so many further bytes of a lazy stream be drained, in whole quanta.
 func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	quantum := a.quantum(s.flow)
 	to := s.pos
