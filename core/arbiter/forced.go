@@ -90,8 +90,8 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			continue
 		}
 		if s.meta.next < s.meta.end && s.flying == 0 {
-			// It has not even its checksums. Two packets would take longer than one: its process
-			// reads them by itself as it goes, 1/128 of the data.
+			// Not even its checksums are staged. Two packets would take longer than one, so its
+			// process reads them by itself as it goes: 1/128 of the data.
 			s.meta, s.done = span{}, max(s.done, s.From)
 			a.bookBehind(s, ownChecksums, now)
 		}

@@ -53,20 +53,20 @@ func metaBytes(block int64) int64 {
 	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
 }
 
-// blockedPart is the part of Config.Staged that one reader may have behind a part that the
-// device lets wait.
+// blockedPart says how much of Config.Staged, one part in so many, may stand behind a request of
+// one reader that the device delays.
 const blockedPart = 4
 
-// stage finds what the stream wants next and tells the reader how far it may go.
+// stage finds what the stream wants next, and sends its mark.
 //
-// Quanta are asked for up to Ahead quanta beyond the reader, starting small and
-// doubling: a client that opens a block for a few bytes does not cost a
-// quantum. What is resident costs nothing and takes up no room ahead. What is not there for
-// the reader yet does not count either while few of the flow's streams wait: else the D
-// slots swallow all that a single reader asks for, its flow has nothing ready whenever one
-// of its requests ends, and its weight binds nothing. That is what is at the device, and,
-// as a disk serves what is nearest first, what has come before an earlier part. Nor does
-// what has just come for a reader that stood at its mark: it reads on before it reports.
+// Quanta are asked for up to Ahead quanta beyond the reader. The first is small, and each is
+// twice as large as the one before: a client that opens a block for a few bytes does not cost a
+// quantum. What is resident costs nothing and does not count as ahead. Nor does what the reader
+// cannot have yet, while few of the flow's streams wait: what is at the device and, as a disk
+// serves first what is nearest, what has come before an earlier part. Otherwise the D slots take
+// all that a single reader asks for, its flow has nothing ready when one of its requests ends, and
+// its weight has no effect. What has just come for a reader that stood at its mark does not count
+// either: it reads on before it reports.
 func (a *Arbiter) stage(s *Stream, now time.Duration) {
 	const freeRanges = 64 // resident quanta that are skipped in one call
 	f, quantum := s.flow, a.quantum(s.flow)
