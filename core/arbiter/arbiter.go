@@ -229,7 +229,9 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	a.releaseHeld(now)
 	a.grantMore(now)
 	a.dispatch(now)
-	again = a.next
+	if again = a.next; a.idle() {
+		again = max(again, a.swept+forgetEvery)
+	}
 	sooner := func(at time.Duration) {
 		if at > 0 && at < again {
 			again = at
@@ -246,6 +248,12 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	}
 	actions, a.actions = a.actions, a.actions[:0]
 	return actions, max(again, now+1)
+}
+
+// idle reports whether nothing is left for a tick but to forget flows: none is at work or has a
+// backlog, and nothing is at the device. Whatever changes that is an event.
+func (a *Arbiter) idle() bool {
+	return len(a.active) == 0 && len(a.running) == 0 && len(a.shorts) == 0 && !a.stuck
 }
 
 func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
