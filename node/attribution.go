@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -67,6 +68,9 @@ const (
 	lookAgainMost  = time.Minute
 )
 
+// manyLines is how many lines there may be in a while about processes of one user.
+const manyLines = 20
+
 // lookAgain asks about a process until something is known of it: it may have connected
 // before the NodeManager said where its containers are. If its streams then belong to
 // another flow, it is made to connect anew.
@@ -82,7 +86,8 @@ func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 			continue
 		}
 		if now := d.identity.Mode().Flow(p.Hello.Flow, v); now != own {
-			d.log.Info("a process is found to be another flow than it was taken for", "pid", p.PID, "was", own, "is", now)
+			d.limited.Some(manyLines, slog.LevelInfo, "a process is found to be another flow than it was taken for", fmt.Sprintf("user %d", p.UID),
+				"pid", p.PID, "was", own, "is", now)
 			p.Disconnect()
 		}
 		return

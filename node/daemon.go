@@ -3,8 +3,9 @@
 // (blockfile), and gives each device a loop of its own (device). This file
 // wires them together and keeps the operator's settings (config) in force.
 //
-// The daemon writes nothing to the system but its own socket. If it stops, is
-// killed or hangs, agents see no heartbeat and let everything through.
+// The daemon writes nothing to the system but its own socket and an empty lock file
+// beside it. If it stops, is killed or hangs, agents see no heartbeat and let everything
+// through.
 package node
 
 import (
@@ -21,6 +22,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"penstock/core/arbiter"
 	"penstock/core/cost"
 	"penstock/node/blockfile"
 	"penstock/node/config"
@@ -28,6 +32,7 @@ import (
 	"penstock/node/device"
 	"penstock/node/identity"
 	"penstock/node/ipc"
+	"penstock/node/loglimit"
 	"penstock/node/monitor"
 	"penstock/node/peers"
 	"penstock/node/profile"
@@ -36,36 +41,45 @@ import (
 )
 
 const (
-	maxDevices   = 256
-	maxOpening   = 32 // files being opened at a time in a server's directory, or for all tasks of a device; each is a thread
-	reloadPeriod = 250 * time.Millisecond
-	stopWait     = 5 * time.Second // how long a stop waits for requests in flight
-	sysfs        = "/sys"
-	procfs       = "/proc"
+	maxDevices = 256
+	maxOpening = 32 // files being opened at a time in a server's directory, or for all tasks of a device; each is a thread
+	// maxPeerOpening is how many of the latter one task may have, so that one that opens
+	// without end leaves most of them to others.
+	maxPeerOpening = 4
+	reloadPeriod   = 250 * time.Millisecond
+	stopWait       = 5 * time.Second // how long a stop waits for requests in flight
+	sysfs          = "/sys"
+	procfs         = "/proc"
 )
 
 // Daemon is one node's daemon.
 type Daemon struct {
 	Build string // of the program, as the status tells it; set before Run
+	// Peers make the schedulers of algorithms that are not the daemon's own, to compare them
+	// with it; set before Run.
+	Peers map[string]func(maxFlows int) arbiter.Scheduler
 
 	settings *config.Node
 	log      *slog.Logger
-	allowed  map[uint32]bool // users that may connect in any role
+	limited  *loglimit.Limiter // for what peers provoke
+	allowed  map[uint32]bool   // users that may connect in any role
 	// taskUsers may only for tasks and executors; allTasks: everybody may.
 	taskUsers map[uint32]bool
 	allTasks  bool
 	server    *ipc.Server
-	identity  *identity.Checker
-	users     *users
-	metrics   *metrics
-	cluster   *coordination.Client // nil: no brokers
-	remote    *peers.Client        // nil: no other nodes are asked
-	answers   *peers.Server        // nil: none are answered
-	stride    uint32
-	rights    [2]sync.Once // warned of files that may not be asked about: a server's, a task's
-	sending   uint32       // stride of those that send
-	loaded    string       // fingerprint of the weights file before it was last read
-	started   time.Time
+	// Descriptors that files and directories of servers and of tasks take.
+	serverFiles, taskFiles ipc.Quota
+	identity               *identity.Checker
+	users                  *users
+	metrics                *metrics
+	cluster                *coordination.Client // nil: no brokers
+	remote                 *peers.Client        // nil: no other nodes are asked
+	answers                *peers.Server        // nil: none are answered
+	stride                 uint32
+	rights                 [2]sync.Once // warned of files that may not be asked about: a server's, a task's
+	sending                uint32       // stride of those that send
+	loaded                 string       // fingerprint of the weights file before it was last read
+	started                time.Time
 
 	mu      sync.Mutex
 	mode    device.Mode
@@ -149,11 +163,29 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	for _, dir := range settings.LocalDirs {
 		d.localDirs[clean(dir)] = true
 	}
-	d.server = &ipc.Server{Opener: d, Allow: d.allow, Log: log}
+	d.limited = loglimit.New(log)
+	d.server = &ipc.Server{Opener: d, Allow: d.allow, Container: d.identity.Container, Log: log, Limited: d.limited}
+	if err := d.setBounds(); err != nil {
+		return nil, err
+	}
 	d.users = newUsers(log)
 	d.metrics = newMetrics(d)
 	d.cluster, err = d.newCoordination(settings.Broker)
 	return d, err
+}
+
+// setBounds shares the descriptors that the process may have. The soft limit is the hard
+// one: Go's package os has raised it.
+func (d *Daemon) setBounds() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("the limit of open files: %w", err)
+	}
+	b := ipc.BoundsFor(limit.Cur)
+	d.server.Bounds = b
+	d.serverFiles.Bound, d.serverFiles.Container = b.ServerFiles, b.ServerFiles
+	d.taskFiles.Bound, d.taskFiles.Container = b.TaskFiles, b.TaskFiles/4
+	return nil
 }
 
 // allow implements ipc.Server's Allow.
@@ -208,11 +240,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	var ports sync.WaitGroup
+	defer func() {
+		cancel()
+		ports.Wait()
+	}()
 	defer d.identity.Close()
 	var web *webServer
 	if d.settings.Listen != "off" {
-		if web, err = d.serveHTTP(d.settings.Listen); err != nil {
+		if web, err = d.serveHTTP(ctx, &ports, d.settings.Listen); err != nil {
 			listener.Close()
 			return err
 		}
@@ -223,15 +259,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 		defer d.remote.Close()
 	}
 	if d.answers != nil {
-		answering, err := d.answerPeers(ctx)
-		if err != nil {
+		if err := d.answerPeers(ctx, &ports); err != nil {
 			listener.Close()
 			return err
 		}
-		defer func() {
-			cancel()
-			answering.Wait()
-		}()
 	}
 
 	// The loops end after the connections, so that marks sent at the end still
@@ -438,7 +469,7 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 	}
 	l, err := device.New(device.Options{
 		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log,
-		Latency: d.metrics.latencyOf(dev.Name), Counters: counters,
+		Latency: d.metrics.latencyOf(dev.Name), Counters: counters, Scheduler: d.Peers[c.Algorithm],
 	})
 	if err != nil {
 		return nil, err

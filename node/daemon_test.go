@@ -21,7 +21,7 @@ import (
 // running is a daemon on real files, and an agent's connection to it that the
 // test plays: real sockets, real page cache, no DataNode.
 type running struct {
-	t       *testing.T
+	t       testing.TB
 	daemon  *Daemon
 	dir     string // the registered data directory
 	weights string
@@ -39,8 +39,9 @@ func start(t *testing.T, mode string) *running {
 	return startWith(t, mode, "")
 }
 
-// startWith also has more settings, with ROOT for the folder of them all.
-func startWith(t *testing.T, mode, more string) *running {
+// startWith also has more settings, with ROOT for the folder of them all, and changes the
+// daemon before it runs.
+func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *running {
 	t.Helper()
 	root := t.TempDir()
 	r := &running{
@@ -64,6 +65,9 @@ func startWith(t *testing.T, mode, more string) *running {
 	d, err := New(n, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(d)
 	}
 	r.daemon = d
 	ctx, cancel := context.WithCancel(context.Background())

@@ -30,9 +30,10 @@ type governed struct {
 	roomy  chan struct{} // the same of room
 	parted chan struct{} // and of parts
 
-	room  atomic.Pointer[room]
-	parts atomic.Pointer[device.Parts]
-	used  atomic.Int64 // when the device was last in use, Unix nanoseconds
+	room   atomic.Pointer[room]
+	staged atomic.Int64 // bytes that may be staged ahead of readers; 0: the device's own bound
+	parts  atomic.Pointer[device.Parts]
+	used   atomic.Int64 // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // a place for each file that is being opened for a task
 
@@ -138,7 +139,7 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 			g.loop.Apply(rules())
 		case <-g.roomy:
 			r := g.room.Load()
-			g.loop.SetRoom(r.dirty, r.lazy, 0)
+			g.loop.SetRoom(r.dirty, r.lazy, g.staged.Load())
 		case <-g.parted:
 			g.loop.SetParts(*g.parts.Load())
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"penstock/node/identity"
+	"penstock/node/ipc"
 )
 
 // metrics turns the loops' snapshots into Prometheus metrics at each scrape.
@@ -20,8 +21,15 @@ var (
 	modeDesc        = desc("mode", "Mode in force: 0 off, 1 observe, 2 enforce.")
 	connectionsDesc = desc("agent_connections", "Agents connected now.")
 	refusedDesc     = desc("agent_connections_refused_total", "Connections refused by the peer check or a bound.")
+	hurriedDesc     = desc("agent_connections_hurried_total", "Of the refused: those of a user or a container that connects too often.")
+	displacedDesc   = desc("agent_connections_displaced_total", "Agents disconnected to make place for another user's or container's.")
+	acceptFailsDesc = desc("agent_accept_failures_total", "Connections that could not be accepted, as for want of descriptors.")
+	filesDesc       = desc("agent_files", "Descriptors of files and directories that are open for agents.", "role")
+	filesBoundDesc  = desc("agent_files_bound", "How many of them there may be.", "role")
+	suppressedDesc  = desc("log_lines_suppressed_total", "Lines about agents that were not written to the log, as the same was said before.")
 	badFramesDesc   = desc("agent_bad_frames_total", "Frames refused; each ends its connection.")
 	openErrorsDesc  = desc("agent_open_errors_total", "Streams let through ungoverned, since their file could not be opened or a bound was reached.")
+	overBoundDesc   = desc("agent_over_bound_total", "Of the open errors: streams past a bound on streams or open files.")
 	otherFlowsDesc  = desc("agent_other_flows_total", "Streams refused and let through ungoverned, of tasks that named a flow which is not theirs.")
 	goneFilesDesc   = desc("agent_gone_files_total", "Files of tasks that were deleted before they could be opened.")
 	slowPeersDesc   = desc("agent_slow_peers_total", "Agents disconnected because they did not read.")
@@ -118,8 +126,17 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(modeDesc, float64(mode))
 	gauge(connectionsDesc, float64(stats.Connections.Load()))
 	count(refusedDesc, float64(stats.Refused.Load()))
+	count(hurriedDesc, float64(stats.Hurried.Load()))
+	count(displacedDesc, float64(stats.Displaced.Load()))
+	count(acceptFailsDesc, float64(stats.AcceptFails.Load()))
+	for role, files := range map[string]*ipc.Quota{"server": &d.serverFiles, "task": &d.taskFiles} {
+		gauge(filesDesc, float64(files.Held()), role)
+		gauge(filesBoundDesc, float64(files.Bound), role)
+	}
+	count(suppressedDesc, float64(d.limited.Suppressed.Load()))
 	count(badFramesDesc, float64(stats.BadFrames.Load()))
 	count(openErrorsDesc, float64(stats.OpenErrors.Load()))
+	count(overBoundDesc, float64(stats.OverBound.Load()))
 	count(otherFlowsDesc, float64(stats.OtherFlows.Load()))
 	count(goneFilesDesc, float64(stats.GoneFiles.Load()))
 	count(slowPeersDesc, float64(stats.SlowPeers.Load()))

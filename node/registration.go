@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -32,25 +34,34 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	reg := &registration{daemon: d, role: role, uid: p.UID, own: own, leave: leave, threads: int(p.Hello.Threads)}
+	reg := &registration{
+		daemon: d, role: role, uid: p.UID, owner: p.Owner, files: &d.taskFiles, own: own, leave: leave,
+		threads: int(p.Hello.Threads),
+	}
+	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories
 	reg.numbers = make([]uint8, len(dirs)) // all of no device
-	if !ipc.Serves(role) && len(dirs) > maxTaskDirs {
-		d.log.Warn("directories not governed: too many", "pid", p.PID, "bound", maxTaskDirs, "of", len(dirs))
-		dirs = dirs[:maxTaskDirs]
+	if ipc.Serves(role) {
+		reg.files = &d.serverFiles
+	} else {
+		reg.opening = make(chan struct{}, maxPeerOpening)
+		if len(dirs) > maxTaskDirs {
+			d.limited.Once(slog.LevelWarn, "directories not governed: too many", user, "pid", p.PID, "bound", maxTaskDirs, "of", len(dirs))
+			dirs = dirs[:maxTaskDirs]
+		}
 	}
 	for i, path := range dirs {
 		// A directory that cannot be had is not governed; the others are.
 		g, err := reg.add(p.UID, path)
 		if err != nil {
-			d.log.Warn("directory not governed", "pid", p.PID, "error", err)
+			d.limited.Once(slog.LevelWarn, "directory not governed", user, "pid", p.PID, "error", err)
 			continue
 		}
 		reg.numbers[i] = reg.number(g)
 	}
 	// Who sends needs no directory for it.
 	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
-		leave()
+		reg.Close()
 		return nil, errors.New("none of the agent's directories may be governed")
 	}
 	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
@@ -76,10 +87,15 @@ type registration struct {
 	daemon  *Daemon
 	role    wire.Role
 	uid     uint32
-	threads int    // that serve its operations at once; 0: not known
-	own     string // flow of all its streams, if it works for one application
+	owner   ipc.Owner
+	files   *ipc.Quota // descriptors that its directories and files take
+	threads int        // that serve its operations at once; 0: not known
+	own     string     // flow of all its streams, if it works for one application
 	leave   func()
 	dirs    []registered
+	// opening has a place for each of a task's opens under way: the devices' places are
+	// for all tasks. nil for a server, which has places of its own in each directory.
+	opening chan struct{}
 	// devices are those of the directories; the one at i has the number i+1 for the agent.
 	devices []*governed
 	numbers []uint8 // by directory of the hello; 0: it is not governed
@@ -92,7 +108,18 @@ type registered struct {
 	opening chan struct{} // a place for each open under way
 }
 
-func (r *registration) add(uid uint32, path string) (*governed, error) {
+func (r *registration) add(uid uint32, path string) (g *governed, err error) {
+	if i := slices.IndexFunc(r.dirs, func(d registered) bool { return d.within == clean(path) }); i >= 0 {
+		return r.dirs[i].device, nil
+	}
+	if !r.files.Take(r.owner) {
+		return nil, fmt.Errorf("directory %s: %w: open files and directories", path, ipc.ErrBound)
+	}
+	defer func() {
+		if err != nil {
+			r.files.Give(r.owner)
+		}
+	}()
 	find := r.daemon.localDir
 	if r.role == wire.RoleDataNode {
 		find = r.daemon.dataDir
@@ -183,9 +210,16 @@ func (r *registration) open(flow string, asked bool, m wire.Open, marker device.
 		}
 		return g.loop, g.loop.Open(req), nil
 	}
+	if err := r.mayHaveMeta(m); err != nil {
+		return nil, nil, err
+	}
 	for _, d := range r.dirs {
 		if !below(m.Path, d.within) {
 			continue
+		}
+		if r.opening != nil {
+			r.opening <- struct{}{}
+			defer func() { <-r.opening }()
 		}
 		d.opening <- struct{}{}
 		defer func() { <-d.opening }()
@@ -197,52 +231,80 @@ func (r *registration) open(flow string, asked bool, m wire.Open, marker device.
 	return nil, nil, &os.PathError{Op: "open", Path: m.Path, Err: blockfile.ErrOutside}
 }
 
-func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open) error {
-	block, err := dir.Open(m.Path)
-	if err != nil {
-		return err
-	}
-	if err := r.mayOpen(block); err != nil {
-		block.Close()
-		return err
-	}
-	if _, err = block.Query(0, 1); err != nil {
-		r.daemon.warnRights(r.role, err)
-	} else if !req.Write {
-		var size int64
-		if size, err = block.Size(); err == nil {
-			req.To = min(req.To, size)
-			err = block.PrepareStaging()
-		}
-	}
-	if err != nil {
-		block.Close()
-		return err
-	}
-	req.Block = block
-	if m.Meta == "" || m.Kind != wire.Persistent {
+// mayHaveMeta holds a stream's meta file against what may have one: a DataNode's block,
+// the meta file that HDFS keeps beside it.
+func (r *registration) mayHaveMeta(m wire.Open) error {
+	switch {
+	case m.Meta == "":
 		return nil
-	}
-	// Without its meta file a block is governed all the same.
-	if meta, err := dir.Open(m.Meta); err == nil {
-		if err := meta.PrepareStaging(); err == nil {
-			req.Meta = meta
-		} else {
-			meta.Close()
-		}
+	case r.role != wire.RoleDataNode || m.Kind != wire.Persistent:
+		return fmt.Errorf("%w: a meta file, %s: only a DataNode's blocks have one", os.ErrPermission, m.Meta)
+	case !blockfile.MetaBeside(m.Path, m.Meta):
+		return fmt.Errorf("%w: %s is not the meta file beside %s", os.ErrPermission, m.Meta, m.Path)
 	}
 	return nil
 }
 
-// mayOpen keeps tasks to files of their own user: below a local directory are also
-// those of others, which nobody else may have held open.
+// openFile opens a file that the peer may have open, and prepares it for staging.
+func (r *registration) openFile(dir *blockfile.Dir, path string, staged bool) (file *blockfile.File, err error) {
+	if !r.files.Take(r.owner) {
+		return nil, fmt.Errorf("%s: %w: open files and directories", path, ipc.ErrBound)
+	}
+	if file, err = dir.Open(path); err != nil {
+		r.files.Give(r.owner)
+		return nil, err
+	}
+	file.OnClose(func() { r.files.Give(r.owner) })
+	if err = r.mayOpen(file); err == nil {
+		if _, err = file.Query(0, 1); err != nil {
+			r.daemon.warnRights(r.role, err)
+		}
+	}
+	if err == nil && staged {
+		err = file.PrepareStaging()
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open) error {
+	block, err := r.openFile(dir, m.Path, !req.Write)
+	if err != nil {
+		return err
+	}
+	if !req.Write {
+		size, err := block.Size()
+		if err != nil {
+			block.Close()
+			return err
+		}
+		req.To = min(req.To, size)
+	}
+	if req.Block = block; m.Meta == "" {
+		return nil
+	}
+	// Without its meta file a block is governed all the same.
+	if meta, err := r.openFile(dir, m.Meta, true); err == nil {
+		req.Meta = meta
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		r.daemon.limited.Once(slog.LevelWarn, "meta file not governed", fmt.Sprintf("user %d", r.uid), "error", err)
+	}
+	return nil
+}
+
+// mayOpen keeps tasks and DataNodes to files of their own user: below a local directory
+// are also those of others, which nobody else may have held open. A NodeManager's files
+// are of all users.
 func (r *registration) mayOpen(file *blockfile.File) error {
-	if ipc.Serves(r.role) || r.uid == 0 {
+	if r.role == wire.RoleNodeManager || r.uid == 0 {
 		return nil
 	}
 	owner, err := file.Owner()
 	if err == nil && owner != r.uid {
-		err = fmt.Errorf("%w: a file of user %d, asked for by %d", os.ErrPermission, owner, r.uid)
+		err = fmt.Errorf("%w: %s is a file of user %d, asked for by %d", os.ErrPermission, file.Name(), owner, r.uid)
 	}
 	return err
 }
@@ -271,6 +333,7 @@ func (r *registration) Close() {
 	for _, d := range r.dirs {
 		d.device.addDir(d.Path, -1)
 		d.Dir.Close()
+		r.files.Give(r.owner)
 	}
 }
 

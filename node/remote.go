@@ -45,24 +45,22 @@ func (d *Daemon) newRemote() error {
 }
 
 // answerPeers begins to answer other nodes and tells the broker where, until ctx ends.
-func (d *Daemon) answerPeers(ctx context.Context) (*sync.WaitGroup, error) {
+func (d *Daemon) answerPeers(ctx context.Context, group *sync.WaitGroup) error {
 	b := d.settings.Broker
 	secure, err := cluster.Files{CA: b.CA, Cert: b.Cert, Key: b.Key}.Server()
 	if err != nil {
-		return nil, err
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.Peers)
-	if err != nil {
-		return nil, fmt.Errorf("broker.peers: %w", err)
+		return err
 	}
 	d.cluster.Address = b.Peers
-	var answering sync.WaitGroup
-	answering.Go(func() {
-		if err := d.answers.Serve(ctx, listener, secure); err != nil {
+	_, err = d.listenOn(ctx, group, "other nodes", b.Peers, func(l net.Listener) {
+		if err := d.answers.Serve(ctx, l, secure); err != nil {
 			d.log.Error("other nodes are no longer answered", "error", err)
 		}
 	})
-	return &answering, nil
+	if err != nil {
+		return fmt.Errorf("broker.peers: %w", err)
+	}
+	return nil
 }
 
 func (d *Daemon) remoteStatus() status.Remote {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"penstock/node/device"
 	"penstock/node/monitor"
 )
@@ -22,6 +24,19 @@ const (
 	roomIdle  = 30 * time.Second // a disk is in use until it was idle for so long
 	leastLazy = 1 << 20          // of an idle disk, or where the kernel leaves nothing: a small spill
 )
+
+// What is staged ahead of readers has room likewise: an eighth of the machine's memory, which
+// disks in use share.
+const stagedPart = 8
+
+// stagedRoom is what may be staged on each of so many disks in use; 0: not known.
+func stagedRoom(disks int) int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(uint64(info.Totalram)*uint64(info.Unit)) / stagedPart / int64(max(1, disks))
+}
 
 // room is what may be dirty of a disk, in bytes.
 type room struct{ dirty, lazy int64 }
@@ -89,10 +104,22 @@ func (d *Daemon) shareRoom() {
 		}
 		disks, wishes = append(disks, g), append(wishes, w)
 	}
+	inUse := 0
+	for _, w := range wishes {
+		if w.inUse {
+			inUse++
+		}
+	}
+	staged := stagedRoom(inUse)
 	for i, now := range divide(background, wishes) {
 		g := disks[i]
-		if was := g.room.Load(); differ(was.dirty, now.dirty) || differ(was.lazy, now.lazy) {
+		was, of := g.room.Load(), staged
+		if g.config.Staged > 0 && d.settings.SetsStaged(g.dev.Name) {
+			of = g.config.Staged
+		}
+		if differ(was.dirty, now.dirty) || differ(was.lazy, now.lazy) || differ(g.staged.Load(), of) {
 			g.room.Store(&now)
+			g.staged.Store(of)
 			nudge(g.roomy)
 		}
 	}

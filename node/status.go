@@ -54,8 +54,9 @@ func (d *Daemon) status() status.Document {
 		Socket: d.settings.Socket, Users: slices.Sorted(maps.Keys(d.allowed)),
 		Heartbeat: status.Heartbeat{Alive: len(stalled) == 0, Tick: tick, Stalled: stalled},
 		SocketCounts: status.Socket{
-			Refused: stats.Refused.Load(), BadFrames: stats.BadFrames.Load(),
-			OpenErrors: stats.OpenErrors.Load(), SlowPeers: stats.SlowPeers.Load(),
+			Refused: stats.Refused.Load(), Hurried: stats.Hurried.Load(), Displaced: stats.Displaced.Load(),
+			BadFrames: stats.BadFrames.Load(), OpenErrors: stats.OpenErrors.Load(), OverBound: stats.OverBound.Load(),
+			SlowPeers: stats.SlowPeers.Load(), LogSuppressed: d.limited.Suppressed.Load(),
 		},
 		Agents: []status.Agent{}, Devices: []status.Device{}, Silent: []string{},
 	}
@@ -73,7 +74,7 @@ func (d *Daemon) status() status.Document {
 	}
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{
-			PID: a.PID, UID: a.UID, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
+			PID: a.PID, UID: a.UID, Container: a.Container, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
 		})
 	}
 	doc.Identity = status.Identity{Mode: d.identity.Mode().String(), Claims: []status.Claims{}}

@@ -3,25 +3,30 @@ package node
 import (
 	"context"
 	"fmt"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"penstock/node/loglimit"
+	"penstock/node/peers"
 )
 
 // webServer serves metrics, status and health; it takes no commands.
 type webServer struct {
-	listener net.Listener
-	server   *http.Server
+	server *http.Server
+	bound  string // address that it listens at; "" while another process has it
 }
 
-func (d *Daemon) serveHTTP(address string) (*webServer, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
-	}
+// maxWebConnections bounds the connections of the status port, each a descriptor.
+const maxWebConnections = 128
+
+func (d *Daemon) serveHTTP(ctx context.Context, group *sync.WaitGroup, address string) (*webServer, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", d.serveStatus)
@@ -42,16 +47,29 @@ func (d *Daemon) serveHTTP(address string) (*webServer, error) {
 		}
 		fmt.Fprintln(w, "ready")
 	})
-	w := &webServer{listener: l, server: &http.Server{
+	w := &webServer{server: &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+		ErrorLog: log.New(said{d.limited}, "", 0),
 	}}
-	go func() {
-		if err := w.server.Serve(l); err != nil && err != http.ErrServerClosed {
+	var err error
+	w.bound, err = d.listenOn(ctx, group, "status", address, func(l net.Listener) {
+		if err := w.server.Serve(peers.Bounded(l, maxWebConnections)); err != nil && err != http.ErrServerClosed {
 			d.log.Error("http", "error", err)
 		}
-	}()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
+	}
 	return w, nil
+}
+
+// said writes what the HTTP server has to say of those who ask, as far as it is limited.
+type said struct{ limited *loglimit.Limiter }
+
+func (s said) Write(line []byte) (int, error) {
+	s.limited.Once(slog.LevelWarn, "status port", "", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 func (w *webServer) close() {
@@ -63,8 +81,11 @@ func (w *webServer) close() {
 }
 
 func (w *webServer) address() string {
-	if w == nil {
+	switch {
+	case w == nil:
 		return "off"
+	case w.bound == "":
+		return "later"
 	}
-	return w.listener.Addr().(*net.TCPAddr).String()
+	return w.bound
 }

@@ -81,7 +81,14 @@ func (s *Scenario) validate() error {
 	check(changes <= maxChanges, "%d events and times that applications go on or off: at most %d", changes, maxChanges)
 	check(applications <= MaxApplications, "%d applications: at most %d", applications, MaxApplications)
 	check(nodes*applications <= maxFlows, "%d nodes and %d applications: at most %d flows", nodes, applications, maxFlows)
-	e := s.Exchange
+	e := &s.Exchange
+	e.Rule = cmp.Or(e.Rule, ruleParts)
+	check(e.Rule == ruleParts || e.Rule == ruleDSFQ, "exchange: rule %q: parts or dsfq", e.Rule)
+	alwaysOn := len(s.Jobs)+len(s.Traces) == 0
+	for _, a := range s.Applications {
+		alwaysOn = alwaysOn && a.Begin == 0 && a.OnFor == 0
+	}
+	check(e.Rule != ruleDSFQ || alwaysOn, "exchange: rule dsfq is for applications that are on all the time: take begin, on_for, jobs and traces out")
 	check(time.Duration(e.Period) >= 10*time.Millisecond, "exchange: period %v: at least 10ms", time.Duration(e.Period))
 	check(e.DelayMin <= e.DelayMax || e.DelayMax == 0, "exchange: delay_min is above delay_max")
 	check(e.Loss >= 0 && e.Loss <= 0.9, "exchange: loss %v: 0 to 0.9", e.Loss)

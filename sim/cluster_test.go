@@ -30,7 +30,7 @@ func TestScenarios(t *testing.T) {
 			continue // half a minute and more: `make sim`
 		}
 		switch filepath.Base(file) {
-		case "scale-100.yaml", "scale-100-local.yaml", "swim.yaml", "slowdown.yaml", "changes.yaml", "hundred-nodes.yaml":
+		case "scale-100.yaml", "scale-100-local.yaml", "swim.yaml", "slowdown.yaml", "changes.yaml", "hundred-nodes.yaml", "hundred-nodes-dsfq.yaml":
 			seeds = 1 // they take longest
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {

@@ -13,6 +13,8 @@ type Exchange struct {
 	DelayMin time.Duration // of a message, each way
 	DelayMax time.Duration
 	Loss     float64 // part of the messages that never arrive
+	// Rule is what totals are used for: ruleParts or ruleDSFQ.
+	Rule string
 	// Session is how long a leading broker's session is; with it a standby is there, which
 	// takes over when that has run out. 0: there is none.
 	Session time.Duration
@@ -32,12 +34,14 @@ const (
 type broker struct {
 	totals *coord.Totals
 	begun  coord.Beginning
-	life   int // counts starts: a message to one that has ended is lost
+	served []time.Duration // by application, with ruleDSFQ
+	life   int             // counts starts: a message to one that has ended is lost
 	down   bool
 }
 
 func (b *broker) start(c *Cluster) {
 	b.totals = coord.NewTotals(MaxNodes, MaxApplications, max(1, len(c.apps)))
+	b.served = make([]time.Duration, len(c.apps))
 	b.begun.Least, b.down = settling, false
 	if c.exchange.Session > 0 {
 		b.begun.Least = succession
@@ -88,6 +92,7 @@ type node struct {
 	answered  time.Duration
 	wait      time.Duration // before the next attempt to get a stream
 	named     []bool        // by application; nil until there is a stream
+	delays    delays        // with ruleDSFQ
 }
 
 // entry is an application in a message: a node's service, or in an answer the total.
@@ -199,6 +204,10 @@ func (n *node) turn(life int) {
 	}
 	c := n.cluster
 	c.After(c.exchange.Period, func() { n.turn(life) })
+	if c.exchange.Rule == ruleDSFQ {
+		n.tell(life)
+		return
+	}
 	n.expire()
 	n.sequence++
 	var report []entry

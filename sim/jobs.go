@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,14 @@ import (
 const (
 	maxJobs  = 20_000
 	maxTasks = 2_000_000 // of all jobs together
+	maxScale = 1000      // of a trace's bytes
 	reduceBy = 1 << 30   // bytes that a reduce is given, unless the scenario says how many there are
+)
+
+// The values of MapReduceSpec.Order.
+const (
+	orderFair = "fair"
+	orderFIFO = "fifo"
 )
 
 // Ways to play jobs.
@@ -28,7 +36,8 @@ const (
 
 // work is a job that is to be played.
 type work struct {
-	name, kind, application  string
+	name, kind               string
+	application, queue       string
 	weight                   float64
 	at                       time.Duration
 	input, shuffle, output   int64
@@ -44,13 +53,13 @@ type work struct {
 func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 	m := &s.MapReduce
 	m.Slots, m.Block = cmp.Or(m.Slots, 8), cmp.Or(m.Block, settings.Bytes(128<<20))
-	m.Replication, m.Order = cmp.Or(m.Replication, 3), cmp.Or(m.Order, "fair")
+	m.Replication, m.Order = cmp.Or(m.Replication, 3), cmp.Or(m.Order, orderFair)
 	m.Start = cmp.Or(m.Start, settings.Duration(time.Second))
 	check(m.Slots > 0 && m.Slots <= 256, "mapreduce: slots %d: 1 to 256", m.Slots)
 	check(m.Block >= 1<<20 && m.Block <= 1<<30, "mapreduce: block %d: 1MiB to 1GiB", m.Block)
 	check(m.Replication > 0 && m.Replication <= 10, "mapreduce: replication %d: 1 to 10", m.Replication)
 	check(time.Duration(m.Start) <= time.Minute, "mapreduce: start %v: at most a minute", time.Duration(m.Start))
-	check(m.Order == "fair" || m.Order == "fifo", "mapreduce: order %q: fair or fifo", m.Order)
+	check(m.Order == orderFair || m.Order == orderFIFO, "mapreduce: order %q: fair or fifo", m.Order)
 	if len(m.Play) == 0 {
 		m.Play = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated}
 	}
@@ -83,7 +92,10 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 		check(t.Name != "", "traces[%d]: give a name", i)
 		check(t.Weight >= 0.001 && t.Weight <= 1000, "traces[%d]: weight %v: 0.001 to 1000", i, t.Weight)
 		check(t.Jobs >= 0 && t.Jobs <= maxJobs, "traces[%d]: jobs %d: 0 to %d", i, t.Jobs, maxJobs)
-		check(t.Bytes > 0 && t.Bytes <= 1000 && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: above 0, at most 1000", i)
+		check(t.Bytes > 0 && t.Bytes <= maxScale && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: above 0, at most 1000", i)
+		check(t.Machines >= 0 && t.Machines <= MaxNodes, "traces[%d]: machines %d: 0 to %d", i, t.Machines, MaxNodes)
+		check(s.scale(t) <= maxScale, "traces[%d]: bytes for %d of %d machines: at most %d times the trace's", i, s.machines(), t.Machines, maxScale)
+		check(t.Least >= 0 && t.Least <= 1<<40, "traces[%d]: least %d: at most 1TiB", i, t.Least)
 		check(t.Slots >= 0, "traces[%d]: slots %d: 0 or more", i, t.Slots)
 		check(t.Rate == 0 || t.Rate >= 1<<10, "traces[%d]: rate %d: at least 1KiB", i, t.Rate)
 	}
@@ -106,6 +118,65 @@ func (s *Scenario) Trace(file string) error {
 	return nil
 }
 
+// draw returns the jobs of a trace that are played: so many successive ones as the trace's
+// entry asks for, submitted within a time, so that a trace of a day is not spread over a run
+// of an hour.
+func (t *TraceSpec) draw(jobs []TraceJob, r *rand.Rand, within time.Duration) ([]TraceJob, error) {
+	if t.Jobs == 0 || t.Jobs >= len(jobs) {
+		return jobs, nil
+	}
+	var firsts []int
+	least := time.Duration(math.MaxInt64)
+	for i := range len(jobs) - t.Jobs + 1 {
+		length := time.Duration(float64(jobs[i+t.Jobs-1].Submitted-jobs[i].Submitted) * t.Time)
+		least = min(least, length)
+		if length <= within {
+			firsts = append(firsts, i)
+		}
+	}
+	if len(firsts) == 0 {
+		return nil, fmt.Errorf("%d successive jobs are submitted within %v at the least, half of the run's length is %v: take fewer jobs, a longer run or a smaller time", t.Jobs, least, within)
+	}
+	first := firsts[r.IntN(len(firsts))]
+	return jobs[first : first+t.Jobs], nil
+}
+
+// scale returns what a trace's bytes are multiplied by.
+func (s *Scenario) scale(t *TraceSpec) float64 {
+	if t.Machines <= 0 {
+		return t.Bytes
+	}
+	return t.Bytes * float64(s.machines()) / float64(t.Machines)
+}
+
+// machines returns the number of machines.
+func (s *Scenario) machines() int {
+	all := 0
+	for _, n := range s.Nodes {
+		all += n.Count
+	}
+	return all
+}
+
+// withinLength refuses jobs that are waited for and submitted when the run is over: they
+// could not end, whatever the disks do.
+func (s *Scenario) withinLength(works []*work) error {
+	waited, late, last := 0, 0, time.Duration(0)
+	for _, w := range works {
+		if !w.background {
+			waited++
+		}
+		if !w.background && w.at >= time.Duration(s.Length) {
+			late, last = late+1, max(last, w.at)
+		}
+	}
+	if late > 0 {
+		return fmt.Errorf("%d of %d jobs are submitted after the run's length of %v, the last one at %v: make the run longer, a trace's time smaller, or give the trace a number of jobs",
+			late, waited, time.Duration(s.Length), last)
+	}
+	return nil
+}
+
 // works are the jobs of a run.
 func (s *Scenario) works(seed uint64) ([]*work, error) {
 	var all []*work
@@ -115,7 +186,7 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 			if j.Count > 1 {
 				name = fmt.Sprintf("%s-%d", j.Name, i+1)
 			}
-			all = append(all, &work{name: name, kind: j.Name, application: cmp.Or(j.Application, name), weight: j.Weight,
+			all = append(all, &work{name: name, kind: j.Name, application: cmp.Or(j.Application, name), queue: j.Queue, weight: j.Weight,
 				at: time.Duration(j.At) + time.Duration(i)*time.Duration(j.Every), input: int64(j.Input), shuffle: int64(j.Shuffle),
 				output: int64(j.Output), on: j.On, spread: j.Spread, maps: j.Maps, reduces: j.Reduces, slots: j.Slots,
 				rate: int64(j.Rate), background: j.Background})
@@ -133,27 +204,28 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 		if err != nil {
 			return nil, fmt.Errorf("traces[%d]: %w", n, err)
 		}
-		if t.Jobs > 0 && t.Jobs < len(jobs) {
-			r := rand.New(rand.NewPCG(seed, uint64(1000+n)))
-			drawn := r.Perm(len(jobs))[:t.Jobs]
-			slices.Sort(drawn)
-			for i, at := range drawn {
-				jobs[i] = jobs[at]
-			}
-			jobs = jobs[:t.Jobs]
+		if jobs, err = t.draw(jobs, rand.New(rand.NewPCG(seed, uint64(1000+n))), time.Duration(s.Length)/2); err != nil {
+			return nil, fmt.Errorf("traces[%d]: %w", n, err)
 		}
 		first := jobs[0].Submitted
+		scale := s.scale(&t)
 		for _, j := range jobs {
-			scaled := func(v int64) int64 { return int64(float64(v) * t.Bytes) }
+			scaled := func(v int64) int64 { return int64(float64(v) * scale) }
 			w := &work{name: t.Name + "/" + j.Name, kind: t.Name, weight: t.Weight,
 				at: time.Duration(float64(j.Submitted-first) * t.Time), input: scaled(j.Input), shuffle: scaled(j.Shuffle),
-				output: scaled(j.Output), slots: t.Slots, rate: int64(t.Rate)}
+				output: scaled(j.Output), slots: t.Slots, queue: t.Queue, rate: int64(t.Rate)}
 			w.application = cmp.Or(t.Application, w.name)
+			if t.Least > 0 {
+				w.input, w.shuffle, w.output = max(w.input, int64(t.Least)), max(w.shuffle, 1<<10), max(w.output, 1<<10)
+			}
 			if w.input == 0 {
-				w.maps, w.shuffle = 1, 0
+				w.maps, w.shuffle = int(1+max(0, w.output-1)/reduceBy), 0
 			}
 			all = append(all, w)
 		}
+	}
+	if err := s.withinLength(all); err != nil {
+		return nil, err
 	}
 	if len(all) > maxJobs {
 		return nil, fmt.Errorf("%d jobs: at most %d: give traces a number of jobs", len(all), maxJobs)

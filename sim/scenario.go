@@ -101,8 +101,11 @@ func (a *ApplicationSpec) nameOf(n int) string {
 
 // ExchangeSpec is the exchange between nodes and broker.
 type ExchangeSpec struct {
-	Period   settings.Duration `yaml:"period"` // default 1s
-	Off      bool              `yaml:"off"`    // local shares only
+	Period settings.Duration `yaml:"period"` // default 1s
+	Off    bool              `yaml:"off"`    // local shares only
+	// Rule is what nodes make of totals: parts (default), Penstock's own, or dsfq, delays as in
+	// DSFQ and IBIS, for comparison. dsfq is for applications that are on all the time.
+	Rule     string            `yaml:"rule"`
 	DelayMin settings.Duration `yaml:"delay_min"`
 	DelayMax settings.Duration `yaml:"delay_max"`
 	Loss     float64           `yaml:"loss"` // part of the messages, 0 to 0.9
@@ -114,7 +117,7 @@ type ExchangeSpec struct {
 func (s *Scenario) exchange() Exchange {
 	e := s.Exchange
 	x := Exchange{Period: time.Duration(e.Period), DelayMin: time.Duration(e.DelayMin),
-		DelayMax: time.Duration(max(e.DelayMin, e.DelayMax)), Loss: e.Loss, Session: time.Duration(e.Session)}
+		DelayMax: time.Duration(max(e.DelayMin, e.DelayMax)), Loss: e.Loss, Rule: e.Rule, Session: time.Duration(e.Session)}
 	if e.Off {
 		x.Period = 0
 	}
@@ -191,6 +194,8 @@ type JobSpec struct {
 	Weight float64           `yaml:"weight"` // default 1
 	// Application is what they belong to, with one weight together; without it each job is one.
 	Application string `yaml:"application"`
+	// Queue is where they wait for slots; without it each application has one of its own.
+	Queue string `yaml:"queue"`
 	// Input, Shuffle and Output are bytes of the whole job. The input lies on the nodes On, or
 	// on a part Spread of all, or on all. Without input Maps of them write the output.
 	Input   settings.Bytes `yaml:"input"`
@@ -200,8 +205,7 @@ type JobSpec struct {
 	Spread  float64        `yaml:"spread"`
 	Maps    int            `yaml:"maps"`    // without input only
 	Reduces int            `yaml:"reduces"` // 0: one for each GiB of shuffle or output, rounded up
-	// Slots bounds the tasks that run at a time, of all its jobs' together if they are one
-	// application; 0: as many as there are.
+	// Slots bounds the tasks of the queue that run at a time; 0: as many as there are.
 	Slots int `yaml:"slots"`
 	// Rate is the most that a task reads or writes of HDFS in a second for itself: its
 	// processor's part. 0: no bound.
@@ -215,10 +219,18 @@ type TraceSpec struct {
 	Name   string  `yaml:"name"`
 	File   string  `yaml:"file"`   // beside the scenario; or penstock sim --trace
 	Weight float64 `yaml:"weight"` // default 1
-	// Application is as a job's.
+	// Application and Queue are as a job's.
 	Application string `yaml:"application"`
-	// Jobs is how many are drawn of the whole trace, in its order; 0: all, up to the bound.
+	Queue       string `yaml:"queue"`
+	// Jobs is how many successive jobs are played, from one that is drawn; of the runs of jobs
+	// that are submitted within half of the length. 0: all jobs, up to the bound.
 	Jobs int `yaml:"jobs"`
+	// Machines is the size of the cluster that the trace is of: sizes are multiplied by the
+	// scenario's nodes and divided by it, as SWIM does. 0: they stay.
+	Machines int `yaml:"machines"`
+	// Least is the least map input of a job after that. With it shuffle and output are at least
+	// a KiB, so each job has maps and a reduce. SWIM has 64MiB. 0: no bound.
+	Least settings.Bytes `yaml:"least"`
 	// Bytes and Time are what sizes and times are multiplied by; default 1.
 	Bytes float64        `yaml:"bytes"`
 	Time  float64        `yaml:"time"`
@@ -232,8 +244,8 @@ type MapReduceSpec struct {
 	Block       settings.Bytes    `yaml:"block"`       // default 128MiB
 	Replication int               `yaml:"replication"` // default 3, at most the number of nodes
 	Start       settings.Duration `yaml:"start"`       // of a task, before its first I/O; default 1s
-	// Order is whose task is next: fair (default), the job with the fewest running by weight
-	// 1, or fifo, the job that came first.
+	// Order is whose task is next: fair (default), the queue with the fewest running and of its
+	// jobs the one with the fewest, or fifo, the job that came first.
 	Order string `yaml:"order"`
 	// Play are the ways: of alone, fifo, local and coordinated; default all. Without alone
 	// there are no slowdowns, only times.

@@ -9,6 +9,7 @@ import (
 
 func TestMistakesInScenarios(t *testing.T) {
 	const good = "nodes: [{count: 2}]\napplications: [{name: a}]\n"
+	const dsfq = "exchange: {rule: dsfq}\n"
 	for text, want := range map[string]string{
 		"":                      "nodes: give at least one kind",
 		good + "lenght: 3s\n":   "field lenght",
@@ -47,6 +48,13 @@ func TestMistakesInScenarios(t *testing.T) {
 		"nodes: [{}]\njobs: [{name: j, input: 1}]\nmapreduce: {play: [twice]}\n":         `play "twice"`,
 		"nodes: [{}]\ntraces: [{name: t, bytes: 1001}]\n":                                "bytes and time",
 		"nodes: [{}]\napplications: [{name: j}]\njobs: [{name: j, input: 1}]\n":          `called "j" already`,
+		good + "exchange: {rule: tags}\n":                                                `rule "tags": parts or dsfq`,
+		dsfq + "nodes: [{}]\njobs: [{name: j, input: 1}]\n":                              "on all the time",
+		dsfq + "nodes: [{}]\napplications: [{name: a, begin: 1s}]\n":                     "on all the time",
+		dsfq + "applications: [{name: a, on_for: 1s, off_for: 1s}]\n":                    "on all the time",
+		"nodes: [{}]\ntraces: [{name: t, machines: 100001}]\n":                           "machines 100001: 0 to 100000",
+		"nodes: [{count: 1001}]\ntraces: [{name: t, machines: 1}]\n":                     "1001 of 1 machines: at most 1000 times",
+		"nodes: [{}]\ntraces: [{name: t, least: 1025GiB}]\n":                             "at most 1TiB",
 		good + "exchange: {loss: 1}\n":                                                   "loss 1: 0 to 0.9",
 	} {
 		var s Scenario
@@ -63,6 +71,7 @@ func TestMistakesInScenarios(t *testing.T) {
 // FuzzScenario: what is taken for a scenario can be begun, if it is a small one.
 func FuzzScenario(f *testing.F) {
 	f.Add([]byte("nodes: [{count: 2}]\napplications: [{name: a, spread: 0.5}]\nexchange: {loss: 0.5, delay_max: 1s}\nlength: 1s\n"))
+	f.Add([]byte("nodes: [{count: 2}]\napplications: [{name: a}, {name: b, on: [1]}]\nexchange: {rule: dsfq}\nevents: [{at: 1ms, broker: up}, {at: 2ms, leave: 0}]\nlength: 1s\n"))
 	f.Add([]byte("nodes: [{disk: nvme}]\napplications: [{name: a, on: [0]}]\nevents: [{at: 1ms, leave: 0}, {at: 2ms, join: 0}]\nlength: 1s\n"))
 	f.Add([]byte("nodes: [{datanodes: 2, scheduler: datanode}]\napplications: [{name: a, on_for: 10ms, off_for: 20ms, io: write}]\nexchange: {session: 1s}\nevents: [{at: 1ms, broker: down}]\nlength: 1s\n"))
 	f.Add([]byte("nodes: [{count: 4}]\njobs: [{name: j, input: 1GiB, shuffle: 1, count: 3, every: 1s}, {name: k, maps: 3, output: 9}]\nlength: 1s\n"))

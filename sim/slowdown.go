@@ -28,14 +28,15 @@ type Job struct {
 type Summary struct {
 	Way  string `json:"way"`
 	Of   string `json:"of"`   // a kind, a size, or "average"
-	Jobs int    `json:"jobs"` // that ended
+	All  int    `json:"all"`  // jobs
+	Jobs int    `json:"jobs"` // that ended; all that follows is of them only
 	// Run times in seconds.
 	Median float64 `json:"median"`
-	P95    float64 `json:"p95"`
+	P90    float64 `json:"p90"`
 	// Slowdowns are run times by those alone; 0 if alone was not played. Those of "average" are
 	// the means of the kinds'.
 	SlowdownMedian float64 `json:"slowdown_median,omitempty"`
-	SlowdownP95    float64 `json:"slowdown_p95,omitempty"`
+	SlowdownP90    float64 `json:"slowdown_p90,omitempty"`
 	SlowdownMean   float64 `json:"slowdown_mean,omitempty"`
 }
 
@@ -225,19 +226,17 @@ func (r *Result) summarise(ways []string) {
 		}
 	}
 	for _, way := range ways {
-		var means, medians, p95s []float64
-		jobs := 0
+		var means, medians, p90s []float64
 		add := func(of string, in func(*Job) bool) {
 			s := summary(way, of, r.Jobs, in)
-			if s.Jobs > 0 {
+			if s.All > 0 {
 				r.Summaries = append(r.Summaries, s)
 			}
 		}
 		for _, kind := range kinds {
 			add(kind, func(j *Job) bool { return j.Kind == kind })
 			if s := summary(way, kind, r.Jobs, func(j *Job) bool { return j.Kind == kind }); s.Jobs > 0 {
-				jobs += s.Jobs
-				means, medians, p95s = append(means, s.SlowdownMean), append(medians, s.SlowdownMedian), append(p95s, s.SlowdownP95)
+				means, medians, p90s = append(means, s.SlowdownMean), append(medians, s.SlowdownMedian), append(p90s, s.SlowdownP90)
 			}
 		}
 		if len(r.Jobs) > len(kinds) {
@@ -252,17 +251,22 @@ func (r *Result) summarise(ways []string) {
 			}
 		}
 		all := summary(way, average, r.Jobs, func(*Job) bool { return true })
-		all.SlowdownMean, all.SlowdownMedian, all.SlowdownP95 = mean(means), mean(medians), mean(p95s)
+		all.SlowdownMean, all.SlowdownMedian, all.SlowdownP90 = mean(means), mean(medians), mean(p90s)
 		r.Summaries = append(r.Summaries, all)
 	}
 }
 
 func summary(way, of string, jobs []Job, in func(*Job) bool) Summary {
 	var times, slow []float64
+	all := 0
 	for i := range jobs {
 		j := &jobs[i]
+		if !in(j) {
+			continue
+		}
+		all++
 		t := j.Took(way)
-		if t == 0 || !in(j) {
+		if t == 0 {
 			continue
 		}
 		times = append(times, t)
@@ -270,8 +274,8 @@ func summary(way, of string, jobs []Job, in func(*Job) bool) Summary {
 			slow = append(slow, t/j.Alone)
 		}
 	}
-	return Summary{Way: way, Of: of, Jobs: len(times), Median: median(times), P95: quantile(times, 0.95),
-		SlowdownMedian: median(slow), SlowdownP95: quantile(slow, 0.95), SlowdownMean: mean(slow)}
+	return Summary{Way: way, Of: of, All: all, Jobs: len(times), Median: median(times), P90: quantile(times, 0.9),
+		SlowdownMedian: median(slow), SlowdownP90: quantile(slow, 0.9), SlowdownMean: mean(slow)}
 }
 
 func mean(of []float64) float64 {
@@ -283,6 +287,16 @@ func mean(of []float64) float64 {
 		sum += v
 	}
 	return sum / float64(len(of))
+}
+
+// Ended returns how many jobs ended when they were played in a way.
+func (r *Result) Ended(way string) (ended int) {
+	for i := range r.Jobs {
+		if r.Jobs[i].Took(way) > 0 {
+			ended++
+		}
+	}
+	return ended
 }
 
 // Average is the average slowdown in a way; 0 if it was not played.
@@ -304,7 +318,7 @@ func (s *Scenario) judgeJobs(r *Result, works []*work) {
 				late++
 			}
 		}
-		r.expect(late == 0, "%s: %d jobs have not ended within %v: make the run longer", way, late, time.Duration(s.Length))
+		r.expect(late == 0, "%s: %d of %d jobs have not ended within %v, so its figures lack them: make the run longer, or jobs smaller", way, late, len(r.Jobs), time.Duration(s.Length))
 	}
 	b, got := s.Expect.Better, r.Average(wayCoordinated)
 	for _, than := range []struct {

@@ -39,7 +39,7 @@ func TestTraces(t *testing.T) {
 			t.Errorf("%.60q: %v, want %s", text, err, want)
 		}
 	}
-	if jobs, err := LoadTrace("scenarios/swim-sample.tsv"); err != nil || len(jobs) != 60 {
+	if jobs, err := LoadTrace("scenarios/swim-sample.tsv"); err != nil || len(jobs) != 300 {
 		t.Errorf("the sample: %d jobs, %v", len(jobs), err)
 	}
 	if _, err := LoadTrace("trace.go"); err == nil || !strings.Contains(err.Error(), "trace.go: line 1: ") {

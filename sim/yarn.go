@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -21,6 +22,11 @@ const (
 // yarn gives tasks slots and runs them: maps read a block, where it lies if they can, and
 // spill; reduces fetch what maps have spilt, merge it on their disk and write to HDFS, each
 // block on several nodes. Without reduces, maps write to HDFS.
+//
+// Slots are shared as YARN's fair scheduler does: among queues and, in a queue, among its jobs,
+// so a job of many tasks does not keep the slots from the jobs after it. A reduce asks for a
+// slot when all maps of its job are done (MapReduce's slow start at 1), so no reduce holds a
+// slot while maps wait.
 type yarn struct {
 	cluster *Cluster
 	spec    MapReduceSpec
@@ -28,16 +34,22 @@ type yarn struct {
 	jobs    []*job // submitted and not done, oldest first
 	all     []int  // places
 	free    []int  // slots, by place
-	running []int  // tasks, by application
-	slots   []int  // their bound, by application; 0: none
-	left    []int  // jobs that are not done, by application
-	wanted  int    // jobs that are not done and waited for
+	queues  map[string]*queue
+	left    []int // jobs that are not done, by application
+	wanted  int   // jobs that are not done and waited for
+}
+
+// queue is one of YARN's.
+type queue struct {
+	running int // tasks
+	slots   int // their bound; 0: none
 }
 
 type job struct {
 	*work
 	rand    *rand.Rand
 	app     *App
+	queue   *queue
 	maps    []*task
 	reduces []*task
 	local   [][]*task // place -> maps that have a replica there
@@ -80,7 +92,7 @@ type piece struct {
 
 func newYarn(c *Cluster, s MapReduceSpec, seed uint64) *yarn {
 	y := &yarn{cluster: c, spec: s, rand: rand.New(rand.NewPCG(seed, 77)), free: make([]int, len(c.places)),
-		running: make([]int, len(c.apps)), slots: make([]int, len(c.apps)), left: make([]int, len(c.apps))}
+		queues: map[string]*queue{}, left: make([]int, len(c.apps))}
 	for i := range y.free {
 		y.all = append(y.all, i)
 		y.free[i] = s.Slots
@@ -92,7 +104,16 @@ func newYarn(c *Cluster, s MapReduceSpec, seed uint64) *yarn {
 // has the same blocks in whatever company.
 func (y *yarn) add(w *work, app *App, at time.Duration, seed uint64, ended func(time.Duration)) {
 	c := y.cluster
-	j := &job{work: w, app: app, rand: rand.New(rand.NewPCG(seed, uint64(w.index)<<8|7)), local: make([][]*task, len(c.places)),
+	name := cmp.Or(w.queue, app.Name)
+	q := y.queues[name]
+	if q == nil {
+		q = &queue{}
+		y.queues[name] = q
+	}
+	if w.slots > 0 {
+		q.slots = w.slots
+	}
+	j := &job{work: w, app: app, queue: q, rand: rand.New(rand.NewPCG(seed, uint64(w.index)<<8|7)), local: make([][]*task, len(c.places)),
 		spilt: make([]int64, len(c.places)), left: w.maps, toGo: w.maps + w.reduces, ended: ended}
 	where := w.on
 	if where == nil {
@@ -124,9 +145,6 @@ func (y *yarn) add(w *work, app *App, at time.Duration, seed uint64, ended func(
 		j.offer(t)
 	}
 	y.left[app.index]++
-	if w.slots > 0 {
-		y.slots[app.index] = w.slots
-	}
 	if !w.background {
 		y.wanted++
 	}
@@ -190,10 +208,10 @@ func (y *yarn) assign(at int) bool {
 	}
 	var best *job
 	for _, j := range y.jobs {
-		if !j.some() || y.slots[j.app.index] > 0 && y.running[j.app.index] >= y.slots[j.app.index] {
+		if !j.some() || j.queue.slots > 0 && j.queue.running >= j.queue.slots {
 			continue
 		}
-		if best == nil || y.spec.Order == "fair" && y.running[j.app.index] < y.running[best.app.index] {
+		if best == nil || y.spec.Order == orderFair && j.before(best) {
 			best = j
 		}
 	}
@@ -202,6 +220,15 @@ func (y *yarn) assign(at int) bool {
 	}
 	y.begin(best.take(at), at)
 	return true
+}
+
+// before reports whether a job's next task goes before that of an older job: its queue has
+// fewer tasks running or, in one queue, the job itself has.
+func (j *job) before(older *job) bool {
+	if j.queue != older.queue {
+		return j.queue.running < older.queue.running
+	}
+	return j.running < older.running
 }
 
 // some tells whether a task waits for a slot.
@@ -237,7 +264,7 @@ func (y *yarn) begin(t *task, at int) {
 	t.attempt++
 	attempt := t.attempt
 	y.free[at]--
-	y.running[t.job.app.index]++
+	t.job.queue.running++
 	t.job.running++
 	y.cluster.After(time.Duration(y.spec.Start), func() { y.resume(t, attempt) })
 }
@@ -374,7 +401,7 @@ func (y *yarn) finish(t *task) {
 
 func (y *yarn) release(t *task) {
 	y.free[t.at]++
-	y.running[t.job.app.index]--
+	t.job.queue.running--
 	t.job.running--
 }
 

@@ -31,4 +31,5 @@ func (f *memoryFile) Stage(int64, int64) error {
 func (f *memoryFile) Drain(int64, int64) error { return nil }
 func (f *memoryFile) Deleted() bool            { return false }
 func (f *memoryFile) Size() (int64, error)     { return f.size, nil }
+func (f *memoryFile) Space() (int64, error)    { return f.size, nil }
 func (f *memoryFile) Close() error             { return nil }

@@ -44,7 +44,7 @@ func startGovernor(ctx context.Context, m *Machine, p Phase) (*governor, error) 
 
 // daemonOptions is what a phase says of the daemon's settings.
 func daemonOptions(s PenstockSetup, p Phase, profile string) (o daemon.Options, err error) {
-	o = daemon.Options{Mode: "enforce", LogLevel: "info", Patience: daemonPatience}
+	o = daemon.Options{Mode: "enforce", LogLevel: "info", Patience: daemonPatience, Peer: p.Peer()}
 	if o.Device, err = sectionOf(deviceSettings(s, p, profile)); err != nil {
 		return o, err
 	}

@@ -51,7 +51,7 @@ func settingsOf(t *testing.T, dir string, s PenstockSetup, p Phase, profile stri
 	if err := os.WriteFile(file, []byte(o.Settings()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	n, err := config.LoadNode(file)
+	n, err := config.LoadNode(file, "drr")
 	if err != nil {
 		t.Fatalf("%s: %v", p.Name, err)
 	}

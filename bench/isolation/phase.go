@@ -61,6 +61,9 @@ func (p Phase) Native() bool {
 // Grouped says that the two sides' containers are in cgroups.
 func (p Phase) Grouped() bool { return p.GroupWeight > 0 || p.GroupCap > 0 }
 
+// Peer reports whether the daemon's scheduler is one that it is compared with.
+func (p Phase) Peer() bool { return p.Algorithm == "drr" }
+
 // Adaptive says that SFQ(D2) chooses the depth.
 func (p Phase) Adaptive() bool { return p.Algorithm == "sfqd2" }
 

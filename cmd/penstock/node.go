@@ -13,13 +13,34 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"penstock/core/arbiter"
 	"penstock/node"
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/profile"
+	"penstock/testbed/schedulers"
 )
 
 func newNodeCommand() *cobra.Command {
+	cmd := nodeCommand(nil)
+	cmd.AddCommand(newNodeList())
+	return cmd
+}
+
+// newTestbedNode runs a daemon with a scheduler that Penstock's is compared with.
+func newTestbedNode() *cobra.Command {
+	peers := map[string]func(int) arbiter.Scheduler{"drr": schedulers.MakeDRR, "fifo": schedulers.MakeFIFO}
+	cmd := nodeCommand(peers)
+	cmd.Short = "Run the node daemon with a scheduler to compare with"
+	cmd.Long = `Run the node daemon as "penstock node" does, with schedulers beside the daemon's own
+that a device's settings may name as "algorithm": drr, deficit round robin by weight, and
+fifo, the order in which applications became ready. Both have a fixed depth
+("depth: {fixed: N}") and know no queues.`
+	return cmd
+}
+
+// nodeCommand is the daemon with further schedulers, by the names that settings give them.
+func nodeCommand(peers map[string]func(maxFlows int) arbiter.Scheduler) *cobra.Command {
 	var file, format, level string
 	var check, asJSON bool
 	cmd := &cobra.Command{
@@ -46,7 +67,7 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 			if file == "" {
 				return usageError{errors.New("node: give the settings file: --config FILE")}
 			}
-			settings, err := config.LoadNode(file)
+			settings, err := config.LoadNode(file, slices.Collect(maps.Keys(peers))...)
 			if err != nil {
 				return fmt.Errorf("settings: %w", err)
 			}
@@ -61,11 +82,10 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
 				return printDevices(cmd.OutOrStdout(), settings)
 			}
-			d.Build = version
+			d.Build, d.Peers = version, peers
 			return d.Run(cmd.Context())
 		},
 	}
-	cmd.AddCommand(newNodeList())
 	cmd.Flags().StringVarP(&file, "config", "c", "", "settings `FILE` (YAML)")
 	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the weights, then exit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "with --check: print JSON")

@@ -19,7 +19,7 @@ func newTestbedCommand() *cobra.Command {
 		Use:   "testbed",
 		Short: "Disks of known speed, and putting the machine back after tests",
 	}
-	cmd.AddCommand(newTestbedDisk(), newTestbedCheck(), newTestbedClean(), newTestbedHadoop(), newTestbedSoak(), newDiskServe(), newDiskRecover())
+	cmd.AddCommand(newTestbedDisk(), newTestbedCheck(), newTestbedClean(), newTestbedHadoop(), newTestbedNode(), newTestbedSoak(), newDiskServe(), newDiskRecover())
 	return cmd
 }
 

@@ -43,13 +43,28 @@ func (e *anticipation) measure(a *Arbiter, now time.Duration) {
 	clear(e.likely)
 	e.likely, e.waiting = e.likely[:0], 0
 	for _, f := range a.active {
-		if f.announced > 0 {
-			e.waiting += f.claim.entitled
+		if f.adds = 0; f.announced > 0 {
+			f.adds = f.claim.entitled
+			e.waiting += f.adds
 		}
 		if f.recent(now) && a.soonBack(f) && len(e.likely) < maxLikely {
 			e.likely = append(e.likely, f)
 		}
 	}
+}
+
+// enter counts a flow that is ready.
+func (e *anticipation) enter(f *flow) {
+	e.ready++
+	f.adds = f.claim.entitled
+	e.waiting += f.adds
+}
+
+// leave counts a flow that is not ready any more.
+func (e *anticipation) leave(f *flow) {
+	e.ready--
+	e.waiting -= f.adds
+	f.adds = 0
 }
 
 // drop forgets a flow.
@@ -143,7 +158,7 @@ func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	if f.turns.len() > 0 {
 		return
 	}
-	if f.limit != nil {
+	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it wanted nothing
 		f.limit.Forfeit(now, idleCredit)
 	}
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {

@@ -44,6 +44,7 @@ const (
 	busyGain  = 0.1             // of one with a request, in how busy a flow is: one that begins claims all of it soon
 
 	grantsAtOnce = 64 // leases given in one turn
+	tailsAtOnce  = 16 // parts looked at for one that fills a page
 )
 
 // measure looks at all flows that are at work; it runs at every tick.
@@ -258,12 +259,16 @@ func (a *Arbiter) grantMore(now time.Duration) {
 // of quanta: the part that has waited the longest goes out as it is. A spill goes if there is
 // nothing else, the oldest and a quantum of it.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
-	if f.turns.dirs[1].n > 0 || f.draining > 0 {
-		return // something is on its way
+	if f.turns.dirs[1].n > 0 {
+		return // something goes next
 	}
-	if f.tails.len() > 0 {
-		a.flush(f.tails.first(), now)
-	} else {
-		a.drainOldest(f, now)
+	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
+		s := f.tails.first()
+		if a.flush(s, now); s.turn.at > 0 {
+			return
+		}
+		s.unflushed = now // what does not fill a page waits for more
+		f.tails.set(s)
 	}
+	a.drainOldest(f, 1, now)
 }

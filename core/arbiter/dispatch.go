@@ -53,6 +53,8 @@ func (a *Arbiter) cut(s *Stream, most int64) *Request {
 		a.asked(s, bytes)
 		end = s.next
 	default:
+		bytes = a.fitting(s, bytes)
+		r.Length = bytes
 		s.next += bytes
 		s.want -= bytes
 		s.ramp = min(2*s.ramp, a.cfg.Quantum)
@@ -128,7 +130,9 @@ func (a *Arbiter) begin(r *Request, now time.Duration) {
 	a.pricing.started(r, now)
 	a.act(Action{Kind: Start, Stream: s, Request: r})
 	if s.Write || s.closed {
-		a.settleTurn(s, now)
+		if a.settleTurn(s, now); s.Write && f.parked.len() > 0 && !f.generous {
+			a.drainTail(f, now)
+		}
 	} else {
 		a.stage(s, now) // the next one has to be ready before this one ends
 	}
@@ -192,7 +196,10 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		a.stage(s, now)
 	}
 	if r.forced {
-		a.forced.flying = false
+		a.forced.flying--
+		if result.Moved == 0 && result.Err == nil {
+			a.forced.giveBack(a.pricing.served(false, false, r.Length))
+		}
 	}
 	a.release(s, now)
 	index := r.index

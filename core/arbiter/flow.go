@@ -48,7 +48,8 @@ type flow struct {
 	due    time.Duration // when the limit lets the next request go
 	heldAt int           // its place among those that wait for that
 
-	claim claim // to the device, among the others
+	claim claim   // to the device, among the others
+	adds  float64 // of it, to anticipation.waiting
 
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device
@@ -197,11 +198,11 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	switch {
 	case f.announced == 0:
 		f.asked = now
-		a.anticipation.ready++
+		a.anticipation.enter(f)
 	case cost == 0:
 		f.wanted += now - f.asked
 		f.asked = 0
-		a.anticipation.ready--
+		a.anticipation.leave(f)
 	}
 	f.announced = cost
 	if err := a.sched.Ready(f.id, cost); err != nil {

@@ -7,7 +7,9 @@ import "time"
 // that gives up asks another replica, which makes everything worse. So a stream whose wait
 // reaches its patience gets one packet, whatever its flow's share or limit says:
 //
-//   - inside the depth, one at a time, the stream that is the longest past its time first;
+//   - inside the depth, one at a time, the stream that is the longest past its time first. A
+//     packet waits at the device for what is there, so where many are past their time at once,
+//     one at a time would be too slow: as the first in line gets late, more go at a time;
 //   - out of a small budget of the device's time, so that the neighbours keep theirs however
 //     many streams starve;
 //   - charged to the flow and to its limit, so that over time it gets no more than its due.
@@ -16,7 +18,7 @@ import "time"
 // less than its reader needs at a time, the next ones come soon, up to packetBytes.
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
-	flying  bool          // one is at the device
+	flying  int           // packets at the device
 	tokens  time.Duration // of the budget, as of
 	at      time.Duration // when there is something to do; 0: not before an event
 	since   time.Duration
@@ -25,11 +27,15 @@ type forced struct {
 }
 
 const (
-	forcedBytes = 64 << 10 // one packet of HDFS
-	// The budget: a tenth of the device's time, up to forcedBurst in a row at a fifth.
-	forcedPart  = 10
-	forcedSpeed = 5
-	forcedBurst = 3 * time.Second
+	forcedBytes  = 64 << 10 // one packet of HDFS
+	ownChecksums = 16 << 10 // that a process reads at once if nobody staged them
+	// The budget: a tenth of the device's time, up to forcedBurst in a row at a quarter. 200
+	// readers that begin to starve at once have packets of 15 ms on a slow disk before their
+	// clients give up. The quarter may be made up for after quanta of others.
+	forcedPart   = 10
+	forcedSpeed  = 4
+	forcedBurst  = 3 * time.Second
+	forcedCredit = 500 * time.Millisecond
 	// A client's own time-out is 4/3 of its patience.
 	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
 )
@@ -51,8 +57,12 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 
 // watch keeps a stream's deadline while it waits.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
+	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+		l.waiting.remove(s)
+		s.probe, s.deadline = 0, 0
+	}
 	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
-		if s.waiting > 0 || s.probe <= s.pos || s.closed {
+		if s.waiting > 0 || s.probe == 0 || s.closed {
 			l.waiting.remove(s)
 			s.deadline = 0
 		}
@@ -78,15 +88,22 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			a.letThrough(s, now)
 			continue
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
-			a.stage(s, now) // it may have had no room
+		if s.meta.next < s.meta.end && s.flying == 0 {
+			// It has not even its checksums. Two packets would take longer than one: its process
+			// reads them by itself as it goes, 1/128 of the data.
+			s.meta, s.done = span{}, max(s.done, s.From)
+			a.bookBehind(s, ownChecksums, now)
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 || s.deadline == 0 {
-			// What it waits for is at the device, or it does not wait any more.
+		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
+			if a.stage(s, now); s.deadline == 0 { // it may have had no room
+				continue // it does not wait any more
+			}
+		}
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 { // it is at the device
 			l.put(a, s, now+a.patience(s)/forcedSoon)
 			continue
 		}
-		if l.flying {
+		if l.flying > 0 && l.flying >= l.atOnce(a, s, now) {
 			return nil // its end is an event
 		}
 		if wait := l.wait(now); wait > 0 {
@@ -121,10 +138,21 @@ func (l *forced) wait(now time.Duration) time.Duration {
 	return max(0, l.next-now)
 }
 
+// atOnce is how many packets may be at the device while the first in line is s.
+func (l *forced) atOnce(a *Arbiter, s *Stream, now time.Duration) int {
+	return 1 + int((now-s.deadline)/(a.patience(s)/forcedSoon))
+}
+
 // spend takes a packet's device time from the budget.
 func (l *forced) spend(took, now time.Duration) {
 	l.tokens -= took
-	l.next = now + took*forcedSpeed
+	l.next = max(l.next, now-forcedCredit) + took*forcedSpeed
+}
+
+// giveBack gives the budget the time of a packet that proved resident.
+func (l *forced) giveBack(took time.Duration) {
+	l.tokens = min(forcedBurst, l.tokens+took)
+	l.next -= took * forcedSpeed
 }
 
 // letThrough lets a writer or a sender go on for a packet.
@@ -154,12 +182,12 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 		a.fault("force", err)
 	}
 	r.ticket = t
-	l.flying = true
+	l.flying++
 	l.spend(a.pricing.served(false, false, r.Length), now)
 	f.forced++
 	f.forcedBytes += r.Length
 	s.waiting = now
-	s.probe = max(s.probe, r.Offset+r.Length)
+	s.probe = s.pos + 1
 	l.put(a, s, now+a.patience(s))
 	a.begin(r, now)
 }
@@ -169,5 +197,8 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
 		l.put(a, s, now+a.patience(s)/forcedSoon)
+	} else { // a client that is slow by itself
+		s.probe, s.deadline = 0, 0
+		l.waiting.remove(s)
 	}
 }

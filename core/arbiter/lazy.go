@@ -40,16 +40,17 @@ func (a *Arbiter) drainTo(s *Stream, to int64) {
 // relieve lets quanta of the flow's oldest lazy streams go until no more than its
 // bound is left waiting.
 func (a *Arbiter) relieve(f *flow, now time.Duration) {
-	for f.lazy > a.lazyBound(f) {
-		if !a.drainOldest(f, now) {
+	for {
+		over := f.lazy - a.lazyBound(f)
+		if over <= 0 || !a.drainOldest(f, over, now) {
 			return
 		}
 	}
 }
 
-// drainOldest lets a quantum of the flow's oldest lazy stream go, if there is one, or takes
-// it off the backlog where its file is gone.
-func (a *Arbiter) drainOldest(f *flow, now time.Duration) bool {
+// drainOldest lets so many bytes of the flow's oldest lazy stream go, in whole quanta, if there
+// is one, or takes it off the backlog where its file is gone.
+func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	s := f.oldest()
 	switch {
 	case s == nil:
@@ -57,10 +58,20 @@ func (a *Arbiter) drainOldest(f *flow, now time.Duration) bool {
 	case s.Opening.File.Deleted():
 		a.vanish(s, now)
 	default:
-		a.drainTo(s, s.wholePages(min(s.pos, s.flushTo+a.quantum(f))))
-		a.settleTurn(s, now)
+		a.drainMore(s, bytes, now)
 	}
 	return true
+}
+
+// drainMore lets so many further bytes of a lazy stream go, in whole quanta, as far as it has them.
+func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
+	quantum := a.quantum(s.flow)
+	to := s.pos
+	if bytes < s.tailing {
+		to = min(to, s.flushTo+(bytes+quantum-1)/quantum*quantum)
+	}
+	a.drainTo(s, s.wholePages(to))
+	a.settleTurn(s, now)
 }
 
 // wait keeps a lazy stream among those that may be drained: those with more than the pages
@@ -101,7 +112,7 @@ func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	for f.early = min(f.early, a.quantum(f)) + a.drainable(f, tickPeriod); f.early >= a.quantum(f); {
 		left := kernelAge - time.Duration(float64(f.lazy)/float64(second)*float64(time.Second))
 		s, before := f.oldest(), f.lazy
-		if s == nil || now-s.unflushed <= max(a.cfg.FlushAge, left) || !a.drainOldest(f, now) {
+		if s == nil || now-s.unflushed <= max(a.cfg.FlushAge, left) || !a.drainOldest(f, 1, now) {
 			return
 		}
 		f.early -= before - f.lazy
@@ -177,8 +188,11 @@ func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
 	}
 	for s := f.oldest(); s != nil && now-s.unflushed > a.cfg.LazyAge; s = f.oldest() {
 		before := s.flushTo
-		a.drainTo(s, s.wholePages(min(s.pos, s.flushTo+a.quantum(f))))
-		a.settleTurn(s, now)
+		bytes := s.tailing
+		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // all was written evenly
+			bytes = int64(float64(over) / float64(s.latest-s.unflushed) * float64(s.tailing))
+		}
+		a.drainMore(s, max(1, bytes), now)
 		if s.flushTo == before {
 			return
 		}

@@ -21,6 +21,16 @@ func (a *Arbiter) stageable(s *Stream, n int64) int64 {
 	return min(n, leaseFloor)
 }
 
+// fitting is how many of n bytes that the stream wants go now. When it was looked at there may have
+// been more room: all streams that open at once find the same. Its turn has come, so it gets a
+// packet at least.
+func (a *Arbiter) fitting(s *Stream, n int64) int64 {
+	if s.Kind == Network {
+		return n
+	}
+	return max(a.stageable(s, n), min(n, leaseFloor))
+}
+
 // setStaged keeps what is staged, or being staged, ahead of a reader.
 func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	if s.Write || s.Kind == Network {

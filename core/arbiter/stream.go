@@ -92,7 +92,7 @@ type Stream struct {
 	meta     span  // of the checksums, not asked for yet
 	ahead    int64 // read: bytes staged, or being staged, ahead of the reader
 	short    bool  // read: among Arbiter.shorts
-	probe    int64 // read: how far packets let it through
+	probe    int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
 	flushTo  int64 // write: drained up to here although it fills no quantum
 	tailing  int64 // lazy: bytes that wait and are not to be drained yet
 	unowned  int64 // bytes that it has passed while it was Asked
@@ -403,6 +403,7 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
 		if s.drains() {
 			s.flow.writing--
+			s.flow.parked.remove(s)
 		}
 	}
 	s.closed = true

@@ -8,20 +8,25 @@
 // every device all applications that are served there have one level, total by weight,
 // and those that are not served have a higher one.
 //
-// IBIS follows DSFQ: a request's start tag is put back by what the other nodes have served
-// its flow meanwhile. Taken by the word, every node by itself makes up for the whole
-// difference, a period late; so with n nodes it is made up for n times, and the shares
-// swing, the wider the more nodes there are. Here every device makes up for its part of
-// a difference: what it gives, of what all devices give that serve the application and could
-// serve it more. The parts add up to one correction. Each is held against the device's own
-// service as it was in the very totals that it answers, so messages that are late make the
-// division slow but not wrong. The outcome is weights for the device's scheduler, which hold
-// until the next exchange; what a flow does not use, others get at once, from the scheduler.
+// IBIS follows DSFQ: a request's start tag is put back by the cost of what other nodes have
+// served its flow since its previous request. Tags so add up whole totals, and over tens of
+// seconds the totals are right. But a node learns of the others once a period, and every node
+// then makes up for the whole difference: with n nodes it is made up for up to n times, and
+// from second to second the shares swing (TestSwingsOfDelays in package sim has figures). Here
+// every device makes up for its part of a difference: what it gives, of what all devices give
+// that serve the application and could serve it more. The parts add up to one correction. Each
+// is held against the device's own service as it was in the very totals that it answers, so
+// messages that are late make the division slow but not wrong. The outcome is weights for the
+// device's scheduler, which hold until the next exchange; what a flow does not use, others get
+// at once, from the scheduler.
 //
 // Rates are exchanged, not sums since the beginning: a node or a broker that starts again
 // has nothing to remember, one that lies has nothing to lie about but the last period, and
 // a flow that returns from a long stay elsewhere has no debt. On each device a flow keeps a
 // least part, so nobody starves for what it gets elsewhere.
+//
+// Where applications are in queues, all this is done at every level: a queue's total is held
+// against its siblings', and what it has on a device is divided among its members (tree.go).
 //
 // The package is pure, as all of core/ is. Rates are in device time: seconds of service a
 // second, over all devices.
@@ -44,9 +49,10 @@ const LeastPart = 0.01
 // what is left of rounding would be divided.
 const nothing = 1e-12
 
-// Claim is one application's claim to a device, as of the last totals.
+// Claim is one member's claim to what its queue has on a device, as of the last totals; of the root that
+// is what the device gives.
 type Claim struct {
-	Weight float64 // over the whole cluster, above 0
+	Weight float64 // in the queue, above 0
 	Own    float64 // rate of service here, as it went into Total
 	Total  float64 // rate of service on all devices
 	// Room is the sum of what the devices give, all flows together, that have more to do

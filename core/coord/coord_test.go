@@ -238,9 +238,10 @@ func median(x []float64) (mid, most float64) {
 	return s[len(s)/2], s[len(s)-1]
 }
 
-// TestEachForItselfSwings shows why a device makes up for its part of a difference only:
-// where each makes up for the whole, as DSFQ has it by the word, and totals are half a
-// period old when they are used, more nodes are worse.
+// TestEachForItselfSwings shows why a device makes up for its part of a difference only: where
+// the same weights make up for the whole difference on each device, by totals that are half a
+// period old, shares swing. This is not the rule of DSFQ, which puts start tags back: that is
+// TestSwingsOfDelays in package sim.
 func TestEachForItselfSwings(t *testing.T) {
 	worst := func(devices int, held func([]coord.Claim) []coord.Claim) (mid, most float64) {
 		var all []float64

@@ -12,6 +12,7 @@ import (
 // the square of the walk, hence the bound on its length.
 func FuzzScheduler(f *testing.F) {
 	f.Add([]byte{1})
+	f.Add([]byte{0x32, 3, 0, 5, 3, 1, 5, 11, 0, 2, 6, 0, 0, 6, 0, 0, 11, 0xe0, 3, 9, 0, 60, 11, 0xc1, 3, 2, 0, 9, 11, 1, 62})
 	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, ops) })
 }
 

@@ -1,7 +1,5 @@
 package sfq
 
-import "math/bits"
-
 // heap holds the ready members of a queue by the start tag of their next request and,
 // between equal tags, by who became ready or was dispatched longest ago. It is
 // indexed, so that a member whose tag changed is moved in O(log n), and has four
@@ -27,15 +25,11 @@ type entry struct {
 	member Flow
 }
 
-// before compares start tags and then turns, as one number of three words. Which of two
-// entries is the smaller is as good as random, so a branch for each word would be guessed
-// wrong half the time.
 func (a *entry) before(b *entry) bool {
-	const sign = 1 << 63
-	_, less := bits.Sub64(a.turn, b.turn, 0)
-	_, less = bits.Sub64(a.start.lo, b.start.lo, less)
-	_, less = bits.Sub64(uint64(a.start.hi)^sign, uint64(b.start.hi)^sign, less)
-	return less != 0
+	if a.start != b.start {
+		return a.start.less(b.start)
+	}
+	return a.turn < b.turn
 }
 
 // admit makes room for a member's index.

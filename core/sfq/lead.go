@@ -11,9 +11,10 @@ import "math/bits"
 //
 // So each member keeps the part of its lead that charges made (charged), and that part is
 // cut to the virtual time that passes in MaxLead of the device's time when all are ready
-// that are ready now: MaxLead / W, W being the sum of their weights and its own. v catches
-// up with the own part first, so charged is at most the whole lead (fade). W grows when
-// others become ready, which Trim takes into account.
+// that are ready now: MaxLead / W, W being the sum of their weights and its own. A queue's
+// virtual time passes while the queue is served, so its members have the queue's share of
+// MaxLead (budget). v catches up with the own part first, so charged is at most the whole
+// lead (fade). W grows when others become ready, which Trim takes into account.
 
 // Trim cuts the leads that charges made to what Config.MaxLead allows beside those that are
 // ready now. It looks at every flow and queue, so it is for a caller's slow timer.
@@ -83,12 +84,7 @@ func (m *member) fade(v tag) {
 
 // cut bounds the part that charges made of a lead.
 func (s *Scheduler) cut(id Flow, m *member) {
-	q := &s.queues[m.parent]
-	weights := q.weights
-	if !q.ready.has(id) {
-		weights += int64(m.weight)
-	}
-	most := ratio(s.cfg.MaxLead, weights)
+	most := ratio(s.budget(m.parent), s.rivals(id))
 	if !most.less(m.charged) {
 		return
 	}
@@ -103,6 +99,28 @@ func (s *Scheduler) cut(id Flow, m *member) {
 		m.prev, over = m.floor, over.sub(above)
 	}
 	m.shift(tag{}.sub(over))
+}
+
+// budget returns how much of the device's next MaxLead of service is a queue's, if all are
+// ready that are ready now.
+func (s *Scheduler) budget(q int32) int64 {
+	if q == 0 {
+		return s.cfg.MaxLead
+	}
+	at := &s.queues[q]
+	hi, lo := bits.Mul64(uint64(s.budget(at.parent)), uint64(at.weight))
+	part, _ := bits.Div64(hi, lo, uint64(s.rivals(^Flow(q))))
+	return int64(part)
+}
+
+// rivals returns the sum of the weights of a member and of its ready siblings.
+func (s *Scheduler) rivals(id Flow) int64 {
+	m := s.member(id)
+	q := &s.queues[m.parent]
+	if q.ready.has(id) {
+		return q.weights
+	}
+	return q.weights + int64(m.weight)
 }
 
 // ratio returns a/b, rounded down, a at least 0 and b above 0 and below 2^63.

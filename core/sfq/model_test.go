@@ -25,7 +25,7 @@ import (
 //	    each has a v of its own, and a busy period, for its members
 //	what charges put a flow or queue ahead of v by shrinks to what it is ahead at any
 //	    moment; a charge, and a trim, lower all of its tags until that, times the weights
-//	    of those that wait and its own, is within the largest lead
+//	    of those that wait and its own, is within its queue's share of the largest lead
 //	void makes v all tags of those that are ahead
 //	a flow, or queue, that changes its weight or its queue keeps what it is ahead of v or
 //	    behind, times its weight; tags are then rounded down to 2^-32
@@ -389,15 +389,30 @@ func (f *modelFlow) fade() {
 	}
 }
 
-// cut lowers all tags as far as charges put them too far ahead.
-func (f *modelFlow) cut(maxLead int64) {
+// rivals is the sum of the weights of a flow, or queue, and its siblings that wait.
+func (f *modelFlow) rivals() int64 {
 	weights := f.weight
 	for _, m := range f.parent.members {
 		if m != f && m.waiting() > 0 {
 			weights += m.weight
 		}
 	}
-	most := big.NewRat(maxLead, weights)
+	return weights
+}
+
+// budget is a queue's share of the largest lead, rounded down at each level.
+func (q *modelFlow) budget(maxLead int64) int64 {
+	if q.parent == nil {
+		return maxLead
+	}
+	b := big.NewInt(q.parent.budget(maxLead))
+	b.Mul(b, big.NewInt(q.weight))
+	return b.Div(b, big.NewInt(q.rivals())).Int64()
+}
+
+// cut lowers all tags as far as charges put them too far ahead.
+func (f *modelFlow) cut(maxLead int64) {
+	most := big.NewRat(f.parent.budget(maxLead), f.rivals())
 	roundDown(most)
 	over := new(big.Rat).Sub(f.ahead, most)
 	if over.Sign() <= 0 {

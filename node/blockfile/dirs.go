@@ -109,7 +109,24 @@ func (d *Dir) Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{f, d}, nil
+	return &File{f: f, dir: d}, nil
+}
+
+// MetaBeside reports whether meta is named as HDFS names the meta file of block:
+// blk_N_GENSTAMP.meta in the same directory as blk_N.
+func MetaBeside(block, meta string) bool {
+	blockDir, name := filepath.Split(filepath.Clean(block))
+	metaDir, metaName := filepath.Split(filepath.Clean(meta))
+	id, isBlock := strings.CutPrefix(name, "blk_")
+	stamp, isMeta := strings.CutPrefix(metaName, name+"_")
+	stamp, hasSuffix := strings.CutSuffix(stamp, ".meta")
+	if _, err := strconv.ParseInt(id, 10, 64); err != nil {
+		return false
+	}
+	if _, err := strconv.ParseUint(stamp, 10, 63); err != nil {
+		return false
+	}
+	return isBlock && isMeta && hasSuffix && blockDir == metaDir
 }
 
 func (d *Dir) openBeneath(rel string) (*os.File, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -32,9 +33,14 @@ var noCachestat atomic.Bool
 
 // File is one open block or meta file.
 type File struct {
-	f   *os.File
-	dir *Dir
+	f      *os.File
+	dir    *Dir
+	closed func() // nil: nobody counts the descriptor
 }
+
+// OnClose has closed called once the descriptor is given back. It must be called
+// before the file is shared, and at most once.
+func (b *File) OnClose(closed func()) { b.closed = sync.OnceFunc(closed) }
 
 // Name is the path that the file was opened by.
 func (b *File) Name() string { return b.f.Name() }
@@ -62,7 +68,13 @@ func (b *File) Space() (int64, error) {
 func (b *File) Owner() (uint32, error) { return ownerOf(b.f) }
 
 // Close gives the descriptor back.
-func (b *File) Close() error { return b.f.Close() }
+func (b *File) Close() error {
+	err := b.f.Close()
+	if b.closed != nil {
+		b.closed()
+	}
+	return err
+}
 
 // Query tells what the page cache holds of [off, off+length).
 func (b *File) Query(off, length int64) (Pages, error) {

@@ -72,11 +72,14 @@ type Node struct {
 
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
+
+	peers []string // algorithms that LoadNode's caller makes
 }
 
-// LoadNode reads the settings file.
-func LoadNode(file string) (*Node, error) {
-	n := &Node{}
+// LoadNode reads the settings file. peers are algorithms beside the daemon's own that the
+// caller can make, to compare them with it.
+func LoadNode(file string, peers ...string) (*Node, error) {
+	n := &Node{peers: peers}
 	if err := settings.Load(file, maxFile, n); err != nil {
 		return nil, err
 	}

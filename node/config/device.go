@@ -6,8 +6,10 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"penstock/core/arbiter"
 	"penstock/core/depth"
 	"penstock/node/device"
 	"penstock/node/profile"
@@ -33,6 +35,8 @@ type Device struct {
 	Lazy      settings.Bytes    `yaml:"lazy"`
 	LazyAge   settings.Duration `yaml:"lazy_age"`
 	LazyFiles int               `yaml:"lazy_files"`
+	Staged    settings.Bytes    `yaml:"staged"`
+	Stuck     settings.Duration `yaml:"stuck_after"`
 	MaxFlows  int               `yaml:"max_flows"`
 }
 
@@ -107,6 +111,9 @@ func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
 	return d.Dirty != 0, d.Lazy != 0
 }
 
+// SetsStaged reports whether the file says how much may be staged ahead of readers there.
+func (n *Node) SetsStaged(name string) bool { return n.device(name).Staged != 0 }
+
 // Profile gives the file that the device of that kernel name has its profile
 // from, and what is in it; nil if it has none.
 func (n *Node) Profile(name string) (file string, p *profile.Profile) {
@@ -156,7 +163,13 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Lazy:       int64(d.Lazy),
 		LazyAge:    time.Duration(d.LazyAge),
 		LazyFiles:  d.LazyFiles,
+		Staged:     int64(d.Staged),
+		Stuck:      time.Duration(d.Stuck),
 		MaxFlows:   d.MaxFlows,
+	}
+	if c.Peer = slices.Contains(n.peers, d.Algorithm); !c.Peer && slices.Contains(laboratory, d.Algorithm) {
+		return c, fmt.Errorf("settings of device %s: algorithm %s is one to compare with and not the daemon's own: "+
+			"run a daemon with it by `penstock testbed node`, or use one of %s", name, d.Algorithm, strings.Join(arbiter.Algorithms, ", "))
 	}
 	if p != nil {
 		c.Cost = p.Model()
@@ -174,6 +187,9 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 	}
 	return c, nil
 }
+
+// laboratory are algorithms that were the daemon's once.
+var laboratory = []string{"drr", "fifo"}
 
 // or gives the line or, if the file has none, the other one.
 func (l *Line) or(other depth.Line) depth.Line {

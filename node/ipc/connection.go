@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"penstock/node/device"
 	"penstock/wire"
@@ -24,6 +28,8 @@ type opened struct {
 	stream *device.Stream
 	pos    int64 // what was said before that; negative: nothing, or nobody knows
 	closed bool
+
+	place func() // to be called twice: once it is closed, and once its opening has ended
 }
 
 func (o *opened) progress(pos int64) {
@@ -37,6 +43,7 @@ func (o *opened) progress(pos int64) {
 }
 
 func (o *opened) close(pos int64) {
+	defer o.place()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.loop != nil {
@@ -57,13 +64,16 @@ func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
 	}
 }
 
-// connection is one agent. streams belongs to the receiving goroutine.
+// connection is one agent. streams and paid belong to the receiving goroutine.
 type connection struct {
 	server  *Server
 	c       *net.UnixConn
 	role    wire.Role
 	flow    string
-	queue   chan wire.Mark // that the peer has not read yet
+	owner   Owner
+	rates   []*rate.Limiter // of its frames
+	paid    int             // frames that may come without asking them
+	marks   *marks          // that the peer has not been sent yet
 	streams map[uint32]*opened
 	opens   sync.WaitGroup
 	opening atomic.Int32 // of them
@@ -71,16 +81,23 @@ type connection struct {
 
 // Mark queues a mark for the agent; it is called by device loops.
 func (c *connection) Mark(stream uint32, position int64) {
-	select {
-	case c.queue <- wire.Mark{Stream: stream, Position: position}:
-	default:
+	if !c.marks.put(stream, position) {
 		// The peer does not read. Its gates open when the connection ends.
 		c.server.Stats.SlowPeers.Add(1)
 		c.c.Close()
 	}
 }
 
-func (c *connection) receive(r *wire.Reader, reg Registration) error {
+// write writes frames. The peer that does not take them in time is counted.
+func (c *connection) write(frames []byte) error {
+	_, err := c.c.Write(frames)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.server.Stats.SlowPeers.Add(1)
+	}
+	return err
+}
+
+func (c *connection) receive(ctx context.Context, r *wire.Reader, reg Registration) error {
 	for {
 		m, err := r.Next()
 		if err != nil {
@@ -88,6 +105,13 @@ func (c *connection) receive(r *wire.Reader, reg Registration) error {
 			if errors.Is(err, io.EOF) {
 				return errors.New("closed by the agent")
 			}
+			return err
+		}
+		cost := 1
+		if _, opens := m.(wire.Open); opens {
+			cost = openFrames
+		}
+		if err := c.pay(ctx, cost); err != nil {
 			return err
 		}
 		switch m := m.(type) {
@@ -121,25 +145,23 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		c.Mark(m.Stream, device.Open)
 		return nil
 	}
-	if !c.beginOpen() {
-		c.server.Stats.OpenErrors.Add(1)
-		c.Mark(m.Stream, device.Open)
+	place := c.beginOpen(m)
+	if place == nil {
+		c.server.Stats.OverBound.Add(1)
+		c.ungoverned(m, fmt.Errorf("%w: streams of the peer, of its container, or of all tasks", ErrBound))
 		return nil
 	}
-	o := &opened{pos: -1}
+	o := &opened{pos: -1, place: place}
 	c.streams[m.Stream] = o
 	c.opens.Go(func() {
-		defer c.endOpen()
+		defer place()
+		defer c.endOpen(m)
 		loop, stream, err := reg.Open(m, c)
 		if err != nil {
-			// Not governed, not held up: a file may be gone, or lie elsewhere.
-			if m.Kind == wire.Intermediate && errors.Is(err, fs.ErrNotExist) {
-				c.server.Stats.GoneFiles.Add(1)
-			} else {
-				c.server.Stats.OpenErrors.Add(1)
+			if errors.Is(err, ErrBound) {
+				c.server.Stats.OverBound.Add(1)
 			}
-			c.server.Log.Debug("stream not governed", "block", m.Path, "error", err)
-			c.Mark(m.Stream, device.Open)
+			c.ungoverned(m, err)
 			return
 		}
 		o.ready(loop, stream)
@@ -147,25 +169,69 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 	return nil
 }
 
-// beginOpen tells whether one stream more is within the bounds. One may be closed
-// while its device keeps the open waiting, so both are counted.
-func (c *connection) beginOpen() bool {
-	bound := streamsOf(c.role)
-	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {
-		return false
+// ungoverned lets a stream through that cannot be governed: a file may be gone, or lie
+// elsewhere.
+func (c *connection) ungoverned(m wire.Open, err error) {
+	if m.Kind == wire.Intermediate && errors.Is(err, fs.ErrNotExist) {
+		c.server.Stats.GoneFiles.Add(1)
+	} else {
+		c.server.Stats.OpenErrors.Add(1)
+		c.server.Limited.Once(slog.LevelWarn, "stream not governed", reason(c.owner.UID, &refusal{causeOf(err), err}),
+			"uid", c.owner.UID, "path", m.Path, "error", err)
 	}
-	if all := &c.server.taskOpens; !Serves(c.role) && all.Add(1) > MaxTaskOpens {
-		all.Add(-1)
-		return false
-	}
-	c.opening.Add(1)
-	return true
+	c.Mark(m.Stream, device.Open)
 }
 
-func (c *connection) endOpen() {
+// causeOf names the kind of an error.
+func causeOf(err error) string {
+	for _, kind := range []error{ErrBound, fs.ErrNotExist, fs.ErrPermission} {
+		if errors.Is(err, kind) {
+			return kind.Error()
+		}
+	}
+	return "other"
+}
+
+// beginOpen takes a place for one stream more, nil at a bound. A stream may be closed while
+// its device keeps the open waiting, so its place is free after both. place is to be called
+// twice.
+func (c *connection) beginOpen(m wire.Open) (place func()) {
+	s, bound := c.server, streamsOf(c.role)
+	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {
+		return nil
+	}
+	if Serves(c.role) {
+		c.opening.Add(1)
+		return func() {}
+	}
+	bytes := nameBytes(m)
+	if s.taskOpenBytes.Add(bytes) > MaxTaskOpenBytes {
+		s.taskOpenBytes.Add(-bytes)
+		return nil
+	}
+	if s.taskOpens.Add(1) > MaxTaskOpens || !s.streams.Take(c.owner) {
+		s.taskOpens.Add(-1)
+		s.taskOpenBytes.Add(-bytes)
+		return nil
+	}
+	c.opening.Add(1)
+	var calls atomic.Int32
+	return func() {
+		if calls.Add(1) == 2 {
+			s.streams.Give(c.owner)
+		}
+	}
+}
+
+func nameBytes(m wire.Open) int64 {
+	return int64(len(m.Flow) + len(m.Path) + len(m.Meta) + len(m.Client) + len(m.Server) + len(m.User))
+}
+
+func (c *connection) endOpen(m wire.Open) {
 	c.opening.Add(-1)
 	if !Serves(c.role) {
 		c.server.taskOpens.Add(-1)
+		c.server.taskOpenBytes.Add(-nameBytes(m))
 	}
 }
 
@@ -202,7 +268,7 @@ func (c *connection) sendAll(ctx context.Context, reg Registration) {
 			if err = c.c.SetWriteDeadline(time.Now().Add(sendWait)); err != nil {
 				break
 			}
-			if _, err = c.c.Write(buf); err != nil {
+			if err = c.write(buf); err != nil {
 				break
 			}
 			buf = buf[:0]
@@ -210,11 +276,8 @@ func (c *connection) sendAll(ctx context.Context, reg Registration) {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-c.queue:
-			buf, err = wire.Append(buf, m)
-			for n := min(len(c.queue), 256); n > 0 && err == nil; n-- {
-				buf, err = wire.Append(buf, <-c.queue)
-			}
+		case <-c.marks.news:
+			buf, err = c.marks.append(buf)
 		case <-ticker.C:
 			tick, mode := opener.Heartbeat()
 			buf, err = wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode), Alive: reg.Alive()})

@@ -1,12 +1,13 @@
 // Package ipc serves the Unix socket that agents connect to.
 //
-// Problem: the peer is a JVM full of other people's code, and it may be gone,
-// stopped or wrong at any moment. Choices: who may connect is decided by the
-// socket's permissions and by the kernel's word on the peer (SO_PEERCRED), not
-// by what it says; every number of things that a peer can make us hold has a
-// bound; and nothing that a peer does or leaves undone may hold up a device's
-// loop, so marks go out through a bounded queue and a peer that does not read
-// it is disconnected (its gates then open by themselves).
+// Problem: the peer is a JVM full of other people's code, and it may be gone, stopped, wrong
+// or hostile at any moment. Choices: who may connect is decided by the socket's permissions
+// and by the kernel's word on the peer (SO_PEERCRED, its cgroup), not by what it says; every
+// number of things that a peer can make us hold, and every rate at which it makes us work,
+// has a bound by user and by container (places.go, quota.go), and past it a refusal that is
+// counted and said once; and nothing that a peer does or leaves undone may hold up a device's
+// loop, so a mark goes into a box that holds the latest one of each stream (marks.go), and a
+// peer that does not read is disconnected (its gates then open by themselves).
 package ipc
 
 import (
@@ -15,10 +16,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"os"
-	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,19 +25,29 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/node/device"
+	"penstock/node/loglimit"
 	"penstock/wire"
 )
 
 // Bounds of the socket. Places for servers are kept free: tasks come in any number.
 const (
-	MaxConnections = 1024  // in all, accepted
-	MaxGreetings   = 512   // besides, that have not said who they are
-	maxUserGreets  = 64    // of them, from one user
-	MaxServers     = 64    // of them, from DataNodes and NodeManagers
+	MaxConnections = 1024 // in all, accepted
+	MaxServers     = 64   // of them, from DataNodes and NodeManagers
+	MaxGreetings   = 512  // besides, that have not said who they are
+
+	MaxContainerConnections = 64 // from one container of tasks
+	maxUserGreets           = 64 // that have not said who they are, from one user
+	maxContainerGreets      = 16 // and from one container
+
 	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
 	MaxTaskStreams = 1024  // on a task's
 	MaxExecStreams = 4096  // on an executor's: each of its tasks may write a file for each of a shuffle's partitions at once
-	MaxTaskOpens   = 8192  // files being opened for all of those together
+
+	MaxContainerStreams = 8192     // on all connections of a container of tasks
+	MaxAllTaskStreams   = 65536    // on all connections of tasks and executors
+	MaxTaskOpens        = 8192     // files being opened for all of those together
+	MaxTaskOpenBytes    = 16 << 20 // and the bytes of their names
+
 	helloWait      = 5 * time.Second
 	sendWait       = 5 * time.Second
 	HeartbeatEvery = 250 * time.Millisecond
@@ -58,6 +67,7 @@ type Opener interface {
 type Peer struct {
 	PID   int32 // PID and UID are the kernel's word
 	UID   uint32
+	Owner Owner      // whose quotas it uses
 	Hello wire.Hello // the peer's own
 	// Disconnect ends the connection. The peer's gates open, and it connects anew.
 	Disconnect func()
@@ -96,21 +106,33 @@ type Server struct {
 	// Allow tells whether a user's processes may connect in a role. Who may as a
 	// server may as a task.
 	Allow func(uid uint32, role wire.Role) bool
-	Log   *slog.Logger
+	// Container names the container of a process by the kernel's word, "" where there is
+	// none; it must not wait for a disk. It may be nil: each process is one of its own.
+	Container func(pid int32) string
+	Bounds    Bounds // zero: as for a process of a million descriptors
+	Log       *slog.Logger
+	Limited   *loglimit.Limiter // for what peers provoke; made by Serve where it is nil
 
 	Stats Stats
 
-	mu     sync.Mutex
-	agents map[*connection]Agent
-	greets map[uint32]int // by user: connections without a hello yet
+	mu        sync.Mutex
+	bounds    Bounds
+	agents    map[*connection]Agent
+	greetings []*greeting // oldest first
+	framesOf  *pace       // rates of frames
 
-	taskOpens atomic.Int32 // files being opened for tasks and executors
+	streams       Quota        // of tasks and executors
+	taskOpens     atomic.Int32 // files being opened for tasks and executors
+	taskOpenBytes atomic.Int64 // of their names
+
+	credentials func(*net.UnixConn) (*unix.Ucred, error) // nil: the kernel's
 }
 
 // Agent is one connection, as it is shown to the operator.
 type Agent struct {
 	PID         int32 // PID and UID are the kernel's word, the rest is the peer's
 	UID         uint32
+	Container   string // or its process, where the kernel names no container
 	Role        wire.Role
 	Flow        string // that all of a task's or an executor's streams belong to
 	Name        string // and version
@@ -118,98 +140,41 @@ type Agent struct {
 	Since       time.Time
 }
 
-// Agents are those that are connected and accepted, oldest first; at most
-// MaxConnections of them.
-func (s *Server) Agents() []Agent {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.agents), func(a, b Agent) int { return a.Since.Compare(b.Since) })
-}
-
-// enter takes a connection among those that are accepted, if its role has a place.
-func (s *Server) enter(c *connection, a Agent) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.agents == nil {
-		s.agents = map[*connection]Agent{}
-	}
-	bound, same := MaxConnections-MaxServers, 0
-	if Serves(a.Role) {
-		bound = MaxServers
-	}
-	for _, other := range s.agents {
-		if Serves(other.Role) == Serves(a.Role) {
-			same++
-		}
-	}
-	if same >= bound {
-		return fmt.Errorf("%d connections of its kind already", bound)
-	}
-	s.agents[c] = a
-	return nil
-}
-
-func (s *Server) leave(c *connection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.agents, c)
-}
-
 // Stats counts what happened on the socket.
 type Stats struct {
 	Connections atomic.Int64 // open now
 	Accepted    atomic.Int64
 	Refused     atomic.Int64 // by peer check or bound
+	Hurried     atomic.Int64 // of them, because they came too often
+	Displaced   atomic.Int64 // disconnected for another user's or container's sake
+	AcceptFails atomic.Int64
 	BadFrames   atomic.Int64
 	OpenErrors  atomic.Int64
+	OverBound   atomic.Int64 // of them, by a bound
 	OtherFlows  atomic.Int64 // streams refused, of tasks that name a flow which is not theirs
 	GoneFiles   atomic.Int64 // of kind intermediate, deleted before they could be opened
 	SlowPeers   atomic.Int64 // disconnected because they did not read
 }
 
-// Listen makes the socket. A socket that a dead daemon left is replaced; one
-// that still answers is not.
-func Listen(path string, mode os.FileMode, gid int) (*net.UnixListener, error) {
-	if len(path) > 107 {
-		return nil, fmt.Errorf("socket %s: a Unix socket's path has at most 107 bytes", path)
-	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("socket %s: another daemon answers there: stop it first", path)
-	} else if st, err := os.Lstat(path); err == nil {
-		if st.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("socket %s: there is something else at that path", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	// Nobody may connect between bind and chmod.
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
-	if err != nil {
-		return nil, err
-	}
-	if gid >= 0 {
-		err = os.Chown(path, -1, gid)
-	}
-	if err == nil {
-		err = os.Chmod(path, mode)
-	}
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
-}
-
 // Serve accepts until ctx ends, then closes every connection.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	if s.bounds = s.Bounds; s.bounds == (Bounds{}) {
+		s.bounds = BoundsFor(1 << 20)
+	}
+	if s.Limited == nil {
+		s.Limited = loglimit.New(s.Log)
+	}
+	if s.credentials == nil {
+		s.credentials = peer
+	}
+	s.streams.Bound, s.streams.Container = MaxAllTaskStreams, MaxContainerStreams
 	var conns sync.WaitGroup
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer conns.Wait()
+	spare := newSpare()
+	defer spare.close()
+	pace := newPace()
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -219,17 +184,15 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			if errors.Is(err, net.ErrClosed) {
 				return err
 			}
-			s.Log.Warn("accept failed", "error", err) // out of descriptors: wait for some
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(100 * time.Millisecond):
-			}
+			s.Stats.AcceptFails.Add(1)
+			s.Limited.Once(slog.LevelError, "accept failed", "", "error", err)
+			spare.refuse(l)
 			continue
 		}
-		if s.Stats.Connections.Load() >= MaxConnections+MaxGreetings {
+		owner, pid, err := s.admit(c, pace)
+		if err != nil {
 			s.Stats.Refused.Add(1)
-			s.Log.Warn("agent refused: too many connections", "bound", MaxConnections+MaxGreetings)
+			s.Limited.Once(slog.LevelWarn, "agent refused", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
 			c.Close()
 			continue
 		}
@@ -242,11 +205,67 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			defer c.Close()
 			stopConn := context.AfterFunc(ctx, func() { c.Close() })
 			defer stopConn()
-			if err := s.serve(ctx, c); err != nil && ctx.Err() == nil {
-				s.Log.Info("agent disconnected", "reason", err)
+			if err := s.serve(ctx, c, owner, pid); err != nil && ctx.Err() == nil {
+				s.Limited.Some(connectLines, slog.LevelInfo, "agent disconnected", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
 			}
 		}()
 	}
+}
+
+// connectLines is how many lines there may be in a while about agents of one user that
+// come, or go for one reason.
+const connectLines = 20
+
+// refusal is an error with a short name for what it is about, which is the same for every
+// peer and every time.
+type refusal struct {
+	about string
+	err   error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(about, format string, args ...any) error {
+	return &refusal{about, fmt.Errorf(format, args...)}
+}
+
+// reason is what lines of the log about a user and an error are counted by.
+func reason(uid uint32, err error) string {
+	about := "ended"
+	var r *refusal
+	if errors.As(err, &r) {
+		about = r.about
+	}
+	return about + " of user " + strconv.FormatUint(uint64(uid), 10)
+}
+
+// admit decides by the kernel's word whether a connection is listened to at all, without
+// waiting for anything.
+func (s *Server) admit(c *net.UnixConn, pace pace) (Owner, int32, error) {
+	cred, err := s.credentials(c)
+	if err != nil {
+		return Owner{}, 0, refuse("credentials", "peer credentials: %w", err)
+	}
+	owner := Owner{UID: cred.Uid}
+	if !s.Allow(cred.Uid, wire.RoleTask) {
+		return owner, cred.Pid, refuse("user", "user %d may not connect: add it to users or task_users in the settings", cred.Uid)
+	}
+	now := time.Now()
+	serves := s.Allow(cred.Uid, wire.RoleDataNode)
+	if !serves && !pace.user(cred.Uid, now) {
+		s.Stats.Hurried.Add(1)
+		return owner, cred.Pid, refuse("pace of user", "%w: more than %d connections a second of user %d", ErrBound, connectsOfUser, cred.Uid)
+	}
+	owner = s.ownerOf(cred.Pid, cred.Uid)
+	if !pace.owner(owner, now) {
+		s.Stats.Hurried.Add(1)
+		return owner, cred.Pid, refuse("pace", "%w: more than %d connections a second of %s", ErrBound, connectsOfProcess, owner.Container)
+	}
+	if bound := s.bounds.Connections + s.bounds.Greetings; s.Stats.Connections.Load() >= int64(bound) {
+		return owner, cred.Pid, refuse("connections", "%w: %d connections", ErrBound, bound)
+	}
+	return owner, cred.Pid, nil
 }
 
 // peer asks the kernel who is at the other end.
@@ -265,49 +284,43 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 	return cred, credErr
 }
 
-func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
-	cred, err := peer(c)
-	if err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
-	}
-	if !s.Allow(cred.Uid, wire.RoleTask) {
-		s.Stats.Refused.Add(1)
-		return fmt.Errorf("user %d may not connect: add it to users or task_users in the settings", cred.Uid)
-	}
+func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid int32) error {
 	r := wire.NewReader(c)
-	hello, err := s.greet(c, r, cred.Uid)
+	hello, err := s.greet(c, r, owner)
 	if err != nil {
-		return err
+		return &refusal{"hello", err}
 	}
-	if !s.Allow(cred.Uid, hello.Role) {
+	if !s.Allow(owner.UID, hello.Role) {
 		s.Stats.Refused.Add(1)
-		return fmt.Errorf("user %d may connect for tasks, not for a server: add it to users in the settings", cred.Uid)
+		return refuse("role", "user %d may connect for tasks, not for a server: add it to users in the settings", owner.UID)
 	}
 	if !Serves(hello.Role) && hello.Flow == "" {
 		s.Stats.BadFrames.Add(1)
-		return errors.New("the hello of a task or an executor names no flow")
+		return refuse("flow", "the hello of a task or an executor names no flow")
 	}
 	conn := &connection{
-		server: s, c: c, role: hello.Role, flow: hello.Flow,
-		// A change of mode sends a mark to each stream.
-		queue: make(chan wire.Mark, 2*streamsOf(hello.Role)), streams: map[uint32]*opened{},
+		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner, rates: s.frameRates(hello.Role, owner),
+		// A stream that was refused has a mark, too.
+		marks: newMarks(2 * streamsOf(hello.Role)), streams: map[uint32]*opened{},
 	}
 	if err := s.enter(conn, Agent{
-		PID: cred.Pid, UID: cred.Uid, Role: hello.Role, Flow: hello.Flow, Name: hello.Agent, Directories: hello.Directories, Since: time.Now(),
+		PID: pid, UID: owner.UID, Container: owner.Container, Role: hello.Role, Flow: hello.Flow, Name: hello.Agent,
+		Directories: hello.Directories, Since: time.Now(),
 	}); err != nil {
 		s.Stats.Refused.Add(1)
-		return err
+		return &refusal{"places", err}
 	}
 	defer s.leave(conn)
-	reg, err := s.Opener.Register(Peer{PID: cred.Pid, UID: cred.Uid, Hello: hello, Disconnect: func() { c.Close() }})
+	reg, err := s.Opener.Register(Peer{PID: pid, UID: owner.UID, Owner: owner, Hello: hello, Disconnect: func() { c.Close() }})
 	if err != nil {
 		s.Stats.Refused.Add(1)
-		return fmt.Errorf("directories refused: %w", err)
+		return refuse("directories", "directories refused: %w", err)
 	}
-	if int32(hello.PID) != cred.Pid {
-		s.Log.Debug("the agent names another process than the kernel does, as in a PID namespace of its own", "says", hello.PID, "is", cred.Pid)
+	if int32(hello.PID) != pid {
+		s.Log.Debug("the agent names another process than the kernel does, as in a PID namespace of its own", "says", hello.PID, "is", pid)
 	}
-	s.Log.Info("agent connected", "agent", hello.Agent, "pid", cred.Pid, "uid", cred.Uid, "directories", hello.Directories)
+	s.Limited.Some(connectLines, slog.LevelInfo, "agent connected", reason(owner.UID, nil),
+		"agent", hello.Agent, "pid", pid, "uid", owner.UID, "directories", hello.Directories)
 
 	connCtx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
@@ -326,30 +339,14 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
 			reg.Close()
 		}()
 	}()
-	return conn.receive(r, reg)
+	return conn.receive(connCtx, r, reg)
 }
 
-// greet takes the hello, which a peer may keep back for a while: no user may have so
-// many connections waiting that others find no place.
-func (s *Server) greet(c *net.UnixConn, r *wire.Reader, uid uint32) (wire.Hello, error) {
-	s.mu.Lock()
-	if s.greets == nil {
-		s.greets = map[uint32]int{}
-	}
-	if s.greets[uid] >= maxUserGreets {
-		s.mu.Unlock()
-		s.Stats.Refused.Add(1)
-		return wire.Hello{}, fmt.Errorf("user %d has %d connections that have not said a hello", uid, maxUserGreets)
-	}
-	s.greets[uid]++
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.greets[uid]--; s.greets[uid] == 0 {
-			delete(s.greets, uid)
-		}
-	}()
+// greet takes the hello.
+func (s *Server) greet(c *net.UnixConn, r *wire.Reader, owner Owner) (wire.Hello, error) {
+	g := &greeting{owner, c}
+	s.beginGreeting(g)
+	defer s.endGreeting(g)
 	if err := c.SetReadDeadline(time.Now().Add(helloWait)); err != nil {
 		return wire.Hello{}, err
 	}

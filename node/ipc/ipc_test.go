@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -51,12 +52,21 @@ func serve(t *testing.T, d Opener, allow bool) (*Server, string) {
 
 func serveTo(t *testing.T, d Opener, allow func(uint32, wire.Role) bool) (*Server, string) {
 	t.Helper()
+	s := &Server{Opener: d, Allow: allow}
+	return s, serveAs(t, s)
+}
+
+// serveAs begins to serve and gives the socket.
+func serveAs(t *testing.T, s *Server) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Listen(path, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Opener: d, Allow: allow, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	if s.Log == nil {
+		s.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()
@@ -66,7 +76,7 @@ func serveTo(t *testing.T, d Opener, allow func(uint32, wire.Role) bool) (*Serve
 			t.Error(err)
 		}
 	})
-	return s, path
+	return path
 }
 
 func dial(t *testing.T, path string) net.Conn {
@@ -282,7 +292,8 @@ func TestPeerCheckByRole(t *testing.T) {
 // Tasks, however many, leave the servers their places, and servers do not take
 // more than those.
 func TestConnectionBound(t *testing.T) {
-	s, path := serve(t, &daemon{alive: 1}, true)
+	s := &Server{Opener: &daemon{alive: 1}, Allow: func(uint32, wire.Role) bool { return true }, Container: containers()}
+	path := serveAs(t, s)
 	enter := func(h wire.Hello) bool {
 		c := dial(t, path)
 		if _, err := c.Write(frames(t, h)); err != nil {
@@ -315,20 +326,17 @@ func TestConnectionBound(t *testing.T) {
 			}
 		}
 	}
-	// Those that say nothing have places of their own, and not all of them.
-	before := s.Stats.Refused.Load()
-	for range maxUserGreets {
-		dial(t, path)
+	if s.Stats.Displaced.Load() != 0 {
+		t.Error("a newcomer displaced one of those that have as little")
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for greets := 0; greets < maxUserGreets && time.Now().Before(deadline); {
-		s.mu.Lock()
-		greets = s.greets[uint32(os.Geteuid())]
-		s.mu.Unlock()
-	}
-	ended(t, dial(t, path))
-	if got := s.Stats.Refused.Load(); got != before+1 {
-		t.Errorf("%d refused for the bound of silent connections", got-before)
+}
+
+// containers gives each connection a container of its own.
+func containers() func(int32) string {
+	n := 0
+	return func(int32) string {
+		n++
+		return strconv.Itoa(n)
 	}
 }
 
@@ -542,34 +550,6 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	}
 	if s.Stats.SlowPeers.Load() == 0 {
 		t.Error("the slow peer was not counted")
-	}
-}
-
-func TestListen(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(path, 0o600, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", st.Mode(), err)
-	}
-	if _, err := Listen(path, 0o600, -1); err == nil {
-		t.Error("a socket that answers was taken over")
-	}
-	l.SetUnlinkOnClose(false)
-	l.Close() // as after kill -9: the file stays
-	again, err := Listen(path, 0o600, -1)
-	if err != nil {
-		t.Fatalf("a dead daemon's socket was not replaced: %v", err)
-	}
-	again.Close()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(file, 0o600, -1); err == nil {
-		t.Error("a plain file was replaced")
 	}
 }
 

@@ -12,7 +12,8 @@ type bounded struct {
 	free chan struct{}
 }
 
-func newBounded(l net.Listener, n int) *bounded { return &bounded{l, make(chan struct{}, n)} }
+// Bounded makes such a listener of l.
+func Bounded(l net.Listener, n int) net.Listener { return &bounded{l, make(chan struct{}, n)} }
 
 func (b *bounded) Accept() (net.Conn, error) {
 	for {

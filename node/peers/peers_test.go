@@ -622,7 +622,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBounded(l, 1)
+	b := Bounded(l, 1)
 	defer b.Close()
 	accepted := make(chan net.Conn, 3)
 	go func() {

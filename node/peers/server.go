@@ -85,7 +85,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	cluster.RegisterPeersServer(server, s)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
-	err := server.Serve(newBounded(l, maxConns))
+	err := server.Serve(Bounded(l, maxConns))
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -88,6 +88,7 @@ type Heartbeat struct {
 type Agent struct {
 	PID         int32     `json:"pid"` // PID and UID by the kernel's word
 	UID         uint32    `json:"uid"`
+	Container   string    `json:"container"` // or its process, where the kernel names no container
 	Role        string    `json:"role"`
 	Flow        string    `json:"flow"`  // that all its streams belong to; empty: each has its own
 	Agent       string    `json:"agent"` // name and version
@@ -97,10 +98,14 @@ type Agent struct {
 
 // Socket counts what happened on the agents' socket.
 type Socket struct {
-	Refused    int64 `json:"refused"`
-	BadFrames  int64 `json:"bad_frames"`
-	OpenErrors int64 `json:"open_errors"`
-	SlowPeers  int64 `json:"slow_peers"`
+	Refused       int64 `json:"refused"`
+	Hurried       int64 `json:"hurried"` // of them, since they came too often
+	Displaced     int64 `json:"displaced"`
+	BadFrames     int64 `json:"bad_frames"`
+	OpenErrors    int64 `json:"open_errors"`
+	OverBound     int64 `json:"over_bound"` // of them
+	SlowPeers     int64 `json:"slow_peers"`
+	LogSuppressed int64 `json:"log_suppressed"`
 }
 
 // Identity is what became of claims to be an application.

@@ -85,6 +85,11 @@ func (r Report) Figures() string {
 			before = ","
 		}
 	}
+	for _, way := range r.ways() {
+		if ended := r.Ended(way); ended < len(r.Jobs) {
+			text += fmt.Sprintf("; %s only %d of %d ended", way, ended, len(r.Jobs))
+		}
+	}
 	return text
 }
 
@@ -116,10 +121,10 @@ func (r Report) WriteTable(w io.Writer) error {
 		}
 	}
 	if len(r.Summaries) > 0 {
-		fmt.Fprintln(t, "jobs\tplayed\tended\tmedian\tp95\tslowdown: median\tp95\tmean\t")
+		fmt.Fprintln(t, "jobs\tplayed\tended\tmedian\tp90\tslowdown: median\tp90\tmean\t")
 		for _, s := range r.Summaries {
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t\n", s.Of, s.Way, s.Jobs, seconds(s.Median), seconds(s.P95),
-				slow(s.SlowdownMedian), slow(s.SlowdownP95), slow(s.SlowdownMean))
+			fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\t%s\t\n", s.Of, s.Way, s.Jobs, s.All, seconds(s.Median), seconds(s.P90),
+				slow(s.SlowdownMedian), slow(s.SlowdownP90), slow(s.SlowdownMean))
 		}
 	}
 	if err := t.Flush(); err != nil {

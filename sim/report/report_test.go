@@ -32,7 +32,7 @@ func TestReports(t *testing.T) {
 		words  []string
 	}{
 		"broker-outage.yaml": {2, []string{"seed 3", "30 nodes", "local shares", "broker down", "misplaced"}},
-		"swim.yaml":          {2, []string{"seed 3", "20 nodes", "coordinated", "fifo", "below 100 MB", "average"}},
+		"swim.yaml":          {2, []string{"seed 3", "8 nodes", "50 of 50", "coordinated", "fifo", "below 100 MB", "average"}},
 	} {
 		t.Run(file, func(t *testing.T) {
 			var html, table, text [2]bytes.Buffer
@@ -87,6 +87,9 @@ func TestReportsOfWhatIsEmpty(t *testing.T) {
 		var out bytes.Buffer
 		if err := errors.Join(Report{r}.WriteHTML(&out), Report{r}.WriteTable(&out)); err != nil {
 			t.Errorf("%s: %v", r.Title, err)
+		}
+		if r.Title == "no ends" && strings.Count(out.String(), "fifo only 0 of 1 ended") != 2 {
+			t.Errorf("page and table do not both say that no job ended:\n%s", out.String())
 		}
 		if strings.Contains(out.String(), "<title><b>") {
 			t.Error("a title is markup")

@@ -38,6 +38,8 @@ type Options struct {
 	// Weights is the weights file's first text; default every weight 1.
 	Weights  string
 	LogLevel string // default debug
+	// Peer says that Device names a scheduler to compare with (testbed/schedulers).
+	Peer bool
 	// Broker, if not nil, are the arguments of `penstock broker`, which is then run instead: it
 	// has neither settings nor weights.
 	Broker []string
@@ -89,6 +91,9 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	args := append([]string{"broker"}, o.Broker...)
 	if o.Broker == nil {
 		args = []string{"node", "--config", o.Base + ".yaml"}
+		if o.Peer {
+			args = slices.Concat([]string{"testbed"}, args)
+		}
 		if err := d.SetWeights(o.Weights); err != nil {
 			return nil, err
 		}

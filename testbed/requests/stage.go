@@ -80,7 +80,7 @@ func (st *stage) run(words []string) string {
 	}
 	switch words[0] {
 	case "new":
-		return st.anew(arg(1), words[2:])
+		return st.build(arg(1), words[2:])
 	case "flow":
 		f, err := st.q.AddFlow(int(st.number(arg(2))))
 		if err == nil {
@@ -150,7 +150,7 @@ func (st *stage) run(words []string) string {
 	return ""
 }
 
-func (st *stage) anew(algorithm string, settings []string) string {
+func (st *stage) build(algorithm string, settings []string) string {
 	cfg, depth := sfq.Config{}, 1
 	for _, w := range settings {
 		key, value, _ := strings.Cut(w, "=")

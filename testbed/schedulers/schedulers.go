@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 
+	"penstock/core/arbiter"
 	"penstock/core/sfq"
 )
 
@@ -217,4 +218,17 @@ func (t *table[T]) dump(title string, own func(*flow[T]) string) string {
 		fmt.Fprintf(&b, ", outstanding %d\n", fl.outstanding)
 	}
 	return b.String()
+}
+
+// MakeDRR makes a DRR where maxFlows is known to be within bounds; it panics where it is not.
+func MakeDRR(maxFlows int) arbiter.Scheduler { return must(NewDRR(maxFlows)) }
+
+// MakeFIFO makes a FIFO likewise.
+func MakeFIFO(maxFlows int) arbiter.Scheduler { return must(NewFIFO(maxFlows)) }
+
+func must[T any](s T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return s
 }

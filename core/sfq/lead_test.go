@@ -1,0 +1,205 @@
+package sfq_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"penstock/core/sfq"
+	"penstock/testbed/requests"
+)
+
+// debtors are flows in a tree of queues that always have something queued. Some are charged
+// beside the queue without end.
+type debtors struct {
+	s       *requests.Queues
+	ways    [][]sfq.Level
+	weights []int
+	largest int64 // cost of a request
+	lead    int64
+}
+
+func newDebtors(t *rapid.T) *debtors {
+	d := &debtors{
+		largest: rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1_000_000)).Draw(t, "largest cost"),
+		lead:    rapid.Int64Range(1, 10_000_000).Draw(t, "lead"),
+	}
+	d.s = newQueues(t, sfq.Config{MaxLead: d.lead}, 1)
+	weight := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 1000))
+	queues := [][]sfq.Level{nil}
+	for i := range rapid.IntRange(0, 3).Draw(t, "queues") {
+		parent := rapid.SampledFrom(queues).Draw(t, "parent")
+		queues = append(queues, append(parent[:len(parent):len(parent)], sfq.Level{Name: fmt.Sprint(i), Weight: weight.Draw(t, "weight")}))
+	}
+	for f := range sfq.Flow(rapid.IntRange(1, 6).Draw(t, "flows")) {
+		way, w := rapid.SampledFrom(queues).Draw(t, "way"), weight.Draw(t, "weight")
+		d.ways, d.weights = append(d.ways, way), append(d.weights, w)
+		if _, err := d.s.AddFlow(w); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.s.SetQueue(f, way); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (d *debtors) charge(t *rapid.T) {
+	f := sfq.Flow(rapid.IntRange(0, len(d.ways)-1).Draw(t, "charged"))
+	if err := d.s.Charge(f, rapid.Int64Range(1, sfq.MaxCost).Draw(t, "charge")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill makes all flows ready.
+func (d *debtors) fill(t *rapid.T) {
+	for f := range d.ways {
+		if d.s.Queued(sfq.Flow(f)) == 0 {
+			if _, err := d.s.Submit(sfq.Flow(f), rapid.Int64Range(1, d.largest).Draw(t, "cost"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// serve dispatches a request with all flows ready, and returns whose it was and its cost.
+func (d *debtors) serve(t *rapid.T) (sfq.Flow, int64) {
+	d.fill(t)
+	r, ok := d.s.Next()
+	if !ok {
+		t.Fatalf("nothing to dispatch\n%s", d.s)
+	}
+	if err := d.s.Complete(r.Handle, r.Cost); err != nil {
+		t.Fatal(err)
+	}
+	return r.Flow, r.Cost
+}
+
+// patience is how much service the device gives at most before a flow is dispatched, all
+// being ready. From the flow up, a member waits at each level for its lead and for what it
+// has to be served itself before; siblings of all weights W are served meanwhile, each with
+// up to one request beyond its due. Its lead is what charges made, cut to the level's
+// MaxLead, and one request of its own.
+func (d *debtors) patience(f int) float64 {
+	way, weight := d.ways[f], d.weights[f]
+	share := map[string]float64{"/": 1}
+	sum, count := d.siblings()
+	at := "/"
+	for _, l := range way {
+		share[at+l.Name+"/"] = share[at] * float64(l.Weight) / sum[at]
+		at += l.Name + "/"
+	}
+	service := 0.0
+	for i := len(way); i >= 0; i-- {
+		at, w := "/", float64(weight)
+		for _, l := range way[:i] {
+			at += l.Name + "/"
+		}
+		if i < len(way) {
+			w = float64(way[i].Weight)
+		}
+		service = float64(d.lead)*share[at] + (float64(d.largest)+service)*sum[at]/w + float64(d.largest)*float64(count[at]) + 1
+	}
+	return service
+}
+
+// siblings returns the sum of the weights of the members of each queue, and their number.
+func (d *debtors) siblings() (sum map[string]float64, count map[string]int) {
+	sum, count = map[string]float64{}, map[string]int{}
+	seen := map[string]bool{}
+	for f, way := range d.ways {
+		at := "/"
+		for _, l := range way {
+			if next := at + l.Name + "/"; !seen[next] {
+				seen[next] = true
+				sum[at] += float64(l.Weight)
+				count[at]++
+			}
+			at += l.Name + "/"
+		}
+		sum[at] += float64(d.weights[f])
+		count[at]++
+	}
+	return sum, count
+}
+
+// However much was charged beside the queue, and to whom, before and after others became
+// ready: once a trim has seen who is there, a flow is dispatched after at most MaxLead of the
+// device's time at each level, and what its and its siblings' requests take.
+func TestChargesLockNobodyOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDebtors(t)
+		for range rapid.IntRange(0, 4).Draw(t, "charges before") {
+			d.charge(t)
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			if rapid.IntRange(0, 3).Draw(t, "what") == 0 {
+				d.charge(t)
+			} else {
+				d.serve(t)
+			}
+		}
+		d.fill(t)
+		d.s.Trim()
+		f := rapid.IntRange(0, len(d.ways)-1).Draw(t, "flow")
+		most, waited := d.patience(f), 0.0
+		for steps := 0; ; steps++ {
+			g, cost := d.serve(t)
+			if g == sfq.Flow(f) {
+				return
+			}
+			if waited += float64(cost); waited > most {
+				t.Fatalf("flow %d has waited for %v of service, allowed are %v\n%s", f, waited, most, d.s)
+			}
+			if steps == 2000 { // costs of 1 beside a lead of millions
+				return
+			}
+		}
+	})
+}
+
+// A flow's own requests are no debt: whatever was dispatched and corrected, a trim changes
+// nothing where nobody was charged, with the smallest lead that there is.
+func TestTrimLeavesWhatRequestsMade(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDebtors(t)
+		d.s = newQueues(t, sfq.Config{MaxLead: 1}, 3)
+		for f, way := range d.ways {
+			if _, err := d.s.AddFlow(d.weights[f]); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.s.SetQueue(sfq.Flow(f), way); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out []requests.Request
+		t.Repeat(map[string]func(*rapid.T){
+			"Submit": func(t *rapid.T) {
+				f := sfq.Flow(rapid.IntRange(0, len(d.ways)-1).Draw(t, "flow"))
+				if _, err := d.s.Submit(f, rapid.Int64Range(1, d.largest).Draw(t, "cost"), 0); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"Next": func(t *rapid.T) {
+				if r, ok := d.s.Next(); ok {
+					out = append(out, r)
+				}
+			},
+			"Complete": func(t *rapid.T) {
+				if len(out) > 0 {
+					if err := d.s.Complete(out[0].Handle, rapid.Int64Range(0, 2*d.largest).Draw(t, "actual")); err != nil {
+						t.Fatal(err)
+					}
+					out = out[1:]
+				}
+			},
+			"": func(t *rapid.T) {
+				before := d.s.String()
+				if d.s.Trim(); d.s.String() != before {
+					t.Fatalf("a trim made of\n%s\nthis:\n%s", before, d.s)
+				}
+			},
+		})
+	})
+}
