@@ -229,9 +229,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	a.releaseHeld(now)
 	a.grantMore(now)
 	a.dispatch(now)
-	if again = a.next; a.idle() {
-		again = max(again, a.swept+forgetEvery)
-	}
+	again = a.next
 	sooner := func(at time.Duration) {
 		if at > 0 && at < again {
 			again = at
@@ -250,10 +248,12 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	return actions, max(again, now+1)
 }
 
-// idle reports whether nothing is left for a tick but to forget flows: none is at work or has a
-// backlog, and nothing is at the device. Whatever changes that is an event.
-func (a *Arbiter) idle() bool {
-	return len(a.active) == 0 && len(a.running) == 0 && len(a.shorts) == 0 && !a.stuck
+// Idle reports whether ticks find nothing to do but to forget flows that are no longer used: no
+// flow is at work or has a backlog, and nothing is at the device. What changes that is an event,
+// so a caller may wait for one instead of the time that Decide has named.
+func (a *Arbiter) Idle() bool {
+	return len(a.active) == 0 && len(a.running) == 0 && len(a.shorts) == 0 && len(a.generous) == 0 &&
+		a.held.len() == 0 && a.forced.waiting.len() == 0 && !a.stuck
 }
 
 func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
