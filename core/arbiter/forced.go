@@ -2,20 +2,20 @@ package arbiter
 
 import "time"
 
-// Streams that have waited for as long as their clients bear. A share may be so small, or a
-// limit so low, that a stream's turn does not come before its client gives up, and a client
-// that gives up asks another replica, which makes everything worse. So a stream whose wait
-// reaches its patience gets one packet, whatever its flow's share or limit says:
+// The forced lane. A share may be so small, or a limit so low, that a stream's turn does not come
+// before its client gives up. The client then asks another replica, which makes everything worse.
+// So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
+// says:
 //
 //   - inside the depth, one at a time, the stream that is the longest past its time first. A
 //     packet waits at the device for what is there, so where many are past their time at once,
 //     one at a time would be too slow: as the first in line gets late, more go at a time;
 //   - out of a small budget of the device's time, so that the neighbours keep theirs however
 //     many streams starve;
-//   - charged to the flow and to its limit, so that over time it gets no more than its due.
+//   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
-// A stream that is let through goes to the end: its patience begins again. If one packet was
-// less than its reader needs at a time, the next ones come soon, up to packetBytes.
+// Then the stream's patience begins again. If one packet is less than its reader needs at a time,
+// the next ones come soon, up to packetBytes.
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
 	flying  int           // packets at the device
@@ -47,7 +47,7 @@ func newForced() forced {
 	}}
 }
 
-// patience is how long a stream may wait.
+// patience returns how long a stream may wait.
 func (a *Arbiter) patience(s *Stream) time.Duration {
 	if s.Patience > 0 {
 		return min(s.Patience, a.cfg.MaxWait)
@@ -55,9 +55,9 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// watch keeps a stream's deadline while it waits.
+// watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
-	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+	if s.probe > 0 && s.pos >= s.probe { // it has gone on: if it waits now, it waits for something else
 		l.waiting.remove(s)
 		s.probe, s.deadline = 0, 0
 	}
@@ -74,8 +74,8 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	}
 }
 
-// candidate returns the reader that is to be let through now, nil if none is; writers and
-// senders need no request, and are let through at once.
+// candidate returns the reader that is to be let through now; nil if there is none. Writers and
+// senders need no request and are let through at once.
 func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	l.at = 0
 	for l.waiting.len() > 0 {
@@ -126,7 +126,7 @@ func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
 	l.waiting.set(s)
 }
 
-// wait is how long the budget allows no packet.
+// wait returns how long it takes until the budget allows a packet.
 func (l *forced) wait(now time.Duration) time.Duration {
 	if passed := now - l.since; passed > 0 {
 		l.tokens = min(forcedBurst, l.tokens+passed/forcedPart)
@@ -192,12 +192,12 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	a.begin(r, now)
 }
 
-// ended looks at a reader whose packet has come. If it does not move, the packet was less than
-// it reads at a time.
+// ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
+// than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
 		l.put(a, s, now+a.patience(s)/forcedSoon)
-	} else { // a client that is slow by itself
+	} else { // it has enough: its client is slow
 		s.probe, s.deadline = 0, 0
 		l.waiting.remove(s)
 	}

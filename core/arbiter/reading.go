@@ -5,7 +5,7 @@ import "time"
 // Staged reads (IBIS, section 3, persistent I/O; the departure is that the
 // server's own read never queues: it finds its range in the page cache).
 
-// openRead stages the checksums of the range first: the DataNode reads them
+// openRead begins a read. The checksums of the range are staged first: the DataNode reads them
 // before the first byte of data, and the first mark says that they are there.
 func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	s.To = max(s.To, s.From)
@@ -19,17 +19,17 @@ func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	a.stage(s, now)
 }
 
-// What HDFS's checksum files look like at most: a header, and 4 bytes for each 512 of data.
+// Bounds of HDFS's checksum files: a header, and 4 bytes for each 512 of data.
 const (
 	metaHeader   = 7
 	chunkBytes   = 512
 	checksumSize = 4
 )
 
-// metaSpan is the part of the checksums' file that belongs to the stream's range, in whole
-// pages, empty if all of it is resident. The file is a header and one checksum a chunk, in
-// order, so its parts correspond to parts of the block. It is no longer than the block allows,
-// whatever the file's size says.
+// metaSpan returns the part of the checksums' file that belongs to the stream's range, in whole
+// pages; empty if all of it is resident. The file is a header and a checksum for each chunk, in
+// order, so its parts correspond to parts of the block. It counts as no longer than the block
+// allows, whatever its size.
 func metaSpan(s *Stream) span {
 	block, ok := s.Opening.File.Written()
 	if !ok || block <= 0 {
@@ -48,7 +48,7 @@ func metaSpan(s *Stream) span {
 	return span{start, end}
 }
 
-// metaBytes is what the checksums of so much data take at most.
+// metaBytes returns how many bytes the checksums of so much data take at most.
 func metaBytes(block int64) int64 {
 	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
 }
@@ -68,7 +68,7 @@ const blockedPart = 4
 // as a disk serves what is nearest first, what has come before an earlier part. Nor does
 // what has just come for a reader that stood at its mark: it reads on before it reports.
 func (a *Arbiter) stage(s *Stream, now time.Duration) {
-	const freeRanges = 64 // resident quanta skipped over in one go
+	const freeRanges = 64 // resident quanta that are skipped in one call
 	f, quantum := s.flow, a.quantum(s.flow)
 	at := s.pos
 	if s.waiting > 0 {
@@ -126,8 +126,8 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 	s.pass(pos - s.pos)
 	s.pos = pos
 	if pos > s.next {
-		// The reader was not held (observe mode, or the daemon was away) and
-		// the kernel fetched for it: charge what was not there at the open.
+		// The reader was not held (in observe mode, or the daemon was away), and the kernel
+		// fetched pages for it: charge those that were not resident at the open.
 		if bytes := s.skipped(s.next, pos, a.cfg.Quantum); bytes > 0 {
 			a.bookBehind(s, bytes, now)
 		}

@@ -206,10 +206,21 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			stopConn := context.AfterFunc(ctx, func() { c.Close() })
 			defer stopConn()
 			if err := s.serve(ctx, c, owner, pid); err != nil && ctx.Err() == nil {
-				s.Limited.Some(connectLines, slog.LevelInfo, "agent disconnected", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
+				s.sayGone(err, owner, pid)
 			}
 		}()
 	}
+}
+
+// sayGone logs why a connection has ended. One that was refused is tried again twice a second,
+// so that is said once.
+func (s *Server) sayGone(err error, owner Owner, pid int32) {
+	var r *refusal
+	if errors.As(err, &r) {
+		s.Limited.Once(slog.LevelWarn, "agent refused", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
+		return
+	}
+	s.Limited.Some(connectLines, slog.LevelInfo, "agent disconnected", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
 }
 
 // connectLines is how many lines there may be in a while about agents of one user that

@@ -9,6 +9,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type Options struct {
 	Binary string         // penstock
 	Base   string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
 	Socket string         // for agents
+	Listen string         // address of its metrics; default a free port of 127.0.0.1
 	Mode   string         // off, observe or enforce
 	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
 	More   string         // further settings, YAML; may be ""
@@ -70,7 +72,7 @@ var listening = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
 
 // Settings is the text of the settings file.
 func (o Options) Settings() string {
-	text := fmt.Sprintf("socket: %s\nlisten: 127.0.0.1:0\nmode: %s\nweights: %s\n", o.Socket, o.Mode, o.weightsFile())
+	text := fmt.Sprintf("socket: %s\nlisten: %s\nmode: %s\nweights: %s\n", o.Socket, cmp.Or(o.Listen, "127.0.0.1:0"), o.Mode, o.weightsFile())
 	if o.Device != "" {
 		text += "device:\n" + o.Device
 	}

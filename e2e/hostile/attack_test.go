@@ -1,0 +1,155 @@
+package hostile
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// plan is what a process of an attacker is told.
+type plan struct {
+	Attack  string // its name among attacks
+	User    int
+	Socket  string
+	Dir     string
+	Path    string
+	Number  int // as the attack takes it
+	Streams int
+	Base    int
+}
+
+// attacks are the programs of attackers. Each calls ready when it has begun, goes on until
+// stop is closed, and returns what it has counted.
+var attacks = map[string]func(p plan, ready func(), stop <-chan struct{}) (counts, error){
+	"connections": holdConnections,
+	"progress":    floodProgress,
+	"files":       openFiles,
+	"others":      openOthers,
+	"flood":       floodConnects,
+}
+
+type counts map[string]int64
+
+const attackVariable = "PENSTOCK_HOSTILE_PLAN"
+
+// courtesy is the attackers' nice value: what is judged is what the daemon does for them, not
+// that they use the machine's CPUs as any process may.
+const courtesy = 10
+
+// attackIfChild turns the process into an attacker's, and ends it, if it was started as one.
+func attackIfChild() {
+	text := os.Getenv(attackVariable)
+	if text == "" {
+		return
+	}
+	var p plan
+	err := json.Unmarshal([]byte(text), &p)
+	if err == nil {
+		// The binary may lie where that user may not look, so it becomes the user by itself.
+		err = errors.Join(syscall.Setpriority(syscall.PRIO_PROCESS, 0, courtesy), syscall.Setgroups(nil), syscall.Setgid(p.User), syscall.Setuid(p.User))
+	}
+	stop := make(chan struct{})
+	go func() { // it ends with the tests
+		io.Copy(io.Discard, os.Stdin)
+		close(stop)
+		time.Sleep(20 * time.Second)
+		os.Exit(1)
+	}()
+	var c counts
+	if err == nil {
+		c, err = attacks[p.Attack](p, func() { fmt.Println("ready") }, stop)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, p.Attack+":", err)
+		os.Exit(1)
+	}
+	json.NewEncoder(os.Stdout).Encode(c)
+	os.Exit(0)
+}
+
+// process is one of an attacker.
+type process struct {
+	what  string
+	stdin io.Closer
+	out   *bufio.Reader
+	exit  <-chan struct{}
+	cmd   *exec.Cmd
+	once  sync.Once
+	c     counts
+}
+
+// run starts an attacker's process and returns once it has begun. It is ended with the test.
+func run(t *testing.T, p plan) *process {
+	t.Helper()
+	a := begin(t, p)
+	a.awaitReady(t)
+	return a
+}
+
+// begin starts it and does not wait.
+func begin(t *testing.T, p plan) *process {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &process{what: p.Attack, cmd: exec.Command(self)}
+	a.cmd.Env = append(os.Environ(), attackVariable+"="+string(text))
+	a.cmd.Stderr = os.Stderr
+	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	// A pipe of our own: the process is waited for elsewhere, and its last word is read after that.
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cmd.Stdout, a.out = write, bufio.NewReader(read)
+	a.exit, err = lab.book.Spawn(a.cmd)
+	write.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.end(t)
+		read.Close()
+	})
+	return a
+}
+
+func (a *process) awaitReady(t *testing.T) {
+	t.Helper()
+	if line, err := a.out.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%s has not begun: %q, %v", a.what, line, err)
+	}
+}
+
+// end ends the attack and returns what it has counted.
+func (a *process) end(t *testing.T) counts {
+	t.Helper()
+	a.once.Do(func() {
+		a.stdin.Close()
+		select {
+		case <-a.exit:
+		case <-time.After(patience):
+			a.cmd.Process.Kill()
+			<-a.exit
+		}
+		if err := json.NewDecoder(a.out).Decode(&a.c); err != nil {
+			t.Errorf("%s has not ended as it should: %v", a.what, err)
+		}
+	})
+	return a.c
+}

@@ -1,0 +1,99 @@
+package hostile
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestProgressWithoutEnd: connections of thousands of streams that report progress as fast as
+// the daemon takes it have no turn of a neighbour's.
+func TestProgressWithoutEnd(t *testing.T) {
+	for _, c := range []struct {
+		name                 string
+		connections, streams int
+		executor             int
+	}{
+		{"tasks", 3, 1024, 0},
+		{"executor", 1, 4096, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := startNode(t, options{})
+			setModel(t, 0, usual)
+			r := readOn(t, n, 0)
+			watch(t, n)
+			var a *process
+			r.keepsItsRate(t, func() func() {
+				a = run(t, plan{Attack: "progress", User: nobody, Socket: n.socket, Dir: attackersDir(0),
+					Path: filepath.Join(attackersDir(0), "flood-"+c.name), Number: c.connections, Streams: c.streams, Base: c.executor})
+				return func() { a.end(t) }
+			})
+			if a.c["frames"] < 100*1024 {
+				t.Errorf("%d frames: this test has shown nothing", a.c["frames"])
+			}
+			t.Logf("%d frames in %d ms", a.c["frames"], a.c["milliseconds"])
+		})
+	}
+}
+
+// logLines counts the lines of the daemon's log.
+func (n *node) logLines(t *testing.T) (lines int) {
+	t.Helper()
+	text, err := os.ReadFile(n.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range text {
+		if b == '\n' {
+			lines++
+		}
+	}
+	return lines
+}
+
+// TestRefusedAgentsAreSaidOnce: an agent that is refused connects again for ever, and the log
+// says so once; floods of every kind have a bound.
+func TestRefusedAgentsAreSaidOnce(t *testing.T) {
+	n := startNode(t, options{})
+	watch(t, n)
+	p := plan{Attack: "flood", User: nobody, Socket: n.socket, Dir: attackersDir(0)}
+	before := n.logLines(t)
+	patient := p
+	patient.Number, patient.Base = 2, 1
+	a := run(t, patient)
+	time.Sleep(6 * time.Second)
+	c := a.end(t)
+	said := n.logLines(t) - before
+	t.Logf("an agent was refused %d times in 6 s: %d lines", c["refused"], said)
+	if said > 3 || c["refused"] < 6 {
+		t.Errorf("%d lines about %d refusals", said, c["refused"])
+	}
+
+	before = n.logLines(t)
+	var floods []*process
+	for reason := 1; reason <= 4; reason++ {
+		for _, user := range []int{nobody, another} {
+			p.User, p.Base = user, reason
+			floods = append(floods, run(t, p))
+		}
+	}
+	const flood = 6 * time.Second
+	time.Sleep(flood)
+	refused, full := int64(0), int64(0)
+	for _, a := range floods {
+		c := a.end(t)
+		refused, full = refused+c["refused"], full+c["full"]
+	}
+	said = n.logLines(t) - before
+	t.Logf("%d connections were refused in %v, and %d times there was no room to wait: %d lines", refused, flood, full, said)
+	if said > 150 || refused < 1000 {
+		t.Errorf("%d lines about %d refusals", said, refused)
+	}
+	// An agent that may connect does.
+	b, err := connect(n.socket, server(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.close()
+}

@@ -1,0 +1,164 @@
+package hostile
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/wire"
+)
+
+const (
+	neighbour = "application_1700000000000_0001"
+	attacker  = "application_1700000000000_0666"
+)
+
+// reader is a normal application's: it reads a cold file from a disk, over and over, as far
+// as its marks let it.
+type reader struct {
+	agent  *agent
+	path   string
+	stop   atomic.Bool
+	ended  chan struct{}
+	err    error
+	bytes  atomic.Int64
+	opened atomic.Int64 // times that its gate was open for want of heartbeats
+	free   atomic.Int64 // bytes read beyond any mark that says how far
+}
+
+const neighbourBytes = 96 * mib
+
+func neighbourFile(i int) string { return fmt.Sprintf("%s/blk_%d", dataDir(i), 1000+i) }
+
+// readOn starts the neighbour on a disk. It is stopped with the test.
+func readOn(t *testing.T, n *node, i int) *reader {
+	t.Helper()
+	a, err := connect(n.socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(0), dataDir(1)}, Threads: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{agent: a, path: neighbourFile(i), ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		for stream := uint32(1); r.err == nil && !r.stop.Load(); stream++ {
+			r.err = r.pass(stream)
+		}
+	}()
+	t.Cleanup(func() {
+		r.stop.Store(true)
+		<-r.ended
+		a.close()
+		if r.err != nil {
+			t.Error("the neighbour: ", r.err)
+		}
+	})
+	return r
+}
+
+// pass reads the file once.
+func (r *reader) pass(stream uint32) error {
+	f, err := os.Open(r.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	open := wire.Open{Stream: stream, Direction: wire.Read, Flow: neighbour, Path: r.path, To: neighbourBytes, Patience: 45_000}
+	if err := r.agent.tell(open); err != nil {
+		return err
+	}
+	chunk := make([]byte, 256*kib)
+	pos, told, dropped := int64(0), int64(0), int64(0)
+	for pos < neighbourBytes && !r.stop.Load() {
+		mark, opened := r.agent.await(stream, pos, 100*time.Millisecond)
+		if mark <= pos {
+			continue
+		}
+		if opened {
+			r.opened.Add(1)
+		}
+		n := min(int64(len(chunk)), neighbourBytes-pos, mark-pos)
+		got, err := f.ReadAt(chunk[:n], pos)
+		if err != nil {
+			return err
+		}
+		if mark == wire.Unlimited {
+			r.free.Add(int64(got))
+		}
+		pos += int64(got)
+		r.bytes.Add(int64(got))
+		if pos-told >= int64(r.agent.welcome.Stride) {
+			told = pos
+			if err := r.agent.tell(wire.Progress{Stream: stream, Position: pos}); err != nil {
+				return err
+			}
+		}
+		if pos-dropped >= 4*mib {
+			if err := unix.Fadvise(int(f.Fd()), dropped, pos-dropped, unix.FADV_DONTNEED); err != nil {
+				return err
+			}
+			dropped = pos
+		}
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		return err
+	}
+	return r.agent.tell(wire.Close{Stream: stream, Position: pos})
+}
+
+// rate is the bytes a second of so long a time.
+func (r *reader) rate(length time.Duration) float64 {
+	from, begin := r.bytes.Load(), time.Now()
+	time.Sleep(length)
+	return float64(r.bytes.Load()-from) / time.Since(begin).Seconds()
+}
+
+// Of what the neighbour had, it is to keep keeps; less in a test, as the machine may be
+// busy and the windows are short.
+const (
+	keeps    = 0.75
+	window   = 2 * time.Second
+	windows  = 3
+	settling = time.Second
+)
+
+// keepsItsRate has the attack begin and judges what the neighbour keeps of its rate: in the
+// best of some windows, and against the lower of the rates before and after the attack, since
+// the machine may have become busy meanwhile.
+func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
+	t.Helper()
+	eventually(t, "the neighbour reads", patience, func() bool { return r.bytes.Load() > 16*mib })
+	had := r.rate(window)
+	end := attack()
+	time.Sleep(settling)
+	var rates []float64
+	for range windows {
+		rates = append(rates, r.rate(window))
+		if rates[len(rates)-1] >= 0.9*had {
+			break
+		}
+	}
+	opened := r.opened.Load()
+	end()
+	best := slices.Max(rates)
+	if best < keeps*had {
+		time.Sleep(settling)
+		had = min(had, r.rate(window))
+	}
+	t.Logf("the neighbour had %.1f MB/s alone and kept %.2f of it (windows %.1f MB/s); it read %d times through a gate that no heartbeat closed",
+		had/1e6, best/had, inMB(rates), opened)
+	if best < keeps*had {
+		t.Errorf("the neighbour keeps %.2f of its rate of %.1f MB/s, want 0.9", best/had, had/1e6)
+	}
+}
+
+func inMB(rates []float64) (mb []float64) {
+	for _, r := range rates {
+		mb = append(mb, r/1e6)
+	}
+	return mb
+}

@@ -1,0 +1,162 @@
+package hostile
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"penstock/wire"
+)
+
+// server is a DataNode's hello.
+func server(i int) wire.Hello {
+	return wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(i)}, Threads: 4096}
+}
+
+// Bounds of the daemon (node/ipc).
+const (
+	taskPlaces      = 960
+	containerPlaces = 64
+)
+
+// TestOneUserTakesAllPlaces: all tasks may be of one user, so that one may have all of their
+// places; servers have others, a second user finds some, and one process gets only its part.
+func TestOneUserTakesAllPlaces(t *testing.T) {
+	n := startNode(t, options{})
+	setModel(t, 0, usual)
+	r := readOn(t, n, 0)
+	watch(t, n)
+	p := plan{Attack: "connections", User: nobody, Socket: n.socket, Dir: attackersDir(0)}
+	r.keepsItsRate(t, func() func() {
+		alone := p
+		alone.Number = 2 * containerPlaces
+		a := run(t, alone)
+		c := a.end(t)
+		t.Logf("one process has %d places of %d that it asked for", c["held"], alone.Number)
+		if c["held"] > containerPlaces || c["held"] < containerPlaces/2 {
+			t.Errorf("one process has %d places", c["held"])
+		}
+		eventually(t, "its places are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
+		var all []*process
+		for range taskPlaces/containerPlaces + 3 {
+			each := p
+			each.Number = containerPlaces
+			all = append(all, begin(t, each))
+		}
+		for _, a := range all {
+			a.awaitReady(t)
+		}
+		eventually(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
+		return func() {
+			held := int64(0)
+			for _, a := range all {
+				a.stdin.Close()
+			}
+			for _, a := range all {
+				held += a.end(t)["held"]
+			}
+			t.Logf("one user had %d places", held)
+			if held > taskPlaces {
+				t.Errorf("one user had %d places", held)
+			}
+		}
+	})
+}
+
+// TestNewcomersFindPlaces: while one user has them all, a server and a second user come.
+func TestNewcomersFindPlaces(t *testing.T) {
+	n := startNode(t, options{})
+	watch(t, n)
+	p := plan{Attack: "connections", User: nobody, Socket: n.socket, Dir: attackersDir(0), Number: containerPlaces}
+	var all []*process
+	for range taskPlaces / containerPlaces {
+		all = append(all, begin(t, p))
+	}
+	for _, a := range all {
+		a.awaitReady(t)
+	}
+	eventually(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
+	begin := time.Now()
+	for range 8 {
+		a, err := connect(n.socket, server(0))
+		if err != nil {
+			t.Fatalf("a server is refused: %v", err)
+		}
+		defer a.close()
+	}
+	t.Logf("8 servers were greeted in %v", time.Since(begin).Round(time.Millisecond))
+	// The second user's directory is listed, so it may name it, too.
+	second := p
+	second.User, second.Number = another, 8
+	c := run(t, second).end(t)
+	t.Logf("a second user has %d places of 8; %.0f connections were displaced", c["held"], n.metric(t, "agent_connections_displaced_total"))
+	if c["held"] != 8 {
+		t.Errorf("a second user has %d places of 8", c["held"])
+	}
+}
+
+// TestOpenFilesAreBounded: with few descriptors to have, tasks that open files without end
+// leave enough for a second user, for servers and for the status page.
+func TestOpenFilesAreBounded(t *testing.T) {
+	const descriptorsMax = 8192
+	n := startNode(t, options{files: descriptorsMax})
+	g := watch(t, n)
+	path := filepath.Join(attackersDir(0), "open")
+	p := plan{Attack: "files", User: nobody, Socket: n.socket, Dir: attackersDir(0), Path: path, Number: 2, Streams: 1024}
+	var all []*process
+	for range 6 {
+		all = append(all, begin(t, p))
+	}
+	for _, a := range all {
+		a.awaitReady(t)
+	}
+	held, bound := n.metric(t, "agent_files", `role="task"`), n.metric(t, "agent_files_bound", `role="task"`)
+	if held > bound || held < bound/2 {
+		t.Errorf("%.0f files are open, of at most %.0f", held, bound)
+	}
+	// A second user's first files, in a directory of its own, and a server's.
+	own := filepath.Join(localDir(0), "second")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(own) })
+	if err := os.Chown(own, another, another); err != nil {
+		t.Fatal(err)
+	}
+	second := p
+	second.User, second.Number, second.Streams, second.Dir, second.Path = another, 1, 4, own, filepath.Join(own, "open")
+	if c := run(t, second).end(t); c["governed"] != 4 {
+		t.Errorf("a second user's files: %v", c)
+	}
+	a, err := connect(n.socket, server(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	block := cold(t, filepath.Join(dataDir(0), "blk_8"), mib, 0)
+	for s := range uint32(1024) {
+		if err := a.say(wire.Open{Stream: s, Direction: wire.Write, Flow: neighbour, Path: block}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for s := range uint32(1024) {
+		if mark, opened := a.await(s, 0, patience); opened || mark == wire.Unlimited {
+			t.Fatalf("a server's stream %d is not governed", s)
+		}
+	}
+	governed := int64(0)
+	for _, a := range all {
+		governed += a.end(t)["governed"]
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.Logf("tasks asked for %d files and had %d, of at most %.0f; %d descriptors at most", 6*2*1024, governed, bound, g.files)
+	if g.files > descriptorsMax-256 {
+		t.Errorf("%d descriptors of %d", g.files, descriptorsMax)
+	}
+	eventually(t, "the files are closed", patience, func() bool { return n.metric(t, "agent_files", `role="task"`) == 0 })
+}
