@@ -312,7 +312,7 @@ func (d *device) turn() {
 		panic(fmt.Sprintf("sim: %s: %v", what, err)) // this disk has no faults
 	}
 	d.spindle.wake()
-	if !d.stopped {
+	if !d.stopped && !d.arbiter.Idle() {
 		d.wake(d.again)
 	}
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"time"
-
 )
 
 // The rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5, as a peer of
@@ -26,6 +25,9 @@ const (
 	ruleParts = "parts"
 	ruleDSFQ  = "dsfq"
 )
+
+// uncapped is a bound on delays that no run reaches: the rule has none.
+const uncapped = 24 * time.Hour
 
 // delays is a node's side of it, by application.
 type delays struct {

@@ -247,6 +247,14 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	return actions, max(again, now+1)
 }
 
+// Idle reports whether ticks find nothing to do but to forget flows that are no longer used: no
+// flow is at work or has a backlog, and nothing is at the device. What changes that is an event,
+// so a caller may wait for one instead of the time that Decide has named.
+func (a *Arbiter) Idle() bool {
+	return len(a.active) == 0 && len(a.running) == 0 && len(a.shorts) == 0 && len(a.generous) == 0 &&
+		a.held.len() == 0 && a.forced.waiting.len() == 0 && !a.stuck
+}
+
 func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
 
 // Apply sets the daemon's mode and the operator's policy, for streams that are open as well.
