@@ -58,13 +58,12 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 // watch keeps a stream's deadline while it waits.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
-		l.waiting.remove(s)
-		s.probe, s.deadline = 0, 0
+		l.drop(s)
+		s.probe = 0
 	}
 	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
 		if s.waiting > 0 || s.probe <= s.pos || s.closed {
-			l.waiting.remove(s)
-			s.deadline = 0
+			l.drop(s)
 		}
 		return
 	}
@@ -115,11 +114,16 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	return nil
 }
 
+// drop forgets a stream's deadline.
+func (l *forced) drop(s *Stream) {
+	l.waiting.remove(s)
+	s.deadline = 0
+}
+
 // put gives a stream another deadline.
 func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
 	if s.closed {
-		l.waiting.remove(s)
-		s.deadline = 0
+		l.drop(s)
 		return
 	}
 	s.deadline = at

@@ -268,6 +268,7 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 		s.closed = true
 		a.unwant(s, now)
 	}
+	a.forced.drop(s)
 	a.release(s, now)
 }
 
@@ -313,6 +314,8 @@ func (a *Arbiter) tell(s *Stream) {
 	mark := s.mark
 	if a.modeOf(s.flow) != Enforce || a.stuck {
 		mark = Open
+	} else if mark < 0 && s.sent == Open {
+		mark = s.From // it was open and is not any more: its process may read the checksums, its data waits
 	}
 	if mark >= 0 && mark != s.sent {
 		s.sent = mark
@@ -348,8 +351,7 @@ func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 		s.mark = Open
 		a.watchWait(s, now)
 	}
-	a.forced.waiting.remove(s)
-	s.deadline = 0
+	a.forced.drop(s)
 }
 
 // restartWaits lets the time that streams have waited begin again, when it was
@@ -358,8 +360,7 @@ func (a *Arbiter) restartWaits(now time.Duration) {
 	for _, s := range a.streams {
 		if s.waiting > 0 {
 			s.waiting = now
-			s.deadline = 0
-			a.forced.waiting.remove(s)
+			a.forced.drop(s)
 			a.forced.watch(a, s, now)
 		}
 	}
@@ -381,6 +382,7 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 	case s.Kind == Network:
 		a.closeSend(s, -1, now)
 	}
+	a.forced.drop(s)
 	a.unwant(s, now)
 	a.release(s, now)
 }
