@@ -22,7 +22,8 @@ import (
 // on in a file that another stream has left counts as a new place.
 type pricing struct {
 	model   cost.Model
-	guessed bool // it is no profile's: tags know no seeks
+	lines   [2][2]cost.Line // of it: by direction, and whether the request goes on where the device is
+	guessed bool            // it is no profile's: tags know no seeks
 	tracker *cost.Tracker
 	verdict cost.Verdict
 
@@ -62,8 +63,18 @@ func newPricing(c *Config) pricing {
 	model := c.Model()
 	return pricing{
 		model: model, guessed: !c.Profiled(), tracker: cost.NewTracker(cost.TrackerConfig{Learn: !c.Profiled()}),
+		lines:   [2][2]cost.Line{{model.Read.Random, model.Read.Sequential}, {model.Write.Random, model.Write.Sequential}},
 		verdict: cost.Verdict{Factor: 1}, foreign: foreign.New(model),
 	}
+}
+
+// of is the model's cost of a request.
+func (p *pricing) of(write, goesOn bool, bytes int64) time.Duration {
+	lines := &p.lines[direction(write)]
+	if goesOn {
+		return lines[1].Of(bytes)
+	}
+	return lines[0].Of(bytes)
 }
 
 // price is what is paid for a cost: once to the scheduler, once to the account.
@@ -79,19 +90,19 @@ func (p price) plus(q price) price { return price{p.tag + q.tag, p.service + q.s
 // seek that is only guessed the account tells; shares wait for a profile.
 func (p *pricing) price(write, goesOn bool, bytes int64) price {
 	return price{
-		tag:     max(1, int64(cost.Scaled(p.model.Of(write, goesOn || p.guessed, bytes), p.tracker.Tilt(write)))),
-		service: int64(cost.Scaled(p.model.Of(write, goesOn, bytes), p.tracker.Scale(write))),
+		tag:     max(1, int64(cost.Scaled(p.of(write, goesOn || p.guessed, bytes), p.tracker.Tilt(write)))),
+		service: int64(cost.Scaled(p.of(write, goesOn, bytes), p.tracker.Scale(write))),
 	}
 }
 
 // charge is what a request costs the scheduler before it is done.
 func (p *pricing) charge(write bool, bytes int64) int64 {
-	return min(sfq.MaxCost, max(1, int64(cost.Scaled(p.model.Of(write, true, bytes), p.tracker.Tilt(write)))))
+	return min(sfq.MaxCost, max(1, int64(cost.Scaled(p.of(write, true, bytes), p.tracker.Tilt(write)))))
 }
 
 // served is the device's time for a request as it is now.
 func (p *pricing) served(write, goesOn bool, bytes int64) time.Duration {
-	return cost.Scaled(p.model.Of(write, goesOn, bytes), p.tracker.Scale(write))
+	return cost.Scaled(p.of(write, goesOn, bytes), p.tracker.Scale(write))
 }
 
 // tagOf is what a time of the device is in the scheduler's units.
@@ -101,7 +112,8 @@ func (p *pricing) tagOf(d time.Duration) int64 {
 
 // started notes a request that goes to the device.
 func (p *pricing) started(r *Request, now time.Duration) {
-	p.tracker.Start(now, p.model.Of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length))
+	r.predicted, r.part = p.of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length)
+	p.tracker.Start(now, r.predicted, r.part)
 }
 
 // finished gives the price of a request that is done, nothing if there was
@@ -112,7 +124,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	if result.Moved > 0 {
 		file := r.File()
 		goesOn := p.file == file && p.end == r.Offset
-		done = p.model.Of(r.Write, goesOn, result.Moved)
+		done = p.of(r.Write, goesOn, result.Moved)
 		paid = p.price(r.Write, goesOn, result.Moved)
 		p.work += done
 		p.file, p.end = file, r.Offset+r.Length
@@ -121,7 +133,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	if result.Earlier > 0 {
 		paid = paid.plus(p.unscheduled(r.Write, result.Earlier))
 	}
-	p.tracker.End(now, r.Write, p.model.Of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length), done)
+	p.tracker.End(now, r.Write, r.predicted, r.part, done)
 	return paid
 }
 
@@ -130,7 +142,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 // all the same, and nothing foreign.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
 	p.moved(write, bytes)
-	p.work += p.model.Of(write, false, bytes)
+	p.work += p.of(write, false, bytes)
 	return p.price(write, false, bytes)
 }
 

@@ -129,6 +129,9 @@ type Request struct {
 	settled bool  // network: the scheduler has its cost already
 	forced  bool
 	index   int // in Arbiter.running, from 1
+
+	predicted time.Duration // by the model, and
+	part      float64       // of the device that it keeps busy
 }
 
 // File returns the file that the request is of.
