@@ -181,7 +181,7 @@ func (a *Arbiter) lessen(f *flow) {
 func (a *Arbiter) free(f *flow) int64 {
 	bound := a.bound(f)
 	room := bound - f.backlog
-	if f.limit == nil {
+	if f.limit == nil && f.lazy > 0 {
 		wait := a.lazyBound(f)
 		room = min(room+min(f.lazy, wait), bound+f.lazyRoom-f.backlog) // what may wait undrained does not count
 	}

@@ -99,3 +99,8 @@ func sound[T any](p *pile[T]) bool {
 	}
 	return true
 }
+
+// Describe tells where a stream is.
+func Describe(s *Stream) string {
+	return fmt.Sprintf("pos %d done %d next %d mark %d sent %d closed %v gone %v in %s of mode %v, pending %d, meta %v", s.pos, s.done, s.next, s.mark, s.sent, s.closed, s.gone, s.flow.name, s.flow.rule.Mode, len(s.pending), s.meta)
+}

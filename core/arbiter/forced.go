@@ -23,7 +23,6 @@ type forced struct {
 	at      time.Duration // when to look again; 0: at the next event
 	since   time.Duration
 	next    time.Duration // no packet before this
-	stalled *Stream       // that has got one and may need more
 }
 
 const (
@@ -58,14 +57,13 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 
 // watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
-	if s.probe > 0 && s.pos >= s.probe { // it has gone on: if it waits now, it waits for something else
-		l.waiting.remove(s)
-		s.probe, s.deadline = 0, 0
+	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+		l.drop(s)
+		s.probe = 0
 	}
 	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
-		if s.waiting > 0 || s.probe == 0 || s.closed {
-			l.waiting.remove(s)
-			s.deadline = 0
+		if s.waiting > 0 || s.probe <= s.pos || s.closed {
+			l.drop(s)
 		}
 		return
 	}
@@ -116,11 +114,16 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	return nil
 }
 
+// drop forgets a stream's deadline.
+func (l *forced) drop(s *Stream) {
+	l.waiting.remove(s)
+	s.deadline = 0
+}
+
 // put gives a stream another deadline.
 func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
 	if s.closed {
-		l.waiting.remove(s)
-		s.deadline = 0
+		l.drop(s)
 		return
 	}
 	s.deadline = at

@@ -20,7 +20,8 @@ import (
 // of quanta. A stream that goes on in a file that another stream has left counts as a new place.
 type pricing struct {
 	model   cost.Model
-	guessed bool // the model is not a profile's: tags do not count seeks
+	lines   [2][2]cost.Line // of the model, by direction; of a new place and of one that goes on
+	guessed bool            // the model is not a profile's: tags do not count seeks
 	tracker *cost.Tracker
 	verdict cost.Verdict
 
@@ -61,8 +62,18 @@ func newPricing(c *Config) pricing {
 	model := c.Model()
 	return pricing{
 		model: model, guessed: !c.Profiled(), tracker: cost.NewTracker(cost.TrackerConfig{Learn: !c.Profiled()}),
+		lines:   [2][2]cost.Line{{model.Read.Random, model.Read.Sequential}, {model.Write.Random, model.Write.Sequential}},
 		verdict: cost.Verdict{Factor: 1}, foreign: foreign.New(model),
 	}
+}
+
+// of returns the model's cost of a request.
+func (p *pricing) of(write, goesOn bool, bytes int64) time.Duration {
+	lines := &p.lines[direction(write)]
+	if goesOn {
+		return lines[1].Of(bytes)
+	}
+	return lines[0].Of(bytes)
 }
 
 // price is a cost in two units: for the scheduler, and for the account of service.
@@ -78,19 +89,19 @@ func (p price) plus(q price) price { return price{p.tag + q.tag, p.service + q.s
 // guessed seek counts in the account only.
 func (p *pricing) price(write, goesOn bool, bytes int64) price {
 	return price{
-		tag:     max(1, int64(cost.Scaled(p.model.Of(write, goesOn || p.guessed, bytes), p.tracker.Tilt(write)))),
-		service: int64(cost.Scaled(p.model.Of(write, goesOn, bytes), p.tracker.Scale(write))),
+		tag:     max(1, int64(cost.Scaled(p.of(write, goesOn || p.guessed, bytes), p.tracker.Tilt(write)))),
+		service: int64(cost.Scaled(p.of(write, goesOn, bytes), p.tracker.Scale(write))),
 	}
 }
 
 // charge returns a request's cost for the scheduler before it is done.
 func (p *pricing) charge(write bool, bytes int64) int64 {
-	return min(sfq.MaxCost, max(1, int64(cost.Scaled(p.model.Of(write, true, bytes), p.tracker.Tilt(write)))))
+	return min(sfq.MaxCost, max(1, int64(cost.Scaled(p.of(write, true, bytes), p.tracker.Tilt(write)))))
 }
 
 // served returns the device's time for a request, at its present speed.
 func (p *pricing) served(write, goesOn bool, bytes int64) time.Duration {
-	return cost.Scaled(p.model.Of(write, goesOn, bytes), p.tracker.Scale(write))
+	return cost.Scaled(p.of(write, goesOn, bytes), p.tracker.Scale(write))
 }
 
 // tagOf returns a time of the device in the scheduler's units.
@@ -100,7 +111,8 @@ func (p *pricing) tagOf(d time.Duration) int64 {
 
 // started notes a request that goes to the device.
 func (p *pricing) started(r *Request, now time.Duration) {
-	p.tracker.Start(now, p.model.Of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length))
+	r.predicted, r.part = p.of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length)
+	p.tracker.Start(now, r.predicted, r.part)
 }
 
 // finished returns the price of a request that is done, 0 if the device had nothing to do for it.
@@ -110,7 +122,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	if result.Moved > 0 {
 		file := r.File()
 		goesOn := p.file == file && p.end == r.Offset
-		done = p.model.Of(r.Write, goesOn, result.Moved)
+		done = p.of(r.Write, goesOn, result.Moved)
 		paid = p.price(r.Write, goesOn, result.Moved)
 		p.work += done
 		p.file, p.end = file, r.Offset+r.Length
@@ -119,7 +131,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	if result.Earlier > 0 {
 		paid = paid.plus(p.unscheduled(r.Write, result.Earlier))
 	}
-	p.tracker.End(now, r.Write, p.model.Of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length), done)
+	p.tracker.End(now, r.Write, r.predicted, r.part, done)
 	return paid
 }
 
@@ -127,7 +139,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 // between other requests, so at a new place. It is the flows' own work and nothing foreign.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
 	p.foreign.Moved(write, bytes)
-	p.beside = min(p.beside+p.model.Of(write, false, bytes), cost.Max)
+	p.beside = min(p.beside+p.of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
 }
 

@@ -93,7 +93,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 			f.resident += n
 			s.next += n
 			if len(s.pending) == 0 {
-				s.done = s.next
+				s.done = max(s.done, s.next)
 			} else {
 				s.add(s.next, true)
 			}
@@ -133,7 +133,7 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 		}
 		s.next = pos
 		if len(s.pending) == 0 {
-			s.done = pos
+			s.done = max(s.done, pos)
 		}
 	}
 	a.setStaged(s, s.next-s.pos)

@@ -137,6 +137,9 @@ type Request struct {
 	settled bool  // network: it is settled already
 	forced  bool
 	index   int // in Arbiter.running, from 1
+
+	predicted time.Duration // by the model, and
+	part      float64       // of the device that it keeps busy
 }
 
 // File returns the file that the request reads or writes.
@@ -296,6 +299,7 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 		s.closed = true
 		a.unwant(s, now)
 	}
+	a.forced.drop(s)
 	a.release(s, now)
 }
 
@@ -340,6 +344,8 @@ func (a *Arbiter) tell(s *Stream) {
 	mark := s.mark
 	if a.modeOf(s.flow) != Enforce || a.stuck {
 		mark = Open
+	} else if mark < 0 && s.sent == Open {
+		mark = s.From // it was open and is not any more: its process may read the checksums, its data waits
 	}
 	if mark >= 0 && mark != s.sent {
 		s.sent = mark
@@ -377,8 +383,7 @@ func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 		s.mark = Open
 		a.watchWait(s, now)
 	}
-	a.forced.waiting.remove(s)
-	s.deadline = 0
+	a.forced.drop(s)
 }
 
 // restartWaits makes all waits begin now. It is for moments after which streams wait for other
@@ -387,8 +392,7 @@ func (a *Arbiter) restartWaits(now time.Duration) {
 	for _, s := range a.streams {
 		if s.waiting > 0 {
 			s.waiting = now
-			s.deadline = 0
-			a.forced.waiting.remove(s)
+			a.forced.drop(s)
 			a.forced.watch(a, s, now)
 		}
 	}
@@ -411,6 +415,7 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 	case s.Kind == Network:
 		a.closeSend(s, -1, now)
 	}
+	a.forced.drop(s)
 	a.unwant(s, now)
 	a.release(s, now)
 }
