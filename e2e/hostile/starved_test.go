@@ -16,20 +16,38 @@ const (
 	crowd          = "application_1700000000000_0667"
 )
 
+const starvedBytes = 32 * kib
+
+// begins is where a stream reads, in no order that a disk would like.
+func begins(stream uint32) int64 { return int64(stream) * 37 % starvedStreams * starvedBytes }
+
+// served counts the streams that are past their beginning, and those that were refused.
+func served(a *agent) (past, refused int) {
+	a.seen(func(marks map[uint32]int64) {
+		for stream, mark := range marks {
+			if mark == wire.Refused {
+				refused++
+			} else if mark > begins(stream) {
+				past++
+			}
+		}
+	})
+	return past, refused
+}
+
 // TestStarvedStreams: half of a server's threads wait for a flow of little weight, and say
 // that they bear no wait; the neighbour keeps its rate. Of those that can be refused, a flow
 // has a quarter of the threads, and the others are refused at once.
 func TestStarvedStreams(t *testing.T) {
 	weights := fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 32}\n", neighbour)
 	n := startNode(t, options{weights: weights})
-	const each = 32 * kib
-	path := cold(t, filepath.Join(dataDir(0), "blk_9"), starvedStreams*each, 0)
+	path := cold(t, filepath.Join(dataDir(0), "blk_9"), starvedStreams*starvedBytes, 0)
 	setModel(t, 0, disk.HDD(disk.HDDRate))
 	r := readOn(t, n, 0)
 	watch(t, n)
 	open := func(flow string, i int, refusable bool) wire.Open {
-		from := int64(i) * 37 % starvedStreams * each // no order that a disk would like
-		return wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: flow, Path: path, From: from, To: from + each,
+		from := begins(uint32(i))
+		return wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: flow, Path: path, From: from, To: from + starvedBytes,
 			Patience: 1000, Refusable: refusable}
 	}
 	var a *agent
@@ -49,9 +67,8 @@ func TestStarvedStreams(t *testing.T) {
 		return func() {}
 	})
 	defer a.close()
-	served := 0
-	a.seen(func(marks map[uint32]int64) { served = len(marks) })
-	t.Logf("%d of the starved streams were served meanwhile, %.0f of them forced", served, n.metric(t, "flow_forced_total", fmt.Sprintf("flow=%q", attacker)))
+	past, _ := served(a)
+	t.Logf("%d of the starved streams were served meanwhile, %.0f of them forced", past, n.metric(t, "flow_forced_total", fmt.Sprintf("flow=%q", attacker)))
 
 	b, err := connect(n.socket, server(0))
 	if err != nil {
@@ -68,18 +85,8 @@ func TestStarvedStreams(t *testing.T) {
 	}
 	refused := 0
 	eventually(t, "all streams past a quarter of the server's threads are refused", patience, func() bool {
-		refused = 0
-		marked := 0
-		b.seen(func(marks map[uint32]int64) {
-			for _, mark := range marks {
-				if mark == wire.Refused {
-					refused++
-				} else if mark > 0 {
-					marked++
-				}
-			}
-		})
-		return starvedStreams-refused-marked <= threads/4
+		past, refused = served(b)
+		return starvedStreams-refused-past <= threads/4
 	})
 	time.Sleep(settling)
 	t.Logf("%d of %d streams that may be refused are, with %d threads", refused, starvedStreams, threads)
