@@ -23,7 +23,7 @@ const (
 	kib = 1 << 10
 	mib = 1 << 20
 	// patience bounds every wait for an event; a busy machine needs a part of it.
-	patience = 60 * time.Second
+	patience = 40 * time.Second
 
 	nobody  = 65534 // an unprivileged user
 	another = 65533 // and one more
