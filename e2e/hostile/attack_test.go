@@ -24,6 +24,7 @@ type plan struct {
 	Number  int // as the attack takes it
 	Streams int
 	Base    int
+	Seed    uint64
 }
 
 // attacks are the programs of attackers. Each calls ready when it has begun, goes on until
@@ -34,6 +35,7 @@ var attacks = map[string]func(p plan, ready func(), stop <-chan struct{}) (count
 	"files":       openFiles,
 	"others":      openOthers,
 	"flood":       floodConnects,
+	"sessions":    holdSessions,
 }
 
 type counts map[string]int64

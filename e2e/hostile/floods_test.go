@@ -62,11 +62,11 @@ func TestRefusedAgentsAreSaidOnce(t *testing.T) {
 	patient := p
 	patient.Number, patient.Base = 2, 1
 	a := run(t, patient)
-	time.Sleep(6 * time.Second)
+	time.Sleep(5 * time.Second)
 	c := a.end(t)
 	said := n.logLines(t) - before
-	t.Logf("an agent was refused %d times in 6 s: %d lines", c["refused"], said)
-	if said > 3 || c["refused"] < 6 {
+	t.Logf("an agent was refused %d times in 5 s: %d lines", c["refused"], said)
+	if said > 3 || c["refused"] < 5 {
 		t.Errorf("%d lines about %d refusals", said, c["refused"])
 	}
 
@@ -78,7 +78,7 @@ func TestRefusedAgentsAreSaidOnce(t *testing.T) {
 			floods = append(floods, run(t, p))
 		}
 	}
-	const flood = 6 * time.Second
+	const flood = 4 * time.Second
 	time.Sleep(flood)
 	refused, full := int64(0), int64(0)
 	for _, a := range floods {

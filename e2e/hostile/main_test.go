@@ -23,7 +23,7 @@ const (
 	kib = 1 << 10
 	mib = 1 << 20
 	// patience bounds every wait for an event; a busy machine needs a part of it.
-	patience = 60 * time.Second
+	patience = 40 * time.Second
 
 	nobody  = 65534 // an unprivileged user
 	another = 65533 // and one more
@@ -31,10 +31,11 @@ const (
 
 // usual is the disks' speed unless a test sets another: so fast that a daemon without time
 // for its disk is seen.
-var usual = disk.Model{BytesPerSecond: 60e6, SeekMin: time.Millisecond, SeekMax: 4 * time.Millisecond}
+var usual = disk.Model{BytesPerSecond: 40e6, SeekMin: time.Millisecond, SeekMax: 4 * time.Millisecond}
 
-// crawl is a disk that hangs: it takes minutes for a quantum.
-var crawl = disk.Model{BytesPerSecond: 4096}
+// crawl is a disk that hangs: it takes minutes for a quantum. Only the zero model has it answer
+// what it was asked meanwhile.
+var crawl = disk.Model{BytesPerSecond: 4096, Channels: 1}
 
 // lab is what the tests share.
 var lab struct {
@@ -114,12 +115,14 @@ func dataDir(i int) string      { return filepath.Join(lab.disks[i].Mount(), "da
 func localDir(i int) string     { return filepath.Join(lab.disks[i].Mount(), "local") }
 func attackersDir(i int) string { return filepath.Join(localDir(i), "attacker") }
 
+const quantum = mib
+
 // device are the settings of the disks: reference latencies of two requests' time.
 const device = `  quantum: 1MiB
   stuck_after: %s
   depth:
-    read: {fixed: 10ms, per_mib: 35ms}
-    write: {fixed: 10ms, per_mib: 35ms}
+    read: {fixed: 10ms, per_mib: 50ms}
+    write: {fixed: 10ms, per_mib: 50ms}
 `
 
 // node is a daemon under attack.
@@ -133,6 +136,7 @@ type options struct {
 	weights string
 	files   int // descriptors that it may have; 0: as this process
 	listen  string
+	dir     string // one more that a DataNode may register
 }
 
 // startNode starts a daemon that every user may connect to for tasks, with its files named
@@ -155,6 +159,10 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 	if o.stuck == "" {
 		o.stuck = "12s"
 	}
+	data := []string{dataDir(0), dataDir(1)}
+	if o.dir != "" {
+		data = append(data, o.dir)
+	}
 	var by []string
 	if o.files > 0 {
 		by = []string{"prlimit", fmt.Sprintf("--nofile=%d:%d", o.files, o.files)}
@@ -165,8 +173,8 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 	n.Daemon, err = daemon.Start(t.Context(), daemon.Options{
 		Book: lab.book, Binary: lab.binary, Base: filepath.Join(lab.dir, name), Socket: n.socket,
 		Mode: "enforce", Device: fmt.Sprintf(device, o.stuck), Listen: o.listen, Weights: o.weights, LogLevel: "info", By: by, Patience: 20 * time.Second,
-		More: daemon.Believe + fmt.Sprintf("socket_mode: \"0666\"\ntask_users: [\"*\"]\ndata_dirs: [%s, %s]\nlocal_dirs: [%s, %s]\n",
-			dataDir(0), dataDir(1), localDir(0), localDir(1)),
+		More: daemon.Believe + fmt.Sprintf("socket_mode: \"0666\"\ntask_users: [\"*\"]\ndata_dirs: [%s]\nlocal_dirs: [%s, %s]\n",
+			strings.Join(data, ", "), localDir(0), localDir(1)),
 	})
 	return n, err
 }

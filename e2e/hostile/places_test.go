@@ -28,31 +28,30 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 	r := readOn(t, n, 0)
 	watch(t, n)
 	p := plan{Attack: "connections", User: nobody, Socket: n.socket, Dir: attackersDir(0)}
+	greedy := p
+	greedy.Number = 2 * containerPlaces
+	c := run(t, greedy).end(t)
+	t.Logf("one process has %d places of %d that it asked for", c["held"], greedy.Number)
+	if c["held"] > containerPlaces || c["held"] < containerPlaces/2 {
+		t.Errorf("one process has %d places", c["held"])
+	}
+	eventually(t, "its places are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
 	r.keepsItsRate(t, func() func() {
-		alone := p
-		alone.Number = 2 * containerPlaces
-		a := run(t, alone)
-		c := a.end(t)
-		t.Logf("one process has %d places of %d that it asked for", c["held"], alone.Number)
-		if c["held"] > containerPlaces || c["held"] < containerPlaces/2 {
-			t.Errorf("one process has %d places", c["held"])
-		}
-		eventually(t, "its places are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
+		p.Number = containerPlaces
 		var all []*process
-		for range taskPlaces/containerPlaces + 3 {
-			each := p
-			each.Number = containerPlaces
-			all = append(all, begin(t, each))
+		for range taskPlaces/containerPlaces + 1 {
+			all = append(all, begin(t, p))
 		}
 		for _, a := range all {
 			a.awaitReady(t)
 		}
 		eventually(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
 		return func() {
-			held := int64(0)
+			n.findPlaces(t, p)
 			for _, a := range all {
 				a.stdin.Close()
 			}
+			held := int64(0)
 			for _, a := range all {
 				held += a.end(t)["held"]
 			}
@@ -64,19 +63,9 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 	})
 }
 
-// TestNewcomersFindPlaces: while one user has them all, a server and a second user come.
-func TestNewcomersFindPlaces(t *testing.T) {
-	n := startNode(t, options{})
-	watch(t, n)
-	p := plan{Attack: "connections", User: nobody, Socket: n.socket, Dir: attackersDir(0), Number: containerPlaces}
-	var all []*process
-	for range taskPlaces / containerPlaces {
-		all = append(all, begin(t, p))
-	}
-	for _, a := range all {
-		a.awaitReady(t)
-	}
-	eventually(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
+// findPlaces has a server and a second user come while one user has all places of tasks.
+func (n *node) findPlaces(t *testing.T, p plan) {
+	t.Helper()
 	begin := time.Now()
 	for range 8 {
 		a, err := connect(n.socket, server(0))
@@ -86,10 +75,8 @@ func TestNewcomersFindPlaces(t *testing.T) {
 		defer a.close()
 	}
 	t.Logf("8 servers were greeted in %v", time.Since(begin).Round(time.Millisecond))
-	// The second user's directory is listed, so it may name it, too.
-	second := p
-	second.User, second.Number = another, 8
-	c := run(t, second).end(t)
+	p.User, p.Number = another, 8
+	c := run(t, p).end(t)
 	t.Logf("a second user has %d places of 8; %.0f connections were displaced", c["held"], n.metric(t, "agent_connections_displaced_total"))
 	if c["held"] != 8 {
 		t.Errorf("a second user has %d places of 8", c["held"])

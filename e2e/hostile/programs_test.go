@@ -3,6 +3,8 @@ package hostile
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync/atomic"
@@ -270,4 +272,135 @@ func openOthers(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	ready()
 	<-stop
 	return c, nil
+}
+
+// holdSessions has Number sessions at a time, one after the other, of frames that a peer may
+// send, in any order and with any sizes; Seed makes them. Path is its own directory, where it also
+// makes, cuts and deletes the files that it names; Dir is one of others'.
+func holdSessions(p plan, ready func(), stop <-chan struct{}) (counts, error) {
+	var sessions, frames atomic.Int64
+	ended := make(chan error, p.Number)
+	for i := range p.Number {
+		random := rand.New(rand.NewPCG(p.Seed, uint64(i)))
+		go func() {
+			for {
+				select {
+				case <-stop:
+					ended <- nil
+					return
+				default:
+				}
+				n, err := session(p, random)
+				frames.Add(int64(n))
+				if sessions.Add(1); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+	}
+	ready()
+	var err error
+	for range p.Number {
+		err = errors.Join(err, <-ended)
+	}
+	return counts{"sessions": sessions.Load(), "frames": frames.Load()}, err
+}
+
+// session is one connection. That the daemon ends it is no error; that it does not answer is.
+func session(p plan, random *rand.Rand) (frames int, err error) {
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	h := wire.Hello{Role: wire.RoleTask, Flow: attacker}
+	if random.IntN(3) == 0 {
+		h.Role = wire.RoleExecutor
+	}
+	if p.Base == 1 { // of a user that may be a server
+		h.Role = []wire.Role{wire.RoleDataNode, wire.RoleNodeManager, wire.RoleExecutor}[random.IntN(3)]
+		h.Threads = random.Uint32()
+	}
+	h.Directories = []string{p.Path}
+	for range random.IntN(8) {
+		h.Directories = append(h.Directories, pick(p.Path, p.Path+"/sub/none", p.Dir, "/etc", "/", p.Path+"/../"))
+	}
+	a, err := connect(p.Socket, h)
+	if err != nil {
+		time.Sleep(100 * time.Millisecond) // it comes too often
+		return 0, nil
+	}
+	defer a.close()
+	names := []string{p.Path + "/blk_1", p.Path + "/blk_2", p.Path + "/blk_3", p.Path + "/gone", p.Path + "/sparse", p.Path + "/up/blk_5",
+		p.Path + "/link", p.Path, p.Dir + "/blk_5", p.Path + "/../blk_5", "/etc/shadow", "x"}
+	metas := append([]string{"", "", p.Path + "/blk_1_1001.meta", p.Dir + "/blk_5_1001.meta"}, names...)
+	position := func() int64 {
+		switch random.IntN(4) {
+		case 0:
+			return []int64{0, 1, 4095, 4096, mib, 4 << 40, 1 << 50, 1<<50 + 1, 1 << 62, math.MaxInt64}[random.IntN(10)]
+		case 1:
+			return random.Int64N(math.MaxInt64)
+		}
+		return random.Int64N(8 * mib)
+	}
+	opened := map[uint32]bool{}
+	for range random.IntN(2000) {
+		stream := random.Uint32N(64)
+		var m wire.Message
+		switch random.IntN(10) {
+		case 0, 1, 2:
+			open := wire.Open{
+				Stream: stream, Direction: wire.Direction(1 + random.IntN(2)), Kind: wire.Kind(random.IntN(3)),
+				Refusable: random.IntN(2) == 0, Patience: random.Uint32N(100_000) >> random.IntN(17), Flow: pick(attacker, attacker, attacker, neighbour, "clients"),
+				Path: pick(names...), Meta: pick(metas...), Client: pick("", wire.Own, "127.0.0.1:1"), User: pick("", "a", "b"),
+				From: position(), To: position(),
+			}
+			if open.To < open.From {
+				open.From, open.To = open.To, open.From
+			}
+			if opened[stream] {
+				continue // that would end the connection
+			}
+			opened[stream] = true
+			m = open
+		case 3:
+			delete(opened, stream)
+			m = wire.Close{Stream: stream, Position: position(), Failed: random.IntN(2) == 0}
+		case 4:
+			if err := change(names[random.IntN(5)], random); err != nil {
+				return frames, err
+			}
+			continue
+		default:
+			m = wire.Progress{Stream: stream, Position: position()}
+		}
+		if err := a.tell(m); err != nil {
+			return frames, nil
+		}
+		frames++
+	}
+	if random.IntN(2) == 0 {
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+	}
+	return frames, nil
+}
+
+// change writes to a file, cuts it, makes it sparse, or deletes it.
+func change(path string, random *rand.Rand) error {
+	if random.IntN(8) == 0 {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	switch random.IntN(4) {
+	case 0:
+		return f.Truncate(random.Int64N(4 << 40))
+	case 1:
+		return f.Truncate(random.Int64N(mib))
+	}
+	_, err = f.WriteAt(make([]byte, 64*kib), random.Int64N(4*mib))
+	return err
 }

@@ -1,0 +1,266 @@
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"penstock/testbed/disk"
+	"penstock/testbed/ports"
+	"penstock/wire"
+)
+
+// TestOneDeviceHangs: of two disks one answers nothing. Its streams are let through, and the
+// other one stays governed.
+func TestOneDeviceHangs(t *testing.T) {
+	n := startNode(t, options{stuck: "1s"})
+	hung := cold(t, filepath.Join(dataDir(0), "blk_3"), 8*mib, 0)
+	setModel(t, 1, usual)
+	r := readOn(t, n, 1)
+	watch(t, n)
+	free := int64(0)
+	r.keepsItsRate(t, func() func() {
+		setModel(t, 0, crawl)
+		a, err := connect(n.socket, server(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(a.close)
+		begin := time.Now()
+		if err := a.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: attacker, Path: hung, To: 8 * mib}); err != nil {
+			t.Fatal(err)
+		}
+		mark, opened := a.await(1, 0, patience)
+		t.Logf("the stream on the disk that hangs was let through after %v", time.Since(begin).Round(time.Millisecond))
+		if opened || mark != wire.Unlimited {
+			t.Errorf("its mark is %d, want none", mark)
+		}
+		free = r.free.Load()
+		return func() {}
+	})
+	if n.metric(t, "device_stuck") != 1 {
+		t.Error("not one disk counts as stuck")
+	}
+	// The end of a file is read without a mark, no more than what is staged ahead of a reader.
+	if got, all := r.free.Load()-free, r.bytes.Load(); got > all/2 {
+		t.Errorf("the neighbour read %d of %d bytes through open gates: its disk is not governed", got, all)
+	}
+	if err := lab.disks[0].SetModel(disk.Model{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the disk is well again", patience, func() bool { return n.metric(t, "device_stuck") == 0 })
+}
+
+// slowFile is a file whose server does not answer while it is held.
+type slowFile struct {
+	fs.Inode
+	held sync.RWMutex
+}
+
+const slowBytes = 64 * mib
+
+func (f *slowFile) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	f.held.RLock()
+	defer f.held.RUnlock()
+	out.Size, out.Blocks, out.Mode = slowBytes, slowBytes/512, fuse.S_IFREG|0o600
+	return 0
+}
+
+func (f *slowFile) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, 0, 0
+}
+
+func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, to []byte, _ int64) (fuse.ReadResult, syscall.Errno) {
+	clear(to)
+	return fuse.ReadResultData(to), 0
+}
+
+// mountSlow mounts a directory with one such file.
+func mountSlow(t *testing.T) (dir string, f *slowFile) {
+	t.Helper()
+	dir = filepath.Join(lab.dir, "slow")
+	id, err := lab.book.Remove(dir)
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount, err := lab.book.Mount(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = &slowFile{}
+	root, none := &fs.Inode{}, time.Duration(0)
+	server, err := fs.Mount(dir, root, &fs.Options{
+		AttrTimeout: &none,
+		OnAdd: func(ctx context.Context) {
+			root.AddChild("blk_4", root.NewPersistentInode(ctx, f, fs.StableAttr{Mode: fuse.S_IFREG}), false)
+		},
+		MountOptions: fuse.MountOptions{FsName: "penstock-slow", DirectMountStrict: true, DisableXAttrs: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Unmount(); err != nil {
+			t.Error(err)
+		}
+		if err := lab.book.Undo(mount, id); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, f
+}
+
+// TestOneLoopStandsStill: a data directory whose server does not answer stops the loop of that
+// device. Heartbeats go on and say which one it is, and the others stay governed.
+func TestOneLoopStandsStill(t *testing.T) {
+	dir, f := mountSlow(t)
+	n := startNode(t, options{dir: dir})
+	setModel(t, 1, usual)
+	r := readOn(t, n, 1)
+	h := server(1)
+	h.Directories = append(h.Directories, dir)
+	a, err := connect(n.socket, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.close)
+	if d := a.welcome.Devices; len(d) != 2 || d[0] == 0 || d[1] == 0 || d[0] == d[1] {
+		t.Fatalf("devices %d", d)
+	}
+	turns := func(i int) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.alive&(1<<a.welcome.Devices[i]) != 0
+	}
+	eventually(t, "both loops turn", patience, func() bool { return turns(0) && turns(1) })
+	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: dir + "/blk_4"}); err != nil {
+		t.Fatal(err)
+	}
+	if mark, _ := a.await(1, 0, patience); mark == 0 || mark == wire.Unlimited {
+		t.Fatalf("the stream is not governed: mark %d", mark)
+	}
+	release := sync.OnceFunc(f.held.Unlock)
+	defer release()
+	r.keepsItsRate(t, func() func() {
+		f.held.Lock()
+		begin := time.Now()
+		if err := a.tell(wire.Progress{Stream: 1, Position: slowBytes}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "heartbeats say that the loop does not turn", patience, func() bool { return !turns(1) })
+		t.Logf("heartbeats said so after %v", time.Since(begin).Round(time.Millisecond))
+		return func() {}
+	})
+	if turns(1) || !turns(0) {
+		t.Error("heartbeats tell the devices wrong")
+	}
+	a.mu.Lock()
+	gap := a.gap
+	a.mu.Unlock()
+	if gap > gapMax {
+		t.Errorf("%v without a heartbeat", gap)
+	}
+	page, err := n.Get(t.Context(), "/status")
+	if err != nil || !strings.Contains(string(page), `"silent"`) {
+		t.Errorf("the status page: %v", err)
+	}
+	release()
+	eventually(t, "both loops turn again", patience, func() bool { return turns(0) && turns(1) })
+}
+
+// TestAKilledDaemonIsReplaced: a daemon that is killed while its disk hangs cannot end before
+// the disk answers. A new one does not wait for that.
+func TestAKilledDaemonIsReplaced(t *testing.T) {
+	address, err := ports.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := startNode(t, options{listen: address})
+	path := cold(t, filepath.Join(dataDir(0), "blk_10"), mib, 0)
+	setModel(t, 0, crawl)
+	a, err := connect(old.socket, server(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.close)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const written = 4 * mib
+	if _, err := f.Write(make([]byte, written)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: path}, wire.Progress{Stream: 1, Position: written}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the disk has a quantum", patience, func() bool {
+		return old.metric(t, "device_outstanding") > 0 && old.metric(t, "device_kernel_in_flight") > 0
+	})
+	if err := old.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(settling)
+	if !old.Alive() {
+		t.Fatal("the killed daemon has ended: this test has shown nothing")
+	}
+	begin := time.Now()
+	n, err := tryNode(t, t.Name()+"-new", options{listen: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	took := time.Since(begin)
+	t.Logf("a new daemon was ready after %v", took.Round(time.Millisecond))
+	if took > 5*time.Second {
+		t.Errorf("a new daemon was ready after %v", took)
+	}
+	b, err := connect(n.socket, server(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.close)
+	block := cold(t, filepath.Join(dataDir(1), "blk_11"), 4*mib, 0)
+	if err := b.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: neighbour, Path: block, To: 4 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	if mark, opened := b.await(1, 0, patience); opened || mark == 0 {
+		t.Errorf("the new daemon governs nothing: mark %d", mark)
+	}
+	if old.Alive() {
+		t.Logf("the killed daemon has not ended yet")
+	}
+	if err := lab.disks[0].SetModel(disk.Model{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-old.Exited():
+	case <-time.After(patience):
+		t.Fatal("the killed daemon does not end although its disk answers")
+	}
+	n.Address = address
+	begin = time.Now()
+	eventually(t, "the new daemon has the status port", patience, func() bool {
+		page, err := n.Get(t.Context(), "/status")
+		var doc struct{ PID int }
+		return err == nil && json.Unmarshal(page, &doc) == nil && doc.PID == n.PID()
+	})
+	t.Logf("the new daemon had the status port %v after the old one had ended", time.Since(begin).Round(time.Millisecond))
+}

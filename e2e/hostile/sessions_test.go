@@ -1,0 +1,126 @@
+package hostile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/testbed/disk"
+)
+
+// seedVariable has the sessions of an earlier run made again.
+const seedVariable = "HOSTILE_SEED"
+
+// TestSessions: whatever valid frames peers send, in any order and with any sizes, the daemon
+// keeps its bounds, opens nothing that is not the peer's, asks its disk for a quantum at most,
+// and gives back what it has opened.
+func TestSessions(t *testing.T) {
+	seed := rand.Uint64()
+	if text := os.Getenv(seedVariable); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s=%d makes these sessions again", seedVariable, seed)
+	n := startNode(t, options{})
+	secrets := []string{
+		cold(t, filepath.Join(localDir(0), "blk_5"), mib, 0), cold(t, filepath.Join(localDir(0), "blk_5_1001.meta"), mib, 0),
+		cold(t, filepath.Join(localDir(1), "blk_5"), mib, 0), "/etc/shadow",
+	}
+	own := []string{filepath.Join(attackersDir(0), "sessions"), filepath.Join(dataDir(1), "sessions")}
+	for i, dir := range own {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if err := os.Symlink(secrets[0], filepath.Join(dir, "link")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(localDir(i), filepath.Join(dir, "up")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(own[0], nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	setModel(t, 0, usual)
+	setModel(t, 1, usual)
+
+	var mu sync.Mutex
+	var found []string
+	g := watchWith(t, n, func(names []string) {
+		for _, name := range names {
+			if slices.Contains(secrets, strings.TrimSuffix(name, " (deleted)")) {
+				mu.Lock()
+				found = append(found, name)
+				mu.Unlock()
+			}
+		}
+	})
+	time.Sleep(settling) // the guard's own connections
+	before := len(forPeers(n))
+	const length = 12 * time.Second
+	peers := []plan{
+		{User: nobody, Dir: localDir(0), Path: own[0], Number: 6},
+		{User: nobody, Dir: localDir(0), Path: own[0], Number: 6},
+		{User: 0, Dir: localDir(1), Path: own[1], Number: 6, Base: 1},
+	}
+	var all []*process
+	for i, p := range peers {
+		p.Attack, p.Socket, p.Seed = "sessions", n.socket, seed+uint64(i)
+		all = append(all, run(t, p))
+	}
+	time.Sleep(length)
+	sum := counts{}
+	for _, a := range all {
+		for what, n := range a.end(t) {
+			sum[what] += n
+		}
+	}
+	// The disks answer at once, so that what is owed is paid soon.
+	for i := range lab.disks {
+		setModel(t, i, disk.Model{})
+	}
+	eventually(t, "all streams are closed", patience, func() bool { return n.metric(t, "flow_streams") == 0 })
+	// Files of tasks are kept for a while, as they may yet be deleted (lazy_age).
+	for deadline := time.Now().Add(patience); len(forPeers(n)) > before+2; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors at the beginning, and now:\n%s", before, strings.Join(forPeers(n), "\n"))
+		}
+	}
+	t.Logf("%d sessions with %d frames", sum["sessions"], sum["frames"])
+	if sum["sessions"] < 20 || sum["frames"] < 5000 {
+		t.Error("this test has shown nothing")
+	}
+	mu.Lock()
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(found))) {
+		t.Errorf("the daemon had %s open", name)
+	}
+	mu.Unlock()
+	for _, flow := range []string{attacker, neighbour, "clients", "unattributed"} {
+		label := fmt.Sprintf("flow=%q", flow)
+		bytes, requests := n.metric(t, "flow_bytes_total", label), n.metric(t, "flow_requests_total", label)
+		t.Logf("%s: %.0f requests, %.1f MiB", flow, requests, bytes/mib)
+		if bytes > requests*quantum {
+			t.Errorf("%s: %.0f bytes in %.0f requests, more than a quantum each", flow, bytes, requests)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.Logf("%d descriptors for peers before, %d of all at most, %d for peers after", before, g.files, len(forPeers(n)))
+}
+
+// forPeers are the descriptors that the daemon has for peers: sockets and files on the disks.
+func forPeers(n *node) []string {
+	return slices.DeleteFunc(descriptors(n.PID()), func(name string) bool {
+		return !strings.HasPrefix(name, "socket:") && !strings.HasPrefix(name, lab.dir+"/disk")
+	})
+}
