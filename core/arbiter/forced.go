@@ -36,6 +36,8 @@ const (
 	forcedSpeed  = 4
 	forcedBurst  = 3 * time.Second
 	forcedCredit = 500 * time.Millisecond
+	// Clients give up after 5 s at the earliest. Who says less would only be first in line.
+	leastPatience = time.Second
 	// A client's own time-out is 4/3 of its patience.
 	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
 )
@@ -50,7 +52,7 @@ func newForced() forced {
 // patience is how long a stream may wait.
 func (a *Arbiter) patience(s *Stream) time.Duration {
 	if s.Patience > 0 {
-		return min(s.Patience, a.cfg.MaxWait)
+		return min(max(s.Patience, leastPatience), a.cfg.MaxWait)
 	}
 	return a.cfg.MaxWait
 }

@@ -131,6 +131,7 @@ func TestSharesOfAnything(t *testing.T) {
 		}
 		depth := rapid.IntRange(1, 4).Draw(t, "depth")
 		w := diskWorld(t, depth, enforced(weights), func(c *arbiter.Config) {
+			c.Algorithm = rapid.SampledFrom([]string{"sfqd", "sfqd2"}).Draw(t, "algorithm")
 			c.Ahead = rapid.IntRange(4, 16).Draw(t, "ahead")
 			c.Run = rapid.Int64Range(1, 32).Draw(t, "run") * testQuantum
 		})

@@ -91,3 +91,19 @@ func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// A peer that says it bears nothing is let through once a second.
+func TestTheLeastPatience(t *testing.T) {
+	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
+	w.reader("protected", endlessFile)
+	w.run(time.Second)
+	for range 10 {
+		w.drive(w.open(&stream{}, arbiter.Opening{Flow: "hasty", To: endlessFile, Patience: 1}), 0, endlessFile)
+	}
+	w.run(10 * time.Second)
+	for _, f := range w.a.Snapshot(w.now).Flows {
+		if f.Name == "hasty" && (f.Forced < 60 || f.Forced > 100) {
+			t.Errorf("%d packets in 10 s for 10 streams", f.Forced)
+		}
+	}
+}
