@@ -35,6 +35,8 @@ const (
 	forcedSpeed  = 4
 	forcedBurst  = 3 * time.Second
 	forcedCredit = 500 * time.Millisecond
+	// Clients give up after 5 s at the earliest. One that names less would only be first in line.
+	leastPatience = time.Second
 	// A packet that was too small is followed by another one after a sixteenth of the patience.
 	// A client's own time-out is 4/3 of it.
 	forcedSoon = 16
@@ -50,7 +52,7 @@ func newForced() forced {
 // patience returns how long a stream may wait.
 func (a *Arbiter) patience(s *Stream) time.Duration {
 	if s.Patience > 0 {
-		return min(s.Patience, a.cfg.MaxWait)
+		return min(max(s.Patience, leastPatience), a.cfg.MaxWait)
 	}
 	return a.cfg.MaxWait
 }

@@ -236,7 +236,7 @@ func (s *session) open() {
 		x.o.Kind = arbiter.Intermediate
 	}
 	if b&2 != 0 {
-		x.o.Patience = time.Duration(1+b) * 100 * time.Millisecond
+		x.o.Patience = time.Duration(1 + (b-2)*int(100*time.Millisecond))
 	}
 	x.claimed, x.asked = x.o.From, x.o.From
 	if s.cfg.Network {

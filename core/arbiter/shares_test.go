@@ -73,9 +73,9 @@ func (w *world) between(from, to time.Duration) map[string]got {
 	return out
 }
 
-// holds fails the test unless each flow had its due in every window: within 5 %, or a quantum
-// where that is more.
-func (w *world) holds(t fataler, weights map[string]int, from, to time.Duration) (worst float64) {
+// holds fails the test unless each flow had its due in every window: within 5 %, or so many
+// quanta where that is more.
+func (w *world) holds(t fataler, weights map[string]int, quanta float64, from, to time.Duration) (worst float64) {
 	t.Helper()
 	const window = 10 * time.Second
 	quantum := time.Duration(float64(w.cfg.Quantum)/testRate*float64(time.Second)) + w.disk.seek
@@ -96,7 +96,7 @@ func (w *world) holds(t fataler, weights map[string]int, from, to time.Duration)
 			due := float64(sum) * float64(weight) / float64(all)
 			off := math.Abs(float64(shares[flow].service) - due)
 			worst = max(worst, off/due)
-			if off > max(0.05*due, float64(quantum)) {
+			if off > max(0.05*due, quanta*float64(quantum)) {
 				t.Fatalf("in the window from %v flow %s of weight %d of %d had %v, its due is %v", from, flow, weight, all, shares[flow].service, time.Duration(due))
 			}
 		}
@@ -112,7 +112,7 @@ func TestSharesOfTheIssue(t *testing.T) {
 				w.reader(flow, endlessFile)
 			}
 			w.run(60 * time.Second)
-			t.Logf("%v at depth %d: off by up to %.3f", weights, depth, w.holds(t, weights, 5*time.Second, 60*time.Second))
+			t.Logf("%v at depth %d: off by up to %.3f", weights, depth, w.holds(t, weights, 1, 5*time.Second, 60*time.Second))
 		}
 	}
 }
@@ -131,6 +131,7 @@ func TestSharesOfAnything(t *testing.T) {
 		}
 		depth := rapid.IntRange(1, 4).Draw(t, "depth")
 		w := diskWorld(t, depth, enforced(weights), func(c *arbiter.Config) {
+			c.Algorithm = rapid.SampledFrom([]string{"sfqd", "sfqd2"}).Draw(t, "algorithm")
 			c.Ahead = rapid.IntRange(4, 16).Draw(t, "ahead")
 			c.Run = rapid.Int64Range(1, 32).Draw(t, "run") * testQuantum
 		})
@@ -146,7 +147,8 @@ func TestSharesOfAnything(t *testing.T) {
 			}
 		}
 		w.run(40 * time.Second)
-		w.holds(t, weights, 10*time.Second, 40*time.Second)
+		// Where others are not exactly regular, a window can lose a bit at both of its ends.
+		w.holds(t, weights, 1.25, 10*time.Second, 40*time.Second)
 	})
 }
 
