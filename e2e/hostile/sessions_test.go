@@ -33,7 +33,7 @@ func TestSessions(t *testing.T) {
 	n := startNode(t, options{})
 	secrets := []string{
 		cold(t, filepath.Join(localDir(0), "blk_5"), mib, 0), cold(t, filepath.Join(localDir(0), "blk_5_1001.meta"), mib, 0),
-		cold(t, filepath.Join(localDir(1), "blk_5"), mib, 0), "/etc/shadow",
+		"/etc/shadow",
 	}
 	own := []string{filepath.Join(attackersDir(0), "sessions"), filepath.Join(dataDir(1), "sessions")}
 	for i, dir := range own {
@@ -107,10 +107,17 @@ func TestSessions(t *testing.T) {
 	mu.Unlock()
 	for _, flow := range []string{attacker, neighbour, "clients", "unattributed"} {
 		label := fmt.Sprintf("flow=%q", flow)
-		bytes, requests := n.metric(t, "flow_bytes_total", label), n.metric(t, "flow_requests_total", label)
-		t.Logf("%s: %.0f requests, %.1f MiB", flow, requests, bytes/mib)
-		if bytes > requests*quantum {
-			t.Errorf("%s: %.0f bytes in %.0f requests, more than a quantum each", flow, bytes, requests)
+		for i := range lab.disks {
+			device := fmt.Sprintf("device=%q", filepath.Base(lab.disks[i].Device()))
+			bytes, requests := n.metric(t, "flow_bytes_total", label, device), n.metric(t, "flow_requests_total", label, device)
+			t.Logf("%s on disk %d: %.0f requests, %.1f MiB", flow, i, requests, bytes/mib)
+			if bytes < 0 || bytes > requests*quantum {
+				t.Errorf("%s: %.0f bytes in %.0f requests, more than a quantum each", flow, bytes, requests)
+			}
+		}
+		// What is sent is the peer's word.
+		if sent := n.metric(t, "flow_bytes_total", label, `device="network"`); sent < 0 || sent > float64(sum["frames"])*(1<<40) {
+			t.Errorf("%s: %.0f bytes were sent", flow, sent)
 		}
 	}
 	g.mu.Lock()
