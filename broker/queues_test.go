@@ -2,14 +2,17 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"penstock/core/coord"
 	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
@@ -144,6 +147,85 @@ func TestQueuesAreSharesOfTheWhole(t *testing.T) {
 	for name, want := range map[string]float64{"etl": 1, "adhoc": 1, "adhoc.x": 0.5} {
 		if total, ok := b.queues.Of(name); !ok || math.Abs(float64(total.Rate)/1e9-want) > 0.05 {
 			t.Errorf("queue %s has %v, want %v devices", name, total, want)
+		}
+	}
+}
+
+// TestQueueBounds: of queues' names and numbers, at their edge.
+func TestQueueBounds(t *testing.T) {
+	numbers := func(n int, each uint64) (all []uint64) {
+		for range n {
+			all = append(all, each)
+		}
+		return all
+	}
+	entries := func(n int) (all []uint32) {
+		for i := range n {
+			all = append(all, uint32(i))
+		}
+		return all
+	}
+	names := func(n int) (all []*cluster.QueueName) {
+		for i := range n {
+			all = append(all, &cluster.QueueName{Entry: uint32(i), Queue: strings.Repeat("q", i+1)[:min(i+1, cluster.MaxQueue-8)] + fmt.Sprint(i)})
+		}
+		return all
+	}
+	long := strings.Repeat("q", cluster.MaxQueue)
+	queues := func(n int, rate uint64) *cluster.Queues {
+		return &cluster.Queues{Names: names(n), Entries: entries(n), Rates: numbers(n, rate), Rooms: numbers(n, 0), Had: numbers(n, 0), Weights: numbers(n, 0)}
+	}
+	for name, test := range map[string]struct {
+		queues *cluster.Queues
+		good   bool
+	}{
+		"the longest name":    {&cluster.Queues{Names: []*cluster.QueueName{{Queue: long}}}, true},
+		"too long a name":     {&cluster.Queues{Names: []*cluster.QueueName{{Queue: long + "q"}}}, false},
+		"no text":             {&cluster.Queues{Names: []*cluster.QueueName{{Queue: "\xff"}}}, false},
+		"twice":               {&cluster.Queues{Names: []*cluster.QueueName{{Entry: 0, Queue: "q"}, {Entry: 1, Queue: "q"}}}, false},
+		"the last entry":      {&cluster.Queues{Names: []*cluster.QueueName{{Entry: cluster.MaxQueues - 1, Queue: "q"}}}, true},
+		"an entry too many":   {&cluster.Queues{Names: []*cluster.QueueName{{Entry: cluster.MaxQueues, Queue: "q"}}}, false},
+		"all queues":          {queues(cluster.MaxQueues, 1), true},
+		"all that it serves":  {queues(policy.MaxWay, coord.MaxRate), true},
+		"in a level too many": {queues(policy.MaxWay+1, coord.MaxRate), false},
+		"a number too few":    {&cluster.Queues{Names: names(1), Entries: entries(1), Rates: numbers(1, 1), Rooms: numbers(1, 1), Had: numbers(1, 1)}, false},
+		"one that nobody has": {&cluster.Queues{Entries: entries(1), Rates: numbers(1, 1), Rooms: numbers(1, 1), Had: numbers(1, 1), Weights: numbers(1, 1)}, false},
+		"a number too large":  {&cluster.Queues{Names: names(1), Entries: entries(1), Rates: numbers(1, 1), Rooms: numbers(1, 1), Had: numbers(1, 1<<63), Weights: numbers(1, 1)}, false},
+	} {
+		b, err := New(t.Context(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := bookedSession(t, b)
+		a, err := b.take(s, &cluster.Report{Sequence: 1, Queues: test.queues})
+		if (err == nil) != test.good {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := len(test.queues.GetEntries()); err == nil && len(a.GetQueues().GetHad()) != n {
+			t.Errorf("%s: %d totals of %d queues", name, len(a.GetQueues().GetHad()), n)
+		}
+		b.leave(s)
+		if b.queues.Apps() != 0 {
+			t.Errorf("%s: something is left", name)
+		}
+	}
+}
+
+// TestWeightsAmongAll are for nodes that do not divide at every level.
+func TestWeightsAmongAll(t *testing.T) {
+	for levels, want := range map[bool]float64{false: 1, true: 0} {
+		b, err := New(t.Context(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := bookedSession(t, b)
+		s.node.Levels = levels
+		a, err := b.take(s, &cluster.Report{Sequence: 1, Names: []*cluster.Name{{Application: "a"}}})
+		if err != nil || len(a.GetRights()) != 1 {
+			t.Fatalf("%v, %v", a, err)
+		}
+		if r := a.GetRights()[0]; r.GetWeight() != want || r.GetOwn() != 1 {
+			t.Errorf("levels %v: %v", levels, r)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -125,11 +126,12 @@ type claim struct {
 	stream  *device.Stream
 }
 
-// attribute gives the flow that a server's stream begins in, and the claim that
-// its stream has to be given to, nil if there is nothing more to come.
-func (d *Daemon) attribute(m wire.Open) (string, *claim) {
+// attribute gives the flow that a server's stream begins in and the user who asks for it, "" where
+// nobody knows, and the claim that its stream has to be given to, nil if there is nothing more to come.
+func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
 	mode := d.identity.Mode()
-	c := &claim{claimed: m.Flow}
+	user = identity.ShortName(m.User) // the DataNode has checked the token
+	c = &claim{claimed: m.Flow}
 	asked := identity.Claim{Flow: m.Flow, Client: m.Client, Server: m.Server, User: m.User}
 	if m.Client == wire.Own {
 		asked = identity.Claim{Flow: m.Flow, Own: true}
@@ -137,9 +139,9 @@ func (d *Daemon) attribute(m wire.Open) (string, *claim) {
 	v, known := d.identity.Check(asked,
 		func(v identity.Verdict) { c.settle(mode, &v, nil, nil) })
 	if known {
-		return mode.Flow(m.Flow, v), nil
+		return mode.Flow(m.Flow, v), cmp.Or(v.User, user), nil
 	}
-	return mode.Flow(m.Flow, identity.Verdict{}), c
+	return mode.Flow(m.Flow, identity.Verdict{}), user, c
 }
 
 // opened tells where the stream is.
@@ -162,5 +164,19 @@ func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loo
 	if c.verdict == nil || c.loop == nil {
 		return
 	}
-	c.loop.Reassign(c.stream, mode.Flow(c.claimed, *c.verdict), c.stream.User)
+	flow, user := mode.Flow(c.claimed, *c.verdict), c.verdict.User
+	if user == "" {
+		user = c.stream.User
+	}
+	c.loop.Reassign(c.stream, flow, turnOf(flow, user))
+}
+
+// turnOf returns the user that a stream has its turns with inside its flow. Only flows that
+// stand for many users, such as `clients`, tell their users apart: an application has one, and
+// not all of its streams name it.
+func turnOf(flow, user string) string {
+	if identity.OfManyUsers(flow) {
+		return user
+	}
+	return ""
 }

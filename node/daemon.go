@@ -3,8 +3,9 @@
 // (blockfile), and gives each device a loop of its own (device). This file
 // wires them together and keeps the operator's settings (config) in force.
 //
-// The daemon writes nothing to the system but its own socket. If it stops, is
-// killed or hangs, agents see no heartbeat and let everything through.
+// The daemon writes nothing to the system but its own socket and an empty lock file
+// beside it. If it stops, is killed or hangs, agents see no heartbeat and let everything
+// through.
 package node
 
 import (

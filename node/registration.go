@@ -12,7 +12,6 @@ import (
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
-	"penstock/node/identity"
 	"penstock/node/ipc"
 	"penstock/wire"
 )
@@ -186,21 +185,21 @@ func (r *registration) Alive() (alive uint64) {
 
 // Open implements ipc.Registration.
 func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
-	flow, claim := r.own, (*claim)(nil)
+	flow, user, claim := r.own, "", (*claim)(nil)
 	if ipc.Serves(r.role) {
-		flow, claim = r.daemon.attribute(m)
+		flow, user, claim = r.daemon.attribute(m)
 	}
-	loop, stream, err := r.open(flow, claim != nil, m, marker)
+	loop, stream, err := r.open(flow, user, claim != nil, m, marker)
 	if err == nil {
 		claim.opened(r.daemon.identity.Mode(), loop, stream)
 	}
 	return loop, stream, err
 }
 
-func (r *registration) open(flow string, asked bool, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
-		Patience: time.Duration(m.Patience) * time.Millisecond, User: identity.ShortName(m.User), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
+		Patience: time.Duration(m.Patience) * time.Millisecond, User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
 	}
 	if m.From < 0 || m.From > maxPosition {
 		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is as long", m.From, m.Path)

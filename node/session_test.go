@@ -189,8 +189,11 @@ func (b *bed) check(t *rapid.T) {
 	if n := b.daemon.taskFiles.Held(); n > sessionFiles {
 		t.Fatalf("%d files of tasks", n)
 	}
-	if stalled := b.daemon.stalled(); len(stalled) > 0 {
-		t.Fatalf("%v stalled", stalled)
+	// A loop may be late on a busy machine; it must turn.
+	for deadline := time.Now().Add(10 * time.Second); len(b.daemon.stalled()) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the loops do not turn of %v", b.daemon.stalled())
+		}
 	}
 }
 
@@ -205,8 +208,9 @@ func (b *bed) end() {
 	}
 	path := b.dir + "/last"
 	b.put(path, strings.Repeat("x", 1<<20))
-	b.send(openOf(1_000_000, wire.Read, wire.Persistent, path, 1<<20))
-	b.until("the next reader to be served", func() bool { return b.marks[1_000_000] == device.Open })
+	next := b.another(wire.Hello{Role: wire.RoleDataNode, Directories: []string{b.dir}})
+	next.send(openOf(1, wire.Read, wire.Persistent, path, 1<<20))
+	next.until("the next reader to be served", func() bool { return next.marks[1] == device.Open })
 }
 
 func TestSessions(t *testing.T) {
@@ -218,7 +222,7 @@ func TestSessions(t *testing.T) {
 func FuzzSession(f *testing.F) {
 	b := newBed(f)
 	for seed := range byte(4) { // long enough for a session
-		long := make([]byte, 256<<10)
+		long := make([]byte, 16<<10)
 		rand.NewChaCha8([32]byte{seed}).Read(long)
 		f.Add(long)
 	}

@@ -119,7 +119,7 @@ func (r reading) status(bound int) status.Device {
 			ReadaheadKB: queue.ReadaheadKB, RequestKB: queue.RequestKB, InFlight: r.counters.InFlight,
 		},
 		Algorithm: r.config.Algorithm, QuantumBytes: r.config.Quantum,
-		BacklogBound: r.config.Backlog, DirtyBound: r.room.Load().dirty, LazyBound: r.room.Load().lazy,
+		BacklogBound: r.config.Backlog, DirtyBound: r.room.Load().dirty, LazyBound: r.room.Load().lazy, StagedBound: cmp.Or(r.staged.Load(), r.config.Staged),
 		Profiled: r.config.Cost != (cost.Model{}),
 		Flows:    []status.Flow{},
 	}
@@ -127,7 +127,7 @@ func (r reading) status(bound int) status.Device {
 		return s
 	}
 	snap := r.snap
-	s.Depth, s.Outstanding, s.BacklogBytes = snap.Depth, snap.Outstanding, snap.Backlog
+	s.Depth, s.Outstanding, s.BacklogBytes, s.StagedBytes = snap.Depth, snap.Outstanding, snap.Backlog, snap.Staged
 	s.Stuck, s.Errors, s.SlowFactor = snap.Stuck, snap.Errors, max(1, snap.Slow.Factor)
 	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
 	if c := snap.Control; c != nil {
@@ -146,7 +146,7 @@ func (r reading) status(bound int) status.Device {
 			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),
-			Requests: f.Requests, Waits: f.Waits, Forced: f.Forced, WouldWaitNS: int64(f.WouldWait),
+			Requests: f.Requests, Waits: f.Waits, Standing: f.Standing, Forced: f.Forced, ForcedBytes: f.ForcedBytes, Refused: f.Refused, WouldWaitNS: int64(f.WouldWait),
 			Kinds: kinds(f), Lazy: status.Lazy{Files: f.Kept, DroppedFiles: f.Dropped, DroppedBytes: f.DroppedBytes}, Window: windows[i],
 		})
 	}

@@ -53,7 +53,7 @@ func TestStatusTellsWhatTheDaemonDoes(t *testing.T) {
 		t.Errorf("agent: %+v", a)
 	}
 	dev := doc.Devices[0]
-	if !dev.Answered || dev.Algorithm != "sfqd2" || dev.Depth < 1 || dev.DepthMax != 12 || dev.Directories[0] != r.dir || dev.Window.Seconds <= 0 {
+	if !dev.Answered || dev.Algorithm != "sfqd2" || dev.Depth < 1 || dev.DepthMax != 12 || dev.StagedBound < 2*dev.QuantumBytes || dev.Directories[0] != r.dir || dev.Window.Seconds <= 0 {
 		t.Errorf("device: %+v", dev)
 	}
 	f := dev.Flows[0]

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"penstock/node/loglimit"
 	"penstock/node/peers"
 )
 
@@ -47,6 +50,7 @@ func (d *Daemon) serveHTTP(ctx context.Context, group *sync.WaitGroup, address s
 	w := &webServer{server: &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+		ErrorLog: log.New(said{d.limited}, "", 0),
 	}}
 	var err error
 	w.bound, err = d.listenOn(ctx, group, "status", address, func(l net.Listener) {
@@ -58,6 +62,14 @@ func (d *Daemon) serveHTTP(ctx context.Context, group *sync.WaitGroup, address s
 		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
 	}
 	return w, nil
+}
+
+// said writes what the HTTP server has to say of those who ask, as far as it is limited.
+type said struct{ limited *loglimit.Limiter }
+
+func (s said) Write(line []byte) (int, error) {
+	s.limited.Once(slog.LevelWarn, "status port", "", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 func (w *webServer) close() {

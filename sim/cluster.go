@@ -58,6 +58,9 @@ func newCluster(seed uint64, exchange Exchange, apps []*App) *Cluster {
 // addHost adds a physical machine with one disk and so many datanodes. each gives every one
 // of them a node daemon of its own, with a scheduler that knows nothing of the others.
 func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
+	if c.exchange.Rule == ruleDSFQ {
+		cfg.Debt = uncapped
+	}
 	s := newSpindle(&c.Engine, cfg.Model)
 	var n *node
 	for i := range datanodes {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"penstock/core/depth"
 	"penstock/node/profile/measure"
 	"penstock/testbed/disk"
 )
@@ -24,47 +23,44 @@ type curves struct {
 
 const curveSpace = 256 << 20 // as measured
 
-// simulated plays a point's load on the simulator's device, its scheduler letting all
-// through, and gives bytes a second.
+// simulated plays a point's load on the simulator's disk, nothing between, and gives bytes a
+// second.
 func simulated(t *testing.T, m disk.Model, p measure.Point) float64 {
 	t.Helper()
 	if m.CapacityBytes == 0 && m.Channels == 0 {
 		m.CapacityBytes = 1 << 30 // the disk's size
 	}
-	e := &Engine{}
-	s := newSpindle(e, m)
-	d, err := newDevice(s, DeviceConfig{Model: m, Quantum: p.Bytes, Algorithm: "fifo", Depth: p.Concurrency,
-		Read: depth.Line{Fixed: time.Millisecond}}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	app := &App{Name: "load", Weight: 1}
+	v := disk.NewVirtual(m)
 	random := rand.New(rand.NewPCG(1, uint64(p.Bytes)))
 	op := disk.Read
 	if p.Write {
 		op = disk.Write
 	}
-	next, ended := int64(0), 0
-	const requests = 400
-	var ask func()
-	ask = func() {
+	next, now := int64(0), int64(0)
+	ask := func() {
 		slot := random.Int64N(curveSpace / p.Bytes)
 		if p.Sequential {
 			slot = next % (curveSpace / p.Bytes)
 			next++
 		}
-		d.begin(app, op, slot*p.Bytes, p.Bytes, 1, 0, func() {
-			ended++
-			ask()
-		})
+		v.Submit(now, op, slot*p.Bytes, p.Bytes, 0)
 	}
 	for range p.Concurrency {
 		ask()
 	}
-	for ended < requests {
-		e.Run(e.Now() + 10*time.Millisecond)
+	const requests = 400
+	for range requests {
+		at, any := v.Due()
+		if !any {
+			t.Fatal("the disk has nothing to do")
+		}
+		now = at
+		if _, any := v.Take(now); !any {
+			t.Fatal("a request that is due has not ended")
+		}
+		ask()
 	}
-	return float64(ended) * float64(p.Bytes) / e.Now().Seconds()
+	return requests * float64(p.Bytes) / time.Duration(now).Seconds()
 }
 
 // How near the simulated throughput must be to the measured one: half of the points within
@@ -75,7 +71,7 @@ const (
 	most   = 0.30
 )
 
-// compare holds measured points to the simulator's device.
+// compare holds measured points to the simulator's disk.
 func compare(t *testing.T, m disk.Model, points []measure.Point) {
 	t.Helper()
 	var off []float64
@@ -93,7 +89,7 @@ func compare(t *testing.T, m disk.Model, points []measure.Point) {
 	}
 }
 
-// TestCurves: the simulator's devices do what was measured on disks of the same models.
+// TestCurves: the simulator's disks do what was measured on disks of the same models.
 func TestCurves(t *testing.T) {
 	files, err := filepath.Glob("testdata/curves/*.json")
 	if err != nil || len(files) != 3 {

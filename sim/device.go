@@ -2,119 +2,180 @@ package sim
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"time"
 
+	"penstock/core/arbiter"
 	"penstock/core/coord"
 	"penstock/core/depth"
-	"penstock/core/sfq"
 	"penstock/testbed/disk"
+	"penstock/testbed/schedulers"
 )
 
 // DeviceConfig says what a device is and how it is scheduled.
 type DeviceConfig struct {
 	Model   disk.Model
 	Quantum int64 // bytes
-	// Algorithm is one of sfq.Algorithms(). Depth is the fixed one, and where sfqd2 begins.
+	// Algorithm is one of arbiter.Algorithms, or fifo or drr. Depth is the fixed one, and where
+	// sfqd2 begins.
 	Algorithm   string
 	Depth       int
-	Read, Write depth.Line // reference latencies, which are what requests are charged too
+	Read, Write depth.Line    // reference latencies, which are what requests are charged too
+	Debt        time.Duration // arbiter.Config's
 }
 
 const (
-	// scale is what weights are multiplied by for the scheduler, whose weights are whole.
-	scale = 1000
-	// controlPeriod is how often sfqd2 moves the depth.
-	controlPeriod = time.Second
-	// maxQueued bounds a flow's queue; streams beyond it wait their turn.
-	maxQueued = 256
+	// weightScale is the most that weights are multiplied with for the scheduler.
+	weightScale = 1000
+	// Memory of a machine for what is written and for what is staged, bytes.
+	dirtyRoom  = 256 << 20
+	stagedRoom = 1 << 30
+	// The same where nobody holds writers back: windows do (stream.window).
+	nativeBacklog = 1 << 30
+	nativeDirty   = 1 << 40
+	// endless is the length of what has no end, bytes.
+	endless = 1 << 60
 )
 
-// device is a scheduler, the production one, before a disk.
+// device is an arbiter, the production one, before a disk. It is driven as package node/device
+// drives it: streams come and go, the disk and the tasks behind the streams report, and what the
+// arbiter answers is done. The page cache is as large as the arbiter lets it be, and all files
+// are cold.
 type device struct {
 	engine  *Engine
 	spindle *spindle
 	cfg     DeviceConfig
-	sched   sfq.Scheduler
-	control *depth.Controller
+	arbiter *arbiter.Arbiter
 	coord   coord.Device
-	flows   []*flow       // by application, nil where it has none here
-	limited bool          // something waited for the depth in this control period
-	stopped bool          // its node is gone
-	uses    []coord.Use   // of the last report
-	last    time.Duration // of the report before
-	move    func()
+	flows   []*flow            // by application, nil where it has none here
+	weights map[string]float64 // of those, in force, on the scale of weights; the arbiter's parts
+	stopped bool               // its node is gone
+	uses    []coord.Use        // of the last report
+	last    time.Duration      // of the report before
+
+	moved  []*stream     // that may go on
+	due    bool          // a request of it has ended
+	again  time.Duration // when the arbiter wants to be asked again
+	waking time.Duration // when it is asked next; below 0: not by itself
+	look   func()
 }
 
 // flow is an application's queue at a device.
 type flow struct {
-	app    *App
-	id     sfq.Flow
-	weight float64   // in force, on the scale of weights
-	held   []*stream // that the queue has no room for
-
-	queuedSince time.Duration
-	wanted      time.Duration
-	served      time.Duration // since the last report
-	service     time.Duration // in all
+	app            *App
+	open           int           // streams that hold something
+	served, wanted time.Duration // in all, as of the last report
 }
 
-// stream is one file's reading or writing, or the whole of what an application wants at a device.
+// stream is one file's reading or writing, or the whole of what an application wants at a device:
+// the task behind it, and the file. It is an arbiter.File of which nothing is in the page cache.
 type stream struct {
 	device *device
 	flow   *flow
+	at     *arbiter.Stream // nil when nothing is held for it any more
 	op     disk.Op
-	offset int64
-	work   int64 // bytes left to submit; below 0: without end
-	open   int   // requests that are submitted and have not ended
-	// window is how many may be open; 0: two are kept in the queue, whatever is dispatched.
+	offset int64 // on the disk
+	size   int64
+	pos    int64 // where its reader or writer is
+	mark   int64 // where that may go
+	had    int64 // bytes that the disk has moved for it
+	// window is how many requests of it are open at a time where nothing else bounds them: on
+	// a disk without Penstock. 0: no bound.
 	window int
-	// pace is the least time between two submissions: what the task behind it needs for a
-	// quantum. next is when it is ready for another one.
+	// pace is the time that the task behind it needs for a quantum.
 	pace  time.Duration
-	next  time.Duration
-	timed bool // a turn at next is set
-	held  bool
+	to    int64 // where the task will be when it has done what it does
+	timed bool  // it does something
 	dead  bool
 	again func()
 	done  func() // when all work has ended
 }
 
+// Missing returns how much of a range is not in the page cache: all of it.
+func (s *stream) Missing(_, length int64) int64 { return length }
+
+// Saved returns how much the disk has without having been asked for it: nothing.
+func (s *stream) Saved(_, _ int64) int64 { return 0 }
+
+// Written returns how far the file has been written.
+func (s *stream) Written() (int64, bool) { return s.pos, true }
+
+// Deleted reports false: files stay.
+func (s *stream) Deleted() bool { return false }
+
+// native reports whether requests go to the disk as they come.
+func (c *DeviceConfig) native() bool { return c.Algorithm == "fifo" }
+
+// options are those of the device's arbiter.
+func (c *DeviceConfig) options(apps int) arbiter.Options {
+	o := arbiter.Options{
+		Mode:   arbiter.Enforce,
+		Policy: func(string) arbiter.Rule { return arbiter.Rule{Weight: 1, Mode: arbiter.Enforce} },
+		Config: arbiter.Config{
+			Algorithm: c.Algorithm, FixedDepth: max(1, c.Depth), Quantum: c.Quantum,
+			Depth: depth.Config{Start: float64(max(1, c.Depth)), Read: c.Read, Write: c.Write},
+			Dirty: dirtyRoom, Staged: stagedRoom, Debt: c.Debt,
+			WeightScale: weightScale, MaxFlows: apps + 2, // one is the arbiter's own
+		},
+	}
+	if c.Depth > 12 { // the controller's own bound
+		o.Config.Depth.Max = float64(c.Depth)
+	}
+	if c.native() {
+		o.Config.Backlog, o.Config.Dirty, o.Config.Stuck = nativeBacklog, nativeDirty, time.Minute
+	}
+	switch c.Algorithm {
+	case "fifo":
+		o.Config.Peer = true
+		o.Scheduler = peer(schedulers.NewFIFO)
+	case "drr":
+		o.Config.Peer = true
+		o.Scheduler = peer(schedulers.NewDRR)
+	}
+	return o
+}
+
+func peer[S arbiter.Scheduler](begin func(maxFlows int) (S, error)) func(int) arbiter.Scheduler {
+	return func(maxFlows int) arbiter.Scheduler {
+		s, err := begin(maxFlows)
+		if err != nil {
+			panic(fmt.Sprintf("sim: %v", err)) // the scenario's bounds are below the scheduler's
+		}
+		return s
+	}
+}
+
 func newDevice(s *spindle, cfg DeviceConfig, apps int) (*device, error) {
-	sched, err := sfq.New(sfq.Config{Algorithm: cfg.Algorithm, Depth: max(1, cfg.Depth), MaxQueued: maxQueued})
+	a, err := arbiter.New(cfg.options(apps))
 	if err != nil {
 		return nil, err
 	}
-	d := &device{engine: s.engine, spindle: s, cfg: cfg, sched: sched, flows: make([]*flow, apps)}
-	if cfg.Algorithm == "sfqd2" {
-		most := 0.0 // the controller's own
-		if cfg.Depth > 12 {
-			most = float64(cfg.Depth)
+	d := &device{engine: s.engine, spindle: s, cfg: cfg, arbiter: a, flows: make([]*flow, apps), weights: map[string]float64{}, waking: -1}
+	d.look = func() {
+		switch now := d.engine.Now(); {
+		case d.waking != now: // another one came before
+		case now < d.again:
+			d.waking = -1
+			d.wake(d.again)
+		default:
+			d.waking = -1
+			d.turn()
 		}
-		d.control, err = depth.New(depth.Config{Start: float64(max(1, cfg.Depth)), Max: most, Read: cfg.Read, Write: cfg.Write})
-		if err != nil {
-			return nil, err
-		}
-		d.sched.SetDepth(d.control.Depth())
-		d.move = d.endControl
-		d.engine.After(controlPeriod, d.move)
 	}
+	d.reweigh()
 	s.users = append(s.users, d)
 	return d, nil
 }
+
+// clock is the arbiter's time, which is above 0.
+func (d *device) clock() time.Duration { return d.engine.Now() + 1 }
 
 // add gives an application a flow, or finds it.
 func (d *device) add(a *App) *flow {
 	if f := d.flows[a.index]; f != nil {
 		return f
 	}
-	f := &flow{app: a, weight: a.Weight}
-	id, err := d.sched.AddFlow(whole(f.weight))
-	if err != nil {
-		panic(fmt.Sprintf("sim: %s at a device: %v", a.Name, err)) // the scenario's bounds are below the scheduler's
-	}
-	f.id = id
+	f := &flow{app: a}
+	d.weights[a.Name] = a.Weight // the arbiter finds it there when the flow's first stream opens
 	d.flows[a.index] = f
 	return f
 }
@@ -122,176 +183,162 @@ func (d *device) add(a *App) *flow {
 // forget takes out the flow of an application that has ended.
 func (d *device) forget(app int) {
 	f := d.flows[app]
-	if f == nil || d.sched.RemoveFlow(f.id) != nil {
-		return // a request that was given up is still on the disk; the flow wants nothing more
+	if f == nil || f.open > 0 {
+		return // what was given up may be on its way to the disk yet; the flow wants nothing more
 	}
 	d.flows[app] = nil
+	delete(d.weights, f.app.Name)
 	d.coord.Drop(app)
 }
 
-func whole(weight float64) int { return int(min(max(math.Round(weight*scale), 1), sfq.MaxWeight)) }
-
-// begin starts a stream. done is called when its work has ended, never from within.
+// begin starts a stream of so many bytes; below 0: without end. done is called when its work has
+// ended, never from within.
 func (d *device) begin(a *App, op disk.Op, offset, work int64, window int, pace time.Duration, done func()) *stream {
-	s := &stream{device: d, flow: d.add(a), op: op, offset: offset, work: work, window: window, pace: pace, done: done}
-	s.again = func() {
-		s.timed = false
-		s.feed()
+	s := &stream{device: d, flow: d.add(a), op: op, offset: offset, size: work, window: window, pace: pace, done: done}
+	if work < 0 {
+		s.size = endless
 	}
-	d.engine.After(0, s.again)
+	if pace > 0 {
+		s.again = s.paced
+	}
+	s.flow.open++
+	o := arbiter.Opening{Flow: a.Name, Write: op == disk.Write, File: s, To: s.size, Ref: s}
+	if d.cfg.native() {
+		o.Flight = window
+	}
+	s.at = d.arbiter.Open(d.clock(), o)
+	d.wake(d.engine.Now())
 	return s
 }
 
-// end gives a stream up. What the disk has of it goes on.
+// end gives a stream up. What the disk has of it goes on, and what was written is drained.
 func (s *stream) end() {
 	if s.dead {
 		return
 	}
-	s.dead, s.work, s.done = true, 0, nil
-	d := s.device
-	for ref := range d.spindle.flying {
-		fl := &d.spindle.flying[ref]
-		if fl.stream != s || fl.out {
-			continue
-		}
-		if err := d.sched.Cancel(fl.handle); err != nil {
-			panic(fmt.Sprintf("sim: cancel: %v", err))
-		}
-		d.spindle.drop(uint64(ref))
-		if f := s.flow; d.sched.Queued(f.id) == 0 {
-			f.wanted += d.engine.Now() - max(f.queuedSince, d.last)
-		}
+	s.dead, s.done = true, nil
+	if s.at != nil {
+		s.device.arbiter.Close(s.device.clock(), s.at, s.pos)
+		s.device.wake(s.device.engine.Now())
 	}
-	s.flow.held = slices.DeleteFunc(s.flow.held, func(o *stream) bool { return o == s })
 }
 
-// wants tells whether the stream has something to submit now.
-func (s *stream) wants() bool {
+// limit is how far the task may go. Nobody reads what is not there, also where nothing holds
+// him back, and nobody fills more of the page cache than there is.
+func (s *stream) limit() int64 {
 	switch {
-	case s.dead || s.work == 0 || s.held:
+	case s.op == disk.Read:
+		return min(s.mark, s.had, s.size)
+	case s.device.cfg.native() && s.window > 0:
+		return min(s.mark, s.had+int64(s.window)*s.device.cfg.Quantum, s.size)
+	}
+	return min(s.mark, s.had+dirtyRoom, s.size)
+}
+
+// advance has the task go on as far as it may, and reports whether the arbiter was told so.
+func (s *stream) advance() bool {
+	to := s.limit()
+	if s.dead || s.timed || to <= s.pos {
 		return false
-	case s.window == 0:
-		return s.device.sched.Queued(s.flow.id) < 2
 	}
-	return s.open < s.window
+	if s.pace == 0 {
+		s.report(to)
+		return true
+	}
+	quantum := s.device.cfg.Quantum
+	s.to, s.timed = min(to, s.pos+quantum), true
+	s.device.engine.After(time.Duration(float64(s.pace)*float64(s.to-s.pos)/float64(quantum)), s.again)
+	return false
 }
 
-// feed submits what the stream may.
-func (s *stream) feed() {
-	d, f := s.device, s.flow
-	for s.wants() {
-		now := d.engine.Now()
-		if s.pace > 0 && now < s.next {
-			if !s.timed {
-				s.timed = true
-				d.engine.At(s.next, s.again)
+// paced is when the task has done what it does with a quantum.
+func (s *stream) paced() {
+	s.timed = false
+	if s.dead {
+		return
+	}
+	s.report(s.to)
+	s.advance()
+	s.device.turn()
+}
+
+// report tells the arbiter where the task is.
+func (s *stream) report(pos int64) {
+	d := s.device
+	if s.pos = pos; pos < s.size {
+		d.arbiter.Progress(d.clock(), s.at, pos)
+		return
+	}
+	s.dead = true // it wants nothing more; what it wrote has to be drained
+	d.arbiter.Close(d.clock(), s.at, pos)
+}
+
+// released ends a stream for which nothing is held any more.
+func (s *stream) released() {
+	s.at = nil
+	s.flow.open--
+	if s.done != nil {
+		done := s.done
+		s.done = nil
+		s.device.engine.After(0, done)
+	}
+}
+
+// turn does what the arbiter says.
+func (d *device) turn() {
+	for more := !d.stopped; more; {
+		actions, again := d.arbiter.Decide(d.clock())
+		d.again = again - 1
+		for i := range actions {
+			s := actions[i].Stream.Ref.(*stream)
+			switch x := &actions[i]; x.Kind {
+			case arbiter.Start:
+				d.spindle.start(d, s, x.Request)
+			case arbiter.Mark:
+				s.mark = x.Position
+				d.moved = append(d.moved, s)
+			case arbiter.Release:
+				s.released()
 			}
-			return
 		}
-		queued := d.sched.Queued(f.id)
-		if queued >= maxQueued {
-			s.held = true
-			f.held = append(f.held, s)
-			return
+		more = false
+		for _, s := range d.moved {
+			more = s.advance() || more
 		}
-		n := d.cfg.Quantum
-		if s.work > 0 {
-			n = min(n, s.work)
-			s.work -= n
-		}
-		s.next = max(s.next, now) + time.Duration(float64(s.pace)*float64(n)/float64(d.cfg.Quantum))
-		if queued == 0 {
-			f.queuedSince = now
-		}
-		fl := flight{device: d, stream: s, cost: d.cost(s.op, n), bytes: n}
-		ref := d.spindle.take(fl)
-		h, err := d.sched.Submit(f.id, fl.cost, ref)
-		if err != nil {
-			panic(fmt.Sprintf("sim: submit: %v", err))
-		}
-		d.spindle.flying[ref].handle = h
-		s.open++
+		clear(d.moved)
+		d.moved = d.moved[:0]
 	}
-	d.kick()
+	if what, err, _ := d.arbiter.Fault(); err != nil {
+		panic(fmt.Sprintf("sim: %s: %v", what, err)) // this disk has no faults
+	}
 	d.spindle.wake()
-}
-
-func (d *device) cost(op disk.Op, n int64) int64 {
-	line := d.cfg.Read
-	if op == disk.Write && d.cfg.Write != (depth.Line{}) {
-		line = d.cfg.Write
+	if !d.stopped && !d.arbiter.Idle() {
+		d.wake(d.again)
 	}
-	return max(1, int64(line.Fixed)+int64(float64(line.PerMiB)*float64(n)/(1<<20)))
 }
 
-// kick dispatches what the depth allows.
-func (d *device) kick() {
-	now := d.engine.Now()
-	for !d.stopped {
-		r, ok := d.sched.Next()
-		if !ok {
-			d.limited = d.limited || d.sched.Waiting() > 0
-			break
-		}
-		fl := &d.spindle.flying[r.Ref]
-		fl.since, fl.out = now, true
-		s := fl.stream
-		f := s.flow
-		if d.sched.Queued(f.id) == 0 {
-			f.wanted += now - max(f.queuedSince, d.last)
-		}
-		d.spindle.disk.Submit(int64(now), s.op, s.offset, fl.bytes, r.Ref)
-		s.offset += fl.bytes
-		if len(f.held) > 0 {
-			first := f.held[0]
-			f.held = f.held[1:]
-			first.held = false
-			d.engine.After(0, first.again)
-		}
-		if !s.timed && s.wants() {
-			s.timed = true // not from within
-			d.engine.After(0, s.again)
-		}
+// wake has the arbiter asked at a time.
+func (d *device) wake(at time.Duration) {
+	if d.again = min(d.again, at); d.waking < 0 || d.waking > at {
+		d.waking = at
+		d.engine.At(at, d.look)
 	}
 }
 
 // ended books a request.
-func (d *device) ended(fl flight, service, now time.Duration) {
-	s := fl.stream
-	f := s.flow
-	f.served += service
-	f.service += service
-	f.app.service += service
-	if s.op == disk.Write {
-		f.app.written += fl.bytes
+func (d *device) ended(fl flight, service time.Duration) {
+	s, r := fl.stream, fl.request
+	s.had += r.Length
+	a := s.flow.app
+	a.service += service
+	if r.Write {
+		a.written += r.Length
 	} else {
-		f.app.read += fl.bytes
+		a.read += r.Length
 	}
-	if d.control != nil {
-		d.control.Observe(s.op == disk.Write, fl.bytes, now-fl.since)
-	}
-	s.open--
-	switch {
-	case s.work == 0 && s.open == 0 && s.done != nil:
-		done := s.done
-		s.done = nil
-		d.engine.After(0, done)
-	case !s.timed && s.wants():
-		s.timed = true
-		d.engine.After(0, s.again)
-	}
-}
-
-// endControl ends a control period of sfqd2.
-func (d *device) endControl() {
-	if d.limited {
-		d.control.Limited()
-	}
-	d.limited = false
-	d.sched.SetDepth(d.control.Update())
-	d.kick()
-	d.spindle.wake()
-	d.engine.After(controlPeriod, d.move)
+	d.arbiter.Done(d.clock(), r, arbiter.Result{Moved: r.Length, Latency: d.engine.Now() - fl.since})
+	s.advance() // where it is not its mark that holds the task back
+	d.due = true
 }
 
 // report closes a period: what the production code makes of it, by application.
@@ -300,7 +347,8 @@ func (d *device) report(sequence uint64) ([]coord.Use, []coord.Service) {
 	return d.uses, d.coord.Report(sequence, length, d.uses)
 }
 
-// close ends a period and returns its length.
+// close ends a period and returns its length. What was served is told from the arbiter's own
+// account, as in the daemon.
 func (d *device) close() time.Duration {
 	now := d.engine.Now()
 	d.uses = d.uses[:0]
@@ -308,11 +356,9 @@ func (d *device) close() time.Duration {
 		if f == nil {
 			continue
 		}
-		if d.sched.Queued(f.id) > 0 {
-			f.wanted += now - max(f.queuedSince, d.last)
-		}
-		d.uses = append(d.uses, coord.Use{App: i, Served: f.served, Wanted: f.wanted})
-		f.served, f.wanted = 0, 0
+		service, wanted := d.arbiter.Use(d.clock(), f.app.Name)
+		d.uses = append(d.uses, coord.Use{App: i, Served: service - f.served, Wanted: wanted - f.wanted})
+		f.served, f.wanted = service, wanted
 	}
 	length := now - d.last
 	d.last = now
@@ -324,8 +370,11 @@ func (d *device) answer(sequence uint64, right func(app int) (coord.Right, bool)
 	parts, ok := d.coord.Answer(sequence, right)
 	for _, p := range parts {
 		if f := d.flows[p.App]; ok && f != nil {
-			d.weigh(f, p.Weight)
+			d.weights[f.app.Name] = p.Weight
 		}
+	}
+	if ok {
+		d.reweigh()
 	}
 	return ok
 }
@@ -335,14 +384,19 @@ func (d *device) local() {
 	d.coord = coord.Device{}
 	for _, f := range d.flows {
 		if f != nil {
-			d.weigh(f, f.app.Weight)
+			d.weights[f.app.Name] = f.app.Weight
 		}
 	}
+	d.reweigh()
 }
 
-func (d *device) weigh(f *flow, weight float64) {
-	f.weight = weight
-	if err := d.sched.SetWeight(f.id, whole(weight)); err != nil {
-		panic(fmt.Sprintf("sim: weight of %s: %v", f.app.Name, err))
+// reweigh puts the weights into force. They are parts for the arbiter, whose rules know whole
+// weights only.
+func (d *device) reweigh() { d.arbiter.SetParts(arbiter.Parts{Flows: d.weights}) }
+
+// charge books service that an application was given elsewhere, within DeviceConfig.Debt.
+func (d *device) charge(app int, service time.Duration) {
+	if f := d.flows[app]; f != nil {
+		d.arbiter.Delay(f.app.Name, service)
 	}
 }

@@ -2,9 +2,6 @@ package sim
 
 import (
 	"time"
-
-	"penstock/core/sfq"
-	"penstock/testbed/disk"
 )
 
 // The rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5, as a peer of
@@ -28,6 +25,9 @@ const (
 	ruleParts = "parts"
 	ruleDSFQ  = "dsfq"
 )
+
+// uncapped is a bound on delays that no run reaches: the rule has none.
+const uncapped = 24 * time.Hour
 
 // delays is a node's side of it, by application.
 type delays struct {
@@ -89,23 +89,4 @@ func (n *node) tell(life int) {
 type amount struct {
 	app    int
 	served time.Duration
-}
-
-// charge moves the tags of what a flow has queued by service that it was given elsewhere.
-func (d *device) charge(app int, service time.Duration) {
-	f := d.flows[app]
-	if f == nil || f.app.service == 0 {
-		return
-	}
-	// Tags move by cost at the reference latencies, not by device time.
-	quanta := func(bytes int64) float64 { return float64(bytes) / float64(d.cfg.Quantum) }
-	cost := quanta(f.app.read)*float64(d.cost(disk.Read, d.cfg.Quantum)) + quanta(f.app.written)*float64(d.cost(disk.Write, d.cfg.Quantum))
-	left := int64(cost / float64(f.app.service) * float64(service))
-	for left > 0 {
-		part := min(left, sfq.MaxCost)
-		if err := d.sched.Charge(f.id, part); err != nil {
-			panic(err) // it is within the scheduler's bounds
-		}
-		left -= part
-	}
 }

@@ -12,7 +12,7 @@ import (
 func TestDelays(t *testing.T) {
 	for _, weight := range []float64{1, 4} {
 		s := &Scenario{Nodes: []NodeSpec{{Disk: "ssd", Algorithm: "sfqd", Depth: 1}}, Applications: []ApplicationSpec{{Name: "a", Weight: weight}, {Name: "b"}}}
-		s.Exchange.Off = true
+		s.Exchange.Off, s.Exchange.Rule = true, ruleDSFQ
 		if err := s.validate(); err != nil {
 			t.Fatal(err)
 		}

@@ -126,8 +126,7 @@ func (n *node) join() {
 	}
 	n.gone, n.inForce, n.wait, n.device.stopped = false, false, retryMin, false
 	n.device.local()
-	n.device.kick()
-	n.device.spindle.wake()
+	n.device.turn()
 	if n.cluster.exchange.Period > 0 {
 		n.connect()
 	}

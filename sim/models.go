@@ -3,11 +3,17 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"penstock/core/arbiter"
 	"penstock/core/depth"
 	"penstock/testbed/disk"
 )
+
+// algorithms are those of NodeSpec: the daemon's, and the peers of testbed/schedulers.
+var algorithms = append(slices.Clone(arbiter.Algorithms), "drr", "fifo")
 
 // config is the device of one such node. The reference latencies are those of two quanta,
 // as profiling finds them.
@@ -35,6 +41,9 @@ func (n NodeSpec) config() (DeviceConfig, error) {
 		c.Write = depth.Line{Fixed: 4 * c.Model.WriteLatency, PerMiB: 2 * mib(c.Model.WriteBytesPerSecond)}
 	default:
 		return c, fmt.Errorf("disk %q: hdd, ssd or nvme", n.Disk)
+	}
+	if !slices.Contains(algorithms, c.Algorithm) {
+		return c, fmt.Errorf("algorithm %q: use one of %s", c.Algorithm, strings.Join(algorithms, ", "))
 	}
 	if c.Quantum < 64<<10 || c.Quantum > 64<<20 {
 		return c, fmt.Errorf("quantum %d: 64KiB to 64MiB", c.Quantum)

@@ -19,7 +19,7 @@ func TestMistakesInScenarios(t *testing.T) {
 		"nodes: [{count: 100001}]\napplications: [{name: a}]\n":                          "count 100001: 1 to 100000",
 		"nodes: [{disk: tape}]\napplications: [{name: a}]\n":                             `disk "tape": hdd, ssd or nvme`,
 		"nodes: [{quantum: 1}]\napplications: [{name: a}]\n":                             "quantum 1: 64KiB to 64MiB",
-		"nodes: [{algorithm: best}]\napplications: [{name: a}]\n":                        `unknown algorithm "best"`,
+		"nodes: [{algorithm: best}]\napplications: [{name: a}]\n":                        `algorithm "best": use one of sfq, sfqd, sfqd2, drr, fifo`,
 		"nodes: [{count: 2}]\napplications: [{name: a}, {name: a}]\n":                    `name "a": give each kind one of its own`,
 		"nodes: [{count: 2}]\napplications: [{name: a, on: [2]}]\n":                      "on node 2 of 2",
 		"nodes: [{count: 2}]\napplications: [{name: a, spread: 2}]\n":                    "spread from 0 to 1",

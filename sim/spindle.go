@@ -1,14 +1,13 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
-	"penstock/core/sfq"
+	"penstock/core/arbiter"
 	"penstock/testbed/disk"
 )
 
-// spindle is a physical disk: the testbed's model on the virtual clock, with one scheduler
+// spindle is a physical disk: the testbed's model on the virtual clock, with one arbiter
 // before it or, where virtual datanodes share it, one for each of them.
 type spindle struct {
 	engine *Engine
@@ -20,15 +19,12 @@ type spindle struct {
 	look   func()
 }
 
-// flight is a request from its submission to its end.
+// flight is a request at the disk.
 type flight struct {
-	device *device
-	stream *stream
-	handle sfq.Handle
-	cost   int64
-	bytes  int64
-	since  time.Duration // of its dispatch
-	out    bool          // dispatched
+	device  *device
+	stream  *stream
+	request *arbiter.Request
+	since   time.Duration
 }
 
 func newSpindle(e *Engine, m disk.Model) *spindle {
@@ -42,21 +38,19 @@ func newSpindle(e *Engine, m disk.Model) *spindle {
 	return s
 }
 
-// take gives a flight a reference.
-func (s *spindle) take(f flight) uint64 {
+// start gives the disk a request.
+func (s *spindle) start(d *device, of *stream, r *arbiter.Request) {
+	fl := flight{device: d, stream: of, request: r, since: s.engine.Now()}
+	var ref uint64
 	if n := len(s.free); n > 0 {
-		ref := s.free[n-1]
+		ref = s.free[n-1]
 		s.free = s.free[:n-1]
-		s.flying[ref] = f
-		return ref
+		s.flying[ref] = fl
+	} else {
+		ref = uint64(len(s.flying))
+		s.flying = append(s.flying, fl)
 	}
-	s.flying = append(s.flying, f)
-	return uint64(len(s.flying) - 1)
-}
-
-func (s *spindle) drop(ref uint64) {
-	s.flying[ref] = flight{}
-	s.free = append(s.free, ref)
+	s.disk.Submit(int64(fl.since), of.op, of.offset+r.Offset, r.Length, ref)
 }
 
 func (s *spindle) wake() {
@@ -68,7 +62,7 @@ func (s *spindle) wake() {
 	s.engine.At(s.waking, s.look)
 }
 
-// collect books what has ended and lets the schedulers go on.
+// collect books what has ended and lets the arbiters go on.
 func (s *spindle) collect() {
 	now := s.engine.Now()
 	for {
@@ -77,14 +71,15 @@ func (s *spindle) collect() {
 			break
 		}
 		fl := s.flying[ended.Ref]
-		s.drop(ended.Ref)
-		if err := fl.device.sched.Complete(fl.handle, fl.cost); err != nil {
-			panic(fmt.Sprintf("sim: complete: %v", err))
-		}
-		fl.device.ended(fl, time.Duration(ended.Service), now)
+		s.flying[ended.Ref] = flight{}
+		s.free = append(s.free, ended.Ref)
+		fl.device.ended(fl, time.Duration(ended.Service))
 	}
 	for _, d := range s.users {
-		d.kick()
+		if d.due {
+			d.due = false
+			d.turn()
+		}
 	}
 	s.wake()
 }

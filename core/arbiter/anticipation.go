@@ -6,50 +6,65 @@ import (
 	"penstock/core/sfq"
 )
 
-// Expected flows. One that reads a block or a column after the other, each a stream of
-// its own, has nothing ready in between, for the milliseconds in which it thinks. A
-// scheduler that never idles then gives the device to others, and what comes back meets
-// their quanta: at a weight of 100:1 one that thinks for 5 ms between its reads makes 54
-// of them in 20 s of a modelled disk's virtual time, and 890 where the device waits
-// ("deceptive idleness": Iyer and Druschel, Anticipatory scheduling, SOSP 2001, sections 2
-// and 3). IBIS, section 4, is such a scheduler. So for a flow that mostly comes back at once,
-// has at least twice the entitlement of all that wait together, and would be the next one if it
-// were ready, half of D is kept, and when nothing is at the device it waits for it for a moment.
-// The scheduler counts the wait as service to the flow, so it cannot take more than its share
-// with it; the account of service does not.
+// Anticipation. A flow that reads one block or column after the other, each a stream of its
+// own, has nothing ready in between, for the milliseconds in which it thinks. A scheduler that
+// never idles then gives the device to others, and the flow comes back behind their quanta: at a
+// weight of 100:1, a flow that thinks for 5 ms between its reads makes 54 of them in 20 s of a
+// modelled disk's virtual time, and 890 if the device waits ("deceptive idleness": Iyer and
+// Druschel, Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a
+// scheduler. So half of D is kept free for a flow that mostly comes back at once, has at least
+// twice the entitlement of all that are ready together, and would be the next one if it were
+// ready. When nothing is at the device, the device waits for it for a moment. The scheduler
+// counts the wait as service of the flow, which thus gains no share; the account of service
+// does not.
 type anticipation struct {
 	ready   int     // flows that are ready
-	waiting float64 // entitlement of them
-	likely  []*flow // that mostly come back at once
+	waiting float64 // their entitlement
+	likely  []*flow // flows that mostly come back at once
 
-	flow  *flow // that the device waits for; nil: none
+	flow  *flow // the device waits for it; nil: for none
 	since time.Duration
-	until time.Duration // 0: it waits for none
+	until time.Duration // 0: the device does not wait
 }
 
 const (
-	keepSlots   = recently / 4 // for a flow that has just been there
-	idlePart    = 8            // of a quantum's time is waited
+	keepSlots   = recently / 4 // for a flow that used the device just now
+	idlePart    = 8            // the device waits for one part in so many of a quantum's time
 	leastIdle   = time.Millisecond
 	mostIdle    = 25 * time.Millisecond
-	soonGain    = 0.2 // of a return, in the average
-	mostlySoon  = 0.5 // part of returns that have to come in time
-	outweighing = 2   // times the entitlement of those that wait
-	maxLikely   = 16  // flows that are looked at
+	soonGain    = 0.2 // of one return, in the average
+	mostlySoon  = 0.5 // part of the returns that have to come in time
+	outweighing = 2   // times the entitlement of the flows that are ready
+	maxLikely   = 16  // bounds the work of a decision
 )
 
-// measure finds the flows that may be waited for; it runs at every tick.
+// measure finds the flows worth waiting for. It runs at every tick.
 func (e *anticipation) measure(a *Arbiter, now time.Duration) {
 	clear(e.likely)
 	e.likely, e.waiting = e.likely[:0], 0
 	for _, f := range a.active {
-		if f.announced > 0 {
-			e.waiting += f.claim.entitled
+		if f.adds = 0; f.announced > 0 {
+			f.adds = f.claim.entitled
+			e.waiting += f.adds
 		}
 		if f.recent(now) && a.soonBack(f) && len(e.likely) < maxLikely {
 			e.likely = append(e.likely, f)
 		}
 	}
+}
+
+// enter counts a flow that is ready.
+func (e *anticipation) enter(f *flow) {
+	e.ready++
+	f.adds = f.claim.entitled
+	e.waiting += f.adds
+}
+
+// leave counts a flow that is not ready any more.
+func (e *anticipation) leave(f *flow) {
+	e.ready--
+	e.waiting -= f.adds
+	f.adds = 0
 }
 
 // drop forgets a flow.
@@ -60,14 +75,15 @@ func (e *anticipation) drop(f *flow) {
 	}
 }
 
-// soonBack reports whether slots may be kept for the flow: it mostly comes back at once,
-// and could use them.
+// soonBack reports whether slots may be kept for the flow: it mostly comes back at once, and
+// nothing else would hold it back.
 func (a *Arbiter) soonBack(f *flow) bool {
 	return f.soon >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
 }
 
-// expected reports whether a flow is that outweighs all that wait and has nothing ready,
-// and until when the device is to wait for one: 0, if for none.
+// expected looks for flows that outweigh all that are ready and have nothing ready themselves.
+// It reports whether slots are to be kept, and for which flow an idle device waits until when;
+// idle is nil if for none.
 func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time.Duration) {
 	e := &a.anticipation
 	if a.control == nil || len(e.likely) == 0 || e.ready == 0 {
@@ -86,7 +102,7 @@ func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time
 	return keep, idle, until
 }
 
-// slots is how many requests may be at the device now: D, or half of it while a flow is
+// slots returns how many requests may be at the device now: D, or half of it while a flow is
 // expected, or none while the device waits for it.
 func (a *Arbiter) slots(now time.Duration) int {
 	e := &a.anticipation
@@ -110,7 +126,7 @@ func (a *Arbiter) slots(now time.Duration) int {
 	return a.depth
 }
 
-// endIdle charges the device's wait to the flow that it was for.
+// endIdle charges the device's wait to the flow that it waited for.
 func (a *Arbiter) endIdle(now time.Duration) {
 	e := &a.anticipation
 	f, waited := e.flow, now-e.since
@@ -120,15 +136,15 @@ func (a *Arbiter) endIdle(now time.Duration) {
 	}
 }
 
-// chargeBeside tells the scheduler of service that the device gives a flow outside its turns.
+// chargeBeside charges a flow for service that it was given outside of its turns.
 func (a *Arbiter) chargeBeside(f *flow, cost int64) {
 	if err := a.sched.Charge(f.id, min(max(cost, 1), sfq.MaxCost)); err != nil {
 		a.fault("charge", err)
 	}
 }
 
-// idleFor is how long the device waits for a flow: a part of what a quantum of
-// another one would take; 0 on a device that is too fast for that.
+// idleFor returns how long the device waits for a flow: a part of the time of another flow's
+// quantum; 0 on a device that is too fast for that.
 func (a *Arbiter) idleFor() time.Duration {
 	d := a.pricing.served(false, true, a.cfg.Quantum) / idlePart
 	if d < leastIdle {
@@ -137,13 +153,14 @@ func (a *Arbiter) idleFor() time.Duration {
 	return min(d, mostIdle)
 }
 
-// arrives notes that a flow has something ready, and whether it came back soon if it had nothing.
+// arrives notes that a stream of the flow has something ready and, if none had, whether the flow
+// came back soon.
 func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	a.activate(f, now)
 	if f.turns.len() > 0 {
 		return
 	}
-	if f.limit != nil {
+	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it wanted nothing
 		f.limit.Forfeit(now, idleCredit)
 	}
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {

@@ -9,17 +9,16 @@
 // Choice: a state machine without clock, thread, file or lock, in the manner of a consensus
 // library. Events come in (Open, Progress, Close, Done, Reassign, Apply, SetParts, Observe),
 // each with the time at which it happened. Decide answers with actions (start this request,
-// let this stream go to there, drop its files) and with the time at which it must be called
-// again. What only the kernel knows of a file is asked through File, which the caller
+// let this stream go up to this position, close its files) and with the time at which it must
+// be called again. Facts that only the kernel knows come through File, which the caller
 // implements. The daemon, the simulator and the tests drive the same code, and the same
 // events and answers give the same decisions.
 //
 // One flow is one application's queue at the device. The scheduler (core/sfq) says which flow
-// is due; which of its streams goes is decided in turns.go, when it is due and not before: no
-// request exists before it is dispatched. So a stream costs a few words however much it
-// claims, and nothing has to be taken back when it closes. Each further decision has a file
-// and a type of its own: forced.go, limits.go, anticipation.go, backlog.go, lazy.go,
-// staged.go, pricing.go, weights.go.
+// is due. Only then is one of its streams chosen (turns.go), and no request exists before it
+// is dispatched. So a stream costs a few words however much it claims, and nothing has to be
+// taken back when it closes. Each further decision has a file and a type of its own:
+// forced.go, limits.go, anticipation.go, backlog.go, lazy.go, staged.go, pricing.go, weights.go.
 //
 // An Arbiter belongs to one caller at a time.
 package arbiter
@@ -33,10 +32,10 @@ import (
 	"penstock/core/sfq"
 )
 
-// Marks that are no positions. The values are the wire's.
+// Marks that are not positions. The values are those of the wire format.
 const (
 	Open    = math.MaxInt64     // holds nobody back
-	Refused = math.MaxInt64 - 1 // the operation is to be refused before it has begun
+	Refused = math.MaxInt64 - 1 // refuse the operation, which has not begun
 )
 
 // Mode says what is done to an application's streams.
@@ -73,7 +72,7 @@ type Rule struct {
 	Weight int    // 1..1,000,000
 	Mode   Mode   // the least of this and the daemon's own mode holds
 	Limit  int64  // bytes a second at one device, both directions together, at least MinLimit; 0: none
-	Queue  *Queue // that Weight counts in; nil: none
+	Queue  *Queue // the queue in which Weight counts; nil: none
 }
 
 // Policy finds the rule of a flow by its name. It must not block.
@@ -118,23 +117,23 @@ type Arbiter struct {
 	pricing pricing
 
 	flows   map[string]*flow
-	all     []*flow // the same, in an order that does not change by itself
+	all     []*flow // the same flows, in a stable order
 	byID    []*flow // by the scheduler's number
-	active  []*flow // those that have, or had lately, something for the device
+	active  []*flow // flows that have, or recently had, something for the device
 	streams []*Stream
 
 	running []*Request // at the device
-	spare   []*Request // to be used again
+	spare   []*Request // kept for reuse
 	actions []Action
 
 	levels       levels
 	backlog      backlog
 	staged       int64     // bytes ahead of their readers
-	shorts       []*Stream // that there was no room to stage for
+	shorts       []*Stream // streams for which there was no room to stage
 	forced       forced
 	anticipation anticipation
-	held         pile[*flow] // flows that wait for their limit, by time
-	generous     []*flow     // flows that have more leases to give at once
+	held         pile[*flow] // flows that wait for their limits, by time
+	generous     []*flow     // flows that go on giving leases in the next turn
 	pace         pace
 
 	next   time.Duration // the next tick
@@ -144,7 +143,7 @@ type Arbiter struct {
 	faults faults
 }
 
-// faults counts what went wrong, for the caller to log.
+// faults counts errors, for the caller to log.
 type faults struct {
 	count int64
 	what  string
@@ -156,8 +155,8 @@ func (a *Arbiter) fault(what string, err error) {
 	a.faults.what, a.faults.err = what, err
 }
 
-// Fault returns what went wrong last and how often something did; err is nil if nothing did
-// since the last call.
+// Fault returns the last error, what it was about, and how many there have been; err is nil
+// if there was none since the last call.
 func (a *Arbiter) Fault() (what string, err error, count int64) {
 	what, err, count = a.faults.what, a.faults.err, a.faults.count
 	a.faults.err = nil
@@ -191,13 +190,13 @@ func New(o Options) (*Arbiter, error) {
 	return a, nil
 }
 
-// schedule makes the scheduler and what sets the depth.
+// schedule makes the scheduler, and the controller of the depth.
 func (a *Arbiter) schedule(o Options) (err error) {
 	if a.cfg.Peer {
 		a.sched = o.Scheduler(a.cfg.MaxFlows)
 		return nil
 	}
-	if a.sched, err = sfq.New(sfq.Config{MaxFlows: a.cfg.MaxFlows, MaxQueues: maxQueues, MaxLead: int64(maxDebt)}); err != nil {
+	if a.sched, err = sfq.New(sfq.Config{MaxFlows: a.cfg.MaxFlows, MaxQueues: maxQueues, MaxLead: int64(a.cfg.Debt)}); err != nil {
 		return err
 	}
 	switch a.cfg.Algorithm {
@@ -212,9 +211,9 @@ func (a *Arbiter) schedule(o Options) (err error) {
 	return nil
 }
 
-// Decide does what is due by now, dispatches what may be, and returns the actions of all
-// events since the last call, in order, and when to call again at the latest. The actions
-// are the caller's until the next call of any method.
+// Decide does what is due by now and starts the requests that may start. It returns the
+// actions of all events since the last call, in order, and the latest time for the next call.
+// The caller may use the actions until it calls any method again.
 func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Duration) {
 	if now >= a.next {
 		a.tick(now)
@@ -248,6 +247,14 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	return actions, max(again, now+1)
 }
 
+// Idle reports whether ticks find nothing to do but to forget flows that are no longer used: no
+// flow is at work or has a backlog, and nothing is at the device. What changes that is an event,
+// so a caller may wait for one instead of the time that Decide has named.
+func (a *Arbiter) Idle() bool {
+	return len(a.active) == 0 && len(a.running) == 0 && len(a.shorts) == 0 && len(a.generous) == 0 &&
+		a.held.len() == 0 && a.forced.waiting.len() == 0 && !a.stuck
+}
+
 func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
 
 // Apply sets the daemon's mode and the operator's policy, for streams that are open as well.
@@ -262,7 +269,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 		a.mode = mode
 		a.setRule(f, policy(f.name), now)
 		if a.modeOf(f) != before {
-			// What it did under other terms is no debt under these.
+			// What it did in one mode is no debt in another.
 			if err := a.sched.Void(f.id); err != nil {
 				a.fault("void", err)
 			}
@@ -279,7 +286,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 			a.watchWait(s, now)
 		}
 		if i < len(a.streams) && a.streams[i] == s {
-			i++ // else another one has taken its place
+			i++ // else another stream has taken its place
 		}
 	}
 }
@@ -297,6 +304,15 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	}
 }
 
-// MinLimit is the least limit, in bytes a second. A stream is let through after
-// MaxWait whatever the limit says, so less would not be kept.
+// Delay books service that a flow was given elsewhere: the delay of DSFQ (Wang and Merchant,
+// 2007), which IBIS has in section 5, within Config.Debt. It is for comparisons: the daemon's
+// cluster sets parts.
+func (a *Arbiter) Delay(flow string, service time.Duration) {
+	if f := a.flows[flow]; f != nil && service > 0 {
+		a.chargeBeside(f, a.pricing.tagOf(service))
+	}
+}
+
+// MinLimit is the lowest limit, in bytes a second. A stream that has waited for MaxWait is let
+// through whatever the limit says, so a lower limit would not hold.
 const MinLimit = 64 << 10

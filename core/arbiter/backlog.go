@@ -2,51 +2,52 @@ package arbiter
 
 import "time"
 
-// backlog is what was written and is not at the device yet, of all flows, and what bounds it:
-// who has used the device lately, and how fast it was while it was used. Weights count as far
-// as they claim something: a heavy flow that writes a line of its log now and then takes room
-// from nobody.
+// backlog is the bytes that all flows have written and the device does not have yet, and what
+// bounds them: which flows have used the device lately, and how fast it was meanwhile. A weight
+// counts only by how much of the time its flow wants the device: a heavy flow that writes a line
+// of a log now and then takes room from nobody.
 type backlog struct {
 	all     int64   // bytes
 	writing int64   // flows with writers
-	kept    int     // closed streams that wait to be deleted or drained
+	kept    int     // closed streams whose files wait to be deleted or drained
 	spills  spills  // of flows
-	large   float64 // entitlement of those that have more than each may have anyway
-	claims  float64 // of those that have used the device lately, by how much of the time
+	large   float64 // entitlement of the flows that have more than each may have anyway
+	claims  float64 // entitlement of those that have used the device lately, by how much of the time
 
 	moved int64   // bytes since the last tick
 	bytes float64 // moving average of a tick with a request, from 0 on
 	seen  float64 // how far from 0 it has come, 0..1
 }
 
-// spills says which flows have something waiting that need not be drained yet.
+// spills sums up what waits and need not be drained yet.
 type spills struct {
-	weight float64 // of all of them
-	using  float64 // of those that have more than half of their part
-	others int64   // bytes that are kept for the rest: twice what they have
+	weight float64 // entitlement of the flows that have some
+	using  float64 // of those that use more than half of their part
+	others int64   // bytes kept for the others: twice what they have
 }
 
 const (
-	// drainTime is how long a flow's share of the device may take for its backlog
-	// beyond what each may have. When the share becomes a small one, so much of the
-	// device's time may go to what was written before. lazyTime is the same for what
-	// waits without being drained.
+	// drainTime is how long a flow's share of the device may take to drain the part of its
+	// backlog that not every flow may have. If the share becomes small, this much of the
+	// device's time may go to what was written before. lazyTime is the same for bytes that
+	// need not be drained yet.
 	drainTime = 8 * time.Second
 	lazyTime  = 12 * time.Second
 
-	// kernelAge is when the kernel writes by itself at the latest: after
-	// vm.dirty_expire_centisecs, when it looks, as they mostly are.
+	// kernelAge is the age at which the kernel writes pages by itself at the latest: 30 s
+	// (vm.dirty_expire_centisecs) and the 5 s between two looks, by default.
 	kernelAge = 35 * time.Second
 
-	lessening = 0.4             // of what a flow drains, by which each of its two bounds may sink
-	recently  = 2 * time.Second // a flow that had a request so long ago still contends
-	stockGain = 0.03            // of a tick in the averages: some 3 s
-	busyGain  = 0.1             // of one with a request, in how busy a flow is: one that begins claims all of it soon
+	lessening = 0.4             // each of a flow's two bounds may sink by so much of what the flow drains
+	recently  = 2 * time.Second // a flow contends for so long after its last request
+	stockGain = 0.03            // of one tick, in averages over some 3 s
+	busyGain  = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts in full
 
 	grantsAtOnce = 64 // leases given in one turn
+	tailsAtOnce  = 16 // parts looked at for one that fills a page
 )
 
-// measure looks at all flows that are at work; it runs at every tick.
+// measure looks at all flows that are at work. It runs at every tick.
 func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	a.levels.measure(a, now)
 	b.spills, b.large, b.claims = spills{}, 0, 0
@@ -83,7 +84,8 @@ func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// rate is the device's bytes a second while it had requests, lately; 0 if it had none yet.
+// rate returns the device's bytes a second, averaged over the last ticks in which it had
+// requests; 0 if there were none yet.
 func (b *backlog) rate() float64 {
 	if b.seen <= 0 {
 		return 0
@@ -91,8 +93,8 @@ func (b *backlog) rate() float64 {
 	return b.bytes / b.seen / tickPeriod.Seconds()
 }
 
-// drainable is what the flow's share of the device, beside those that have used it
-// lately, drains in some time; 0 where nobody knows yet.
+// drainable returns how many bytes the flow's share of the device drains in some time, beside
+// the flows that have used the device lately; 0 while that is not known.
 func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	others := a.backlog.claims
 	if f.slept == 0 && f.used > 0 {
@@ -102,19 +104,21 @@ func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	return int64(a.backlog.rate() * share * in.Seconds())
 }
 
-// claimed is the flow's entitlement by how much of the time it has wanted the device, lately.
+// claimed returns the flow's entitlement times the part of the time in which it has wanted the
+// device lately.
 func (f *flow) claimed() float64 { return f.claim.entitled * f.busy }
 
-// portion is the flow's of bytes that flows of so much entitlement divide, itself among them.
+// portion returns the flow's part of bytes that flows of entitlement all, itself among them,
+// divide.
 func (f *flow) portion(bytes int64, all float64) int64 {
 	return int64(float64(bytes) * f.claim.entitled / max(all, f.claim.entitled))
 }
 
-// bound is the backlog that a flow may have: what each may have, or an equal part
-// of the device's where many applications write, or what its limit drains in time. A
-// flow whose share of the device is large may have more, as natively the page cache
-// takes a burst: its part of what the others leave, as far as its share
-// drains all of it well before the kernel writes by itself.
+// bound returns the backlog that a flow may have: Config.Backlog, or an equal part of
+// Config.Dirty where many flows write, or what its limit drains in time. A flow whose share of
+// the device is large may have more, since natively the page cache takes a burst: its part of
+// what the others leave, as far as its share drains all of it well before the kernel writes by
+// itself.
 func (a *Arbiter) bound(f *flow) int64 {
 	writing := max(1, a.backlog.writing)
 	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
@@ -127,12 +131,11 @@ func (a *Arbiter) bound(f *flow) int64 {
 	return f.room
 }
 
-// lazyBound is what a flow may have waiting without being drained: its part
-// of what the device lets wait, as far as its share of the device could drain that in
-// lazyTime, and of the bound of its backlog all but what each flow may have anyway. Else a
-// flow of little weight would have more than goes out before the kernel takes it, in its
-// own order. Its other writers have what the spills leave, and not the other way about:
-// what they write has to reach the device, and a spill perhaps has not.
+// lazyBound returns how many bytes of a flow may wait undrained: its part of Config.Lazy, as
+// far as its share of the device could drain that in lazyTime, and its backlog's bound less what
+// each flow may have anyway. If a flow of little weight had more, the kernel would write some of
+// it first, in its own order. Its other writers have what the spills leave, and not the other
+// way round: what they write has to reach the device, and a spill perhaps need not.
 func (a *Arbiter) lazyBound(f *flow) int64 {
 	backlog := a.bound(f)
 	half := backlog / 2
@@ -148,8 +151,8 @@ func (a *Arbiter) lazyBound(f *flow) int64 {
 	return f.lazyRoom + backlog - min(backlog, a.cfg.Backlog)
 }
 
-// lazyPortion is the flow's of what may wait on the device: by its entitlement and, if it uses
-// that, of what others leave of theirs.
+// lazyPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that,
+// also of what others leave of theirs.
 func (a *Arbiter) lazyPortion(f *flow) int64 {
 	s := &a.backlog.spills
 	portion := f.portion(a.cfg.Lazy, s.weight)
@@ -159,9 +162,9 @@ func (a *Arbiter) lazyPortion(f *flow) int64 {
 	return portion
 }
 
-// lessen lets bounds that have become less sink by less than what the flow's share
-// drains in a tick. At once would make its writers wait until all of the difference has
-// gone, which at a small share takes longer than a client should wait.
+// lessen lets bounds that have become smaller sink slowly, by less than the flow's share drains
+// in a tick. If they sank at once, its writers would wait until all of the difference is
+// drained, which at a small share takes longer than a client should wait.
 func (a *Arbiter) lessen(f *flow) {
 	room, lazy, step := f.room, f.lazyRoom, f.room+f.lazyRoom // nothing drained yet: at once
 	if drains := a.drainable(f, tickPeriod); drains > 0 {
@@ -174,20 +177,20 @@ func (a *Arbiter) lessen(f *flow) {
 	}
 }
 
-// free is what the flow's writers may still write before its backlog is over its bound.
+// free returns how many bytes the flow's writers may still write within its bounds.
 func (a *Arbiter) free(f *flow) int64 {
 	bound := a.bound(f)
 	room := bound - f.backlog
-	if f.limit == nil {
+	if f.limit == nil && f.lazy > 0 {
 		wait := a.lazyBound(f)
-		room = min(room+min(f.lazy, wait), bound+f.lazyRoom-f.backlog) // what waits is no backlog yet
+		room = min(room+min(f.lazy, wait), bound+f.lazyRoom-f.backlog) // what may wait undrained does not count
 	}
 	return room
 }
 
-// grant gives a writer a lease while its flow's backlog is under the bound; else it waits for
-// one. What is left of the bound is divided equally, so that no writer of the
-// application can fill it alone.
+// grant gives a writer a lease while its flow's backlog is under the bound; otherwise the writer
+// is parked until there is room. What is left of the bound is divided equally, so that no writer
+// of the flow can fill it alone.
 func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	f := s.flow
 	room := a.free(f)
@@ -213,16 +216,16 @@ func (a *Arbiter) lend(s *Stream, room int64, now time.Duration) (lease int64) {
 	lease = min(leaseBytes, max(leaseFloor, room/int64(max(1, s.flow.writing))))
 	s.mark = max(s.mark, s.pos+lease)
 	a.watchWait(s, now)
-	// A mark that moves little beyond one that still leaves room is not
-	// worth a frame.
+	// While the mark that the agent knows leaves enough room, a new one is not worth a
+	// frame.
 	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
 		a.tell(s)
 	}
 	return lease
 }
 
-// wake gives leases to the flow's writers that wait, the longest first, as far as there is
-// room for them; many of them in several turns.
+// wake gives leases to the flow's parked writers, the one parked longest first, while there is
+// room; if there are many, in several turns.
 func (a *Arbiter) wake(f *flow, now time.Duration) {
 	if f.parked.len() == 0 || f.generous {
 		return
@@ -243,7 +246,7 @@ func (a *Arbiter) wake(f *flow, now time.Duration) {
 	}
 }
 
-// grantMore goes on where wake has stopped.
+// grantMore goes on where wake stopped in the last turn.
 func (a *Arbiter) grantMore(now time.Duration) {
 	flows := len(a.generous)
 	for range flows {
@@ -254,16 +257,20 @@ func (a *Arbiter) grantMore(now time.Duration) {
 	}
 }
 
-// drainTail keeps an application with many writers going whose backlog is all in parts
-// of quanta: the part that has waited the longest goes out as it is. A spill goes if there is
-// nothing else, the oldest and a quantum of it.
+// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with
+// many writers: one of the oldest parts goes out as it is. If there is none, a quantum of the
+// oldest spill goes.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
-	if f.turns.dirs[1].n > 0 || f.draining > 0 {
-		return // something is on its way
+	if f.turns.dirs[1].n > 0 {
+		return // something goes next
 	}
-	if f.tails.len() > 0 {
-		a.flush(f.tails.first(), now)
-	} else {
-		a.drainOldest(f, now)
+	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
+		s := f.tails.first()
+		if a.flush(s, now); s.turn.at > 0 {
+			return
+		}
+		s.unflushed = now // what does not fill a page waits for more
+		f.tails.set(s)
 	}
+	a.drainOldest(f, 1, now)
 }

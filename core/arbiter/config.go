@@ -13,14 +13,14 @@ import (
 	"penstock/core/sfq"
 )
 
-// Config has one paragraph per setting; Validate fills in the defaults.
+// Config describes a device. Validate fills in the defaults.
 type Config struct {
-	// Algorithm is sfq (one request at a time), sfqd (a fixed depth) or sfqd2 (the depth
+	// Algorithm is sfq (one request at a time), sfqd (a fixed depth) or sfqd2 (a depth that
 	// follows the device's latency). Default sfqd2.
 	Algorithm string
 
-	// Peer says that Algorithm is the name of one that Options.Scheduler makes instead. It
-	// has a fixed depth.
+	// Peer says that Options.Scheduler makes the scheduler, and Algorithm is only its name.
+	// Its depth is fixed.
 	Peer bool
 
 	// FixedDepth is how many requests sfqd and peers have at the device at a time,
@@ -31,71 +31,74 @@ type Config struct {
 	Depth depth.Config
 
 	// Quantum is the bytes of one device request, 64 KiB..64 MiB, whole pages.
-	// It has to pay for its seek: on a slow modelled disk 64 KiB quanta reached
+	// It has to be worth its seek: on a slow modelled disk 64 KiB quanta reached
 	// 0.65 of the native throughput, 1 MiB 0.95 and 2 MiB 0.97. Default 2 MiB.
 	Quantum int64
 
-	// Ahead is how many quanta a reader is staged ahead of where it is, beside
+	// Ahead is how many quanta are staged ahead of a reader's position, beside
 	// those in flight, 1..16. Default 2: with one, a protected reader has nothing
-	// ready each time a request of its own ends.
+	// ready each time one of its requests ends.
 	Ahead int
 
-	// Backlog is what one application may always have written on the device that the
-	// device does not have yet, in bytes, at least two quanta. Writers overshoot it
-	// by at most one lease (1 MiB) each. Default 8 MiB or two quanta.
+	// Backlog is how many bytes one application may always have written that the device
+	// does not have yet, at least two quanta. Each writer overshoots it by at most one
+	// lease (1 MiB). Default 8 MiB or two quanta.
 	Backlog int64
 
 	// Dirty bounds the backlog of all applications on the device together. With
-	// many writers each gets an equal part of it where that is less than Backlog; where
-	// an application's share of the device is large, it may have more (backlog.go). It
-	// has to stay well under the kernel's background dirty threshold, or the kernel
-	// writes out by itself, in no order of ours. Default 32 MiB. SetRoom changes it.
+	// many applications that write, each gets an equal part of it where that is less than
+	// Backlog; one whose share of the device is large may have more (backlog.go). It has
+	// to stay well under the kernel's background dirty threshold, or the kernel writes
+	// pages out by itself, in its own order. Default 32 MiB. SetRoom changes it.
 	Dirty int64
 
-	// Staged bounds the bytes that are staged, or being staged, and that no reader has
-	// passed yet, in bytes: past it only a reader that waits at its mark is staged for,
-	// a quantum of the smallest size at a time. It has to stay well under the page
-	// cache that the machine has to give, or pages are dropped before they are read, and
-	// fetched a second time outside of the schedule. Default 256 MiB. SetRoom changes it.
+	// Staged bounds the bytes that are staged, or being staged, and that their readers
+	// have not passed yet. Past it only readers that wait at their marks are staged for, in
+	// small quanta (staged.go). It has to stay well under the memory that is free for the
+	// page cache, or pages are dropped before they are read, and fetched a second time
+	// outside of the schedule. Default 256 MiB. SetRoom changes it.
 	Staged int64
 
 	// Run and RunTime bound how long one file is served in a row when the flow that is due
-	// has several files at work; it saves seeks. The file's turn is charged for all of it,
-	// so it moves no share inside the flow. Defaults 8 MiB and 1 s.
+	// has several files at work, to save seeks. The file is charged for all of it, so the
+	// shares inside the flow stay the same. Defaults 8 MiB and 1 s.
 	Run     int64
 	RunTime time.Duration
 
 	// Cost is what a request costs of the device's time, from its profile.
-	// Without one the reference latencies of Depth stand in for it: their ratios
-	// hold, and what they are in seconds is learnt from the first load.
+	// Without a profile the reference latencies of Depth stand in for it: their ratios
+	// hold, and their scale in seconds is learnt from the first load.
 	Cost cost.Model
 
-	// Seek is what a new place is taken to cost beside that, where there is no
-	// profile, in the same measure; 0..1 s. The account of service has it, shares have not: a
-	// guess is no ground to give a flow less. Default 0.
+	// Seek is the assumed cost of a new place on top of that, where there is no profile, in
+	// the same unit; 0..1 s. It counts in the account of service and not in shares, as a
+	// guess is no reason to give a flow less. Default 0.
 	Seek time.Duration
 
 	// Period is how often the depth moves. Default 1 s, as in the paper.
 	Period time.Duration
 
 	// MaxWait is how long a stream may wait, 1 s..10 min, unless its client bears less
-	// (Opening.Patience): then one packet is let through whatever its flow's share or limit
-	// says (forced.go). Default 45 s, three quarters of the 60 s of an HDFS client.
+	// (Opening.Patience). After that one packet is let through whatever the flow's share or
+	// limit says (forced.go). Default 45 s, three quarters of the 60 s of an HDFS client.
 	MaxWait time.Duration
 
-	// Stuck is for how long the device may hold one quantum before it counts as stuck and
-	// all of its streams are let through, 1 s..1 min. Default 12 s.
+	// Stuck is how long the device may hold one quantum before it counts as stuck, and all
+	// of its streams are let through, 1 s..1 min. Default 12 s.
 	Stuck time.Duration
+
+	// Debt bounds how long a flow has to wait for service that it was given beside the
+	// queue, in the device's time, 1 s..24 h. Default 10 s.
+	Debt time.Duration
 
 	// FlushAge is when a slow writer's backlog is drained although it fills no
 	// quantum; it has to come well before the kernel's own 30 s. Default 5 s.
 	FlushAge time.Duration
 
-	// Lazy bounds what all applications together may have waiting on the device, of
-	// kind intermediate, without being drained; each may have its weight's part, beside
-	// Backlog and Dirty. Where its share of the device would take too long to drain
-	// that much, it may have less. At least 64 KiB. Default half of Dirty, until SetRoom
-	// changes it, as the daemon does.
+	// Lazy bounds the bytes of kind intermediate that all applications together may leave
+	// undrained on the device. Each may have a part by its weight, beside Backlog and Dirty,
+	// or less where its share of the device would take too long to drain that much. At
+	// least 64 KiB. Default half of Dirty. SetRoom changes it.
 	Lazy int64
 
 	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise
@@ -107,19 +110,19 @@ type Config struct {
 	// Each holds a descriptor. Default 1,024.
 	LazyFiles int
 
-	// Network says that the device sends and has no files. Rate is what it sends,
-	// in bytes a second; 0: it is not known, and nobody is held back there.
+	// Network says that the device is a network: it sends and has no files. Rate is in bytes
+	// a second; 0: it is not known, and nothing is held back.
 	Network bool
 	Rate    int64
 
-	// WeightScale is the most that weights are multiplied with for the scheduler, 1..1,000,000,
-	// so that parts (SetParts) can be finer than weights; 1 without them. At each level of
+	// WeightScale is the largest factor that makes the scheduler's weights, 1..1,000,000, so
+	// that parts (SetParts) can be finer than weights; without parts it is 1. At each level of
 	// the queue tree it is halved until the largest weight there fits. Default 1.
 	WeightScale int
 
 	// MaxFlows bounds the flows of the device. Past it a new application takes the
-	// place of the one that has been idle the longest or, where all have streams,
-	// shares the unattributed flow. Default 4,096.
+	// place of the flow that has been idle longest or, if all have streams, shares the
+	// unattributed flow. Default 4,096.
 	MaxFlows int
 }
 
@@ -128,23 +131,22 @@ const (
 	maxQuantum  = 64 << 20
 	firstStage  = 256 << 10 // a reader's first quantum; it doubles from there
 	leaseBytes  = 1 << 20   // how far a writer may go beyond what it has reported
-	leaseFloor  = 64 << 10  // the least lease: one HDFS packet
+	leaseFloor  = 64 << 10  // the smallest lease: one HDFS packet
 	packetBytes = 1 << 20   // a reader may need as much at once: io.file.buffer.size
 	pageBytes   = 4096
-	maxQueues   = 1 << 14                // that flows are in; a policy has 10,000 at most, and groups
-	tickPeriod  = 100 * time.Millisecond // of what time alone changes
+	maxQueues   = 1 << 14                // a policy has 10,000 at most, and groups
+	tickPeriod  = 100 * time.Millisecond // for what changes with time alone
 	idleFlowAge = 5 * time.Minute        // a flow without streams is forgotten after this
 	forgetEvery = 10 * time.Second       // looks for such flows
-	maxDebt     = 10 * time.Second       // of the device's time, that service beside the queue may keep a flow out for
 )
 
 // Algorithms are those of Config.
 var Algorithms = []string{"sfq", "sfqd", "sfqd2"}
 
-// UnattributedFlow is the flow of what no rule of naming could attribute.
+// UnattributedFlow is the flow of all that no rule could attribute to another one.
 const UnattributedFlow = "unattributed"
 
-// Validate fills in defaults and refuses what is out of range.
+// Validate fills in defaults. An error says which settings are out of range.
 func (c *Config) Validate() error {
 	if c.Network {
 		c.networkDefaults()
@@ -161,6 +163,7 @@ func (c *Config) Validate() error {
 	setDefault(&c.Period, time.Second)
 	setDefault(&c.MaxWait, 45*time.Second)
 	setDefault(&c.Stuck, 12*time.Second)
+	setDefault(&c.Debt, 10*time.Second)
 	setDefault(&c.FlushAge, 5*time.Second)
 	setDefault(&c.Lazy, c.Dirty/2)
 	setDefault(&c.LazyAge, 22*time.Second)
@@ -187,6 +190,7 @@ func (c *Config) Validate() error {
 	check(c.Period >= 100*time.Millisecond, "period %v: use at least 100ms", c.Period)
 	check(c.MaxWait >= time.Second && c.MaxWait <= 10*time.Minute, "max wait %v: use 1s to 10m (HDFS clients give up at 60s)", c.MaxWait)
 	check(c.Stuck >= time.Second && c.Stuck <= time.Minute, "stuck after %v: use 1s to 1m", c.Stuck)
+	check(c.Debt >= time.Second && c.Debt <= 24*time.Hour, "debt %v: use 1s to 24h", c.Debt)
 	check(c.FlushAge >= 100*time.Millisecond, "flush age %v: use at least 100ms", c.FlushAge)
 	check(c.Lazy >= leaseFloor, "lazy %d: use at least %d", c.Lazy, leaseFloor)
 	check(c.LazyAge >= 100*time.Millisecond, "lazy age %v: use at least 100ms", c.LazyAge)

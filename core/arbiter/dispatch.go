@@ -2,7 +2,8 @@ package arbiter
 
 import "time"
 
-// A request's way: cut from what its stream wants when its flow is due, started, settled.
+// The way of a request: when its flow is due it is cut from what a stream wants, then started, and
+// settled when it ends.
 
 // nextOf returns the next request of a stream; bytes is 0 if it wants none.
 func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
@@ -22,7 +23,7 @@ func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
 	return false, s.next, min(quantum, s.want)
 }
 
-// settleTurn tells the flow whether the stream has something to dispatch.
+// settleTurn gives the stream a turn in its flow if it wants something, and takes it back if not.
 func (a *Arbiter) settleTurn(s *Stream, now time.Duration) {
 	_, _, bytes := a.nextOf(s)
 	f := s.flow
@@ -33,7 +34,7 @@ func (a *Arbiter) settleTurn(s *Stream, now time.Duration) {
 	a.announce(f, now)
 }
 
-// cut makes a request of what a stream wants, at most so many bytes of it.
+// cut makes a request of what a stream wants, of at most so many bytes.
 func (a *Arbiter) cut(s *Stream, most int64) *Request {
 	meta, off, bytes := a.nextOf(s)
 	bytes = min(bytes, most)
@@ -44,7 +45,7 @@ func (a *Arbiter) cut(s *Stream, most int64) *Request {
 	case meta:
 		s.meta.next += bytes
 		if s.meta.next >= s.meta.end {
-			end = s.From // its first mark says that the checksums are there
+			end = s.From // the first mark says that the checksums are there
 			if s.Write {
 				end = s.pos
 			}
@@ -53,6 +54,8 @@ func (a *Arbiter) cut(s *Stream, most int64) *Request {
 		a.asked(s, bytes)
 		end = s.next
 	default:
+		bytes = a.fitting(s, bytes)
+		r.Length = bytes
 		s.next += bytes
 		s.want -= bytes
 		s.ramp = min(2*s.ramp, a.cfg.Quantum)
@@ -72,7 +75,7 @@ func (a *Arbiter) newRequest() *Request {
 	return new(Request)
 }
 
-// dispatch starts requests as long as the depth, the pace and the scheduler let it.
+// dispatch starts requests while depth, pace and scheduler allow it.
 func (a *Arbiter) dispatch(now time.Duration) {
 	a.pace.at = 0
 	kept := false
@@ -128,9 +131,11 @@ func (a *Arbiter) begin(r *Request, now time.Duration) {
 	a.pricing.started(r, now)
 	a.act(Action{Kind: Start, Stream: s, Request: r})
 	if s.Write || s.closed {
-		a.settleTurn(s, now)
+		if a.settleTurn(s, now); s.Write && f.parked.len() > 0 && !f.generous {
+			a.drainTail(f, now)
+		}
 	} else {
-		a.stage(s, now) // the next one has to be ready before this one ends
+		a.stage(s, now) // the next request has to be ready before this one ends
 	}
 }
 
@@ -152,7 +157,7 @@ func (a *Arbiter) ended(r *Request, now time.Duration) {
 	a.activate(r.flow, now)
 }
 
-// Done takes the end of a request. It is not the caller's any more.
+// Done takes the end of a request, which the caller must not use any more.
 func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.ended(r, now)
@@ -162,7 +167,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	price := a.pricing.finished(r, result, now)
 	a.settle(r, price.tag)
 	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
-	if result.Err == nil { // else the flow has paid for the device's time and got nothing
+	if result.Err == nil { // otherwise the flow has paid for device time and got nothing
 		a.bookDone(r, result, price.service)
 	}
 	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.aside && !r.forced {
@@ -184,7 +189,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		a.wake(s.flow, now)
 	case !s.closed:
 		if result.Err != nil {
-			s.done = s.To // its process will meet the same error by itself
+			s.done = s.To // its process meets the same error by itself
 		}
 		if r.forced {
 			a.forced.ended(a, s, now)
@@ -192,7 +197,10 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		a.stage(s, now)
 	}
 	if r.forced {
-		a.forced.flying = false
+		a.forced.flying--
+		if result.Moved == 0 && result.Err == nil {
+			a.forced.giveBack(a.pricing.served(false, false, r.Length))
+		}
 	}
 	a.release(s, now)
 	index := r.index
@@ -200,7 +208,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	a.spare = append(a.spare, r)
 }
 
-// bookDone puts what a request did into the account.
+// bookDone enters what a request did into the accounts.
 func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	f, bytes := r.flow, result.Moved+result.Earlier
 	if a.backlog.moved += bytes; bytes > 0 {
@@ -214,7 +222,8 @@ func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	}
 }
 
-// settle tells the scheduler, and the flow's turns, what a request has really cost.
+// settle corrects what a request was charged to what it really cost, in the scheduler and in the
+// flow's turns.
 func (a *Arbiter) settle(r *Request, actual int64) {
 	if err := a.sched.Settle(r.ticket, actual); err != nil {
 		a.fault("settle", err)

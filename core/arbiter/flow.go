@@ -16,49 +16,50 @@ type flow struct {
 	rule Rule
 
 	turns     turns
-	announced int64 // what the scheduler was told that its next request costs; 0: not ready
+	announced int64 // cost of its next request, as announced to the scheduler; 0: not ready
 
 	streams  int
-	writers  int           // with a backlog, or open
+	writers  int           // streams that write: open, or with a backlog
 	writing  int           // of them, open
-	parked   pile[*Stream] // writers that wait for a lease, the longest first
+	parked   pile[*Stream] // writers that wait for a lease, the one that waits longest first
 	generous bool          // among Arbiter.generous
 	backlog  int64
-	tails    pile[*Stream] // writers with bytes that are not asked for, the oldest first
-	spilled  pile[*Stream] // lazy ones with bytes that wait, likewise
-	looked   time.Duration // when those were last asked whether their files are deleted
-	lazy     int64         // of the backlog, bytes of kind intermediate that are not to be drained yet
-	room     int64         // what its backlog may be (bound), and
-	lazyRoom int64         // what of lazy may wait (lazyBound)
-	spills   bool          // more than half of its part waited at the last tick
-	early    int64         // bytes that drainInTime may still ask for
-	kept     int           // closed streams that have some
+	tails    pile[*Stream] // writers with bytes that no request has yet, the oldest first
+	spilled  pile[*Stream] // lazy writers with bytes that wait, the oldest first
+	looked   time.Duration // when their files were last checked for being deleted
+	lazy     int64         // of the backlog, bytes of kind intermediate that need not be drained yet
+	room     int64         // bound of its backlog (bound)
+	lazyRoom int64         // bound of lazy (lazyBound)
+	spills   bool          // lazy was more than half of its part at the last tick
+	early    int64         // bytes that drainInTime may still let go
+	kept     int           // closed streams with lazy bytes
 	idle     time.Duration // when the last stream left
 
-	inFlight int           // requests that were started for it
+	inFlight int           // requests that have started and not ended
 	draining int           // of them, writes
 	used     time.Duration // when it last had a request; 0: never
-	asked    time.Duration // since when it is ready; 0: it is not
-	wanted   time.Duration // how long it was ready, before that
+	asked    time.Duration // when it became ready; 0: it is not
+	wanted   time.Duration // how long it was ready before that
 	busy     float64       // part of the ticks with a request, lately; 1 at first
-	slept    time.Duration // when it left Arbiter.active; 0: it is in there
+	slept    time.Duration // when it left Arbiter.active; 0: it is there
 	soon     float64       // part of its returns that came soon, lately
 
 	limit  *limit.Bucket // nil: none
-	due    time.Duration // when the limit lets the next request go
-	heldAt int           // its place among those that wait for that
+	due    time.Duration // when the limit allows the next request
+	heldAt int           // its place in Arbiter.held
 
-	claim claim // to the device, among the others
+	claim claim   // to the device, among the others
+	adds  float64 // of it, to anticipation.waiting
 
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device
 	behind      int64 // bytes that the kernel moved for the flow, unscheduled
 	requests    int64
-	forced      int64 // packets let through after a stream's patience
+	forced      int64 // packets let through when a stream's patience was over
 	forcedBytes int64
 	wouldWait   time.Duration // observe: what enforcing would have delayed
 	refused     int64         // operations
-	standing    int           // streams at (or, observed, beyond) their marks
+	standing    int           // streams at their marks, or beyond them in observe mode
 	waits       int64
 
 	limitWaits   int64 // times that its next request waited for the limit
@@ -80,8 +81,8 @@ func (f *flow) book(k Kind, write bool, bytes, service int64) {
 	f.kinds[k].service += service
 }
 
-// flow finds or makes the flow of that name; where the bound is reached and every
-// flow has streams it is the unattributed one.
+// flow returns the flow of that name, new or known. If there are too many flows and all have
+// streams, it is the unattributed one.
 func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if f := a.flows[name]; f != nil {
 		return f
@@ -101,7 +102,7 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	f.spilled = f.tails
 	f.claim = a.levels.claimOf(f)
 	id, err := a.sched.AddFlow(f.claim.whole)
-	if err != nil { // the bound above is the scheduler's own: a fault of ours
+	if err != nil { // the bound above is the scheduler's, too: a bug
 		panic(fmt.Sprintf("arbiter: no flow for %s: %v", name, err))
 	}
 	f.id = id
@@ -116,8 +117,8 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	return f
 }
 
-// forgetIdlest makes room for one flow: of those without a stream the one goes
-// whose last stream left first.
+// forgetIdlest makes room for one flow: it forgets the one that has been without streams
+// longest, and reports whether there was one.
 func (a *Arbiter) forgetIdlest() bool {
 	var idlest *flow
 	for _, f := range a.all {
@@ -128,8 +129,8 @@ func (a *Arbiter) forgetIdlest() bool {
 	return idlest != nil && a.forgetFlow(idlest)
 }
 
-// forgetFlow ends the account of a flow without streams. A request that it paid
-// for and that has another flow's stream now may still be at the device.
+// forgetFlow forgets a flow without streams, and reports whether it could. It cannot while a
+// request that the flow pays for is at the device: its stream may belong to another flow by now.
 func (a *Arbiter) forgetFlow(f *flow) bool {
 	if f.inFlight > 0 {
 		return false
@@ -148,7 +149,7 @@ func (a *Arbiter) forgetFlow(f *flow) bool {
 	return true
 }
 
-// without takes an item out of a slice and keeps the others in order.
+// without removes an item from a slice and keeps the order of the others.
 func without[T comparable](all []T, x T) []T {
 	for i, other := range all {
 		if other == x {
@@ -163,12 +164,12 @@ func without[T comparable](all []T, x T) []T {
 
 func (a *Arbiter) modeOf(f *flow) Mode { return min(a.mode, f.rule.Mode) }
 
-// activate puts a flow among those that the ticks look at.
+// activate adds a flow to those that ticks look at.
 func (a *Arbiter) activate(f *flow, now time.Duration) {
 	if f.slept == 0 {
 		return
 	}
-	if f.used > 0 { // its average went on sinking
+	if f.used > 0 { // its average has gone on falling
 		f.busy *= math.Pow(1-stockGain, float64((now-f.slept)/tickPeriod))
 	}
 	f.slept = 0
@@ -183,7 +184,7 @@ func (f *flow) atWork(now time.Duration) bool {
 	return f.turns.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
 }
 
-// announce tells the scheduler whether the flow has something to dispatch, and at what cost.
+// announce tells the scheduler whether the flow is ready, and what its next request costs.
 func (a *Arbiter) announce(f *flow, now time.Duration) {
 	cost := int64(0)
 	if f.turns.len() > 0 && !a.heldBack(f, now) {
@@ -197,11 +198,11 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	switch {
 	case f.announced == 0:
 		f.asked = now
-		a.anticipation.ready++
+		a.anticipation.enter(f)
 	case cost == 0:
 		f.wanted += now - f.asked
 		f.asked = 0
-		a.anticipation.ready--
+		a.anticipation.leave(f)
 	}
 	f.announced = cost
 	if err := a.sched.Ready(f.id, cost); err != nil {
@@ -209,7 +210,7 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	}
 }
 
-// wantedBy is how long, until now, the flow was ready.
+// wantedBy returns how long the flow has been ready in all.
 func (f *flow) wantedBy(now time.Duration) time.Duration {
 	if f.asked == 0 {
 		return f.wanted

@@ -2,36 +2,42 @@ package arbiter
 
 import "time"
 
-// Streams that have waited for as long as their clients bear. A share may be so small, or a
-// limit so low, that a stream's turn does not come before its client gives up, and a client
-// that gives up asks another replica, which makes everything worse. So a stream whose wait
-// reaches its patience gets one packet, whatever its flow's share or limit says:
+// The forced lane. A share may be so small, or a limit so low, that a stream's turn does not come
+// before its client gives up. The client then asks another replica, which makes everything worse.
+// So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
+// says:
 //
-//   - inside the depth, one at a time, the stream that is the longest past its time first;
-//   - out of a small budget of the device's time, so that the neighbours keep theirs however
+//   - inside the depth, one at a time, and first the stream that is longest past its time. At the
+//     device a packet waits for what is there before it. So if many streams are past their time
+//     at once, one at a time is too slow, and more go together the later the first of them is;
+//   - out of a small budget of the device's time, so that other flows keep their shares however
 //     many streams starve;
-//   - charged to the flow and to its limit, so that over time it gets no more than its due.
+//   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
-// A stream that is let through goes to the end: its patience begins again. If one packet was
-// less than its reader needs at a time, the next ones come soon, up to packetBytes.
+// Then the stream's patience begins again. If one packet is less than its reader needs at a time,
+// the next ones come soon, up to packetBytes.
 type forced struct {
 	waiting pile[*Stream] // streams at their marks, by deadline
-	flying  bool          // one is at the device
-	tokens  time.Duration // of the budget, as of
-	at      time.Duration // when there is something to do; 0: not before an event
+	flying  int           // packets at the device
+	tokens  time.Duration // of the budget, at since
+	at      time.Duration // when to look again; 0: at the next event
 	since   time.Duration
 	next    time.Duration // no packet before this
-	stalled *Stream       // that has got one and may need more
 }
 
 const (
-	forcedBytes = 64 << 10 // one packet of HDFS
-	// The budget: a tenth of the device's time, up to forcedBurst in a row at a fifth.
-	forcedPart  = 10
-	forcedSpeed = 5
-	forcedBurst = 3 * time.Second
-	// A client's own time-out is 4/3 of its patience.
-	forcedSoon = 16 // part of the patience after which a packet that was too small is followed by another
+	forcedBytes  = 64 << 10 // one packet of HDFS
+	ownChecksums = 16 << 10 // what a process reads at once if they are not staged
+	// The budget: a tenth of the device's time, and a quarter in a burst of forcedBurst. So if
+	// 200 readers begin to starve at once, each has its packet of 15 ms on a slow disk before
+	// its client gives up. Up to forcedCredit of delay by other flows' quanta is made up for.
+	forcedPart   = 10
+	forcedSpeed  = 4
+	forcedBurst  = 3 * time.Second
+	forcedCredit = 500 * time.Millisecond
+	// A packet that was too small is followed by another one after a sixteenth of the patience.
+	// A client's own time-out is 4/3 of it.
+	forcedSoon = 16
 )
 
 func newForced() forced {
@@ -41,7 +47,7 @@ func newForced() forced {
 	}}
 }
 
-// patience is how long a stream may wait.
+// patience returns how long a stream may wait.
 func (a *Arbiter) patience(s *Stream) time.Duration {
 	if s.Patience > 0 {
 		return min(s.Patience, a.cfg.MaxWait)
@@ -49,12 +55,15 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// watch keeps a stream's deadline while it waits.
+// watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
+	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+		l.drop(s)
+		s.probe = 0
+	}
 	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
 		if s.waiting > 0 || s.probe <= s.pos || s.closed {
-			l.waiting.remove(s)
-			s.deadline = 0
+			l.drop(s)
 		}
 		return
 	}
@@ -64,8 +73,8 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	}
 }
 
-// candidate returns the reader that is to be let through now, nil if none is; writers and
-// senders need no request, and are let through at once.
+// candidate returns the reader that is to be let through now; nil if there is none. Writers and
+// senders need no request and are let through at once.
 func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	l.at = 0
 	for l.waiting.len() > 0 {
@@ -78,15 +87,22 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			a.letThrough(s, now)
 			continue
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
-			a.stage(s, now) // it may have had no room
+		if s.meta.next < s.meta.end && s.flying == 0 {
+			// Not even its checksums are staged. Two packets would take longer than one, so its
+			// process reads them by itself as it goes: 1/128 of the data.
+			s.meta, s.done = span{}, max(s.done, s.From)
+			a.bookBehind(s, ownChecksums, now)
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 || s.deadline == 0 {
-			// What it waits for is at the device, or it does not wait any more.
+		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
+			if a.stage(s, now); s.deadline == 0 { // it may have had no room
+				continue // it does not wait any more
+			}
+		}
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 { // it is at the device
 			l.put(a, s, now+a.patience(s)/forcedSoon)
 			continue
 		}
-		if l.flying {
+		if l.flying > 0 && l.flying >= l.atOnce(a, s, now) {
 			return nil // its end is an event
 		}
 		if wait := l.wait(now); wait > 0 {
@@ -98,18 +114,23 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	return nil
 }
 
+// drop forgets a stream's deadline.
+func (l *forced) drop(s *Stream) {
+	l.waiting.remove(s)
+	s.deadline = 0
+}
+
 // put gives a stream another deadline.
 func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
 	if s.closed {
-		l.waiting.remove(s)
-		s.deadline = 0
+		l.drop(s)
 		return
 	}
 	s.deadline = at
 	l.waiting.set(s)
 }
 
-// wait is how long the budget allows no packet.
+// wait returns how long it takes until the budget allows a packet.
 func (l *forced) wait(now time.Duration) time.Duration {
 	if passed := now - l.since; passed > 0 {
 		l.tokens = min(forcedBurst, l.tokens+passed/forcedPart)
@@ -121,10 +142,21 @@ func (l *forced) wait(now time.Duration) time.Duration {
 	return max(0, l.next-now)
 }
 
+// atOnce returns how many packets may be at the device while s is the first in line.
+func (l *forced) atOnce(a *Arbiter, s *Stream, now time.Duration) int {
+	return 1 + int((now-s.deadline)/(a.patience(s)/forcedSoon))
+}
+
 // spend takes a packet's device time from the budget.
 func (l *forced) spend(took, now time.Duration) {
 	l.tokens -= took
-	l.next = now + took*forcedSpeed
+	l.next = max(l.next, now-forcedCredit) + took*forcedSpeed
+}
+
+// giveBack gives the budget the time of a packet that proved resident.
+func (l *forced) giveBack(took time.Duration) {
+	l.tokens = min(forcedBurst, l.tokens+took)
+	l.next -= took * forcedSpeed
 }
 
 // letThrough lets a writer or a sender go on for a packet.
@@ -154,20 +186,23 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 		a.fault("force", err)
 	}
 	r.ticket = t
-	l.flying = true
+	l.flying++
 	l.spend(a.pricing.served(false, false, r.Length), now)
 	f.forced++
 	f.forcedBytes += r.Length
 	s.waiting = now
-	s.probe = max(s.probe, r.Offset+r.Length)
+	s.probe = s.pos + 1
 	l.put(a, s, now+a.patience(s))
 	a.begin(r, now)
 }
 
-// ended looks at a reader whose packet has come. If it does not move, the packet was less than
-// it reads at a time.
+// ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
+// than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
 		l.put(a, s, now+a.patience(s)/forcedSoon)
+	} else { // it has enough: its client is slow
+		s.probe, s.deadline = 0, 0
+		l.waiting.remove(s)
 	}
 }

@@ -2,22 +2,21 @@ package arbiter
 
 import "time"
 
-// Lazily drained writes. What a task spills to a local disk is often merged and
-// deleted before a device would natively have seen it, and what is drained at once
-// is then work for nothing. So a stream of kind intermediate is left in the page
-// cache while no more of the flow waits than lazyBound, and the rest goes out oldest
-// first. What is old is drained all the same before the kernel's own 30 s are over,
-// since what the kernel writes out has no share; the earlier the more there is of it.
+// Lazily drained writes. What a task spills to a local disk is often merged and deleted before
+// a device would natively have seen it, and draining it at once is work for nothing. So bytes of
+// kind intermediate stay in the page cache while no more of the flow wait than lazyBound. Beyond
+// that the oldest go first. Old bytes are drained in any case before the kernel's own 30 s are
+// over, since what the kernel writes has no share; the more there are, the earlier.
 //
-// A closed stream is kept, descriptor and all, until it is drained or its file
-// deleted: the descriptor is what tells that, and what can drain it.
+// A closed stream is kept, with its descriptor, until it is drained or its file is deleted. The
+// descriptor is needed to notice the one and to do the other.
 
 const (
-	lookEvery = time.Second // at whether a file that waits has been deleted
+	lookEvery = time.Second // between two checks for deleted files
 	maxKept   = 4096        // closed streams kept on the device
 )
 
-// drainTo lets a lazy stream's bytes go up to a position.
+// drainTo lets a lazy stream's bytes up to a position be drained.
 func (a *Arbiter) drainTo(s *Stream, to int64) {
 	if to = min(to, s.pos); to <= s.flushTo {
 		return
@@ -37,19 +36,19 @@ func (a *Arbiter) drainTo(s *Stream, to int64) {
 	s.flow.wait(s)
 }
 
-// relieve lets quanta of the flow's oldest lazy streams go until no more than its
-// bound is left waiting.
+// relieve lets the oldest lazy bytes of the flow be drained until no more wait than may.
 func (a *Arbiter) relieve(f *flow, now time.Duration) {
-	for f.lazy > a.lazyBound(f) {
-		if !a.drainOldest(f, now) {
+	for {
+		over := f.lazy - a.lazyBound(f)
+		if over <= 0 || !a.drainOldest(f, over, now) {
 			return
 		}
 	}
 }
 
-// drainOldest lets a quantum of the flow's oldest lazy stream go, if there is one, or takes
-// it off the backlog where its file is gone.
-func (a *Arbiter) drainOldest(f *flow, now time.Duration) bool {
+// drainOldest lets so many bytes of the flow's oldest lazy stream be drained, in whole quanta, or
+// drops the stream from the backlog if its file is deleted. It reports whether there was one.
+func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	s := f.oldest()
 	switch {
 	case s == nil:
@@ -57,10 +56,20 @@ func (a *Arbiter) drainOldest(f *flow, now time.Duration) bool {
 	case s.Opening.File.Deleted():
 		a.vanish(s, now)
 	default:
-		a.drainTo(s, s.wholePages(min(s.pos, s.flushTo+a.quantum(f))))
-		a.settleTurn(s, now)
+		a.drainMore(s, bytes, now)
 	}
 	return true
+}
+
+// drainMore lets so many further bytes of a lazy stream be drained, in whole quanta.
+func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
+	quantum := a.quantum(s.flow)
+	to := s.pos
+	if bytes < s.tailing {
+		to = min(to, s.flushTo+(bytes+quantum-1)/quantum*quantum)
+	}
+	a.drainTo(s, s.wholePages(to))
+	a.settleTurn(s, now)
 }
 
 // wait keeps a lazy stream among those that may be drained: those with more than the pages
@@ -73,7 +82,7 @@ func (f *flow) wait(s *Stream) {
 	}
 }
 
-// unlist takes a stream out of those with bytes that wait.
+// unlist removes a stream from those with bytes that wait.
 func (f *flow) unlist(s *Stream) {
 	if s.lazy() {
 		f.spilled.remove(s)
@@ -82,7 +91,7 @@ func (f *flow) unlist(s *Stream) {
 	}
 }
 
-// oldest is the lazy stream whose bytes have waited the longest.
+// oldest returns the lazy stream whose bytes have waited longest; nil if there is none.
 func (f *flow) oldest() *Stream {
 	if f.spilled.len() == 0 {
 		return nil
@@ -90,9 +99,9 @@ func (f *flow) oldest() *Stream {
 	return f.spilled.first()
 }
 
-// drainInTime begins with the flow's oldest streams while its share of the device could
-// still drain all of them before the kernel would. It runs at every tick and lets no more go
-// than the share drains: a share may be a small one for a moment only.
+// drainInTime begins to drain the flow's oldest streams while its share of the device can still
+// drain all of them before the kernel would. It runs at every tick and lets no more go than the
+// share drains, as the share may be small only for a moment.
 func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	second := a.drainable(f, time.Second)
 	if second <= 0 {
@@ -101,15 +110,15 @@ func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	for f.early = min(f.early, a.quantum(f)) + a.drainable(f, tickPeriod); f.early >= a.quantum(f); {
 		left := kernelAge - time.Duration(float64(f.lazy)/float64(second)*float64(time.Second))
 		s, before := f.oldest(), f.lazy
-		if s == nil || now-s.unflushed <= max(a.cfg.FlushAge, left) || !a.drainOldest(f, now) {
+		if s == nil || now-s.unflushed <= max(a.cfg.FlushAge, left) || !a.drainOldest(f, 1, now) {
 			return
 		}
 		f.early -= before - f.lazy
 	}
 }
 
-// keep holds on to a closed stream that has bytes waiting, and past the bound
-// drains the oldest of the flow's that are kept.
+// keep keeps a closed stream with bytes that wait. Past a bound the oldest kept stream of the flow,
+// or of the device, is drained.
 func (a *Arbiter) keep(s *Stream, now time.Duration) {
 	if s.tailing == 0 {
 		return
@@ -134,7 +143,7 @@ func (a *Arbiter) keep(s *Stream, now time.Duration) {
 	}
 }
 
-// oldestKept is the flow's kept stream whose bytes have waited the longest.
+// oldestKept returns the flow's kept stream whose bytes have waited longest; nil if there is none.
 func (f *flow) oldestKept() (oldest *Stream) {
 	for _, s := range f.spilled.items {
 		if s.kept && (oldest == nil || s.before(oldest)) {
@@ -144,8 +153,7 @@ func (f *flow) oldestKept() (oldest *Stream) {
 	return oldest
 }
 
-// before orders streams by how long their bytes have waited, and those of one time by
-// the flow's name.
+// before orders streams by how long their bytes have waited, then by the flow's name.
 func (s *Stream) before(o *Stream) bool {
 	if s.unflushed != o.unflushed {
 		return s.unflushed < o.unflushed
@@ -153,7 +161,7 @@ func (s *Stream) before(o *Stream) bool {
 	return s.flow.name < o.flow.name
 }
 
-// unkeep lets go of a stream that has nothing waiting any more.
+// unkeep ends the keeping of a stream of which all bytes are asked for.
 func (a *Arbiter) unkeep(s *Stream) {
 	if s.kept && s.next == s.pos {
 		s.kept = false
@@ -162,14 +170,13 @@ func (a *Arbiter) unkeep(s *Stream) {
 	}
 }
 
-// ageLazy looks at the lazy streams of a flow: at whether their files have been deleted, and
-// at those that are old.
+// ageLazy drops the lazy streams of a flow whose files are deleted, and drains the old ones.
 func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
 	if now-f.looked >= lookEvery {
 		f.looked = now
 		for i := 0; i < f.spilled.len(); {
 			if s := f.spilled.items[i]; s.Opening.File.Deleted() {
-				a.vanish(s, now) // another one has its place, or will be looked at next time
+				a.vanish(s, now) // another one takes its place; one that is missed is looked at next time
 			} else {
 				i++
 			}
@@ -177,17 +184,20 @@ func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
 	}
 	for s := f.oldest(); s != nil && now-s.unflushed > a.cfg.LazyAge; s = f.oldest() {
 		before := s.flushTo
-		a.drainTo(s, s.wholePages(min(s.pos, s.flushTo+a.quantum(f))))
-		a.settleTurn(s, now)
+		bytes := s.tailing
+		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // all was written evenly
+			bytes = int64(float64(over) / float64(s.latest-s.unflushed) * float64(s.tailing))
+		}
+		a.drainMore(s, max(1, bytes), now)
 		if s.flushTo == before {
 			return
 		}
 	}
 }
 
-// vanish takes a deleted file off the backlog: what is not at the device by now
-// need not go there, and what somebody's sync or the kernel has brought there is on the
-// flow's account. Its writer, if there is one, may go on; nothing of it counts.
+// vanish drops a deleted file from the backlog. What is not at the device by now need not go
+// there; what a sync or the kernel has written is booked to the flow. A writer that still has
+// it open may go on, and nothing that it writes counts.
 func (a *Arbiter) vanish(s *Stream, now time.Duration) {
 	f := s.flow
 	before := f.backlog
@@ -207,7 +217,7 @@ func (a *Arbiter) vanish(s *Stream, now time.Duration) {
 	a.wake(f, now)
 }
 
-// skipRest takes what has not been asked for off the backlog.
+// skipRest drops from the backlog what has not been asked for.
 func (a *Arbiter) skipRest(s *Stream, now time.Duration) {
 	left := s.pos - s.next
 	if s.lazy() {

@@ -6,28 +6,27 @@ import (
 	"penstock/core/limit"
 )
 
-// Limits. A limited flow is ready, for the scheduler, only while its limit lets its next
-// request go; in between it has nothing, and nobody waits for it. What falls due while it is
-// ready and others are served first is made up for, up to limitCredit: else a flow whose share
-// is above its limit would not reach the limit on a busy device. A flow that wanted nothing
-// has no such credit.
+// Limits. A limited flow is ready for the scheduler only while its limit allows its next
+// request. What falls due while it is ready and others are served first is made up for, up to
+// limitCredit: otherwise a flow whose share is above its limit would not reach the limit on a busy
+// device. A flow that wanted nothing has idleCredit only.
 
 const (
 	limitCredit = 800 * time.Millisecond
 	idleCredit  = 10 * time.Millisecond
 	limitDebt   = 10 * time.Second // see core/limit
 
-	// A limited flow's quantum is what its limit gives in this time, so that the
-	// rate holds over seconds. It still makes the disk seek ten times a second only.
+	// A limited flow's quantum is what its limit gives in this time: the rate holds over
+	// seconds, and the flow makes the disk seek no more than ten times a second.
 	limitQuantum = 100 * time.Millisecond
 
-	// What a limited flow may have as backlog is what its limit drains in this
-	// time, else the kernel would write it out by itself.
+	// A limited flow's backlog is at most what its limit drains in this time. Otherwise the
+	// kernel would write it out by itself.
 	limitBacklog = 2 * time.Second
 )
 
-// heldBack reports whether the flow's limit holds its next request back, and has the flow
-// looked at again when it does not any more.
+// heldBack reports whether the flow's limit holds its next request back. If so, the flow is looked
+// at again when the limit allows it.
 func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	if f.limit == nil {
 		return false
@@ -45,7 +44,7 @@ func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	return true
 }
 
-// releaseHeld looks at the flows whose time has come.
+// releaseHeld announces the flows whose limits allow a request by now.
 func (a *Arbiter) releaseHeld(now time.Duration) {
 	for a.held.len() > 0 && a.held.first().due <= now {
 		f := a.held.first()
@@ -54,7 +53,7 @@ func (a *Arbiter) releaseHeld(now time.Duration) {
 	}
 }
 
-// takeLimit books bytes on the flow's limit, or gives back what was taken and not used.
+// takeLimit charges bytes to the flow's limit, or gives back what was charged and not used.
 func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 	if f.limit == nil || bytes == 0 {
 		return
@@ -63,7 +62,7 @@ func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 	a.announce(f, now)
 }
 
-// setRule puts the flow's rule in force.
+// setRule puts a rule in force for the flow.
 func (a *Arbiter) setRule(f *flow, rule Rule, now time.Duration) {
 	f.rule = rule
 	switch {
@@ -86,7 +85,7 @@ func (a *Arbiter) setRule(f *flow, rule Rule, now time.Duration) {
 	a.announce(f, now)
 }
 
-// quantum is the bytes of one of the flow's requests.
+// quantum returns the bytes of one request of the flow.
 func (a *Arbiter) quantum(f *flow) int64 {
 	if f.limit == nil {
 		return a.cfg.Quantum

@@ -8,32 +8,31 @@ import (
 	"penstock/core/limit"
 )
 
-// The network device. What is sent is no I/O of ours: a request is the leave to
-// send a quantum. It is dispatched by the same scheduler, when the quanta before it
-// have had their time at the device's rate; that raises the stream's mark, and it
-// is complete when the agent reports its end as sent, or the stream closes.
+// The network device. The daemon does not send anything itself: a request is the permission to
+// send a quantum. The same scheduler dispatches it when the quanta before it have had their time
+// at the device's rate. That raises the stream's mark. The request ends when the agent reports
+// that the quantum is sent, or when the stream closes.
 //
-// The rate is what divides; the depth bounds what is out where the network is slower
-// than its rate says. A receiver may be slow, and must not hold a slot: a quantum that
-// is not sent in slotWait gives its slot back, and the stream gets no further ones
-// than a few ahead of where it is.
+// The rate is what is divided. The depth bounds what is out if the network is slower than the rate
+// says. A receiver may be slow and must not hold a slot: a quantum that is not sent within slotWait
+// gives its slot back, and a stream is only a few quanta ahead of its position.
 
 const (
 	networkQuantum = 256 << 10
 	networkAhead   = 4
 	networkDepth   = 64
 	paceCredit     = 5 * time.Millisecond // for a caller that comes late
-	paceDebt       = time.Second          // of what was sent without leave
+	paceDebt       = time.Second          // for what was sent without permission
 	slotWait       = 200 * time.Millisecond
 )
 
-// networkDefaults fills in what a network device has otherwise than a disk.
+// networkDefaults fills in the defaults that differ from those of a disk.
 func (c *Config) networkDefaults() {
 	setDefault(&c.Algorithm, "sfqd")
 	setDefault(&c.Quantum, networkQuantum)
 	setDefault(&c.Ahead, networkAhead)
 	setDefault(&c.FixedDepth, networkDepth)
-	line := cost.Line{PerMiB: 10 * time.Millisecond} // of a rate nobody knows; bytes are what counts then
+	line := cost.Line{PerMiB: 10 * time.Millisecond} // the rate is not known: only bytes count
 	if c.Rate > 0 {
 		line.PerMiB = min(cost.PerMiBMax, max(cost.PerMiBMin, time.Duration(float64(1<<20)/float64(c.Rate)*float64(time.Second))))
 		same := cost.Coefficients{Random: line, Sequential: line}
@@ -45,12 +44,12 @@ func (c *Config) networkDefaults() {
 // pace is the rate of a device that has one.
 type pace struct {
 	rate   *limit.Bucket // nil: none
-	unheld *limit.Bucket // how much of it goes to those that do not ask
-	at     time.Duration // when it lets the next request go; 0: nothing waits for it
+	unheld *limit.Bucket // the part of it that streams without permission may use
+	at     time.Duration // when it allows the next request; 0: none waits for it
 }
 
-// newPace bounds what goes to those that do not ask to three quarters, and to every other
-// second of a burst.
+// newPace makes the pace of a device with a rate. In the long run, what is sent without permission
+// takes at most three quarters of the rate.
 func newPace(c *Config) (p pace, err error) {
 	if !c.Network || c.Rate == 0 {
 		return p, nil
@@ -69,7 +68,7 @@ func (p *pace) wait(now time.Duration) time.Duration {
 	return p.rate.Wait(now)
 }
 
-// ask finds what the sender wants next and tells it how far it may go.
+// ask finds what the sender wants next, and sends its mark.
 func (a *Arbiter) ask(s *Stream, now time.Duration) {
 	if a.pace.rate == nil {
 		s.mark = Open
@@ -90,7 +89,7 @@ func (a *Arbiter) ask(s *Stream, now time.Duration) {
 	a.tell(s)
 }
 
-// allow lets the stream of a request that was dispatched send it.
+// allow lets a stream send the quantum of a request.
 func (a *Arbiter) allow(r *Request, now time.Duration) {
 	s := r.Stream
 	s.sending = append(s.sending, r)
@@ -112,7 +111,7 @@ func (a *Arbiter) passed(s *Stream, pos int64, now time.Duration) {
 		s.next, s.done = pos, pos
 	}
 	s.pos = pos
-	unasked := max(0, pos-s.next) // nobody held it: observed, or the daemon was away
+	unasked := max(0, pos-s.next) // it was not held: in observe mode, or the daemon was away
 	s.next = max(s.next, pos)
 	s.done = max(s.done, pos)
 	ended := 0
@@ -131,9 +130,9 @@ func (a *Arbiter) passed(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// unasked books what was sent without leave, by a stream that is observed or was let
-// through. It took of the rate what the others do not have; but as it asks nobody, it
-// may not take all that they have.
+// unasked books what was sent without permission, by a stream that is observed or was let through.
+// It took a part of the rate, which is missing for the others; as it does not wait for its turn, it
+// must not take all of it.
 func (a *Arbiter) unasked(s *Stream, bytes int64, now time.Duration) {
 	a.bookBehind(s, bytes, now)
 	if a.pace.unheld.Wait(now) == 0 {
@@ -142,7 +141,7 @@ func (a *Arbiter) unasked(s *Stream, bytes int64, now time.Duration) {
 	}
 }
 
-// finishSend settles a request of which so many bytes were sent.
+// finishSend ends a request of which so many bytes were sent.
 func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	f := r.flow
 	if r.index > 0 {
@@ -167,7 +166,7 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	a.spare = append(a.spare, r)
 }
 
-// closeSend ends a stream. What it may still send and has not goes back.
+// closeSend ends a stream. What it was allowed to send and has not sent is given back.
 func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
 	if pos >= 0 {
 		a.passed(s, pos, now)
@@ -180,7 +179,7 @@ func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
 	s.sending = nil
 }
 
-// freeSlots takes the slots of quanta that nobody sends.
+// freeSlots takes back the slots of quanta that are not sent in time.
 func (a *Arbiter) freeSlots(now time.Duration) {
 	for i := 0; i < len(a.running); {
 		r := a.running[i]
@@ -191,7 +190,7 @@ func (a *Arbiter) freeSlots(now time.Duration) {
 		a.settle(r, r.cost)
 		r.settled = true
 		a.ended(r, now)
-		r.Stream.flying++ // it is still the stream's, and is settled with it
+		r.Stream.flying++ // it still belongs to the stream, and ends with it
 		r.flow.inFlight++
 		r.flow.draining += direction(r.Write)
 	}

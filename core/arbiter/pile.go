@@ -1,22 +1,22 @@
 package arbiter
 
-// pile is a binary heap whose items know their place in it, so that one whose key has changed
-// is moved, and one that leaves is taken out, in O(log n).
+// pile is a binary heap whose items know their places, so that an item whose key has changed is
+// moved, and an item is removed, in O(log n).
 type pile[T any] struct {
 	items []T
 	less  func(a, b T) bool
-	place func(T) *int // where an item keeps its place, from 1; 0: it is in no pile
+	place func(T) *int // an item's place, from 1; 0: it is in no pile
 }
 
 func (p *pile[T]) len() int { return len(p.items) }
 
-// first returns the item with the least key; the pile must not be empty.
+// first returns the item with the smallest key. The pile must not be empty.
 func (p *pile[T]) first() T { return p.items[0] }
 
-// has reports whether an item is in the pile. An item is in at most one pile at a place.
+// has reports whether an item is in the pile. An item's place is of one pile at most.
 func (p *pile[T]) has(x T) bool { return *p.place(x) > 0 }
 
-// set puts an item where its key belongs, whether it was there before or not.
+// set puts an item where its key belongs. It may be in the pile already.
 func (p *pile[T]) set(x T) {
 	at := p.place(x)
 	if *at == 0 {
@@ -26,7 +26,7 @@ func (p *pile[T]) set(x T) {
 	p.down(p.up(*at - 1))
 }
 
-// remove takes an item out, if it is there.
+// remove removes an item, if it is there.
 func (p *pile[T]) remove(x T) {
 	at := p.place(x)
 	if *at == 0 {

@@ -5,7 +5,7 @@ import "time"
 // Staged reads (IBIS, section 3, persistent I/O; the departure is that the
 // server's own read never queues: it finds its range in the page cache).
 
-// openRead stages the checksums of the range first: the DataNode reads them
+// openRead begins a read. The checksums of the range are staged first: the DataNode reads them
 // before the first byte of data, and the first mark says that they are there.
 func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	s.To = max(s.To, s.From)
@@ -19,17 +19,17 @@ func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	a.stage(s, now)
 }
 
-// What HDFS's checksum files look like at most: a header, and 4 bytes for each 512 of data.
+// Bounds of HDFS's checksum files: a header, and 4 bytes for each 512 of data.
 const (
 	metaHeader   = 7
 	chunkBytes   = 512
 	checksumSize = 4
 )
 
-// metaSpan is the part of the checksums' file that belongs to the stream's range, in whole
-// pages, empty if all of it is resident. The file is a header and one checksum a chunk, in
-// order, so its parts correspond to parts of the block. It is no longer than the block allows,
-// whatever the file's size says.
+// metaSpan returns the part of the checksums' file that belongs to the stream's range, in whole
+// pages; empty if all of it is resident. The file is a header and a checksum for each chunk, in
+// order, so its parts correspond to parts of the block. It counts as no longer than the block
+// allows, whatever its size.
 func metaSpan(s *Stream) span {
 	block, ok := s.Opening.File.Written()
 	if !ok || block <= 0 {
@@ -48,27 +48,37 @@ func metaSpan(s *Stream) span {
 	return span{start, end}
 }
 
-// metaBytes is what the checksums of so much data take at most.
+// metaBytes returns how many bytes the checksums of so much data take at most.
 func metaBytes(block int64) int64 {
 	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
 }
 
-// stage finds what the stream wants next and tells the reader how far it may go.
+// blockedPart says how much of Config.Staged, one part in so many, may stand behind a request of
+// one reader that the device delays.
+const blockedPart = 4
+
+// stage finds what the stream wants next, and sends its mark.
 //
-// Quanta are asked for up to Ahead quanta beyond the reader, starting small and
-// doubling: a client that opens a block for a few bytes does not cost a
-// quantum. What is resident costs nothing and takes up no room ahead. What is at the
-// device does not count either while few of the flow's streams wait: else the D
-// slots swallow all that a single reader asks for, its flow has nothing ready whenever
-// one of its requests ends, and its weight binds nothing.
+// Quanta are asked for up to Ahead quanta beyond the reader. The first is small, and each is
+// twice as large as the one before: a client that opens a block for a few bytes does not cost a
+// quantum. What is resident costs nothing and does not count as ahead. Nor does what the reader
+// cannot have yet, while few of the flow's streams wait: what is at the device and, as a disk
+// serves first what is nearest, what has come before an earlier part. Otherwise the D slots take
+// all that a single reader asks for, its flow has nothing ready when one of its requests ends, and
+// its weight has no effect. What has just come for a reader that stood at its mark does not count
+// either: it reads on before it reports.
 func (a *Arbiter) stage(s *Stream, now time.Duration) {
-	const freeRanges = 64 // resident quanta skipped over in one go
+	const freeRanges = 64 // resident quanta that are skipped in one call
 	f, quantum := s.flow, a.quantum(s.flow)
+	at := s.pos
+	if s.waiting > 0 {
+		at = max(at, s.done)
+	}
 	s.want = 0
 	for free := 0; s.meta.next >= s.meta.end && s.next < s.To; {
-		window := s.pos + max(int64(a.cfg.Ahead)*quantum, packetBytes)
+		window := at + max(int64(a.cfg.Ahead)*quantum, packetBytes)
 		if f.turns.len() <= a.depth {
-			window += int64(s.flying) * quantum
+			window += min(int64(len(s.pending))*quantum, a.cfg.Staged/blockedPart)
 		}
 		s.ramp = min(s.ramp, quantum)
 		n := min(s.ramp, s.To-s.next)
@@ -83,13 +93,13 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 			f.resident += n
 			s.next += n
 			if len(s.pending) == 0 {
-				s.done = s.next
+				s.done = max(s.done, s.next)
 			} else {
 				s.add(s.next, true)
 			}
 			continue
 		}
-		if s.next >= window {
+		if s.next >= window || s.Flight > 0 && s.flying >= s.Flight {
 			break
 		}
 		if n = a.stageable(s, n); n == 0 {
@@ -116,14 +126,14 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 	s.pass(pos - s.pos)
 	s.pos = pos
 	if pos > s.next {
-		// The reader was not held (observe mode, or the daemon was away) and
-		// the kernel fetched for it: charge what was not there at the open.
+		// The reader was not held (in observe mode, or the daemon was away), and the kernel
+		// fetched pages for it: charge those that were not resident at the open.
 		if bytes := s.skipped(s.next, pos, a.cfg.Quantum); bytes > 0 {
 			a.bookBehind(s, bytes, now)
 		}
 		s.next = pos
 		if len(s.pending) == 0 {
-			s.done = pos
+			s.done = max(s.done, pos)
 		}
 	}
 	a.setStaged(s, s.next-s.pos)

@@ -11,7 +11,7 @@ import (
 	"penstock/core/foreign"
 )
 
-// Snapshot is the state at one moment, for metrics.
+// Snapshot is the state at one moment, for metrics and status.
 type Snapshot struct {
 	Algorithm   string
 	Depth       int
@@ -23,7 +23,7 @@ type Snapshot struct {
 	Errors      int64
 	Control     *depth.Report  // nil where the depth is fixed
 	Slow        cost.Verdict   // whether the device has become slow
-	Scale       [2]float64     // what the model's costs of reads and writes are multiplied with
+	Scale       [2]float64     // factors of the model's costs, of reads and of writes
 	Others      foreign.Result // what others did on the device lately
 	Flows       []FlowSnapshot
 }
@@ -40,32 +40,32 @@ type KindSnapshot struct {
 type FlowSnapshot struct {
 	Name      string
 	Weight    int
-	Part      float64       // in force in its place, among the members of the same queue; 0: none
-	Queue     string        // that Weight counts in; empty: none
+	Part      float64       // in force instead of Weight; 0: none
+	Queue     string        // the queue in which Weight counts; empty: none
 	Queues    []string      // the paths of that queue and those above it, from the root
-	Entitled  float64       // the weight as if there were no queues, of those at work
-	Wanted    time.Duration // how long something of it was ready
+	Entitled  float64       // what the weight comes to without queues, beside the flows at work
+	Wanted    time.Duration // how long it was ready in all
 	Mode      Mode
 	Limit     int64          // bytes a second; 0: none
 	Streams   int            // open
-	Queued    int            // streams with something ready
+	Queued    int            // streams with a request that waits for its turn
 	Waiting   int            // writers that wait for a lease
 	Backlog   int64          // bytes
-	Kinds     []KindSnapshot // those that it has had streams of
+	Kinds     []KindSnapshot // those of its streams so far
 	Bytes     [2]int64       // read, written by the device
 	Resident  int64          // bytes read that needed no device
-	Behind    int64          // bytes of Bytes that the kernel moved unscheduled
+	Behind    int64          // of Bytes, what the kernel moved outside of the schedule
 	Service   time.Duration  // of the device's time
 	Requests  int64
 	Waits     int64
-	Forced    int64 // packets let through after a stream had waited for as long as its client bears
+	Forced    int64 // packets let through when a stream's patience was over
 	WouldWait time.Duration
 
 	ForcedBytes  int64
-	Standing     int   // streams that wait at their marks
-	Refused      int64 // operations, as too many streams waited
+	Standing     int   // streams at their marks, or beyond them in observe mode
+	Refused      int64 // operations, since too many of its streams waited
 	LimitWaits   int64 // times that the next request waited for the limit
-	Lazy         int64 // bytes of kind intermediate that wait and are not to be drained yet
+	Lazy         int64 // bytes of kind intermediate that need not be drained yet
 	Kept         int   // closed files of kind intermediate that wait to be deleted or drained
 	Dropped      int64 // of them, deleted before they were drained
 	DroppedBytes int64
@@ -107,7 +107,20 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	return snap
 }
 
-// snapshotKinds gives the kinds that the flow has had streams of.
+// Use returns the service that the device has given a flow so far, and how long the flow was ready
+// in all; 0 if there is no such flow.
+func (a *Arbiter) Use(now time.Duration, flow string) (service, wanted time.Duration) {
+	f := a.flows[flow]
+	if f == nil {
+		return 0, 0
+	}
+	for k := range f.kinds {
+		service += time.Duration(f.kinds[k].service)
+	}
+	return service, f.wantedBy(now)
+}
+
+// snapshotKinds returns the accounts of the kinds of the flow's streams so far.
 func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	for k, acc := range f.kinds {
 		if acc.opened > 0 || acc.streamed != [2]int64{} {
@@ -117,8 +130,8 @@ func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	return all
 }
 
-// Held describes all that is held for streams: nothing, once none is open or waits to be
-// drained. It is for tests, which must find it empty at their ends.
+// Held describes what is held for streams. It is empty once no stream is open or waits to be
+// drained, which tests check at their ends.
 func (a *Arbiter) Held() string {
 	var b strings.Builder
 	if a.backlog.all != 0 || a.backlog.writing != 0 || a.backlog.kept != 0 || a.staged != 0 || len(a.streams) != 0 || len(a.running) != 0 || a.forced.waiting.len() != 0 || a.anticipation.ready != 0 {

@@ -2,13 +2,13 @@ package arbiter
 
 import "time"
 
-// What is staged ahead of readers has a bound (Config.Staged), or the page cache would drop
-// pages before their readers come, and they would be fetched twice, the second time outside of
-// the schedule. Past the bound only readers that wait at their marks are staged for, in small
-// quanta, and past twice the bound in packets: they go on, however many there are, and what is
-// ahead of each is least.
+// What is staged ahead of readers has a bound (Config.Staged). Otherwise the page cache would drop
+// pages before their readers come, and they would be fetched twice, the second time outside of the
+// schedule. Past the bound only readers at their marks are staged for, in small quanta, and past
+// twice the bound in packets. So all of them go on, however many there are, with as little as
+// possible ahead of each.
 
-// stageable returns how many of n bytes the stream may have staged now.
+// stageable returns how many of n bytes may be staged for the stream now.
 func (a *Arbiter) stageable(s *Stream, n int64) int64 {
 	switch {
 	case a.staged+n <= a.cfg.Staged:
@@ -21,7 +21,17 @@ func (a *Arbiter) stageable(s *Stream, n int64) int64 {
 	return min(n, leaseFloor)
 }
 
-// setStaged keeps what is staged, or being staged, ahead of a reader.
+// fitting returns how many of the n bytes that the stream wants are staged now that its turn has
+// come: at least a packet. There may have been more room when it was looked at, as all streams that
+// open at once find the same room.
+func (a *Arbiter) fitting(s *Stream, n int64) int64 {
+	if s.Kind == Network {
+		return n
+	}
+	return max(a.stageable(s, n), min(n, leaseFloor))
+}
+
+// setStaged notes how many bytes are staged, or being staged, ahead of a reader.
 func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	if s.Write || s.Kind == Network {
 		return
@@ -31,7 +41,7 @@ func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	s.ahead = bytes
 }
 
-// shortOf notes a stream that there is no room to stage for.
+// shortOf notes that there is no room to stage for a stream.
 func (a *Arbiter) shortOf(s *Stream) {
 	if !s.short {
 		s.short = true
@@ -39,7 +49,7 @@ func (a *Arbiter) shortOf(s *Stream) {
 	}
 }
 
-// stageShort looks again at streams that had no room, as far as there is some; it runs at
+// stageShort looks again at streams for which there was no room, while there is some. It runs at
 // every tick.
 func (a *Arbiter) stageShort(now time.Duration) {
 	looked := 0

@@ -6,7 +6,7 @@ import (
 	"penstock/core/sfq"
 )
 
-// Kind says what a stream's bytes are. The values are the wire's.
+// Kind says what a stream's bytes are. The values are those of the wire format.
 type Kind uint8
 
 // The kinds.
@@ -26,36 +26,40 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// File answers what only the kernel knows of a file. The answers are facts of the moment; none
-// may wait for the device.
+// File answers questions about a file that only the kernel can answer. The answers hold for the
+// moment. None may wait for the device.
 type File interface {
 	// Missing returns how many bytes of a range are not in the page cache.
 	Missing(off, length int64) int64
-	// Saved returns how many bytes of what was written to a range the device has by now.
+	// Saved returns how many bytes that were written to a range the device has by now.
 	Saved(off, length int64) int64
-	// Written returns how far the file can have been written: the lesser of its size and of
-	// the space that it takes, in bytes. ok is false if nobody knows.
+	// Written returns how far the file can have been written: its size, or the space that it
+	// takes if that is less, in bytes. ok is false if neither is known.
 	Written() (bytes int64, ok bool)
-	// Deleted reports whether the file has no name any more.
+	// Deleted reports whether the file no longer has a name.
 	Deleted() bool
 }
 
 // Opening describes a stream.
 type Opening struct {
 	Flow     string
-	User     string // within the flow; streams of one user have a turn together
+	User     string // whose streams take turns together, within the flow
 	Kind     Kind
 	Write    bool
 	File     File          // nil on a network device
 	Meta     File          // the checksums of a block; nil if there are none
-	Asked    bool          // its flow is a claim that is being verified: Reassign will say
-	From, To int64         // offsets; To is used for reads, and for what is sent (0: not known)
+	Asked    bool          // the flow is a claim that is being verified; Reassign follows
+	From, To int64         // offsets; To is for reads, and for what is sent (0: not known)
 	Missing  []int64       // read: bytes that were not in the page cache at open, by quantum from From on
 	Patience time.Duration // how long the client bears a wait; 0: not known
-	Ref      any           // the caller's own
+	Ref      any           // for the caller
 
-	// Refusable says that the operation may still be refused, with the mark Refused; Threads
-	// is how many threads its server has for all of its operations, 0 if it is not known.
+	// Flight bounds how many of the reader's requests are at the device at a time; 0: only the
+	// depth does. It is for comparisons with a kernel, whose readahead asks for little.
+	Flight int
+
+	// Refusable says that the operation can still be refused, with the mark Refused. Threads
+	// is how many threads its server has for all operations, 0 if that is not known.
 	Refusable bool
 	Threads   int
 }
@@ -67,30 +71,29 @@ type Opening struct {
 //	write:  from <= done <= next <= pos; pos is where the writer is
 //	sent:   from <= pos, done <= next <= to; pos is how far it was sent
 //
-// done is how far everything is staged, drained or may be sent, next how far it
-// has been asked for.
+// Up to done everything is staged, drained or may be sent; up to next it has been asked for.
 type Stream struct {
 	Opening
 	flow    *flow
 	pos     int64
 	next    int64
 	done    int64
-	pending []piece // asked for and not yet passed by done, in order
+	pending []piece // asked for and beyond done, in order
 	first   int64   // number of the first of them
-	flying  int     // of them, at the device
+	flying  int     // requests that have started and not ended
 	mark    int64   // how far the stream may go under enforcement
-	sent    int64   // what the agent was last told; -1 before the first mark
+	sent    int64   // the last mark that the agent got; -1: none
 	closed  bool
 	over    bool // nothing is held for it any more
 
 	want     int64 // read and network: bytes of the next request; 0: none
 	ramp     int64 // read: the most that the next quantum may be
-	meta     span  // of the checksums, not asked for yet
+	meta     span  // of the checksums' file, not asked for yet
 	ahead    int64 // read: bytes staged, or being staged, ahead of the reader
 	short    bool  // read: among Arbiter.shorts
-	probe    int64 // read: how far packets let it through
+	probe    int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
 	flushTo  int64 // write: drained up to here although it fills no quantum
-	tailing  int64 // lazy: bytes that wait and are not to be drained yet
+	tailing  int64 // lazy: bytes that wait and need not be drained yet
 	unowned  int64 // bytes that it has passed while it was Asked
 	sending  []*Request
 	turn     turn
@@ -98,45 +101,48 @@ type Stream struct {
 	tailAt   int           // in flow.tails or flow.spilled
 	forcedAt int           // in forced.waiting
 	parkAt   int           // in flow.parked
-	parked   time.Duration // since when it has been there
+	parked   time.Duration // when it came there
 	out      int64         // write: bytes of data at the device
 
-	unflushed time.Duration // write: since when the oldest bytes wait that are not asked for; 0: none do
+	unflushed time.Duration // write: when the oldest bytes that are not asked for were reported; 0: there are none
 	latest    time.Duration // write: when the newest were reported
 	kept      bool          // lazy: closed, and counted as kept
 	gone      bool          // lazy: the file is deleted
-	waiting   time.Duration // since when it stands at (or, observed, beyond) its mark; 0: it does not
+	waiting   time.Duration // since when it stands at its mark, or beyond it in observe mode; 0: it does not
 	deadline  time.Duration // when it is let through; 0: never
 }
 
 // span is a range of a file.
 type span struct{ next, end int64 }
 
-// piece is a part of a stream that is at the device, or that stands behind such a part.
+// piece is a part of a stream that is at the device, or that is finished behind such a part.
 type piece struct {
-	end      int64 // where done is once this is done
+	end      int64 // where done stands when this and all before it are finished
 	finished bool
 }
 
-// Request is one quantum: what is at the device.
+// Request is one quantum at the device.
 type Request struct {
 	Stream         *Stream
-	Meta           bool // of the checksums' file
+	Meta           bool // it is of the checksums' file
 	Write          bool
 	Offset, Length int64
 
-	flow    *flow // that pays for it
+	flow    *flow // pays for it
 	ticket  sfq.Ticket
 	piece   int64 // number in the stream's pending
 	started time.Duration
 	cost    int64 // as charged
-	aside   bool  // started while slots were kept free: its latency says nothing about the depth
-	settled bool  // network: the scheduler has its cost already
+	aside   bool  // it started while slots were kept free: its latency says nothing about the depth
+	settled bool  // network: it is settled already
 	forced  bool
 	index   int // in Arbiter.running, from 1
+
+	predicted time.Duration // by the model, and
+	part      float64       // of the device that it keeps busy
 }
 
-// File returns the file that the request is of.
+// File returns the file that the request reads or writes.
 func (r *Request) File() File {
 	if r.Meta {
 		return r.Stream.Meta
@@ -144,15 +150,15 @@ func (r *Request) File() File {
 	return r.Stream.Opening.File
 }
 
-// Result is what became of a request.
+// Result is the outcome of a request.
 type Result struct {
 	Moved   int64         // bytes that the device moved for it
-	Earlier int64         // write: bytes of it that the device had before: the kernel or a sync was faster
-	Latency time.Duration // of the I/O; 0: there was none to do
+	Earlier int64         // write: bytes of it that the kernel or a sync had written before
+	Latency time.Duration // of the I/O; 0: none was needed
 	Err     error
 }
 
-// drains reports whether the stream's bytes are written out here.
+// drains reports whether the stream's bytes are drained to a device.
 func (s *Stream) drains() bool { return s.Write && s.Kind != Network }
 
 // lazy reports whether the stream is drained lazily.
@@ -187,8 +193,8 @@ func (s *Stream) pass(bytes int64) {
 	}
 }
 
-// skipped returns how many bytes of [a, b) were not resident at open, spread evenly
-// over each quantum that the range touches.
+// skipped returns how many bytes of [a, b) were not resident at open. What was missing of a
+// quantum counts as spread evenly over it.
 func (s *Stream) skipped(a, b, quantum int64) (bytes int64) {
 	if a >= s.To {
 		return 0
@@ -243,11 +249,11 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	return s
 }
 
-// threadsPart is the part of a server's threads that streams of one flow may keep waiting.
+// threadsPart says which part of a server's threads may wait for one flow: one in so many.
 const threadsPart = 4
 
-// crowded reports whether so many streams of the flow wait that another one would take a thread
-// that other flows need.
+// crowded reports whether a stream is to be refused: so many of its flow wait that it would take
+// a thread that other flows need.
 func (a *Arbiter) crowded(s *Stream) bool {
 	return s.Refusable && !s.Write && s.Kind == Persistent && s.Threads > 0 && a.modeOf(s.flow) == Enforce && !a.stuck &&
 		s.flow.standing >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
@@ -293,20 +299,20 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 		s.closed = true
 		a.unwant(s, now)
 	}
+	a.forced.drop(s)
 	a.release(s, now)
 }
 
 // Ended reports whether nothing is held for the stream any more.
 func (s *Stream) Ended() bool { return s.over }
 
-// unwant takes back what a stream wants and has not asked for.
+// unwant drops what a stream wants and has not asked for.
 func (a *Arbiter) unwant(s *Stream, now time.Duration) {
 	s.want, s.meta = 0, span{}
 	a.settleTurn(s, now)
 }
 
-// release lets go of a closed stream once nothing of it is at the device or waits to
-// be drained.
+// release forgets a closed stream once nothing of it is at the device or waits to be drained.
 func (a *Arbiter) release(s *Stream, now time.Duration) {
 	if !s.closed || s.over || s.flying > 0 || s.kept || s.meta.next < s.meta.end {
 		return
@@ -330,7 +336,7 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 	a.act(Action{Kind: Release, Stream: s})
 }
 
-// tell sends the stream's mark where it differs from what the agent knows.
+// tell sends the stream's mark if the agent has another one.
 func (a *Arbiter) tell(s *Stream) {
 	if s.closed {
 		return // gone, or not governed any more
@@ -338,6 +344,8 @@ func (a *Arbiter) tell(s *Stream) {
 	mark := s.mark
 	if a.modeOf(s.flow) != Enforce || a.stuck {
 		mark = Open
+	} else if mark < 0 && s.sent == Open {
+		mark = s.From // it was open and is not any more: its process may read the checksums, its data waits
 	}
 	if mark >= 0 && mark != s.sent {
 		s.sent = mark
@@ -345,8 +353,8 @@ func (a *Arbiter) tell(s *Stream) {
 	}
 }
 
-// watchWait keeps the time that a stream stands at its mark, or in observe
-// mode beyond the mark that enforcing would have set.
+// watchWait notes when a stream comes to stand at its mark, or in observe mode beyond the mark
+// that enforcing would have set, and when it goes on.
 func (a *Arbiter) watchWait(s *Stream, now time.Duration) {
 	at := s.mark != Open && s.pos >= s.mark
 	if !s.Write {
@@ -375,30 +383,29 @@ func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 		s.mark = Open
 		a.watchWait(s, now)
 	}
-	a.forced.waiting.remove(s)
-	s.deadline = 0
+	a.forced.drop(s)
 }
 
-// restartWaits lets the time that streams have waited begin again, when it was
-// not enforcement that made it long.
+// restartWaits makes all waits begin now. It is for moments after which streams wait for other
+// reasons than before.
 func (a *Arbiter) restartWaits(now time.Duration) {
 	for _, s := range a.streams {
 		if s.waiting > 0 {
 			s.waiting = now
-			s.deadline = 0
-			a.forced.waiting.remove(s)
+			a.forced.drop(s)
 			a.forced.watch(a, s, now)
 		}
 	}
 }
 
-// forget stops governing a stream that stays open in its process.
+// forget stops governing a stream, which stays open in its process.
 func (a *Arbiter) forget(s *Stream, now time.Duration) {
 	if !s.closed {
 		s.sent = Open
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
 		if s.drains() {
 			s.flow.writing--
+			s.flow.parked.remove(s)
 		}
 	}
 	s.closed = true
@@ -408,15 +415,16 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 	case s.Kind == Network:
 		a.closeSend(s, -1, now)
 	}
+	a.forced.drop(s)
 	a.unwant(s, now)
 	a.release(s, now)
 }
 
-// Reassign says which flow a stream belongs to: that was a claim when it was opened and is
-// certain now. If it is another flow, what the stream did so far stays charged where it was,
-// and its backlog moves. A stream that has ended, or that was opened while its flow was off
-// and so goes ungoverned to its end, does not move. The bytes that an Asked stream has passed
-// are counted now, also if it has ended: a short one is over before anything is certain.
+// Reassign says which flow a stream belongs to. When it was opened that was a claim; now it is
+// certain. If it is another flow, what the stream did so far stays charged to the old one, and
+// its backlog moves. A stream does not move if it has ended, or if it was opened while its flow
+// was off and so goes ungoverned to its end. The bytes that an Asked stream has passed are
+// counted now, also if it has ended: a short one may be over before its flow is certain.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
 	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unowned
@@ -428,7 +436,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 		a.forget(s, now)
 		return
 	}
-	if s.waiting > 0 { // it waited on the old flow's account
+	if s.waiting > 0 { // until now it waited as one of the old flow
 		if a.modeOf(old) == Observe {
 			old.wouldWait += now - s.waiting
 		}
@@ -459,7 +467,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	a.release(s, now)
 }
 
-// join adds the stream and its backlog to a flow's counts.
+// join adds the stream and its backlog to a flow.
 func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	s.flow = f
 	f.streams++
@@ -486,7 +494,7 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	}
 }
 
-// leave takes the stream and its backlog off its flow's counts.
+// leave takes the stream and its backlog from its flow.
 func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	f := s.flow
 	f.turns.leave(s)
@@ -512,5 +520,5 @@ func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	}
 }
 
-// owed is the stream's part of the backlog: written and not drained.
+// owed returns the stream's part of the backlog: bytes written and not drained.
 func (s *Stream) owed() int64 { return s.pos - s.next + s.out }

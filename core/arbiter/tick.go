@@ -2,7 +2,7 @@ package arbiter
 
 import "time"
 
-// tick looks at what time alone changes. It looks at flows that are at work and at streams that
+// tick does what becomes due by time alone. It looks at flows that are at work and at streams that
 // wait, not at all that are open.
 func (a *Arbiter) tick(now time.Duration) {
 	if a.cfg.Network {
@@ -25,13 +25,13 @@ func (a *Arbiter) tick(now time.Duration) {
 		for f.tails.len() > 0 && now-f.tails.first().unflushed > a.cfg.FlushAge {
 			s := f.tails.first()
 			a.flush(s, now)
-			if s.unflushed = now; s.tailAt > 0 { // what does not fill a page waits for more
+			if s.unflushed = now; s.tailAt > 0 { // the rest does not fill a page, and waits for more
 				f.tails.set(s)
 			}
 		}
 		if f.spilled.len() > 0 {
 			a.ageLazy(f, now)
-			a.relieve(f, now) // its bound may have become less
+			a.relieve(f, now) // its bound may have become smaller
 			a.drainInTime(f, now)
 		}
 		a.wake(f, now)
@@ -56,9 +56,8 @@ func (a *Arbiter) tick(now time.Duration) {
 	}
 }
 
-// stick opens all marks of a device that does not answer: its streams then meet
-// the device's state by themselves, as they would natively. It takes them back
-// once no request is late.
+// stick opens all marks when a request is late: the device does not answer, and its streams meet
+// its state by themselves, as they would natively. It takes the marks back when none is late.
 func (a *Arbiter) stick(late bool, now time.Duration) {
 	a.stuck = late
 	a.restartWaits(now)

@@ -4,29 +4,29 @@ import "time"
 
 // turns decides which of a flow's streams goes when the flow is due.
 //
-// Reads and writes of one flow alternate by device time, half each while both wait; within
-// each, users have turns, and within a user his streams, each by device time as well. So
-// nobody gains by larger quanta or by more files, and a writer beside a hundred readers has
-// half of the flow. The rule at each of the three levels is that of package sfq with weights
-// of 1: the smallest start tag goes, and who comes back begins at the virtual time.
+// Reads and writes of one flow have half of its device time each while both wait. Within each
+// direction users take turns, and the streams of a user, by device time as well. So larger quanta
+// or more files gain nothing, and a writer beside a hundred readers has half of the flow. Each of
+// the three levels follows the rule of package sfq with weights of 1: the smallest start tag goes
+// first, and one that comes back begins at the virtual time.
 //
-// One file goes on for a while once it has begun (Config.Run, RunTime), so that the flow's own
-// files do not make the disk seek after every quantum. The file is charged for it, so the
-// others have the same from then on.
+// A file that has begun goes on for a while (Config.Run, RunTime), so that the flow's own files
+// do not make the disk seek after every quantum. The file is charged for it, so the others catch
+// up afterwards.
 type turns struct {
 	dirs [2]lane // reads, writes
-	v    int64   // of the directions
+	v    int64   // virtual time of the directions
 
-	last  *Stream // that went last,
-	run   int64   // its bytes in a row,
-	since time.Duration
+	last  *Stream       // the stream that went last,
+	run   int64         // its bytes in a row,
+	since time.Duration // and when its run began
 }
 
 // lane is one direction.
 type lane struct {
 	tag   int64
 	v     int64
-	users pile[*user] // that have a stream waiting
+	users pile[*user] // users with streams that wait
 	named map[string]*user
 	n     int // streams that wait
 }
@@ -36,8 +36,8 @@ type user struct {
 	name    string
 	tag     int64
 	v       int64
-	streams pile[*Stream] // that wait
-	members int           // streams that have a turn here
+	streams pile[*Stream] // those that wait
+	members int           // all streams that are here
 	at      int
 	seq     uint64
 }
@@ -64,7 +64,7 @@ func newTurns() turns {
 // len returns how many streams wait.
 func (t *turns) len() int { return t.dirs[0].n + t.dirs[1].n }
 
-// set says that a stream waits, or that it does not.
+// set notes whether a stream waits for its turn.
 func (t *turns) set(s *Stream, waits bool) {
 	u := s.turn.user
 	if u == nil {
@@ -133,7 +133,7 @@ func (t *turns) leave(s *Stream) {
 	}
 }
 
-// peek returns the stream that goes next, if no run goes on; something must wait.
+// peek returns the stream that goes next, unless a run goes on. Some stream must wait.
 func (t *turns) peek() *Stream {
 	return t.lane().users.first().streams.first()
 }
@@ -146,7 +146,7 @@ func (t *turns) lane() *lane {
 	return writes
 }
 
-// take picks the stream that goes now.
+// take returns the stream that goes now.
 func (t *turns) take(run int64, runTime, now time.Duration) *Stream {
 	lane := t.lane()
 	s := lane.users.first().streams.first()
@@ -162,14 +162,14 @@ func (t *turns) take(run int64, runTime, now time.Duration) *Stream {
 	return s
 }
 
-// charge books device time to a stream that has taken its turn, or corrects it.
+// charge books device time of a stream that has taken its turn, or corrects it.
 func (t *turns) charge(s *Stream, bytes, cost int64) {
 	if t.last == s {
 		t.run += bytes
 	}
 	u := s.turn.user
 	if u == nil {
-		return // it has left
+		return // the stream has left
 	}
 	lane := &t.dirs[direction(s.Write)]
 	lane.tag += cost

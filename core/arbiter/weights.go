@@ -9,19 +9,18 @@ import (
 
 // Queues and parts: what each flow weighs.
 //
-// A flow's weight counts among the members of its queue, a queue's among its siblings
-// (core/sfq, queue.go). The rules give both. While the cluster's totals are in force, parts
-// stand in their place, at every level: what the member is due here of what all devices give
-// (core/coord). So what a member does not use goes to its siblings first, with a broker and
-// without one.
+// A flow's weight counts among the members of its queue, and a queue's among its siblings
+// (core/sfq, queue.go). The rules give both. While the cluster's totals are in force, parts take
+// their place at every level: what a member is due here of what all devices give (core/coord).
+// So what a member does not use goes to its siblings first, with a broker and without one.
 //
-// The scheduler's weights are whole, parts are not. At each level one scale makes whole numbers
-// of them; it is as large as the largest weight there allows. So the largest is above half of
-// sfq.MaxWeight, unless all are below 1, and no member is off by more than two millionths of it.
-// A change of scale changes nothing but that: the scheduler keeps what a member is ahead or
-// behind as service.
+// The scheduler's weights are whole numbers, and parts are not. Each level has one scale that
+// makes whole numbers of them, as large as the largest weight there allows. So the largest is
+// above half of sfq.MaxWeight, unless all are below 1, and no member is off by more than two
+// millionths of it. A change of scale changes nothing else: the scheduler keeps what a member is
+// ahead or behind as service.
 
-// Queue is where a flow stands: the way from the root. It is never changed once it is made.
+// Queue is where a flow stands: the way from the root. It does not change.
 type Queue struct {
 	levels []sfq.Level
 	paths  []string // of each level, from the root
@@ -38,7 +37,7 @@ func NewQueue(levels []sfq.Level) *Queue {
 	return q
 }
 
-// Name is the last level's; empty if q is nil.
+// Name returns the name of the last level; empty if q is nil.
 func (q *Queue) Name() string {
 	if q == nil || len(q.levels) == 0 {
 		return ""
@@ -46,15 +45,15 @@ func (q *Queue) Name() string {
 	return q.levels[len(q.levels)-1].Name
 }
 
-// Levels is the way from the root, not to be changed.
+// Levels returns the way from the root. The caller must not change it.
 func (q *Queue) Levels() []sfq.Level { return q.levels }
 
-// Paths names each level by the way to it, "/a" and "/a/b", not to be changed.
+// Paths returns the path of each level, such as "/a" and "/a/b". The caller must not change it.
 func (q *Queue) Paths() []string { return q.paths }
 
-// Parts is what members are due here of what all devices of the cluster give, as the broker's
-// totals have it, on the scale of the weights at their level: flows by name, queues by path.
-// What is not named keeps its rule's weight. Without flows no parts are in force.
+// Parts says what members are due here of what all devices of the cluster give, by the broker's
+// totals, on the scale of the weights at their level: flows by name, queues by path. Members that
+// are not named keep their rules' weights. If Flows is nil, no parts are in force.
 type Parts struct {
 	Flows  map[string]float64
 	Queues map[string]float64
@@ -62,14 +61,14 @@ type Parts struct {
 
 // claim is a flow's place and weight among the others.
 type claim struct {
-	queue    *Queue // that the scheduler has it in
-	level    *level // whose member it is
+	queue    *Queue // as the scheduler has it
+	level    *level // of which it is a member
 	weight   float64
-	whole    int     // the scheduler's
-	entitled float64 // the weight as if there were no queues, of those at work, on the root's scale
+	whole    int     // weight in the scheduler
+	entitled float64 // what the weight comes to without queues, beside the flows at work, on the root's scale
 }
 
-// levels is the tree of queues as the device's flows need it.
+// levels is the tree of the queues in which the device's flows stand.
 type levels struct {
 	root   *level
 	byPath map[string]*level
@@ -82,33 +81,33 @@ type levels struct {
 type level struct {
 	path    string
 	parent  *level // nil: the root
-	flows   int    // that are below it
+	flows   int    // below it
 	weight  float64
 	whole   int
-	scale   int     // what members' weights are multiplied with
-	largest float64 // of the members, when the scale was chosen
+	scale   int     // factor of the members' weights
+	largest float64 // weight of a member, when the scale was chosen
 	at      int     // in levels.all
 
 	round   uint64  // when working was last counted
-	working float64 // weight of the members that are at work
+	working float64 // sum of the weights of the members at work
 }
 
 func newLevels() levels {
 	return levels{root: &level{scale: 1, weight: 1}, byPath: map[string]*level{}}
 }
 
-// SetParts puts parts into force; the zero value takes all back.
+// SetParts puts parts in force; the zero value puts the rules' weights back in force.
 func (a *Arbiter) SetParts(p Parts) {
 	a.levels.parts = p
 	a.reweigh()
 }
 
-// claimOf is what a new flow starts with, until it is weighed.
+// claimOf returns what a new flow starts with, until it is weighed.
 func (l *levels) claimOf(f *flow) claim {
 	return claim{level: l.root, weight: 1, whole: 1, entitled: 1}
 }
 
-// weightOf is a flow's weight at its level: its part, or its rule's.
+// weightOf returns a flow's weight at its level: its part, or its rule's weight.
 func (l *levels) weightOf(f *flow) float64 {
 	if part := l.parts.Flows[f.name]; part > 0 {
 		return part
@@ -123,7 +122,7 @@ func (l *levels) weightOfQueue(path string, rule int) float64 {
 	return float64(rule)
 }
 
-// enter puts a flow into the level of its rule's queue.
+// enter puts a flow into the level of its rule's queue, which may be new.
 func (l *levels) enter(f *flow) {
 	want := f.rule.Queue
 	at := l.root
@@ -149,13 +148,13 @@ func (l *levels) enter(f *flow) {
 	f.claim.level = at
 }
 
-// leave counts a flow out.
+// leave takes a flow out of its level.
 func (l *levels) leave(f *flow) {
 	l.abandon(f.claim.level)
 	f.claim.level = l.root
 }
 
-// abandon counts a flow out of a level and those above it, and forgets those that are empty.
+// abandon counts a flow out of a level and of those above it, and forgets levels that are empty.
 func (l *levels) abandon(at *level) {
 	for ; at.parent != nil; at = at.parent {
 		if at.flows--; at.flows > 0 {
@@ -169,10 +168,10 @@ func (l *levels) abandon(at *level) {
 	}
 }
 
-// inForce reports whether flows stand in queues.
+// inForce reports whether any flow stands in a queue.
 func (l *levels) inForce() bool { return len(l.all) > 0 }
 
-// reweigh weighs all flows, at scales that fit them.
+// reweigh weighs all flows anew, and chooses the scale of each level.
 func (a *Arbiter) reweigh() {
 	l := &a.levels
 	for _, f := range a.all {
@@ -213,7 +212,7 @@ func (at *level) wholeOf(weight float64) int {
 	return int(min(max(math.Round(weight*float64(at.scale)), 1), sfq.MaxWeight))
 }
 
-// weigh weighs a flow that is new.
+// weigh weighs a new flow.
 func (a *Arbiter) weigh(f *flow) {
 	l := &a.levels
 	known := len(l.all)
@@ -227,7 +226,7 @@ func (a *Arbiter) weigh(f *flow) {
 	l.entitle(f, false)
 }
 
-// place gives the scheduler a flow's queue and weight, where they differ from what it has.
+// place gives the scheduler a flow's queue and weight, if it has others.
 func (a *Arbiter) place(f *flow) {
 	c := &f.claim
 	moved := c.queue != f.rule.Queue
@@ -263,9 +262,9 @@ func (a *Arbiter) place(f *flow) {
 	}
 }
 
-// measure finds what each flow at work is entitled to beside all that are: the product, down
-// from the root, of each member's part of those at work beside it, on the root's scale. Room
-// goes by that; which flow is next does not.
+// measure finds what each flow is entitled to beside all flows at work: the product, down from the
+// root, of each member's part of the weights at work beside it, on the root's scale. Bounds depend
+// on that; which flow is next does not.
 func (l *levels) measure(a *Arbiter, now time.Duration) {
 	l.round++
 	for _, f := range a.active {
@@ -280,7 +279,7 @@ func (l *levels) measure(a *Arbiter, now time.Duration) {
 			}
 			at.working += weight
 			if counted {
-				break // the queue itself is counted
+				break // the queue itself is counted already
 			}
 			weight = at.weight
 		}
@@ -290,7 +289,7 @@ func (l *levels) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// entitle sets a flow's entitlement; counted says that it is among those at work.
+// entitle sets a flow's entitlement; counted says that it is one of those at work.
 func (l *levels) entitle(f *flow, counted bool) {
 	part, weight := 1.0, f.claim.weight
 	for at := f.claim.level; at.parent != nil; at = at.parent {

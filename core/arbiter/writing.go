@@ -2,11 +2,10 @@ package arbiter
 
 import "time"
 
-// Drained writes. The writer's threads only fill the page cache; the device empties it
-// quantum by quantum, and a writer waits only while its application's backlog is over its
-// bound (backlog.go).
+// Drained writes. The writer's threads only fill the page cache. It is written out quantum by
+// quantum, and a writer waits only while its flow's backlog is over its bound (backlog.go).
 
-// written takes the writer's progress.
+// written takes a writer's progress.
 func (a *Arbiter) written(s *Stream, pos int64, now time.Duration) {
 	if a.wrote(s, pos, now); s.lazy() {
 		a.relieve(s.flow, now)
@@ -15,7 +14,7 @@ func (a *Arbiter) written(s *Stream, pos int64, now time.Duration) {
 	a.grant(s, now)
 }
 
-// wrote adds what has been written to the backlog.
+// wrote adds what was written to the backlog.
 func (a *Arbiter) wrote(s *Stream, pos int64, now time.Duration) {
 	bytes := s.within(pos) - s.pos
 	if bytes <= 0 {
@@ -42,9 +41,9 @@ func (a *Arbiter) wrote(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// within holds a claim that goes beyond a lease against the file, so that no frame makes a
-// backlog of what does not exist: a sparse file has its size for the asking, its space not.
-// HDFS reports what it has flushed to the file, never more.
+// within checks a claim that goes beyond a lease against the file, so that no frame makes a backlog
+// of bytes that do not exist: anybody can give a file any size, but not the space. HDFS reports what
+// it has flushed to the file, never more.
 func (s *Stream) within(pos int64) int64 {
 	if pos-s.pos <= leaseBytes {
 		return pos
@@ -56,8 +55,8 @@ func (s *Stream) within(pos int64) int64 {
 	return max(s.pos, min(pos, written))
 }
 
-// drainEnd is where the stream's next request ends; next if it has none to make. Pages that
-// are still being filled wait, unless all is to go.
+// drainEnd returns where the stream's next request ends; s.next if there is none. Pages that are
+// still being filled wait, unless everything is to be drained.
 func (a *Arbiter) drainEnd(s *Stream) int64 {
 	end := (s.next + a.quantum(s.flow)) / pageBytes * pageBytes
 	if s.lazy() || end > s.pos {
@@ -66,7 +65,7 @@ func (a *Arbiter) drainEnd(s *Stream) int64 {
 	return max(end, s.next)
 }
 
-// flush has everything that is written go, as far as it fills pages.
+// flush lets all that is written be drained, as far as it fills pages.
 func (a *Arbiter) flush(s *Stream, now time.Duration) {
 	if s.lazy() {
 		a.drainTo(s, s.pos)
@@ -76,7 +75,7 @@ func (a *Arbiter) flush(s *Stream, now time.Duration) {
 	a.settleTurn(s, now)
 }
 
-// wholePages leaves out the page that a writer is filling.
+// wholePages returns the position without the page that the writer is filling.
 func (s *Stream) wholePages(pos int64) int64 {
 	if s.closed {
 		return pos
@@ -84,7 +83,7 @@ func (s *Stream) wholePages(pos int64) int64 {
 	return max(s.next, pos/pageBytes*pageBytes)
 }
 
-// asked notes that bytes of the stream go to the device.
+// asked notes that a request takes bytes of the stream.
 func (a *Arbiter) asked(s *Stream, bytes int64) {
 	s.next += bytes
 	s.out += bytes
@@ -100,11 +99,11 @@ func (a *Arbiter) asked(s *Stream, bytes int64) {
 	}
 }
 
-// closeWrite has the tail and the checksums drained. Its process does not wait for them.
+// closeWrite ends a writer. The tail and the checksums are drained; the process does not wait.
 func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 	if pos < 0 {
-		// The agent is gone with its process or its connection: what it had
-		// not reported yet is in the file.
+		// The agent is gone, with its process or its connection. What it did not report is
+		// in the file.
 		if written, ok := s.Opening.File.Written(); ok {
 			pos = written
 		}

@@ -25,6 +25,9 @@
 // a flow that returns from a long stay elsewhere has no debt. On each device a flow keeps a
 // least part, so nobody starves for what it gets elsewhere.
 //
+// Where applications are in queues, all this is done at every level: a queue's total is held
+// against its siblings', and what it has on a device is divided among its members (tree.go).
+//
 // The package is pure, as all of core/ is. Rates are in device time: seconds of service a
 // second, over all devices.
 package coord
@@ -46,9 +49,10 @@ const LeastPart = 0.01
 // what is left of rounding would be divided.
 const nothing = 1e-12
 
-// Claim is one application's claim to a device, as of the last totals.
+// Claim is one member's claim to what its queue has on a device, as of the last totals; of the root that
+// is what the device gives.
 type Claim struct {
-	Weight float64 // over the whole cluster, above 0
+	Weight float64 // in the queue, above 0
 	Own    float64 // rate of service here, as it went into Total
 	Total  float64 // rate of service on all devices
 	// Room is the sum of what the devices give, all flows together, that have more to do

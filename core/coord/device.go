@@ -54,7 +54,6 @@ type Device struct {
 	bias    []bias    // by App
 	waiting []report  // without an answer, oldest first
 	out     []Service // of this report
-	claims  []Claim
 	next    []float64
 	groups  []group         // of this report
 	index   []place         // of the queues in it, by their number
@@ -80,6 +79,7 @@ type use struct {
 	opens int // the group that it is the queue of; 0: none
 	own   float64
 	wants bool
+	need  need // that was reported of it
 }
 
 // Report makes of a period's uses what the node adds up over its devices and sends under
@@ -111,7 +111,8 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 			}
 			s = Service{Rate: int64(rate * Second), Room: int64(g.served * Second)}
 			if e.app < 0 {
-				d.needOf(e.app).service(&s)
+				e.need = d.needOf(e.app)
+				e.need.service(&s)
 			}
 		}
 		d.out = append(d.out, s)

@@ -21,8 +21,8 @@ type Service struct {
 	// Room is the rate of service for all flows of those devices that have more to do for
 	// the application than they get done.
 	Room int64
-	// Had and Weight are a queue's only: what those of its members who want more have, as Rate, and
-	// weigh, in millionths.
+	// Had and Weight are a queue's only: what those of its members who want more have of its total, in
+	// billionths, and weigh, in millionths.
 	Had, Weight int64
 }
 

@@ -135,3 +135,41 @@ func TestTotalsAddUp(t *testing.T) {
 		})
 	})
 }
+
+// TestQueueTotals: what a member serves may be in several queues, one in another, but in each of
+// them no more than it can give.
+func TestQueueTotals(t *testing.T) {
+	q := coord.NewQueueTotals(2, 5, 5, 3)
+	m, err := q.Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if _, err := q.Name(m, i, fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := coord.Service{Rate: coord.MaxRate, Room: coord.MaxRate, Had: coord.MaxNeed, Weight: coord.MaxNeed}
+	for i := range 3 {
+		if err := q.Report(m, i, most); err != nil {
+			t.Errorf("level %d: %v", i+1, err)
+		}
+	}
+	for name, bad := range map[string]coord.Service{
+		"a level too many": {Rate: 1}, "no room": {Room: -1}, "more room than there is": {Room: coord.MaxRate + 1},
+		"less than nothing": {Had: -1}, "a weight below 0": {Weight: -1}, "too much": {Had: coord.MaxNeed + 1}, "too heavy": {Weight: coord.MaxNeed + 1},
+	} {
+		if err := q.Report(m, 3, bad); !errors.Is(err, coord.ErrRate) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := q.Report(m, 0, coord.Service{Rate: coord.MaxRate + 1}); !errors.Is(err, coord.ErrRate) {
+		t.Errorf("more than all devices give: %v", err)
+	}
+	if got, ok := q.Of("0"); !ok || got != most {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if err := q.Leave(m); err != nil || q.Apps() != 0 {
+		t.Errorf("%d are left, %v", q.Apps(), err)
+	}
+}

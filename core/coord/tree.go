@@ -84,22 +84,26 @@ type share struct {
 	lift    float64 // what it is to have more, for its members' sake
 }
 
-// need is what those of a queue's members who want more have in all, and weigh, by the part of
-// a correction that the device makes for each of them. Over all devices it comes to what they
-// have, and weigh, together.
+// need is what those of a queue's members who want more have of its total, 0 to 1, and weigh, by the
+// part of a correction that the device makes for each of them. Over all devices it comes to what they
+// have, and weigh, together. It is of the total as of the same answer, so that one that goes up and down
+// moves nothing.
 type need struct {
 	queue       int
 	had, weight float64
 }
 
-// weightUnit is a weight of 1 in Service.Weight.
-const weightUnit = 1_000_000
+// unit is all of a queue's total in Service.Had, weightUnit a weight of 1 in Service.Weight.
+const (
+	unit       = 1_000_000_000
+	weightUnit = 1_000_000
+)
 
 // service adds a need to what is reported of a queue. What is beyond the bound counts less,
 // as only the ratio of the two says how much is due to a weight.
 func (n need) service(s *Service) {
-	fit := min(1, float64(MaxNeed)/max(n.had*Second, n.weight*weightUnit, 1))
-	s.Had, s.Weight = int64(n.had*fit*Second), int64(n.weight*fit*weightUnit)
+	fit := min(1, float64(MaxNeed)/max(n.had*unit, n.weight*weightUnit, 1))
+	s.Had, s.Weight = int64(n.had*fit*unit), int64(n.weight*fit*weightUnit)
 }
 
 // claim makes the claims to all queues of a report.
@@ -129,12 +133,13 @@ func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 
 const (
 	// steer is the part of what a queue lacks here for its members that it is to get with an answer.
-	steer = 0.5
+	// With more of it queues' totals swing for longer when a member comes or goes, as the devices
+	// report that one after another.
+	steer = 0.25
 	// steerMost bounds that, as a part of the queue's total. Many divisions have the same totals of
 	// queues, and few of them are right for their members; but the queues' own come first, and
-	// where both cannot be had they are off by no more than this. With 0.02, 0.05 and 0.1 it is 1.4, 0.7
-	// and 0.7 % that are misplaced on a hundred devices after thirty exchanges (at most 7, 5 and 5), and
-	// 2.2 % (10) without.
+	// where both cannot be had they are off by no more than this. With 0, 0.02, 0.05 and 0.1 it is 2.2, 1.4,
+	// 1.1 and 0.9 % that are misplaced on a hundred devices after thirty exchanges.
 	steerMost = 0.05
 )
 
@@ -144,24 +149,27 @@ func (d *Device) lift(shares []share) {
 	d.needs = d.needs[:0]
 	for g := len(shares) - 1; g > 0; g-- { // who is in a queue comes behind it
 		s := &shares[g]
-		gives := given(s.claims)
-		for _, c := range s.claims {
-			if part := gain(c, gives); c.Wants && gives >= nothing {
-				s.need.had += part * c.Total
-				s.need.weight += part * c.Weight
-			}
-		}
-		s.need.queue = s.queue
-		d.needs = append(d.needs, s.need)
 		if s.at < 0 {
 			continue
 		}
 		up := &shares[s.in]
-		if all := up.totals[s.at]; all.Weight > 0 {
-			s.lift += s.need.weight*float64(all.Had)/Second/(float64(all.Weight)/weightUnit) - s.need.had
+		c, all := &up.claims[s.at], up.totals[s.at]
+		if gives := given(s.claims); gives >= nothing && c.Total >= nothing {
+			for _, m := range s.claims {
+				if part := gain(m, gives); m.Wants {
+					s.need.had += part * m.Total / c.Total
+					s.need.weight += part * m.Weight
+				}
+			}
+		}
+		s.need.queue = s.queue
+		d.needs = append(d.needs, s.need)
+		if all.Weight > 0 {
+			was := up.members[s.at].need
+			s.lift += c.Total * (was.weight*float64(all.Had)/unit/(float64(all.Weight)/weightUnit) - was.had)
 		}
 		up.lift += s.lift // if that one has too little here, so has the queue that it is in
-		if gives, c := given(up.claims), &up.claims[s.at]; c.Wants && gives >= nothing {
+		if gives := given(up.claims); c.Wants && gives >= nothing {
 			most := steerMost * c.Total
 			c.Total -= min(max(steer*s.lift/gain(*c, gives), -most), most)
 		}

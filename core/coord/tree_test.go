@@ -10,6 +10,8 @@ import (
 
 	"penstock/core/coord"
 	"penstock/sim/optimum"
+
+	"pgregory.net/rapid"
 )
 
 // tree is a model of a cluster whose devices keep flows in queues and give exactly the parts at
@@ -303,21 +305,22 @@ func skewedTree(r *rand.Rand, devices, late int) *tree {
 	return newTree(r, queues, flows, devices, late)
 }
 
+// TestTreeComesToTheOptimum, level by level, with worst skew and answers of some age.
 func TestTreeComesToTheOptimum(t *testing.T) {
-	for _, devices := range []int{2, 3, 10, 30, 100} {
-		for _, late := range []int{0, 3, 10} {
+	for _, devices := range []int{3, 10, 100} {
+		for _, late := range []int{3, 10} {
 			var never, two, ten, thirty []float64
 			for seed := range 20 {
 				r := rand.New(rand.NewPCG(uint64(seed), uint64(devices)))
 				c := skewedTree(r, devices, late)
 				ideal := c.ideal(t)
+				after := func(periods int) float64 {
+					c.run((periods - 1) * period)
+					return misplaced(c.run(period), ideal, 1)
+				}
 				never = append(never, misplaced(c.run(1), ideal, 0.1))
-				c.run(2*period + late - 1)
-				two = append(two, misplaced(c.run(period), ideal, 1))
-				c.run(7 * period)
-				ten = append(ten, misplaced(c.run(period), ideal, 1))
-				c.run(19 * period)
-				thirty = append(thirty, misplaced(c.run(period), ideal, 1))
+				c.run(late - 1)
+				two, ten, thirty = append(two, after(3)), append(ten, after(8)), append(thirty, after(20))
 			}
 			m2, x2 := median(two)
 			m10, x10 := median(ten)
@@ -325,6 +328,247 @@ func TestTreeComesToTheOptimum(t *testing.T) {
 			mn, xn := median(never)
 			t.Logf("%3d devices, answers %2d ticks late: without %.1f %% (at most %.1f), after two exchanges %.2f %% (%.2f), after ten %.2f %% (%.2f), after thirty %.2f %% (%.2f)",
 				devices, late, 100*mn, 100*xn, 100*m2, 100*x2, 100*m10, 100*x10, 100*m30, 100*x30)
+			if m2 > 0.08 || m10 > 0.03 || m30 > 0.025 || m2 > mn/2 || x30 > 0.15 {
+				t.Errorf("too far off")
+			}
 		}
 	}
+}
+
+// TestIdleSharesStayInTheQueue: who has nothing to do leaves it to those in his queue at once, by
+// parts as by weights, and the parts that come then do not take it from them.
+func TestIdleSharesStayInTheQueue(t *testing.T) {
+	all := []int{0, 1, 2}
+	c := newTree(rand.New(rand.NewPCG(1, 1)), []queue{{0, 3}, {0, 1}, {1, 2}},
+		[]leaf{{in: 1, weight: 2, devices: all}, {in: 3, weight: 1, devices: all}, {in: 3, weight: 1, devices: all, wants: func(tick int) bool { return tick < 20*period }}, {in: 2, weight: 5, devices: all}}, 3, 3)
+	holds := func(what string, want ...float64) {
+		t.Helper()
+		got := c.run(period)
+		for i, w := range want {
+			if math.Abs(got[i]/3-w) > 0.01 {
+				t.Fatalf("%s: %.3f of three devices, want %.3f of each", what, got, want)
+			}
+		}
+	}
+	c.run(19 * period)
+	holds("all at work", 0.375, 0.1875, 0.1875, 0.25)
+	holds("one is idle since just now", 0.375, 0.375, 0, 0.25)
+	c.run(9 * period)
+	holds("one is idle", 0.375, 0.375, 0, 0.25)
+	c.die()
+	holds("one is idle, without a broker", 0.375, 0.375, 0, 0.25)
+}
+
+// TestMembersOnDifferentDevices: two in one queue have what is due to them though they are on devices
+// apart, which both have another queue's; also where their queue is alone in one, and where each is in
+// a queue of its own.
+func TestMembersOnDifferentDevices(t *testing.T) {
+	for name, c := range map[string]struct {
+		queues []queue
+		in     [3]int
+	}{
+		"in one queue":              {[]queue{{0, 1}, {0, 1}}, [3]int{1, 1, 2}},
+		"in a queue in a queue":     {[]queue{{0, 1}, {0, 1}, {1, 5}}, [3]int{3, 3, 2}},
+		"in queues of a queue":      {[]queue{{0, 1}, {0, 1}, {1, 3}, {1, 1}}, [3]int{3, 4, 2}},
+		"beside a flow of the root": {[]queue{{0, 1}}, [3]int{1, 1, 0}},
+	} {
+		weights := []float64{3, 1, 1}
+		var flows []leaf
+		for i, devices := range [][]int{{0}, {1}, {0, 1}} {
+			flows = append(flows, leaf{in: c.in[i], weight: weights[i], devices: devices})
+		}
+		model := newTree(rand.New(rand.NewPCG(1, 1)), c.queues, flows, 2, 2)
+		model.run(60 * period)
+		got := model.run(period)
+		for i, want := range []float64{0.75, 0.25, 1} {
+			if math.Abs(got[i]-want) > 0.03 {
+				t.Errorf("%s: %.3f", name, got)
+				break
+			}
+		}
+	}
+}
+
+// TestComingsAndGoings: applications begin and end all the time, on thirty devices alike, which hear of each
+// other's late; the queues' totals, which are not to change at all, are moved by little.
+func TestComingsAndGoings(t *testing.T) {
+	for _, c := range []struct {
+		every      int // periods, on average
+		mean, most float64
+	}{{3, 0.01, 0.03}, {10, 0.005, 0.03}} {
+		const devices, periods = 30, 300
+		r := rand.New(rand.NewPCG(5, 5))
+		var all []int
+		for d := range devices {
+			all = append(all, d)
+		}
+		on := make([]bool, 9)
+		var flows []leaf
+		for f := range on {
+			on[f] = true
+			flows = append(flows, leaf{in: 1 + f%3, weight: float64(1 + f), devices: all, wants: func(int) bool { return on[f] }})
+		}
+		queues := []queue{{0, 3}, {0, 2}, {0, 1}}
+		model := newTree(r, queues, flows, devices, 2)
+		model.run(5 * period)
+		mean, most := 0.0, 0.0
+		for range periods {
+			if f := r.IntN(len(on)); r.IntN(c.every) == 0 && f >= len(queues) { // one of each stays
+				on[f] = !on[f]
+			}
+			got, ideal := make([]float64, len(queues)), make([]float64, len(queues))
+			for f, x := range model.run(period) {
+				got[f%3] += x
+			}
+			for q := range queues {
+				ideal[q] = devices * queues[q].weight / 6
+			}
+			off := misplaced(got, ideal, 1)
+			mean, most = mean+off/periods, max(most, off)
+		}
+		t.Logf("one in %d periods begins or ends: %.2f %% misplaced among queues (at most %.2f)", c.every, 100*mean, 100*most)
+		if mean > c.mean || most > c.most {
+			t.Error("too far off")
+		}
+	}
+}
+
+// TestOneQueueAroundAll divides as none does.
+func TestOneQueueAroundAll(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	weights, serves := skewed(r, 10, 6)
+	make := func(in int) *tree {
+		var queues []queue
+		if in > 0 {
+			queues = []queue{{0, 7}}
+		}
+		flows := make([]leaf, len(weights))
+		for f, w := range weights {
+			flows[f] = leaf{in: in, weight: w}
+		}
+		for d, there := range serves {
+			for _, f := range there {
+				flows[f].devices = append(flows[f].devices, d)
+			}
+		}
+		return newTree(rand.New(rand.NewPCG(4, 4)), queues, flows, len(serves), 3)
+	}
+	flat, around := make(0), make(1)
+	for range 30 {
+		a, b := flat.run(period), around.run(period)
+		for i := range a {
+			if math.Abs(a[i]-b[i]) > 1e-4 {
+				t.Fatalf("%.5f in a queue, %.5f without one", b, a)
+			}
+		}
+	}
+}
+
+// TestLeastPartInQueues: with the least part of a queue that has the least part a flow keeps as much
+// as with the least part of the device.
+func TestLeastPartInQueues(t *testing.T) {
+	var d coord.Device
+	uses := []coord.Use{
+		{App: -1}, {App: 1, In: -1, Served: 250 * time.Millisecond, Wanted: time.Second}, {App: 2, In: -1, Served: 250 * time.Millisecond, Wanted: time.Second},
+		{App: 3, Served: 500 * time.Millisecond, Wanted: time.Second},
+	}
+	d.Report(1, time.Second, uses)
+	parts, ok := d.Answer(1, func(app int) (coord.Right, bool) {
+		total := map[int]float64{-1: 100, 1: 99, 2: 1, 3: 0.5}[app]
+		in := 0
+		if app == 1 || app == 2 {
+			in = -1
+		}
+		return coord.Right{Weight: 1, In: in, Total: coord.Service{Rate: int64(total * coord.Second), Room: int64(total * coord.Second)}}, true
+	})
+	weights := map[int]float64{}
+	for _, p := range parts {
+		weights[p.App] = p.Weight
+	}
+	if !ok || len(parts) != 4 {
+		t.Fatalf("%v, %v", parts, ok)
+	}
+	queue := weights[-1] / (weights[-1] + weights[3])
+	if math.Abs(queue-coord.LeastPart/2) > 1e-6 {
+		t.Errorf("the queue has %v, want %v", queue, coord.LeastPart/2)
+	}
+	if got, want := queue*weights[1]/(weights[1]+weights[2]), coord.LeastPart/4; got < 0.99*want {
+		t.Errorf("a flow has %v, want %v or more", got, want)
+	}
+}
+
+// TestMovedMembers: who is in another queue by now has no part, and the others' are as ever.
+func TestMovedMembers(t *testing.T) {
+	var d coord.Device
+	second := func(app, in int) coord.Use {
+		return coord.Use{App: app, In: in, Served: time.Second / 4, Wanted: time.Second}
+	}
+	d.Report(1, time.Second, []coord.Use{{App: -1}, second(1, -1), second(2, -1), second(3, 0), second(4, 0)})
+	parts, ok := d.Answer(1, func(app int) (coord.Right, bool) {
+		in := map[int]int{1: -1}[app]
+		return coord.Right{Weight: 1, In: in, Total: coord.Service{Rate: coord.Second, Room: coord.Second}}, app != 4
+	})
+	if !ok || len(parts) != 3 || parts[0].App != -1 || parts[1].App != 1 || parts[2].App != 3 {
+		t.Errorf("%+v, %v", parts, ok)
+	}
+}
+
+// TestTreesAreDivided: whatever the tree and the totals, each part is a number above 0, the parts of
+// a queue's members come to their weights, and what is reported is within bounds.
+func TestTreesAreDivided(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var d coord.Device
+		var uses []coord.Use
+		queues := []int{0}
+		for i := range rapid.IntRange(0, 5).Draw(t, "queues") {
+			uses = append(uses, coord.Use{App: -1 - i, In: rapid.SampledFrom(queues).Draw(t, "in")})
+			queues = append(queues, -1-i)
+		}
+		for i := range rapid.IntRange(0, 8).Draw(t, "flows") {
+			uses = append(uses, coord.Use{App: i, In: rapid.SampledFrom(queues).Draw(t, "in")})
+		}
+		in, weights := map[int]int{}, map[int]float64{}
+		for _, u := range uses {
+			in[u.App], weights[u.App] = u.In, float64(rapid.IntRange(1, 1_000_000).Draw(t, "weight"))
+		}
+		for sequence := range uint64(4) {
+			for i := range uses {
+				uses[i].Served = time.Duration(rapid.Int64Range(0, 2*int64(time.Second)).Draw(t, "served"))
+				uses[i].Wanted = time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "wanted"))
+			}
+			sum := int64(0)
+			for i, s := range d.Report(sequence, time.Second, uses) {
+				if s.Rate < 0 || s.Rate > coord.Second+1 || s.Room < 0 || s.Room > coord.Second+1 || s.Had < 0 || s.Had > coord.MaxNeed || s.Weight < 0 || s.Weight > coord.MaxNeed {
+					t.Fatalf("%+v is %+v", uses[i], s)
+				}
+				if uses[i].App >= 0 {
+					sum += s.Rate
+				}
+			}
+			if sum > 2*coord.Second {
+				t.Fatalf("%v of one device", sum)
+			}
+			rate := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 64*coord.Second), rapid.Int64Range(0, 20_000*coord.MaxRate))
+			parts, ok := d.Answer(sequence, func(app int) (coord.Right, bool) {
+				return coord.Right{Weight: weights[app], In: in[app], Total: coord.Service{Rate: rate.Draw(t, "rate"), Room: rate.Draw(t, "room"),
+					Had: rate.Draw(t, "had"), Weight: rate.Draw(t, "members' weight")}}, true
+			})
+			if !ok || len(parts) != len(uses) {
+				t.Fatalf("%d parts of %d, %v", len(parts), len(uses), ok)
+			}
+			sums, want := map[int]float64{}, map[int]float64{}
+			for _, p := range parts {
+				if !(p.Weight > 0) || math.IsInf(p.Weight, 0) {
+					t.Fatalf("%+v", p)
+				}
+				sums[in[p.App]] += p.Weight
+				want[in[p.App]] += weights[p.App]
+			}
+			for q, w := range want {
+				if math.Abs(sums[q]/w-1) > 1e-6 {
+					t.Fatalf("the parts in %d come to %v of %v", q, sums[q], w)
+				}
+			}
+		}
+	})
 }

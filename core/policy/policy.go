@@ -1,9 +1,9 @@
 // Package policy says what an operator's rules give each application: first match wins,
 // from the top, on what the cluster knows of it (queue, user, tags, name, type).
 //
-// An operator thinks in queues, users and jobs, a device in one weight a flow. So a rule
-// gives an application its weight among those of its queue, queues have weights among
-// their siblings, and Weights makes one number of both for all that are at work: the
+// An operator thinks in queues, users and jobs. So a rule gives an application its weight
+// among those of its queue, and queues have weights among their siblings; nodes divide level by
+// level (Levels). What an operator is shown is due to each is one number, of Weights: the
 // product, down from the root, of each part among those that are at work beside it. A
 // queue in which nobody is at work takes nothing from the others.
 //

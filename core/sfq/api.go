@@ -17,20 +17,20 @@ type Flow int32
 
 // Ticket is the charge of one dispatched request, from Next to Settle.
 type Ticket struct {
-	turn  uint64 // Scheduler.turns at its dispatch; 0: it is not a Scheduler's
+	turn  uint64 // Scheduler.turns at its dispatch; 0: the ticket is not a Scheduler's
 	cost  int64
 	flow  Flow
-	queue int32 // that the flow was in
+	queue int32 // in which the flow was
 }
 
-// Flow returns whose request it is.
+// Flow returns the flow of the request.
 func (t Ticket) Flow() Flow { return t.flow }
 
 // Cost returns what Next charged, in cost units.
 func (t Ticket) Cost() int64 { return t.cost }
 
-// MakeTicket returns a ticket for another algorithm with the methods of a Scheduler, which
-// itself refuses it.
+// MakeTicket returns a ticket for another algorithm that has the methods of a Scheduler. A
+// Scheduler refuses it.
 func MakeTicket(f Flow, cost int64) Ticket { return Ticket{flow: f, cost: cost} }
 
 // Errors, to be told apart by errors.Is. They are returned as they are, so that none costs

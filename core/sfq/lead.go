@@ -2,8 +2,8 @@ package sfq
 
 import "math/bits"
 
-// The lead of a member is what its next start tag is ahead of v: what it has to wait for,
-// as long as others are ready. The lead that a flow's own requests make is never cut. One
+// The lead of a member is how far its next start tag is ahead of v. It has to wait for that
+// long while others are ready. The lead that a flow's own requests make is never cut. One
 // request at a weight of 1 beside one of 1,000 rightly costs a long wait, and a caller that
 // has one request at a time cannot make it larger. Charges have no such end: a flow whose
 // service beside the queue goes on for ten minutes, as while a node only observes, would be
@@ -39,8 +39,8 @@ func (s *Scheduler) trim(id Flow) {
 	}
 }
 
-// Void forgets what a flow is ahead by, and what the queues that it is in are ahead by. It
-// takes nothing from a flow that is behind. Errors: ErrUnknownFlow.
+// Void forgets by how much a flow is ahead, and the queues above it. A flow that is behind
+// stays so. Errors: ErrUnknownFlow.
 func (s *Scheduler) Void(f Flow) error {
 	if _, err := s.flow(f); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Scheduler) Void(f Flow) error {
 	return nil
 }
 
-// charge books a charge, and cuts what charges have put the member ahead by.
+// charge books a charge, and cuts the lead that charges have made.
 func (s *Scheduler) charge(id Flow, m *member, cost int64) {
 	v := s.queues[m.parent].v
 	m.fade(v)
@@ -70,8 +70,8 @@ func (s *Scheduler) charge(id Flow, m *member, cost int64) {
 	s.cut(id, m)
 }
 
-// fade takes from the part that charges made of a lead what v has caught up with. It has to
-// be called before anything but v changes the lead.
+// fade lowers charged by what v has caught up with. It has to be called before anything but v
+// changes the lead.
 func (m *member) fade(v tag) {
 	if m.charged == (tag{}) {
 		return
@@ -82,7 +82,7 @@ func (m *member) fade(v tag) {
 	}
 }
 
-// cut bounds the part that charges made of a lead.
+// cut bounds the part of a lead that charges made.
 func (s *Scheduler) cut(id Flow, m *member) {
 	most := ratio(s.budget(m.parent), s.rivals(id))
 	if !most.less(m.charged) {
@@ -101,8 +101,8 @@ func (s *Scheduler) cut(id Flow, m *member) {
 	m.shift(tag{}.sub(over))
 }
 
-// budget returns how much of the device's next MaxLead of service is a queue's, if all are
-// ready that are ready now.
+// budget returns a queue's part of the device's next MaxLead of service, if those stay ready that
+// are ready now.
 func (s *Scheduler) budget(q int32) int64 {
 	if q == 0 {
 		return s.cfg.MaxLead

@@ -9,7 +9,7 @@ package sfq
 // a queue does not use to its siblings. A product of the weights down from the root, one
 // number a flow, would give an idle member's part to everybody.
 //
-// The root is queue 0, and flows that nobody put anywhere are in it. Queues come with the
+// The root is queue 0. Flows that were put into no other queue are in it. Queues come with the
 // first flow that names them and go with the last one, and the last request that was
 // charged to them.
 
@@ -146,7 +146,7 @@ func (s *Scheduler) open(parent int32, l Level) int32 {
 	return q
 }
 
-// move takes a flow to another queue. If it is ready it is the last one there between equal
+// move takes a flow to another queue. If it is ready it is the last one there among equal
 // start tags.
 func (s *Scheduler) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
@@ -173,7 +173,7 @@ func (s *Scheduler) move(f Flow, from, to int32) {
 	s.part(from)
 }
 
-// part ends a membership.
+// part ends one membership in a queue, and forgets queues that are empty.
 func (s *Scheduler) part(q int32) {
 	s.queues[q].members--
 	for q > 0 && s.queues[q].members == 0 {
@@ -183,7 +183,7 @@ func (s *Scheduler) part(q int32) {
 	}
 }
 
-// vanish forgets a queue that has no members, and none of whose requests is outstanding.
+// vanish forgets a queue that has no members and no outstanding requests.
 func (s *Scheduler) vanish(q int32) {
 	at := &s.queues[q]
 	if q == 0 || at.members > 0 || at.outstanding > 0 || at.weight == 0 {

@@ -65,11 +65,11 @@ type Scheduler struct {
 	turns   uint64 // requests dispatched and runs begun so far
 }
 
-// flow is a member with what only flows have.
+// flow is a member, and what only flows have.
 type flow struct {
 	member
 	outstanding int32
-	cost        int64 // of its next request, 0: it is not ready
+	cost        int64 // of its next request; 0: it is not ready
 }
 
 // member is a flow's or a queue's place in its parent's virtual time. The start tag of its
@@ -78,7 +78,7 @@ type flow struct {
 // heap, however many requests they concern.
 type member struct {
 	weight int32 // 0: a free slot
-	parent int32 // the queue that it is in
+	parent int32 // the queue of which it is a member
 	prev   tag   // F before the run, as corrected
 	floor  tag   // v when the run began
 	// served is the cost dispatched and charged in this run, less corrections. It is
@@ -231,8 +231,8 @@ func (s *Scheduler) begin(f Flow) {
 	}
 }
 
-// valid makes a member's tags those of the present busy period: void ones of an earlier
-// period become its beginning.
+// valid resets a member's tags to the beginning of the present busy period, if they are of an
+// earlier one and so void.
 func (s *Scheduler) valid(m *member) {
 	if period := s.queues[m.parent].busy; m.period != period {
 		*m = member{weight: m.weight, parent: m.parent, period: period, began: s.turns, turn: m.turn}
@@ -244,7 +244,7 @@ func (m *member) start() tag {
 	return maxTag(m.floor, m.prev).add(span(m.served, m.weight))
 }
 
-// finish returns the finish tag F of all that a member was served.
+// finish returns the finish tag F of all service of a member so far.
 func (m *member) finish() tag {
 	if !m.ran {
 		return m.prev
@@ -272,8 +272,8 @@ func (m *member) shift(by tag) {
 	m.floor = m.floor.add(by)
 }
 
-// rebase takes all of a member's tags to another weight, and to another virtual time, such
-// that what it is ahead or behind is the same service.
+// rebase moves all of a member's tags to another weight, and to another virtual time, such that
+// the member stays ahead or behind by the same service.
 func (m *member) rebase(from, to tag, old, weight int32) {
 	m.prev = to.add(m.prev.sub(from).scale(old, weight))
 	m.floor = to.add(m.floor.sub(from).scale(old, weight))
@@ -297,7 +297,7 @@ func (s *Scheduler) reweigh(id Flow, weight int32) {
 	s.reorder(id)
 }
 
-// correct moves the tags of a flow or a queue by what a request has cost more.
+// correct moves the tags of a flow or a queue for a request that cost d more than it was charged.
 func (s *Scheduler) correct(id Flow, turn uint64, d int64) {
 	m := s.member(id)
 	s.valid(m)
@@ -318,8 +318,8 @@ func (s *Scheduler) reorder(id Flow) {
 	}
 }
 
-// place puts a member, and the queues that it is in, among the ready members of their
-// queues, or takes them out of there, until one is as it was.
+// place puts a member among the ready members of its queue, or removes it from there. It goes on
+// with the queues above until one of them is as ready as before.
 func (s *Scheduler) place(id Flow) {
 	for id != root {
 		m := s.member(id)
@@ -339,8 +339,8 @@ func (s *Scheduler) place(id Flow) {
 	}
 }
 
-// rest ends the busy periods of a queue and of those above it of which nothing is left, and
-// forgets queues that are empty.
+// rest ends the busy period of a queue in which nothing is ready or outstanding, and goes on with
+// the queues above. It forgets queues that are empty.
 func (s *Scheduler) rest(q int32) {
 	for q != none {
 		at := &s.queues[q]

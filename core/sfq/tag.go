@@ -21,7 +21,7 @@ import (
 // requests are left, 600,000 years of a device whose costs are nanoseconds.
 // Hence no operation here checks for overflow.
 //
-// How rounding is kept from adding up: see flowTags.served.
+// How rounding is kept from adding up: see member.served.
 type tag struct {
 	hi int64
 	lo uint64

@@ -1,17 +1,16 @@
-// Package device drives the arbiter of one device: it gives it the clock and what agents report,
-// does the I/O that it starts, and takes its marks to the agents. It decides nothing itself
-// (core/arbiter does), but for the order in which it looks at what has come in.
+// Package device drives the arbiter of one device: it supplies the time and the agents' reports,
+// does the I/O that the arbiter starts, and sends its marks to the agents. The arbiter
+// (core/arbiter) decides. Only the order in which events are looked at is decided here.
 //
-// One goroutine a device owns the arbiter (loop.go). The blocking system calls run in
-// goroutines of their own, as many as the arbiter has requests at the device (work.go). What
-// agents report waits in a queue a connection, the newest position of a stream in the place of
-// older ones (mailbox.go): so a peer that reports without end costs its own streams their
-// turns, and nobody else's.
+// One goroutine a device owns the arbiter (loop.go). Blocking system calls run in goroutines of
+// their own, one for each request at the device (work.go). Reports wait in a queue for each
+// connection, where a stream's newest position replaces older ones (mailbox.go). So a peer that
+// reports without end delays its own streams and no others.
 package device
 
 import "penstock/core/arbiter"
 
-// The arbiter's words, as the rest of the daemon knows them.
+// The arbiter's types, as the rest of the daemon uses them.
 type (
 	Config       = arbiter.Config
 	Mode         = arbiter.Mode

@@ -14,7 +14,7 @@ import (
 // Counters are what the kernel has counted for a device, reads and writes.
 type Counters = foreign.Counters
 
-// Loop owns one device's arbiter: what is below the channels belongs to the goroutine in Run.
+// Loop owns one device's arbiter. The fields below the channels belong to the goroutine in Run.
 type Loop struct {
 	Name string
 
@@ -51,20 +51,20 @@ type Options struct {
 	Log     *slog.Logger
 	Latency func(write bool, latency time.Duration) // called for every device request; may be nil
 
-	// Counters reads the kernel's counters of the device; ok is false while it
-	// has none. It is called once a second and must not block. May be nil: what
-	// others do on the device is then not known.
+	// Counters reads the kernel's counters of the device; ok is false while there are
+	// none. It is called once a second and must not block. If it is nil, what others do
+	// on the device is not known.
 	Counters func() (c Counters, ok bool)
 
-	// Scheduler makes a peer of the daemon's own scheduler, to compare with. May be nil.
+	// Scheduler makes a scheduler to compare with the daemon's own. May be nil.
 	Scheduler func(maxFlows int) arbiter.Scheduler
 }
 
 const (
 	tickPeriod    = 100 * time.Millisecond
 	countersEvery = time.Second
-	// A turn of the loop looks at so much news at the most, and for no longer than that:
-	// requests that end meanwhile go first.
+	// Bounds of the reports that one turn of the loop looks at, so that requests that end
+	// meanwhile are not delayed.
 	newsAtOnce = 256
 	newsTime   = 2 * time.Millisecond
 )
@@ -101,11 +101,11 @@ func New(o Options) (*Loop, error) {
 // clock is the arbiter's time, above 0.
 func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.epoch) + 1 }
 
-// Open starts a stream. The call asks the page cache what is resident and then
-// hands over to the loop; the first mark comes through the stream's Marker.
+// Open starts a stream. The call asks the page cache what is resident, and hands the
+// stream to the loop. The first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
 	s := &Stream{OpenRequest: r}
-	if l.cfg.Network != (r.Kind == Network) { // not this device's to govern; nobody waits for it
+	if l.cfg.Network != (r.Kind == Network) { // not governed by this device; it must not wait
 		r.Marker.Mark(r.ID, Open)
 		s.closeFiles()
 		return s
@@ -129,8 +129,8 @@ func (l *Loop) Progress(s *Stream, pos int64) {
 	})
 }
 
-// Close ends a stream. pos is its last position, or negative when the agent is
-// gone and the file itself has to tell. It does not wait.
+// Close ends a stream. pos is its last position; negative if the agent is gone, and
+// only the file knows. It does not wait.
 func (l *Loop) Close(s *Stream, pos int64) {
 	l.mail.put(s, func(n *news) {
 		if !n.closed {
@@ -139,8 +139,8 @@ func (l *Loop) Close(s *Stream, pos int64) {
 	})
 }
 
-// Reassign says which flow a stream belongs to, and which user in it: that was a claim when it
-// was opened and is certain now. It does not wait.
+// Reassign says which flow a stream belongs to, and to which user in it. That was a claim when
+// the stream was opened and is certain now. It does not wait.
 func (l *Loop) Reassign(s *Stream, flow, user string) {
 	l.mail.put(s, func(n *news) { n.reassign, n.flow, n.user = true, flow, user })
 }
@@ -151,7 +151,7 @@ func (l *Loop) Apply(mode Mode, policy Policy) {
 	l.call(func() { l.arbiter.Apply(l.clock(time.Now()), mode, policy) })
 }
 
-// SetParts puts parts into force, and takes them back with the zero value.
+// SetParts puts parts in force; the zero value puts the rules' weights back in force.
 func (l *Loop) SetParts(p Parts) { l.call(func() { l.arbiter.SetParts(p) }) }
 
 // SetRoom changes Config.Dirty, Lazy and Staged; 0 leaves one as it is.
@@ -190,8 +190,8 @@ func (l *Loop) call(do func()) bool {
 // Tick counts the loop's ticks, one each 100 ms.
 func (l *Loop) Tick() uint64 { return l.tick.Load() }
 
-// Alive reports whether the loop has turned in the last half second, and has looked at every
-// connection's news in that time. Heartbeats vouch for it.
+// Alive reports whether the loop has turned in the last half second, and has kept no connection's
+// reports waiting for that long. Heartbeats say so to the agents.
 func (l *Loop) Alive() bool {
 	const late = 5 * tickPeriod
 	if time.Since(time.Unix(0, l.ticked.Load())) >= late {
@@ -201,8 +201,8 @@ func (l *Loop) Alive() bool {
 	return !waits || time.Since(since) < late
 }
 
-// Run serves the device until ctx ends, then opens every mark and waits for
-// what is at the device.
+// Run serves the device until ctx ends. Then it opens every mark and waits for the
+// requests at the device.
 func (l *Loop) Run(ctx context.Context) {
 	defer close(l.ended)
 	ticker := time.NewTicker(tickPeriod)
@@ -238,7 +238,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// finishAll takes all requests that have ended.
+// finishAll hands all requests that have ended to the arbiter.
 func (l *Loop) finishAll() {
 	for {
 		select {
@@ -250,8 +250,8 @@ func (l *Loop) finishAll() {
 	}
 }
 
-// answerCalls does what the daemon has asked for: before the news, so that a rule holds for
-// all that is opened after it.
+// answerCalls does what the daemon has asked for. It comes before the reports, so that a new rule
+// holds for all streams that are opened after it.
 func (l *Loop) answerCalls() {
 	for {
 		select {
@@ -263,7 +263,7 @@ func (l *Loop) answerCalls() {
 	}
 }
 
-// readNews looks at what agents have reported, as far as a turn goes.
+// readNews hands reports to the arbiter, within the bounds of a turn.
 func (l *Loop) readNews() {
 	begin := time.Now()
 	for n, now := 0, begin; n < newsAtOnce && now.Sub(begin) < newsTime; n, now = n+1, time.Now() {
@@ -306,7 +306,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 	}
 }
 
-// done gives the arbiter a request's end.
+// done hands a request's end to the arbiter.
 func (l *Loop) done(r result) {
 	l.running--
 	if l.onLatency != nil && r.Latency > 0 && r.Err == nil {
@@ -315,7 +315,7 @@ func (l *Loop) done(r result) {
 	l.arbiter.Done(l.clock(time.Now()), r.request, r.Result)
 }
 
-// decide does what the arbiter says.
+// decide asks the arbiter what to do next, and does it.
 func (l *Loop) decide() {
 	now := l.clock(time.Now())
 	actions, again := l.arbiter.Decide(now)
@@ -340,7 +340,7 @@ func (l *Loop) decide() {
 	l.report(now)
 }
 
-// watch gives the arbiter the kernel's counters.
+// watch hands the kernel's counters to the arbiter, once a second.
 func (l *Loop) watch(at time.Time) {
 	now := l.clock(at)
 	if l.counters != nil && now-l.looked >= countersEvery {
@@ -351,7 +351,7 @@ func (l *Loop) watch(at time.Time) {
 	}
 }
 
-// report logs what has changed.
+// report logs errors, and changes of the device's state.
 func (l *Loop) report(now time.Duration) {
 	if what, err, count := l.arbiter.Fault(); err != nil && (l.lastFault == 0 || now-l.lastFault > time.Second) {
 		l.lastFault = now

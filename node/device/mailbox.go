@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// mailbox keeps what agents have reported until the loop looks at it. A stream has one place
-// in it, whatever it reports: its newest position. Connections have turns, one stream each, so
-// that one with thousands of streams does not delay another's.
+// mailbox keeps the agents' reports until the loop looks at them. A stream has one place in it,
+// however often it reports, with its newest position. Connections take turns, with one stream
+// each, so that one with thousands of streams does not delay the others.
 type mailbox struct {
 	mu      sync.Mutex
 	ended   bool
 	from    map[Marker]*sender
-	turns   []*sender // that have news, the one whose turn is next first
+	turns   []*sender // senders with news, the next one first
 	arrived chan struct{}
 }
 
-// sender is one connection's streams with news, oldest first.
+// sender is a connection's streams with news, in the order in which their news came.
 type sender struct {
 	marker  Marker
 	streams []*Stream
-	since   time.Time // when its turn was last, or its news came
+	since   time.Time // its last turn, or when its first news came
 }
 
-// news is what a stream has to say.
+// news is what has been reported of a stream and the loop has not looked at.
 type news struct {
-	waits    bool // in its sender's queue
+	waits    bool // the stream is in its sender's queue
 	open     bool
-	moved    bool // pos holds
+	moved    bool // pos is new
 	pos      int64
 	reassign bool
 	flow     string
 	user     string
 	closed   bool
-	last     int64 // position at the close, below 0: not known
+	last     int64 // position at the close; below 0: not known
 }
 
 func newMailbox() mailbox {
 	return mailbox{from: map[Marker]*sender{}, arrived: make(chan struct{}, 1)}
 }
 
-// put changes what a stream has to say. It reports false when the loop has ended.
+// put changes a stream's news. It reports whether the loop will look at it; false once it has ended.
 func (m *mailbox) put(s *Stream, change func(*news)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *mailbox) put(s *Stream, change func(*news)) bool {
 	return true
 }
 
-// take returns the next stream with news, and what it has to say; nil if there is none.
+// take returns the next stream with news, and its news; nil if there is none.
 func (m *mailbox) take(now time.Time) (*Stream, news) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +97,8 @@ func (m *mailbox) more() bool {
 	return len(m.turns) > 0
 }
 
-// oldest returns since when the connection whose turn is next has waited for it.
+// oldest returns since when the connection whose turn is next has been waiting; any is false if
+// there is none.
 func (m *mailbox) oldest() (since time.Time, any bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +108,7 @@ func (m *mailbox) oldest() (since time.Time, any bool) {
 	return m.turns[0].since, true
 }
 
-// end refuses further news and returns the streams that still have some.
+// end refuses further news, and returns the streams whose news was not looked at.
 func (m *mailbox) end() (left []*Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,8 +21,8 @@ type File interface {
 	Close() error
 }
 
-// Marker takes marks to the agent. It is called in the loop's goroutine and
-// must not block. Streams with the same Marker are of one connection.
+// Marker sends marks to the agent. It is called in the loop's goroutine and must
+// not block. Streams with the same Marker are of one connection.
 type Marker interface {
 	Mark(stream uint32, position int64)
 }
@@ -32,17 +32,17 @@ type OpenRequest struct {
 	Marker   Marker
 	ID       uint32
 	Flow     string
-	User     string // of the block token that it came with; streams of one user have a turn together
+	User     string // that asked for it, by a block token or its process; streams of one user have a turn together
 	Kind     Kind
 	Write    bool
 	Block    File          // nil for a network device
 	Meta     File          // nil if there is none
-	Asked    bool          // its flow is a claim that is being verified: Reassign will say
-	From, To int64         // block-file offsets; To is used for reads, and for what is sent (0: not known)
+	Asked    bool          // the flow is a claim that is being verified; Reassign follows
+	From, To int64         // offsets in the block file; To is for reads, and for what is sent (0: not known)
 	Patience time.Duration // how long the client bears a wait; 0: not known
 
 	// Refusable says that the agent can still refuse the operation, as HDFS itself does when
-	// all of its threads are busy; Threads is how many it has for that.
+	// all of its threads are busy. Threads is how many threads its process has for operations.
 	Refusable bool
 	Threads   int
 }
@@ -51,11 +51,11 @@ type OpenRequest struct {
 type Stream struct {
 	OpenRequest
 	missing []int64         // read: bytes that were not resident at open, by quantum
-	at      *arbiter.Stream // the arbiter's; the loop's goroutine alone has it
+	at      *arbiter.Stream // the arbiter's; only for the loop's goroutine
 	news    news            // under the mailbox's lock
 }
 
-// facts is a file as the arbiter asks about it. An error counts as the worst.
+// facts answers the arbiter's questions about a file. An error counts as the worst answer.
 type facts struct{ File }
 
 // Missing implements arbiter.File.
@@ -89,8 +89,8 @@ func (f facts) unsaved(off, length int64) int64 {
 	return min(length, pages.Unsaved)
 }
 
-// Written implements arbiter.File. A file has its size for the asking; space it has for what
-// was written.
+// Written implements arbiter.File. Anybody can give a file any size, but it takes space only for
+// what was written.
 func (f facts) Written() (int64, bool) {
 	size, err := f.Size()
 	if err != nil {
@@ -105,10 +105,10 @@ func (f facts) Written() (int64, bool) {
 
 const pageBytes = 4096
 
-// missingAtOpen reports residency at open: bytes missing of each quantum of
-// [from, to). It runs outside of the loop since it asks the kernel per quantum.
+// missingAtOpen returns how many bytes of each quantum of [from, to) are not resident. It
+// runs outside of the loop, since it asks the kernel once a quantum.
 func missingAtOpen(f File, from, to, quantum int64) []int64 {
-	const bound = 4096 // quanta; a block beyond that is charged as if cold
+	const bound = 4096 // quanta; what is beyond that counts as resident at open
 	var missing []int64
 	for off := from; off < to && len(missing) < bound; off += quantum {
 		missing = append(missing, facts{f}.Missing(off, min(quantum, to-off)))
@@ -116,9 +116,8 @@ func missingAtOpen(f File, from, to, quantum int64) []int64 {
 	return missing
 }
 
-// closeFiles gives the descriptors back without waiting: the last close of a
-// file that HDFS has deleted frees its blocks, which is device I/O, and the loop
-// must not stand still for it.
+// closeFiles closes the files without waiting. The last close of a file that HDFS has
+// deleted frees its blocks, which is device I/O, and the loop must not wait for it.
 func (s *Stream) closeFiles() {
 	if s.Block == nil {
 		return

@@ -12,7 +12,7 @@ type result struct {
 	arbiter.Result
 }
 
-// work does one request's I/O; it is the only code here that blocks.
+// work does the I/O of one request. It is the only code here that blocks.
 func work(r *arbiter.Request) result {
 	out := result{request: r}
 	file := r.File().(facts)
@@ -20,8 +20,8 @@ func work(r *arbiter.Request) result {
 		drainWork(file, r, &out.Result)
 		return out
 	}
-	// Asked again at dispatch: another task of the application may have had
-	// the range staged meanwhile.
+	// This is asked again at dispatch: the range may have been staged for another stream
+	// meanwhile.
 	out.Moved = file.Missing(r.Offset, r.Length)
 	if out.Moved == 0 {
 		return out
@@ -33,11 +33,11 @@ func work(r *arbiter.Request) result {
 }
 
 func drainWork(file facts, r *arbiter.Request, out *arbiter.Result) {
-	if file.Deleted() { // its pages need not reach the device any more
+	if file.Deleted() { // its pages need not reach the device
 		out.Earlier = file.Saved(r.Offset, r.Length)
 		return
 	}
-	// What a sync or the kernel has brought to the device before is paid for as well.
+	// What a sync or the kernel has written before is paid for as well.
 	out.Moved = file.unsaved(r.Offset, r.Length)
 	out.Earlier = r.Length - out.Moved
 	if out.Moved == 0 {

@@ -29,8 +29,8 @@ func checkHeartbeat(f *Facts) []Result {
 	case f.Status == nil:
 		return nil
 	case !f.Status.Heartbeat.Alive:
-		return bad(Fail, "no heartbeat: the loop does not turn of "+strings.Join(f.Status.Heartbeat.Stalled, ", "),
-			"agents have opened all their gates: nothing is governed on any device",
+		return bad(Fail, "no heartbeat of a device: the loop does not turn of "+strings.Join(f.Status.Heartbeat.Stalled, ", "),
+			"agents have opened these devices' gates: nothing is governed there, and the others are governed as ever",
 			"look at the kernel's log for the device; if it is sound, restart the daemon and report this")
 	}
 	return good("every device's loop turns")

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/loglimit"
 )
 
 // Users tells whose an application is, as the ResourceManager knows it.
@@ -153,7 +155,7 @@ func New(s Settings) *Checker {
 		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[serving]int{},
 	}
 	c.here, c.abroad = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askAbroad}
-	c.log.log, c.rights.log = s.Log, s.Log
+	c.log, c.rights.log = limitedLog{loglimit.New(s.Log)}, s.Log
 	c.records.denied = c.rights.records
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
 	c.inspect = inspector{c.proc, s.Cgroup, c.records, s.Users, c.isServer}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/loglimit"
 )
 
 const (
@@ -652,18 +654,18 @@ func TestRefutationsAreLoggedNowAndThen(t *testing.T) {
 		if n := lines(); n != logBurst {
 			t.Errorf("%d lines past the burst", n)
 		}
-		time.Sleep(logEvery)
+		time.Sleep(loglimit.Every)
 		for range 3 {
 			c.Process(10, me, appA)
 		}
-		if n := lines(); n != logBurst+1 || !strings.Contains(out.String(), "not_logged_before=5") {
+		if n := lines(); n != logBurst+3 || !strings.Contains(out.String(), "not_logged_before=5") {
 			t.Errorf("%d lines after a while:\n%s", n, out.String())
 		}
-		time.Sleep(100 * logEvery)
+		time.Sleep(100 * loglimit.Every)
 		for range 2 * logBurst {
 			c.Process(10, me, appA)
 		}
-		if n := lines(); n != 2*logBurst+1 {
+		if n := lines(); n != 2*logBurst+3 {
 			t.Errorf("%d lines after a long while", n)
 		}
 		if strings.Contains(out.String(), "hunter") {

@@ -86,13 +86,13 @@ func judge(flow string, f facts) Verdict {
 // verdict is judge's, with the user of what belongs to no application.
 func (f facts) verdict(flow string) Verdict {
 	v := judge(flow, f)
-	if classOf(flow) != classGroup && v.Flow != clients {
+	if v.State == Corrected || classOf(flow) != classGroup && v.Flow != clients {
 		return v
 	}
 	switch p := f.peer; {
 	case f.tokenUser != "":
 		v.User = f.tokenUser
-	case !f.known:
+	case !f.known || p.Server: // a DataNode passes on what others write
 	case p.Node != "":
 		v.User = p.User
 	default:

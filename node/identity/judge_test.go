@@ -180,3 +180,29 @@ func TestModes(t *testing.T) {
 		t.Error("before there is a verdict")
 	}
 }
+
+func TestWhoseClientItIs(t *testing.T) {
+	abroad := facts{known: true, peer: Peer{Node: "n2", User: "bob", UID: 50, Outside: true}}
+	for _, c := range []struct {
+		name, flow string
+		f          facts
+		user       string
+	}{
+		{"a shell", clients, outside(0), "root"},
+		{"a user that has no name here", clients, outside(4_000_000_000), "4000000000"},
+		{"a token before the process", clients, outside(0).token("ann", ""), "ann"},
+		{"a shell on another node", clients, abroad, "bob"},
+		{"by way of a DataNode", clients, aServer, ""},
+		{"by way of a DataNode, with a token", clients, aServer.token("ann", ""), "ann"},
+		{"nobody knows", clients, anyone, ""},
+		{"only a token", clients, anyone.token("ann", ""), "ann"},
+		{"an application's, in truth", clients, in(appB, Cgroup).token("ann", ""), ""},
+		{"an application's", appA, in(appA, Cgroup), ""},
+		{"a client that forges", appA, outside(0), "root"},
+		{"a service", "balancer", outside(50).service("hdfs"), ""},
+	} {
+		if v := c.f.verdict(c.flow); v.User != c.user {
+			t.Errorf("%s: user %q, want %q (%v)", c.name, v.User, c.user, v)
+		}
+	}
+}

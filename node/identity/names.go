@@ -29,6 +29,10 @@ func classOf(flow string) class {
 	return classOther
 }
 
+// OfManyUsers reports whether a flow stands for what several users do: `clients` and the
+// unattributed one.
+func OfManyUsers(flow string) bool { return classOf(flow) == classGroup }
+
 func isApplication(s string) bool { return isYARNApplication(s) || isSparkApplication(s) }
 
 // digits tells whether s is low to high decimal digits.

@@ -6,7 +6,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"penstock/node/loglimit"
 )
 
 // Stats counts what the Checker did since it began. In mode trust nothing is counted.
@@ -35,41 +36,15 @@ func (s *Stats) Verdicts(f func(state State, evidence Evidence, claims int64)) {
 	}
 }
 
-// Lines of the log about refuted claims: a burst, then one in a while. A client that
-// forges does so with each operation.
-const (
-	logBurst = 10
-	logEvery = 10 * time.Second
-)
+// logBurst is how many lines there may be in a while about claims of the same flow's
+// processes that are refuted. A client that forges does so with each operation.
+const logBurst = 10
 
-type limitedLog struct {
-	log *slog.Logger
+type limitedLog struct{ *loglimit.Limiter }
 
-	mu      sync.Mutex
-	spent   int       // lines of the burst
-	at      time.Time // up to when they were given back
-	dropped int       // lines that were not written since the last one
-}
-
-func (l *limitedLog) refuted(flow string, v Verdict, key string, peer any) {
-	l.mu.Lock()
-	now := time.Now()
-	if back := int(now.Sub(l.at) / logEvery); back >= l.spent {
-		l.spent, l.at = 0, now
-	} else {
-		l.spent, l.at = l.spent-back, l.at.Add(time.Duration(back)*logEvery)
-	}
-	if l.spent >= logBurst {
-		l.dropped++
-		l.mu.Unlock()
-		return
-	}
-	l.spent++
-	dropped := l.dropped
-	l.dropped = 0
-	l.mu.Unlock()
-	l.log.Warn("claim refuted", "claimed", flow, key, peer, "is", v.Flow, "evidence", v.Evidence.String(),
-		"detail", v.Detail, "not_logged_before", dropped)
+func (l limitedLog) refuted(flow string, v Verdict, key string, peer any) {
+	l.Some(logBurst, slog.LevelWarn, "claim refuted", v.Flow, "claimed", flow, key, peer, "is", v.Flow, "evidence", v.Evidence.String(),
+		"detail", v.Detail)
 }
 
 // rights says once each, loudly, what the daemon may not look at: nothing else tells, as

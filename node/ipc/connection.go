@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"penstock/node/device"
 	"penstock/wire"
@@ -61,14 +64,16 @@ func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
 	}
 }
 
-// connection is one agent. streams belongs to the receiving goroutine.
+// connection is one agent. streams and paid belong to the receiving goroutine.
 type connection struct {
 	server  *Server
 	c       *net.UnixConn
 	role    wire.Role
 	flow    string
 	owner   Owner
-	marks   *marks // that the peer has not been sent yet
+	rates   []*rate.Limiter // of its frames
+	paid    int             // frames that may come without asking them
+	marks   *marks          // that the peer has not been sent yet
 	streams map[uint32]*opened
 	opens   sync.WaitGroup
 	opening atomic.Int32 // of them
@@ -83,7 +88,16 @@ func (c *connection) Mark(stream uint32, position int64) {
 	}
 }
 
-func (c *connection) receive(r *wire.Reader, reg Registration) error {
+// write writes frames. The peer that does not take them in time is counted.
+func (c *connection) write(frames []byte) error {
+	_, err := c.c.Write(frames)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.server.Stats.SlowPeers.Add(1)
+	}
+	return err
+}
+
+func (c *connection) receive(ctx context.Context, r *wire.Reader, reg Registration) error {
 	for {
 		m, err := r.Next()
 		if err != nil {
@@ -91,6 +105,13 @@ func (c *connection) receive(r *wire.Reader, reg Registration) error {
 			if errors.Is(err, io.EOF) {
 				return errors.New("closed by the agent")
 			}
+			return err
+		}
+		cost := 1
+		if _, opens := m.(wire.Open); opens {
+			cost = openFrames
+		}
+		if err := c.pay(ctx, cost); err != nil {
 			return err
 		}
 		switch m := m.(type) {
@@ -247,7 +268,7 @@ func (c *connection) sendAll(ctx context.Context, reg Registration) {
 			if err = c.c.SetWriteDeadline(time.Now().Add(sendWait)); err != nil {
 				break
 			}
-			if _, err = c.c.Write(buf); err != nil {
+			if err = c.write(buf); err != nil {
 				break
 			}
 			buf = buf[:0]

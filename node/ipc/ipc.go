@@ -1,12 +1,13 @@
 // Package ipc serves the Unix socket that agents connect to.
 //
-// Problem: the peer is a JVM full of other people's code, and it may be gone,
-// stopped or wrong at any moment. Choices: who may connect is decided by the
-// socket's permissions and by the kernel's word on the peer (SO_PEERCRED), not
-// by what it says; every number of things that a peer can make us hold has a
-// bound; and nothing that a peer does or leaves undone may hold up a device's
-// loop, so marks go out through a bounded queue and a peer that does not read
-// it is disconnected (its gates then open by themselves).
+// Problem: the peer is a JVM full of other people's code, and it may be gone, stopped, wrong
+// or hostile at any moment. Choices: who may connect is decided by the socket's permissions
+// and by the kernel's word on the peer (SO_PEERCRED, its cgroup), not by what it says; every
+// number of things that a peer can make us hold, and every rate at which it makes us work,
+// has a bound by user and by container (places.go, quota.go), and past it a refusal that is
+// counted and said once; and nothing that a peer does or leaves undone may hold up a device's
+// loop, so a mark goes into a box that holds the latest one of each stream (marks.go), and a
+// peer that does not read is disconnected (its gates then open by themselves).
 package ipc
 
 import (
@@ -118,6 +119,7 @@ type Server struct {
 	bounds    Bounds
 	agents    map[*connection]Agent
 	greetings []*greeting // oldest first
+	framesOf  *pace       // rates of frames
 
 	streams       Quota        // of tasks and executors
 	taskOpens     atomic.Int32 // files being opened for tasks and executors
@@ -308,7 +310,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 		return refuse("flow", "the hello of a task or an executor names no flow")
 	}
 	conn := &connection{
-		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner,
+		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner, rates: s.frameRates(hello.Role, owner),
 		// A stream that was refused has a mark, too.
 		marks: newMarks(2 * streamsOf(hello.Role)), streams: map[uint32]*opened{},
 	}
@@ -348,7 +350,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 			reg.Close()
 		}()
 	}()
-	return conn.receive(r, reg)
+	return conn.receive(connCtx, r, reg)
 }
 
 // greet takes the hello.

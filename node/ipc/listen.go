@@ -110,7 +110,7 @@ func lockStart(path string) (unlock func(), err error) {
 func (at listener) mayReplace(path string) error {
 	var said error
 	for deadline := time.Now().Add(answersAll); ; time.Sleep(askPause) {
-		answered, pid, err := ask(path)
+		answered, pid, err := at.ask(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 			return nil // nobody listens
@@ -138,8 +138,9 @@ func (at listener) mayReplace(path string) error {
 }
 
 // ask connects and ends its own side. A living daemon, of any version, closes the
-// connection then. pid is who listens; 0: a process in another pid namespace.
-func ask(path string) (answered bool, pid int32, err error) {
+// connection then; a process on its way out is not waited for. pid is who listens; 0: a
+// process in another pid namespace.
+func (at listener) ask(path string) (answered bool, pid int32, err error) {
 	d := net.Dialer{Timeout: answerWait}
 	conn, err := d.Dial("unix", path)
 	if err != nil {
@@ -149,6 +150,9 @@ func ask(path string) (answered bool, pid int32, err error) {
 	c := conn.(*net.UnixConn)
 	if cred, err := peer(c); err == nil {
 		pid = cred.Pid
+	}
+	if _, ending := at.state(pid); ending {
+		return false, pid, nil
 	}
 	if err := errors.Join(c.CloseWrite(), c.SetReadDeadline(time.Now().Add(answerWait))); err != nil {
 		return true, pid, nil // it has hung up

@@ -95,3 +95,29 @@ func TestMarksOfIdleConnections(t *testing.T) {
 	}
 	runtime.KeepAlive(all)
 }
+
+// A peer whose few streams have news without end, and that reads none of it, is
+// disconnected as well.
+func TestMarksThatNobodyReads(t *testing.T) {
+	s, path := serve(t, &daemon{alive: 1}, true)
+	c := dial(t, path)
+	if _, err := c.Write(frames(t, hello)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent", func() bool { return len(s.Agents()) == 1 })
+	s.mu.Lock()
+	var conn *connection
+	for one := range s.agents {
+		conn = one
+	}
+	s.mu.Unlock()
+	position := int64(0)
+	eventually(t, "the peer to be counted", func() bool {
+		for stream := range uint32(sendAtOnce) {
+			position++
+			conn.Mark(stream, position)
+		}
+		return s.Stats.SlowPeers.Load() == 1
+	})
+	eventually(t, "its end", func() bool { return len(s.Agents()) == 0 })
+}

@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"penstock/node/recent"
+	"penstock/wire"
 )
 
 // Who may have a place among the connections. Servers have places of their own. Of the
@@ -198,6 +200,54 @@ func within(l **rate.Limiter, perSecond rate.Limit, burst int, now time.Time) bo
 		*l = rate.NewLimiter(perSecond, burst)
 	}
 	return (*l).AllowN(now, 1)
+}
+
+// Rates of frames from tasks and executors. Past them the connection is not read for a
+// while, which holds up nobody but its own streams; a connection has one claim to its
+// user's rate at a time, so that they take turns. A task that reads or writes 1 GB/s sends
+// 16,000 frames a second, as it reports every 64 KiB at most.
+const (
+	framesOfContainer = 20_000 // a second
+	containerFrames   = 65_536 // at once: an executor may open 4,096 files
+	framesOfUser      = 100_000
+	userFrames        = 400_000
+	framesAtOnce      = 64 // are paid for
+	openFrames        = 10 // an OPEN counts as so many
+)
+
+// frameRates are those that a connection is held to; nil for a server's.
+func (s *Server) frameRates(role wire.Role, o Owner) []*rate.Limiter {
+	if Serves(role) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.framesOf == nil {
+		p := newPace()
+		s.framesOf = &p
+	}
+	container, user := s.framesOf.owners.Get(o), s.framesOf.users.Get(o.UID)
+	if *container == nil {
+		*container = rate.NewLimiter(framesOfContainer, containerFrames)
+	}
+	if *user == nil {
+		*user = rate.NewLimiter(framesOfUser, userFrames)
+	}
+	return []*rate.Limiter{*container, *user}
+}
+
+// pay waits until frames of that number may be taken.
+func (c *connection) pay(ctx context.Context, frames int) error {
+	if c.paid -= frames; c.paid >= 0 {
+		return nil
+	}
+	for _, l := range c.rates {
+		if err := l.WaitN(ctx, framesAtOnce); err != nil {
+			return err
+		}
+	}
+	c.paid += framesAtOnce
+	return nil
 }
 
 // ownerOf is whose a connection is.

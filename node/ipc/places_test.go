@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -170,6 +171,32 @@ func TestAContainerHasItsPart(t *testing.T) {
 	}
 }
 
+// All places filled by idle tasks take little memory: no queues are made beforehand.
+func TestIdleConnectionsCostLittle(t *testing.T) {
+	c := newCrowd(t, Bounds{})
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	before := used()
+	const tasks = MaxConnections - MaxServers
+	h := task
+	h.Role = wire.RoleExecutor
+	for i := range tasks {
+		if _, in := c.enter(500, strconv.Itoa(i), int32(i+1), h); !in {
+			t.Fatal("refused")
+		}
+	}
+	// The frame buffers are 12 KiB for each.
+	if each := int64(used()-before) / tasks; each > 48<<10 {
+		t.Errorf("%d bytes for each connection", each)
+	} else {
+		t.Logf("%d bytes for each connection", each)
+	}
+}
+
 // A container's streams are bounded on all its connections together.
 func TestAContainersStreams(t *testing.T) {
 	c := newCrowd(t, Bounds{})
@@ -290,6 +317,41 @@ func TestConnectFlood(t *testing.T) {
 	}
 	if n := strings.Count(c.log.String(), "\n"); n > 200 {
 		t.Errorf("%d lines in the log", n)
+	}
+}
+
+// A container's frames have a rate, on all its connections together; others are served
+// meanwhile.
+func TestFrameFlood(t *testing.T) {
+	c := newCrowd(t, Bounds{})
+	const connections, more = 4, 10_000
+	flood := bytes.Repeat(frames(t, wire.Progress{Stream: 77, Position: 1}), (containerFrames+more)/connections)
+	open := frames(t, wire.Open{Stream: 1, Direction: wire.Write, Flow: task.Flow, Path: "/x/a"})
+	began := time.Now()
+	var all sync.WaitGroup
+	for i := range connections {
+		conn, in := c.enter(500, "a", int32(i+1), task)
+		if !in {
+			t.Fatal("refused")
+		}
+		all.Go(func() {
+			if _, err := conn.Write(append(bytes.Clone(flood), open...)); err != nil {
+				t.Error(err)
+			}
+			awaitMarks(t, conn, 1)
+		})
+	}
+	other, _ := c.enter(500, "b", 100, task)
+	if _, err := other.Write(open); err != nil {
+		t.Fatal(err)
+	}
+	awaitMarks(t, other, 1)
+	all.Wait()
+	if took, least := time.Since(began), time.Duration(more)*time.Second/framesOfContainer; took < least*9/10 {
+		t.Errorf("%d frames took %v, less than %v", containerFrames+more, took, least)
+	}
+	if c.Stats.BadFrames.Load() != 0 || c.Stats.SlowPeers.Load() != 0 {
+		t.Error("the flood was not valid")
 	}
 }
 

@@ -76,8 +76,8 @@ type Cluster struct {
 	Refused  uint64    `json:"refused"`  // answers of smaller epochs
 }
 
-// Heartbeat is what agents are told. When it is not alive they get none, and
-// open their gates after a second.
+// Heartbeat is what agents hear: which devices live. The gates of one that does not
+// are open within a second.
 type Heartbeat struct {
 	Alive   bool     `json:"alive"`
 	Tick    uint64   `json:"tick"`
@@ -150,6 +150,7 @@ type Device struct {
 	BacklogBound int64   `json:"backlog_bound_bytes"` // of one application
 	DirtyBound   int64   `json:"dirty_bound_bytes"`   // of all
 	LazyBound    int64   `json:"lazy_bound_bytes"`    // of all, beside it: of what tasks may yet delete
+	StagedBound  int64   `json:"staged_bound_bytes"`  // of all: of what readers have not reached yet
 	Depth        int     `json:"depth"`
 	DepthMin     float64 `json:"depth_min"`
 	DepthMax     float64 `json:"depth_max"`
@@ -159,6 +160,7 @@ type Device struct {
 	LatencyNS    int64   `json:"latency_ns"`   // mean of the last control period; 0: none
 	ReferenceNS  int64   `json:"reference_ns"` // of the same requests
 	BacklogBytes int64   `json:"backlog_bytes"`
+	StagedBytes  int64   `json:"staged_bytes"` // that readers have not reached yet
 	Stuck        bool    `json:"stuck"`
 	SlowFactor   float64 `json:"slow_factor"` // times slower than when healthy; 1: it is healthy
 	Profiled     bool    `json:"profiled"`    // costs and references were measured on this device
@@ -238,9 +240,9 @@ type Flow struct {
 	Part             float64 `json:"part"`  // its weight here for its share of the cluster's service; 0: the weight
 	Mode             string  `json:"mode"`
 	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
-	LimitWaits       int64   `json:"limit_waits"`            // requests that waited for it
+	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for it
 	Streams          int     `json:"streams"`
-	Queued           int     `json:"queued"`
+	Queued           int     `json:"queued"` // streams with something that waits for its turn
 	BacklogBytes     int64   `json:"backlog_bytes"`
 	Bytes            Pair    `json:"bytes"` // moved by the device
 	ResidentBytes    int64   `json:"resident_bytes"`
@@ -248,7 +250,10 @@ type Flow struct {
 	ServiceNS        int64   `json:"service_ns"`
 	Requests         int64   `json:"requests"`
 	Waits            int64   `json:"waits"`
-	Forced           int64   `json:"forced"`
+	Standing         int     `json:"standing"`     // streams at their marks; observed: beyond those that enforcing would have set
+	Forced           int64   `json:"forced"`       // packets let through after a stream's patience
+	ForcedBytes      int64   `json:"forced_bytes"` // of them
+	Refused          int64   `json:"refused"`      // reads refused before they began, as too many of the flow were waiting
 	WouldWaitNS      int64   `json:"would_wait_ns"`
 
 	Kinds  []Kind     `json:"kinds"` // those that it has had streams of

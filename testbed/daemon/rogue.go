@@ -37,16 +37,16 @@ func BadFrames(data string) ([]Bad, error) {
 	return []Bad{
 		{"noise", noise},
 		{"noise after a hello", after(noise)},
-		{"oversized", frame(1, 1, 0xffff)},
-		{"oversized after a hello", after(append(frame(3, 1, wire.MaxPayload+1), make([]byte, wire.MaxPayload+1)...))},
-		{"of no type", after(frame(200, 1, 0))},
+		{"oversized", frame(1, wire.Version, 0xffff)},
+		{"oversized after a hello", after(append(frame(3, wire.Version, wire.MaxPayload+1), make([]byte, wire.MaxPayload+1)...))},
+		{"of no type", after(frame(200, wire.Version, 0))},
 		{"of a version to come", after(frame(4, 9, 12, make([]byte, 12)...))},
-		{"too short for its type", after(frame(4, 1, 3, 0, 0, 0))},
+		{"too short for its type", after(frame(4, wire.Version, 3, 0, 0, 0))},
 		{"a welcome from an agent", after(welcome)},
-		{"progress before a hello", frame(4, 1, 12, make([]byte, 12)...)},
-		{"a string beyond its end", after(frame(3, 1, 9, 0, 0, 0, 1, 1, 0xff, 0xff, 'a', 'b'))},
+		{"progress before a hello", frame(4, wire.Version, 12, make([]byte, 12)...)},
+		{"a string beyond its end", after(frame(3, wire.Version, 9, 0, 0, 0, 1, 1, 0xff, 0xff, 'a', 'b'))},
 		{"two hellos", after(hello)},
-		{"a stream's negative mark", after(frame(4, 1, 12, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))},
+		{"a stream's negative mark", after(frame(4, wire.Version, 12, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))},
 	}, nil
 }
 

@@ -140,8 +140,8 @@ type Queues struct {
 	Entries []uint32               `protobuf:"varint,2,rep,packed,name=entries,proto3" json:"entries,omitempty"`
 	Rates   []uint64               `protobuf:"varint,3,rep,packed,name=rates,proto3" json:"rates,omitempty"`
 	Rooms   []uint64               `protobuf:"varint,4,rep,packed,name=rooms,proto3" json:"rooms,omitempty"`
-	// What the queue's members have, as rates, and weigh, in millionths, by the part of a
-	// correction that the devices make for each (coord.Service).
+	// What the queue's members have of its total, in billionths, and weigh, in millionths, by the
+	// part of a correction that the devices make for each (coord.Service).
 	Had           []uint64 `protobuf:"varint,5,rep,packed,name=had,proto3" json:"had,omitempty"`
 	Weights       []uint64 `protobuf:"varint,6,rep,packed,name=weights,proto3" json:"weights,omitempty"`
 	unknownFields protoimpl.UnknownFields

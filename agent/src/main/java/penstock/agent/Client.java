@@ -49,6 +49,8 @@ final class Client implements Runnable {
      * go ungoverned.
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
+    /** A device that has not stood still for as long is said again. */
+    private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
     private static final long MIN_BACKOFF_MILLIS = 100;
     /** A daemon that comes back is found within a second; one that refuses this agent is not asked so often. */
     private static final long MAX_BACKOFF_MILLIS = 1000;
@@ -323,13 +325,13 @@ final class Client implements Runnable {
                 failure = !refused ? t.toString() : "the daemon does not take this agent; its log says why: another"
                         + " release, or a user or directories that are not in its settings";
             }
-            boolean welcomed = connected;
+            boolean lasted = tried != null && tried.lasted(SECOND);
             disconnect();
             if (stopped) {
                 return;
             }
             failures.say("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
-            backoff = welcomed && tried.lasted(SECOND) ? MIN_BACKOFF_MILLIS
+            backoff = lasted ? MIN_BACKOFF_MILLIS
                     : Math.min(2 * backoff, refused ? MAX_REFUSED_MILLIS : MAX_BACKOFF_MILLIS);
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(backoff));
         }
@@ -399,8 +401,9 @@ final class Client implements Runnable {
         private boolean reached;
         private long welcomed;
         private byte[] devices = {};
-        /** A bit for each device that was found to stand still. */
+        /** A bit for each device that was found to stand still, and when one was last. */
         private long stalled;
+        private long lastStalled = begun;
 
         Session(SocketChannel channel, Selector open) {
             this.channel = channel;
@@ -456,7 +459,6 @@ final class Client implements Runnable {
         /** A row of failures is over. */
         private void settled() {
             failures.forget();
-            stalls.forget();
             Log.say("connected to " + path + ", after " + failures.count() + " failures since the process began");
         }
 
@@ -514,8 +516,8 @@ final class Client implements Runnable {
                 int start = out.position();
                 s.device = deviceOf(s);
                 try {
-                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow, s.block, s.meta, s.peer, at,
-                            s.write && s.to == 0 ? 0 : Math.max(s.to, at));
+                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow,
+                            s.block, s.meta, s.peer, at, s.write && s.to == 0 ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();
@@ -612,17 +614,34 @@ final class Client implements Runnable {
             long now = System.nanoTime();
             lastHeartbeat = now;
             beats.beat(alive, now);
-            long still = beats.stalled(now);
-            for (int i = 0; i < devices.length; i++) {
-                if ((still & ~stalled & 1L << devices[i]) != 0 && devices[i] != 0) {
-                    stalled |= 1L << devices[i]; // one line for all its directories
-                    stalls.say("the device of " + told.get(i) + " stands still in the daemon; its gates are open until it goes on");
-                }
-            }
-            stalled = still;
+            still(beats.stalled(now), now);
             if (connected) {
                 change(newMode);
             }
+        }
+
+        /** Says and counts what has come to stand still, of the devices that do. */
+        private void still(long devicesNow, long now) {
+            if ((devicesNow & ~stalled & 1L << Frames.NETWORK_DEVICE) != 0) {
+                sayStill("the network");
+            }
+            long before = stalled | 1L << Frames.NETWORK_DEVICE;
+            for (int i = 0; i < devices.length; i++) {
+                if ((devicesNow & ~before & 1L << devices[i]) != 0) {
+                    before |= 1L << devices[i]; // one line for all its directories
+                    sayStill("the device of " + told.get(i));
+                }
+            }
+            stalled = devicesNow;
+            if (stalled != 0) {
+                lastStalled = now;
+            } else if (stalls.isQuiet() && now - lastStalled > SOUND_NANOS) {
+                stalls.forget();
+            }
+        }
+
+        private void sayStill(String what) {
+            stalls.say(what + " stands still in the daemon; its gates are open until it goes on");
         }
 
         private void change(int newMode) {

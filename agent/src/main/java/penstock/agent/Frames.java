@@ -13,46 +13,7 @@ import java.util.List;
  * Every bound is checked in both directions: a daemon that sends nonsense loses
  * the connection, which opens the gates.
  */
-final class Frames {
-    static final int VERSION = 3;
-    static final int HEADER = 4;
-    static final int MAX_PAYLOAD = 12288;
-    static final int MAX_FRAME = HEADER + MAX_PAYLOAD;
-    static final int MAX_AGENT = 128;
-    static final int MAX_FLOW = 128;
-    static final int MAX_PATH = 4095;
-    static final int MAX_ADDRESS = 64;
-    static final int MAX_USER = 128;
-    static final int MAX_DIRECTORIES = 256;
-    static final int MAX_STRIDE = 1 << 30;
-    /** The largest number of a device; a directory that is not governed has 0. */
-    static final int MAX_DEVICE = 63;
-    /** The bit of a HEARTBEAT's devices that stands for the network. */
-    static final int NETWORK_DEVICE = 0;
-    /** A MARK that has the agent refuse the operation, if it may still. */
-    static final long REFUSED = Long.MAX_VALUE - 1;
-
-    static final int HELLO = 1;
-    static final int WELCOME = 2;
-    static final int OPEN = 3;
-    static final int PROGRESS = 4;
-    static final int MARK = 5;
-    static final int CLOSE = 6;
-    static final int HEARTBEAT = 7;
-
-    static final int OFF = 0;
-    static final int OBSERVE = 1;
-    static final int ENFORCE = 2;
-
-    static final int DATANODE = 1;
-    static final int TASK = 2;
-    static final int NODEMANAGER = 3;
-    static final int EXECUTOR = 4;
-
-    static final int PERSISTENT = 0;
-    static final int INTERMEDIATE = 1;
-    static final int NETWORK = 2;
-
+final class Frames extends Values {
     private Frames() { }
 
     /** A frame that may not be sent, or that the daemon must not have sent. */

@@ -317,7 +317,7 @@ public final class Gates {
         }
         Client c = client;
         if (s != null && c != null) {
-            s.written = System.nanoTime();
+            s.written = c.lastHeartbeat(); // at most a beat ago, and cheaper than the clock
             report(c, s, onDisk);
         }
     }

@@ -52,7 +52,7 @@ public final class Stream {
     final AtomicBoolean queued = new AtomicBoolean();
     /** The position that the Hadoop thread last reported; only that thread uses it. */
     long reported;
-    /** When the last packet of a write had been written, in System.nanoTime(), or 0; that thread's as well. */
+    /** When a write's last packet was written, or up to a beat before, in System.nanoTime(); 0 before the first. */
     long written;
     /** The connection that has seen OPEN, and the position it was told; client thread only. */
     long session;

@@ -60,7 +60,9 @@ class DataNodeIT {
         hdfs = new SmallHdfs(directory, daemon.socket, List.of());
         shell = hdfs.client("");
         task = hdfs.client("attempt_1700000000000_0042_m_000000_0");
-        assertEquals(List.of(directory.resolve("data") + "/"), withSlash(daemon.next(Frames.HELLO).directories()));
+        Heard hello = daemon.next(Frames.HELLO);
+        assertEquals(List.of(directory.resolve("data") + "/"), withSlash(hello.directories()));
+        assertEquals(4096, hello.threads());
     }
 
     private static List<String> withSlash(List<String> paths) {
@@ -86,6 +88,29 @@ class DataNodeIT {
             hdfs.check();
         }
         daemon.forget();
+    }
+
+    /** As where a DataNode has too many threads: nothing breaks, and the client comes again. */
+    @Test
+    void aRefusedReadIsTriedAgainByItsClient() throws Exception {
+        write(task, "/refused");
+        daemon.until(Frames.CLOSE);
+        daemon.generous = false;
+        FutureTask<byte[]> reading = run(() -> read(task, "/refused"));
+        Heard open = daemon.next(Frames.OPEN);
+        assertTrue(open.refusable());
+        assertEquals(45_000, open.patience());
+        daemon.mark(open.stream(), Frames.REFUSED);
+        Heard close = daemon.next(Frames.CLOSE);
+        assertEquals(open.stream(), close.stream());
+        assertEquals(open.from(), close.position());
+        assertTrue(close.failed());
+        // There is no other replica, so it is the same DataNode after a pause.
+        Heard again = daemon.next(Frames.OPEN);
+        daemon.mark(again.stream(), Long.MAX_VALUE);
+        assertArrayEquals(DATA, reading.get(20, TimeUnit.SECONDS));
+        assertTrue(hdfs.bean().contains("\"RefusedReads\" : 1,"), hdfs.bean());
+        assertTrue(hdfs.bean().contains("\"Suppressed\" : 0"), hdfs.bean());
     }
 
     private static void write(FileSystem fs, String name) throws IOException {

@@ -133,15 +133,23 @@ class FramesTest {
     void refusesToWriteOutOfBounds() {
         ByteBuffer out = ByteBuffer.allocate(2 * Frames.MAX_FRAME);
         String longPath = "/" + "p".repeat(Frames.MAX_PATH - 1);
-        assertThrows(Frames.Refused.class, () -> Frames.hello(out, 1, 1, "", "", 0, List.of(longPath, longPath, longPath)));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.hello(out, 1, 1, "", "", 0, List.of(longPath, longPath, longPath)));
         assertThrows(Frames.Refused.class,
                 () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", new Peer("c".repeat(65), "", ""), 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
-        assertThrows(Frames.Refused.class, () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN,
+                        0, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
         assertThrows(Frames.Refused.class, () -> Frames.progress(out, 1, -1));
         assertThrows(Frames.Refused.class, () -> Frames.close(out, 1, -1, false));
     }

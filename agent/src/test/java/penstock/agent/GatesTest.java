@@ -883,7 +883,12 @@ class GatesTest {
             Op op = Gates.enterRead(CLIENT, Peer.UNKNOWN);
             try {
                 Stream s = Gates.openRead(BLOCK, META, 1024, -1, 4096);
-                return Gates.isRefused(s) ? Gates.refusal(s).getMessage() : "not refused";
+                if (!Gates.isRefused(s)) {
+                    return "not refused";
+                }
+                Refusal e = Gates.refusal(s);
+                assertEquals(0, e.getStackTrace().length); // Hadoop logs each of many
+                return e.getMessage();
             } finally {
                 Gates.exit(op);
             }

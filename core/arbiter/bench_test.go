@@ -1,0 +1,127 @@
+package arbiter_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/core/arbiter"
+)
+
+// endless is a file of which nothing is in the page cache and all was written.
+type endless struct{}
+
+func (endless) Missing(_, length int64) int64 { return length }
+func (endless) Saved(_, _ int64) int64        { return 0 }
+func (endless) Written() (int64, bool)        { return 1 << 62, true }
+func (endless) Deleted() bool                 { return false }
+
+// busy is an arbiter all of whose flows have more to do than they will ever get.
+type busy struct {
+	a       *arbiter.Arbiter
+	now     time.Duration
+	flying  []*arbiter.Request
+	pos     map[*arbiter.Stream]int64
+	written bool
+}
+
+func newBusy(tb testing.TB, flows int, write bool) *busy {
+	cfg := diskConfig(2e9, 0)
+	cfg.MaxFlows = flows + 1
+	cfg.Algorithm, cfg.FixedDepth = "sfqd", 4
+	a, err := arbiter.New(arbiter.Options{Config: cfg, Mode: arbiter.Enforce, Policy: func(flow string) arbiter.Rule {
+		return arbiter.Rule{Weight: 1 + len(flow)*37%100, Mode: arbiter.Enforce}
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &busy{a: a, now: 1, pos: map[*arbiter.Stream]int64{}, written: write}
+	for i := range flows {
+		s := a.Open(b.now, arbiter.Opening{Flow: fmt.Sprint("flow ", i), Write: write, File: endless{}, To: 1 << 61})
+		if write {
+			a.Progress(b.now, s, 1<<50)
+		}
+	}
+	b.decide()
+	for range 4 * flows { // until all have their first quanta behind them
+		b.decision()
+	}
+	return b
+}
+
+func (b *busy) decide() {
+	actions, _ := b.a.Decide(b.now)
+	for i := range actions {
+		if actions[i].Kind == arbiter.Start {
+			b.flying = append(b.flying, actions[i].Request)
+		}
+	}
+}
+
+// decision is a request's end and the start of the next one. A reader reads on beside.
+func (b *busy) decision() {
+	r := b.flying[0]
+	b.flying = b.flying[:copy(b.flying, b.flying[1:])]
+	s, end, length := r.Stream, r.Offset+r.Length, r.Length
+	b.now += 10 * time.Microsecond
+	b.a.Done(b.now, r, arbiter.Result{Moved: length, Latency: 40 * time.Microsecond})
+	if !b.written {
+		b.a.Progress(b.now, s, end)
+	}
+	b.decide()
+}
+
+// processor is the CPU time that the process has used, which a busy machine changes less than
+// the clock.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkDecision is one decision of the whole arbiter with all flows backlogged: the end of a
+// request, and what is started upon it. A reader's progress is a further event.
+func BenchmarkDecision(b *testing.B) {
+	for _, flows := range []int{10, 100, 1000, 10_000} {
+		for _, what := range []string{"drains", "reads"} {
+			b.Run(fmt.Sprintf("%s/flows=%d", what, flows), func(b *testing.B) {
+				d := newBusy(b, flows, what == "drains")
+				b.ReportAllocs()
+				begin := processor()
+				for b.Loop() {
+					d.decision()
+				}
+				b.ReportMetric(float64(processor()-begin)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// BenchmarkTick is what time alone costs, each 100 ms.
+func BenchmarkTick(b *testing.B) {
+	for _, flows := range []int{10, 1000, 10_000} {
+		b.Run(fmt.Sprint("flows=", flows), func(b *testing.B) {
+			d := newBusy(b, flows, false)
+			b.ReportAllocs()
+			begin := processor()
+			for b.Loop() {
+				d.now += 100 * time.Millisecond
+				d.decide()
+			}
+			b.ReportMetric(float64(processor()-begin)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// A decision allocates nothing, whatever it is about.
+func TestDecisionsAllocateNothing(t *testing.T) {
+	for _, write := range []bool{false, true} {
+		d := newBusy(t, 1000, write)
+		if got := testing.AllocsPerRun(20_000, d.decision); got != 0 {
+			t.Errorf("writes %v: %v allocations a decision", write, got)
+		}
+	}
+}

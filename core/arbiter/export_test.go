@@ -1,0 +1,106 @@
+package arbiter
+
+import (
+	"fmt"
+	"math"
+)
+
+// Check compares what is kept with what it is kept of, for tests. It returns the first
+// difference, "" if there is none.
+func (a *Arbiter) Check() string {
+	var staged, backlog, writing int64
+	ready, kept, flying, waiting := 0, 0, 0, 0.0
+	for i, r := range a.running {
+		if r.index != i+1 {
+			return fmt.Sprintf("a request is number %d among those running and thinks %d", i+1, r.index)
+		}
+	}
+	for i, s := range a.streams {
+		if s.index != i+1 || s.over {
+			return fmt.Sprintf("stream %d thinks it is %d, over: %v", i+1, s.index, s.over)
+		}
+		staged += s.ahead
+		flying += s.flying
+		if s.waiting == 0 && s.deadline > 0 && s.probe == 0 {
+			return "a stream that does not wait has a deadline"
+		}
+		if (s.deadline > 0) != (s.forcedAt > 0) {
+			return "a deadline is not among the deadlines"
+		}
+		if _, _, bytes := a.nextOf(s); bytes > 0 != (s.turn.at > 0) {
+			return fmt.Sprintf("a stream of %s wants %d bytes and its turn is %d", s.flow.name, bytes, s.turn.at)
+		}
+		if s.next < s.From || !s.Write && s.done > s.next && s.done != s.To || s.drains() && s.next > s.pos {
+			return fmt.Sprintf("a stream of %s has from %d, done %d, next %d, pos %d, to %d", s.flow.name, s.From, s.done, s.next, s.pos, s.To)
+		}
+	}
+	if staged != a.staged {
+		return fmt.Sprintf("staged %d, its streams have %d", a.staged, staged)
+	}
+	for _, f := range a.all {
+		if f.announced > 0 {
+			ready++
+			waiting += f.adds
+		}
+		if f.turns.len() == 0 && f.announced > 0 || f.turns.len() > 0 && f.announced == 0 && f.heldAt == 0 {
+			return fmt.Sprintf("%s has %d streams that wait and is announced with %d", f.name, f.turns.len(), f.announced)
+		}
+		if f.backlog < 0 || f.lazy < 0 || f.lazy > f.backlog || f.writing < 0 || f.writing > f.writers || f.kept < 0 || f.kept > f.writers || f.inFlight < 0 || f.draining < 0 {
+			return fmt.Sprintf("%s has backlog %d, lazy %d, %d writers, %d open, %d kept, %d in flight, %d drain", f.name, f.backlog, f.lazy, f.writers, f.writing, f.kept, f.inFlight, f.draining)
+		}
+		backlog += f.backlog
+		kept += f.kept
+		if f.writers > 0 {
+			writing++
+		}
+		if (f.announced > 0 || f.inFlight > 0 || f.backlog > 0) && f.slept > 0 {
+			return f.name + " sleeps and has something to do"
+		}
+		for _, p := range []*pile[*Stream]{&f.parked, &f.tails, &f.spilled} {
+			if !sound(p) {
+				return f.name + ": a pile is out of order"
+			}
+		}
+		for d := range f.turns.dirs {
+			lane := &f.turns.dirs[d]
+			n := 0
+			if !sound(&lane.users) {
+				return f.name + ": users are out of order"
+			}
+			for _, u := range lane.users.items {
+				n += u.streams.len()
+				if !sound(&u.streams) || u.streams.len() == 0 {
+					return f.name + ": the turns of " + u.name + " are out of order"
+				}
+			}
+			if n != lane.n {
+				return fmt.Sprintf("%s: %d streams wait in a direction, counted are %d", f.name, n, lane.n)
+			}
+		}
+	}
+	if ready != a.anticipation.ready || math.Abs(waiting-a.anticipation.waiting) > 1e-6*(1+waiting) {
+		return fmt.Sprintf("%d flows of %g are ready, counted are %d of %g", ready, waiting, a.anticipation.ready, a.anticipation.waiting)
+	}
+	if backlog != a.backlog.all || kept != a.backlog.kept || writing != a.backlog.writing {
+		return fmt.Sprintf("backlog %d, %d kept, %d write; counted are %d, %d, %d", backlog, kept, writing, a.backlog.all, a.backlog.kept, a.backlog.writing)
+	}
+	if !sound(&a.forced.waiting) || !sound(&a.held) {
+		return "deadlines or limits are out of order"
+	}
+	return ""
+}
+
+// sound reports whether a pile is a heap whose items know their places.
+func sound[T any](p *pile[T]) bool {
+	for i, x := range p.items {
+		if *p.place(x) != i+1 || i > 0 && p.less(x, p.items[(i-1)/2]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Describe tells where a stream is.
+func Describe(s *Stream) string {
+	return fmt.Sprintf("pos %d done %d next %d mark %d sent %d closed %v gone %v in %s of mode %v, pending %d, meta %v", s.pos, s.done, s.next, s.mark, s.sent, s.closed, s.gone, s.flow.name, s.flow.rule.Mode, len(s.pending), s.meta)
+}

@@ -1,0 +1,222 @@
+package arbiter_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"penstock/core/arbiter"
+)
+
+// Shares in virtual time. The judge is the disk's own log, in every window of ten seconds.
+
+const (
+	testRate    = 12e6
+	testSeek    = 2 * time.Millisecond
+	testQuantum = 256 * kib
+	endlessFile = 64 * gib
+)
+
+// enforced is a policy of weights; who is not named has 1.
+func enforced(weights map[string]int) arbiter.Policy {
+	return func(flow string) arbiter.Rule {
+		return arbiter.Rule{Weight: max(1, weights[flow]), Mode: arbiter.Enforce}
+	}
+}
+
+// diskWorld is a disk of 12 MB/s with its profile, and an arbiter of the depth.
+func diskWorld(t fataler, depth int, policy arbiter.Policy, more func(*arbiter.Config)) *world {
+	t.Helper()
+	cfg := diskConfig(testRate, testSeek)
+	cfg.Algorithm, cfg.FixedDepth, cfg.Quantum = "sfqd", depth, testQuantum
+	if more != nil {
+		more(&cfg)
+	}
+	w, err := newWorld(arbiter.Options{Config: cfg, Mode: arbiter.Enforce, Policy: policy}, testRate, testSeek)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return w
+}
+
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// got is what the disk did in some time.
+type got struct {
+	bytes, written int64
+	service        time.Duration
+}
+
+// between is what each flow got in [from, to). A request counts by the part of its time there.
+func (w *world) between(from, to time.Duration) map[string]got {
+	out := map[string]got{}
+	for _, e := range w.disk.log {
+		begin, end := max(from, e.at-e.took), min(to, e.at)
+		if end <= begin {
+			continue
+		}
+		part := float64(end-begin) / float64(e.took)
+		g := out[e.flow]
+		g.bytes += int64(part * float64(e.bytes))
+		if e.write {
+			g.written += int64(part * float64(e.bytes))
+		}
+		g.service += end - begin
+		out[e.flow] = g
+	}
+	return out
+}
+
+// holds fails the test unless each flow had its due in every window: within 5 %, or a quantum
+// where that is more.
+func (w *world) holds(t fataler, weights map[string]int, from, to time.Duration) (worst float64) {
+	t.Helper()
+	const window = 10 * time.Second
+	quantum := time.Duration(float64(w.cfg.Quantum)/testRate*float64(time.Second)) + w.disk.seek
+	all := 0
+	for _, n := range weights {
+		all += n
+	}
+	for ; from+window <= to; from += time.Second {
+		shares := w.between(from, from+window)
+		var sum time.Duration
+		for _, g := range shares {
+			sum += g.service
+		}
+		if sum < window*99/100 {
+			t.Fatalf("in the window from %v the disk worked for %v only", from, sum)
+		}
+		for flow, weight := range weights {
+			due := float64(sum) * float64(weight) / float64(all)
+			off := math.Abs(float64(shares[flow].service) - due)
+			worst = max(worst, off/due)
+			if off > max(0.05*due, float64(quantum)) {
+				t.Fatalf("in the window from %v flow %s of weight %d of %d had %v, its due is %v", from, flow, weight, all, shares[flow].service, time.Duration(due))
+			}
+		}
+	}
+	return worst
+}
+
+func TestSharesOfTheIssue(t *testing.T) {
+	for _, weights := range []map[string]int{{"a": 100, "b": 1}, {"a": 13, "b": 5, "c": 2}, {"a": 32, "b": 1}, {"a": 1, "b": 1}} {
+		for _, depth := range []int{1, 2, 4} {
+			w := diskWorld(t, depth, enforced(weights), func(c *arbiter.Config) { c.Ahead = 8 })
+			for flow := range weights {
+				w.reader(flow, endlessFile)
+			}
+			w.run(60 * time.Second)
+			t.Logf("%v at depth %d: off by up to %.3f", weights, depth, w.holds(t, weights, 5*time.Second, 60*time.Second))
+		}
+	}
+}
+
+// Whatever flows consist of, how many streams, users and writers, and however long one file may
+// be served in a row, each has its weight's part.
+func TestSharesOfAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights := map[string]int{}
+		kinds := map[string]string{}
+		flows := rapid.IntRange(2, 5).Draw(t, "flows")
+		for i := range flows {
+			name := fmt.Sprint("f", i)
+			weights[name] = rapid.IntRange(1, 100).Draw(t, "weight")
+			kinds[name] = rapid.SampledFrom([]string{"reads", "writes", "both"}).Draw(t, "kind")
+		}
+		depth := rapid.IntRange(1, 4).Draw(t, "depth")
+		w := diskWorld(t, depth, enforced(weights), func(c *arbiter.Config) {
+			c.Ahead = rapid.IntRange(4, 16).Draw(t, "ahead")
+			c.Run = rapid.Int64Range(1, 32).Draw(t, "run") * testQuantum
+		})
+		for i := range flows {
+			name := fmt.Sprint("f", i)
+			for k := range rapid.IntRange(1, 6).Draw(t, "streams") {
+				write := kinds[name] == "writes" || kinds[name] == "both" && k%2 == 0
+				o := arbiter.Opening{Flow: name, User: fmt.Sprint("u", rapid.IntRange(0, 2).Draw(t, "user")), Write: write}
+				if !write {
+					o.To = endlessFile
+				}
+				w.drive(w.open(&stream{}, o), 0, endlessFile)
+			}
+		}
+		w.run(40 * time.Second)
+		w.holds(t, weights, 10*time.Second, 40*time.Second)
+	})
+}
+
+// Reads and writes of one application have half of it each, whatever stands beside it.
+func TestAWriterBesideReadersHasHalf(t *testing.T) {
+	for _, neighbour := range []bool{false, true} {
+		w := diskWorld(t, 2, enforced(nil), func(c *arbiter.Config) { c.Quantum = 2 * mib })
+		var readers []*agent
+		for range 4 {
+			readers = append(readers, w.reader("a", endlessFile))
+		}
+		writer := w.writer("a", endlessFile)
+		due := 0.5
+		if neighbour {
+			w.reader("b", endlessFile)
+			due = 0.25
+		}
+		w.run(10 * time.Second)
+		writer.longest = 0
+		w.run(120 * time.Second)
+		all := w.between(10*time.Second, w.now)
+		part := float64(all["a"].written) / float64(all["a"].bytes+all["b"].bytes)
+		t.Logf("beside b: %v: the writer has %.3f of the bytes, its due is %.3f; it waited for %v at the most", neighbour, part, due, writer.longestWait())
+		if part < 0.8*due {
+			t.Errorf("the writer had %.3f of the bytes, its due is %.3f", part, due)
+		}
+		// With a neighbour the readers' runs of a second each come one after the other.
+		standing := []*agent{writer}
+		if !neighbour {
+			standing = append(standing, readers...)
+		}
+		for _, g := range standing {
+			if g.longestWait() > 3*time.Second {
+				t.Errorf("a stream stood for %v", g.longestWait())
+			}
+		}
+	}
+}
+
+// A limit holds with any number of streams, whatever the disk has left.
+func TestALimitWithManyStreams(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		for _, what := range []string{"reads", "writes", "both"} {
+			policy := func(flow string) arbiter.Rule {
+				r := arbiter.Rule{Weight: 1, Mode: arbiter.Enforce}
+				if flow == "limited" {
+					r.Limit = 1e6
+				}
+				return r
+			}
+			w := diskWorld(t, 4, policy, func(c *arbiter.Config) { c.Quantum = 2 * mib })
+			for i := range 100 {
+				if what == "writes" || what == "both" && i%2 == 0 {
+					w.writer("limited", endlessFile)
+				} else {
+					w.reader("limited", endlessFile)
+				}
+			}
+			if busy {
+				w.reader("other", endlessFile)
+			}
+			w.run(10 * time.Second)
+			for range 4 {
+				from := w.now
+				w.run(30 * time.Second)
+				rate := float64(w.between(from, w.now)["limited"].bytes) / 30
+				if math.Abs(rate-1e6) > 0.05*1e6 {
+					t.Errorf("%s, the disk busy with others: %v: %.0f bytes a second from %v on", what, busy, rate, from)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package arbiter_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"penstock/core/arbiter"
+)
+
+// 200 readers of an application of weight 1 beside one of weight 32: what they get that their
+// clients do not give up comes out of their own due.
+func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
+	const seek = 10 * time.Millisecond
+	for _, checksums := range []bool{false, true} {
+		cfg := diskConfig(testRate, seek)
+		cfg.Algorithm, cfg.FixedDepth = "sfqd", 2
+		w, err := newWorld(arbiter.Options{Config: cfg, Mode: arbiter.Enforce, Policy: enforced(map[string]int{"protected": 32})}, testRate, seek)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.reader("protected", endlessFile)
+		var starved []*agent
+		for range 200 {
+			s := &stream{}
+			if checksums {
+				s.meta = w.newFile(mib)
+			}
+			starved = append(starved, w.drive(w.open(s, arbiter.Opening{Flow: "starved", To: 128 * mib}), 0, 128*mib))
+		}
+		w.run(10 * time.Minute)
+		const settled = 2 * time.Minute
+		all := w.between(settled, w.now)
+		s, p := all["starved"], all["protected"]
+		var longest time.Duration
+		for _, g := range starved {
+			longest = max(longest, g.longestWait())
+		}
+		due := float64(s.bytes+p.bytes) / 33
+		t.Logf("checksums: %v: the starved have %.2f times their due in bytes, %.2f in time, the protected one %.3f of its due in bytes, %.3f in time; the longest wait is %v",
+			checksums, float64(s.bytes)/due, float64(s.service)/float64(s.service+p.service)*33, float64(p.bytes)/(due*32), float64(p.service)/float64(w.now-settled)*33/32, longest)
+		if float64(s.bytes) > 1.1*due {
+			t.Errorf("the starved readers have %.2f times their due", float64(s.bytes)/due)
+		}
+		if float64(p.bytes) < 0.95*32*due {
+			t.Errorf("the protected reader has %.2f of its due in bytes", float64(p.bytes)/(32*due))
+		}
+		if part := float64(p.service) / float64(w.now-settled) * 33 / 32; part < 0.95 {
+			t.Errorf("the protected reader has %.2f of its due of the disk", part)
+		}
+		if longest >= 60*time.Second {
+			t.Errorf("a client has waited for %v", longest)
+		}
+	}
+}
+
+// However small a share is, and whatever its client bears, no stream waits until that gives up,
+// as long as packets for all who starve fit a tenth of the device.
+func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := diskWorld(t, rapid.IntRange(1, 4).Draw(t, "depth"), enforced(map[string]int{"protected": 1_000_000}), func(c *arbiter.Config) {
+			c.Quantum = rapid.SampledFrom([]int64{256 * kib, mib, 2 * mib}).Draw(t, "quantum")
+		})
+		w.reader("protected", endlessFile)
+		var agents []*agent
+		// Each takes a packet in its patience: 64 KiB take 7.5 ms, and are to be a twentieth.
+		load := 0.0
+		for range rapid.IntRange(1, 120).Draw(t, "streams") {
+			patience := time.Duration(rapid.Int64Range(int64(3*time.Second), int64(90*time.Second)).Draw(t, "patience"))
+			load += 0.0075 / min(patience, 45*time.Second).Seconds()
+			if load > 0.05 {
+				break
+			}
+			o := arbiter.Opening{Flow: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "flow"), Patience: patience, Write: rapid.Bool().Draw(t, "write")}
+			if !o.Write {
+				o.To = endlessFile
+			}
+			g := w.drive(w.open(&stream{}, o), 0, endlessFile)
+			agents = append(agents, g)
+			w.run(time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "pause")))
+		}
+		w.run(3 * time.Minute)
+		for _, g := range agents {
+			patience := g.patience
+			if wait := g.longestWait(); wait > patience*4/3 {
+				t.Fatalf("a stream whose client bears %v (writes: %v) has waited for %v", patience*4/3, g.s.write, wait)
+			}
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+	"time"
+
+	"penstock/node/blockfile"
+	"penstock/node/device"
+	"penstock/wire"
+)
+
+// next returns the next message of type M.
+func next[M wire.Message](r *running) M {
+	r.t.Helper()
+	if err := r.conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		r.t.Fatal(err)
+	}
+	for {
+		m, err := r.frames.Next()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if m, ok := m.(M); ok {
+			return m
+		}
+	}
+}
+
+// An agent hears which of its directories are on which device, and which devices live.
+func TestAnAgentHearsOfItsDevices(t *testing.T) {
+	r := start(t, "enforce")
+	agent := r.another(wire.Hello{Role: wire.RoleDataNode, Directories: []string{r.dir, r.dir + "/none", r.dir + "/"}})
+	if w := next[wire.Welcome](agent); !bytes.Equal(w.Devices, []uint8{1, 0, 1}) {
+		t.Fatalf("devices: %v", w.Devices)
+	}
+	const all, network = 1<<1 | 1<<wire.NetworkDevice, 1 << wire.NetworkDevice
+	if b := next[wire.Heartbeat](agent); b.Alive != all {
+		t.Fatalf("alive: %b", b.Alive)
+	}
+	name := r.deviceName()
+	r.daemon.mu.Lock()
+	g := r.daemon.devices[name]
+	r.daemon.mu.Unlock()
+	hold := make(chan struct{})
+	g.loop.Apply(device.Enforce, func(string) device.Rule { <-hold; return device.Rule{Weight: 1, Mode: device.Enforce} })
+	r.put(r.dir+"/blk_1", "") // whose stream asks for the rule
+	agent.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Path: r.dir + "/blk_1"})
+	for next[wire.Heartbeat](agent).Alive != network {
+	}
+	close(hold)
+	for next[wire.Heartbeat](agent).Alive != all {
+	}
+}
+
+// Devices past the largest number share it, and it lives while they all do.
+func TestManyDevicesShareTheLastNumber(t *testing.T) {
+	r := start(t, "observe")
+	loop := func() *governed {
+		l, err := device.New(device.Options{Name: "d", Config: device.Config{Network: true}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newGoverned(blockfile.Device{Name: "d"}, device.Config{}, l)
+	}
+	stalled := loop() // like all of these it does not run
+	for stalled.loop.Alive() {
+	}
+	reg := &registration{daemon: r.daemon}
+	for i := 1; i <= wire.MaxDevice+5; i++ {
+		g := loop()
+		if got, want := reg.number(g), uint8(min(i, wire.MaxDevice)); got != want || reg.number(g) != want {
+			t.Fatalf("device %d has number %d, want %d", i, got, want)
+		}
+	}
+	if got := reg.Alive(); got != ^uint64(0) {
+		t.Errorf("alive: %b", got)
+	}
+	if reg.number(stalled) != wire.MaxDevice {
+		t.Error("one more has a number of its own")
+	}
+	if got := reg.Alive(); got != ^uint64(0)>>1 {
+		t.Errorf("alive: %b", got)
+	}
+}
