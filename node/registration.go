@@ -26,6 +26,11 @@ const maxTaskDirs = 64
 // maxPosition bounds where a stream begins, in bytes: positions can be added to it.
 const maxPosition = 1 << 50
 
+// maxSend bounds what one stream sends by its own word, in bytes: no file is there to hold that
+// against, and a few claims of the largest number would have the accounts overflow. What is sent
+// beyond it is neither counted nor held back.
+const maxSend = 1 << 40
+
 // Register implements ipc.Opener.
 func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	role := p.Hello.Role
@@ -202,6 +207,9 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 	if m.Kind == wire.Network {
 		if r.role != wire.RoleNodeManager {
 			return nil, nil, errors.New("only a NodeManager sends for applications")
+		}
+		if m.To == 0 || m.To-m.From > maxSend {
+			req.To = m.From + maxSend
 		}
 		g, err := r.daemon.network()
 		if err != nil {

@@ -128,7 +128,7 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 	if pos > s.next {
 		// The reader was not held (in observe mode, or the daemon was away), and the kernel
 		// fetched pages for it: charge those that were not resident at the open.
-		if bytes := s.skipped(s.next, pos, a.cfg.Quantum); bytes > 0 {
+		if bytes := s.skipped(s.next, s.readable(pos), a.cfg.Quantum); bytes > 0 {
 			a.bookBehind(s, bytes, now)
 		}
 		s.next = pos
@@ -140,4 +140,17 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 	if !s.closed {
 		a.stage(s, now)
 	}
+}
+
+// readable checks a claim to have read, of more than a lease, against the file: the kernel fetches
+// no more for a reader than the file takes of its device.
+func (s *Stream) readable(pos int64) int64 {
+	if pos-s.next <= leaseBytes {
+		return pos
+	}
+	written, ok := s.Opening.File.Written()
+	if !ok {
+		return s.next
+	}
+	return max(s.next, min(pos, written))
 }

@@ -33,7 +33,7 @@ func TestSessions(t *testing.T) {
 	n := startNode(t, options{})
 	secrets := []string{
 		cold(t, filepath.Join(localDir(0), "blk_5"), mib, 0), cold(t, filepath.Join(localDir(0), "blk_5_1001.meta"), mib, 0),
-		cold(t, filepath.Join(localDir(1), "blk_5"), mib, 0), "/etc/shadow",
+		"/etc/shadow",
 	}
 	own := []string{filepath.Join(attackersDir(0), "sessions"), filepath.Join(dataDir(1), "sessions")}
 	for i, dir := range own {
@@ -55,13 +55,14 @@ func TestSessions(t *testing.T) {
 	setModel(t, 1, usual)
 
 	var mu sync.Mutex
-	var found []string
+	looks, found := 0, map[string]int{}
 	g := watchWith(t, n, func(names []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		looks++
 		for _, name := range names {
-			if slices.Contains(secrets, strings.TrimSuffix(name, " (deleted)")) {
-				mu.Lock()
-				found = append(found, name)
-				mu.Unlock()
+			if slices.Contains(secrets, name) {
+				found[name]++
 			}
 		}
 	})
@@ -101,16 +102,32 @@ func TestSessions(t *testing.T) {
 		t.Error("this test has shown nothing")
 	}
 	mu.Lock()
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(found))) {
-		t.Errorf("the daemon had %s open", name)
+	for name, times := range found {
+		// A file has to be opened to see whose it is, and is closed at once then.
+		if t.Logf("the daemon had %s open at %d of %d looks", name, times, looks); times > 3+looks/50 {
+			t.Errorf("the daemon kept %s open", name)
+		}
 	}
 	mu.Unlock()
+	for _, path := range secrets[:2] {
+		if got := resident(t, path); got > 0 {
+			t.Errorf("%d bytes of %s were staged", got, path)
+		}
+	}
 	for _, flow := range []string{attacker, neighbour, "clients", "unattributed"} {
 		label := fmt.Sprintf("flow=%q", flow)
-		bytes, requests := n.metric(t, "flow_bytes_total", label), n.metric(t, "flow_requests_total", label)
-		t.Logf("%s: %.0f requests, %.1f MiB", flow, requests, bytes/mib)
-		if bytes > requests*quantum {
-			t.Errorf("%s: %.0f bytes in %.0f requests, more than a quantum each", flow, bytes, requests)
+		for i := range lab.disks {
+			device := fmt.Sprintf("device=%q", filepath.Base(lab.disks[i].Device()))
+			bytes, requests := n.metric(t, "flow_bytes_total", label, device), n.metric(t, "flow_requests_total", label, device)
+			kernels := n.metric(t, "flow_unscheduled_bytes_total", label, device) // in no request
+			t.Logf("%s on disk %d: %.1f MiB, %.1f of them the kernel's, %.0f requests", flow, i, bytes/mib, kernels/mib, requests)
+			if bytes < 0 || bytes-kernels > requests*quantum {
+				t.Errorf("%s: %.0f bytes in %.0f requests, more than a quantum each", flow, bytes-kernels, requests)
+			}
+		}
+		// What is sent is the peer's word.
+		if sent := n.metric(t, "flow_bytes_total", label, `device="network"`); sent < 0 || sent > float64(sum["frames"])*(1<<40) {
+			t.Errorf("%s: %.0f bytes were sent", flow, sent)
 		}
 	}
 	g.mu.Lock()
