@@ -308,7 +308,7 @@ func (d *device) turn() {
 		clear(d.moved)
 		d.moved = d.moved[:0]
 	}
-	if what, err, _ := d.arbiter.Fault(); err != nil {
+	if what, _, err := d.arbiter.Fault(); err != nil {
 		panic(fmt.Sprintf("sim: %s: %v", what, err)) // this disk has no faults
 	}
 	d.spindle.wake()

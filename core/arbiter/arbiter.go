@@ -157,10 +157,10 @@ func (a *Arbiter) fault(what string, err error) {
 
 // Fault returns the last error, what it was about, and how many there have been; err is nil
 // if there was none since the last call.
-func (a *Arbiter) Fault() (what string, err error, count int64) {
-	what, err, count = a.faults.what, a.faults.err, a.faults.count
+func (a *Arbiter) Fault() (what string, count int64, err error) {
+	what, count, err = a.faults.what, a.faults.count, a.faults.err
 	a.faults.err = nil
-	return what, err, count
+	return what, count, err
 }
 
 // New returns the arbiter of an idle device. An error says which setting to change.

@@ -13,9 +13,6 @@ func (p *pile[T]) len() int { return len(p.items) }
 // first returns the item with the smallest key. The pile must not be empty.
 func (p *pile[T]) first() T { return p.items[0] }
 
-// has reports whether an item is in the pile. An item's place is of one pile at most.
-func (p *pile[T]) has(x T) bool { return *p.place(x) > 0 }
-
 // set puts an item where its key belongs. It may be in the pile already.
 func (p *pile[T]) set(x T) {
 	at := p.place(x)

@@ -28,11 +28,8 @@ type session struct {
 	streams []*sessionStream
 	flying  []*arbiter.Request
 	queries int
-	counted arbiterCounters
 	stuck   bool
 }
-
-type arbiterCounters struct{ requests, bytes int64 }
 
 type sessionStream struct {
 	o        arbiter.Opening
@@ -147,7 +144,7 @@ func (s *session) event(what string, most int, do func()) {
 	if n := s.queries - before; n > most {
 		s.t.Fatalf("%s asked %d questions about files", what, n)
 	}
-	if what, err, _ := s.a.Fault(); err != nil && what != "device request" {
+	if what, _, err := s.a.Fault(); err != nil && what != "device request" {
 		s.t.Fatalf("%s: %v", what, err)
 	}
 	if wrong := s.a.Check(); wrong != "" {

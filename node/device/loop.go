@@ -353,7 +353,7 @@ func (l *Loop) watch(at time.Time) {
 
 // report logs errors, and changes of the device's state.
 func (l *Loop) report(now time.Duration) {
-	if what, err, count := l.arbiter.Fault(); err != nil && (l.lastFault == 0 || now-l.lastFault > time.Second) {
+	if what, count, err := l.arbiter.Fault(); err != nil && (l.lastFault == 0 || now-l.lastFault > time.Second) {
 		l.lastFault = now
 		l.log.Warn("device loop: "+what, "error", err, "errors_so_far", count)
 	}
