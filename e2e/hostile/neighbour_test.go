@@ -23,6 +23,7 @@ const (
 // as its marks let it.
 type reader struct {
 	node   *node
+	window time.Duration // over which its rate is taken
 	agent  *agent
 	path   string
 	stop   atomic.Bool
@@ -44,7 +45,7 @@ func readOn(t *testing.T, n *node, i int) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{node: n, agent: a, path: neighbourFile(i), ended: make(chan struct{})}
+	r := &reader{node: n, window: window, agent: a, path: neighbourFile(i), ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
 		for stream := uint32(1); r.err == nil && !r.stop.Load(); stream++ {
@@ -138,12 +139,12 @@ const (
 func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
 	t.Helper()
 	eventually(t, "the neighbour reads", patience, func() bool { return r.bytes.Load() > 16*mib })
-	had := r.rate(window)
+	had := r.rate(r.window)
 	end := attack()
 	time.Sleep(settling)
 	var rates []float64
 	for range windows {
-		rates = append(rates, r.rate(window))
+		rates = append(rates, r.rate(r.window))
 		if rates[len(rates)-1] >= 0.9*had {
 			break
 		}
@@ -153,7 +154,7 @@ func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
 		native := r.natively(t)
 		end()
 		time.Sleep(settling)
-		after := r.rate(window)
+		after := r.rate(r.window)
 		t.Logf("the neighbour has %.1f MB/s of %.1f; with all gates open beside the attack it has %.1f, after it %.1f", best/1e6, had/1e6, native/1e6, after/1e6)
 		had = min(had, native, after)
 	} else {
@@ -181,7 +182,7 @@ func (r *reader) natively(t *testing.T) float64 {
 	}()
 	eventually(t, "the kill switch is on", patience, func() bool { return r.node.metric(t, "mode") == 0 })
 	time.Sleep(settling)
-	return r.rate(window)
+	return r.rate(r.window)
 }
 
 func inMB(rates []float64) (mb []float64) {

@@ -44,6 +44,7 @@ func TestStarvedStreams(t *testing.T) {
 	path := cold(t, filepath.Join(dataDir(0), "blk_9"), starvedStreams*starvedBytes, 0)
 	setModel(t, 0, disk.HDD(disk.HDDRate))
 	r := readOn(t, n, 0)
+	r.window = 3 * time.Second // what is forced begins after the patience, and comes in bursts
 	watch(t, n)
 	open := func(flow string, i int, refusable bool) wire.Open {
 		from := begins(uint32(i))
