@@ -199,7 +199,7 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
-		Patience: time.Duration(m.Patience) * time.Millisecond, User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
+		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
 	}
 	if m.From < 0 || m.From > maxPosition {
 		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is as long", m.From, m.Path)
@@ -236,6 +236,15 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 		return d.device.loop, d.device.loop.Open(req), nil
 	}
 	return nil, nil, &os.PathError{Op: "open", Path: m.Path, Err: blockfile.ErrOutside}
+}
+
+// patience is how long the stream's client bears a wait, as a DataNode knows it. What tasks do on
+// local disks has no client that gives up, so they have no reason to name less than the default.
+func (r *registration) patience(m wire.Open) time.Duration {
+	if r.role != wire.RoleDataNode {
+		return 0
+	}
+	return time.Duration(m.Patience) * time.Millisecond
 }
 
 // mayHaveMeta holds a stream's meta file against what may have one: a DataNode's block,

@@ -35,8 +35,9 @@ const (
 	forcedSpeed  = 4
 	forcedBurst  = 3 * time.Second
 	forcedCredit = 500 * time.Millisecond
-	// Clients give up after 5 s at the earliest. One that names less would only be first in line.
-	leastPatience = time.Second
+	// Clients give up after 5 s at the earliest. One that names less than 3 s would only be first
+	// in line.
+	leastPatience = 3 * time.Second
 	// A packet that was too small is followed by another one after a sixteenth of the patience.
 	// A client's own time-out is 4/3 of it.
 	forcedSoon = 16
