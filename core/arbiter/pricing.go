@@ -24,6 +24,9 @@ type pricing struct {
 	guessed bool            // the model is not a profile's: tags do not count seeks
 	tracker *cost.Tracker
 	verdict cost.Verdict
+	tags    [2][2]memo // the last one, by direction, and whether the request goes on
+	times   [2][2]memo // likewise, of service
+	part    [2]partMemo
 
 	file File // of the last request that completed
 	end  int64
@@ -88,20 +91,56 @@ func (p price) plus(q price) price { return price{p.tag + q.tag, p.service + q.s
 // have in common: it makes no difference to shares, and each change of it would disturb them. A
 // guessed seek counts in the account only.
 func (p *pricing) price(write, goesOn bool, bytes int64) price {
-	return price{
-		tag:     max(1, int64(cost.Scaled(p.of(write, goesOn || p.guessed, bytes), p.tracker.Tilt(write)))),
-		service: int64(cost.Scaled(p.of(write, goesOn, bytes), p.tracker.Scale(write))),
+	return price{tag: p.tag(write, goesOn || p.guessed, bytes), service: p.service(write, goesOn, bytes)}
+}
+
+// memo is a product of the model's cost and a factor. Nearly all requests are whole quanta, and
+// factors change a few times a second at the most.
+type memo struct {
+	bytes  int64
+	factor float64
+	scaled int64
+}
+
+// partMemo is the part of the device that a request of so many bytes keeps busy.
+type partMemo struct {
+	bytes int64
+	part  float64
+}
+
+func (p *pricing) tag(write, goesOn bool, bytes int64) int64 {
+	return max(1, p.scaled(&p.tags, write, goesOn, bytes, p.tracker.Tilt(write)))
+}
+
+func (p *pricing) service(write, goesOn bool, bytes int64) int64 {
+	return p.scaled(&p.times, write, goesOn, bytes, p.tracker.Scale(write))
+}
+
+func (p *pricing) scaled(memos *[2][2]memo, write, goesOn bool, bytes int64, factor float64) int64 {
+	m := &memos[direction(write)][direction(goesOn)]
+	if m.bytes != bytes || m.factor != factor {
+		*m = memo{bytes, factor, int64(cost.Scaled(p.of(write, goesOn, bytes), factor))}
 	}
+	return m.scaled
+}
+
+// partOf returns the part of the device that a request keeps busy while it is alone.
+func (p *pricing) partOf(write bool, bytes int64) float64 {
+	m := &p.part[direction(write)]
+	if m.bytes != bytes {
+		*m = partMemo{bytes, p.model.Part(write, bytes)}
+	}
+	return m.part
 }
 
 // charge returns a request's cost for the scheduler before it is done.
 func (p *pricing) charge(write bool, bytes int64) int64 {
-	return min(sfq.MaxCost, max(1, int64(cost.Scaled(p.of(write, true, bytes), p.tracker.Tilt(write)))))
+	return min(sfq.MaxCost, p.tag(write, true, bytes))
 }
 
 // served returns the device's time for a request, at its present speed.
 func (p *pricing) served(write, goesOn bool, bytes int64) time.Duration {
-	return cost.Scaled(p.of(write, goesOn, bytes), p.tracker.Scale(write))
+	return time.Duration(p.service(write, goesOn, bytes))
 }
 
 // tagOf returns a time of the device in the scheduler's units.
@@ -111,7 +150,7 @@ func (p *pricing) tagOf(d time.Duration) int64 {
 
 // started notes a request that goes to the device.
 func (p *pricing) started(r *Request, now time.Duration) {
-	r.predicted, r.part = p.of(r.Write, true, r.Length), p.model.Part(r.Write, r.Length)
+	r.predicted, r.part = p.of(r.Write, true, r.Length), p.partOf(r.Write, r.Length)
 	p.tracker.Start(now, r.predicted, r.part)
 }
 
