@@ -347,7 +347,7 @@ func (d *device) report(sequence uint64) ([]coord.Use, []coord.Service) {
 	return d.uses, d.coord.Report(sequence, length, d.uses)
 }
 
-// close ends a period and returns its length. What was served is told from the arbiter's own
+// close ends a period and returns its length. What was served follows from the arbiter's own
 // account, as in the daemon.
 func (d *device) close() time.Duration {
 	now := d.engine.Now()

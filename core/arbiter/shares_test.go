@@ -20,7 +20,7 @@ const (
 	endlessFile = 64 * gib
 )
 
-// enforced is a policy of weights; who is not named has 1.
+// enforced is a policy of weights; a flow that is not named has 1.
 func enforced(weights map[string]int) arbiter.Policy {
 	return func(flow string) arbiter.Rule {
 		return arbiter.Rule{Weight: max(1, weights[flow]), Mode: arbiter.Enforce}

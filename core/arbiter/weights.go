@@ -171,7 +171,7 @@ func (l *levels) abandon(at *level) {
 // inForce reports whether any flow stands in a queue.
 func (l *levels) inForce() bool { return len(l.all) > 0 }
 
-// reweigh weighs all flows anew, and chooses the scale of each level.
+// reweigh weighs all flows, and chooses the scale of each level.
 func (a *Arbiter) reweigh() {
 	l := &a.levels
 	for _, f := range a.all {

@@ -147,7 +147,7 @@ const (
 // that are on different devices have what is due to them only where their queue has.
 func (d *Device) lift(shares []share) {
 	d.needs = d.needs[:0]
-	for g := len(shares) - 1; g > 0; g-- { // who is in a queue comes behind it
+	for g := len(shares) - 1; g > 0; g-- { // members come behind their queue
 		s := &shares[g]
 		if s.at < 0 {
 			continue

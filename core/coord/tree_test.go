@@ -335,7 +335,7 @@ func TestTreeComesToTheOptimum(t *testing.T) {
 	}
 }
 
-// TestIdleSharesStayInTheQueue: who has nothing to do leaves it to those in his queue at once, by
+// TestIdleSharesStayInTheQueue: a member with nothing to do leaves it to its siblings at once, by
 // parts as by weights, and the parts that come then do not take it from them.
 func TestIdleSharesStayInTheQueue(t *testing.T) {
 	all := []int{0, 1, 2}
@@ -497,7 +497,7 @@ func TestLeastPartInQueues(t *testing.T) {
 	}
 }
 
-// TestMovedMembers: who is in another queue by now has no part, and the others' are as ever.
+// TestMovedMembers: a member that is in another queue by now has no part, and the others' are as ever.
 func TestMovedMembers(t *testing.T) {
 	var d coord.Device
 	second := func(app, in int) coord.Use {

@@ -99,7 +99,7 @@ func TestDepthBesideOthers(t *testing.T) {
 	}
 }
 
-// However others come, the depth's estimate stays below the truth, but for noise,
+// However others come, the depth's estimate stays below the truth, noise aside,
 // and the accounts' does not, where the disk is busy all the time.
 func TestLoadsOfOthers(t *testing.T) {
 	for name, loads := range map[string][]*load{

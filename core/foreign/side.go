@@ -51,7 +51,7 @@ func (s *side) look(n seen) (bytes, requests float64) {
 	return bytes, max(matched, bytes/pieceBytes)
 }
 
-// learn takes the number of pieces from what the device did but for others.
+// learn takes the number of pieces from looks at which others did nothing.
 func (s *side) learn(n seen, others float64) {
 	theirs := others / pageBytes
 	if n.did-others < learnBytes || theirs > learnPart*n.asked {

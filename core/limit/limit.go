@@ -188,7 +188,7 @@ func (b *Bucket) span(bytes uint64) (took time.Duration, rest uint64) {
 	return time.Duration(q), rest
 }
 
-// Forfeit gives up credit, but for so much of it: that of a caller that wanted nothing meanwhile.
+// Forfeit gives up all credit beyond keep, for a caller that wanted nothing meanwhile.
 func (b *Bucket) Forfeit(now, keep time.Duration) {
 	if first := now - keep; b.paid < first {
 		b.paid, b.rest = first, 0

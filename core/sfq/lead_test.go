@@ -125,7 +125,7 @@ func (d *debtors) siblings() (sum map[string]float64, count map[string]int) {
 }
 
 // However much was charged beside the queue, and to whom, before and after others became
-// ready: once a trim has seen who is there, a flow is dispatched after at most MaxLead of the
+// ready: after a trim, a flow is dispatched after at most MaxLead of the
 // device's time at each level, and what its and its siblings' requests take.
 func TestChargesLockNobodyOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

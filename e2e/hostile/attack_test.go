@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// plan is what a process of an attacker is told.
+// plan is what a process of an attacker has to do.
 type plan struct {
 	Attack  string // its name among attacks
 	User    int

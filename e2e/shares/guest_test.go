@@ -36,13 +36,14 @@ func (c *cluster) guests(t *testing.T) *guests {
 }
 
 // part is an application that wants all it can get until its files are at their
-// ends. A reader has two of them: twice as much is staged ahead of it, and so it
+// ends. A reader has at least two of them: twice as much is staged ahead of it, and so it
 // may wait twice as long for a CPU before its queue is empty.
 type part struct {
 	number int // of the application
 	weight int
 	write  bool
 	bytes  int64 // of all its files
+	files  int   // of a reader; 0: two
 }
 
 func (p part) flow() string { return application(p.number) }
@@ -51,7 +52,11 @@ func (p part) paths() []string {
 	if p.write {
 		return []string{fmt.Sprint("/part-", p.number)}
 	}
-	return []string{fmt.Sprintf("/part-%d-0", p.number), fmt.Sprintf("/part-%d-1", p.number)}
+	paths := make([]string, max(2, p.files))
+	for i := range paths {
+		paths[i] = fmt.Sprintf("/part-%d-%d", p.number, i)
+	}
+	return paths
 }
 
 // file is the bytes of each of its files.

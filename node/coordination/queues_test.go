@@ -71,7 +71,7 @@ func (x *exchange) totals() *cluster.Queues {
 	return q
 }
 
-// TestPartsAtEveryLevel: queues are reported once it is known who is in them, with what their members
+// TestPartsAtEveryLevel: queues are reported once their members are known, with what these
 // have, and get parts by their path; one whose total the broker does not say has none.
 func TestPartsAtEveryLevel(t *testing.T) {
 	x := newExchange(t)
@@ -123,7 +123,7 @@ func TestAnotherPolicyComes(t *testing.T) {
 	x.send("a", "b")
 	x.answer(&cluster.Answer{Queues: x.totals(), Rights: []*cluster.Right{x.right("a", "top", "etl")}})
 	if p := x.disk.parts; p.Queues["/etl"] != 3 || len(p.Queues) != 1 || len(p.Flows) != 2 {
-		t.Errorf("parts %v: who is in etl is there yet", p)
+		t.Errorf("parts %v: the members of etl still have some", p)
 	}
 	x.send("a", "b")
 	x.answer(&cluster.Answer{Queues: x.totals()})

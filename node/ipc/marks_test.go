@@ -16,7 +16,7 @@ func TestMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := rapid.IntRange(1, 600).Draw(t, "bound")
 		m := newMarks(bound)
-		put, got := map[uint32][]int64{}, map[uint32]int{} // got: how many of those put are told
+		put, got := map[uint32][]int64{}, map[uint32]int{} // got: how many of those put have been sent
 		take := func() {
 			buf, err := m.append(nil)
 			if err != nil {
@@ -65,7 +65,7 @@ func TestMarks(t *testing.T) {
 			select {
 			case <-m.news:
 			default:
-				t.Fatal("there is news that nobody is told of")
+				t.Fatal("there is news that nothing announces")
 			}
 			take()
 		}

@@ -250,7 +250,7 @@ func (c *connection) pay(ctx context.Context, frames int) error {
 	return nil
 }
 
-// ownerOf is whose a connection is.
+// ownerOf returns the user and the container that a connection belongs to.
 func (s *Server) ownerOf(pid int32, uid uint32) Owner {
 	o := Owner{UID: uid}
 	if s.Container != nil {

@@ -36,7 +36,7 @@ type modelRequest struct {
 	dispatched bool
 }
 
-// turns are who is in line, and what each may spend.
+// turns are the flows in line, and what each may spend.
 type turns struct {
 	m       *model
 	line    []sfq.Flow

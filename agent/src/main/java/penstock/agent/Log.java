@@ -36,7 +36,7 @@ final class Log {
 
     /**
      * What may come back for ever: each line is said once and then only counted, until it
-     * is over for good. For one thread, but for the count.
+     * is over for good. Only the count may be read by other threads.
      */
     static final class Once {
         /** Different lines; a reason may have a number in it. */
