@@ -14,8 +14,9 @@ import (
 
 // TestForeignIO: a program that is nothing of Hadoop's uses a DataNode's disk while
 // HDFS writes to it. Penstock says who it is and how much it moved, and does not hold
-// its load against HDFS: the depth stays where it is without the program. That of a
-// daemon that cannot see what the disk does for others comes down under the same load.
+// its load against HDFS: the depth stays near where it is without the program, 4, and rather
+// below than above, as what counts for the depth is the least that others can have taken. That
+// of a daemon that cannot see what the disk does for others comes down under the same load.
 func TestForeignIO(t *testing.T) {
 	const (
 		seconds         = 10
@@ -85,8 +86,8 @@ func TestForeignIO(t *testing.T) {
 
 	t.Logf("depth beside the program, second by second: %v", knowing)
 	t.Logf("and where what others do is not seen:       %v", blind)
-	if a, b := mean(knowing[seconds/2:]), mean(blind[seconds/2:]); a < 3 || b > 0.7*a {
-		t.Errorf("depth %.1f and, blind to others, %.1f: want 3 or more, and 0.7 of that or less", a, b)
+	if a, b := mean(knowing[seconds/2:]), mean(blind[seconds/2:]); a < 2.5 || b > 0.7*a {
+		t.Errorf("depth %.1f and, blind to others, %.1f: want 2.5 or more, and 0.7 of that or less", a, b)
 	}
 }
 
