@@ -28,7 +28,7 @@ const (
 // settings keep writers and readers waiting on a disk of 12 MB/s.
 const settings = `  quantum: 1MiB
   backlog: 4MiB
-  dirty: 32MiB
+  dirty: 8MiB
   run: 4MiB
   depth:
     read: {fixed: 20ms, per_mib: 180ms}
