@@ -55,8 +55,10 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 			for _, a := range all {
 				held += a.end(t)["held"]
 			}
-			t.Logf("one user had %d places", held)
-			if held > taskPlaces {
+			// A process counts a connection as held until it reads its end.
+			displaced := int64(n.metric(t, "agent_connections_displaced_total"))
+			t.Logf("one user had %d places, %d of them displaced at the most", held, displaced)
+			if held > taskPlaces+displaced {
 				t.Errorf("one user had %d places", held)
 			}
 		}
