@@ -199,7 +199,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	if r.forced {
 		a.forced.flying--
 		if result.Moved == 0 && result.Err == nil {
-			a.forced.giveBack(a.pricing.served(false, false, r.Length))
+			a.forced.giveBack(a.packetTime(r.Length))
 		}
 	}
 	a.release(s, now)

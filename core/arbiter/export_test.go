@@ -24,7 +24,7 @@ func (a *Arbiter) Check() string {
 		if s.waiting == 0 && s.deadline > 0 && s.probe == 0 {
 			return "a stream that does not wait has a deadline"
 		}
-		if (s.deadline > 0) != (s.forcedAt > 0) {
+		if s.deadline > 0 && (s.forcedAt == 0 || s.lookAt > s.deadline) {
 			return "a deadline is not among the deadlines"
 		}
 		if _, _, bytes := a.nextOf(s); bytes > 0 != (s.turn.at > 0) {

@@ -11,29 +11,36 @@ import "time"
 //     device a packet waits for what is there before it. So if many streams are past their time
 //     at once, one at a time is too slow, and more go together the later the first of them is;
 //   - out of a small budget of the device's time, so that other flows keep their shares however
-//     many streams starve;
+//     many streams starve. If many begin to starve at once, the budget is not enough for all at
+//     their deadlines. So a stream that has waited for a quarter of its patience books a place: its
+//     deadline, or the last free time before that;
 //   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
 // Then the stream's patience begins again. If one packet is less than its reader needs at a time,
 // the next ones come soon, up to packetBytes.
+//
+// Nearly all waits are short, so the end of one leaves the stream where it is in the pile, and the
+// next one begins there. A stream is moved when it comes up too early.
 type forced struct {
-	waiting pile[*Stream] // streams at their marks, by deadline
-	flying  int           // packets at the device
-	tokens  time.Duration // of the budget, at since
-	at      time.Duration // when to look again; 0: at the next event
-	since   time.Duration
-	next    time.Duration // no packet before this
+	waiting          pile[*Stream] // streams that stand at their marks, or did, by when they are looked at
+	flying           int           // packets at the device
+	earliest, latest time.Duration // of the places that are booked
+	tokens           time.Duration // of the budget, at since
+	at               time.Duration // when to look again; 0: at the next event
+	since            time.Duration
+	next             time.Duration // no packet before this
 }
 
 const (
 	forcedBytes  = 64 << 10 // one packet of HDFS
-	ownChecksums = 16 << 10 // what a process reads at once if they are not staged
+	ownChecksums = 48 << 10 // what the kernel reads ahead for a process whose checksums are not staged
 	// The budget: a tenth of the device's time, and a quarter in a burst of forcedBurst. So if
-	// 200 readers begin to starve at once, each has its packet of 15 ms on a slow disk before
-	// its client gives up. Up to forcedCredit of delay by other flows' quanta is made up for.
+	// 200 readers begin to starve at once, each has its packet of 20 ms on a slow disk, 40 s for
+	// all, between a quarter of its patience and the moment at which its client gives up. Up to
+	// forcedCredit of delay by other flows' quanta is made up for.
 	forcedPart   = 10
 	forcedSpeed  = 4
-	forcedBurst  = 3 * time.Second
+	forcedBurst  = time.Second
 	forcedCredit = 500 * time.Millisecond
 	// Clients give up after 5 s at the earliest. One that names less than 3 s would only be first
 	// in line.
@@ -41,11 +48,13 @@ const (
 	// A packet that was too small is followed by another one after a sixteenth of the patience.
 	// A client's own time-out is 4/3 of it.
 	forcedSoon = 16
+	// A place is booked after a quarter of the patience.
+	forcedBooks = 4
 )
 
 func newForced() forced {
 	return forced{tokens: forcedBurst, waiting: pile[*Stream]{
-		less:  func(s, t *Stream) bool { return s.deadline < t.deadline },
+		less:  func(s, t *Stream) bool { return s.lookAt < t.lookAt },
 		place: func(s *Stream) *int { return &s.forcedAt },
 	}}
 }
@@ -71,9 +80,47 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 		return
 	}
 	if s.deadline == 0 {
-		s.deadline = s.waiting + a.patience(s)
+		l.expect(a, s, s.waiting)
+	}
+}
+
+// expect sets the deadline of a wait that has begun at some time.
+func (l *forced) expect(a *Arbiter, s *Stream, since time.Duration) {
+	s.deadline, s.booked = since+a.patience(s), false
+	l.look(s, since+a.patience(s)/forcedBooks)
+}
+
+// look has a stream looked at by that time.
+func (l *forced) look(s *Stream, at time.Duration) {
+	if s.forcedAt == 0 || at < s.lookAt {
+		s.lookAt = at
 		l.waiting.set(s)
 	}
+}
+
+// book gives a stream that has waited for a quarter of its patience a place: its deadline, a little
+// later, or the last free time before the places that are booked. Writers and senders need none.
+func (l *forced) book(a *Arbiter, s *Stream, now time.Duration) {
+	s.booked = true
+	if s.Write || s.Kind == Network {
+		return
+	}
+	apart := a.packetTime(forcedBytes) * forcedPart
+	switch {
+	case s.deadline >= l.latest+apart:
+		l.earliest, l.latest = s.deadline, s.deadline
+	case s.deadline+a.patience(s)/forcedSoon >= l.latest+apart:
+		l.latest += apart
+		s.deadline = l.latest
+	case s.deadline > l.earliest-apart:
+		l.earliest = max(l.earliest-apart, now)
+		s.deadline = l.earliest
+	}
+}
+
+// packetTime returns the device's time for a packet: a seek to it, and one back.
+func (a *Arbiter) packetTime(bytes int64) time.Duration {
+	return 2*a.pricing.served(false, false, bytes) - a.pricing.served(false, true, bytes)
 }
 
 // candidate returns the reader that is to be let through now; nil if there is none. Writers and
@@ -82,9 +129,25 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	l.at = 0
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
-		if s.deadline > now {
-			l.at = s.deadline
+		if s.lookAt > now {
+			l.at = s.lookAt
 			return nil
+		}
+		if s.deadline == 0 { // it does not wait
+			l.waiting.remove(s)
+			continue
+		}
+		if at := s.waiting + a.patience(s)/forcedBooks; !s.booked && at <= now {
+			l.book(a, s, now)
+		} else if !s.booked {
+			s.lookAt = at
+			l.waiting.set(s)
+			continue
+		}
+		if s.deadline > now {
+			s.lookAt = s.deadline
+			l.waiting.set(s)
+			continue
 		}
 		if s.Write || s.Kind == Network {
 			a.letThrough(s, now)
@@ -93,8 +156,9 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 		if s.meta.next < s.meta.end && s.flying == 0 {
 			// Not even its checksums are staged. Two packets would take longer than one, so its
 			// process reads them by itself as it goes: 1/128 of the data.
+			bytes := min(s.meta.end-s.meta.next, ownChecksums)
 			s.meta, s.done = span{}, max(s.done, s.From)
-			a.bookBehind(s, ownChecksums, now)
+			a.bookBehind(s, bytes, now)
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
 			if a.stage(s, now); s.deadline == 0 { // it may have had no room
@@ -102,7 +166,7 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			}
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 { // it is at the device
-			l.put(a, s, now+a.patience(s)/forcedSoon)
+			l.put(s, now+a.patience(s)/forcedSoon)
 			continue
 		}
 		if l.flying > 0 && l.flying >= l.atOnce(a, s, now) {
@@ -118,18 +182,21 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 }
 
 // drop forgets a stream's deadline.
-func (l *forced) drop(s *Stream) {
-	l.waiting.remove(s)
+func (l *forced) drop(s *Stream) { s.deadline = 0 }
+
+// forget forgets a stream that has ended.
+func (l *forced) forget(s *Stream) {
 	s.deadline = 0
+	l.waiting.remove(s)
 }
 
 // put gives a stream another deadline.
-func (l *forced) put(a *Arbiter, s *Stream, at time.Duration) {
+func (l *forced) put(s *Stream, at time.Duration) {
 	if s.closed {
 		l.drop(s)
 		return
 	}
-	s.deadline = at
+	s.deadline, s.booked, s.lookAt = at, true, at
 	l.waiting.set(s)
 }
 
@@ -167,8 +234,7 @@ func (a *Arbiter) letThrough(s *Stream, now time.Duration) {
 	s.flow.forced++
 	s.flow.forcedBytes += leaseFloor
 	s.waiting = now
-	s.deadline = 0
-	a.forced.waiting.remove(s)
+	a.forced.drop(s)
 	s.mark = max(s.mark, s.pos+leaseFloor)
 	if s.parkAt > 0 { // it goes to the end
 		s.parked = now
@@ -190,12 +256,12 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	}
 	r.ticket = t
 	l.flying++
-	l.spend(a.pricing.served(false, false, r.Length), now)
+	l.spend(a.packetTime(r.Length), now)
 	f.forced++
 	f.forcedBytes += r.Length
 	s.waiting = now
 	s.probe = s.pos + 1
-	l.put(a, s, now+a.patience(s))
+	l.expect(a, s, now)
 	a.begin(r, now)
 }
 
@@ -203,9 +269,9 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 // than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if s.done-s.pos < packetBytes {
-		l.put(a, s, now+a.patience(s)/forcedSoon)
+		l.put(s, now+a.patience(s)/forcedSoon)
 	} else { // it has enough: its client is slow
-		s.probe, s.deadline = 0, 0
-		l.waiting.remove(s)
+		s.probe = 0
+		l.drop(s)
 	}
 }

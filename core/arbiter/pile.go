@@ -20,6 +20,9 @@ func (p *pile[T]) set(x T) {
 		p.items = append(p.items, x)
 		*at = len(p.items)
 	}
+	if len(p.items) == 1 {
+		return
+	}
 	p.down(p.up(*at - 1))
 }
 

@@ -110,6 +110,8 @@ type Stream struct {
 	gone      bool          // lazy: the file is deleted
 	waiting   time.Duration // since when it stands at its mark, or beyond it in observe mode; 0: it does not
 	deadline  time.Duration // when it is let through; 0: never
+	booked    bool          // the deadline is a place that is booked
+	lookAt    time.Duration // its place in forced.waiting, no later than what is to be done for it
 }
 
 // span is a range of a file.
@@ -321,6 +323,7 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 		return
 	}
 	a.endWait(s, now)
+	a.forced.forget(s)
 	s.over = true
 	a.setStaged(s, 0)
 	a.leave(s, now)

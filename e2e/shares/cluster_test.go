@@ -219,12 +219,30 @@ func (c *cluster) raiseDirtyLimits(ctx context.Context, logf func(string, ...any
 	for _, p := range []struct {
 		name  string
 		bytes int64
-	}{{"vm/dirty_bytes", 512 * mib}, {"vm/dirty_background_bytes", 256 * mib}} {
+	}{{"vm/dirty_bytes", dirtyLimit}, {"vm/dirty_background_bytes", dirtyLimit / 2}} {
 		if _, err := ledger.SetSysctl(wait, c.book, p.name, strconv.FormatInt(p.bytes, 10)); err != nil {
 			return fmt.Errorf("raise the kernel's dirty limits: %w", err)
 		}
 	}
 	return nil
+}
+
+const dirtyLimit = 512 * mib
+
+// lowerDirtyLimits has the kernel write earlier for the rest of the test.
+func (c *cluster) lowerDirtyLimits(t *testing.T, bytes int64) {
+	t.Helper()
+	set := func(ctx context.Context, name string, bytes int64) {
+		if _, err := ledger.SetSysctl(ctx, c.book, name, strconv.FormatInt(bytes, 10)); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() {
+		set(context.Background(), "vm/dirty_bytes", dirtyLimit)
+		set(context.Background(), "vm/dirty_background_bytes", dirtyLimit/2)
+	})
+	set(t.Context(), "vm/dirty_background_bytes", bytes/2)
+	set(t.Context(), "vm/dirty_bytes", bytes)
 }
 
 func (c *cluster) stop() error {

@@ -43,18 +43,19 @@ type part struct {
 	weight int
 	write  bool
 	bytes  int64 // of all its files
-	files  int   // of a reader; 0: two
+	files  int   // 0: two of a reader, one of a writer
 }
 
 func (p part) flow() string { return application(p.number) }
 
 func (p part) paths() []string {
+	kind, files := "read", max(2, p.files)
 	if p.write {
-		return []string{fmt.Sprint("/part-", p.number)}
+		kind, files = "written", max(1, p.files)
 	}
-	paths := make([]string, max(2, p.files))
+	paths := make([]string, files)
 	for i := range paths {
-		paths[i] = fmt.Sprintf("/part-%d-%d", p.number, i)
+		paths[i] = fmt.Sprintf("/part-%d-%s-%d", p.number, kind, i)
 	}
 	return paths
 }
@@ -88,9 +89,11 @@ type guest struct {
 	part
 	ended chan struct{} // closed when all its files are at their ends, or one has failed
 
-	mu   sync.Mutex
-	left int
-	err  error
+	mu     sync.Mutex
+	left   int
+	err    error
+	last   []time.Time     // of each file, when its client last went on
+	paused []time.Duration // and the longest that it has not, since forgetPauses
 }
 
 // join starts a part.
@@ -100,15 +103,20 @@ func (g *guests) join(t *testing.T, p part) *guest {
 	if p.write {
 		operation, args = "put", fmt.Sprintf(" replication=1 block=%d", g.hadoop.BlockSize())
 	}
-	guest := &guest{part: p, ended: make(chan struct{}), left: len(p.paths())}
-	for _, path := range p.paths() {
+	files := len(p.paths())
+	guest := &guest{part: p, ended: make(chan struct{}), left: files, last: make([]time.Time, files), paused: make([]time.Duration, files)}
+	guest.forgetPauses()
+	for i, path := range p.paths() {
 		if p.write {
 			g.remove(t, path)
 		}
 		g.jvm.Do(operation, fmt.Sprintf("attempt=%s path=%s bytes=%d seed=%d", clients.Attempt(p.number), path, p.file(), p.number)+args,
 			func(event, value string) {
 				switch event {
+				case "progress":
+					guest.goesOn(i)
 				case "done":
+					guest.goesOn(i)
 					guest.end(nil)
 				case "error":
 					guest.end(fmt.Errorf("%s: %s", path, value))
@@ -128,6 +136,35 @@ func (g *guest) end(err error) {
 	if open && g.left <= 0 {
 		close(g.ended)
 	}
+}
+
+// goesOn notes that the client of a file has gone on.
+func (g *guest) goesOn(file int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	g.paused[file] = max(g.paused[file], now.Sub(g.last[file]))
+	g.last[file] = now
+}
+
+// forgetPauses has pauses counted from now on.
+func (g *guest) forgetPauses() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.last {
+		g.last[i], g.paused[i] = time.Now(), 0
+	}
+}
+
+// longestPauses returns, for each file, the longest time for which its client has not gone on.
+func (g *guest) longestPauses() []time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pauses := make([]time.Duration, len(g.paused))
+	for i := range pauses {
+		pauses[i] = max(g.paused[i], time.Since(g.last[i])).Round(10 * time.Millisecond)
+	}
+	return pauses
 }
 
 func (g *guest) name() string { return g.flow() }

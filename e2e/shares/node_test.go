@@ -149,9 +149,18 @@ func (n *node) await(ctx context.Context, what string, wanted func(metrics) erro
 	}
 }
 
-// weigh replaces the weights file, as an editor does, and waits until its
-// weights are in force.
+// weigh puts weights in force.
 func (n *node) weigh(t *testing.T, weights map[string]int) {
+	t.Helper()
+	var rules []string
+	for application, weight := range weights {
+		rules = append(rules, fmt.Sprintf("{application: %s, weight: %d}", application, weight))
+	}
+	n.rule(t, rules...)
+}
+
+// rule replaces the weights file, as an editor does, and waits until its rules are in force.
+func (n *node) rule(t *testing.T, rules ...string) {
 	t.Helper()
 	taken := func(m metrics) float64 { return m[`penstock_weights_reloads_total{result="taken"}`] }
 	before, err := n.scrape(t.Context())
@@ -159,8 +168,8 @@ func (n *node) weigh(t *testing.T, weights map[string]int) {
 		t.Fatal(err)
 	}
 	text := "default: 1\nrules:\n"
-	for application, weight := range weights {
-		text += fmt.Sprintf("  - {application: %s, weight: %d}\n", application, weight)
+	for _, rule := range rules {
+		text += "  - " + rule + "\n"
 	}
 	if err := errors.Join(os.WriteFile(n.weights+".new", []byte(text), 0o644), os.Rename(n.weights+".new", n.weights)); err != nil {
 		t.Fatal(err)
