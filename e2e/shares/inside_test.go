@@ -29,11 +29,11 @@ func TestAWriterBesideItsReaders(t *testing.T) {
 // client.
 func readersAndWriter(t *testing.T, mode string) (share float64, pause time.Duration) {
 	t.Run(mode, func(t *testing.T) {
-		const settled, length = 8 * time.Second, 30 * time.Second
+		const settled, length = 6 * time.Second, 20 * time.Second
 		c := start(t)
 		g := c.guests(t)
-		readers := part{number: 81, files: 4, bytes: 640 * mib}
-		writer := part{number: 81, write: true, bytes: 2048 * mib}
+		readers := part{number: 81, files: 4, bytes: 512 * mib}
+		writer := part{number: 81, write: true, bytes: 768 * mib}
 		c.node.rule(t, fmt.Sprintf("{application: %s, weight: 1, mode: %s}", readers.flow(), mode))
 		if mode == "off" { // otherwise the kernel keeps much of what the writer writes in this time
 			c.lowerDirtyLimits(t, 32*mib)
@@ -59,6 +59,10 @@ func readersAndWriter(t *testing.T, mode string) (share float64, pause time.Dura
 		share, pause = written/(read+written), max(slices.Max(pauses[0]), slices.Max(pauses[1]))
 		t.Logf("mode %s: in %v the readers had %.1f MB, the writer %.1f, %.3f of all; longest pauses of the readers %v, of the writer %v",
 			mode, length, read/1e6, written/1e6, share, pauses[0], pauses[1])
+		c.limit(t, disk.Model{})
+		for _, p := range all {
+			p.wait(t)
+		}
 	})
 	return share, pause
 }
@@ -97,6 +101,11 @@ func TestALimitOfManyStreams(t *testing.T) {
 		limit, rate, 100*float64(used.WriteBytes)/bytesOf(used), got("forced_total"), got("forced_bytes_total"), got("unscheduled_bytes_total"))
 	if math.Abs(rate/limit-1) > 0.05 {
 		t.Errorf("the application had %.0f bytes a second, its limit is %d", rate, limit)
+	}
+	c.node.rule(t)
+	c.limit(t, disk.Model{})
+	for _, p := range all {
+		p.wait(t)
 	}
 }
 
