@@ -110,7 +110,7 @@ func (a *Arbiter) slots(now time.Duration) int {
 	if len(a.running) > 0 {
 		idle = nil
 	}
-	if e.flow != nil && e.flow != idle {
+	if e.flow != idle {
 		a.endIdle(now)
 	}
 	switch {
@@ -126,12 +126,12 @@ func (a *Arbiter) slots(now time.Duration) int {
 	return a.depth
 }
 
-// endIdle charges the device's wait to the flow that it waited for.
+// endIdle ends the device's wait, if it waits, and charges it to the flow that it waited for.
 func (a *Arbiter) endIdle(now time.Duration) {
 	e := &a.anticipation
-	f, waited := e.flow, now-e.since
+	f, waited := e.flow, min(now, e.until)-e.since
 	e.flow, e.until = nil, 0
-	if waited > 0 {
+	if f != nil && waited > 0 {
 		a.chargeBeside(f, a.pricing.tagOf(waited))
 	}
 }

@@ -142,3 +142,39 @@ func TestIdle(t *testing.T) {
 		t.Error("not idle some seconds after all is drained")
 	}
 }
+
+// The device waits for a flow only while another one is ready. When that goes, the wait ends, and
+// nobody pays for more than the wait.
+func TestTheWaitForAFlowEnds(t *testing.T) {
+	w := diskWorld(t, 2, enforced(map[string]int{"strong": 100}), func(c *arbiter.Config) { c.Algorithm, c.Quantum = "sfqd2", 2*mib })
+	var open *stream
+	gone := false
+	var next func()
+	next = func() {
+		if gone {
+			return
+		}
+		open = w.open(&stream{}, arbiter.Opening{Flow: "strong", To: mib})
+		w.drive(open, 0, mib).then = func() { w.after(5*time.Millisecond, next) }
+	}
+	next()
+	weak := w.reader("weak", endlessFile)
+	w.run(10 * time.Second)
+	for range 10_000 {
+		if w.a.WaitsFor() != "" {
+			break
+		}
+		w.run(time.Millisecond)
+	}
+	if w.a.WaitsFor() != "strong" {
+		t.Fatalf("the device waits for %q", w.a.WaitsFor())
+	}
+	gone = true
+	weak.closed = true
+	w.close(weak.s, weak.pos)
+	before := w.decisions
+	w.run(200 * time.Millisecond)
+	if n := w.decisions - before; n > 50 || w.a.WaitsFor() != "" {
+		t.Errorf("%d decisions in 200 ms of an idle device, which waits for %q", n, w.a.WaitsFor())
+	}
+}

@@ -128,8 +128,10 @@ type Arbiter struct {
 
 	levels       levels
 	backlog      backlog
-	staged       int64     // bytes ahead of their readers
-	shorts       []*Stream // streams for which there was no room to stage
+	staged       int64         // bytes ahead of their readers
+	stagers      int64         // flows that have such bytes
+	shorts       pile[*Stream] // streams for which there was no room to stage, in their order
+	shortNo      int64         // of the last of them
 	forced       forced
 	anticipation anticipation
 	held         pile[*flow] // flows that wait for their limits, by time
@@ -174,8 +176,12 @@ func New(o Options) (*Arbiter, error) {
 		depth:   o.Config.FixedDepth,
 		pricing: newPricing(&o.Config),
 	}
-	a.forced = newForced()
+	a.forced = newForced(a.cfg.MaxWait)
 	a.levels = newLevels()
+	a.shorts = pile[*Stream]{
+		less:  func(s, t *Stream) bool { return s.shortNo < t.shortNo },
+		place: func(s *Stream) *int { return &s.shortAt },
+	}
 	a.held = pile[*flow]{
 		less:  func(f, g *flow) bool { return f.due < g.due || f.due == g.due && f.id < g.id },
 		place: func(f *flow) *int { return &f.heldAt },
@@ -251,24 +257,21 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 // flow is at work or has a backlog, and nothing is at the device. What changes that is an event,
 // so a caller may wait for one instead of the time that Decide has named.
 func (a *Arbiter) Idle() bool {
-	return len(a.active) == 0 && len(a.running) == 0 && len(a.shorts) == 0 && len(a.generous) == 0 &&
-		a.held.len() == 0 && a.forced.waiting.len() == 0 && !a.stuck
+	return len(a.active) == 0 && len(a.running) == 0 && a.shorts.len() == 0 && len(a.generous) == 0 &&
+		a.held.len() == 0 && a.forced.waiting.len() == 0 && a.forced.overdue.len() == 0 && !a.stuck
 }
 
 func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
 
 // Apply sets the daemon's mode and the operator's policy, for streams that are open as well.
 func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
-	if mode != a.mode {
-		a.restartWaits(now)
-	}
 	was := a.mode
 	a.policy = policy
 	for _, f := range a.all {
-		before := min(was, f.rule.Mode)
+		f.before = min(was, f.rule.Mode)
 		a.mode = mode
 		a.setRule(f, policy(f.name), now)
-		if a.modeOf(f) != before {
+		if a.modeOf(f) != f.before {
 			// What it did in one mode is no debt in another.
 			if err := a.sched.Void(f.id); err != nil {
 				a.fault("void", err)
@@ -282,6 +285,13 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 		if a.modeOf(s.flow) == Off {
 			a.forget(s, now)
 		} else {
+			if a.modeOf(s.flow) != s.flow.before {
+				if s.waiting > 0 && s.flow.before == Observe {
+					s.flow.wouldWait += now - s.waiting
+				}
+				a.restartWait(s, now)
+			}
+			a.settleTurn(s, now) // its quantum may be another one
 			a.tell(s)
 			a.watchWait(s, now)
 		}

@@ -45,3 +45,48 @@ func TestAReadersClaimIsHeldAgainstItsFile(t *testing.T) {
 		}
 	}
 }
+
+// A writer that claims what it has not written, step by step, moves no bytes in any account.
+func TestAWritersStepsAreHeldAgainstItsFile(t *testing.T) {
+	w := diskWorld(t, 2, enforced(nil), nil)
+	s := w.open(&stream{}, arbiter.Opening{Flow: "a", Write: true})
+	for i := range int64(100) {
+		w.progress(s, (i+1)*mib)
+		w.run(50 * time.Millisecond)
+	}
+	w.close(s, 100*mib)
+	w.run(time.Second)
+	if f := w.a.Snapshot(w.now).Flows[0]; f.Bytes[1] != 0 || f.Behind != 0 || !s.released {
+		t.Errorf("%d bytes written and %d by the kernel, of an empty file; released: %v", f.Bytes[1], f.Behind, s.released)
+	}
+}
+
+// Readers that do not read on hold what is staged for them. Another flow has its share all the same,
+// and streams that are closed leave nothing behind.
+func TestIdleReadersHoldNoRoomOfOthers(t *testing.T) {
+	w := diskWorld(t, 2, enforced(map[string]int{"protected": 32, "beside": 1}), func(c *arbiter.Config) {
+		c.Quantum, c.Ahead, c.Staged = mib, 2, 16*mib
+	})
+	for range 64 {
+		w.open(&stream{}, arbiter.Opening{Flow: "idle", To: endlessFile})
+	}
+	w.run(time.Minute)
+	w.reader("protected", endlessFile)
+	w.writer("beside", endlessFile)
+	w.run(10 * time.Second)
+	from := w.now
+	for range 100 {
+		s := w.open(&stream{}, arbiter.Opening{Flow: "idle", To: endlessFile})
+		w.run(100 * time.Millisecond)
+		w.close(s, 0)
+	}
+	w.run(20 * time.Second)
+	all := w.between(from, w.now)
+	p, b := all["protected"].service, all["beside"].service
+	if part := float64(p) / float64(p+b); part < 0.95*32/33 {
+		t.Errorf("the protected reader has %.3f of the disk's time beside a writer, its due is %.3f", part, 32.0/33)
+	}
+	if n := w.a.Shorts(); n > 66 {
+		t.Errorf("%d streams wait for room, 66 are open", n)
+	}
+}

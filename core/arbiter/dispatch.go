@@ -82,6 +82,7 @@ func (a *Arbiter) dispatch(now time.Duration) {
 	for {
 		starved := a.forced.candidate(a, now)
 		if a.anticipation.ready == 0 && starved == nil {
+			a.endIdle(now) // nobody else wants the device
 			break
 		}
 		if len(a.running) < a.depth {
@@ -163,6 +164,11 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	a.ended(r, now)
 	if result.Err != nil {
 		a.fault("device request", result.Err)
+	}
+	if r.Write && result.Earlier > 0 { // nobody has written beyond the file's end
+		if written, ok := r.File().Written(); ok {
+			result.Earlier = max(0, min(result.Earlier, written-r.Offset))
+		}
 	}
 	price := a.pricing.finished(r, result, now)
 	a.settle(r, price.tag)

@@ -15,18 +15,23 @@ func (a *Arbiter) Check() string {
 			return fmt.Sprintf("a request is number %d among those running and thinks %d", i+1, r.index)
 		}
 	}
+	standing, aheads := map[*flow]int{}, map[*flow]int64{}
 	for i, s := range a.streams {
 		if s.index != i+1 || s.over {
 			return fmt.Sprintf("stream %d thinks it is %d, over: %v", i+1, s.index, s.over)
 		}
 		staged += s.ahead
 		flying += s.flying
-		if s.waiting == 0 && s.deadline > 0 && s.probe == 0 {
+		if s.deadline > 0 && s.waiting == 0 && s.probe == 0 && (s.Write || s.Kind == Network || s.mark == Open || s.done-s.pos >= packetBytes) {
 			return "a stream that does not wait has a deadline"
 		}
-		if s.deadline > 0 && (s.forcedAt == 0 || s.lookAt > s.deadline) {
+		if s.deadline > 0 && s.overdueAt == 0 && (s.forcedAt == 0 || s.lookAt > s.deadline) {
 			return "a deadline is not among the deadlines"
 		}
+		if s.waiting > 0 {
+			standing[s.flow]++
+		}
+		aheads[s.flow] += s.ahead
 		if _, _, bytes := a.nextOf(s); bytes > 0 != (s.turn.at > 0) {
 			return fmt.Sprintf("a stream of %s wants %d bytes and its turn is %d", s.flow.name, bytes, s.turn.at)
 		}
@@ -34,10 +39,25 @@ func (a *Arbiter) Check() string {
 			return fmt.Sprintf("a stream of %s has from %d, done %d, next %d, pos %d, to %d", s.flow.name, s.From, s.done, s.next, s.pos, s.To)
 		}
 	}
+	stagers := int64(0)
+	for _, f := range a.all {
+		if f.staged > 0 {
+			stagers++
+		}
+	}
+	if stagers != a.stagers {
+		return fmt.Sprintf("%d flows have bytes staged, counted are %d", stagers, a.stagers)
+	}
 	if staged != a.staged {
 		return fmt.Sprintf("staged %d, its streams have %d", a.staged, staged)
 	}
 	for _, f := range a.all {
+		if f.standing != standing[f] || f.staged != aheads[f] {
+			return fmt.Sprintf("%s: %d streams stand and %d bytes are ahead, counted are %d and %d", f.name, standing[f], aheads[f], f.standing, f.staged)
+		}
+		if (f.overdue.len() > 0) != (f.overdueAt > 0) || !sound(&f.overdue) {
+			return f.name + ": the readers past their deadlines are out of order"
+		}
 		if f.announced > 0 {
 			ready++
 			waiting += f.adds
@@ -84,11 +104,22 @@ func (a *Arbiter) Check() string {
 	if backlog != a.backlog.all || kept != a.backlog.kept || writing != a.backlog.writing {
 		return fmt.Sprintf("backlog %d, %d kept, %d write; counted are %d, %d, %d", backlog, kept, writing, a.backlog.all, a.backlog.kept, a.backlog.writing)
 	}
-	if !sound(&a.forced.waiting) || !sound(&a.held) {
+	if !sound(&a.forced.waiting) || !sound(&a.forced.overdue) || !sound(&a.held) || !sound(&a.shorts) {
 		return "deadlines or limits are out of order"
 	}
 	return ""
 }
+
+// WaitsFor returns the flow for which the device waits; "" if it does not.
+func (a *Arbiter) WaitsFor() string {
+	if f := a.anticipation.flow; f != nil {
+		return f.name
+	}
+	return ""
+}
+
+// Shorts returns how many streams there was no room to stage for.
+func (a *Arbiter) Shorts() int { return a.shorts.len() }
 
 // sound reports whether a pile is a heap whose items know their places.
 func sound[T any](p *pile[T]) bool {

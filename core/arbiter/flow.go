@@ -51,6 +51,13 @@ type flow struct {
 	claim claim   // to the device, among the others
 	adds  float64 // of it, to anticipation.waiting
 
+	overdue   pile[*Stream] // readers whose patience is over, by deadline
+	overdueAt int           // its place in forced.overdue
+	let       time.Duration // when it last had a packet out of its turn
+
+	staged int64 // bytes ahead of its readers
+	before Mode  // before the Apply that goes on
+
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device
 	behind      int64 // bytes that the kernel moved for the flow, unscheduled
@@ -100,6 +107,10 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 		place: func(s *Stream) *int { return &s.tailAt },
 	}
 	f.spilled = f.tails
+	f.overdue = pile[*Stream]{
+		less:  func(s, t *Stream) bool { return s.deadline < t.deadline },
+		place: func(s *Stream) *int { return &s.overdueAt },
+	}
 	f.claim = a.levels.claimOf(f)
 	id, err := a.sched.AddFlow(f.claim.whole)
 	if err != nil { // the bound above is the scheduler's, too: a bug

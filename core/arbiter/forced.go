@@ -7,33 +7,37 @@ import "time"
 // So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
 // says:
 //
-//   - inside the depth, one at a time, and first the stream that is longest past its time. At the
-//     device a packet waits for what is there before it. So if many streams are past their time
-//     at once, one at a time is too slow, and more go together the later the first of them is;
+//   - inside the depth, one at a time. Flows with such streams take turns, and within a flow the
+//     stream that is longest past its time goes first. At the device a packet waits for what is
+//     there before it. So if many streams are past their time at once, one at a time is too slow,
+//     and more go together the later the first of them is;
 //   - out of a small budget of the device's time, so that other flows keep their shares however
 //     many streams starve. If many begin to starve at once, the budget is not enough for all at
-//     their deadlines. So a stream that has waited for a quarter of its patience books a place: its
-//     deadline, or the last free time before that;
+//     their deadlines. So a stream that has waited for a quarter of its patience books a place
+//     (places.go): its deadline, or the last free time before that;
 //   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
 // Then the stream's patience begins again. If one packet is less than its reader needs at a time,
-// the next ones come soon, up to packetBytes.
+// the next ones come soon, up to packetBytes. How much a reader needs at a time is not known, so
+// one that has less than packetBytes ahead may stand still, and has a deadline.
 //
 // Nearly all waits are short, so the end of one leaves the stream where it is in the pile, and the
 // next one begins there. A stream is moved when it comes up too early.
 type forced struct {
-	waiting          pile[*Stream] // streams that stand at their marks, or did, by when they are looked at
-	flying           int           // packets at the device
-	earliest, latest time.Duration // of the places that are booked
-	tokens           time.Duration // of the budget, at since
-	at               time.Duration // when to look again; 0: at the next event
-	since            time.Duration
-	next             time.Duration // no packet before this
+	waiting pile[*Stream] // streams that may stand still, or did, by when they are looked at
+	overdue pile[*flow]   // flows with readers past their deadlines; the flow that had a packet longest ago is first
+	places  places
+	flying  int           // packets at the device
+	tokens  time.Duration // of the budget, at since
+	at      time.Duration // when to look again; 0: at the next event
+	since   time.Duration
+	next    time.Duration // no packet before this
 }
 
 const (
-	forcedBytes  = 64 << 10 // one packet of HDFS
-	ownChecksums = 48 << 10 // what the kernel reads ahead for a process whose checksums are not staged
+	forcedBytes  = 64 << 10  // one packet of HDFS
+	readAtOnce   = 128 << 10 // what most servers read at a time
+	ownChecksums = 48 << 10  // what the kernel reads ahead for a process whose checksums are not staged
 	// The budget: a tenth of the device's time, and a quarter in a burst of forcedBurst. So if
 	// 200 readers begin to starve at once, each has its packet of 20 ms on a slow disk, 40 s for
 	// all, between a quarter of its patience and the moment at which its client gives up. Up to
@@ -52,11 +56,19 @@ const (
 	forcedBooks = 4
 )
 
-func newForced() forced {
-	return forced{tokens: forcedBurst, waiting: pile[*Stream]{
-		less:  func(s, t *Stream) bool { return s.lookAt < t.lookAt },
-		place: func(s *Stream) *int { return &s.forcedAt },
-	}}
+func newForced(maxWait time.Duration) forced {
+	return forced{
+		tokens: forcedBurst,
+		waiting: pile[*Stream]{
+			less:  func(s, t *Stream) bool { return s.lookAt < t.lookAt },
+			place: func(s *Stream) *int { return &s.forcedAt },
+		},
+		overdue: pile[*flow]{
+			less:  func(f, g *flow) bool { return f.let < g.let || f.let == g.let && f.id < g.id },
+			place: func(f *flow) *int { return &f.overdueAt },
+		},
+		places: newPlaces(maxWait + maxWait/forcedSoon),
+	}
 }
 
 // patience returns how long a stream may wait.
@@ -67,55 +79,56 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
+// stands returns since when a stream stands still or, as far as is known, a reader may; 0: it does
+// not. While more is staged than may be, a reader counts only if it has less than readAtOnce ahead.
+func (a *Arbiter) stands(s *Stream) time.Duration {
+	if s.waiting == 0 && !s.Write && s.Kind != Network && s.mark != Open {
+		if ahead := s.done - s.pos; ahead < readAtOnce || ahead < packetBytes && a.staged < a.cfg.Staged {
+			return s.moved
+		}
+	}
+	return s.waiting
+}
+
 // watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
 		l.drop(s)
 		s.probe = 0
 	}
-	if s.waiting == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
-		if s.waiting > 0 || s.probe <= s.pos || s.closed {
+	since := a.stands(s)
+	if since == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
+		if since > 0 || s.probe <= s.pos || s.closed {
 			l.drop(s)
 		}
 		return
 	}
 	if s.deadline == 0 {
-		l.expect(a, s, s.waiting)
+		l.expect(a, s, since)
 	}
 }
 
 // expect sets the deadline of a wait that has begun at some time.
 func (l *forced) expect(a *Arbiter, s *Stream, since time.Duration) {
-	s.deadline, s.booked = since+a.patience(s), false
-	l.look(s, since+a.patience(s)/forcedBooks)
-}
-
-// look has a stream looked at by that time.
-func (l *forced) look(s *Stream, at time.Duration) {
-	if s.forcedAt == 0 || at < s.lookAt {
+	s.deadline, s.place = since+a.patience(s), unbooked
+	if at := a.books(s); s.forcedAt == 0 || at < s.lookAt {
 		s.lookAt = at
 		l.waiting.set(s)
 	}
 }
 
-// book gives a stream that has waited for a quarter of its patience a place: its deadline, a little
-// later, or the last free time before the places that are booked. Writers and senders need none.
+// books returns when a stream books its place.
+func (a *Arbiter) books(s *Stream) time.Duration {
+	p := a.patience(s)
+	return s.deadline - p + p/forcedBooks
+}
+
+// book books a place for a stream.
 func (l *forced) book(a *Arbiter, s *Stream, now time.Duration) {
-	s.booked = true
-	if s.Write || s.Kind == Network {
-		return
+	if s.place = needsNone; s.Write || s.Kind == Network {
+		return // its lease moves on without a packet
 	}
-	apart := a.packetTime(forcedBytes) * forcedPart
-	switch {
-	case s.deadline >= l.latest+apart:
-		l.earliest, l.latest = s.deadline, s.deadline
-	case s.deadline+a.patience(s)/forcedSoon >= l.latest+apart:
-		l.latest += apart
-		s.deadline = l.latest
-	case s.deadline > l.earliest-apart:
-		l.earliest = max(l.earliest-apart, now)
-		s.deadline = l.earliest
-	}
+	s.deadline, s.place = l.places.book(now, s.deadline, s.deadline+a.patience(s)/forcedSoon, a.packetTime(forcedBytes))
 }
 
 // packetTime returns the device's time for a packet: a seek to it, and one back.
@@ -123,36 +136,43 @@ func (a *Arbiter) packetTime(bytes int64) time.Duration {
 	return 2*a.pricing.served(false, false, bytes) - a.pricing.served(false, true, bytes)
 }
 
-// candidate returns the reader that is to be let through now; nil if there is none. Writers and
-// senders need no request and are let through at once.
-func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
-	l.at = 0
+// look lets writers and senders through whose patience is over, since they need no request. It
+// has readers book their places, and puts those whose time has come in line.
+func (l *forced) look(a *Arbiter, now time.Duration) {
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
-		if s.lookAt > now {
+		switch {
+		case s.lookAt > now:
 			l.at = s.lookAt
-			return nil
-		}
-		if s.deadline == 0 { // it does not wait
+			return
+		case s.deadline == 0 || s.overdueAt > 0:
 			l.waiting.remove(s)
-			continue
-		}
-		if at := s.waiting + a.patience(s)/forcedBooks; !s.booked && at <= now {
-			l.book(a, s, now)
-		} else if !s.booked {
-			s.lookAt = at
+		case s.place == unbooked && a.books(s) > now:
+			s.lookAt = a.books(s)
 			l.waiting.set(s)
-			continue
-		}
-		if s.deadline > now {
+		case s.place == unbooked:
+			l.book(a, s, now)
 			s.lookAt = s.deadline
 			l.waiting.set(s)
-			continue
-		}
-		if s.Write || s.Kind == Network {
+		case s.deadline > now:
+			s.lookAt = s.deadline
+			l.waiting.set(s)
+		case s.Write || s.Kind == Network:
 			a.letThrough(s, now)
-			continue
+		default:
+			l.waiting.remove(s)
+			s.flow.overdue.set(s)
+			l.overdue.set(s.flow)
 		}
+	}
+}
+
+// candidate returns the reader that is to be let through now; nil if there is none.
+func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
+	l.at = 0
+	l.look(a, now)
+	for l.overdue.len() > 0 {
+		s := l.overdue.first().overdue.first()
 		if s.meta.next < s.meta.end && s.flying == 0 {
 			// Not even its checksums are staged. Two packets would take longer than one, so its
 			// process reads them by itself as it goes: 1/128 of the data.
@@ -161,8 +181,12 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			a.bookBehind(s, bytes, now)
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
-			if a.stage(s, now); s.deadline == 0 { // it may have had no room
+			if a.stage(s, now); s.deadline == 0 {
 				continue // it does not wait any more
+			}
+			if s.want == 0 && s.next < s.To && s.next-s.pos < packetBytes { // there was no room to stage
+				s.want = min(forcedBytes, s.To-s.next)
+				a.settleTurn(s, now)
 			}
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 { // it is at the device
@@ -173,7 +197,9 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 			return nil // its end is an event
 		}
 		if wait := l.wait(now); wait > 0 {
-			l.at = now + wait
+			if at := now + wait; l.at == 0 || at < l.at {
+				l.at = at
+			}
 			return nil
 		}
 		return s
@@ -182,21 +208,32 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 }
 
 // drop forgets a stream's deadline.
-func (l *forced) drop(s *Stream) { s.deadline = 0 }
+func (l *forced) drop(s *Stream) {
+	if s.deadline == 0 {
+		return
+	}
+	s.deadline = 0
+	l.places.free(s.place)
+	s.place = unbooked
+	if f := s.flow; s.overdueAt > 0 {
+		if f.overdue.remove(s); f.overdue.len() == 0 {
+			l.overdue.remove(f)
+		}
+	}
+}
 
 // forget forgets a stream that has ended.
 func (l *forced) forget(s *Stream) {
-	s.deadline = 0
+	l.drop(s)
 	l.waiting.remove(s)
 }
 
 // put gives a stream another deadline.
 func (l *forced) put(s *Stream, at time.Duration) {
-	if s.closed {
-		l.drop(s)
+	if l.drop(s); s.closed {
 		return
 	}
-	s.deadline, s.booked, s.lookAt = at, true, at
+	s.deadline, s.place, s.lookAt = at, needsNone, at
 	l.waiting.set(s)
 }
 
@@ -259,16 +296,22 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	l.spend(a.packetTime(r.Length), now)
 	f.forced++
 	f.forcedBytes += r.Length
-	s.waiting = now
+	if s.moved = now; s.waiting > 0 {
+		s.waiting = now
+	}
 	s.probe = s.pos + 1
+	l.drop(s)
 	l.expect(a, s, now)
+	if f.let = now; f.overdueAt > 0 {
+		l.overdue.set(f)
+	}
 	a.begin(r, now)
 }
 
 // ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
 // than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
-	if s.done-s.pos < packetBytes {
+	if a.stands(s) > 0 {
 		l.put(s, now+a.patience(s)/forcedSoon)
 	} else { // it has enough: its client is slow
 		s.probe = 0

@@ -125,6 +125,9 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 	}
 	s.pass(pos - s.pos)
 	s.pos = pos
+	if s.moved = now; s.waiting == 0 {
+		a.forced.drop(s)
+	}
 	if pos > s.next {
 		// The reader was not held (in observe mode, or the daemon was away), and the kernel
 		// fetched pages for it: charge those that were not resident at the open.

@@ -222,3 +222,29 @@ func TestALimitWithManyStreams(t *testing.T) {
 		}
 	}
 }
+
+// A user who reads one file after the other has no more than one who reads a long one, and neither
+// has a stream among those of its user.
+func TestFilesOneAfterTheOtherGainNothing(t *testing.T) {
+	for _, users := range [][2]string{{"a", "b"}, {"a", "a"}} {
+		w := diskWorld(t, 2, enforced(nil), func(c *arbiter.Config) { c.Quantum, c.Run = 2*mib, 8*mib })
+		long := &stream{file: w.newFile(endlessFile)}
+		w.drive(w.open(long, arbiter.Opening{Flow: "clients", User: users[0], To: endlessFile}), 0, endlessFile)
+		short := 0
+		var next func()
+		next = func() {
+			s := w.open(&stream{}, arbiter.Opening{Flow: "clients", User: users[1], To: 8 * mib})
+			w.drive(s, 0, 8*mib).then = func() {
+				short++
+				w.after(time.Millisecond, next)
+			}
+		}
+		next()
+		w.run(2 * time.Minute)
+		part := float64(long.agent.pos) / float64(long.agent.pos+int64(short)*8*mib)
+		t.Logf("users %v: the long file has %.3f of the bytes", users, part)
+		if part < 0.4 || part > 0.7 {
+			t.Errorf("users %v: the long file has %.3f of the bytes, want half", users, part)
+		}
+	}
+}

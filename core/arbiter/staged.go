@@ -4,18 +4,21 @@ import "time"
 
 // What is staged ahead of readers has a bound (Config.Staged). Otherwise the page cache would drop
 // pages before their readers come, and they would be fetched twice, the second time outside of the
-// schedule. Past the bound only readers at their marks are staged for, in small quanta, and past
-// twice the bound in packets. So all of them go on, however many there are, with as little as
-// possible ahead of each.
+// schedule. Past the bound a flow has an equal part of it at most, and all flows twice the bound.
+// Beyond that only readers at their marks are staged for, in small quanta, and past one and a half of
+// the bound in packets. So all of them go on, however many there are, with as little as possible
+// ahead of each, and a flow whose readers do not read on takes no room from others.
 
 // stageable returns how many of n bytes may be staged for the stream now.
 func (a *Arbiter) stageable(s *Stream, n int64) int64 {
 	switch {
 	case a.staged+n <= a.cfg.Staged:
 		return n
+	case a.staged+n <= 2*a.cfg.Staged && s.flow.staged+n <= a.cfg.Staged/max(1, a.stagers):
+		return n
 	case s.next-s.pos >= leaseFloor:
 		return 0
-	case a.staged < 2*a.cfg.Staged:
+	case a.staged < a.cfg.Staged+a.cfg.Staged/2:
 		return min(n, firstStage)
 	}
 	return min(n, leaseFloor)
@@ -38,28 +41,40 @@ func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	}
 	bytes = max(0, bytes)
 	a.staged += bytes - s.ahead
+	a.stagedFor(s.flow, bytes-s.ahead)
 	s.ahead = bytes
 }
 
-// shortOf notes that there is no room to stage for a stream.
-func (a *Arbiter) shortOf(s *Stream) {
-	if !s.short {
-		s.short = true
-		a.shorts = append(a.shorts, s)
+// stagedFor notes that more bytes, or less, are ahead of a flow's readers.
+func (a *Arbiter) stagedFor(f *flow, more int64) {
+	was := f.staged > 0
+	f.staged += more
+	switch is := f.staged > 0; {
+	case is && !was:
+		a.stagers++
+	case was && !is:
+		a.stagers--
 	}
 }
 
-// stageShort looks again at streams for which there was no room, while there is some. It runs at
-// every tick.
+// lookLimit bounds how many streams one tick looks at.
+const lookLimit = 16
+
+// shortOf notes that there is no room to stage for a stream.
+func (a *Arbiter) shortOf(s *Stream) {
+	if s.shortAt == 0 {
+		a.shortNo++
+		s.shortNo = a.shortNo
+		a.shorts.set(s)
+	}
+}
+
+// stageShort looks again at streams for which there was no room. It runs at every tick.
 func (a *Arbiter) stageShort(now time.Duration) {
-	looked := 0
-	for n := len(a.shorts); looked < n && a.staged < a.cfg.Staged; looked++ {
-		s := a.shorts[looked]
-		if s.short = false; !s.closed && !s.over {
+	for n := min(a.shorts.len(), lookLimit); n > 0; n-- {
+		s := a.shorts.first()
+		if a.shorts.remove(s); !s.closed {
 			a.stage(s, now)
 		}
 	}
-	n := copy(a.shorts, a.shorts[looked:])
-	clear(a.shorts[n:])
-	a.shorts = a.shorts[:n]
 }

@@ -107,3 +107,104 @@ func TestTheLeastPatience(t *testing.T) {
 		}
 	}
 }
+
+// A flow with ever so many starved readers does not keep the forced lane from others: neither from
+// a reader of another flow nor from writers.
+func TestOneFlowDoesNotTakeTheForcedLane(t *testing.T) {
+	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), func(c *arbiter.Config) { c.Quantum = 2 * mib })
+	w.reader("protected", endlessFile)
+	for range 1000 {
+		w.reader("crowd", endlessFile)
+	}
+	w.run(time.Minute)
+	reader, writer := w.reader("other", endlessFile), w.writer("another", endlessFile)
+	w.run(5 * time.Minute)
+	for what, g := range map[string]*agent{"reader": reader, "writer": writer} {
+		if wait := g.longestWait(); wait > time.Minute {
+			t.Errorf("a %s of another flow has waited for %v", what, wait)
+		}
+	}
+	if problem := w.a.Check(); problem != "" {
+		t.Error(problem)
+	}
+}
+
+// A reader may need more than a packet at a time, and may begin anywhere.
+func TestReadersThatNeedMoreAtATime(t *testing.T) {
+	for _, needs := range []int64{128 * kib, 256 * kib, mib} {
+		for _, from := range []int64{0, 36 * kib, 100 * kib, mib - 4*kib} {
+			w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
+			w.reader("protected", endlessFile)
+			g := w.drive(w.open(&stream{}, arbiter.Opening{Flow: "starved", From: from, To: endlessFile}), 0, endlessFile)
+			g.pos, g.reported, g.needs = from, from, needs
+			for range 10 {
+				w.run(time.Minute)
+				if problem := w.a.Check(); problem != "" {
+					t.Fatal(problem)
+				}
+			}
+			// Each packet but the first comes a sixteenth of the patience later.
+			bears := 45*time.Second + time.Duration(needs/packet)*45*time.Second/16 + time.Second
+			if wait := g.longestWait(); wait > bears || g.pos == from {
+				t.Errorf("needing %d at a time from %d on, it has come to %d and waited for %v, want at most %v", needs, from, g.pos, wait, bears)
+			}
+		}
+	}
+}
+
+// Slow clients of a starved flow, whose packets follow each other, do not change when others are
+// let through.
+func TestStarvedReadersBesideSlowOnes(t *testing.T) {
+	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
+	w.reader("protected", endlessFile)
+	for range 4 {
+		w.reader("starved", endlessFile).needs = 2 * mib
+	}
+	w.run(46 * time.Second)
+	var starved []*agent
+	for range 200 {
+		starved = append(starved, w.reader("starved", endlessFile))
+	}
+	w.run(5 * time.Minute)
+	for _, g := range starved {
+		if wait := g.longestWait(); wait > time.Minute {
+			t.Fatalf("a reader has waited for %v", wait)
+		}
+	}
+	if problem := w.a.Check(); problem != "" {
+		t.Error(problem)
+	}
+}
+
+// What streams waited for while they were only observed is no reason to let them through.
+func TestARuleThatBeginsToEnforceRestartsWaits(t *testing.T) {
+	mode := arbiter.Observe
+	policy := func(flow string) arbiter.Rule {
+		if flow == "observed" {
+			return arbiter.Rule{Weight: 1, Mode: mode}
+		}
+		return arbiter.Rule{Weight: 1_000_000, Mode: arbiter.Enforce}
+	}
+	w := diskWorld(t, 2, policy, nil)
+	w.reader("protected", endlessFile)
+	for range 20 {
+		w.writer("observed", endlessFile)
+		w.reader("observed", endlessFile)
+	}
+	w.run(2 * time.Minute)
+	forced := func() int64 {
+		for _, f := range w.a.Snapshot(w.now).Flows {
+			if f.Name == "observed" {
+				return f.Forced
+			}
+		}
+		return 0
+	}
+	before := forced()
+	mode = arbiter.Enforce
+	w.a.Apply(w.now, arbiter.Enforce, policy)
+	w.run(30 * time.Second)
+	if n := forced() - before; n > 0 {
+		t.Errorf("%d packets were let through within 30 s of enforcing", n)
+	}
+}

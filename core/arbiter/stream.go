@@ -86,23 +86,25 @@ type Stream struct {
 	closed  bool
 	over    bool // nothing is held for it any more
 
-	want     int64 // read and network: bytes of the next request; 0: none
-	ramp     int64 // read: the most that the next quantum may be
-	meta     span  // of the checksums' file, not asked for yet
-	ahead    int64 // read: bytes staged, or being staged, ahead of the reader
-	short    bool  // read: among Arbiter.shorts
-	probe    int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
-	flushTo  int64 // write: drained up to here although it fills no quantum
-	tailing  int64 // lazy: bytes that wait and need not be drained yet
-	unowned  int64 // bytes that it has passed while it was Asked
-	sending  []*Request
-	turn     turn
-	index    int           // in Arbiter.streams, from 1
-	tailAt   int           // in flow.tails or flow.spilled
-	forcedAt int           // in forced.waiting
-	parkAt   int           // in flow.parked
-	parked   time.Duration // when it came there
-	out      int64         // write: bytes of data at the device
+	want      int64 // read and network: bytes of the next request; 0: none
+	ramp      int64 // read: the most that the next quantum may be
+	meta      span  // of the checksums' file, not asked for yet
+	ahead     int64 // read: bytes staged, or being staged, ahead of the reader
+	shortAt   int   // read: in Arbiter.shorts
+	shortNo   int64 // and its number there
+	probe     int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
+	flushTo   int64 // write: drained up to here although it fills no quantum
+	tailing   int64 // lazy: bytes that wait and need not be drained yet
+	unowned   int64 // bytes that it has passed while it was Asked
+	sending   []*Request
+	turn      turn
+	index     int           // in Arbiter.streams, from 1
+	tailAt    int           // in flow.tails or flow.spilled
+	forcedAt  int           // in forced.waiting
+	overdueAt int           // in flow.overdue
+	parkAt    int           // in flow.parked
+	parked    time.Duration // when it came there
+	out       int64         // write: bytes of data at the device
 
 	unflushed time.Duration // write: when the oldest bytes that are not asked for were reported; 0: there are none
 	latest    time.Duration // write: when the newest were reported
@@ -110,8 +112,9 @@ type Stream struct {
 	gone      bool          // lazy: the file is deleted
 	waiting   time.Duration // since when it stands at its mark, or beyond it in observe mode; 0: it does not
 	deadline  time.Duration // when it is let through; 0: never
-	booked    bool          // the deadline is a place that is booked
-	lookAt    time.Duration // its place in forced.waiting, no later than what is to be done for it
+	place     int64         // that it has booked in the forced lane
+	lookAt    time.Duration // its key in forced.waiting, no later than what is to be done for it
+	moved     time.Duration // read: when it was opened, went on, or had a packet
 }
 
 // span is a range of a file.
@@ -223,7 +226,7 @@ func direction(write bool) int {
 
 // Open begins a stream. Its first mark comes with the next Decide.
 func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
-	s := &Stream{Opening: o, pos: o.From, next: o.From, done: o.From, flushTo: o.From, sent: -1}
+	s := &Stream{Opening: o, pos: o.From, next: o.From, done: o.From, flushTo: o.From, sent: -1, moved: now}
 	s.flow = a.flow(o.Flow, now)
 	if a.modeOf(s.flow) == Off {
 		s.over, s.closed = true, true
@@ -302,6 +305,10 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 		a.unwant(s, now)
 	}
 	a.forced.drop(s)
+	s.Missing = nil
+	if a.modeOf(s.flow) == Enforce { // nobody waits for what is still to be drained
+		a.endWait(s, now)
+	}
 	a.release(s, now)
 }
 
@@ -324,6 +331,7 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 	}
 	a.endWait(s, now)
 	a.forced.forget(s)
+	a.shorts.remove(s)
 	s.over = true
 	a.setStaged(s, 0)
 	a.leave(s, now)
@@ -389,16 +397,14 @@ func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	a.forced.drop(s)
 }
 
-// restartWaits makes all waits begin now. It is for moments after which streams wait for other
-// reasons than before.
-func (a *Arbiter) restartWaits(now time.Duration) {
-	for _, s := range a.streams {
-		if s.waiting > 0 {
-			s.waiting = now
-			a.forced.drop(s)
-			a.forced.watch(a, s, now)
-		}
+// restartWait makes a stream's wait begin now. It is for moments after which it waits for another
+// reason than before.
+func (a *Arbiter) restartWait(s *Stream, now time.Duration) {
+	if s.moved = now; s.waiting > 0 {
+		s.waiting = now
 	}
+	a.forced.drop(s)
+	a.forced.watch(a, s, now)
 }
 
 // forget stops governing a stream, which stays open in its process.
@@ -474,6 +480,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	s.flow = f
 	f.streams++
+	a.stagedFor(f, s.ahead)
 	a.activate(f, now)
 	if !s.drains() {
 		return
@@ -500,9 +507,11 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 // leave takes the stream and its backlog from its flow.
 func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	f := s.flow
+	a.forced.drop(s)
 	f.turns.leave(s)
 	a.announce(f, now)
 	f.parked.remove(s)
+	a.stagedFor(f, -s.ahead)
 	if f.streams--; f.streams == 0 {
 		f.idle = now
 	}

@@ -60,8 +60,8 @@ func (a *Arbiter) tick(now time.Duration) {
 // its state by themselves, as they would natively. It takes the marks back when none is late.
 func (a *Arbiter) stick(late bool, now time.Duration) {
 	a.stuck = late
-	a.restartWaits(now)
 	for _, s := range a.streams {
+		a.restartWait(s, now)
 		a.tell(s)
 	}
 }

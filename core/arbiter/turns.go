@@ -28,8 +28,12 @@ type lane struct {
 	v     int64
 	users pile[*user] // users with streams that wait
 	named map[string]*user
-	n     int // streams that wait
+	gone  []*user // those without streams that are ahead, at most mostGone
+	n     int     // streams that wait
 }
+
+// mostGone bounds how many users are remembered after their last streams.
+const mostGone = 64
 
 // user is one user's streams in one direction.
 type user struct {
@@ -38,6 +42,7 @@ type user struct {
 	v       int64
 	streams pile[*Stream] // those that wait
 	members int           // all streams that are here
+	lead    int64         // tag of a stream that left ahead of the others; the next one takes it over
 	at      int
 	seq     uint64
 }
@@ -80,6 +85,7 @@ func (t *turns) set(s *Stream, waits bool) {
 	case waits:
 		if lane.n++; lane.n == 1 {
 			lane.tag = max(lane.tag, t.v)
+			lane.forgive()
 		}
 		s.turn.tag = max(s.turn.tag, u.v)
 		u.streams.set(s)
@@ -113,7 +119,8 @@ func (t *turns) enter(s *Stream) *user {
 	}
 	u.members++
 	u.seq++
-	s.turn = turn{user: u, seq: int64(u.seq)}
+	s.turn = turn{user: u, tag: u.lead, seq: int64(u.seq)}
+	u.lead = 0
 	return u
 }
 
@@ -124,13 +131,46 @@ func (t *turns) leave(s *Stream) {
 		return
 	}
 	t.set(s, false)
+	if s.turn.tag > u.v && u.streams.len() > 0 {
+		u.lead = max(u.lead, s.turn.tag)
+	}
 	if u.members--; u.members == 0 {
-		delete(t.dirs[direction(s.Write)].named, u.name)
+		t.dirs[direction(s.Write)].part(u)
 	}
 	s.turn = turn{}
 	if t.last == s {
 		t.last = nil
 	}
+}
+
+// part remembers a user without streams while it is ahead of users that wait: who reads one file after
+// the other gains nothing by that.
+func (l *lane) part(u *user) {
+	kept := l.gone[:0]
+	for _, g := range append(l.gone, u) {
+		switch {
+		case g.members > 0: // it is back
+		case l.n > 0 && g.tag > l.v:
+			kept = append(kept, g)
+		default:
+			delete(l.named, g.name)
+		}
+	}
+	if len(kept) > mostGone {
+		delete(l.named, kept[0].name)
+		kept = append(kept[:0], kept[1:]...)
+	}
+	l.gone = kept
+}
+
+// forgive forgets users without streams: nobody waits whom they were ahead of.
+func (l *lane) forgive() {
+	for _, g := range l.gone {
+		if g.members == 0 {
+			delete(l.named, g.name)
+		}
+	}
+	l.gone = l.gone[:0]
 }
 
 // peek returns the stream that goes next, unless a run goes on. Some stream must wait.

@@ -37,6 +37,7 @@ type world struct {
 	settled func() // all of one moment is done
 	ended   func(r *arbiter.Request, flow string, took time.Duration)
 
+	decisions   int
 	queries     int // of files, in all
 	mostQueries int // in one event
 	flying      int
@@ -154,6 +155,7 @@ func (w *world) decide() {
 			w.tickAt = w.now + tickPeriod
 		}
 		var actions []arbiter.Action
+		w.decisions++
 		w.event(func() {
 			some, again := w.a.Decide(w.now)
 			actions, w.again = append(actions, some...), again
@@ -345,6 +347,7 @@ type agent struct {
 	rate     float64 // bytes a second that its client takes; 0: any
 	think    time.Duration
 	every    int64 // bytes after which it thinks
+	needs    int64 // bytes at a time; 0: a packet
 	reported int64
 	queued   bool
 	moving   bool // it is between two packets
@@ -383,7 +386,7 @@ func (g *agent) report() {
 func (g *agent) step() {
 	w, stride := g.w, int64(g.w.cfg.Stride())
 	for !g.closed && !g.moving {
-		n := min(packet, g.end-g.pos)
+		n := min(max(packet, g.needs), g.end-g.pos)
 		if n <= 0 {
 			g.closed = true
 			w.close(g.s, g.pos)
@@ -468,10 +471,13 @@ func (f *file) work(r *arbiter.Request) (result arbiter.Result) {
 		result.Moved = r.Length - f.resident.within(r.Offset, r.Offset+r.Length)
 		return result
 	}
-	result.Earlier = f.saved.within(r.Offset, r.Offset+r.Length)
+	end := r.Offset + r.Length
+	there := max(0, min(end, f.size)-r.Offset)
+	result.Earlier = f.saved.within(r.Offset, end)
 	if !f.deleted {
-		result.Moved = r.Length - result.Earlier
+		result.Moved = max(0, there-result.Earlier)
 	}
+	result.Earlier += r.Length - there // it is not dirty
 	return result
 }
 
