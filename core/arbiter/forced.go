@@ -14,7 +14,7 @@ import "time"
 //   - out of a small budget of the device's time, so that other flows keep their shares however
 //     many streams starve. If many begin to starve at once, the budget is not enough for all at
 //     their deadlines. So a stream that has waited for a quarter of its patience books a place
-//     (places.go): its deadline, or the last free time before that;
+//     (places.go): at its deadline or, if that is taken, a little later or earlier;
 //   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
 //
 // Then the stream's patience begins again. If one packet is less than its reader needs at a time,
