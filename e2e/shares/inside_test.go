@@ -31,6 +31,7 @@ func readersAndWriter(t *testing.T, mode string) (share float64, pause time.Dura
 	t.Run(mode, func(t *testing.T) {
 		const settled, length = 6 * time.Second, 20 * time.Second
 		c := start(t)
+		c.retune(t, usual) // a daemon that has seen only this test, and after it one that has not seen it
 		g := c.guests(t)
 		readers := part{number: 81, files: 4, bytes: 512 * mib}
 		writer := part{number: 81, write: true, bytes: 768 * mib}
@@ -71,6 +72,7 @@ func readersAndWriter(t *testing.T, mode string) (share float64, pause time.Dura
 func TestALimitOfManyStreams(t *testing.T) {
 	const limit, settled, length = 1_000_000, 10 * time.Second, 40 * time.Second
 	c := start(t)
+	c.retune(t, usual)
 	g := c.guests(t)
 	readers := part{number: 82, files: 80, bytes: 80 * 4 * mib}
 	writers := part{number: 82, write: true, files: 20, bytes: 20 * 32 * mib} // a client keeps up to 5 MB in memory
