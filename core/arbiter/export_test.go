@@ -93,6 +93,13 @@ func (a *Arbiter) Check() string {
 					return f.name + ": the turns of " + u.name + " are out of order"
 				}
 			}
+			departed := map[*user]bool{}
+			for _, u := range lane.departed {
+				if departed[u] || lane.named[u.name] != u {
+					return f.name + ": departed user " + u.name + " is remembered twice, or is not known"
+				}
+				departed[u] = true
+			}
 			if n != lane.n {
 				return fmt.Sprintf("%s: %d streams wait in a direction, counted are %d", f.name, n, lane.n)
 			}

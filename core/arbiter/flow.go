@@ -51,9 +51,9 @@ type flow struct {
 	claim claim   // to the device, among the others
 	adds  float64 // of it, to anticipation.waiting
 
-	overdue   pile[*Stream] // readers whose patience is over, by deadline
-	overdueAt int           // its place in forced.overdue
-	let       time.Duration // when it last had a packet out of its turn
+	overdue    pile[*Stream] // readers whose patience is over, by deadline
+	overdueAt  int           // its place in forced.overdue
+	lastPacket time.Duration // when it last had a packet out of its turn
 
 	staged int64 // bytes ahead of its readers
 	before Mode  // before the Apply that goes on

@@ -64,7 +64,9 @@ func newForced(maxWait time.Duration) forced {
 			place: func(s *Stream) *int { return &s.forcedAt },
 		},
 		overdue: pile[*flow]{
-			less:  func(f, g *flow) bool { return f.let < g.let || f.let == g.let && f.id < g.id },
+			less: func(f, g *flow) bool {
+				return f.lastPacket < g.lastPacket || f.lastPacket == g.lastPacket && f.id < g.id
+			},
 			place: func(f *flow) *int { return &f.overdueAt },
 		},
 		places: newPlaces(maxWait + maxWait/forcedSoon),
@@ -79,9 +81,10 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// stands returns since when a stream stands still or, as far as is known, a reader may; 0: it does
-// not. While more is staged than may be, a reader counts only if it has less than readAtOnce ahead.
-func (a *Arbiter) stands(s *Stream) time.Duration {
+// standsSince returns when a stream began to stand still; 0: it does not stand. A reader with little
+// ahead of it may need more at a time than it has. It counts as standing since it last went on: with
+// less than packetBytes ahead, or with less than readAtOnce once Config.Staged is used up.
+func (a *Arbiter) standsSince(s *Stream) time.Duration {
 	if s.waiting == 0 && !s.Write && s.Kind != Network && s.mark != Open {
 		if ahead := s.done - s.pos; ahead < readAtOnce || ahead < packetBytes && a.staged < a.cfg.Staged {
 			return s.moved
@@ -96,7 +99,7 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 		l.drop(s)
 		s.probe = 0
 	}
-	since := a.stands(s)
+	since := a.standsSince(s)
 	if since == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
 		if since > 0 || s.probe <= s.pos || s.closed {
 			l.drop(s)
@@ -111,14 +114,14 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 // expect sets the deadline of a wait that has begun at some time.
 func (l *forced) expect(a *Arbiter, s *Stream, since time.Duration) {
 	s.deadline, s.place = since+a.patience(s), unbooked
-	if at := a.books(s); s.forcedAt == 0 || at < s.lookAt {
+	if at := a.bookingTime(s); s.forcedAt == 0 || at < s.lookAt {
 		s.lookAt = at
 		l.waiting.set(s)
 	}
 }
 
-// books returns when a stream books its place.
-func (a *Arbiter) books(s *Stream) time.Duration {
+// bookingTime returns when a stream books its place.
+func (a *Arbiter) bookingTime(s *Stream) time.Duration {
 	p := a.patience(s)
 	return s.deadline - p + p/forcedBooks
 }
@@ -147,8 +150,8 @@ func (l *forced) look(a *Arbiter, now time.Duration) {
 			return
 		case s.deadline == 0 || s.overdueAt > 0:
 			l.waiting.remove(s)
-		case s.place == unbooked && a.books(s) > now:
-			s.lookAt = a.books(s)
+		case s.place == unbooked && a.bookingTime(s) > now:
+			s.lookAt = a.bookingTime(s)
 			l.waiting.set(s)
 		case s.place == unbooked:
 			l.book(a, s, now)
@@ -302,7 +305,7 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	s.probe = s.pos + 1
 	l.drop(s)
 	l.expect(a, s, now)
-	if f.let = now; f.overdueAt > 0 {
+	if f.lastPacket = now; f.overdueAt > 0 {
 		l.overdue.set(f)
 	}
 	a.begin(r, now)
@@ -311,7 +314,7 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 // ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
 // than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
-	if a.stands(s) > 0 {
+	if a.standsSince(s) > 0 {
 		l.put(s, now+a.patience(s)/forcedSoon)
 	} else { // it has enough: its client is slow
 		s.probe = 0

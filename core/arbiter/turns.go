@@ -24,16 +24,16 @@ type turns struct {
 
 // lane is one direction.
 type lane struct {
-	tag   int64
-	v     int64
-	users pile[*user] // users with streams that wait
-	named map[string]*user
-	gone  []*user // those without streams that are ahead, at most mostGone
-	n     int     // streams that wait
+	tag      int64
+	v        int64
+	users    pile[*user] // users with streams that wait
+	named    map[string]*user
+	departed []*user // users without streams that are ahead, at most maxDeparted
+	n        int     // streams that wait
 }
 
-// mostGone bounds how many users are remembered after their last streams.
-const mostGone = 64
+// maxDeparted bounds how many users are remembered after their last streams.
+const maxDeparted = 64
 
 // user is one user's streams in one direction.
 type user struct {
@@ -85,7 +85,7 @@ func (t *turns) set(s *Stream, waits bool) {
 	case waits:
 		if lane.n++; lane.n == 1 {
 			lane.tag = max(lane.tag, t.v)
-			lane.forgive()
+			lane.forgetDeparted()
 		}
 		s.turn.tag = max(s.turn.tag, u.v)
 		u.streams.set(s)
@@ -135,7 +135,7 @@ func (t *turns) leave(s *Stream) {
 		u.lead = max(u.lead, s.turn.tag)
 	}
 	if u.members--; u.members == 0 {
-		t.dirs[direction(s.Write)].part(u)
+		t.dirs[direction(s.Write)].depart(u)
 	}
 	s.turn = turn{}
 	if t.last == s {
@@ -143,34 +143,42 @@ func (t *turns) leave(s *Stream) {
 	}
 }
 
-// part remembers a user without streams while it is ahead of users that wait: who reads one file after
-// the other gains nothing by that.
-func (l *lane) part(u *user) {
-	kept := l.gone[:0]
-	for _, g := range append(l.gone, u) {
-		switch {
-		case g.members > 0: // it is back
-		case l.n > 0 && g.tag > l.v:
-			kept = append(kept, g)
-		default:
-			delete(l.named, g.name)
+// depart remembers a user whose last stream has left, while the user is ahead of users that wait.
+// So a user that reads one file after the other gains nothing by that.
+func (l *lane) depart(u *user) {
+	kept := l.departed[:0]
+	for _, d := range l.departed {
+		if d != u && d.members == 0 && l.n > 0 && d.tag > l.v {
+			kept = append(kept, d)
+		} else if d != u {
+			l.forget(d)
 		}
 	}
-	if len(kept) > mostGone {
-		delete(l.named, kept[0].name)
+	if l.n > 0 && u.tag > l.v {
+		kept = append(kept, u)
+	} else {
+		l.forget(u)
+	}
+	if len(kept) > maxDeparted {
+		l.forget(kept[0])
 		kept = append(kept[:0], kept[1:]...)
 	}
-	l.gone = kept
+	l.departed = kept
 }
 
-// forgive forgets users without streams: nobody waits whom they were ahead of.
-func (l *lane) forgive() {
-	for _, g := range l.gone {
-		if g.members == 0 {
-			delete(l.named, g.name)
-		}
+// forgetDeparted forgets all departed users. It is for a moment at which nobody waits.
+func (l *lane) forgetDeparted() {
+	for _, d := range l.departed {
+		l.forget(d)
 	}
-	l.gone = l.gone[:0]
+	l.departed = l.departed[:0]
+}
+
+// forget forgets a user without streams.
+func (l *lane) forget(u *user) {
+	if u.members == 0 {
+		delete(l.named, u.name)
+	}
 }
 
 // peek returns the stream that goes next, unless a run goes on. Some stream must wait.
