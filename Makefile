@@ -21,7 +21,7 @@ MVN     := mvn -B -ntp -f agent/pom.xml
 AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
 # What has goroutines of its own is tested under the race detector; not what spends its
 # time on reading long answers.
-CONCURRENT  := ./node/... ./wire/... ./broker ./broker/keeper ./broker/leadership ./broker/operate
+CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leadership ./ops/operate ./ops/top ./ops/doctor
 
 # What measures no shares of a disk, and mostly waits, may run beside each other.
 ASIDE       := ./e2e/failover ./e2e/queues
@@ -43,11 +43,11 @@ help: ## List these targets
 	  /^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/penstock-agent.jar go-build ## Build bin/penstock (static) and bin/penstock-agent.jar
+build: bin/penstock-agent.jar go-build ## Build bin/penstock and bin/penstock-lab (static) and bin/penstock-agent.jar
 
 .PHONY: demo
 demo: setup build ## Show on real HDFS what a weight of 32:1 does for a job; table and HTML report at the end
-	bin/penstock demo $(DEMO_ARGS)
+	bin/penstock-lab demo $(DEMO_ARGS)
 
 ##@ Check
 
@@ -77,27 +77,27 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 .PHONY: soak
 soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; the first two go on where they were broken off
 	@mkdir -p report
-	bin/penstock testbed soak --phases --seed $(SOAK_SEED) --kills 50 \
+	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
-	bin/penstock testbed soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
+	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
 	  --resume report/soak-$(SOAK_SEED)-$(SOAK_KILLS).jsonl --json report/soak-$(SOAK_SEED)-$(SOAK_KILLS).json
-	bin/penstock bench coordination --kills 100 --seed $(SOAK_SEED) --json report/broker-$(SOAK_SEED).json
+	bin/penstock-lab bench coordination --kills 100 --seed $(SOAK_SEED) --json report/broker-$(SOAK_SEED).json
 
 ##@ Measure
 
 .PHONY: bench
-bench: ## Measure one scheduling decision; the cluster's experiment is `penstock bench isolation`
+bench: ## Measure one scheduling decision; the cluster's experiment is `penstock-lab bench isolation`
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCH_TIME) ./core/...
 	@echo
-	@echo "The isolation experiment on real HDFS (an hour and more): bin/penstock bench isolation --help"
+	@echo "The isolation experiment on real HDFS (an hour and more): bin/penstock-lab bench isolation --help"
 
 .PHONY: sim
-sim: go-build ## Play the scenarios in sim/scenarios, all that take seconds
-	@for s in sim/scenarios/*.yaml; do case "$$s" in *scale-10000*) continue;; esac; echo "== $$s"; bin/penstock sim "$$s" --seed 1; done
+sim: go-build ## Play the scenarios in lab/sim/scenarios, all that take seconds
+	@for s in lab/sim/scenarios/*.yaml; do case "$$s" in *scale-10000*) continue;; esac; echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
 
 .PHONY: sim-large
 sim-large: go-build ## Play 10,000 nodes with 100 applications, with the broker and without (minutes)
-	@for s in sim/scenarios/scale-10000*.yaml; do echo "== $$s"; bin/penstock sim "$$s" --seed 1; done
+	@for s in lab/sim/scenarios/scale-10000*.yaml; do echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
 
 ##@ Keep house
 
@@ -116,6 +116,7 @@ check-generated:
 .PHONY: reference
 reference: ## Write docs/reference/cli from what the commands say of themselves
 	go run ./cmd/penstock reference docs/reference/cli
+	go run ./cmd/penstock-lab reference docs/reference/cli
 
 .PHONY: clean
 clean: ## Remove what the build made; downloads in .cache/ stay
@@ -127,7 +128,7 @@ clean: ## Remove what the build made; downloads in .cache/ stay
 .PHONY: go-build
 go-build:
 	@mkdir -p bin
-	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/penstock ./cmd/penstock
+	go build -ldflags '-s -w -X penstock/cmd/internal/cli.Version=$(VERSION)' -o bin/ ./cmd/penstock ./cmd/penstock-lab
 
 # The jar lies beside the binary, where the binary looks for it.
 bin/penstock-agent.jar: $(AGENT_SOURCES)

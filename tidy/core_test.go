@@ -160,7 +160,7 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 }
 
 // Only node/control changes the running system, because only it records what
-// it found and puts it back, also after a crash. The testbed builds machines
+// it found and puts it back, also after a crash. The laboratory builds machines
 // to throw away and has its own ledger.
 func TestOnlyControlChangesTheSystem(t *testing.T) {
 	writes := map[string][]string{
@@ -170,7 +170,7 @@ func TestOnlyControlChangesTheSystem(t *testing.T) {
 	}
 	var b breaches
 	for _, f := range goFiles(t) {
-		if f.isTest() || f.in("node/control/", "testbed/") {
+		if f.isTest() || f.in("node/control/", "lab/") {
 			continue
 		}
 		for _, decl := range f.ast.Decls {
@@ -193,5 +193,5 @@ func TestOnlyControlChangesTheSystem(t *testing.T) {
 			}
 		}
 	}
-	b.report(t, "let node/control do it (testbed/ for the test machine's disks): it remembers the value found and restores it.")
+	b.report(t, "let node/control do it (lab/ for the test machine's disks): it remembers the value found and restores it.")
 }

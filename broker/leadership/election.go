@@ -16,11 +16,11 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"penstock/broker/keeper"
+	"penstock/broker/zkclient"
 )
 
 const (
-	// beats is how often a session a leader gives its word (keeper.Word).
+	// beats is how often a session a leader gives its word (zkclient.Word).
 	beats = 6
 	// retry is the wait after a candidacy that failed.
 	retry = 250 * time.Millisecond
@@ -43,7 +43,7 @@ type record struct {
 
 // Election is the leadership of several brokers, by ZooKeeper.
 type Election struct {
-	keeper   *keeper.Keeper
+	client   *zkclient.Client
 	self     record
 	instance string // of this process, in its candidates' names
 	log      *slog.Logger
@@ -57,11 +57,11 @@ type Election struct {
 
 // NewElection returns a candidacy; Run begins it. Address is where nodes reach this broker,
 // as it stands in their settings.
-func NewElection(k *keeper.Keeper, name, address string, log *slog.Logger) (*Election, error) {
+func NewElection(k *zkclient.Client, name, address string, log *slog.Logger) (*Election, error) {
 	if name == "" || address == "" || len(name) > nameMax || len(address) > nameMax {
 		return nil, fmt.Errorf("a broker has a name and an address of 1 to %d bytes", nameMax)
 	}
-	return &Election{keeper: k, self: record{Name: name, Address: address}, instance: strings.ToLower(rand.Text()),
+	return &Election{client: k, self: record{Name: name, Address: address}, instance: strings.ToLower(rand.Text()),
 		log: log, changes: make(chan struct{}, 1)}, nil
 }
 
@@ -84,7 +84,7 @@ func (e *Election) Changes() <-chan struct{} { return e.changes }
 func (e *Election) Fence() (path string, version int32, epoch uint64, leading bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.keeper.Path(epochNode), e.version, e.state.Epoch, e.state.Leading && time.Now().Before(e.until)
+	return e.client.Path(epochNode), e.version, e.state.Epoch, e.state.Leading && time.Now().Before(e.until)
 }
 
 // Run is a candidate until ctx ends, which gives the leadership up.
@@ -101,7 +101,7 @@ func (e *Election) Run(ctx context.Context) {
 		case <-time.After(retry):
 		}
 	}
-	e.keeper.Close() // the next broker need not wait for the session's end
+	e.client.Close() // the next broker need not wait for the session's end
 }
 
 // rest says that this broker does not lead, and who does.
@@ -127,12 +127,12 @@ func (e *Election) candidate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	epoch := e.keeper.Path(epochNode)
-	var before, known keeper.Watched
+	epoch := e.client.Path(epochNode)
+	var before, known zkclient.Watched
 	var beforeName string
 	for {
-		wait, cancel := context.WithTimeout(ctx, e.keeper.Session())
-		names, err := e.keeper.Children(wait, e.keeper.Path(candidates))
+		wait, cancel := context.WithTimeout(ctx, e.client.Session())
+		names, err := e.client.Children(wait, e.client.Path(candidates))
 		cancel()
 		if err != nil {
 			return fmt.Errorf("see who stands: %w", err)
@@ -145,10 +145,10 @@ func (e *Election) candidate(ctx context.Context) error {
 		if i == 0 {
 			return e.lead(ctx, own)
 		}
-		wait, cancel = context.WithTimeout(ctx, e.keeper.Session())
+		wait, cancel = context.WithTimeout(ctx, e.client.Session())
 		// One candidate wakes one other: each watches only who is before it.
 		if beforeName != names[i-1] || before.Next == nil {
-			before, err = e.keeper.Watch(wait, e.keeper.Path(candidates, names[i-1]))
+			before, err = e.client.Watch(wait, e.client.Path(candidates, names[i-1]))
 			beforeName = names[i-1]
 		}
 		if errors.Is(err, zk.ErrNoNode) { // gone meanwhile: look again
@@ -157,7 +157,7 @@ func (e *Election) candidate(ctx context.Context) error {
 			continue
 		}
 		if err == nil && known.Next == nil {
-			if known, err = e.keeper.Watch(wait, epoch); err == nil {
+			if known, err = e.client.Watch(wait, epoch); err == nil {
 				r := parse(known.Data)
 				e.rest(State{Leader: r.Address, Epoch: r.Epoch})
 				e.log.Info("another broker leads", "leader", r.Name, "address", r.Address, "epoch", r.Epoch)
@@ -174,8 +174,8 @@ func (e *Election) candidate(ctx context.Context) error {
 			before.Next = nil
 		case <-known.Next:
 			known.Next = nil
-		case <-e.keeper.Events():
-		case <-time.After(e.keeper.Session()): // whatever was missed
+		case <-e.client.Events():
+		case <-time.After(e.client.Session()): // whatever was missed
 		}
 	}
 }
@@ -183,13 +183,13 @@ func (e *Election) candidate(ctx context.Context) error {
 // stand makes this broker's znode among the candidates, and returns its name. An attempt
 // whose answer was lost may have made it already.
 func (e *Election) stand(ctx context.Context) (own string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 4*e.keeper.Session())
+	ctx, cancel := context.WithTimeout(ctx, 4*e.client.Session())
 	defer cancel()
-	folder := e.keeper.Path(candidates)
-	if err := e.keeper.Ensure(ctx, folder, e.keeper.Path(epochNode)); err != nil {
+	folder := e.client.Path(candidates)
+	if err := e.client.Ensure(ctx, folder, e.client.Path(epochNode)); err != nil {
 		return "", err
 	}
-	names, err := e.keeper.Children(ctx, folder)
+	names, err := e.client.Children(ctx, folder)
 	if err != nil {
 		return "", fmt.Errorf("see who stands: %w", err)
 	}
@@ -197,20 +197,20 @@ func (e *Election) stand(ctx context.Context) (own string, err error) {
 		if !strings.HasPrefix(name, e.instance) {
 			continue
 		}
-		n, err := e.keeper.Get(ctx, folder+"/"+name)
+		n, err := e.client.Get(ctx, folder+"/"+name)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 		case err != nil:
 			return "", err
-		case n.Owner == e.keeper.SessionID():
+		case n.Owner == e.client.SessionID():
 			return name, nil
 		default: // of a session that has ended for this broker, and will at the server
-			if err := e.keeper.Delete(ctx, folder+"/"+name); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			if err := e.client.Delete(ctx, folder+"/"+name); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return "", err
 			}
 		}
 	}
-	path, err := e.keeper.Create(ctx, folder+"/"+e.instance+"-", e.self.text(), zk.FlagEphemeral|zk.FlagSequence)
+	path, err := e.client.Create(ctx, folder+"/"+e.instance+"-", e.self.text(), zk.FlagEphemeral|zk.FlagSequence)
 	if err != nil {
 		return "", fmt.Errorf("stand for leader: %w", err)
 	}
@@ -219,32 +219,32 @@ func (e *Election) stand(ctx context.Context) (own string, err error) {
 
 // lead takes the leadership and keeps it, until it is lost.
 func (e *Election) lead(ctx context.Context, own string) error {
-	path, ownPath := e.keeper.Path(epochNode), e.keeper.Path(candidates, own)
-	wait, cancel := context.WithTimeout(ctx, e.keeper.Session())
+	path, ownPath := e.client.Path(epochNode), e.client.Path(candidates, own)
+	wait, cancel := context.WithTimeout(ctx, e.client.Session())
 	defer cancel()
-	last, err := e.keeper.Newest(wait, path)
+	last, err := e.client.Newest(wait, path)
 	if err != nil {
 		return fmt.Errorf("read the last epoch: %w", err)
 	}
 	r := e.self
 	r.Epoch = NextEpoch(parse(last.Data).Epoch, time.Now())
 	sent := time.Now()
-	if _, err := e.keeper.Multi(wait, keeper.Check(ownPath, -1), keeper.Set(path, r.text(), last.Version)); err != nil {
+	if _, err := e.client.Multi(wait, zkclient.Check(ownPath, -1), zkclient.Set(path, r.text(), last.Version)); err != nil {
 		return fmt.Errorf("begin an epoch: %w", err)
 	}
 	e.mu.Lock()
 	e.state = State{Leading: true, Leader: r.Address, Epoch: r.Epoch}
 	e.version = last.Version + 1
-	e.until = sent.Add(keeper.Word(e.keeper.Session()))
+	e.until = sent.Add(zkclient.Word(e.client.Session()))
 	e.mu.Unlock()
-	e.log.Info("this broker leads", "epoch", r.Epoch, "session", e.keeper.Session())
+	e.log.Info("this broker leads", "epoch", r.Epoch, "session", e.client.Session())
 	nudge(e.changes)
 	return e.keep(ctx, path, ownPath)
 }
 
 // keep says again and again that this broker leads. It ends when that is not so any more.
 func (e *Election) keep(ctx context.Context, path, ownPath string) error {
-	ticker := time.NewTicker(e.keeper.Session() / beats)
+	ticker := time.NewTicker(e.client.Session() / beats)
 	defer ticker.Stop()
 	for {
 		e.mu.Lock()
@@ -260,13 +260,13 @@ func (e *Election) keep(ctx context.Context, path, ownPath string) error {
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
 		// A write is taken by a majority. What one server answers by itself says nothing.
-		failed, err := e.keeper.Multi(wait, keeper.Check(path, e.version), keeper.Set(ownPath, e.self.text(), -1))
+		failed, err := e.client.Multi(wait, zkclient.Check(path, e.version), zkclient.Set(ownPath, e.self.text(), -1))
 		cancel()
 		switch {
 		case err == nil:
 			e.mu.Lock()
 			if time.Now().Before(e.until) { // else who asked meanwhile was told that it is over
-				e.until = sent.Add(keeper.Word(e.keeper.Session()))
+				e.until = sent.Add(zkclient.Word(e.client.Session()))
 			}
 			e.mu.Unlock()
 		case failed == 0:

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"penstock/broker/keeper"
+	"penstock/broker/zkclient"
 )
 
 func TestNextEpoch(t *testing.T) {
@@ -69,8 +69,8 @@ func TestAlone(t *testing.T) {
 func TestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 6 * time.Second
-		e := &Election{state: State{Leading: true, Leader: "here:1", Epoch: 3}, until: time.Now().Add(keeper.Word(session))}
-		time.Sleep(keeper.Word(session) - 1)
+		e := &Election{state: State{Leading: true, Leader: "here:1", Epoch: 3}, until: time.Now().Add(zkclient.Word(session))}
+		time.Sleep(zkclient.Word(session) - 1)
 		if s := e.State(); !s.Leading {
 			t.Errorf("%+v", s)
 		}
@@ -78,8 +78,8 @@ func TestWord(t *testing.T) {
 		if s := e.State(); s.Leading || s.Leader != "" || s.Epoch != 3 {
 			t.Errorf("after its word: %+v", s)
 		}
-		if keeper.Word(session) > session-session/4 {
-			t.Errorf("a word of %v in a session of %v leaves less than half a tick", keeper.Word(session), session)
+		if zkclient.Word(session) > session-session/4 {
+			t.Errorf("a word of %v in a session of %v leaves less than half a tick", zkclient.Word(session), session)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"penstock/broker/keeper"
+	"penstock/broker/zkclient"
 )
 
 const (
@@ -47,7 +47,7 @@ type Fence interface {
 // written in one transaction with a check of the leadership's epoch and of the newest
 // number, so who leads no more can write nothing, however late its message comes.
 type ZooKeeper struct {
-	keeper *keeper.Keeper
+	client *zkclient.Client
 	fence  Fence
 	log    *slog.Logger
 
@@ -61,16 +61,16 @@ type ZooKeeper struct {
 
 // NewZooKeeper returns the store in the keeper's folder. It watches for other brokers'
 // versions until it is closed, which leaves the keeper open.
-func NewZooKeeper(k *keeper.Keeper, f Fence, log *slog.Logger) *ZooKeeper {
+func NewZooKeeper(k *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
 	ctx, stop := context.WithCancel(context.Background())
-	z := &ZooKeeper{keeper: k, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
+	z := &ZooKeeper{client: k, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
 	z.stopped.Go(func() { z.watch(ctx) })
 	return z
 }
 
 // path is a version's znode.
 func (z *ZooKeeper) path(number uint64) string {
-	return z.keeper.Path(zooVersions, fmt.Sprintf("%020d", number))
+	return z.client.Path(zooVersions, fmt.Sprintf("%020d", number))
 }
 
 // Latest implements Store.
@@ -84,7 +84,7 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 
 // newest is the newest number, 0 if there is none, with its znode's version.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
-	n, err := z.keeper.Newest(ctx, z.keeper.Path(zooNewest))
+	n, err := z.client.Newest(ctx, z.client.Path(zooNewest))
 	if errors.Is(err, zk.ErrNoNode) {
 		return 0, 0, nil
 	}
@@ -95,7 +95,7 @@ func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, e
 		return 0, n.Version, nil
 	}
 	if number, err = strconv.ParseUint(string(n.Data), 10, 64); err != nil || number == 0 {
-		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.keeper.Path(zooNewest), n.Data)
+		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.client.Path(zooNewest), n.Data)
 	}
 	return number, n.Version, nil
 }
@@ -108,7 +108,7 @@ func (z *ZooKeeper) Get(ctx context.Context, number uint64) (Version, error) {
 
 // get also gives the version's token.
 func (z *ZooKeeper) get(ctx context.Context, number uint64) (v Version, token string, err error) {
-	n, err := z.keeper.Get(ctx, z.path(number))
+	n, err := z.client.Get(ctx, z.path(number))
 	if errors.Is(err, zk.ErrNoNode) {
 		return Version{}, "", ErrUnknown
 	}
@@ -160,10 +160,10 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err != nil {
 		return err
 	}
-	newest := z.keeper.Path(zooNewest)
+	newest := z.client.Path(zooNewest)
 	last, lastVersion, err := z.newest(ctx)
 	if err == nil && last == 0 {
-		if err = z.keeper.Ensure(ctx, newest, z.keeper.Path(zooVersions)); err == nil {
+		if err = z.client.Ensure(ctx, newest, z.client.Path(zooVersions)); err == nil {
 			last, lastVersion, err = z.newest(ctx)
 		}
 	}
@@ -173,8 +173,8 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if v.Number != last+1 {
 		return ErrConflict
 	}
-	failed, err := z.keeper.Multi(ctx, keeper.Check(fence, fenceVersion),
-		keeper.Set(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.keeper.Make(z.path(v.Number), data))
+	failed, err := z.client.Multi(ctx, zkclient.Check(fence, fenceVersion),
+		zkclient.Set(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.client.Make(z.path(v.Number), data))
 	switch {
 	case err == nil:
 	case failed == 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode)):
@@ -222,7 +222,7 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 		return
 	}
 	if z.trimmed == 0 {
-		names, err := z.keeper.Children(ctx, z.keeper.Path(zooVersions))
+		names, err := z.client.Children(ctx, z.client.Path(zooVersions))
 		if err != nil {
 			return
 		}
@@ -235,7 +235,7 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 		z.trimmed = oldest - min(oldest, 1)
 	}
 	for z.trimmed < newest-Keep {
-		if err := z.keeper.Delete(ctx, z.path(z.trimmed+1)); err != nil && !errors.Is(err, zk.ErrNoNode) {
+		if err := z.client.Delete(ctx, z.path(z.trimmed+1)); err != nil && !errors.Is(err, zk.ErrNoNode) {
 			z.log.Warn("an old version of the policy stays for now", "version", z.trimmed+1, "error", err)
 			return
 		}
@@ -246,11 +246,11 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 // watch tells of each change of the newest version.
 func (z *ZooKeeper) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait, cancel := context.WithTimeout(ctx, z.keeper.Session())
-		path := z.keeper.Path(zooNewest)
-		w, err := z.keeper.Watch(wait, path)
+		wait, cancel := context.WithTimeout(ctx, z.client.Session())
+		path := z.client.Path(zooNewest)
+		w, err := z.client.Watch(wait, path)
 		if errors.Is(err, zk.ErrNoNode) {
-			err = z.keeper.Ensure(wait, path)
+			err = z.client.Ensure(wait, path)
 			if err == nil {
 				cancel()
 				continue

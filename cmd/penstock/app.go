@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"penstock/cmd/internal/cli"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"penstock/broker/operate"
 	"penstock/core/policy"
+	"penstock/ops/operate"
 	"penstock/wire/cluster"
 )
 
@@ -73,7 +74,7 @@ at few devices, or that it does not want more.`,
 				for _, s := range states {
 					all = append(all, asAppJSON(s))
 				}
-				return printJSON(cmd, all)
+				return cli.PrintJSON(cmd, all)
 			}
 			if len(states) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "no application is at work at any node that reports (`penstock node list` shows which do)")
@@ -106,7 +107,7 @@ func newAppStatus() *cobra.Command {
 			}
 			set := v.GetWeights()[s.GetApplication()]
 			if a.asJSON {
-				return printJSON(cmd, struct {
+				return cli.PrintJSON(cmd, struct {
 					appJSON
 					Policy uint64 `json:"policy"`
 					Set    uint32 `json:"set_weight,omitempty"`
@@ -148,7 +149,7 @@ and goes when the application has not been at work for a day.`,
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			weight, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil || weight < 1 || weight > policy.MaxWeight {
-				return usageError{fmt.Errorf("weight %q: use 1 to %d; unset-weight takes one back", args[1], policy.MaxWeight)}
+				return cli.Usage(fmt.Errorf("weight %q: use 1 to %d; unset-weight takes one back", args[1], policy.MaxWeight))
 			}
 			return setWeight(cmd, c, args[0], uint32(weight), wait, a.asJSON)
 		}),
@@ -176,7 +177,7 @@ func newAppUnsetWeight() *cobra.Command {
 
 func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight uint32, wait time.Duration, asJSON bool) error {
 	if application == "" {
-		return usageError{errors.New("give the application's ID")}
+		return cli.Usage(errors.New("give the application's ID"))
 	}
 	if err := checkWait(wait); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -47,12 +48,12 @@ local shares.
 Needs no rights but to listen on its port.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(format, level)
+			log, err := cli.NewLogger(format, level)
 			if err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			if perAddress < 1 || perAddress > broker.MaxConnections {
-				return usageError{fmt.Errorf("--connections-per-address %d: use 1 to %d", perAddress, broker.MaxConnections)}
+				return cli.Usage(fmt.Errorf("--connections-per-address %d: use 1 to %d", perAddress, broker.MaxConnections))
 			}
 			var secure *tls.Config
 			if !files.Empty() {
@@ -61,15 +62,15 @@ Needs no rights but to listen on its port.`,
 				}
 			}
 			if storeDir != "" && several.zookeeper != "" {
-				return usageError{errors.New("give --store or --zookeeper: one of them keeps the policy")}
+				return cli.Usage(errors.New("give --store or --zookeeper: one of them keeps the policy"))
 			}
 			if err := several.check(cmd); err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			who.Log = log
 			directory, err := applications.New(who)
 			if err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State}
 			elect, err := several.open(&o, listen, files, log)
@@ -151,10 +152,10 @@ func addWho(cmd *cobra.Command, who *applications.Options) {
 func listenFor(ctx context.Context, address string, secure bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--listen %q: give host:port", address)}
+		return nil, cli.Usage(fmt.Errorf("--listen %q: give host:port", address))
 	}
 	if ip := net.ParseIP(host); !secure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, usageError{fmt.Errorf("--listen %s would take anybody's word: give --ca, --cert and --key (`penstock certs` makes them), or listen on 127.0.0.1", address)}
+		return nil, cli.Usage(fmt.Errorf("--listen %s would take anybody's word: give --ca, --cert and --key (`penstock certs` makes them), or listen on 127.0.0.1", address))
 	}
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 }

@@ -6,15 +6,16 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"penstock/cmd/internal/cli"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"penstock/broker"
-	"penstock/broker/keeper"
 	"penstock/broker/leadership"
 	"penstock/broker/store"
+	"penstock/broker/zkclient"
 	"penstock/wire/cluster"
 )
 
@@ -60,27 +61,27 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 	if address == "" {
 		_, port, err := net.SplitHostPort(listen)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--listen %q: give host:port", listen)}
+			return nil, cli.Usage(fmt.Errorf("--listen %q: give host:port", listen))
 		}
 		address = net.JoinHostPort(o.Name, port)
 	}
 	if f.zookeeper == "" {
 		return func(context.Context) {}, nil
 	}
-	k := keeper.Options{Servers: f.zookeeper, Auth: f.auth, Session: f.session, Log: log}
+	k := zkclient.Options{Servers: f.zookeeper, Auth: f.auth, Session: f.session, Log: log}
 	if f.ca != "" {
 		if k.TLS, err = cluster.Trusting(f.ca, files.Cert, files.Key); err != nil {
 			return nil, fmt.Errorf("--zookeeper-ca: %w", err)
 		}
 	}
-	kept, err := keeper.Dial(k)
+	kept, err := zkclient.Dial(k)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	election, err := leadership.NewElection(kept, o.Name, address, log)
 	if err != nil {
 		kept.Close()
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	o.Lead = election
 	versions := store.NewZooKeeper(kept, election, log)

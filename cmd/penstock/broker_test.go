@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"path/filepath"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestBrokerWrongUse(t *testing.T) {
 		"--zookeeper : --store " + dir: "give --store or --zookeeper",
 	} {
 		_, err := run(t, append([]string{"broker", "--listen", "0.0.0.0:0"}, strings.Fields(args)...)...)
-		var usage usageError
+		var usage cli.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 
@@ -31,11 +32,11 @@ already do as well.`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if dir == "" || len(names)+len(operators) == 0 {
-				return usageError{errors.New("certs: give a folder, --dir DIR, and at least one NAME or --operator NAME")}
+				return cli.Usage(errors.New("certs: give a folder, --dir DIR, and at least one NAME or --operator NAME"))
 			}
 			made, err := certs.Make(dir, names, operators)
 			if asJSON && err == nil {
-				return printJSON(cmd, map[string]any{"made": made})
+				return cli.PrintJSON(cmd, map[string]any{"made": made})
 			}
 			for _, file := range made {
 				fmt.Fprintln(cmd.OutOrStdout(), file)

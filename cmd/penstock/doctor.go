@@ -3,12 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"penstock/cmd/internal/cli"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/doctor"
+	"penstock/ops/doctor"
 )
 
 func newDoctorCommand() *cobra.Command {
@@ -35,21 +36,21 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range ignore {
 				if !slices.Contains(doctor.Names(), name) {
-					return usageError{fmt.Errorf("--ignore %s: there is no such check; there are %s", name, strings.Join(doctor.Names(), ", "))}
+					return cli.Usage(fmt.Errorf("--ignore %s: there is no such check; there are %s", name, strings.Join(doctor.Names(), ", ")))
 				}
 			}
 			if !strings.HasPrefix(where.DataNode, "http://") {
-				return usageError{errors.New("--datanode: give http://HOST:PORT")}
+				return cli.Usage(errors.New("--datanode: give http://HOST:PORT"))
 			}
 			if where.NodeManager != "" && !strings.HasPrefix(where.NodeManager, "http://") {
-				return usageError{errors.New("--nodemanager: give http://HOST:PORT")}
+				return cli.Usage(errors.New("--nodemanager: give http://HOST:PORT"))
 			}
-			report := doctor.Judge(doctor.Gather(cmd.Context(), where, version), ignore)
+			report := doctor.Judge(doctor.Gather(cmd.Context(), where, cli.Version), ignore)
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
 			if asJSON {
-				if err := printJSON(cmd, report); err != nil {
+				if err := cli.PrintJSON(cmd, report); err != nil {
 					return err
 				}
 			} else {

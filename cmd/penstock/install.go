@@ -6,11 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"penstock/cmd/internal/cli"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"penstock/install"
+	"penstock/ops/install"
 )
 
 func newInstallCommand() *cobra.Command {
@@ -60,7 +61,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if apply && (dryRun || remove) {
-				return usageError{errors.New("--apply goes without --dry-run and --remove")}
+				return cli.Usage(errors.New("--apply goes without --dry-run and --remove"))
 			}
 			if o.AgentJar == "" {
 				binary, err := os.Executable()
@@ -70,7 +71,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 				o.AgentJar = filepath.Join(filepath.Dir(binary), "penstock-agent.jar")
 			}
 			if err := o.Validate(remove); err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			var report *install.Report
 			var err error
@@ -83,7 +84,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 				report, err = install.Plan(o, remove)
 			}
 			if asJSON {
-				return errors.Join(err, printJSON(cmd, report))
+				return errors.Join(err, cli.PrintJSON(cmd, report))
 			}
 			printInstall(cmd.OutOrStdout(), report, apply || remove && !dryRun, err == nil)
 			return err

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
 
-	"penstock/install"
+	"penstock/ops/install"
 )
 
 func runInstall(t *testing.T, args ...string) (string, error) {
@@ -59,7 +60,7 @@ func TestInstallCommand(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"--apply --remove", "--apply --dry-run", "--socket agent.sock", "--disk-bandwidth 200", "--remove --disk-bandwidth 0", "--hadoop-conf=", "--nothing"} {
-		var usage usageError
+		var usage cli.UsageError
 		if out, err := runInstall(t, append(flags, strings.Fields(args)...)...); !errors.As(err, &usage) {
 			t.Errorf("%q: %v\n%s", args, err, out)
 		}

@@ -1,65 +1,45 @@
-// Command penstock gives every application on a shared data cluster its due
-// part of the disks. This file only assembles the subcommands; each of them is
-// flags and wiring in a file of its own.
+// Command penstock gives every application on a shared data cluster its due part of the
+// disks and the network. This file only assembles the subcommands.
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"penstock/screen"
+	"penstock/cmd/internal/cli"
 )
-
-// version is set by the build (-ldflags "-X main.version=...").
-var version = "dev"
-
-// usageError marks an error that the caller made on the command line, so that
-// main can end with exit code 2 instead of 1.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "penstock",
-		Short:         "Per-application I/O control for shared big-data clusters",
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:   "penstock",
+		Short: "Per-application I/O control for shared big-data clusters",
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	// One line a subcommand.
-	root.AddCommand(newNodeCommand(), newBrokerCommand(), newCertsCommand(), newPolicyCommand(), newAppCommand(), newTopCommand(), newDoctorCommand(), newReference())
-	root.AddCommand(newProfileCommand(), newInstallCommand())
-	root.AddCommand(newTestbedCommand())
-	root.AddCommand(newBenchCommand(), newSimCommand(), newDemoCommand())
-	strict(root)
-	return root
+	root.AddCommand(newNodeCommand(), newBrokerCommand(), newCertsCommand(), newInstallCommand(), newProfileCommand())
+	root.AddCommand(newPolicyCommand(), newAppCommand())
+	root.AddCommand(newTopCommand(), newDoctorCommand())
+	for _, name := range []string{"testbed", "bench", "sim", "demo"} {
+		root.AddCommand(newMoved(name))
+	}
+	return cli.Root(root)
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
-	stop()
-	if err == nil {
-		return
+// newMoved answers a command that penstock-lab has now.
+func newMoved(name string) *cobra.Command {
+	now := map[string]string{
+		"testbed": "penstock-lab (disk run, disk check, clean, hadoop, node and soak)",
+	}[name]
+	if now == "" {
+		now = "penstock-lab " + name
 	}
-	if err == context.Canceled { // bare, it says nothing to who reads it
-		err = fmt.Errorf("interrupted (%w)", err)
+	return &cobra.Command{
+		Use:                name,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return cli.Usage(fmt.Errorf("%q has moved: use %s", name, now))
+		},
 	}
-	fmt.Fprintln(os.Stderr, "penstock:", screen.PrintableLines(err.Error())) // some of it may be another process's
-	var usage usageError
-	if errors.As(err, &usage) {
-		os.Exit(2)
-	}
-	if errors.Is(err, context.Canceled) {
-		os.Exit(130) // as a shell reports a program that Ctrl-C ended
-	}
-	os.Exit(1)
 }
+
+func main() { cli.Main(newRoot()) }

@@ -2,11 +2,12 @@ package main
 
 import (
 	"fmt"
+	"penstock/cmd/internal/cli"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"penstock/broker/operate"
+	"penstock/ops/operate"
 	"penstock/wire/cluster"
 )
 
@@ -39,7 +40,7 @@ plain on the broker's own machine.`,
 			for _, n := range answer.GetNodes() {
 				nodes = append(nodes, asNodeJSON(n))
 			}
-			return printJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "nodes": nodes})
+			return cli.PrintJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "nodes": nodes})
 		}),
 	}
 	a.flags(cmd)

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"penstock/broker/operate"
+	"penstock/ops/operate"
 	"penstock/wire/cluster"
 )
 
@@ -42,14 +43,14 @@ func (a *asking) client() (*operate.Client, error) {
 	addresses := strings.Split(cmp.Or(a.broker, os.Getenv(brokerEnv), brokerDefault), ",")
 	for _, address := range addresses {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return nil, usageError{fmt.Errorf("broker %q: give HOST:PORT", address)}
+			return nil, cli.Usage(fmt.Errorf("broker %q: give HOST:PORT", address))
 		}
 	}
 	var secure *tls.Config
 	if !a.files.Empty() {
 		var err error
 		if secure, err = a.files.Client(); err != nil {
-			return nil, usageError{fmt.Errorf("--ca, --cert and --key: %w", err)}
+			return nil, cli.Usage(fmt.Errorf("--ca, --cert and --key: %w", err))
 		}
 	}
 	return operate.New(addresses, secure)
@@ -71,7 +72,7 @@ func (a *asking) asked(run func(*cobra.Command, *operate.Client, []string) error
 func arguments(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usageError{fmt.Errorf("%s: give %s", strings.TrimPrefix(cmd.CommandPath(), "penstock "), what)}
+			return cli.Usage(fmt.Errorf("%s: give %s", strings.TrimPrefix(cmd.CommandPath(), "penstock "), what))
 		}
 		return nil
 	}
@@ -99,7 +100,7 @@ func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin
 	}
 	r.Seconds = time.Since(begin).Seconds()
 	if asJSON {
-		return errors.Join(err, printJSON(cmd, r))
+		return errors.Join(err, cli.PrintJSON(cmd, r))
 	}
 	switch {
 	case most == 0:
@@ -121,7 +122,7 @@ func waitFlag(cmd *cobra.Command, wait *time.Duration) {
 
 func checkWait(wait time.Duration) error {
 	if wait < 0 || wait > 10*time.Minute {
-		return usageError{fmt.Errorf("--wait %v: use 0 to 10m", wait)}
+		return cli.Usage(fmt.Errorf("--wait %v: use 0 to 10m", wait))
 	}
 	return nil
 }

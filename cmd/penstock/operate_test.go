@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +170,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 	}
 	bad := file(t, "rules:\n  - {user: a}\n  - {weight: 0}\n")
 	for _, args := range [][]string{{"policy", "check", bad}, {"policy", "test", bad}, {"policy", "apply", bad}, {"policy", "test", bad, "--facts", "user=a"}} {
-		var usage usageError
+		var usage cli.UsageError
 		if _, err := penstock(t, args...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), bad+": line 3: rules[1]: weight 0") {
 			t.Errorf("%q: %v", args, err)
 		}
@@ -185,13 +186,13 @@ func TestPolicyWithoutBroker(t *testing.T) {
 		"app status", "app unset-weight", "app list --broker here", "app list --ca ca.pem", "top --cluster --once --sort device", "top --cluster --address 127.0.0.1:1", "certs --dir x",
 		"polcy", "policy chekc", "policy check " + example + " more", "app lst", "node lst", "node list more", "policy history more", "top more", "testbed disc",
 	} {
-		var usage usageError
+		var usage cli.UsageError
 		if out, err := penstock(t, strings.Fields(strings.ReplaceAll(args, "FILE", example))...); !errors.As(err, &usage) {
 			t.Errorf("%q: %v\n%s", args, err, out)
 		}
 	}
 	for _, args := range []string{"policy history", "policy test " + example, "policy diff " + example, "policy apply " + example, "node list", "app list", "top --cluster --once"} {
-		var usage usageError
+		var usage cli.UsageError
 		if _, err := penstock(t, strings.Fields(args)...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), ": connection refused (--broker HOST:PORT") {
 			t.Errorf("%q: %v", args, err)
 		}

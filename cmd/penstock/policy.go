@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"penstock/cmd/internal/cli"
 	"slices"
 	"strconv"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 
-	"penstock/broker/operate"
 	"penstock/broker/policyfile"
+	"penstock/ops/operate"
 	"penstock/settings"
 	"penstock/wire/cluster"
 )
@@ -54,13 +55,13 @@ Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
 			p, err := readPolicy(args[0], nil)
 			if err != nil {
 				if asJSON {
-					return errors.Join(printJSON(cmd, map[string]any{"file": args[0], "good": false, "mistake": err.Error()}), err)
+					return errors.Join(cli.PrintJSON(cmd, map[string]any{"file": args[0], "good": false, "mistake": err.Error()}), err)
 				}
 				return err
 			}
 			rules, queues, reserved := p.Counts()
 			if asJSON {
-				return printJSON(cmd, map[string]any{"file": args[0], "good": true, "rules": rules, "queues": queues, "reserved": reserved})
+				return cli.PrintJSON(cmd, map[string]any{"file": args[0], "good": true, "rules": rules, "queues": queues, "reserved": reserved})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is good: %s, %s\n", args[0], operate.Counted(rules, "rule"), operate.Counted(queues, "queue"))
 			noteReserved(cmd, reserved)
@@ -131,7 +132,7 @@ func newPolicyHistory() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
 			if limit < 1 || limit > 1000 {
-				return usageError{fmt.Errorf("--limit %d: use 1 to 1000", limit)}
+				return cli.Usage(fmt.Errorf("--limit %d: use 1 to 1000", limit))
 			}
 			versions, err := c.History(cmd.Context(), limit)
 			if err != nil {
@@ -142,7 +143,7 @@ func newPolicyHistory() *cobra.Command {
 				for _, v := range versions {
 					all = append(all, asVersionJSON(v))
 				}
-				return printJSON(cmd, all)
+				return cli.PrintJSON(cmd, all)
 			}
 			if len(versions) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), noPolicy)
@@ -194,7 +195,7 @@ func versionOf(cmd *cobra.Command, c *operate.Client, number uint64) (*cluster.P
 func versionArgument(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		return 0, usageError{fmt.Errorf("version %q: give a number of `penstock policy history`", text)}
+		return 0, cli.Usage(fmt.Errorf("version %q: give a number of `penstock policy history`", text))
 	}
 	return n, nil
 }
@@ -223,7 +224,7 @@ edited and applied again. Weights set for single applications are told on standa
 				fmt.Fprintln(cmd.ErrOrStderr(), noPolicy+"; this holds:")
 			}
 			if a.asJSON {
-				return printJSON(cmd, asVersionJSON(v))
+				return cli.PrintJSON(cmd, asVersionJSON(v))
 			}
 			for _, name := range slices.Sorted(maps.Keys(v.GetWeights())) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "weight set for %s: %d\n", operate.Printable(name), v.GetWeights()[name])

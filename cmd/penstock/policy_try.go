@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"penstock/cmd/internal/cli"
 	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"penstock/broker/operate"
 	"penstock/core/policy"
-	"penstock/install"
+	"penstock/ops/install"
+	"penstock/ops/operate"
 )
 
 func newPolicyTest() *cobra.Command {
@@ -44,10 +45,10 @@ at work; 2 wrong use.`,
 		Args: arguments(0, 1, "one FILE, or --in-force"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if force == (len(args) == 1) {
-				return usageError{errors.New("policy test: give a FILE or --in-force")}
+				return cli.Usage(errors.New("policy test: give a FILE or --in-force"))
 			}
 			if len(stated) > 0 && application != "" {
-				return usageError{errors.New("policy test: --facts is of an application that is not there; give it without --application")}
+				return cli.Usage(errors.New("policy test: --facts is of an application that is not there; give it without --application"))
 			}
 			if len(stated) > 0 && len(args) == 1 {
 				p, err := readPolicy(args[0], nil)
@@ -87,7 +88,7 @@ at work; 2 wrong use.`,
 					}
 				}
 				if a.asJSON {
-					return printJSON(cmd, changes)
+					return cli.PrintJSON(cmd, changes)
 				}
 				if len(changes) == 0 {
 					fmt.Fprintln(cmd.OutOrStdout(), "no application is at work: say what is known of one with --facts")
@@ -116,11 +117,11 @@ at work; 2 wrong use.`,
 func testFacts(cmd *cobra.Command, p *operate.Policy, stated []string, asJSON bool) error {
 	facts, err := operate.ParseFacts(stated)
 	if err != nil {
-		return usageError{fmt.Errorf("--facts: %w", err)}
+		return cli.Usage(fmt.Errorf("--facts: %w", err))
 	}
 	g := p.Of([]policy.Facts{facts})[0]
 	if asJSON {
-		return printJSON(cmd, g)
+		return cli.PrintJSON(cmd, g)
 	}
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "by       %s\nweight   %d", g.Why(), g.Own)
@@ -205,7 +206,7 @@ arguments: what the version in force has changed of the one before.`,
 				text = install.Diff(old.Name, new.Name, from, to)
 			}
 			if a.asJSON {
-				return printJSON(cmd, map[string]any{"old": old.Name, "new": new.Name, "diff": text, "applications": changes, "at_work": len(states)})
+				return cli.PrintJSON(cmd, map[string]any{"old": old.Name, "new": new.Name, "diff": text, "applications": changes, "at_work": len(states)})
 			}
 			out := cmd.OutOrStdout()
 			if text == "" {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"penstock/node/profile"
-	"penstock/node/profile/measure"
+	"penstock/ops/measure"
 )
 
 func newProfileCommand() *cobra.Command {
@@ -40,22 +40,25 @@ device shows seeks over the whole disk, a folder only those within its file.
 Measure while the disk is idle: beside other load the result is refused or
 comes with a warning.`,
 		Example: `  penstock profile /data/1 --out /etc/penstock/sdb.profile
-  penstock profile /dev/sdb --plot sdb.svg --time 5m`,
+  penstock profile /dev/sdb --json --time 5m > sdb.json   # penstock-lab plot sdb.json draws it`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{errors.New("profile: give one folder or block device")}
+				return cli.Usage(errors.New("profile: give one folder or block device"))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			o.Path = args[0]
-			if o.Space, err = parseBytes(space); err != nil {
-				return usageError{fmt.Errorf("--space: %w", err)}
+			if plot != "" {
+				return cli.Usage(errors.New("--plot has moved: write the points with --json > FILE and draw them with penstock-lab plot FILE"))
+			}
+			if o.Space, err = cli.ParseBytes(space); err != nil {
+				return cli.Usage(fmt.Errorf("--space: %w", err))
 			}
 			errs := cmd.ErrOrStderr()
 			if info, err := os.Stat(o.Path); o.Write && err == nil && info.IsDir() {
-				return usageError{fmt.Errorf("--write is for devices: in the folder %s writes are measured anyway", o.Path)}
+				return cli.Usage(fmt.Errorf("--write is for devices: in the folder %s writes are measured anyway", o.Path))
 			}
 			if o.Write {
 				fmt.Fprintf(errs, "WARNING: --write DESTROYS everything on %s. Beginning in 5 s; Ctrl-C stops it.\n", o.Path)
@@ -65,12 +68,12 @@ comes with a warning.`,
 				case <-time.After(5 * time.Second):
 				}
 			}
-			bar := &progressBar{out: errs, terminal: isTerminal(os.Stderr), began: time.Now()}
+			bar := &progressBar{out: errs, terminal: cli.IsTerminal(os.Stderr), began: time.Now()}
 			o.Progress = bar.show
 			r, err := measure.Run(cmd.Context(), o)
 			bar.clear()
 			if errors.Is(err, measure.ErrOptions) {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			if err != nil {
 				return fmt.Errorf("profile %s: %w", o.Path, err)
@@ -78,12 +81,13 @@ comes with a warning.`,
 			for _, w := range r.Warnings {
 				fmt.Fprintln(errs, "warning:", w)
 			}
-			return conclude(cmd.OutOrStdout(), cmd, r, file, plot, asJSON)
+			return conclude(cmd.OutOrStdout(), cmd, r, file, asJSON)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&file, "out", "o", "", "write the profile to `FILE` (YAML)")
-	flags.StringVar(&plot, "plot", "", "draw throughput and latency by concurrency to `FILE` (SVG)")
+	flags.StringVar(&plot, "plot", "", "")
+	flags.MarkHidden("plot")
 	flags.DurationVar(&o.Time, "time", time.Minute, "how long to measure, about; at least 5s")
 	flags.StringVar(&space, "space", "1G", "what to take up in a folder, at least 64M (K, M, G: powers of 1024)")
 	flags.BoolVar(&o.Write, "write", false, "DEVICE: measure writes, too, and so overwrite all that is on it")
@@ -93,16 +97,7 @@ comes with a warning.`,
 }
 
 // conclude writes what was asked for.
-func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file, plot string, asJSON bool) error {
-	if plot != "" {
-		svg, err := r.Plot()
-		if err == nil {
-			err = os.WriteFile(plot, svg, 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("--plot: %w", err)
-		}
-	}
+func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file string, asJSON bool) error {
 	if file != "" {
 		text, err := r.Profile.Text()
 		if err == nil {
@@ -113,9 +108,9 @@ func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file, plot s
 		}
 	}
 	if asJSON {
-		return printJSON(cmd, r)
+		return cli.PrintJSON(cmd, r)
 	}
-	printProfile(out, r.Profile)
+	r.Profile.Describe(out)
 	fmt.Fprintf(out, "quantum keeps    %.0f %% of the sequential rate where streams take turns\n", 100*r.Kept)
 	fmt.Fprintf(out, "residual error   %.1f %%\n", 100*r.Profile.Residual)
 	switch {
@@ -125,34 +120,6 @@ func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file, plot s
 		fmt.Fprintln(out, "\nNot written: give --out FILE for the daemon.")
 	}
 	return nil
-}
-
-// printProfile is for people.
-func printProfile(out io.Writer, p *profile.Profile) {
-	kind := "flash or virtual"
-	if p.Device.Rotational {
-		kind = "hard disk"
-	}
-	fmt.Fprintf(out, "device           %s %s, %.1f GB, %s\n", p.Device.Name, p.Device.Model, float64(p.Device.Bytes)/1e9, kind)
-	line := func(name string, l profile.Line, more string) {
-		fixed, perMiB := time.Duration(l.Fixed), time.Duration(l.PerMiB)
-		fmt.Fprintf(out, "%-16s %v + %v/MiB%s\n", name, fixed.Round(time.Microsecond), perMiB.Round(time.Microsecond), more)
-	}
-	direction := func(name string, c profile.Coefficients, l profile.Latency) {
-		rate := 0.0
-		if c.Sequential.PerMiB > 0 {
-			rate = float64(1<<20) / time.Duration(c.Sequential.PerMiB).Seconds() / 1e6
-		}
-		line("random "+name, c.Random, "")
-		line("going on", c.Sequential, fmt.Sprintf("  (%.1f MB/s)", rate))
-		line("latency alone", c.Alone, "")
-		line("reference", l.Line, fmt.Sprintf("  (%d at a time)", l.Concurrency))
-	}
-	direction("reads", p.Cost.Read, p.Reference.Read)
-	if p.Cost.Write != nil && p.Reference.Write != nil {
-		direction("writes", *p.Cost.Write, *p.Reference.Write)
-	}
-	fmt.Fprintf(out, "quantum          %v\n", p.Quantum)
 }
 
 // progressBar shows how far a measurement is: on a terminal one line that is

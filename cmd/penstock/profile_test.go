@@ -5,12 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
 	"time"
 
 	"penstock/node/profile"
-	"penstock/node/profile/measure"
+	"penstock/ops/measure"
 )
 
 func run(t *testing.T, args ...string) (out string, err error) {
@@ -28,12 +29,12 @@ func TestProfileWrongUse(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{{}, {"a", "b"}, {dir, "--space", "3Q"}, {dir, "--space", "1M"}, {dir, "--time", "1s"}, {dir, "--write"}, {dir, "--colour"}} {
 		_, err := run(t, append([]string{"profile"}, args...)...)
-		var usage usageError
+		var usage cli.UsageError
 		if !errors.As(err, &usage) {
 			t.Errorf("%q: %v is not called wrong use", args, err)
 		}
 	}
-	if _, err := run(t, "profile", filepath.Join(dir, "none")); err == nil || errors.As(err, new(usageError)) {
+	if _, err := run(t, "profile", filepath.Join(dir, "none")); err == nil || errors.As(err, new(cli.UsageError)) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 }
@@ -78,7 +79,7 @@ func TestProfileIsPrintedAndWritten(t *testing.T) {
 	}}
 	var b bytes.Buffer
 	file := filepath.Join(dir, "sdq.profile")
-	if err := conclude(&b, newProfileCommand(), r, file, "", false); err != nil {
+	if err := conclude(&b, newProfileCommand(), r, file, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"sdq", "hard disk", "3ms + 80ms/MiB", "13.1 MB/s", "2 at a time", "1MiB", "98 %", "1.2 %", file} {

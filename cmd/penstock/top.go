@@ -8,16 +8,17 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"penstock/cmd/internal/cli"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"penstock/broker/operate"
 	"penstock/node/status"
-	"penstock/node/top"
-	"penstock/screen"
+	"penstock/ops/operate"
+	"penstock/ops/screen"
+	"penstock/ops/top"
 )
 
 func newTopCommand() *cobra.Command {
@@ -59,19 +60,19 @@ signal.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < 100*time.Millisecond || interval > time.Hour {
-				return usageError{fmt.Errorf("--interval %v: use 100ms to 1h", interval)}
+				return cli.Usage(fmt.Errorf("--interval %v: use 100ms to 1h", interval))
 			}
-			onTerminal := !once && !broker.asJSON && isTerminal(os.Stdout) && isTerminal(os.Stdin)
+			onTerminal := !once && !broker.asJSON && cli.IsTerminal(os.Stdout) && cli.IsTerminal(os.Stdin)
 			if wide || broker.broker != "" {
 				if cmd.Flags().Changed("address") {
-					return usageError{errors.New("top: --address is a node's daemon, --cluster and --broker ask the broker: give one of them")}
+					return cli.Usage(errors.New("top: --address is a node's daemon, --cluster and --broker ask the broker: give one of them"))
 				}
 				return broker.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
 					return topCluster(cmd, c, selection, interval, onTerminal, once, broker.asJSON)
 				})(cmd, nil)
 			}
 			if err := selection.Check(top.Columns); err != nil {
-				return usageError{fmt.Errorf("--sort: %w", err)}
+				return cli.Usage(fmt.Errorf("--sort: %w", err))
 			}
 			source := func(ctx context.Context) (*status.Document, error) { return status.Fetch(ctx, address) }
 			if onTerminal {
@@ -104,7 +105,7 @@ signal.`,
 // topCluster is top of the whole cluster.
 func topCluster(cmd *cobra.Command, c *operate.Client, s screen.Selection, interval time.Duration, onTerminal, once, asJSON bool) error {
 	if err := s.Check(operate.Columns); err != nil {
-		return usageError{fmt.Errorf("--sort: %w", err)}
+		return cli.Usage(fmt.Errorf("--sort: %w", err))
 	}
 	if onTerminal {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)

@@ -14,7 +14,7 @@ import (
 	"penstock/core/cost"
 	"penstock/core/depth"
 	"penstock/core/sfq"
-	"penstock/testbed/scenario"
+	"penstock/lab/scenario"
 )
 
 // The scenarios in testdata/*.txt tell one rule each. Under a command stands what the arbiter

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"penstock/core/coord"
-	"penstock/sim/optimum"
+	"penstock/lab/sim/optimum"
 
 	"pgregory.net/rapid"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"penstock/core/coord"
-	"penstock/sim/optimum"
+	"penstock/lab/sim/optimum"
 
 	"pgregory.net/rapid"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"penstock/core/cost"
-	"penstock/testbed/scenario"
+	"penstock/lab/scenario"
 )
 
 // The scenarios in testdata/*.txt are read from top to bottom: a comment, a

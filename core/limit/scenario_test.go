@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"penstock/core/limit"
-	"penstock/testbed/scenario"
+	"penstock/lab/scenario"
 )
 
 // The scenarios show what a bucket lets through and when. After a change of rules

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
-	"penstock/testbed/requests"
+	"penstock/lab/requests"
 )
 
 // debtors are flows in a tree of queues that always have something queued. Some are charged

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"penstock/core/sfq"
-	"penstock/testbed/requests"
+	"penstock/lab/requests"
 )
 
 // pair drives a scheduler and the model through the same operations and stops

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
-	"penstock/testbed/requests"
+	"penstock/lab/requests"
 )
 
 // walk lets rapid choose operations; the model judges every decision.

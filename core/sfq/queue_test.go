@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
-	"penstock/testbed/requests"
+	"penstock/lab/requests"
 )
 
 // queueing puts flows into queues, at random, among few names so that they meet.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"penstock/core/sfq"
-	"penstock/testbed/requests"
+	"penstock/lab/requests"
 )
 
 // TestScenarios plays testdata/*.txt. After a change of rules rewrite them with

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/sfq"
-	"penstock/testbed/requests"
+	"penstock/lab/requests"
 )
 
 // changing is flows that always have something queued and whose weights change at random;

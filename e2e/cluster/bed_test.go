@@ -8,9 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/bench/coordination"
-	"penstock/e2e/internal/stand"
-	"penstock/testbed/disk"
+	"penstock/lab/bench/coordination"
+	"penstock/lab/disk"
+	"penstock/lab/stand"
 )
 
 // bed is what the tests share.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"penstock/bench/coordination"
+	"penstock/lab/bench/coordination"
+	"penstock/lab/disk"
+	"penstock/lab/judge"
 	"penstock/node/status"
-	"penstock/testbed/disk"
-	"penstock/testbed/judge"
 )
 
 const (

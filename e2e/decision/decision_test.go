@@ -1,4 +1,4 @@
-// Package decision tests the agent's side of `penstock bench decision`: the
+// Package decision tests the agent's side of `penstock-lab bench decision`: the
 // benchmark is compiled when it runs, against the agent's own classes, so a
 // change of theirs would otherwise break it unnoticed.
 package decision
@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"penstock/bench/decision"
+	"penstock/lab/bench/decision"
 )
 
 func TestTheAgentsSideIsMeasured(t *testing.T) {

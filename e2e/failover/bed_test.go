@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"penstock/e2e/internal/stand"
-	"penstock/testbed/ledger"
-	"penstock/testbed/netns"
-	"penstock/testbed/zookeeper"
+	"penstock/lab/ledger"
+	"penstock/lab/netns"
+	"penstock/lab/stand"
+	"penstock/lab/zookeeper"
 )
 
 const (

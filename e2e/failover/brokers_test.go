@@ -25,9 +25,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/broker/certs"
-	"penstock/broker/keeper"
+	"penstock/broker/zkclient"
+	"penstock/lab/daemon"
 	"penstock/node/coordination"
-	"penstock/testbed/daemon"
 	"penstock/wire/cluster"
 
 	"github.com/go-zookeeper/zk"
@@ -49,7 +49,7 @@ type group struct {
 	folder   string
 	certs    string
 	daemons  [brokers]*daemon.Daemon
-	keeper   *keeper.Keeper   // the test's own
+	client   *zkclient.Client // the test's own
 	last     uint64           // epoch seen
 	settling bool             // whether the one asked last is
 	named    []string         // leaders that the broker asked last has named
@@ -92,7 +92,7 @@ func newGroup(t *testing.T) *group {
 	for i := range brokers {
 		g.start(t, i)
 	}
-	g.keeper = dial(t, g.folder, "")
+	g.client = dial(t, g.folder, "")
 	return g
 }
 
@@ -117,10 +117,10 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var n keeper.Node
+	var n zkclient.Node
 	eventually(t, "ZooKeeper says who leads", func() (ok bool) {
 		var err error
-		n, err = g.keeper.Newest(ctx, g.keeper.Path("epoch"))
+		n, err = g.client.Newest(ctx, g.client.Path("epoch"))
 		return err == nil // else the server asked is gone, and the next question goes to another one
 	})
 	var r struct {

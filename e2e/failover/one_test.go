@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"penstock/broker/certs"
-	"penstock/broker/keeper"
-	"penstock/testbed/daemon"
-	"penstock/testbed/zookeeper"
+	"penstock/broker/zkclient"
+	"penstock/lab/daemon"
+	"penstock/lab/zookeeper"
 	"penstock/wire/cluster"
 )
 
@@ -92,7 +92,7 @@ func TestOneServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var own logged // bed.log is TestFailOver's too
-			k, err := keeper.Dial(keeper.Options{Servers: test.server, TLS: test.side, Session: session, Log: slog.New(slog.NewTextHandler(&own, nil))})
+			k, err := zkclient.Dial(zkclient.Options{Servers: test.server, TLS: test.side, Session: session, Log: slog.New(slog.NewTextHandler(&own, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"penstock/broker/keeper"
 	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/broker/store/storetest"
+	"penstock/broker/zkclient"
 )
 
 // folders counts the folders in ZooKeeper, one a test.
@@ -24,14 +24,14 @@ var folders atomic.Int64
 func folder() string { return fmt.Sprintf("/test-%d", folders.Add(1)) }
 
 // dial connects to the ensemble.
-func dial(t testing.TB, folder, auth string) *keeper.Keeper {
+func dial(t testing.TB, folder, auth string) *zkclient.Client {
 	t.Helper()
 	return dialTo(t, bed.zookeeper.Addresses()+folder, auth, nil)
 }
 
-func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *keeper.Keeper {
+func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *zkclient.Client {
 	t.Helper()
-	k, err := keeper.Dial(keeper.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: bed.log})
+	k, err := zkclient.Dial(zkclient.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: bed.log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestFence(t *testing.T) {
 	old.await(t, "leads", func(s leadership.State) bool { return s.Leading })
 	late := &remembered{}
 	late.path, late.version, late.epoch, late.leading = old.election.Fence()
-	stale := store.NewZooKeeper(old.keeper, late, bed.log)
+	stale := store.NewZooKeeper(old.client, late, bed.log)
 	defer stale.Close()
 	v := store.Version{Number: 1, Text: []byte("default: 1\n"), Author: "old", Time: time.Now()}
 	if err := stale.Append(t.Context(), v); err != nil {
@@ -162,7 +162,7 @@ func (r *remembered) Fence() (string, int32, uint64, bool) {
 
 // candidate is a broker's part in an election, in this process.
 type candidate struct {
-	keeper   *keeper.Keeper
+	client   *zkclient.Client
 	election *leadership.Election
 	store    *store.ZooKeeper
 	stop     func()
@@ -170,12 +170,12 @@ type candidate struct {
 
 func newCandidate(t *testing.T, folder, name string) *candidate {
 	t.Helper()
-	c := &candidate{keeper: dial(t, folder, "")}
+	c := &candidate{client: dial(t, folder, "")}
 	var err error
-	if c.election, err = leadership.NewElection(c.keeper, name, name+":1", bed.log.With("broker", name)); err != nil {
+	if c.election, err = leadership.NewElection(c.client, name, name+":1", bed.log.With("broker", name)); err != nil {
 		t.Fatal(err)
 	}
-	c.store = store.NewZooKeeper(c.keeper, c.election, bed.log)
+	c.store = store.NewZooKeeper(c.client, c.election, bed.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { c.election.Run(ctx) })
@@ -270,11 +270,11 @@ func TestSecret(t *testing.T) {
 // TestSessionLength: a broker knows that the server gives it another session than it asked for.
 func TestSessionLength(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
-		keeper.SessionMin: keeper.SessionMin, // the server gives 2 ticks: to go by less is safe
-		session:           session,
-		keeper.SessionMax: 20 * tick, // the server gives less
+		zkclient.SessionMin: zkclient.SessionMin, // the server gives 2 ticks: to go by less is safe
+		session:             session,
+		zkclient.SessionMax: 20 * tick, // the server gives less
 	} {
-		k, err := keeper.Dial(keeper.Options{Servers: bed.zookeeper.Addresses(), Session: asked, Log: bed.log})
+		k, err := zkclient.Dial(zkclient.Options{Servers: bed.zookeeper.Addresses(), Session: asked, Log: bed.log})
 		if err != nil {
 			t.Fatal(err)
 		}

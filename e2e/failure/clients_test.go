@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/client"
+	"penstock/lab/client"
 )
 
 // application is a job that the clients can be a task of.

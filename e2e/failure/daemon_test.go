@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	node "penstock/testbed/daemon"
+	node "penstock/lab/daemon"
 )
 
 // daemon is `penstock node` under a test: what goes wrong with it fails the test.

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	node "penstock/lab/daemon"
 	"penstock/node/ipc"
-	node "penstock/testbed/daemon"
 	"penstock/wire"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/lab/disk"
 	"penstock/node/blockfile"
-	"penstock/testbed/disk"
 )
 
 // The disks run full in the middle of a block: the client gets HDFS's error,

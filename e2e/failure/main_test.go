@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"penstock/e2e/internal/stand"
-	"penstock/testbed/client"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/ledger"
+	"penstock/lab/client"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	"penstock/lab/stand"
 )
 
 const (

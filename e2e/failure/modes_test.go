@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 )
 
 // TestObserveAndKillSwitch walks through the modes while applications write

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 	"penstock/wire"
 )
 

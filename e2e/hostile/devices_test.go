@@ -14,8 +14,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"penstock/testbed/disk"
-	"penstock/testbed/ports"
+	"penstock/lab/disk"
+	"penstock/lab/ports"
 	"penstock/wire"
 )
 

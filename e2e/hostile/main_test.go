@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"penstock/e2e/internal/stand"
-	"penstock/testbed/daemon"
-	"penstock/testbed/disk"
-	"penstock/testbed/ledger"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/ledger"
+	"penstock/lab/stand"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 )
 
 // seedVariable has the sessions of an earlier run made again.

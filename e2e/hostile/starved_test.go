@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 	"penstock/wire"
 )
 

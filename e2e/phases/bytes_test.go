@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/client"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/judge"
+	"penstock/lab/spark"
+	"penstock/lab/tpch"
 	"penstock/node/status"
-	"penstock/testbed/client"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/judge"
-	"penstock/testbed/spark"
-	"penstock/testbed/tpch"
 )
 
 // TestEveryByteHasItsOwner: a TeraSort, a WordCount, Spark SQL and a sort in Spark run

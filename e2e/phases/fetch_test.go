@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/hadoop"
+	"penstock/lab/hadoop"
 )
 
 // BenchmarkNeighboursFetch: how long a TeraSort's reduces fetch, alone and while the

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/client"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
 	"penstock/node/status"
-	"penstock/testbed/client"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
 )
 
 // newClient starts a JVM outside of every container whose HDFS clients call themselves

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
 )
 
 // orphanMax is the longest that anybody may wait at a gate for a daemon that was killed.
@@ -129,7 +129,7 @@ type tasksWaits struct {
 
 func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
 	t.Helper()
-	source := filepath.Join("..", "..", "bench", "soak", "Waits.java")
+	source := filepath.Join("..", "..", "lab", "bench", "soak", "Waits.java")
 	// Not t.TempDir, into whose parents a container might not get.
 	dir, err := os.MkdirTemp(bed.dir, "waits-")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/hadoop"
 	"penstock/node/status"
-	"penstock/testbed/hadoop"
 )
 
 // TestLimitedShuffle: two TeraSorts at once, one with a limit. Its map outputs leave the

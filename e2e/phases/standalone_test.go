@@ -15,8 +15,8 @@ import (
 
 	"penstock/broker/applications"
 	"penstock/core/policy"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/spark"
+	"penstock/lab/hadoop"
+	"penstock/lab/spark"
 )
 
 // TestSparkStandalone: a PySpark program on a standalone master and worker. Its executors

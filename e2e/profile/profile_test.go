@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"penstock/e2e/internal/stand"
+	"penstock/lab/disk"
+	"penstock/lab/stand"
 	"penstock/node/profile"
-	"penstock/node/profile/measure"
-	"penstock/testbed/disk"
+	"penstock/ops/measure"
 )
 
 const (

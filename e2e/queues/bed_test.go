@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"penstock/broker/applications"
-	"penstock/e2e/internal/stand"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	"penstock/lab/ports"
+	"penstock/lab/stand"
+	"penstock/lab/zookeeper"
 	"penstock/node/status"
-	"penstock/testbed/daemon"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/ledger"
-	"penstock/testbed/ports"
-	"penstock/testbed/zookeeper"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"penstock/broker/applications"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
 	"penstock/node/status"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
 )
 
 // generate is a TeraGen with one map that has enough to write for a test's length, and more. Its

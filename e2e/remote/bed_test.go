@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"penstock/broker/certs"
-	"penstock/e2e/internal/stand"
+	"penstock/lab/client"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	"penstock/lab/netns"
+	"penstock/lab/stand"
 	"penstock/node/status"
-	"penstock/testbed/client"
-	"penstock/testbed/daemon"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/ledger"
-	"penstock/testbed/netns"
 )
 
 const (

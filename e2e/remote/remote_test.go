@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/client"
 	"penstock/node/status"
-	"penstock/testbed/client"
 )
 
 // Applications: whose container is on machine 0; another one; one on the machine without Penstock.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/judge"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/judge"
 )
 
 // settled waits until nothing is queued, backlogged or in flight, so that what

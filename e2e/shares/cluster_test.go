@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"penstock/e2e/internal/stand"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/judge"
+	"penstock/lab/ledger"
+	"penstock/lab/stand"
 	"penstock/node/profile"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/judge"
-	"penstock/testbed/ledger"
 )
 
 const mib = 1 << 20

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	clients "penstock/testbed/client"
+	clients "penstock/lab/client"
 )
 
 // guests are HDFS clients in one JVM that is up before they come: when one joins,

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
-	"penstock/testbed/judge"
+	"penstock/lab/disk"
+	"penstock/lab/judge"
 )
 
 // TestAWriterBesideItsReaders: four readers and a writer of one application. The writer has at

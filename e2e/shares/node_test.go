@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/ledger"
-	"penstock/testbed/ports"
+	"penstock/lab/ledger"
+	"penstock/lab/ports"
 )
 
-// settings of the daemon: those of the isolation experiment (bench/isolation)
+// settings of the daemon: those of the isolation experiment (lab/bench/isolation)
 // but for the quantum. A window of 10 s holds some 55 quanta of 2 MiB, of which
 // an application with a quarter gets 14: one quantum more or less at the
 // window's ends is 7 % of its share, and no scheduler could keep a bound of 5 %

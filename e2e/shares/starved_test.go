@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
-	"penstock/testbed/judge"
+	"penstock/lab/disk"
+	"penstock/lab/judge"
 )
 
 // TestStarvedReaders: 200 readers of an application of weight 1 beside a reader of weight 32.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
-	"penstock/testbed/judge"
+	"penstock/lab/disk"
+	"penstock/lab/judge"
 )
 
 const settling = 2 * time.Second // after an application has joined or left

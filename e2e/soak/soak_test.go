@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"penstock/bench/soak"
-	"penstock/e2e/internal/stand"
-	"penstock/testbed/disk"
+	"penstock/lab/bench/soak"
+	"penstock/lab/disk"
+	"penstock/lab/stand"
 )
 
 // seed draws both kinds of kill, a long stop of the daemon and a cut connection.

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"penstock/e2e/internal/stand"
+	"penstock/lab/disk"
+	"penstock/lab/stand"
 	"penstock/node/blockfile"
-	"penstock/testbed/disk"
 )
 
 const mib = 1 << 20

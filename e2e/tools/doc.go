@@ -7,5 +7,5 @@
 // top says of foreign I/O is held against bytes that the test itself writes past
 // HDFS. The nodes that doctor has to find fault with are really broken, each in
 // one way; the ways that cannot be had here (another kernel, another owner) are
-// tests of node/doctor.
+// tests of ops/doctor.
 package tools

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"penstock/e2e/internal/stand"
-	"penstock/node/doctor"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	"penstock/lab/stand"
 	"penstock/node/status"
-	"penstock/testbed/daemon"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/ledger"
+	"penstock/ops/doctor"
 )
 
 const (

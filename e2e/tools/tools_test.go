@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/node/doctor"
+	"penstock/lab/hadoop"
 	"penstock/node/status"
-	"penstock/testbed/hadoop"
+	"penstock/ops/doctor"
 )
 
 // load writes files until stop is called or the test ends. A DataNode may act on a

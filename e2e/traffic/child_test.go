@@ -17,7 +17,7 @@ import (
 	"time"
 	"unsafe"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 )
 
 // A program that is nothing of Hadoop's: this test's binary, started anew as a child

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"penstock/node/doctor"
+	"penstock/ops/doctor"
 )
 
 // TestDoctorOnAPreparedCluster: what `penstock install` has prepared is in force, in the

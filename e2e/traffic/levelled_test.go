@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 )
 
 // balancer is the flow of what HDFS's balancer has DataNodes copy.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/client"
+	"penstock/lab/hadoop"
 	"penstock/node/status"
-	"penstock/testbed/client"
-	"penstock/testbed/hadoop"
 )
 
 // TestShortCircuitRead: a client reads the blocks' files itself, past the DataNode and

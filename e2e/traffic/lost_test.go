@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/client"
-	"penstock/testbed/disk"
-	"penstock/testbed/judge"
+	"penstock/lab/client"
+	"penstock/lab/disk"
+	"penstock/lab/judge"
 )
 
 // replication is the flow of what HDFS copies of its own accord.

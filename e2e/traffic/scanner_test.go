@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 )
 
 // scanner is the flow of a DataNode's block scanner.

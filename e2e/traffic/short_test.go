@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/judge"
 	"penstock/node/status"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/judge"
 )
 
 // TestShortLivedFiles: a TeraSort that spills often writes everything to the local

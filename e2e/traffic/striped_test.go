@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/disk"
+	"penstock/lab/disk"
 )
 
 // reconstruction is the flow of what HDFS puts together again of erasure-coded stripes.

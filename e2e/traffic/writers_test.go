@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"penstock/testbed/client"
+	"penstock/lab/client"
 )
 
 // writers are tasks of one application that write file after file, until they are told to end.

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/testbed/client"
-	"penstock/testbed/daemon"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
-	"penstock/testbed/ledger"
+	"penstock/lab/client"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"penstock/e2e/internal/stand"
-	"penstock/testbed/client"
-	"penstock/testbed/disk"
-	"penstock/testbed/hadoop"
+	"penstock/lab/client"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/stand"
 )
 
 func TestMain(m *testing.M) {

@@ -112,7 +112,7 @@ func TestBadNodeFiles(t *testing.T) {
 		"socket: x\ndevice: {backlog: 1MiB}":           "two quanta",
 		"socket: x\ndevice: {dirty: 1MiB}":             "dirty",
 		"socket: x\ndevice: {ahead: 17}":               "1 to 16",
-		"socket: x\ndevice: {algorithm: drr}":          "penstock testbed node",
+		"socket: x\ndevice: {algorithm: drr}":          "penstock-lab node",
 		"socket: x\ndevice: {max_wait: 11m}":           "60s",
 		"socket: x\ndevice: {period: -1s}":             "duration",
 		"socket: x\ndevice: {algorithm: cfq}":          "sfqd2",

@@ -169,7 +169,7 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 	}
 	if c.Peer = slices.Contains(n.peers, d.Algorithm); !c.Peer && slices.Contains(laboratory, d.Algorithm) {
 		return c, fmt.Errorf("settings of device %s: algorithm %s is one to compare with and not the daemon's own: "+
-			"run a daemon with it by `penstock testbed node`, or use one of %s", name, d.Algorithm, strings.Join(arbiter.Algorithms, ", "))
+			"run a daemon with it by `penstock-lab node`, or use one of %s", name, d.Algorithm, strings.Join(arbiter.Algorithms, ", "))
 	}
 	if p != nil {
 		c.Cost = p.Model()

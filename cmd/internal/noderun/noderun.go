@@ -1,0 +1,120 @@
+// Package noderun is the command that runs the node daemon. The product and the laboratory
+// share it: the laboratory adds the schedulers that Penstock is compared with.
+package noderun
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/cmd/internal/cli"
+	"penstock/core/arbiter"
+	"penstock/node"
+	"penstock/node/blockfile"
+	"penstock/node/config"
+	"penstock/node/profile"
+)
+
+// Command returns the command that runs the node daemon. Peers are further schedulers by the
+// names that a device's settings give them; nil for the product's own.
+func Command(peers map[string]func(maxFlows int) arbiter.Scheduler) *cobra.Command {
+	var file, format, level string
+	var check, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "node --config FILE",
+		Short: "Run the node daemon beside a DataNode",
+		Long: `Run the node daemon: it listens for the agents inside DataNodes, stages what
+applications read and drains what they write, by weight, on every block device
+that holds a data directory.
+
+It starts in observe mode: it accounts, and reports what enforcing would have
+delayed, but holds nobody back. Set "mode: enforce" in the settings or the
+weights file to enforce; the weights file is reloaded while the daemon runs.
+Creating the kill switch's file stops all governing at once; SIGTERM ends the
+daemon, and applications go on as without it.
+
+Needs: the right to open the DataNode's files for reading and to ask the page
+cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := cli.NewLogger(format, level)
+			if err != nil {
+				return cli.Usage(err)
+			}
+			if file == "" {
+				return cli.Usage(errors.New("node: give the settings file: --config FILE"))
+			}
+			settings, err := config.LoadNode(file, slices.Collect(maps.Keys(peers))...)
+			if err != nil {
+				return fmt.Errorf("settings: %w", err)
+			}
+			d, err := node.New(settings, log)
+			if err != nil {
+				return err
+			}
+			if check && asJSON {
+				return cli.PrintJSON(cmd, map[string]any{"settings": file, "weights": settings.Weights, "good": true})
+			}
+			if check {
+				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
+				return printDevices(cmd.OutOrStdout(), settings)
+			}
+			d.Build, d.Peers = cli.Version, peers
+			return d.Run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "settings `FILE` (YAML)")
+	cmd.Flags().BoolVar(&check, "check", false, "check the settings and the weights, then exit")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "with --check: print JSON")
+	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
+	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// printDevices shows what holds for each device that the settings name, and for
+// those that the listed data directories lie on.
+func printDevices(out io.Writer, settings *config.Node) error {
+	const sysfs = "/sys"
+	kinds := map[string]bool{} // device names; whether they rotate
+	for name := range settings.Devices {
+		kinds[name] = true
+	}
+	for _, path := range settings.DataDirs {
+		dir, err := blockfile.OpenDir(path, sysfs)
+		if err != nil {
+			fmt.Fprintln(out, "warning:", err)
+			continue
+		}
+		kinds[dir.Device.Name] = dir.Device.Rotational
+		dir.Close()
+	}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		id, err := profile.Identify(sysfs, name)
+		if err != nil {
+			fmt.Fprintln(out, "warning:", err)
+			id = profile.Device{Name: name, Rotational: kinds[name]}
+		}
+		c, misfit, err := settings.ConfigFor(id)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "\ndevice %s: algorithm %s, quantum %v, reads %v + %v/MiB, writes %v + %v/MiB\n", name, c.Algorithm,
+			profile.Bytes(c.Quantum), c.Depth.Read.Fixed, c.Depth.Read.PerMiB, c.Depth.Write.Fixed, c.Depth.Write.PerMiB)
+		file, p := settings.Profile(name)
+		switch {
+		case misfit != nil:
+			fmt.Fprintln(out, "warning:", misfit)
+		case p == nil:
+			fmt.Fprintln(out, "no profile: measure one with `penstock profile`")
+		default:
+			fmt.Fprintf(out, "profile %s of %s:\n", file, p.Measured.Format(time.DateTime))
+			p.Describe(out)
+		}
+	}
+	return nil
+}

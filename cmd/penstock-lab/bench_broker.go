@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"penstock/cmd/internal/cli"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/lab/bench/broker"
+)
+
+func newBenchBroker() *cobra.Command {
+	var q broker.Request
+	var jsonFile string
+	cmd := &cobra.Command{
+		Use:   "broker",
+		Short: "What the broker costs with thousands of nodes, and how late totals are",
+		Long: `Starts "penstock broker" with certificates made for the run, and processes that play
+nodes to it over loopback: a connection with mutual TLS each, the real protocol, and
+rates that are drawn by a seed. Then measures, in five windows:
+
+  broker           CPU time, a second and a report; memory; garbage collection
+  wire             bytes a second each way
+  delay            from a report to its answer, and from a change at one node
+                   until another node has the total with it
+  joining          the broker is killed (kill -9) and started again: how long until
+                   every node has an answer
+
+Costs are CPU time of each process. Delays have the played nodes' own waiting for a
+processor in them. Needs a file descriptor a node in one process; the bound is raised
+to the hard limit if need be. No rights.
+
+Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
+		Example: "  penstock-lab bench broker --nodes 10000 --json broker.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := q.Validate(); err != nil {
+				return cli.Usage(err)
+			}
+			if q.Binary, err = penstockBinary(); err != nil {
+				return err
+			}
+			q.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			res, err := broker.Perform(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return writeResult(cmd, jsonFile, res)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&q.Nodes, "nodes", 10_000, "nodes, at most 20000")
+	flags.IntVar(&q.Applications, "applications", 100, "applications of the cluster")
+	flags.Float64Var(&q.Served, "served", 0.2, "part of the applications that a node serves, in the mean")
+	flags.Float64Var(&q.Changes, "changes", 0.5, "part of a node's rates that are new in a report")
+	flags.DurationVar(&q.Period, "period", time.Second, "time between a node's reports")
+	flags.DurationVar(&q.Duration, "duration", time.Minute, "length of all windows together")
+	flags.IntVar(&q.Storms, "storms", 5, "how often the broker is killed and started again")
+	flags.Uint64Var(&q.Seed, "seed", 1, "of the rates and of who serves what")
+	flags.StringVar(&q.Profile, "profile", "", "write a CPU profile of the broker, of the last window, to `FILE`")
+	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
+	cmd.AddCommand(&cobra.Command{
+		Use: "nodes", Short: "Play nodes, as standard input says", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return broker.Generate(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,40 @@
+// Command penstock-lab is the laboratory: modelled disks, real Hadoop and Spark on them,
+// benchmarks against other schedulers, fault campaigns and a simulator. Nothing of it is
+// part of the daemon.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"penstock/cmd/internal/cli"
+)
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "penstock-lab",
+		Short: "Penstock's laboratory: real Hadoop on modelled disks, benchmarks, simulator",
+	}
+	root.AddCommand(newDemoCommand())
+	root.AddCommand(newDiskCommand(), newHadoopCommand(), newNodeCommand(), newClean())
+	root.AddCommand(newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand())
+	return cli.Root(root)
+}
+
+// penstockBinary returns the path of the product, which lies beside this program.
+func penstockBinary() (string, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(filepath.Dir(own), "penstock")
+	if _, err := os.Stat(binary); err != nil {
+		return "", fmt.Errorf("penstock is not beside %s: %w (run make build)", own, err)
+	}
+	return binary, nil
+}
+
+func main() { cli.Main(newRoot()) }

@@ -1,0 +1,359 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"penstock/lab/client"
+	"penstock/lab/judge"
+	"penstock/lab/sim/optimum"
+)
+
+// Application is one of a contest. Its tasks are on some of the nodes only: each writes the one
+// replica of its files on its own node, or reads what has its one replica there.
+type Application struct {
+	Number int   `json:"number"`
+	Weight int   `json:"weight"`
+	On     []int `json:"on"`
+	Reads  bool  `json:"reads"`
+}
+
+// Flow is the name of its flows.
+func (a Application) Flow() string { return client.Application(a.Number) }
+
+func (a Application) does() string {
+	if a.Reads {
+		return "reads"
+	}
+	return "writes"
+}
+
+func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
+
+// Uneven is a contest whose local shares are far from those of the weights.
+var Uneven = []Application{{1, 2, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 3, []int{1, 2}, false}}
+
+// Alike is the contest in which the weights slow everybody down alike: each reaches so
+// many disks' service alone.
+var Alike = []Application{{1, 1, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 2, []int{1, 2}, true}}
+
+// tasks of an application on a node.
+const tasks = 3
+
+// Policy gives the applications their weights.
+func Policy(contest []Application) string {
+	text := "rules:\n"
+	for _, a := range contest {
+		text += fmt.Sprintf("  - {flow: %s, weight: %d}\n", a.Flow(), a.Weight)
+	}
+	return text
+}
+
+// Load is tasks at work.
+type Load struct {
+	ending chan struct{}
+	group  sync.WaitGroup
+
+	mu      sync.Mutex
+	failed  error
+	files   []file // written
+	longest time.Duration
+}
+
+// file is one that a task has written to its end.
+type file struct {
+	path string
+	seed uint64
+}
+
+// fileBytes is a file's size.
+const fileBytes = 2 * block
+
+// Longest is the longest that a task was without a step of 64 KiB, so far.
+func (l *Load) Longest() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.longest
+}
+
+// Verify reads all that the tasks of an ended load have written, and returns how many files
+// that were.
+func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.files {
+		if err := m.clients.Run(ctx, "get", fmt.Sprintf("path=%s seed=%d", f.path, f.seed)); err != nil {
+			return 0, fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	return len(l.files), nil
+}
+
+// Work has every application work on each of its nodes until it is told to stop. Round keeps
+// the files of several loads apart. Readers read what Place has placed.
+func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
+	l := &Load{ending: make(chan struct{})}
+	for _, a := range contest {
+		for _, node := range a.On {
+			for task := range tasks {
+				step := func(i int) error {
+					return l.put(ctx, m, a, node, fmt.Sprintf("%s/%d-%d-%d-%d", a.dir(), round, node, task, i))
+				}
+				if replicas := m.placed[place{a.Number, node, task}]; a.Reads {
+					step = func(i int) error {
+						if i == len(replicas) {
+							return fmt.Errorf("has read all of its %d files: the second time they would be cached", i)
+						}
+						return l.get(ctx, m, a, replicas[i])
+					}
+				}
+				l.group.Go(func() { l.run(a, node, step) })
+			}
+		}
+	}
+	return l
+}
+
+// run works file by file.
+func (l *Load) run(a Application, node int, step func(i int) error) {
+	for i := 0; ; i++ {
+		select {
+		case <-l.ending:
+			return
+		default:
+		}
+		if err := step(i); err != nil {
+			l.mu.Lock()
+			l.failed = fmt.Errorf("a task of application %d on node %d: %w", a.Number, node, err)
+			l.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (l *Load) put(ctx context.Context, m *Machine, a Application, node int, path string) error {
+	f := file{path: path, seed: rand.Uint64N(1 << 62)}
+	err := l.transfer(ctx, m, "put", m.putArgs(a, node, f))
+	if err == nil {
+		l.mu.Lock()
+		l.files = append(l.files, f)
+		l.mu.Unlock()
+	}
+	return err
+}
+
+func (m *Machine) putArgs(a Application, node int, f file) string {
+	return fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1 on=%s",
+		f.path, client.Attempt(a.Number), fileBytes, f.seed, block, m.cluster.DataNodeAddress(node))
+}
+
+func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error {
+	return l.transfer(ctx, m, "get", fmt.Sprintf("path=%s attempt=%s seed=%d", f.path, client.Attempt(a.Number), f.seed))
+}
+
+// transfer carries out one and notes the longest pause in it.
+func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string) error {
+	ended := make(chan error, 1)
+	last := time.Now()
+	id := m.clients.Do(operation, args, func(event, value string) {
+		now := time.Now()
+		l.mu.Lock()
+		l.longest, last = max(l.longest, now.Sub(last)), now
+		l.mu.Unlock()
+		switch event {
+		case "done":
+			ended <- nil
+		case "error":
+			ended <- errors.New(value)
+		}
+	})
+	defer m.clients.Forget(id)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// place is where a task is.
+type place struct{ application, node, task int }
+
+// Place writes what the readers of a contest can read, each task that many bytes at least, and
+// has the page cache forget it. What is there already stays.
+func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64) error {
+	for _, a := range contest {
+		if !a.Reads {
+			continue
+		}
+		for _, node := range a.On {
+			for task := range tasks {
+				at := place{a.Number, node, task}
+				for have := len(m.placed[at]); int64(have)*fileBytes < bytes; have++ {
+					f := file{path: fmt.Sprintf("%s/placed-%d-%d-%d", a.dir(), node, task, have), seed: rand.Uint64N(1 << 62)}
+					if err := m.clients.Run(ctx, "put", m.putArgs(a, node, f)); err != nil {
+						return fmt.Errorf("place %s: %w", f.path, err)
+					}
+					m.placed[at] = append(m.placed[at], f)
+				}
+			}
+			if err := m.disks[node].Forget(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove takes away what the writers of a contest have written.
+func (m *Machine) remove(ctx context.Context, contest []Application) (err error) {
+	for _, a := range contest {
+		if !a.Reads {
+			err = errors.Join(err, m.cluster.FS().Remove(ctx, a.dir()))
+		}
+	}
+	return err
+}
+
+// End tells the tasks to end with the files that they are at.
+func (l *Load) End() {
+	select {
+	case <-l.ending:
+	default:
+		close(l.ending)
+	}
+}
+
+// Stop ends the tasks with the files that they are at, and says what went wrong.
+func (l *Load) Stop() error {
+	l.End()
+	l.group.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+var blockName = regexp.MustCompile(`blk_\d+`)
+
+// Owners tells whose the block files are, by the NameNode's word.
+func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string]int, error) {
+	owners := map[string]int{}
+	for i, a := range contest {
+		q := url.Values{"ugi": {"root"}, "path": {a.dir()}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
+		resp.Body.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read fsck of %s: %w", a.dir(), err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("fsck of %s: the NameNode says %s: %.300s", a.dir(), resp.Status, body)
+		}
+		names := blockName.FindAllString(string(body), -1)
+		if len(names) == 0 {
+			return nil, fmt.Errorf("the NameNode knows no blocks of %s", a.dir())
+		}
+		for _, name := range names {
+			owners[name] = i
+		}
+	}
+	return owners, nil
+}
+
+// Outcome is what the disks' logs say of a window.
+type Outcome struct {
+	// Totals are the applications' service of all disks, in disks.
+	Totals []float64 `json:"totals"`
+	// ByNode is the part of each disk's service that each application had.
+	ByNode [][]float64 `json:"by_node"`
+	// Misplaced is the part of the service that is not where it is due.
+	Misplaced float64 `json:"misplaced"`
+	// Busy is the part of the window in which the least busy disk that has tasks worked for them.
+	Busy float64 `json:"busy"`
+}
+
+// Judge joins the disks' logs to the block files.
+func (m *Machine) Judge(contest []Application, owners map[string]int, window judge.Window) (Outcome, error) {
+	o := Outcome{Totals: make([]float64, len(contest)), Busy: 1}
+	seconds := float64(window.To-window.From) / 1e9
+	for node, d := range m.disks {
+		records, err := judge.ReadLog(d)
+		if err != nil {
+			return o, err
+		}
+		w := judge.NewWatcher(d.Mount())
+		if err := w.Look(); err != nil {
+			return o, err
+		}
+		account := w.Judge(records, func(path string) string {
+			if i, ok := owners[blockName.FindString(filepath.Base(path))]; ok {
+				return contest[i].Flow()
+			}
+			return ""
+		}, window)[0]
+		all, had, wanted := 0.0, make([]float64, len(contest)), false
+		for i, a := range contest {
+			had[i] = account.Owners[a.Flow()].Service.Seconds()
+			all += had[i]
+			for _, on := range a.On {
+				wanted = wanted || on == node
+			}
+		}
+		if !wanted {
+			o.ByNode = append(o.ByNode, had)
+			continue
+		}
+		if all == 0 {
+			return o, fmt.Errorf("node %d's disk did nothing for the applications", node)
+		}
+		o.Busy = min(o.Busy, all/seconds)
+		for i := range had {
+			o.Totals[i] += had[i] / seconds
+			had[i] /= all
+		}
+		o.ByNode = append(o.ByNode, had)
+	}
+	due, err := Due(contest)
+	if err != nil {
+		return o, err
+	}
+	all, allDue := 0.0, 0.0
+	for i := range due {
+		all += o.Totals[i]
+		allDue += due[i]
+	}
+	for i := range due {
+		o.Misplaced += math.Abs(o.Totals[i]/all-due[i]/allDue) / 2
+	}
+	return o, nil
+}
+
+// Due is what the placement allows, in disks.
+func Due(contest []Application) ([]float64, error) {
+	var seekers []optimum.Seeker
+	for _, a := range contest {
+		seekers = append(seekers, optimum.Seeker{Weight: float64(a.Weight), Devices: a.On})
+	}
+	disks := make([]float64, Nodes)
+	for i := range disks {
+		disks[i] = 1
+	}
+	return optimum.Totals(seekers, disks)
+}

@@ -1,0 +1,191 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"penstock/lab/disk"
+	"penstock/lab/experiment/runs"
+	"penstock/lab/judge"
+)
+
+// What killing a broker under load may do to those who never speak with it.
+const (
+	// MaxPause is the longest that a task may be without a step: what a living daemon may have
+	// it wait for its share. Without any kill a task of the contest was seen to wait 4.4 s.
+	MaxPause = 15 * time.Second
+	// MaxMisplaced is the part of the service that may be somewhere else, over all of the kills.
+	MaxMisplaced = 0.03
+
+	// MaxKills bounds a campaign.
+	MaxKills = 100_000
+
+	killsOfRound = 5 // before what was written is read again
+	settled      = 10 * time.Second
+)
+
+// Kills is what a round of kills under load did.
+type Kills struct {
+	Kills   int     `json:"kills"`
+	Outcome Outcome `json:"outcome"`
+	Files   int     `json:"files"` // written meanwhile, and read again
+	PauseMS int64   `json:"pause_ms"`
+}
+
+// Wrong says what was wrong; nil: nothing.
+func (k Kills) Wrong() error {
+	var errs []error
+	if k.PauseMS > MaxPause.Milliseconds() {
+		errs = append(errs, fmt.Errorf("a task stood still for %d ms", k.PauseMS))
+	}
+	if k.Outcome.Misplaced > MaxMisplaced {
+		errs = append(errs, fmt.Errorf("%.1f %% of the service was misplaced", 100*k.Outcome.Misplaced))
+	}
+	return errors.Join(errs...)
+}
+
+// KillBroker kills the broker (kill -9) at random moments while the contest runs, with its
+// policy in force, and starts another after it was away for up to two seconds.
+func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *Load, kills int, random *rand.Rand) (k Kills, err error) {
+	window := judge.Window{From: disk.Monotonic()}
+	for k.Kills < kills {
+		if err := pause(ctx, 3*time.Second+time.Duration(random.Int64N(int64(5*time.Second)))); err != nil {
+			return k, err
+		}
+		if err := m.Broker.Kill(); err != nil {
+			return k, err
+		}
+		if err := pause(ctx, time.Duration(random.Int64N(int64(2*time.Second)))); err != nil {
+			return k, err
+		}
+		if err := m.StartBroker(ctx); err != nil {
+			return k, err
+		}
+		k.Kills++
+	}
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return k, err
+	}
+	window.To = disk.Monotonic()
+	k.PauseMS = load.Longest().Milliseconds()
+	owners, err := m.Owners(ctx, contest)
+	if err != nil {
+		return k, err
+	}
+	k.Outcome, err = m.Judge(contest, owners, window)
+	return k, err
+}
+
+// Soak is a campaign of kills of the broker.
+type Soak struct {
+	Place
+	Seed  uint64
+	Kills int // 1..MaxKills
+}
+
+// SoakResult is the form of its --json.
+type SoakResult struct {
+	Seed   uint64  `json:"seed"`
+	Rounds []Kills `json:"rounds"`
+}
+
+// Perform starts a machine and kills its broker. It ends with the first round in which
+// something was wrong.
+func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
+	res.Seed = s.Seed
+	if s.Kills < 1 || s.Kills > MaxKills {
+		return res, fmt.Errorf("%d kills: want 1 to %d", s.Kills, MaxKills)
+	}
+	err = within(ctx, s.Place, func(m *Machine) error {
+		if err := m.SetPolicy(Policy(Uneven)); err != nil {
+			return err
+		}
+		if err := m.InForce(ctx, 2, true); err != nil {
+			return err
+		}
+		random := rand.New(rand.NewPCG(s.Seed, 0))
+		for done := 0; done < s.Kills; done += killsOfRound {
+			k, err := s.round(ctx, m, len(res.Rounds), min(killsOfRound, s.Kills-done), random)
+			if err != nil {
+				return err
+			}
+			res.Rounds = append(res.Rounds, k)
+			s.Progress("%d of %d kills: %.1f %% of the service misplaced, longest pause of a task %d ms, %d files right",
+				done+k.Kills, s.Kills, 100*k.Outcome.Misplaced, k.PauseMS, k.Files)
+			if err := k.Wrong(); err != nil {
+				return fmt.Errorf("kills %d to %d of seed %d: %w", done+1, done+k.Kills, s.Seed, err)
+			}
+		}
+		return nil
+	})
+	return res, err
+}
+
+// round kills the broker a few times under load, and reads again what was written.
+func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *rand.Rand) (k Kills, err error) {
+	load := m.Work(ctx, Uneven, number)
+	stop := func() error { return errors.Join(m.Slow(false), load.Stop()) }
+	defer func() {
+		err = errors.Join(err, stop(), m.remove(ctx, Uneven))
+	}()
+	if err := m.Slow(true); err != nil {
+		return k, err
+	}
+	if err := m.InForce(ctx, 0, true); err != nil {
+		return k, err
+	}
+	if err := pause(ctx, settled); err != nil {
+		return k, err
+	}
+	if k, err = m.KillBroker(ctx, Uneven, load, kills, random); err != nil {
+		return k, err
+	}
+	if err := stop(); err != nil {
+		return k, err
+	}
+	k.Files, err = load.Verify(ctx, m)
+	return k, err
+}
+
+// within starts a machine in a run folder, works with it, and puts everything back.
+func within(ctx context.Context, p Place, work func(*Machine) error) (err error) {
+	if err := runs.Recover(folderPrefix, p.Progress); err != nil {
+		return err
+	}
+	folder, err := runs.Make(p.Dir, folderPrefix)
+	if err != nil {
+		return err
+	}
+	p.Dir = folder.Path
+	m, err := Start(ctx, p)
+	if err == nil {
+		err = work(m)
+	}
+	if err = errors.Join(err, m.Stop()); err == nil && folder.Ours {
+		return os.RemoveAll(folder.Path)
+	}
+	p.Progress("logs: %s", folder.Path)
+	return err
+}
+
+// WriteJSON writes the result.
+func (r SoakResult) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+
+// WriteTable writes what all rounds came to.
+func (r SoakResult) WriteTable(w io.Writer) error {
+	var kills, files int
+	var worst float64
+	var longest int64
+	for _, k := range r.Rounds {
+		kills, files = kills+k.Kills, files+k.Files
+		worst, longest = max(worst, k.Outcome.Misplaced), max(longest, k.PauseMS)
+	}
+	_, err := fmt.Fprintf(w, "%d kills in %d rounds of seed %d: at most %.1f %% of the service misplaced in a round, longest pause of a task %d ms, %d files right\n",
+		kills, len(r.Rounds), r.Seed, 100*worst, longest, files)
+	return err
+}

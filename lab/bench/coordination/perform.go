@@ -1,0 +1,231 @@
+package coordination
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"penstock/lab/disk"
+	"penstock/lab/experiment/figures"
+	"penstock/lab/judge"
+)
+
+// folderPrefix begins the names of run folders.
+const folderPrefix = "coordination-"
+
+// Bounds of a request.
+const (
+	MaxRuns   = 100
+	MinWindow = 5 * time.Second
+	MaxWindow = time.Minute // and as long before it: more would not fit on the disks
+)
+
+// Request is one call of the benchmark.
+type Request struct {
+	Place        // Dir is made if it is empty
+	Runs     int // 1..MaxRuns
+	Window   time.Duration
+	Settling time.Duration // before each window
+}
+
+// Validate rejects what cannot be measured.
+func (q Request) Validate() error {
+	switch {
+	case q.Runs < 1 || q.Runs > MaxRuns:
+		return fmt.Errorf("--runs %d: use 1 to %d", q.Runs, MaxRuns)
+	case q.Window < MinWindow || q.Window > MaxWindow:
+		return fmt.Errorf("--window %v: use %v to %v", q.Window, MinWindow, MaxWindow)
+	case q.Settling < 0 || q.Settling > MaxWindow:
+		return fmt.Errorf("--settling %v: use 0s to %v", q.Settling, MaxWindow)
+	}
+	return nil
+}
+
+// Run is what was measured once, one after another.
+type Run struct {
+	Alone   []float64 `json:"alone"` // disks' service of each application
+	With    Outcome   `json:"with"`
+	Without Outcome   `json:"without"`
+	// Slowdowns are each application's, against alone.
+	SlowdownWith    []float64 `json:"slowdown_with"`
+	SlowdownWithout []float64 `json:"slowdown_without"`
+}
+
+// Result is the form of --json.
+type Result struct {
+	Contest []Application `json:"contest"`
+	Due     []float64     `json:"due"` // disks' service of each application
+	WindowS float64       `json:"window_s"`
+	Runs    []Run         `json:"runs"`
+}
+
+// Perform starts a machine and measures.
+func Perform(ctx context.Context, q Request) (res Result, err error) {
+	if err := q.Validate(); err != nil {
+		return res, err
+	}
+	res = Result{Contest: Alike, WindowS: q.Window.Seconds()}
+	if res.Due, err = Due(Alike); err != nil {
+		return res, err
+	}
+	err = within(ctx, q.Place, func(m *Machine) error {
+		if err := m.SetPolicy(Policy(Alike)); err != nil {
+			return err
+		}
+		if err := m.InForce(ctx, 2, true); err != nil {
+			return err
+		}
+		c := &campaign{q: q, m: m}
+		for i := range q.Runs {
+			run, err := c.run(ctx, i)
+			if err != nil {
+				return fmt.Errorf("run %d: %w", i+1, err)
+			}
+			res.Runs = append(res.Runs, run)
+			q.Progress("run %d of %d: misplaced %.1f %% with the broker, %.1f %% without; average slowdown %.2f and %.2f", i+1, q.Runs,
+				100*run.With.Misplaced, 100*run.Without.Misplaced, mean(run.SlowdownWith), mean(run.SlowdownWithout))
+		}
+		return nil
+	})
+	return res, err
+}
+
+// campaign is a benchmark at work.
+type campaign struct {
+	q     Request
+	m     *Machine
+	loads int
+}
+
+// run measures everything once; every second run takes the two sides the other way round.
+func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
+	for _, a := range Alike {
+		o, err := c.measure(ctx, []Application{a})
+		if err != nil {
+			return run, fmt.Errorf("application %d alone: %w", a.Number, err)
+		}
+		run.Alone = append(run.Alone, o.Totals[0])
+	}
+	with := func() (err error) {
+		run.With, err = c.measure(ctx, Alike)
+		return err
+	}
+	without := func() (err error) {
+		if err := c.m.Broker.Kill(); err != nil {
+			return err
+		}
+		if err := c.m.InForce(ctx, 0, false); err != nil {
+			return err
+		}
+		if run.Without, err = c.measure(ctx, Alike); err != nil {
+			return err
+		}
+		if err := c.m.StartBroker(ctx); err != nil {
+			return err
+		}
+		return c.m.InForce(ctx, 0, true)
+	}
+	sides := []func() error{with, without}
+	if number%2 == 1 {
+		sides[0], sides[1] = without, with
+	}
+	for _, side := range sides {
+		if err := side(); err != nil {
+			return run, err
+		}
+	}
+	for i := range Alike {
+		run.SlowdownWith = append(run.SlowdownWith, run.Alone[i]/run.With.Totals[i])
+		run.SlowdownWithout = append(run.SlowdownWithout, run.Alone[i]/run.Without.Totals[i])
+	}
+	return run, nil
+}
+
+// measure puts a load on slow disks and judges a window of it.
+func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcome, err error) {
+	// A task alone has a third of a disk; less beside others, and never more, but at the end, when
+	// the disks are fast again.
+	wanted := int64((c.q.Settling+c.q.Window).Seconds()*rate/tasks) + 3*fileBytes
+	if err := c.m.Place(ctx, contest, wanted); err != nil {
+		return o, err
+	}
+	if err := c.m.Slow(true); err != nil {
+		return o, errors.Join(err, c.m.Slow(false))
+	}
+	c.loads++
+	load := c.m.Work(ctx, contest, c.loads)
+	defer func() {
+		load.End()
+		err = errors.Join(err, c.m.Slow(false), load.Stop(), c.m.remove(ctx, contest))
+	}()
+	if err := pause(ctx, c.q.Settling); err != nil {
+		return o, err
+	}
+	window := judge.Window{From: disk.Monotonic()}
+	if err := pause(ctx, c.q.Window); err != nil {
+		return o, err
+	}
+	window.To = disk.Monotonic()
+	owners, err := c.m.Owners(ctx, contest)
+	if err != nil {
+		return o, err
+	}
+	return c.m.Judge(contest, owners, window)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func mean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(len(x))
+}
+
+// WriteJSON writes the result.
+func (r Result) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+
+func writeJSON(w io.Writer, r any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteTable writes medians over the runs, least and greatest in brackets.
+func (r Result) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	spread := func(of func(Run) float64) string {
+		var values []float64
+		for _, run := range r.Runs {
+			values = append(values, of(run))
+		}
+		return fmt.Sprintf("%.2f (%.2f to %.2f)", figures.Median(values), figures.Quantile(values, 1e-9), figures.Quantile(values, 1))
+	}
+	fmt.Fprintf(t, "%d runs, windows of %.0f s\tALONE\tDUE\tWITH BROKER\tWITHOUT\n", len(r.Runs), r.WindowS)
+	for i, a := range r.Contest {
+		fmt.Fprintf(t, "application %d, weight %d, %s on nodes %v: disks\t%s\t%.2f\t%s\t%s\n", a.Number, a.Weight, a.does(), a.On,
+			spread(func(x Run) float64 { return x.Alone[i] }), r.Due[i],
+			spread(func(x Run) float64 { return x.With.Totals[i] }), spread(func(x Run) float64 { return x.Without.Totals[i] }))
+		fmt.Fprintf(t, "  slowdown\t\t\t%s\t%s\n",
+			spread(func(x Run) float64 { return x.SlowdownWith[i] }), spread(func(x Run) float64 { return x.SlowdownWithout[i] }))
+	}
+	fmt.Fprintf(t, "average slowdown\t\t\t%s\t%s\n",
+		spread(func(x Run) float64 { return mean(x.SlowdownWith) }), spread(func(x Run) float64 { return mean(x.SlowdownWithout) }))
+	fmt.Fprintf(t, "misplaced, %% of the service\t\t\t%s\t%s\n",
+		spread(func(x Run) float64 { return 100 * x.With.Misplaced }), spread(func(x Run) float64 { return 100 * x.Without.Misplaced }))
+	fmt.Fprintf(t, "average slowdown without, over with\t\t\t%s\t\n",
+		spread(func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }))
+	return t.Flush()
+}

@@ -1,0 +1,119 @@
+package decision
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"penstock/core/sfq"
+	"penstock/lab/experiment/figures"
+	"penstock/lab/schedulers"
+)
+
+// Decision is what one algorithm's decision costs: a dispatched request from end
+// to end (Next, Settle at a cost that differs from the announced one, and Ready for
+// the flow's next one), with every flow backlogged. Nanoseconds are of one
+// decision, as means of batches of 256.
+type Decision struct {
+	Algorithm string  `json:"algorithm"`
+	Flows     int     `json:"flows"`
+	P50       float64 `json:"p50_ns"`
+	P99       float64 `json:"p99_ns"`
+	Allocs    float64 `json:"allocations"` // of memory, for each decision
+	Decisions int     `json:"decisions"`   // measured
+}
+
+const batch = 256
+
+// scheduler is the part of sfq.Scheduler, and of its peers, that a decision is made of.
+type scheduler interface {
+	AddFlow(weight int) (sfq.Flow, error)
+	Ready(f sfq.Flow, cost int64) error
+	Next() (sfq.Ticket, bool)
+	Settle(t sfq.Ticket, cost int64) error
+}
+
+// algorithm is one that is measured.
+type algorithm struct {
+	name string
+	make func(maxFlows int) (scheduler, error)
+}
+
+// algorithms are the daemon's, which is SFQ(D2) whatever the depth, and its peers.
+var algorithms = []algorithm{
+	{"sfq", func(n int) (scheduler, error) { return sfq.New(sfq.Config{MaxFlows: n}) }},
+	{"drr", func(n int) (scheduler, error) { return schedulers.NewDRR(n) }},
+	{"fifo", func(n int) (scheduler, error) { return schedulers.NewFIFO(n) }},
+}
+
+// decide measures one algorithm for about the time given.
+func decide(ctx context.Context, a algorithm, flows int, lasting time.Duration) (Decision, error) {
+	d := Decision{Algorithm: a.name, Flows: flows}
+	s, err := backlogged(a, flows)
+	if err != nil {
+		return d, err
+	}
+	turn := 0
+	one := func() error {
+		t, ok := s.Next()
+		if !ok {
+			return fmt.Errorf("%s with %d flows: nothing to dispatch", a.name, flows)
+		}
+		if err := s.Settle(t, t.Cost()+int64(turn&4095)); err != nil {
+			return err
+		}
+		turn++
+		return s.Ready(t.Flow(), requestCost(turn))
+	}
+	for range max(10*batch, 2*flows) { // every flow has been served, every slice has its size
+		if err := one(); err != nil {
+			return d, err
+		}
+	}
+	means := make([]float64, 0, 1<<16)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for begun := time.Now(); len(means) < 10 || time.Since(begun) < lasting && len(means) < cap(means); {
+		if ctx.Err() != nil {
+			return d, ctx.Err()
+		}
+		from := time.Now()
+		for range batch {
+			if err := one(); err != nil {
+				return d, err
+			}
+		}
+		means = append(means, float64(time.Since(from).Nanoseconds())/batch)
+	}
+	runtime.ReadMemStats(&after)
+	d.Decisions = len(means) * batch
+	d.Allocs = float64(after.Mallocs-before.Mallocs) / float64(d.Decisions)
+	if d.Allocs < 0.001 {
+		d.Allocs = 0 // the runtime's own, of which a batch has no part
+	}
+	d.P50, d.P99 = figures.Quantile(means, 0.5), figures.Quantile(means, 0.99)
+	return d, nil
+}
+
+// backlogged makes a scheduler in which every flow is ready; weights and costs differ, so
+// that tags do.
+func backlogged(a algorithm, flows int) (scheduler, error) {
+	s, err := a.make(flows)
+	if err != nil {
+		return nil, err
+	}
+	for i := range flows {
+		f, err := s.AddFlow(1 + i*37%100)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Ready(f, requestCost(i)); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func requestCost(i int) int64 { return int64(64<<10 + i*7919%(1<<20)) }

@@ -1,0 +1,340 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	"penstock/lab/spark"
+)
+
+// Options say where the real environment lives; nothing in them changes a
+// figure.
+type Options struct {
+	RunDir   string // private folder of this run, absolute
+	CacheDir string // downloads; kept between runs
+	AgentJar string // penstock-agent.jar
+	Binary   string // penstock itself, for the node daemon
+	Profile  string // profile of the disks, absolute; "" none
+	Progress *Progress
+}
+
+// Machine is the real environment: modelled disks, a real Hadoop on them, the
+// kernel's knobs and the penstock node daemon. Everything it changes is in the
+// run folder's ledger before it is changed, so a killed experiment is put back
+// by the next one or by `penstock-lab clean`.
+type Machine struct {
+	options Options
+	setup   Setup
+	book    *ledger.Ledger
+	disks   []*disk.Disk // contested, one per DataNode; then the other ones
+	cluster *hadoop.Cluster
+	daemon  *governor
+	capped  int // MB/s that each DataNode's throttler lets pass; 0 is no cap
+
+	spark    *spark.Spark // nil without TPC-H
+	groups   groups
+	watchers *watchers
+	sources  map[string]source // by folder of HDFS
+	jobSeq   int
+}
+
+// Probe completes a setup with what the machine is and what it lacks.
+func Probe(s Setup) Setup {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		s.Machine.KernelRelease = unix.ByteSliceToString(u.Release[:])
+	}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		s.Machine.CPUs = set.Count()
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		s.Machine.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	if reason := disk.Available(); reason != nil {
+		s.Disk.Modelled = false
+		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
+			"the phases do not differ in scheduler, the floor shares the disk with the others, and figures mean little.")
+	}
+	if os.Geteuid() != 0 {
+		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found and caches are not dropped between runs.")
+	}
+	if s.Machine.CPUs < 2 {
+		s.Notes = append(s.Notes, "One CPU only: both jobs share it, so slowdowns include CPU contention.")
+		s.Aggressor.CPU = s.Protected.CPU
+	}
+	return s
+}
+
+// StartMachine brings up disks, cluster and inputs. On an error, and when ctx
+// ends, everything is put back.
+func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
+	m := &Machine{options: o, setup: setup, sources: map[string]source{}}
+	if n := len(m.socket()); n > socketPathMax {
+		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
+			o.RunDir, n, socketPathMax)
+	}
+	if err := m.groupsPossible(phases); err != nil {
+		return nil, err
+	}
+	if m.book, err = ledger.Open(o.RunDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Stop())
+		}
+	}()
+	if err := m.tuneKernel(ctx); err != nil {
+		return nil, err
+	}
+	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, setup.Hadoop.Version, o.RunDir)
+	for _, kind := range []string{"disk", "other"} {
+		for i := range setup.Disk.DataNodes {
+			d, err := disk.Open(ctx, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), RunDir: o.RunDir,
+				Size: setup.Disk.SizeBytes, Scheduler: setup.Kernel.Scheduler,
+				Model: setup.Disk.model(), RequestKB: setup.Disk.RequestKB})
+			if err != nil {
+				return nil, err
+			}
+			m.disks = append(m.disks, d)
+		}
+	}
+	if err := m.Limit(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := m.startCluster(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.prepareInputs(ctx, phases); err != nil {
+		return nil, fmt.Errorf("prepare inputs: %w", err)
+	}
+	return m, nil
+}
+
+const socketPathMax = 107 // sun_path, less the final zero
+
+func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
+
+// tunePatience is how long to wait while another run on this machine has the
+// dirty limits: two experiments at once would measure each other.
+const tunePatience = 30 * time.Minute
+
+// tuneBackground sets where the kernel begins to write by itself in a phase, and how much
+// of that each contested disk has for sure.
+func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
+	bytes, age, percent := m.setup.Kernel.DirtyBackgroundBytes, m.setup.Kernel.DirtyExpireCentisecs, 0
+	if own := m.setup.Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
+		bytes, age, percent = own.DirtyBackgroundBytes, own.DirtyExpireCentisecs, own.DirtySharePercent
+	}
+	if m.setup.Disk.Modelled {
+		for _, d := range m.disks[:m.setup.Disk.DataNodes] {
+			if err := d.SetDirtyShare(percent); err != nil {
+				return err
+			}
+		}
+	}
+	if os.Geteuid() != 0 {
+		return nil // in the setup's notes
+	}
+	_, err := ledger.SetSysctl(ctx, m.book, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10))
+	if err == nil {
+		_, err = ledger.SetSysctl(ctx, m.book, "vm/dirty_expire_centisecs", strconv.FormatInt(age, 10))
+	}
+	if err != nil {
+		return fmt.Errorf("say when the kernel writes by itself: %w", err)
+	}
+	return nil
+}
+
+// tuneKernel sets the dirty limits, as they are natively; the ledger knows
+// what they were.
+func (m *Machine) tuneKernel(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return nil // in the setup's notes
+	}
+	wait, cancel := context.WithTimeout(ctx, tunePatience)
+	defer cancel()
+	waiting := time.AfterFunc(time.Second, func() {
+		m.options.Progress.Printf("another run has changed the kernel's dirty limits: waiting for it to end, %v at most", tunePatience)
+	})
+	defer waiting.Stop()
+	k := m.setup.Kernel
+	for _, p := range []struct {
+		name  string
+		value int64
+	}{
+		{"vm/dirty_bytes", k.DirtyBytes},
+		{"vm/dirty_background_bytes", k.DirtyBackgroundBytes},
+		{"vm/dirty_expire_centisecs", k.DirtyExpireCentisecs},
+	} {
+		if _, err := ledger.SetSysctl(wait, m.book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
+			return fmt.Errorf("scale the kernel's dirty limits to the disk: %w", err)
+		}
+	}
+	return nil
+}
+
+// Limit switches the modelled rate on or off on every disk. Off also lifts the
+// DataNodes' caps: there is then no limit at all.
+func (m *Machine) Limit(ctx context.Context, on bool) error {
+	if !on {
+		if err := m.throttle(ctx, 0); err != nil {
+			return err
+		}
+	}
+	if !m.setup.Disk.Modelled {
+		return nil
+	}
+	var model disk.Model
+	if on {
+		model = m.setup.Disk.model()
+	}
+	var errs []error
+	for _, d := range m.disks {
+		errs = append(errs, d.SetModel(model))
+	}
+	return errors.Join(errs...)
+}
+
+// throttle caps what each DataNode's own throttler lets pass, in MB/s; 0 means no
+// cap. The throttler knows directions but no applications, so the direction of
+// the aggressor is capped, and the protected job's I/O in it along with it:
+// TeraGen writes, TeraValidate and WordCount read, TeraSort first reads and then writes.
+func (m *Machine) throttle(ctx context.Context, mbps int) error {
+	if mbps == m.capped || m.cluster == nil {
+		return nil
+	}
+	rate := ""
+	if mbps > 0 {
+		rate = strconv.Itoa(mbps * megabyte)
+	}
+	settings := map[string]string{}
+	if writes, _ := m.setup.aggressor().directions(); writes {
+		settings["dfs.datanode.data.write.bandwidthPerSec"] = rate
+	}
+	if _, reads := m.setup.aggressor().directions(); reads {
+		settings["dfs.datanode.data.read.bandwidthPerSec"] = rate
+	}
+	if err := m.cluster.Reconfigure(ctx, settings); err != nil {
+		return fmt.Errorf("cap the DataNodes at %d MB/s: %w", mbps, err)
+	}
+	m.capped = mbps
+	return nil
+}
+
+// Arrange sets the phase's kernel scheduler and caps and starts its daemon.
+func (m *Machine) Arrange(ctx context.Context, p Phase) error {
+	kernel := p.Kernel
+	if kernel == "" {
+		kernel = m.setup.Kernel.Scheduler
+	}
+	if m.setup.Disk.Modelled {
+		for _, d := range m.disks {
+			if err := d.SetScheduler(kernel); err != nil {
+				return err
+			}
+		}
+	}
+	if err := m.cluster.Check(); err != nil {
+		return err
+	}
+	if err := m.throttle(ctx, p.Cap); err != nil {
+		return err
+	}
+	if err := m.makeGroups(p); err != nil {
+		return err
+	}
+	if err := m.tuneBackground(ctx, p); err != nil {
+		return err
+	}
+	if !p.Governed {
+		return nil
+	}
+	var err error
+	m.daemon, err = startGovernor(ctx, m, p)
+	return err
+}
+
+// DropCaches writes back what is dirty and forgets what is cached, so that each
+// run reads its input from the disks. Files that come and go are watched from then on.
+func (m *Machine) DropCaches(context.Context) error {
+	if os.Geteuid() != 0 {
+		unix.Sync()
+		return nil // in the setup's notes
+	}
+	if err := ledger.DropCaches(); err != nil || !m.setup.Intermediate || !m.setup.Disk.Modelled {
+		return err
+	}
+	var err error
+	m.watchers, err = watch(m.disks)
+	return err
+}
+
+// Release ends the daemon, whose log stays in the run folder, and removes the cgroups.
+func (m *Machine) Release(context.Context) error {
+	errs := []error{m.watchers.stop(), m.groups.remove()}
+	m.watchers, m.groups = nil, nil
+	if m.daemon != nil {
+		errs = append(errs, m.daemon.stop())
+	}
+	m.daemon = nil
+	return errors.Join(errs...)
+}
+
+// Weigh gives the daemon the applications' weights.
+func (m *Machine) Weigh(ctx context.Context, protected string, aggressors []string) error {
+	return m.daemon.weigh(ctx, protected, aggressors)
+}
+
+// Metrics scrapes the daemon.
+func (m *Machine) Metrics(ctx context.Context) (Metrics, error) { return m.daemon.scrape(ctx) }
+
+// Disks reads the kernel's counters of every modelled disk. A plain folder has
+// none.
+func (m *Machine) Disks() ([]DiskCounters, error) {
+	if !m.setup.Disk.Modelled {
+		return nil, nil
+	}
+	var out []DiskCounters
+	for _, d := range m.disks {
+		r, w, err := d.Counters()
+		if err != nil {
+			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
+		}
+		out = append(out, DiskCounters{Name: d.Name(), ReadBytes: r, WriteBytes: w})
+	}
+	return out, nil
+}
+
+// Stop puts everything back: daemon, cluster, disks, kernel parameters. It may
+// be called after a start that failed half-way.
+func (m *Machine) Stop() error {
+	errs := []error{m.Release(context.Background())}
+	if m.spark != nil {
+		errs = append(errs, m.spark.Stop())
+	}
+	if m.cluster != nil {
+		errs = append(errs, m.cluster.Stop())
+	}
+	for _, d := range slices.Backward(m.disks) {
+		errs = append(errs, d.Stop())
+	}
+	if m.book != nil {
+		errs = append(errs, m.book.Close())
+	}
+	m.spark, m.cluster, m.disks, m.book = nil, nil, nil, nil
+	return errors.Join(errs...)
+}

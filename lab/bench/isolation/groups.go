@@ -1,0 +1,73 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"penstock/lab/blkio"
+	"penstock/lab/hadoop"
+)
+
+// groups are the cgroups that the two sides' containers join, by queue: what YARN
+// extended by cgroups does in IBIS, section 7.4.
+type groups map[string]*blkio.Group
+
+// of is the folder of a queue's cgroup, "" when there is none.
+func (g groups) of(queue string) string {
+	if one := g[queue]; one != nil {
+		return one.Path
+	}
+	return ""
+}
+
+// remove removes them; what still runs in one goes to the root's.
+func (g groups) remove() error {
+	var errs []error
+	for _, one := range g {
+		errs = append(errs, one.Remove())
+	}
+	return errors.Join(errs...)
+}
+
+// groupsPossible says, before anything is started, why there can be no cgroups.
+func (m *Machine) groupsPossible(phases []Phase) error {
+	i := slices.IndexFunc(phases, Phase.Grouped)
+	if i < 0 {
+		return nil
+	}
+	if _, err := blkio.Mount(); err != nil {
+		return fmt.Errorf("phase %s: %w", phases[i].Name, err)
+	}
+	if !m.setup.Disk.Modelled {
+		return fmt.Errorf("phase %s needs modelled disks: cgroups would hold the machine's own", phases[i].Name)
+	}
+	return nil
+}
+
+// makeGroups makes the phase's cgroups. Their names are those of every phase, so that
+// one JAVA_HOME does for all.
+func (m *Machine) makeGroups(p Phase) error {
+	if !p.Grouped() {
+		return nil
+	}
+	m.groups = groups{}
+	for _, queue := range []string{hadoop.QueueProtected, hadoop.QueueAggressor} {
+		g, err := blkio.Make(m.book, fmt.Sprintf("penstock-%s-%s", filepath.Base(m.options.RunDir), queue))
+		if err != nil {
+			return err
+		}
+		m.groups[queue] = g
+	}
+	protected, aggressor := m.groups[hadoop.QueueProtected], m.groups[hadoop.QueueAggressor]
+	if p.GroupWeight > 0 {
+		return errors.Join(protected.SetWeight(p.GroupWeight), aggressor.SetWeight(blkio.WeightMin))
+	}
+	for _, d := range m.disks {
+		if err := aggressor.SetCap(d.Device(), int64(p.GroupCap)*megabyte); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/lab/disk"
+	"penstock/lab/judge"
+)
+
+// owners tell by a file's path whose it is: blocks by their number, intermediate data
+// by the application that YARN names its folder after.
+type owners struct{ blocks, applications map[string]string }
+
+func (o owners) of(path string) string {
+	if id := blockID(path); id != "" {
+		return o.blocks[id]
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if owner, ok := o.applications[name]; ok {
+			return owner
+		}
+	}
+	return ""
+}
+
+var blockName = regexp.MustCompile(`blk_\d+`)
+
+// blockID is the block of a DataNode's file: of blk_12 and of blk_12_34.meta
+// alike.
+func blockID(path string) string { return blockName.FindString(filepath.Base(path)) }
+
+// lookEvery is how often the places of intermediate files are looked at: they live for
+// seconds, and are not written to the device at once.
+const lookEvery = time.Second
+
+// watchers look at the files of every disk while jobs run.
+type watchers struct {
+	all    []*judge.Watcher
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	errs   []error
+}
+
+func newWatchers(disks []*disk.Disk) *watchers {
+	w := &watchers{errs: make([]error, len(disks))}
+	for _, d := range disks {
+		w.all = append(w.all, judge.NewWatcher(d.Mount()))
+	}
+	return w
+}
+
+// watch returns once every disk has been looked at: the first look reads all
+// directories.
+func watch(disks []*disk.Disk) (*watchers, error) {
+	w := newWatchers(disks)
+	for _, one := range w.all {
+		if err := one.Look(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	for i, one := range w.all {
+		w.done.Go(func() { w.errs[i] = one.Run(ctx, lookEvery) })
+	}
+	return w, nil
+}
+
+// stop ends the watching. A nil one has none.
+func (w *watchers) stop() error {
+	if w == nil {
+		return nil
+	}
+	w.cancel()
+	w.done.Wait()
+	return errors.Join(w.errs...)
+}

@@ -1,0 +1,142 @@
+package isolation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"penstock/lab/experiment/runs"
+)
+
+// Request is one call of the experiment from the command line.
+type Request struct {
+	Setup    Setup
+	Phases   []Phase
+	Runs     int
+	CheckAll bool    // see Experiment
+	Options  Options // RunDir "": a private one is made and, after success, removed
+	Build    string
+	Resume   string // journal; "": the runs are kept in memory only
+	JSON     string // "" none, "-" standard output
+	Report   string // "" none
+	SVG      string // "" none
+	KeepLogs bool
+	Out      io.Writer // for the table
+}
+
+// Perform does the runs that are missing and writes the results of all. After a
+// failure or Ctrl-C the results of what was finished are still written, and the
+// error returned.
+func Perform(ctx context.Context, q Request) error {
+	if err := q.Setup.useProfile(q.Options.Profile); err != nil {
+		return err
+	}
+	q.Setup = Probe(q.Setup)
+	if err := q.Setup.Validate(); err != nil {
+		return err
+	}
+	journal, err := OpenJournal(q.Resume, q.Setup)
+	if err != nil {
+		return err
+	}
+	defer journal.Close()
+	say := q.Options.Progress.Printf
+	q.describe(say)
+	runErr := q.run(ctx, journal)
+	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
+		say("interrupted; the finished runs are in %s: the same command goes on from there", q.Resume)
+	}
+	if len(journal.Runs()) == 0 {
+		return runErr
+	}
+	return errors.Join(runErr, q.write(Summarise(q.Setup, q.Phases, journal.Runs())))
+}
+
+// describe prints what is fixed before anything is measured.
+func (q *Request) describe(say func(string, ...any)) {
+	s := q.Setup
+	say("%s (%s, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases", s.protected().title(),
+		s.protected().size(), s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
+	if s.Intermediate {
+		say("intermediate data is on the contested disks")
+	}
+	say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
+		s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
+	if s.Penstock.ProfileSHA256 != "" {
+		say("device profile %s (sha256 %.12s)", q.Options.Profile, s.Penstock.ProfileSHA256)
+	}
+	for _, n := range s.Notes {
+		say("NOTE: %s", n)
+	}
+}
+
+func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
+	todo := Interleave(q.Phases, q.Runs)
+	if !slices.ContainsFunc(todo, func(t Turn) bool { return !journal.Has(t) }) {
+		q.Options.Progress.Printf("all runs are in the journal")
+		return nil
+	}
+	if err := runs.Recover(runPrefix, q.Options.Progress.Printf); err != nil {
+		return err
+	}
+	folder, err := runs.Make(q.Options.RunDir, runPrefix)
+	if err != nil {
+		return err
+	}
+	q.Options.RunDir = folder.Path
+	machine, err := StartMachine(ctx, q.Setup, q.Phases, q.Options)
+	if err != nil {
+		q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
+		return err
+	}
+	x := &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: machine, Journal: journal,
+		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll}
+	err = x.Run(ctx)
+	q.Options.Progress.Printf("putting everything back")
+	err = errors.Join(err, machine.Stop())
+	if err == nil && folder.Ours && !q.KeepLogs {
+		return os.RemoveAll(q.Options.RunDir)
+	}
+	q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
+	return err
+}
+
+// runPrefix begins the names of run folders.
+const runPrefix = "isolation-"
+
+func (q *Request) write(res Result) error {
+	fmt.Fprintln(q.Out)
+	errs := []error{res.WriteTable(q.Out)}
+	for _, n := range res.Notes() {
+		fmt.Fprintln(q.Out, n)
+	}
+	errs = append(errs,
+		runs.WriteFile(q.JSON, res.WriteJSON),
+		runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }),
+		runs.WriteFile(q.SVG, res.WriteSVG))
+	if q.Report != "" {
+		fmt.Fprintln(q.Out, "report:", q.Report)
+	}
+	return errors.Join(errs...)
+}
+
+// Override changes the fields of s that the JSON file at path names, in the
+// form of the "setup" of --json. A field that does not exist is an error.
+func (s *Setup) Override(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("setup: %w", err)
+	}
+	defer f.Close()
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return fmt.Errorf("setup %s: %w", path, err)
+	}
+	return nil
+}

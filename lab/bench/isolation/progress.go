@@ -1,0 +1,199 @@
+package isolation
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"penstock/lab/experiment/figures"
+)
+
+// Progress tells a waiting person what happens: one line a step, and while a
+// job runs one line every few seconds, rewritten in place on a terminal. A nil
+// Progress is silent.
+type Progress struct {
+	Out      io.Writer
+	Terminal bool          // rewrite the live line
+	Every    time.Duration // between live lines when not on a terminal; default 10 s
+
+	mu       sync.Mutex
+	begun    time.Time
+	setup    Setup
+	todo     []Turn
+	kinds    []turnKind             // of todo
+	lengths  map[turnKind][]float64 // seconds of whole turns
+	turn     Turn
+	turnFrom time.Time
+	name     string
+	said     time.Time
+	live     bool
+}
+
+// Printf writes a line of its own, above the live line.
+func (p *Progress) Printf(format string, args ...any) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintf(p.Out, format+"\n", args...)
+}
+
+// turnKind tells turns apart that take differently long: one whose aggressor is
+// killed after the window is much shorter.
+type turnKind struct {
+	phase  string
+	killed bool
+}
+
+// plan takes the turns that are to be done and the runs that are done already.
+func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.begun, p.setup, p.todo = time.Now(), setup, todo
+	p.lengths = map[turnKind][]float64{}
+	checked := map[string]bool{}
+	for _, r := range had {
+		k := turnKind{r.Phase, r.Killed}
+		p.lengths[k] = append(p.lengths[k], r.RuntimeS+r.AfterS+turnOverhead.Seconds())
+		checked[r.Phase] = checked[r.Phase] || !r.Killed
+	}
+	p.kinds = nil
+	for _, t := range todo {
+		name := t.Phase.Name
+		p.kinds = append(p.kinds, turnKind{name, t.Phase.Against && !checkAll && checked[name]})
+		checked[name] = true
+	}
+	p.mu.Unlock()
+	if len(had) > 0 {
+		p.Printf("%d runs are in the journal, %d to do", len(had), len(todo))
+	}
+}
+
+func (p *Progress) step(t Turn, name string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t != p.turn {
+		p.turn, p.turnFrom = t, time.Now()
+	}
+	p.name = name
+	p.clear()
+	fmt.Fprintf(p.Out, "%s  %-18s run %d  %-22s %s left\n", clock(time.Since(p.begun)), t.Phase.Name, t.Run, name, p.remaining())
+	p.said = time.Now()
+}
+
+// throughput rewrites the live line with the last seconds' device MB/s.
+func (p *Progress) throughput(samples []diskSample) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	every := p.Every
+	switch {
+	case p.Terminal:
+		every = time.Second
+	case every == 0:
+		every = 10 * time.Second
+	}
+	if time.Since(p.said) < every || len(samples) < 2 {
+		return
+	}
+	p.said = time.Now()
+	last := samples[len(samples)-1]
+	from := last.at.Add(-2 * time.Second)
+	var mbps float64
+	for _, name := range diskNames(samples) {
+		mbps += grown(samples, from, last.at, name, both) / megabyte / 2
+	}
+	text := fmt.Sprintf("%s  %-18s run %d  %-22s %s left  disks %5.1f MB/s", clock(time.Since(p.begun)),
+		p.turn.Phase.Name, p.turn.Run, p.name, p.remaining(), mbps)
+	if p.Terminal {
+		fmt.Fprintf(p.Out, "\r\x1b[K%s", text)
+		p.live = true
+		return
+	}
+	fmt.Fprintln(p.Out, text)
+}
+
+func (p *Progress) finished(r Run) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := turnKind{r.Phase, r.Killed}
+	p.lengths[k] = append(p.lengths[k], time.Since(p.turnFrom).Seconds())
+	if len(p.todo) > 0 {
+		p.todo, p.kinds = p.todo[1:], p.kinds[1:]
+	}
+	p.clear()
+	name := "aggressor alone"
+	if r.Protected != "" {
+		name = p.setup.Protected.kind()
+	}
+	outputs := "outputs right"
+	if r.Killed {
+		outputs = "its output right, " + p.setup.Against + " killed"
+	}
+	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: %s %.1f s, disks %.1f MB/s, %s\n",
+		clock(time.Since(p.begun)), r.Phase, r.Number, name, r.RuntimeS, r.DeviceMBps, outputs)
+	for _, w := range r.Warnings {
+		fmt.Fprintln(p.Out, "       note:", w)
+	}
+}
+
+func (p *Progress) clear() {
+	if p.live {
+		fmt.Fprint(p.Out, "\r\x1b[K")
+		p.live = false
+	}
+}
+
+// turnOverhead is what a turn takes beside the protected job and the work after it.
+const turnOverhead = 20 * time.Second
+
+// remaining is how long the turns to do should take: as long as turns of the same
+// kind, else as those of other phases that check as much, else as any, else by
+// the disk's rate.
+func (p *Progress) remaining() string {
+	var all []float64
+	alike := map[bool][]float64{}
+	for k, l := range p.lengths {
+		all = append(all, l...)
+		alike[k.killed] = append(alike[k.killed], l...)
+	}
+	rough := turnOverhead.Seconds()*2 + float64(p.setup.Protected.InputBytes)/
+		float64(max(1, p.setup.Disk.BytesPerSecond*int64(p.setup.Disk.DataNodes)))*2
+	var sum float64
+	for i, t := range p.todo {
+		k := p.kinds[i]
+		one := rough
+		for _, known := range [][]float64{p.lengths[k], alike[k.killed], all} {
+			if len(known) > 0 {
+				one = figures.Median(known)
+				break
+			}
+		}
+		if i == 0 && t == p.turn {
+			one = max(5, one-time.Since(p.turnFrom).Seconds())
+		}
+		sum += one
+	}
+	return "about " + clock(time.Duration(sum*float64(time.Second)))
+}
+
+func clock(d time.Duration) string {
+	s := int(d.Seconds())
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%02d:%02d", s/60, s%60)
+}

@@ -1,0 +1,259 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"penstock/lab/experiment/figures"
+)
+
+// Result is what the experiment found, and the form of --json. A figure that
+// was not measured is null, never zero.
+type Result struct {
+	Setup  Setup    `json:"setup"`
+	Phases []Figure `json:"phases"`
+	// Native names the native phase that device_vs_native refers to: of those
+	// that ran, the one that slowed the protected job down least.
+	Native string `json:"native,omitempty"`
+	// ProtectedDemand is what the protected job alone asked of its disks while it did
+	// I/O, as a part of their rate; the experiment means something from a half
+	// to three quarters.
+	ProtectedDemand *float64 `json:"protected_demand"`
+	// Comparisons set SFQ(D2) against the best fixed depth, the best cap of the
+	// throttler and deficit round robin, as far as they ran.
+	Comparisons []Comparison `json:"comparisons,omitempty"`
+	// CheckedAll says that the aggressor's output was checked after every run;
+	// otherwise only after the first of each phase (checked_runs).
+	CheckedAll bool     `json:"checked_all"`
+	Builds     []string `json:"builds"` // of penstock; more than one is a warning
+	Warnings   []string `json:"warnings,omitempty"`
+
+	runs []Run
+}
+
+// Figure is a phase's line. Times are seconds, rates decimal MB/s of all
+// modelled disks, read and written, over the window in which both jobs run.
+type Figure struct {
+	Name              string    `json:"name"`
+	RuntimesS         []float64 `json:"runtimes_s"`
+	RuntimeS          float64   `json:"runtime_s"` // median
+	RuntimeSpread     Spread    `json:"runtime_spread_s"`
+	Slowdown          *float64  `json:"slowdown"`          // against alone
+	SlowdownVsFloor   *float64  `json:"slowdown_vs_floor"` // against floor
+	DeviceMBps        *float64  `json:"device_mb_s"`       // median
+	DeviceSpread      *Spread   `json:"device_spread_mb_s"`
+	DeviceVsNative    *float64  `json:"device_vs_native"`         // against Result.Native
+	DeviceVsFastest   *float64  `json:"device_vs_fastest_native"` // against the native with most MB/s
+	TimeAtDepthBounds *float64  `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
+	RequestP99MS      *float64  `json:"request_p99_ms"`           // Penstock's requests, median of the runs
+	DeviceP99MS       *float64  `json:"device_p99_ms"`            // the disks' own log, median of the runs
+	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // what the loser got, judged from the disks' log
+	AggressorSpread   *Spread   `json:"aggressor_spread_mb_s"`
+	AggressorVsNative *float64  `json:"aggressor_vs_native"` // against Result.Native
+	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
+
+	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
+}
+
+// Summarise computes the result of phases from their runs; other phases' runs in
+// the journal are left out.
+func Summarise(setup Setup, phases []Phase, runs []Run) Result {
+	res := Result{Setup: setup, CheckedAll: true}
+	of := map[string][]Run{}
+	for _, r := range runs {
+		if slices.ContainsFunc(phases, func(p Phase) bool { return p.Name == r.Phase }) {
+			of[r.Phase] = append(of[r.Phase], r)
+			res.runs = append(res.runs, r)
+			res.CheckedAll = res.CheckedAll && !r.Killed
+			if !slices.Contains(res.Builds, r.Build) {
+				res.Builds = append(res.Builds, r.Build)
+			}
+			for _, w := range r.Warnings {
+				res.Warnings = append(res.Warnings, fmt.Sprintf("%s, run %d: %s", r.Phase, r.Number, w))
+			}
+		}
+	}
+	for _, p := range phases {
+		if len(of[p.Name]) > 0 {
+			res.Phases = append(res.Phases, figure(p, of[p.Name]))
+		}
+	}
+	res.compare(phases, of)
+	res.Comparisons = comparisons(res.Phases)
+	return res
+}
+
+func figure(p Phase, runs []Run) Figure {
+	f := Figure{Name: p.Name}
+	var mbps, p99, deviceP99, aggressor, atBounds []float64
+	for _, r := range runs {
+		f.RuntimesS = append(f.RuntimesS, r.RuntimeS)
+		if !r.Killed {
+			f.CheckedRuns++
+		}
+		if len(r.Series.Disks) > 0 {
+			mbps = append(mbps, r.DeviceMBps)
+		}
+		if r.LatencyP99MS != nil {
+			p99 = append(p99, *r.LatencyP99MS)
+		}
+		if v := r.Verdict; v != nil && r.RuntimeS > 0 {
+			deviceP99 = append(deviceP99, v.LatencyP99MS)
+			if p.Against {
+				aggressor = append(aggressor, float64(v.Bytes[ownerAggressor])/megabyte/r.RuntimeS)
+			}
+		}
+		if d := r.Depth; d != nil && p.Adaptive() {
+			atBounds = append(atBounds, (d.Min+d.Max)/(d.Min+d.Max+d.Between))
+		}
+	}
+	f.RuntimeSpread = NewSpread(f.RuntimesS)
+	f.RuntimeS = f.RuntimeSpread.Median
+	if len(mbps) > 0 {
+		spread := NewSpread(mbps)
+		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
+	}
+	f.RequestP99MS, f.DeviceP99MS = ratio(figures.Median(p99), 1), ratio(figures.Median(deviceP99), 1)
+	if len(aggressor) > 0 {
+		spread := NewSpread(aggressor)
+		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
+	}
+	f.TimeAtDepthBounds = ratio(figures.Median(atBounds), 1)
+	f.BothSides = bothSides(p, runs)
+	return f
+}
+
+// compare fills in the ratios.
+func (res *Result) compare(phases []Phase, of map[string][]Run) {
+	alone, floor := math.NaN(), math.NaN()
+	native, nativeMBps, fastestMBps, nativeAggressor := math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	for _, f := range res.Phases {
+		mbps := orNaN(f.DeviceMBps)
+		i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == f.Name })
+		switch {
+		case f.Name == "alone":
+			alone = f.RuntimeS
+		case f.Name == "floor":
+			floor = f.RuntimeS
+		case phases[i].Native():
+			if !(native <= f.RuntimeS) { // also when there is none yet
+				native, nativeMBps, res.Native = f.RuntimeS, mbps, f.Name
+				nativeAggressor = orNaN(f.AggressorMBps)
+			}
+			if !(fastestMBps >= mbps) {
+				fastestMBps = mbps
+			}
+		}
+	}
+	res.relate()
+	for i := range res.Phases {
+		f := &res.Phases[i]
+		if f.Name == aggressorAlone {
+			continue // its run time is the aggressor's
+		}
+		f.Slowdown, f.SlowdownVsFloor = ratio(f.RuntimeS, alone), ratio(f.RuntimeS, floor)
+		if f.Name == "alone" || f.Name == "floor" {
+			continue // less is asked of the disks, or more disks are asked
+		}
+		mbps := orNaN(f.DeviceMBps)
+		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, nativeMBps), ratio(mbps, fastestMBps)
+		f.AggressorVsNative = ratio(orNaN(f.AggressorMBps), nativeAggressor)
+	}
+	var demands []float64
+	for _, r := range of["alone"] {
+		demands = append(demands, r.DemandMBps)
+	}
+	rate := float64(res.Setup.Disk.BytesPerSecond*int64(res.Setup.Disk.DataNodes)) / megabyte
+	if res.Setup.Disk.Modelled {
+		res.ProtectedDemand = ratio(figures.Median(demands), rate)
+	}
+}
+
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}
+
+// demandMin and demandMax bound the demand for which the figures mean anything:
+// below, nothing is contended; above, the protected job has no slack.
+const (
+	demandMin = 0.50
+	demandMax = 0.75
+)
+
+// Notes are the caveats that a reader of the table must see.
+func (res Result) Notes() []string {
+	var notes []string
+	protected := res.Setup.protected().title()
+	if d := res.ProtectedDemand; d != nil {
+		text := fmt.Sprintf("%s alone asks for %.0f %% of its disks' rate", protected, *d*100)
+		if *d < demandMin || *d > demandMax {
+			text += " (outside of 50 to 75 %: choose another --disk-rate before comparing)"
+		}
+		notes = append(notes, text+".")
+	}
+	if res.Native != "" {
+		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed "+protected+" down least.")
+	}
+	for _, c := range res.Comparisons {
+		notes = append(notes, c.text(protected))
+	}
+	if text := res.loser(); text != "" {
+		notes = append(notes, text)
+	}
+	if !res.CheckedAll {
+		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first of each phase: later ones were killed when "+protected+" had ended.")
+	}
+	if len(res.Builds) > 1 {
+		notes = append(notes, "Runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
+	}
+	return append(notes, res.Warnings...)
+}
+
+// WriteTable prints the figures for a terminal.
+func (res Result) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\taggressor\tvs native\tdevice p99\tD at a bound\t")
+	for _, f := range res.Phases {
+		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
+			f.RuntimeSpread.Min, f.RuntimeSpread.Max, times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
+			times(f.DeviceVsNative), optional(f.AggressorMBps, "%.1f MB/s"), times(f.AggressorVsNative), optional(f.DeviceP99MS, "%.0f ms"),
+			percent(f.TimeAtDepthBounds))
+	}
+	return errors.Join(t.Flush(), res.writeBoth(w))
+}
+
+func times(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", *v)
+}
+
+func percent(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", *v*100)
+}
+
+func optional(v *float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// Owners of device bytes in a Verdict and in the plots.
+const (
+	ownerProtected = "protected"
+	ownerAggressor = "aggressor"
+	ownerOther     = "other"
+)

@@ -1,0 +1,213 @@
+package isolation
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"penstock/core/sfq"
+	"penstock/lab/hadoop"
+)
+
+const mib = 1 << 20
+
+// Setup is everything that may change a figure. It is the same in every phase
+// and is hashed into the journal; which phases run, and how often, is not part
+// of it.
+type Setup struct {
+	Against   string         `json:"against"` // one of Aggressors
+	Protected ProtectedSetup `json:"protected"`
+	Aggressor AggressorSetup `json:"aggressor"`
+	Disk      DiskSetup      `json:"disk"`
+	Kernel    KernelSetup    `json:"kernel"`
+	Penstock  PenstockSetup  `json:"penstock"`
+	Hadoop    HadoopSetup    `json:"hadoop"`
+	Machine   MachineSetup   `json:"machine"`
+	Notes     []string       `json:"notes,omitempty"` // deviations found at start, in words
+
+	// Intermediate puts what tasks keep for a while on the contested disks, too, and
+	// governs it: spills, shuffle, what NodeManager and executors serve of it. Else it
+	// is on the run folder's disk.
+	Intermediate bool `json:"intermediate,omitempty"`
+	// Both lets the aggressor run to its own end, on the disks as they are, for the
+	// relative performance of both sides.
+	Both bool `json:"both,omitempty"`
+}
+
+// ProtectedSetup is one of Protecteds. WordCount is one wave of long maps, like the
+// paper's. What a job does not use is 0, and left out where it came later, so that
+// older journals stay those of the same setup.
+type ProtectedSetup struct {
+	InputBytes int64 `json:"input_bytes"`
+	Files      int   `json:"files"`      // one map each, spread over the disks; of TPC-H's large tables: parts
+	WordBytes  int   `json:"word_bytes"` // mean; longer words make the job hungrier for I/O on the same CPU
+	Vocabulary int   `json:"vocabulary"` // distinct words
+	Reduces    int   `json:"reduces"`
+	SortMB     int   `json:"sort_mb"` // mapreduce.task.io.sort.mb: a map reads while it sorts only with small buffers
+	CPU        int   `json:"cpu"`     // its tasks run on this CPU only
+
+	Job        string  `json:"job,omitempty"`                // "" is WordCount
+	Slots      int     `json:"slots,omitempty"`              // maps that run at a time; 0: all
+	Scale      float64 `json:"scale,omitempty"`              // TPC-H's scale factor: about 0.3 GB as Parquet each
+	Partitions int     `json:"shuffle_partitions,omitempty"` // of Spark SQL
+}
+
+func (p ProtectedSetup) kind() string { return cmp.Or(p.Job, wordCount) }
+
+// AggressorSetup is the job beside it, one of Aggressors. Bytes must outlast the
+// protected job in every phase: a run in which the aggressor ends first is refused.
+type AggressorSetup struct {
+	Bytes int64 `json:"bytes"`
+	Slots int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
+	// Applications is how many jobs, of an equal part of the bytes and the slots each,
+	// the aggressor consists of; 0 is 1. Only TeraGen can be divided.
+	Applications int `json:"applications,omitempty"`
+	Files        int `json:"files"` // of the input, one map each; TeraGen has none
+	Reduces      int `json:"reduces"`
+	CPU          int `json:"cpu"`
+
+	WordBytes  int `json:"word_bytes,omitempty"` // WordCount's, as in ProtectedSetup
+	Vocabulary int `json:"vocabulary,omitempty"`
+	SortMB     int `json:"sort_mb,omitempty"`
+}
+
+func (a AggressorSetup) applications() int { return max(1, a.Applications) }
+
+// Divide makes the aggressor n applications: each has the same number of tasks,
+// one if there are not enough for all.
+func (a *AggressorSetup) Divide(n int) {
+	a.Applications = n
+	if n > 0 && a.Slots%n != 0 {
+		a.Slots = n
+	}
+}
+
+// each is one of the aggressor's applications.
+func (a AggressorSetup) each() AggressorSetup {
+	n := a.applications()
+	a.Bytes, a.Slots, a.Applications = a.Bytes/int64(n), a.Slots/n, 1
+	return a
+}
+
+// KernelSetup holds the kernel's knobs; dirty limits are scaled to the disk, or
+// the page cache of a large machine would swallow the whole experiment.
+type KernelSetup struct {
+	Scheduler            string `json:"scheduler"` // in every phase but the native ones
+	DirtyBytes           int64  `json:"dirty_bytes"`
+	DirtyBackgroundBytes int64  `json:"dirty_background_bytes"`
+	DirtyExpireCentisecs int64  `json:"dirty_expire_centisecs"`
+}
+
+// PenstockSetup is the daemon's configuration in the governed phases. The agent
+// is in the DataNodes in every phase; without a daemon its gates are open, so no
+// phase differs from another by a DataNode restart.
+type PenstockSetup struct {
+	AgentInAllPhases bool  `json:"agent_in_all_phases"`
+	QuantumBytes     int64 `json:"quantum_bytes"`
+	Ahead            int   `json:"ahead"`                   // quanta staged ahead of a reader
+	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // of an application on a device; 0: the daemon's default
+	// DirtyBackgroundBytes and DirtyExpireCentisecs are the kernel's in governed phases;
+	// 0: both as in the others.
+	DirtyBackgroundBytes int64 `json:"dirty_background_bytes,omitempty"`
+	DirtyExpireCentisecs int64 `json:"dirty_expire_centisecs,omitempty"`
+	// DirtySharePercent of that is each contested disk's for sure (min_ratio); 0: by what
+	// it wrote lately, as natively.
+	DirtySharePercent int `json:"dirty_share_percent,omitempty"`
+
+	ProtectedWeight int          `json:"protected_weight"`
+	AggressorWeight int          `json:"aggressor_weight"`
+	ClientsWeight   int          `json:"clients_weight"` // job files of both jobs: submitters, application masters
+	DepthMin        float64      `json:"depth_min"`
+	DepthMax        float64      `json:"depth_max"`
+	DepthStart      float64      `json:"depth_start"`
+	DepthGain       float64      `json:"depth_gain"`
+	ReferenceRead   LatencySetup `json:"reference_read"`
+	ReferenceWrite  LatencySetup `json:"reference_write"`
+	// ProfileSHA256 is the digest of the device's profile, whose costs and
+	// reference latencies then hold instead of the two above; "" without one.
+	ProfileSHA256 string `json:"profile_sha256,omitempty"`
+}
+
+// LatencySetup is the reference latency of a request: fixed + per_mib * MiB.
+type LatencySetup struct {
+	FixedMillis  float64 `json:"fixed_ms"`
+	PerMiBMillis float64 `json:"per_mib_ms"`
+}
+
+// HadoopSetup says what the jobs run on.
+type HadoopSetup struct {
+	Version     string `json:"version"`
+	Replication int    `json:"replication"`
+	BlockBytes  int64  `json:"block_bytes"`
+}
+
+// MachineSetup keeps figures of two machines apart.
+type MachineSetup struct {
+	KernelRelease string `json:"kernel_release"`
+	CPUs          int    `json:"cpus"`
+	MemoryBytes   int64  `json:"memory_bytes"`
+}
+
+// SetWeights reads "32:1", the protected job's weight and the aggressor's. The
+// files that both jobs' clients read and write count as the protected job's.
+func (s *Setup) SetWeights(text string) error {
+	left, right, _ := strings.Cut(text, ":")
+	protected, err := strconv.Atoi(left)
+	aggressor, err2 := strconv.Atoi(right)
+	if err != nil || err2 != nil || min(protected, aggressor) < 1 || max(protected, aggressor) > sfq.MaxWeight {
+		return fmt.Errorf("--weights %q: give the protected job's and the aggressor's as 32:1, each 1 to %d", text, sfq.MaxWeight)
+	}
+	s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Penstock.ClientsWeight = protected, aggressor, protected
+	return nil
+}
+
+// Validate rejects what cannot be run, naming the field to change.
+func (s Setup) Validate() error {
+	switch {
+	case !slices.Contains(Aggressors, s.Against):
+		return fmt.Errorf("--against %q: choose one of %s", s.Against, strings.Join(Aggressors, ", "))
+	case !slices.Contains(Protecteds, s.Protected.kind()):
+		return fmt.Errorf("--protected %q: choose one of %s", s.Protected.Job, strings.Join(Protecteds, ", "))
+	case s.protected().query() != "" && (s.Protected.Scale <= 0 || s.Protected.Partitions < 1 || !s.Intermediate):
+		return fmt.Errorf("%s needs a scale (%g) above 0, a shuffle partition (%d) and intermediate data on the contested disks",
+			s.Protected.Job, s.Protected.Scale, s.Protected.Partitions)
+	case s.Protected.InputBytes < mib && s.protected().query() == "" || s.Aggressor.Bytes < mib:
+		return fmt.Errorf("input of %d and %d bytes: both jobs need at least 1 MiB", s.Protected.InputBytes, s.Aggressor.Bytes)
+	case s.Protected.Files < 1 || s.Aggressor.Slots < 1 || s.Aggressor.Files < 1 || s.Aggressor.Reduces < 1 || s.Protected.Reduces < 1:
+		return fmt.Errorf("files, slots and reduces must be at least 1")
+	case s.Aggressor.applications() > 1 && s.Against != "teragen":
+		return fmt.Errorf("%d applications of %s: only teragen can be divided", s.Aggressor.Applications, s.Against)
+	case s.Aggressor.each().Slots < 1 || s.Aggressor.Slots%s.Aggressor.applications() != 0:
+		return fmt.Errorf("%d applications with %d tasks between them: each needs the same number, and at least one",
+			s.Aggressor.Applications, s.Aggressor.Slots)
+	case s.Disk.BytesPerSecond < 1_000_000:
+		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
+	case s.Disk.Kind != "" && s.Disk.Kind != SSD || (s.Disk.Kind == SSD) != (s.Disk.Channels > 0):
+		return fmt.Errorf("disk kind %q with %d channels: %q has channels, a hard disk has neither", s.Disk.Kind, s.Disk.Channels, SSD)
+	case s.Disk.DataNodes < 1:
+		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
+	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:
+		return fmt.Errorf("dirty_bytes %d must be above dirty_background_bytes %d, both above 0",
+			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)
+	case s.Penstock.DirtyBackgroundBytes < 0 || s.Penstock.DirtyBackgroundBytes >= s.Kernel.DirtyBytes:
+		return fmt.Errorf("dirty_background_bytes %d under Penstock must be below dirty_bytes %d", s.Penstock.DirtyBackgroundBytes, s.Kernel.DirtyBytes)
+	case s.Penstock.DirtySharePercent < 0 || s.Penstock.DirtySharePercent*s.Disk.DataNodes > 90:
+		return fmt.Errorf("dirty_share_percent %d for %d disks: 0 to 90 together", s.Penstock.DirtySharePercent, s.Disk.DataNodes)
+	}
+	return hadoop.CheckVersion(s.Hadoop.Version)
+}
+
+// Hash identifies the setup: equal setups, and only those, have equal hashes.
+func (s Setup) Hash() string {
+	b, err := json.Marshal(s) // struct fields come in declaration order
+	if err != nil {
+		panic("isolation: setup does not marshal: " + err.Error()) // no field can fail
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}

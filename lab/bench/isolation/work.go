@@ -1,0 +1,200 @@
+package isolation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"penstock/lab/hadoop"
+	"penstock/lab/tpch"
+)
+
+// What the two sides can run. The TPC-H queries run as Spark SQL on YARN (IBIS, section
+// 7.4), the others on MapReduce.
+const (
+	wordCount    = string(hadoop.WordCount)
+	teraGen      = string(hadoop.TeraGen)
+	teraSort     = string(hadoop.TeraSort)
+	teraValidate = string(hadoop.TeraValidate)
+	tpchQ9       = tpchPrefix + "q9"
+	tpchQ21      = tpchPrefix + "q21"
+	tpchPrefix   = "tpch-"
+)
+
+var (
+	// Protecteds are the jobs that can be protected.
+	Protecteds = []string{wordCount, teraSort, tpchQ9, tpchQ21}
+	// Aggressors are the three jobs of IBIS, Figure 3, and WordCount.
+	Aggressors = []string{teraGen, teraSort, teraValidate, wordCount}
+)
+
+// DefaultAggressor is the aggressor when none is named; docs/design/contention.md
+// compares what the three do to WordCount.
+const DefaultAggressor = "teragen"
+
+var titles = map[string]string{wordCount: "WordCount", teraGen: "TeraGen", teraSort: "TeraSort", teraValidate: "TeraValidate",
+	tpchQ9: "TPC-H Q9", tpchQ21: "TPC-H Q21"}
+
+// side is what one side runs, and with what; see ProtectedSetup and AggressorSetup.
+type side struct {
+	kind                          string
+	queue                         string
+	bytes                         int64
+	files, slots, reduces, cpu    int
+	wordBytes, vocabulary, sortMB int
+	scale                         float64
+	partitions                    int
+}
+
+func (s Setup) protected() side {
+	p := s.Protected
+	return side{kind: p.kind(), queue: hadoop.QueueProtected, bytes: p.InputBytes, files: p.Files, slots: p.Slots, reduces: p.Reduces, cpu: p.CPU,
+		wordBytes: p.WordBytes, vocabulary: p.Vocabulary, sortMB: p.SortMB, scale: p.Scale, partitions: p.Partitions}
+}
+
+// aggressor is one of the aggressor's applications.
+func (s Setup) aggressor() side {
+	a := s.Aggressor.each()
+	return side{kind: s.Against, queue: hadoop.QueueAggressor, bytes: a.Bytes, files: a.Files, slots: a.Slots, reduces: a.Reduces, cpu: a.CPU,
+		wordBytes: a.WordBytes, vocabulary: a.Vocabulary, sortMB: a.SortMB}
+}
+
+func (s side) title() string { return titles[s.kind] }
+
+// query is the TPC-H query's name, empty for a MapReduce job.
+func (s side) query() string {
+	q, ok := strings.CutPrefix(s.kind, tpchPrefix)
+	if !ok {
+		return ""
+	}
+	return q
+}
+
+func (s side) rows() int64 { return s.bytes / hadoop.RowBytes }
+
+// A Spark executor and its application master take as much of a queue as three tasks,
+// and two.
+const (
+	executors     = 2
+	executorTasks = 3
+	driverTasks   = 2
+)
+
+// tasks is how many tasks' room its queue must have beside an application master's.
+func (s side) tasks() int {
+	if s.query() != "" {
+		return driverTasks + executors*executorTasks - 1
+	}
+	return max(s.slots, 1)
+}
+
+// size says how large it is.
+func (s side) size() string {
+	if s.query() != "" {
+		return fmt.Sprintf("scale factor %g", s.scale)
+	}
+	return fmt.Sprintf("%d MiB", s.bytes/mib)
+}
+
+// source is what a job reads, and what its output must therefore be.
+type source struct {
+	words  *hadoop.WordCounts
+	rows   hadoop.Checksum128
+	answer string // digest of the query's rows
+}
+
+// prepare writes what the side reads into a folder of HDFS.
+func (m *Machine) prepare(ctx context.Context, s side, dir string) (err error) {
+	if s.kind == teraGen {
+		return nil
+	}
+	m.options.Progress.Printf("writing the input of %s, %s", s.title(), s.size())
+	var made source
+	switch {
+	case s.query() != "":
+		made.answer, err = m.prepareQuery(ctx, s, dir)
+	case s.kind == wordCount:
+		made.words, err = m.cluster.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.wordBytes,
+			Vocabulary: s.vocabulary, Files: s.files, FileBytes: s.bytes / int64(s.files)})
+	default:
+		made.rows, err = m.cluster.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
+			Rows: s.rows(), Files: s.files, Sorted: s.kind == teraValidate})
+	}
+	m.sources[dir] = made
+	return err
+}
+
+// prepareQuery writes TPC-H's tables and runs the query once, without the disks' limit
+// and with nothing beside it: what it answers then it must always answer.
+func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer string, err error) {
+	generator, err := tpch.Fetch(ctx, m.options.CacheDir)
+	if err != nil {
+		return "", err
+	}
+	if err := tpch.Load(ctx, m.cluster.FS(), generator, m.options.RunDir, dir, s.scale, s.files); err != nil {
+		return "", err
+	}
+	if err := m.startSpark(ctx); err != nil {
+		return "", err
+	}
+	m.options.Progress.Printf("running %s once, for its answer", s.title())
+	q, err := m.submitQuery(ctx, s, dir, "")
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-q.Done():
+	case <-ctx.Done():
+	}
+	if _, _, err := q.Times(); err != nil || ctx.Err() != nil {
+		return "", err
+	}
+	return q.query.SHA256, q.end(ctx)
+}
+
+// submit starts a MapReduce job and returns when it has its id.
+func (m *Machine) submit(ctx context.Context, s side, input, output string, p Phase) (*job, error) {
+	spec := hadoop.Job{Kind: hadoop.Kind(s.kind), Output: output, Rows: s.rows(), Maps: s.slots, Reduces: s.reduces,
+		Queue: s.queue, CPUs: fmt.Sprint(s.cpu), Cgroup: m.groups.of(s.queue), Settings: map[string]string{}}
+	if s.kind != teraGen {
+		spec.Input = input
+	}
+	if s.sortMB > 0 {
+		spec.Settings["mapreduce.task.io.sort.mb"] = fmt.Sprint(s.sortMB)
+	}
+	if m.setup.Intermediate && s.slots > 0 {
+		spec.Settings["mapreduce.job.running.map.limit"] = fmt.Sprint(s.slots)
+	}
+	if m.setup.Intermediate && p.Elsewhere && s.queue == hadoop.QueueAggressor {
+		spec.User = userElsewhere
+	}
+	return m.run(ctx, spec, func(ctx context.Context) error { return m.checkOutput(ctx, s, input, output) })
+}
+
+// checkOutput holds a job's output against what its input was made for.
+func (m *Machine) checkOutput(ctx context.Context, s side, input, output string) error {
+	want := m.sources[input]
+	switch s.kind {
+	case wordCount:
+		return m.cluster.VerifyWordCount(ctx, output, want.words)
+	case teraGen:
+		_, err := m.cluster.VerifyRows(ctx, output, s.rows(), true)
+		return err
+	case teraSort:
+		return m.validateSorted(ctx, s.queue, output, want.rows)
+	}
+	return m.cluster.VerifyTeraValidate(ctx, output, want.rows)
+}
+
+// directions are those in which the job moves most of its HDFS bytes.
+func (s side) directions() (writes, reads bool) {
+	return s.kind == teraGen || s.kind == teraSort, s.kind != teraGen
+}
+
+// measured is the kind of job whose run a phase's window is.
+func (s Setup) measured(p Phase) string {
+	if p.Unprotected {
+		return s.Against
+	}
+	return s.Protected.kind()
+}

@@ -1,0 +1,332 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/lab/hadoop"
+)
+
+// Outcome is what a fault did.
+type Outcome struct {
+	Step
+	Begin  time.Time `json:"begin"`
+	TookMS float64   `json:"took_ms"` // until all was as before
+	// The probe's operations that were under way meanwhile, the longest, and those
+	// that failed.
+	Ops     int      `json:"ops"`
+	StallMS float64  `json:"stall_ms"`
+	StallOp string   `json:"stall_op"`
+	Failed  []string `json:"failed,omitempty"`
+	// Waits at the agents' gates that ended for want of a daemon, and the longest of
+	// them, from the daemon's last sign of life on.
+	Orphans  int64   `json:"orphans"`
+	OrphanMS float64 `json:"orphan_ms"`
+	// GateWaits are all waits at gates meanwhile: Penstock was at work.
+	GateWaits int64 `json:"gate_waits"`
+	// Phase of the TeraSort that was hit; empty in a campaign of all faults.
+	Phase Phase   `json:"phase,omitempty"`
+	Usage []Usage `json:"usage"`
+}
+
+// Ending is what was found when the faults of one stretch, from start to end of a
+// process, were over and the load had ended.
+type Ending struct {
+	Last       int     `json:"last"` // fault
+	Seconds    float64 `json:"s"`    // the stretch
+	Files      int     `json:"files"`
+	FileBytes  int64   `json:"file_bytes"`
+	Again      int     `json:"files_again"` // attempts on files that were repeated
+	ProbeOps   int     `json:"probe_ops"`
+	Backstops  int64   `json:"backstops"`
+	Suppressed int64   `json:"suppressed"`
+	FailedOpen int64   `json:"failed_open"`
+	Usage      []Usage `json:"usage"`
+	// TaskWaits are those of the stretch's tasks.
+	TaskWaits TaskWaits `json:"task_waits"`
+	Clean     bool      `json:"clean"` // every check was made, and was good
+}
+
+// campaign is one stretch of a campaign at work.
+type campaign struct {
+	setup    Setup
+	plan     Plan
+	m        *machine
+	probe    *probe
+	journal  *Journal
+	progress *Progress
+	seen     map[int]time.Time // processes, when first looked at
+
+	underWay     chan struct{} // closed when a job's tasks run
+	underWayOnce sync.Once
+	sort         atomic.Pointer[hadoop.App] // the TeraSort that runs
+
+	mu  sync.Mutex // of the journal
+	err error      // the first error in writing it
+}
+
+// note keeps a line; it may be called from any goroutine.
+func (c *campaign) note(l line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.journal.add(l); err != nil && c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *campaign) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// finding is what makes the verdict a bad one.
+func (c *campaign) finding(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.note(line{Finding: text})
+	c.progress.Printf("FINDING: %s", text)
+}
+
+func (c *campaign) roundsBefore(load string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.journal.rounds {
+		if r.Load == load {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *campaign) roundDone(r Round) {
+	if c.setup.Phases {
+		var err error
+		if r.TaskWaits, err = c.m.taskWaits(); err != nil {
+			c.finding("%v", err)
+		}
+	}
+	c.note(line{Round: &r})
+	c.progress.round(r)
+	if r.Wrong != "" {
+		c.finding("%s, round %d: %s", r.Load, r.Number, r.Wrong)
+	}
+}
+
+// begun tells, from a job's status, that its tasks run.
+func (c *campaign) begun(ctx context.Context, app *hadoop.App) {
+	for {
+		if s, err := app.Status(ctx); err == nil && (s.Containers > 1 || s.Ended()) {
+			c.underWayOnce.Do(func() { close(c.underWay) })
+			return
+		}
+		if wait(ctx, 200*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// run does the faults that the journal does not have, under load, and then looks
+// at what is left.
+func (c *campaign) run(ctx context.Context) (err error) {
+	begin := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if c.probe, err = startProbe(ctx, c.m); err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	files := &files{m: c.m, report: func(text string) { c.finding("%s", text) }}
+	var load sync.WaitGroup
+	load.Go(func() { files.run(ctx, stop) })
+	load.Go(func() { c.rounds(ctx, "terasort", c.terasort, stop) })
+	if c.setup.DFSIOBytes > 0 {
+		load.Go(func() { c.rounds(ctx, "testdfsio", c.testDFSIO, stop) })
+	}
+	ended := make(chan struct{})
+	err = c.faults(ctx)
+	close(stop)
+	if err != nil {
+		cancel()
+	} else {
+		c.progress.Printf("all faults are over: the jobs end, then what is left is looked at")
+	}
+	go func() { load.Wait(); close(ended) }()
+	var e Ending
+	if late := c.watch(ended, &e); late != nil && err == nil {
+		err = late
+		cancel()
+		<-ended
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	e.Last, e.Files, e.FileBytes, e.Again = len(c.journal.outcomes), files.done, files.bytes, files.again
+	looking, cancelLook := context.WithTimeout(ctx, lookPatience)
+	defer cancelLook()
+	err = c.look(looking, files, &e)
+	e.Seconds, e.Clean = time.Since(begin).Seconds(), err == nil
+	if err != nil && ctx.Err() == nil {
+		c.finding("%v", err)
+	}
+	c.note(line{Ending: &e})
+	return errors.Join(c.failure(), ctx.Err())
+}
+
+// watch looks at what the processes hold, while no fault hits them, until the load
+// has ended.
+func (c *campaign) watch(ended <-chan struct{}, e *Ending) error {
+	late := time.NewTimer(roundPatience)
+	defer late.Stop()
+	tick := time.NewTicker(3 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return nil
+		case <-tick.C:
+			e.Usage = append(e.Usage, c.usages()...)
+		case <-late.C:
+			return fmt.Errorf("the jobs do not end within %v of the last fault:\n%s", roundPatience, c.m.stacks())
+		}
+	}
+}
+
+// Bounds of what follows the last fault: a round of jobs, and the checks.
+const (
+	roundPatience = 15 * time.Minute
+	lookPatience  = 5 * time.Minute
+)
+
+// faults does the plan's steps.
+func (c *campaign) faults(ctx context.Context) error {
+	c.progress.Printf("waiting for the first job's tasks")
+	select {
+	case <-c.underWay:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.progress.attack()
+	for _, s := range c.plan.Steps[len(c.journal.outcomes):] {
+		var phase Phase
+		var err error
+		if s.In != "" {
+			phase, err = c.reach(ctx, s)
+		} else {
+			err = wait(ctx, s.Pause)
+		}
+		if err != nil {
+			return err
+		}
+		if !c.m.daemon.Alive() {
+			return fmt.Errorf("%w: see %s", errGone, c.m.daemon.Log)
+		}
+		if err := errors.Join(c.m.cluster.Check(), c.failure()); err != nil {
+			return err
+		}
+		o, err := c.step(ctx, s)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("fault %d (%s): %w", s.Number, s, err)
+		}
+		o.Phase = phase
+		c.note(line{Outcome: &o})
+		c.progress.step(o)
+	}
+	return nil
+}
+
+// step does one fault and tells what it did.
+func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
+	o.Step = s
+	before, err := c.allGates(ctx)
+	if err != nil {
+		return o, err
+	}
+	if s.Kind == KillDataNode || s.Kind == StopDataNode {
+		if err := c.m.redundant(ctx); err != nil { // nothing may depend on this one alone
+			return o, err
+		}
+	}
+	o.Begin = time.Now()
+	if err := c.m.fault(ctx, s); err != nil {
+		return o, err
+	}
+	end := time.Now()
+	o.TookMS = ms(end.Sub(o.Begin))
+	if err := c.probe.served(ctx, end); err != nil {
+		return o, err
+	}
+	longest, ops, failed := c.probe.felt(o.Begin, end)
+	o.Ops, o.StallMS, o.StallOp, o.Failed = ops, ms(longest.took()), longest.name, failed
+	after, err := c.allGates(ctx)
+	if err != nil {
+		return o, err
+	}
+	for i := range after {
+		if after[i].pid != before[i].pid {
+			continue // another JVM, which counts anew
+		}
+		o.GateWaits += after[i].GateWaits - before[i].GateWaits
+		if n := after[i].OrphanedWaits - before[i].OrphanedWaits; n > 0 {
+			o.Orphans += n
+			o.OrphanMS = max(o.OrphanMS, float64(after[i].OrphanedWaitNanosLatest)/1e6)
+		}
+	}
+	o.Usage = c.usages()
+	return o, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// counted is what the agent in one JVM has counted.
+type counted struct {
+	gates
+	pid int
+}
+
+func (c *campaign) allGates(ctx context.Context) (all []counted, err error) {
+	all = make([]counted, c.m.agents())
+	for i := range all {
+		err = errors.Join(err, c.m.await(ctx, "the agent's figures", func(ctx context.Context) (bool, error) {
+			var err error
+			if i < Nodes {
+				all[i].pid = c.m.cluster.DataNodePID(i)
+			}
+			all[i].gates, err = c.m.gates(ctx, i)
+			return true, err
+		}))
+	}
+	return all, err
+}
+
+// look checks everything that can be checked once nothing happens any more.
+func (c *campaign) look(ctx context.Context, f *files, e *Ending) error {
+	errs := []error{c.probe.stop(ctx)}
+	e.ProbeOps = c.probe.count
+	errs = append(errs, c.m.redundant(ctx))
+	c.progress.Printf("every block has its replicas; reading %d files back", len(f.kept))
+	errs = append(errs, f.checkKept(ctx), c.m.checkFileSystem(ctx), c.m.checkThreads(ctx), c.m.cluster.Check())
+	all, err := c.allGates(ctx)
+	errs = append(errs, err)
+	for i, g := range all {
+		e.Backstops += g.GateBackstops
+		e.Suppressed += g.Suppressed
+		e.FailedOpen += g.FailedOpen
+		if g.State != "woven" || g.Suppressed > 0 {
+			errs = append(errs, fmt.Errorf("the agent in server %d (DataNodes first) is %s and has suppressed %d exceptions", i, g.State, g.Suppressed))
+		}
+	}
+	e.TaskWaits, err = c.m.taskWaits()
+	errs = append(errs, err)
+	e.Usage = append(e.Usage, c.usages()...)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,202 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"penstock/lab/client"
+)
+
+// transfer is a file whose every byte is known.
+type transfer struct {
+	app   int
+	path  string
+	bytes int64
+	seed  int64
+}
+
+const fileBlock = 4 << 20 // bytes; so a file has several
+
+func (f transfer) put(ctx context.Context, jvm *client.JVM) error {
+	return f.move(ctx, jvm, "put", fmt.Sprintf("block=%d replication=%d", fileBlock, Nodes))
+}
+
+func (f transfer) get(ctx context.Context, jvm *client.JVM) error { return f.move(ctx, jvm, "get", "") }
+
+// move puts or gets the file and compares the checksum of what was moved; the
+// client compares every byte that it gets.
+func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more string) error {
+	args := fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d %s", f.path, client.Attempt(f.app), f.bytes, f.seed, more)
+	sum, err := call(ctx, jvm, operation, strings.TrimSpace(args))
+	if err == nil && sum != client.Sum(f.seed, f.bytes) {
+		err = fmt.Errorf("%w: the SHA-256 is %s", errDiffers, sum)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", operation, f.path, err)
+	}
+	return nil
+}
+
+// errDiffers is the finding that this is all about.
+var errDiffers = errors.New("the data differ from what was written")
+
+// call does an operation and returns its answer.
+func call(ctx context.Context, jvm *client.JVM, operation, args string) (string, error) {
+	type end struct {
+		answer string
+		err    error
+	}
+	ended := make(chan end, 1)
+	id := jvm.Do(operation, args, func(event, value string) {
+		switch event {
+		case "done":
+			ended <- end{answer: value}
+		case "error":
+			err := errors.New(value)
+			if strings.Contains(value, "the data differ") {
+				err = fmt.Errorf("%w: %s", errDiffers, value)
+			}
+			ended <- end{err: err}
+		}
+	})
+	defer jvm.Forget(id)
+	select {
+	case e := <-ended:
+		return e.answer, e.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// files are written, read back and kept by turns while the campaign lasts.
+type files struct {
+	m      *machine
+	report func(finding string)
+	kept   []transfer
+	done   int // written and read back
+	again  int // attempts that had to be repeated
+	bytes  int64
+}
+
+const (
+	filesKept    = 12
+	fileAttempts = 5
+	fileBytesMin = 2 << 20
+	fileBytesMax = 12 << 20
+)
+
+// run goes on until stop is closed; then it ends with the file that it is at.
+func (f *files) run(ctx context.Context, stop <-chan struct{}) {
+	for n := 0; ; n++ {
+		select {
+		case <-stop:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+		file := transfer{app: probeApplication + 1 + n%8, path: fmt.Sprintf("/files/%d", n), seed: int64(1000 + n),
+			bytes: fileBytesMin + int64(n)*1_234_568%(fileBytesMax-fileBytesMin)}
+		file.bytes -= file.bytes % 8
+		if !f.persist(ctx, file.put) || !f.persist(ctx, file.get) {
+			continue
+		}
+		f.done, f.bytes = f.done+1, f.bytes+file.bytes
+		if f.kept = append(f.kept, file); len(f.kept) > filesKept {
+			oldest := f.kept[0]
+			f.kept = f.kept[1:]
+			f.persist(ctx, oldest.get)
+			f.persist(ctx, func(ctx context.Context, _ *client.JVM) error { return f.m.cluster.FS().Remove(ctx, oldest.path) })
+		}
+	}
+}
+
+// persist does a thing until it succeeds, as Hadoop does a task: a client whose
+// every DataNode is away at the moment fails. What differs is never tried again.
+func (f *files) persist(ctx context.Context, do func(context.Context, *client.JVM) error) bool {
+	for attempt := 1; ; attempt++ {
+		err := do(ctx, f.m.clients)
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
+		if errors.Is(err, errDiffers) || attempt == fileAttempts {
+			f.report(err.Error())
+			return false
+		}
+		f.again++
+		if wait(ctx, time.Second) != nil {
+			return false
+		}
+	}
+}
+
+// checkKept reads every file that is left once more, and then compares every byte
+// of each of its replicas where they lie.
+func (f *files) checkKept(ctx context.Context) error {
+	var errs []error
+	for _, file := range f.kept {
+		errs = append(errs, file.get(ctx, f.m.clients), f.checkReplicas(ctx, file))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *files) checkReplicas(ctx context.Context, file transfer) error {
+	answer, err := call(ctx, f.m.clients, "blocks", "path="+file.path)
+	if err != nil {
+		return err
+	}
+	offset := int64(0)
+	for _, b := range strings.Split(answer, ";") {
+		parts := strings.SplitN(b, ":", 3) // name, length, addresses
+		if len(parts) < 3 {
+			return fmt.Errorf("blocks of %s: %q", file.path, answer)
+		}
+		length, err := strconv.ParseInt(parts[1], 10, 64)
+		if err != nil {
+			return fmt.Errorf("blocks of %s: %q: %w", file.path, answer, err)
+		}
+		want := make([]byte, length)
+		client.Fill(want, file.seed, offset)
+		for i := range Nodes {
+			if err := compareReplica(f.m.dataDir(i), parts[0], want); err != nil {
+				return fmt.Errorf("%s on DataNode %d: %w", file.path, i, err)
+			}
+		}
+		offset += length
+	}
+	if offset != file.bytes {
+		return fmt.Errorf("%s: %w: blocks of %d bytes, written were %d", file.path, errDiffers, offset, file.bytes)
+	}
+	return nil
+}
+
+// compareReplica looks for a block's file below a data directory.
+func compareReplica(dir, block string, want []byte) error {
+	found := 0
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // deleted meanwhile
+		}
+		if err != nil || !e.Type().IsRegular() || e.Name() != block {
+			return err
+		}
+		found++
+		got, err := os.ReadFile(path)
+		if err == nil && !bytes.Equal(got, want) {
+			err = fmt.Errorf("%w: replica %s", errDiffers, block)
+		}
+		return err
+	})
+	if err == nil && found != 1 {
+		err = fmt.Errorf("%d files of replica %s, want 1", found, block)
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+
+	"penstock/lab/experiment/journal"
+)
+
+// Journal keeps what a campaign has seen, so that one of an hour survives Ctrl-C,
+// kill -9 and a power cut: each fault that is over, each round of jobs, each
+// finding, and the checks at the end of each stretch.
+type Journal struct {
+	file     *journal.Journal[Setup, line]
+	outcomes []Outcome
+	rounds   []Round
+	findings []string
+	endings  []Ending
+}
+
+// line is one entry: exactly one of its parts.
+type line struct {
+	Outcome *Outcome `json:"outcome,omitempty"`
+	Round   *Round   `json:"round,omitempty"`
+	Finding string   `json:"finding,omitempty"`
+	Ending  *Ending  `json:"ending,omitempty"`
+}
+
+// OpenJournal opens the journal at path or starts one; "" keeps it in memory. It
+// refuses one of another setup, and one that another process writes.
+func OpenJournal(path string, s Setup) (*Journal, error) {
+	file, err := journal.Open[Setup, line](path, "soak", s)
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{file: file}
+	for i, l := range file.Entries() {
+		if err := j.take(l); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("journal %s: entry %d: %w", path, i+1, err)
+		}
+	}
+	return j, nil
+}
+
+func (j *Journal) take(l line) error {
+	switch {
+	case l.Outcome != nil:
+		if l.Outcome.Number != len(j.outcomes)+1 {
+			return fmt.Errorf("fault %d comes after %d: name a new file", l.Outcome.Number, len(j.outcomes))
+		}
+		j.outcomes = append(j.outcomes, *l.Outcome)
+	case l.Round != nil:
+		j.rounds = append(j.rounds, *l.Round)
+	case l.Finding != "":
+		j.findings = append(j.findings, l.Finding)
+	case l.Ending != nil:
+		j.endings = append(j.endings, *l.Ending)
+	default:
+		return errors.New("neither a fault nor a round, a finding or an end: name a new file")
+	}
+	return nil
+}
+
+// add keeps a line.
+func (j *Journal) add(l line) error {
+	if err := j.take(l); err != nil {
+		return err
+	}
+	return j.file.Append(l)
+}
+
+// Close lets go of the file.
+func (j *Journal) Close() error { return j.file.Close() }

@@ -1,0 +1,150 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"penstock/lab/hadoop"
+)
+
+// Round is one round of jobs and what its judge said.
+type Round struct {
+	Load    string  `json:"load"` // terasort or testdfsio
+	Number  int     `json:"number"`
+	Seconds float64 `json:"s"`
+	// Failed are jobs that failed for good, for whatever reason; the round was begun
+	// anew after each.
+	Failed []string `json:"failed,omitempty"`
+	// TaskWaits are those of the TeraSort's tasks, in a campaign of kills in phases.
+	TaskWaits TaskWaits `json:"task_waits,omitzero"`
+	// Wrong is what the judge found; empty is good.
+	Wrong string `json:"wrong,omitempty"`
+}
+
+// rounds runs one kind of round after the other until stop is closed; the last
+// one is finished, whatever it meets.
+func (c *campaign) rounds(ctx context.Context, load string, round func(context.Context, string) error, stop <-chan struct{}) {
+	for n := c.roundsBefore(load) + 1; ; n++ {
+		r := Round{Load: load, Number: n}
+		begin := time.Now()
+		for attempt := 1; ; attempt++ {
+			dir := fmt.Sprintf("/%s/%d-%d", load, n, attempt)
+			err := round(ctx, dir)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				break
+			}
+			c.m.cluster.FS().Remove(ctx, dir) // best effort: it only takes room
+			var failed jobFailed
+			if !errors.As(err, &failed) {
+				r.Wrong = err.Error()
+				break
+			}
+			r.Failed = append(r.Failed, err.Error())
+			if attempt == roundAttempts {
+				r.Wrong = fmt.Sprintf("%d rounds in a row ended with a job that failed", attempt)
+				break
+			}
+		}
+		r.Seconds = time.Since(begin).Seconds()
+		c.roundDone(r)
+		select {
+		case <-stop:
+			return
+		default:
+		}
+	}
+}
+
+const roundAttempts = 3
+
+// jobFailed is a job that Hadoop gave up: to be explained, but no loss of data.
+type jobFailed struct{ error }
+
+func (j jobFailed) Unwrap() error { return j.error }
+
+// run submits a job and waits for it.
+func (c *campaign) job(ctx context.Context, j hadoop.Job) (*hadoop.App, error) {
+	app, err := c.m.cluster.Submit(ctx, j)
+	if err != nil {
+		return nil, jobFailed{err}
+	}
+	go c.begun(ctx, app)
+	if j.Kind == hadoop.TeraSort {
+		c.sort.Store(app)
+		defer c.sort.Store(nil)
+	}
+	if _, err := app.Wait(ctx); err != nil {
+		return nil, jobFailed{err}
+	}
+	return app, nil
+}
+
+// terasort is TeraGen, TeraSort and TeraValidate. TeraGen counts the checksum of
+// what it makes before it is written; TeraValidate computes it from what it reads.
+func (c *campaign) terasort(ctx context.Context, dir string) error {
+	s := c.setup
+	gen, err := c.job(ctx, hadoop.Job{Kind: hadoop.TeraGen, Output: dir + "/in", Rows: s.TeraBytes / hadoop.RowBytes,
+		Maps: s.Tasks, Queue: hadoop.QueueProtected})
+	if err != nil {
+		return err
+	}
+	counters, err := gen.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	sum, ok := counters["CHECKSUM"]
+	if !ok {
+		return jobFailed{fmt.Errorf("TeraGen's client printed no checksum: see %s", gen.Log)}
+	}
+	sort := hadoop.Job{Kind: hadoop.TeraSort, Input: dir + "/in", Output: dir + "/out", Reduces: s.Tasks, Queue: hadoop.QueueProtected}
+	if s.Phases {
+		sort.Settings = c.m.told()
+	}
+	if _, err := c.job(ctx, sort); err != nil {
+		return err
+	}
+	if _, err := c.job(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: dir + "/out", Output: dir + "/report",
+		Queue: hadoop.QueueProtected}); err != nil {
+		return err
+	}
+	return errors.Join(
+		c.retry(ctx, func() error {
+			return c.m.cluster.VerifyTeraValidate(ctx, dir+"/report", hadoop.Checksum128{Low: uint64(sum)})
+		}),
+		c.retry(ctx, func() error { return c.m.cluster.FS().Remove(ctx, dir) }))
+}
+
+// testDFSIO writes files and reads them, and then every byte is compared.
+func (c *campaign) testDFSIO(ctx context.Context, dir string) error {
+	s := c.setup
+	if _, err := c.job(ctx, hadoop.Job{Kind: hadoop.TestDFSIOWrite, Output: dir, Maps: s.Tasks, FileBytes: s.DFSIOBytes,
+		Queue: hadoop.QueueAggressor}); err != nil {
+		return err
+	}
+	if _, err := c.job(ctx, hadoop.Job{Kind: hadoop.TestDFSIORead, Input: dir, Maps: s.Tasks, FileBytes: s.DFSIOBytes,
+		Queue: hadoop.QueueAggressor}); err != nil {
+		return err
+	}
+	return errors.Join(
+		c.retry(ctx, func() error { return c.m.cluster.VerifyTestDFSIO(ctx, dir, s.Tasks, s.DFSIOBytes) }),
+		c.retry(ctx, func() error { return c.m.cluster.FS().Remove(ctx, dir) }))
+}
+
+// retry repeats what WebHDFS answers through a DataNode that may be killed in the
+// middle of it. What is wrong for good stays wrong.
+func (c *campaign) retry(ctx context.Context, do func() error) (err error) {
+	for range fileAttempts {
+		if err = do(); err == nil || ctx.Err() != nil {
+			return err
+		}
+		if wait(ctx, 2*time.Second) != nil {
+			return err
+		}
+	}
+	return err
+}

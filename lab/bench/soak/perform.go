@@ -1,0 +1,100 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"penstock/lab/experiment/runs"
+)
+
+// Request is one call of a campaign from the command line.
+type Request struct {
+	Setup    Setup
+	Options  Options // RunDir "": a private one is made and, if all is good, removed
+	Build    string
+	Resume   string // journal; "": in memory only
+	JSON     string // "" none, "-" standard output
+	KeepLogs bool
+	Out      io.Writer // for the table
+}
+
+// ErrNotGood says that a campaign has found something.
+var ErrNotGood = errors.New("the campaign has findings")
+
+// Perform does the faults that the journal does not have and judges all of them.
+// After a failure or Ctrl-C what was done is still written.
+func Perform(ctx context.Context, q Request) (Result, error) {
+	if err := q.Setup.Validate(); err != nil {
+		return Result{}, err
+	}
+	journal, err := OpenJournal(q.Resume, q.Setup)
+	if err != nil {
+		return Result{}, err
+	}
+	defer journal.Close()
+	say := q.Options.Progress.Printf
+	plan := q.Setup.Plan()
+	done := 0
+	for _, o := range journal.outcomes {
+		if o.Kind.kill() {
+			done++
+		}
+	}
+	q.Options.Progress.plan(plan.Kills, done)
+	say("seed %d: %d kills among %d faults; %d kills are done", plan.Seed, plan.Kills, len(plan.Steps), done)
+	var runErr error
+	remove := false
+	if over := len(journal.endings) > 0 && len(journal.outcomes) == len(plan.Steps); !over {
+		remove, runErr = q.run(ctx, plan, journal)
+	}
+	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
+		say("interrupted; what was done is in %s: the same command goes on from there", q.Resume)
+	}
+	result := Summarise(q.Setup, q.Build, journal)
+	if runErr != nil && len(journal.outcomes) == 0 {
+		return result, runErr
+	}
+	if runErr != nil && !errors.Is(runErr, context.Canceled) {
+		result.Good, result.Findings = false, append(result.Findings, runErr.Error())
+	}
+	fmt.Fprintln(q.Out)
+	err = errors.Join(runErr, result.WriteTable(q.Out), runs.WriteFile(q.JSON, result.WriteJSON))
+	if err == nil && !result.Good {
+		err = fmt.Errorf("%w: %d", ErrNotGood, len(result.Findings))
+	}
+	switch {
+	case err == nil && remove && !q.KeepLogs:
+		return result, os.RemoveAll(q.Options.RunDir)
+	case q.Options.RunDir != "":
+		say("logs: %s", q.Options.RunDir)
+	}
+	return result, err
+}
+
+// run does one stretch, and says whether the run folder is ours to remove.
+func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) (ours bool, err error) {
+	if err := runs.Recover(runPrefix, q.Options.Progress.Printf); err != nil {
+		return false, err
+	}
+	folder, err := runs.Make(q.Options.RunDir, runPrefix)
+	if err != nil {
+		return folder.Ours, err
+	}
+	q.Options.RunDir = folder.Path
+	m, err := startMachine(ctx, q.Setup, q.Options)
+	if err != nil {
+		return folder.Ours, err
+	}
+	c := &campaign{setup: q.Setup, plan: plan, m: m, journal: journal, progress: q.Options.Progress,
+		seen: map[int]time.Time{}, underWay: make(chan struct{})}
+	err = c.run(ctx)
+	q.Options.Progress.Printf("putting everything back")
+	return folder.Ours, errors.Join(err, m.stop())
+}
+
+// runPrefix begins the names of run folders.
+const runPrefix = "soak-"

@@ -1,0 +1,173 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/lab/client"
+)
+
+// The probe's two clients are tasks of this application, its files lie here.
+const (
+	probeApplication = 1
+	probeDir         = "/probe"
+	probeBytes       = 16 << 20 // of the file that is read
+	probeSeed        = 77
+	probeEvery       = 50 // ms between two operations of one client
+)
+
+// op is one operation of the probe, once it has ended.
+type op struct {
+	name       string // create, write, close, read
+	begin, end time.Time
+}
+
+func (o op) took() time.Duration { return o.end.Sub(o.begin) }
+
+// overlaps tells whether the operation was under way in a window.
+func (o op) overlaps(from, to time.Time) bool { return o.begin.Before(to) && o.end.After(from) }
+
+// probe is two clients of HDFS that do a small operation twenty times a second
+// each, one writing to both DataNodes and one reading, for a whole campaign.
+type probe struct {
+	jvm *client.JVM
+	ids []int
+
+	mu      sync.Mutex
+	ops     []op          // that a later window may still ask for
+	latest  [2]time.Time  // when each client's latest ended operation began
+	count   int           // operations so far
+	trouble []string      // operations that failed
+	dead    error         // a client has ended
+	changed chan struct{} // closed at the next event
+	ended   int
+}
+
+// startProbe writes the file that is read and starts the clients.
+func startProbe(ctx context.Context, m *machine) (*probe, error) {
+	p := &probe{jvm: m.clients, changed: make(chan struct{})}
+	attempt := client.Attempt(probeApplication)
+	file := transfer{app: probeApplication, path: probeDir + "/read", bytes: probeBytes, seed: probeSeed}
+	if err := file.put(ctx, m.clients); err != nil {
+		return nil, fmt.Errorf("the probe's file: %w", err)
+	}
+	common := fmt.Sprintf("attempt=%s every=%d seed=%d", attempt, probeEvery, probeSeed)
+	for which, what := range []string{
+		"probe-read path=" + file.path + fmt.Sprintf(" length=%d ", probeBytes) + common,
+		"probe-write path=" + probeDir + "/written" + fmt.Sprintf(" replication=%d ", Nodes) + common,
+	} {
+		operation, args, _ := strings.Cut(what, " ")
+		p.ids = append(p.ids, m.clients.Do(operation, args, func(event, value string) { p.take(which, event, value) }))
+	}
+	return p, nil
+}
+
+func (p *probe) take(which int, event, value string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch event {
+	case "done":
+		p.ended++
+	case "error":
+		p.ended++
+		p.dead = fmt.Errorf("the probe has ended: %s", value)
+	case "trouble":
+		p.trouble = append(p.trouble, value)
+	default:
+		o, err := parseOp(event, value)
+		if err != nil {
+			p.dead = err
+			break
+		}
+		p.count++
+		p.ops = append(p.ops, o)
+		p.latest[which] = o.begin
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// parseOp reads the start, in microseconds since 1970, and the nanoseconds.
+func parseOp(name, value string) (op, error) {
+	start, took, _ := strings.Cut(value, " ")
+	micros, err := strconv.ParseInt(start, 10, 64)
+	nanos, err2 := strconv.ParseInt(took, 10, 64)
+	if err := errors.Join(err, err2); err != nil || nanos < 0 {
+		return op{}, fmt.Errorf("the probe reports %s %q: not a time and a duration", name, value)
+	}
+	begin := time.UnixMicro(micros)
+	return op{name, begin, begin.Add(time.Duration(nanos))}, nil
+}
+
+// served waits until both clients have ended an operation that began after a
+// time: whatever was under way before has ended by then.
+func (p *probe) served(ctx context.Context, after time.Time) error {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		p.mu.Lock()
+		ok, dead, changed := p.latest[0].After(after) && p.latest[1].After(after), p.dead, p.changed
+		p.mu.Unlock()
+		if dead != nil {
+			return dead
+		}
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return fmt.Errorf("not within %v: the probe's clients are served", patience)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// felt is what the probe felt of a window: its longest operation, how many there
+// were, and what has failed since it was asked last. Operations that ended before
+// the window are forgotten.
+func (p *probe) felt(from, to time.Time) (longest op, ops int, failed []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kept := p.ops[:0]
+	for _, o := range p.ops {
+		if o.overlaps(from, to) {
+			ops++
+			if o.took() > longest.took() {
+				longest = o
+			}
+		}
+		if o.end.After(from) {
+			kept = append(kept, o)
+		}
+	}
+	p.ops = kept
+	failed, p.trouble = p.trouble, nil
+	return longest, ops, failed
+}
+
+// stop ends the clients, each after the operation that it is in.
+func (p *probe) stop(ctx context.Context) error {
+	for _, id := range p.ids {
+		p.jvm.Limit(id, 0)
+	}
+	for {
+		p.mu.Lock()
+		ended, dead, changed := p.ended, p.dead, p.changed
+		p.mu.Unlock()
+		if dead != nil || ended == len(p.ids) {
+			return dead
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package soak
+
+import (
+	"fmt"
+	"time"
+
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+)
+
+// Setup is everything that may change what a campaign shows. The journal
+// keeps it, with the plan's seed and length.
+type Setup struct {
+	Seed   uint64 `json:"seed"`
+	Kills  int    `json:"kills"`
+	Hadoop string `json:"hadoop"` // version
+
+	// Phases kills the daemon only, and only while a TeraSort runs, of which everything is
+	// governed: its tasks' local files and its shuffle too.
+	Phases bool `json:"phases,omitempty"`
+
+	Disk       disk.Model `json:"disk"` // of each DataNode
+	DiskBytes  int64      `json:"disk_bytes"`
+	BlockBytes int64      `json:"block_bytes"`
+
+	// Each round of TeraGen, TeraSort and TeraValidate sorts TeraBytes, each of
+	// TestDFSIO writes and reads Tasks files of DFSIOBytes; 0 leaves it out.
+	TeraBytes  int64 `json:"tera_bytes"`
+	DFSIOBytes int64 `json:"dfsio_bytes"`
+	Tasks      int   `json:"tasks"`
+}
+
+const mib = 1 << 20
+
+// DefaultSetup is a campaign for a machine of two cores: disks quick enough that a
+// round of jobs takes about a minute, and slow enough that writers meet their
+// backlog's bound and readers their mark.
+//
+// Disks are far larger than the data: each block that was on its way to a DataNode
+// when that was killed counts as a whole block of its space for the NameNode, for
+// 10 to 20 minutes. On disks of 4 GiB and in blocks of 16 MiB, a dozen kills of one
+// DataNode in that time left it no room for a further replica.
+func DefaultSetup(seed uint64, kills int) Setup {
+	return Setup{Seed: seed, Kills: kills, Hadoop: hadoop.DefaultVersion,
+		Disk:      disk.Model{BytesPerSecond: 80_000_000, SeekMin: 500 * time.Microsecond, SeekMax: 3 * time.Millisecond},
+		DiskBytes: 12 << 30, BlockBytes: 8 * mib,
+		TeraBytes: 128 * mib, DFSIOBytes: 64 * mib, Tasks: 2}
+}
+
+// PhasesSetup is a campaign of kills of the daemon in the phases of TeraSorts, whose maps
+// have blocks large enough to spill several times.
+func PhasesSetup(seed uint64, kills int) Setup {
+	s := DefaultSetup(seed, kills)
+	s.Phases, s.BlockBytes, s.TeraBytes, s.DFSIOBytes = true, 32*mib, 192*mib, 0
+	return s
+}
+
+// Plan draws the campaign's faults.
+func (s Setup) Plan() Plan {
+	if s.Phases {
+		return NewPhasesPlan(s.Seed, s.Kills)
+	}
+	return NewPlan(s.Seed, s.Kills)
+}
+
+// Validate rejects what cannot be run.
+func (s Setup) Validate() error {
+	switch {
+	case s.Kills < 1 || s.Kills > 100_000:
+		return fmt.Errorf("%d kills: want 1 to 100000", s.Kills)
+	case s.TeraBytes < hadoop.RowBytes:
+		return fmt.Errorf("%d bytes to sort: at least %d", s.TeraBytes, hadoop.RowBytes)
+	case s.DFSIOBytes < 0 || s.Tasks < 1:
+		return fmt.Errorf("%d files of %d bytes of TestDFSIO: want at least 1 of 0", s.Tasks, s.DFSIOBytes)
+	case slow(s.Disk).BytesPerSecond < 4096:
+		return fmt.Errorf("disks of %d bytes per second: ten times slower, that is below a page per second", s.Disk.BytesPerSecond)
+	}
+	return hadoop.CheckVersion(s.Hadoop)
+}

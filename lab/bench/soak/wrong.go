@@ -1,0 +1,51 @@
+package soak
+
+import (
+	"sync"
+
+	"penstock/lab/daemon"
+)
+
+// badFrame is something that no agent sends, from a peer that serves a data
+// directory.
+func badFrame(variant int, data string) (daemon.Bad, error) {
+	all, err := daemon.BadFrames(data)
+	if err != nil {
+		return daemon.Bad{}, err
+	}
+	return all[variant%len(all)], nil
+}
+
+// badNames are their names, in order.
+var badNames = sync.OnceValue(func() (names []string) {
+	all, err := daemon.BadFrames("/data")
+	if err != nil {
+		panic("soak: frames that are always the same do not encode: " + err.Error())
+	}
+	for _, b := range all {
+		names = append(names, b.Name)
+	}
+	return names
+})
+
+// weightsText is what a weights file may hold.
+type weightsText struct {
+	name, text string
+	refused    bool // the daemon must keep what it has
+}
+
+// goodWeights lets the probe pass before the load, so that its waits are not for
+// other applications' turns.
+const goodWeights = "default: 1\nrules:\n- {application: \"application_1700000000000_*\", weight: 1000}\n"
+
+var weightsTexts = []weightsText{
+	{"other weights", "default: 3\nrules:\n- {application: \"application_*\", weight: 100000}\n- {flow: clients, weight: 1}\n", false},
+	{"observe", "mode: observe\n", false},
+	{"no YAML", "default: [1\n\x00\x01", true},
+	{"an unknown field", "defualt: 5\n", true},
+	{"a weight out of range", "default: 1\nrules:\n- {flow: clients, weight: -4}\n", true},
+	{"empty", "", false},
+	{"a pattern that is none", "rules:\n- {flow: \"[\", weight: 4}\n", true},
+}
+
+func badWeights(variant int) weightsText { return weightsTexts[variant%len(weightsTexts)] }

@@ -1,0 +1,244 @@
+// Package client is Hadoop's own HDFS client, on demand.
+//
+// Tests and campaigns need clients that are told apart, stop where they are told
+// to and check every byte. A JVM for each costs a small machine more than its
+// data does, and WebHDFS shows nothing of a stream's middle. So one JVM
+// (Client.java) serves all of them over its standard input and output: each
+// operation is a client of its own, with the name of a task of the application
+// that it is told to be, and reports as it goes on.
+//
+// A file's bytes are a mixed counter of the position (Fill): any part of it can
+// be computed anywhere, here and in the JVM, so that contents are compared with
+// what they must be, not with what was read before.
+package client
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"penstock/lab/ledger"
+)
+
+//go:embed Client.java
+var clientSource []byte
+
+//go:embed Probe.java
+var probeSource []byte
+
+// Compile compiles the client into the folder dir against the jars in lib. It
+// needs the JDK's javac.
+func Compile(ctx context.Context, lib, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	argv := []string{"-nowarn", "-d", dir, "-cp", lib + "/*"}
+	for name, source := range map[string][]byte{"Client.java": clientSource, "Probe.java": probeSource} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, source, 0o644); err != nil {
+			return err
+		}
+		argv = append(argv, file)
+	}
+	if out, err := exec.CommandContext(ctx, "javac", argv...).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile the HDFS client (needs javac of a JDK): %w: %s", err, out)
+	}
+	return nil
+}
+
+// Options of the JVM.
+type Options struct {
+	Book    *ledger.Ledger // of the run that it belongs to
+	Lib     string         // folder of Hadoop's jars
+	Classes string         // folder that Compile has filled
+	Conf    string         // folder of the cluster's configuration
+	Temp    string         // folder for temporary files
+	Log     string         // file for what it says beside events
+	// Under are words before java's that run it: elsewhere, or as something else. It must be their
+	// last child, and they must end with it.
+	Under []string
+}
+
+// JVM is the process that the clients live in. Its methods may be called from
+// any goroutine.
+type JVM struct {
+	stdin  io.WriteCloser
+	exited <-chan struct{}
+
+	mu      sync.Mutex
+	next    int
+	ended   bool
+	running map[int]Take
+}
+
+// Take receives an operation's events, one at a time, in order: "progress" bytes,
+// "reached" bytes (it stands at its limit), "done" answer, "error" text, and the
+// probes' own (see Probe.java). When the JVM ends, every operation has an "error".
+type Take func(event, value string)
+
+// Start starts the JVM.
+func Start(o Options) (*JVM, error) {
+	args := []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true",
+		"-Djava.io.tmpdir=" + o.Temp, "-cp", strings.Join([]string{o.Conf, o.Classes, o.Lib + "/*"}, ":")}
+	for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch"} {
+		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
+	}
+	argv := slices.Concat(o.Under, []string{"java"}, args, []string{"Client"})
+	cmd := exec.Command(argv[0], argv[1:]...)
+	log, err := os.Create(o.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	c := &JVM{running: map[int]Take{}}
+	if c.stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	// Not cmd.StdoutPipe, which Wait closes while the last events are unread.
+	stdout, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer write.Close()
+	cmd.Stdout = write
+	if c.exited, err = o.Book.Spawn(cmd); err != nil {
+		return nil, errors.Join(err, stdout.Close())
+	}
+	go c.listen(stdout)
+	return c, nil
+}
+
+// Stop ends the JVM and every operation in it.
+func (c *JVM) Stop() {
+	c.stdin.Close()
+	<-c.exited
+}
+
+const lineMax = 1 << 20 // bytes; a file's list of blocks is one line
+
+func (c *JVM) listen(stdout io.ReadCloser) {
+	defer stdout.Close()
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, lineMax)
+	for lines.Scan() {
+		id, rest, _ := strings.Cut(lines.Text(), " ")
+		n, err := strconv.Atoi(id)
+		c.mu.Lock()
+		take := c.running[n]
+		c.mu.Unlock()
+		if err == nil && take != nil {
+			event, value, _ := strings.Cut(rest, " ")
+			take(event, value)
+		}
+	}
+	c.mu.Lock()
+	c.ended = true
+	left := c.running
+	c.running = map[int]Take{}
+	c.mu.Unlock()
+	for _, take := range left {
+		take("error", "the clients' JVM has ended")
+	}
+}
+
+// Do starts an operation: "put", "get", "setrep", "blocks", "probe-write" or
+// "probe-read", with arguments key=value as Client.java and Probe.java have them.
+func (c *JVM) Do(operation, args string, take Take) (id int) {
+	c.mu.Lock()
+	c.next++
+	id = c.next
+	if c.ended {
+		c.mu.Unlock()
+		take("error", "the clients' JVM has ended")
+		return id
+	}
+	c.running[id] = take
+	c.mu.Unlock()
+	c.send(fmt.Sprintf("%d %s %s", id, operation, args))
+	return id
+}
+
+// Run has a client carry an operation out, to its end or that of ctx.
+func (c *JVM) Run(ctx context.Context, operation, args string) error {
+	ended := make(chan error, 1)
+	id := c.Do(operation, args, func(event, value string) {
+		switch event {
+		case "done":
+			ended <- nil
+		case "error":
+			ended <- errors.New(value)
+		}
+	})
+	defer c.Forget(id)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Limit lets an operation go on to a further stop, in bytes; negative: to its end.
+func (c *JVM) Limit(id int, bytes int64) { c.send(fmt.Sprintf("%d to limit=%d", id, bytes)) }
+
+// Forget ends the operation's events.
+func (c *JVM) Forget(id int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, id)
+}
+
+func (c *JVM) send(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintln(c.stdin, line) // if the JVM is gone, every operation has its error
+}
+
+// Sum is the SHA-256, in hexadecimal, of a file's bytes.
+func Sum(seed, bytes int64) string {
+	h := sha256.New()
+	buf := make([]byte, 64<<10)
+	for pos := int64(0); pos < bytes; pos += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), bytes-pos)]
+		Fill(buf, seed, pos)
+		h.Write(buf)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Fill makes the bytes of a file from pos on, a multiple of 8: SplitMix64
+// (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) of
+// the position.
+func Fill(buf []byte, seed, pos int64) {
+	var word [8]byte
+	for i := 0; i < len(buf); i += 8 {
+		z := uint64(seed) + uint64((pos+int64(i))/8+1)*0x9e3779b97f4a7c15
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		binary.LittleEndian.PutUint64(word[:], z^z>>31)
+		copy(buf[i:], word[:])
+	}
+}
+
+// Attempt is the name of a task of the number-th application, Application the
+// application's id. The agent takes the second from the first.
+func Attempt(number int) string {
+	return fmt.Sprintf("attempt_1700000000000_%04d_m_000000_0", number)
+}
+
+// Application is the id of the number-th application.
+func Application(number int) string { return fmt.Sprintf("application_1700000000000_%04d", number) }

@@ -1,0 +1,569 @@
+// Package disk is a disk whose speed is known: real contention, the same on
+// every machine, from nothing but memory.
+//
+// A process of its own serves a file through FUSE and lets each read and write
+// take as long as a model of a hard disk says (model.go: one head, seeks by
+// distance, one budget for reads and writes) or of a solid-state disk
+// (channels.go: a knee, writes slower than reads). A loop device with direct I/O
+// makes a block device of that file, with ext4 on top. So everything above the
+// model is the kernel's own: page cache, readahead, writeback, I/O scheduler,
+// and a limit that no cgroup can evade. Limits in cgroups were tried instead
+// and are no disk: separate budgets for reads and writes, and no seeks.
+//
+// The model runs on a virtual clock. A server that is woken late answers late,
+// but the next request begins when the last one ended by the model, so the
+// throughput is the model's as long as requests are waiting. Service times of a
+// millisecond and more are kept well; compare ratios, not microseconds.
+//
+// The disk logs every request (log.go) with the time it cost. Package judge
+// joins that to the files' extents and says whose it was: evidence that does
+// not depend on the code that it judges. IBIS (section 7.1) ran on real disks
+// of eight nodes; this stands in for them on one.
+//
+// Every change to the system is in the run's ledger before it is made; when the
+// process that started the disk dies, the server has them undone. Without root or /dev/fuse, Open returns a plain folder that says that it is one.
+package disk
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"penstock/lab/ledger"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options describe a disk.
+type Options struct {
+	// Name is unique within the run: letters, digits, '-' and '_'.
+	Name string
+	// RunDir is the run's folder; the ledger, the log and the mount points are
+	// made there.
+	RunDir string
+	// Size in bytes, a multiple of 1 MiB, at least 16 MiB. Memory is used only
+	// for what is written.
+	Size  int64
+	Model Model
+	// Scheduler of the block device: none, mq-deadline, bfq or kyber. Default
+	// mq-deadline.
+	Scheduler string
+	// ReadaheadKB is the kernel's readahead. Default 128, as on any disk.
+	ReadaheadKB int
+	// RequestKB is the largest request that the disk takes, 64 to 1024, default
+	// 1024. A model that is slow for its kind needs smaller ones, or a full queue
+	// keeps a read waiting far longer than on a real disk.
+	RequestKB int
+	// QueueDepth is how many requests the disk takes at a time, the rest waits
+	// in the kernel. Default 32, as in native command queueing; at most 128.
+	QueueDepth int
+	// BackingDir is where the bytes are kept. Default /dev/shm: the memory of
+	// the machine must be no part of what is measured.
+	BackingDir string
+	// LogPath is the request log. Default NAME.log in the run's folder.
+	LogPath string
+	// LogBytesMax bounds the request log; what comes later is only counted.
+	// Default 256 MiB, some 6.7 million requests.
+	LogBytesMax int64
+}
+
+var nameRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
+
+func (o *Options) validate() error {
+	if !nameRule.MatchString(o.Name) {
+		return fmt.Errorf("disk name %q: want 1 to 32 letters, digits, '-' and '_'", o.Name)
+	}
+	if o.RunDir == "" {
+		return errors.New("a disk needs a run folder")
+	}
+	var err error
+	if o.RunDir, err = filepath.Abs(o.RunDir); err != nil {
+		return err
+	}
+	if o.Size < 16<<20 || o.Size%(1<<20) != 0 {
+		return fmt.Errorf("disk size %d: want a multiple of 1 MiB, at least 16 MiB", o.Size)
+	}
+	if o.Scheduler == "" {
+		o.Scheduler = "mq-deadline"
+	}
+	if o.ReadaheadKB == 0 {
+		o.ReadaheadKB = 128
+	}
+	if o.RequestKB == 0 {
+		o.RequestKB = requestKB
+	}
+	if o.RequestKB < 64 || o.RequestKB > requestKB {
+		return fmt.Errorf("requests of at most %d KiB: want 64 to %d", o.RequestKB, requestKB)
+	}
+	if o.QueueDepth == 0 {
+		o.QueueDepth = 32
+	}
+	if o.QueueDepth < 1 || o.QueueDepth > 128 {
+		return fmt.Errorf("queue depth %d: want 1 to 128", o.QueueDepth)
+	}
+	if o.BackingDir == "" {
+		o.BackingDir = "/dev/shm"
+	}
+	if o.LogPath == "" {
+		o.LogPath = filepath.Join(o.RunDir, o.Name+".log")
+	}
+	if o.LogPath, err = filepath.Abs(o.LogPath); err != nil {
+		return err
+	}
+	if o.LogBytesMax == 0 {
+		o.LogBytesMax = 256 << 20
+	}
+	if o.LogBytesMax < 1<<10 {
+		return fmt.Errorf("a request log of %d bytes: want at least 1 KiB", o.LogBytesMax)
+	}
+	return o.Model.Validate()
+}
+
+// ErrNotModelled is what a plain folder answers when asked for what only a
+// modelled disk has.
+var ErrNotModelled = errors.New("this is a plain folder, not a modelled disk")
+
+// Available says why there can be no modelled disk here; nil if there can.
+func Available() error {
+	if os.Geteuid() != 0 {
+		return errors.New("modelled disks need root (to mount and to attach loop devices)")
+	}
+	for _, node := range []string{"/dev/fuse", "/dev/loop-control"} {
+		file, err := os.OpenFile(node, os.O_RDWR, 0)
+		if err != nil {
+			return fmt.Errorf("modelled disks need %s: %w", node, err)
+		}
+		file.Close()
+	}
+	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
+		return fmt.Errorf("modelled disks need mkfs.ext4 (package e2fsprogs): %w", err)
+	}
+	return nil
+}
+
+// Disk is a mounted disk, or the plain folder that stands in for one.
+type Disk struct {
+	options Options
+	reason  error // why it is a plain folder; nil: modelled
+
+	folder  string // holds the two mount points
+	mount   string // where the file system is
+	fuse    string // where the server's two files are
+	device  string // /dev/loopN
+	logPath string
+
+	ledger  *ledger.Ledger
+	changes []ledger.ID
+	server  *exec.Cmd
+	alive   io.Closer // the server takes its closing for this process's end
+	exited  chan struct{}
+}
+
+// Open starts a modelled disk where that is possible, and returns a plain
+// folder where it is not. Modelled tells them apart.
+func Open(ctx context.Context, o Options) (*Disk, error) {
+	if reason := Available(); reason != nil {
+		return folder(o, reason)
+	}
+	return Start(ctx, o)
+}
+
+func folder(o Options, reason error) (*Disk, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	d := &Disk{options: o, reason: reason, mount: filepath.Join(o.RunDir, o.Name, "fs")}
+	return d, os.MkdirAll(d.mount, 0o755)
+}
+
+// childVariable marks the server in its environment, so that a binary that does
+// not call ServeIfChild cannot start itself over and over.
+const childVariable = "PENSTOCK_DISK_SERVER"
+
+// Start makes a modelled disk with an empty ext4 file system and mounts it. The
+// context bounds the start only. On an error everything is put back.
+func Start(ctx context.Context, o Options) (_ *Disk, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if os.Getenv(childVariable) != "" {
+		return nil, errors.New("this binary was started as a disk's server and did not notice: call disk.ServeIfChild first in main or TestMain")
+	}
+	if err := Available(); err != nil {
+		return nil, err
+	}
+	if err := roomFor(o); err != nil {
+		return nil, err
+	}
+	l, err := ledger.Open(o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	d := &Disk{
+		options: o,
+		ledger:  l,
+		folder:  filepath.Join(o.RunDir, o.Name),
+		mount:   filepath.Join(o.RunDir, o.Name, "fs"),
+		fuse:    filepath.Join(o.RunDir, o.Name, "image"),
+		logPath: o.LogPath,
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Stop())
+		}
+	}()
+	steps := []func(context.Context) error{d.shareFolder, d.startServer, d.attach, d.format, d.mountFileSystem}
+	for _, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := step(ctx); err != nil {
+			return nil, fmt.Errorf("disk %s: %w", o.Name, err)
+		}
+	}
+	return d, d.SetModel(o.Model)
+}
+
+// roomFor refuses a disk that could run its backing full: the file system on it
+// would then fail in ways that no test means to test.
+func roomFor(o Options) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(o.BackingDir, &st); err != nil {
+		return fmt.Errorf("backing folder %s: %w", o.BackingDir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < o.Size {
+		return fmt.Errorf("%s has %d MiB left, the disk may need %d: make it smaller or choose another backing folder",
+			o.BackingDir, free>>20, o.Size>>20)
+	}
+	return nil
+}
+
+// change runs a recorded change: do is only called once the change is in the
+// ledger.
+func (d *Disk) change(id ledger.ID, err error) error {
+	if err == nil && id != 0 {
+		d.changes = append(d.changes, id)
+	}
+	return err
+}
+
+// shareFolder makes the disk's folder a mount whose mounts and unmounts are seen
+// in other mount namespaces. A process with one of its own (a daemon started by
+// unshare or systemd) would otherwise keep its copy of the disk's mount, and
+// with that the loop device and the server, until it ends.
+func (d *Disk) shareFolder(context.Context) error {
+	if err := d.change(d.ledger.Remove(d.folder)); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.folder, 0o755); err != nil {
+		return err
+	}
+	if err := d.change(d.ledger.Bind(d.folder)); err != nil {
+		return err
+	}
+	if err := unix.Mount(d.folder, d.folder, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to itself: %w", d.folder, err)
+	}
+	if err := unix.Mount("", d.folder, "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts below %s: %w", d.folder, err)
+	}
+	return nil
+}
+
+// startServer makes the backing file and starts the process that serves it. The
+// model is off until the disk is ready, so that making it takes no time.
+func (d *Disk) startServer(ctx context.Context) error {
+	backing, err := d.createBacking()
+	if err != nil {
+		return err
+	}
+	if err := d.change(d.ledger.Remove(d.fuse)); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.fuse, 0o700); err != nil {
+		return err
+	}
+	config, err := json.Marshal(serveConfig{
+		Name:        d.options.Name,
+		RunDir:      d.options.RunDir,
+		Backing:     backing,
+		MountPoint:  d.fuse,
+		LogPath:     d.logPath,
+		LogBytesMax: d.options.LogBytesMax,
+	})
+	if err != nil {
+		return err
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	messages, err := os.Create(filepath.Join(d.options.RunDir, d.options.Name+".server.txt"))
+	if err != nil {
+		return err
+	}
+	defer messages.Close()
+	// Not tied to ctx, and in a session of its own: it is ended by its mount's
+	// end, after everything that needs it.
+	cmd := exec.Command(binary, commandGroup, serveCommand, string(config))
+	cmd.Env = []string{childVariable + "=1", "GOMAXPROCS=2"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stderr = messages
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	d.alive = stdin
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the disk's server: %w", err)
+	}
+	d.server, d.exited = cmd, make(chan struct{})
+	// Recorded before the mount, so undone after it: by then it has ended.
+	if err := d.change(d.ledger.Process(cmd.Process.Pid)); err != nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+		close(d.exited)
+		return err
+	}
+	err = d.change(d.ledger.Mount(d.fuse))
+	ready := make(chan bool, 1)
+	go func() {
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		ready <- line == "ready\n"
+		cmd.Wait()
+		close(d.exited)
+	}()
+	if err != nil {
+		return err
+	}
+	if _, err := stdin.Write([]byte("go\n")); err != nil {
+		return fmt.Errorf("the disk's server ended: see %s", messages.Name())
+	}
+	select {
+	case ok := <-ready:
+		if !ok {
+			text, _ := os.ReadFile(messages.Name())
+			return fmt.Errorf("the disk's server did not start: %s", bytes.TrimSpace(text))
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// createBacking makes the sparse file that holds the disk's bytes.
+func (d *Disk) createBacking() (string, error) {
+	for try := 0; ; try++ {
+		path := filepath.Join(d.options.BackingDir, fmt.Sprintf("penstock-%d-%d-%s.img", os.Getpid(), try, d.options.Name))
+		if _, err := os.Lstat(path); err == nil {
+			continue
+		}
+		if err := d.change(d.ledger.Remove(path)); err != nil {
+			return "", err
+		}
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return "", err
+		}
+		return path, errors.Join(file.Truncate(d.options.Size), file.Close())
+	}
+}
+
+func (d *Disk) format(ctx context.Context) error {
+	// All tables are written now: a disk that goes on initialising itself in
+	// the background would be no even ground. No blocks are held back for root.
+	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
+		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
+		"-L", d.options.Name[:min(len(d.options.Name), 16)], d.device).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mkfs.ext4 %s: %w: %s", d.device, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// mountFileSystem mounts with noatime, as HDFS's guides advise, and with
+// discard, which costs the modelled disk nothing and frees memory.
+func (d *Disk) mountFileSystem(context.Context) error {
+	if err := d.change(d.ledger.Remove(d.mount)); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.mount, 0o755); err != nil {
+		return err
+	}
+	if err := d.change(d.ledger.Mount(d.mount)); err != nil {
+		return err
+	}
+	if err := unix.Mount(d.device, d.mount, "ext4", unix.MS_NOATIME, "discard"); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", d.device, d.mount, err)
+	}
+	// Undone first of all: what is still dirty is then written back at once.
+	fast, err := json.Marshal(order{Model: &Model{}})
+	if err != nil {
+		return err
+	}
+	if err := d.change(d.ledger.WriteWhenUndone(d.control(), string(fast))); err != nil {
+		return err
+	}
+	return os.Chmod(d.mount, 0o755)
+}
+
+func (d *Disk) control() string { return filepath.Join(d.fuse, controlName) }
+
+// Modelled reports whether this is a modelled disk; if not, Reason says why.
+func (d *Disk) Modelled() bool { return d.reason == nil }
+
+// Reason says why this is a plain folder; nil for a modelled disk.
+func (d *Disk) Reason() error { return d.reason }
+
+// Name is the disk's name in its run.
+func (d *Disk) Name() string { return d.options.Name }
+
+// Mount is the folder to use.
+func (d *Disk) Mount() string { return d.mount }
+
+// Device is the block device, such as /dev/loop0; "" for a plain folder.
+func (d *Disk) Device() string { return d.device }
+
+// LogPath is the request log (see ReadLog); "" for a plain folder.
+func (d *Disk) LogPath() string { return d.logPath }
+
+// SetModel changes the model, also while requests wait. The zero Model turns it
+// off: what waits is answered at once.
+func (d *Disk) SetModel(m Model) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	return d.order(order{Model: &m})
+}
+
+// Model is the model in force.
+func (d *Disk) Model() (Model, error) {
+	if !d.Modelled() {
+		return Model{}, ErrNotModelled
+	}
+	text, err := os.ReadFile(d.control())
+	if err != nil {
+		return Model{}, err
+	}
+	var now order
+	if err := json.Unmarshal(text, &now); err != nil || now.Model == nil {
+		return Model{}, fmt.Errorf("the disk's control file says %q: %w", text, err)
+	}
+	return *now.Model, nil
+}
+
+// SyncLog brings the log file up to date with every request answered so far. It
+// fails if the log's bound was reached, for then requests are missing.
+func (d *Disk) SyncLog() error {
+	err := d.order(order{SyncLog: true})
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("disk %s: the request log has reached its bound of %d bytes and is not complete: raise LogBytesMax",
+			d.options.Name, d.options.LogBytesMax)
+	}
+	return err
+}
+
+func (d *Disk) order(o order) error {
+	if !d.Modelled() {
+		return ErrNotModelled
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(d.control(), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("disk %s: %w", d.options.Name, err)
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
+}
+
+// Counters are the bytes that the device has read and written since it was
+// attached, by the kernel's count.
+func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
+	if !d.Modelled() {
+		return 0, 0, ErrNotModelled
+	}
+	raw, err := os.ReadFile(d.sysfs("stat"))
+	if err != nil {
+		return 0, 0, err
+	}
+	fields := strings.Fields(string(raw))
+	const readSectors, writeSectors = 2, 6
+	if len(fields) <= writeSectors {
+		return 0, 0, fmt.Errorf("cannot read %s: %q", d.sysfs("stat"), raw)
+	}
+	read, err := strconv.ParseInt(fields[readSectors], 10, 64)
+	if err != nil {
+		return 0, 0, err
+	}
+	written, err := strconv.ParseInt(fields[writeSectors], 10, 64)
+	return read * 512, written * 512, err
+}
+
+// Forget writes back and drops what the page cache has of the disk's files: of this disk
+// only, since others may be measuring on theirs. Files that are deleted meanwhile
+// are forgotten anyway.
+func (d *Disk) Forget() error {
+	return filepath.WalkDir(d.mount, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	})
+}
+
+// Stop takes the disk away and puts everything back; the log stays. A disk that
+// is still in use is detached and the error says so.
+func (d *Disk) Stop() error {
+	if !d.Modelled() || d.ledger == nil {
+		return nil
+	}
+	err := d.ledger.Undo(d.changes...)
+	if d.exited != nil {
+		select {
+		case <-d.exited:
+		case <-time.After(5 * time.Second):
+			err = errors.Join(err, errors.New("the disk's server does not end"))
+		}
+	}
+	err = errors.Join(err, d.ledger.Close())
+	d.ledger = nil
+	if d.alive != nil {
+		d.alive.Close()
+	}
+	return err
+}
+
+// Recover puts back what a dead run left in its folder: disks, processes,
+// kernel parameters. ledger.ErrInUse if the run is alive.
+func Recover(runDir string) error { return ledger.Recover(runDir) }

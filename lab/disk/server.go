@@ -1,0 +1,435 @@
+package disk
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"penstock/lab/ledger"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// The server process: a FUSE mount with two files. `disk` is the image that the
+// loop device sits on; `control` takes orders, one JSON object a write, and
+// shows the model in force. Orders through a file need no socket and no port,
+// work for whoever may write it, and are carried out when the write returns.
+const (
+	imageName   = "disk"
+	controlName = "control"
+)
+
+// serveConfig is what the server is started with.
+type serveConfig struct {
+	Name        string `json:"name"`
+	RunDir      string `json:"run_dir"`
+	Backing     string `json:"backing"` // sparse file of the disk's size
+	MountPoint  string `json:"mount_point"`
+	LogPath     string `json:"log_path"` // "": no log
+	LogBytesMax int64  `json:"log_bytes_max"`
+	Model       Model  `json:"model"`
+}
+
+// order is what the control file takes.
+type order struct {
+	Model   *Model `json:"model,omitempty"`
+	SyncLog bool   `json:"sync_log,omitempty"`
+}
+
+// The hidden commands that Start's own binary is executed with.
+const (
+	commandGroup   = "disk"
+	serveCommand   = "serve"   // CONFIG: be a disk's server
+	recoverCommand = "recover" // DIR: put back what the dead run in DIR has left
+)
+
+// ServeIfChild turns the process into a disk's server, and ends it, if it was
+// started as one. Start re-executes its own binary, so the main function of a
+// command and the TestMain of tests that start disks call this first.
+func ServeIfChild() {
+	if len(os.Args) != 4 || os.Args[1] != commandGroup {
+		return
+	}
+	var err error
+	switch os.Args[2] {
+	case serveCommand:
+		err = Serve(os.Args[3], os.Stdin, os.Stdout)
+	case recoverCommand:
+		err = RecoverDead(os.Args[3])
+	default:
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "penstock:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// RecoverDead is Recover for a run that may have been recovered by another of
+// its servers, or may be about to: that is no error.
+func RecoverDead(runDir string) error {
+	if err := ledger.Recover(runDir); !errors.Is(err, ledger.ErrInUse) {
+		return err
+	}
+	return nil
+}
+
+// watchParent waits for the parent's end, which closes the pipe, and has the run
+// put back then: kernel parameters must not stay changed because somebody used
+// kill -9. The work is left to a process of its own, since it ends this one.
+func watchParent(parent io.Reader, runDir string) {
+	io.Copy(io.Discard, parent)
+	binary, err := os.Executable()
+	if err == nil {
+		cmd := exec.Command(binary, commandGroup, recoverCommand, runDir)
+		cmd.Env = []string{childVariable + "=1"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		cmd.Stderr = os.Stderr
+		err = cmd.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "penstock: put back the run of the parent that ended:", err)
+	}
+}
+
+// Serve runs a disk's server until its mount goes away; config is JSON.
+//
+// It waits for a line on in before it touches anything: by then the parent has
+// recorded the process in the run's ledger. If the parent dies before that the
+// server ends too. If it dies later the server has the whole run put back
+// (watchParent) and goes on serving until that unmounts it: a disk whose server
+// vanishes leaves a file system that answers with errors and cannot write back.
+// It says "ready" on out when the disk can be used.
+func Serve(config string, in io.Reader, out io.Writer) error {
+	var c serveConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return fmt.Errorf("the server's configuration: %w", err)
+	}
+	parent := bufio.NewReader(in)
+	if _, err := parent.ReadString('\n'); err != nil {
+		return errors.New("the parent ended before the disk was started")
+	}
+	// Signals to end are for the parent, which takes the disk down in order; the
+	// server ends with its mount, when the last of its log is written.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM)
+	// A modelled disk must be on time also when the experiment uses every CPU.
+	preferThreads()
+	backing, err := os.OpenFile(c.Backing, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	info, err := backing.Stat()
+	if err != nil {
+		return err
+	}
+	d := &device{backing: backing, size: info.Size()}
+	if c.LogPath != "" {
+		if d.log, err = createLog(c.LogPath, c.LogBytesMax); err != nil {
+			return err
+		}
+	}
+	d.wake = sync.NewCond(&d.mu)
+	if d.alarm, err = newAlarm(); err != nil {
+		return err
+	}
+	if err := d.setModel(c.Model); err != nil {
+		return err
+	}
+	go d.run()
+	go d.answer()
+	go d.log.keepFlushing()
+	server, err := fs.Mount(c.MountPoint, &rootNode{device: d}, &fs.Options{
+		MountOptions: fuse.MountOptions{
+			FsName:            "penstock-" + c.Name,
+			Name:              "penstockdisk",
+			DirectMountStrict: true,
+			// A queue as deep as the loop device's, each request on its own.
+			MaxBackground:     1024,
+			MaxWrite:          1 << 20,
+			ExtraCapabilities: fuse.CAP_ASYNC_DIO, // or the queue is served one by one
+			DisableSplice:     true,               // 1 MiB does not fit into its pipes
+			DisableXAttrs:     true,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("mount the disk's image at %s: %w", c.MountPoint, err)
+	}
+	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+		server.Unmount()
+		return err
+	}
+	go watchParent(parent, c.RunDir)
+	server.Wait()
+	return d.log.close()
+}
+
+// device is the running disk: the arm or the channels, the clock that they are
+// driven by, and the bytes.
+type device struct {
+	backing *os.File
+	size    int64
+	log     *requestLog
+
+	off atomic.Bool // the model is off: no queue
+
+	mu    sync.Mutex
+	model Model
+
+	arm  arm // of a model with one head
+	wake *sync.Cond
+
+	channels channels // of a model with channels
+	underway underway
+	alarm    *alarm
+}
+
+func (d *device) setModel(m Model) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	if m.Channels == 0 && m.CapacityBytes == 0 {
+		m.CapacityBytes = d.size
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.model, d.arm.model, d.channels = m, m, newChannels(m)
+	d.off.Store(m.Off())
+	d.wake.Signal()
+	if m.Off() {
+		d.alarm.set(0) // nobody waits any longer
+	}
+	return nil
+}
+
+// serve holds the caller for as long as the disk takes for the request. It is
+// in the log before it is answered.
+func (d *device) serve(op Op, arrived, offset, length int64) {
+	if op == Discard || d.off.Load() {
+		d.log.add(Record{Submitted: arrived, Ended: Monotonic(), Offset: offset, Length: length, Op: op})
+		return
+	}
+	r := &request{op: op, offset: offset, length: length, arrived: arrived, done: make(chan struct{})}
+	d.mu.Lock()
+	if d.model.Channels > 0 {
+		d.accept(r)
+	} else {
+		d.arm.submit(r)
+		d.wake.Signal()
+	}
+	d.mu.Unlock()
+	<-r.done
+}
+
+// run drives the arm. It has a thread of its own and sleeps by the kernel's
+// clock, because the runtime's timers are up to a millisecond late.
+func (d *device) run() {
+	runtime.LockOSThread()
+	for {
+		d.mu.Lock()
+		var r *request
+		for {
+			if r = d.arm.next(Monotonic()); r != nil {
+				break
+			}
+			d.wake.Wait()
+		}
+		d.mu.Unlock()
+		d.sleepUntil(r.ended)
+		d.finish(r)
+	}
+}
+
+// sleepUntil returns at the given time, or soon after the model is turned off.
+func (d *device) sleepUntil(end int64) {
+	const slice = int64(50 * time.Millisecond)
+	for now := Monotonic(); now < end && !d.off.Load(); now = Monotonic() {
+		until := unix.NsecToTimespec(min(end, now+slice))
+		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil)
+	}
+}
+
+func (d *device) obey(data []byte) error {
+	var o order
+	if err := json.Unmarshal(data, &o); err != nil {
+		return err
+	}
+	if o.Model != nil {
+		if err := d.setModel(*o.Model); err != nil {
+			return err
+		}
+	}
+	if o.SyncLog {
+		if err := d.log.flush(); err != nil {
+			return err
+		}
+		return d.log.complete()
+	}
+	return nil
+}
+
+func (d *device) state() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text, _ := json.Marshal(order{Model: &d.model})
+	return append(text, '\n')
+}
+
+// rootNode is the mount's folder.
+type rootNode struct {
+	fs.Inode
+	device *device
+}
+
+var _ = (fs.NodeOnAdder)((*rootNode)(nil))
+
+func (n *rootNode) OnAdd(ctx context.Context) {
+	image := n.NewPersistentInode(ctx, &imageNode{device: n.device}, fs.StableAttr{Mode: syscall.S_IFREG})
+	n.AddChild(imageName, image, false)
+	control := n.NewPersistentInode(ctx, &controlNode{device: n.device}, fs.StableAttr{Mode: syscall.S_IFREG})
+	n.AddChild(controlName, control, false)
+}
+
+// imageNode is the disk as a file.
+type imageNode struct {
+	fs.Inode
+	device *device
+}
+
+var (
+	_ = (fs.NodeGetattrer)((*imageNode)(nil))
+	_ = (fs.NodeSetattrer)((*imageNode)(nil))
+	_ = (fs.NodeOpener)((*imageNode)(nil))
+	_ = (fs.NodeReader)((*imageNode)(nil))
+	_ = (fs.NodeWriter)((*imageNode)(nil))
+	_ = (fs.NodeFsyncer)((*imageNode)(nil))
+	_ = (fs.NodeAllocater)((*imageNode)(nil))
+)
+
+func (n *imageNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Mode = 0o600
+	out.Size = uint64(n.device.size)
+	out.Blksize = 4096
+	return 0
+}
+
+func (n *imageNode) Setattr(ctx context.Context, f fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	return n.Getattr(ctx, f, out) // a disk keeps its size and has no times
+}
+
+func (n *imageNode) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES, 0
+}
+
+func (n *imageNode) Read(_ context.Context, _ fs.FileHandle, dest []byte, offset int64) (fuse.ReadResult, syscall.Errno) {
+	arrived := Monotonic()
+	read, err := n.device.backing.ReadAt(dest, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fs.ToErrno(err)
+	}
+	if read > 0 {
+		n.device.serve(Read, arrived, offset, int64(read))
+	}
+	return fuse.ReadResultData(dest[:read]), 0
+}
+
+func (n *imageNode) Write(_ context.Context, _ fs.FileHandle, data []byte, offset int64) (uint32, syscall.Errno) {
+	arrived := Monotonic()
+	if offset+int64(len(data)) > n.device.size {
+		return 0, syscall.ENOSPC
+	}
+	written, err := n.device.backing.WriteAt(data, offset)
+	if err != nil {
+		return uint32(written), fs.ToErrno(err)
+	}
+	n.device.serve(Write, arrived, offset, int64(written))
+	return uint32(written), 0
+}
+
+// Fsync is the disk's flush command. Writes are only answered once they are on
+// the medium, so there is nothing to flush.
+func (n *imageNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
+
+// Allocate is how discards and writes of zeroes arrive: the backing memory of
+// deleted files goes back to the machine.
+func (n *imageNode) Allocate(_ context.Context, _ fs.FileHandle, offset, size uint64, mode uint32) syscall.Errno {
+	if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) == 0 {
+		return syscall.EOPNOTSUPP
+	}
+	arrived := Monotonic()
+	err := unix.Fallocate(int(n.device.backing.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size))
+	if err != nil {
+		return fs.ToErrno(err)
+	}
+	n.device.serve(Discard, arrived, int64(offset), int64(min(size, 1<<32-1)))
+	return 0
+}
+
+// controlNode takes orders.
+type controlNode struct {
+	fs.Inode
+	device *device
+}
+
+var (
+	_ = (fs.NodeGetattrer)((*controlNode)(nil))
+	_ = (fs.NodeSetattrer)((*controlNode)(nil))
+	_ = (fs.NodeOpener)((*controlNode)(nil))
+	_ = (fs.NodeReader)((*controlNode)(nil))
+	_ = (fs.NodeWriter)((*controlNode)(nil))
+)
+
+func (n *controlNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Mode = 0o600
+	return 0
+}
+
+func (n *controlNode) Setattr(ctx context.Context, f fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	return n.Getattr(ctx, f, out)
+}
+
+func (n *controlNode) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, fuse.FOPEN_DIRECT_IO, 0
+}
+
+func (n *controlNode) Read(_ context.Context, _ fs.FileHandle, dest []byte, offset int64) (fuse.ReadResult, syscall.Errno) {
+	text := n.device.state()
+	from := min(offset, int64(len(text)))
+	return fuse.ReadResultData(text[from:min(int(from)+len(dest), len(text))]), 0
+}
+
+func (n *controlNode) Write(_ context.Context, _ fs.FileHandle, data []byte, _ int64) (uint32, syscall.Errno) {
+	if err := n.device.obey(data); err != nil {
+		fmt.Fprintln(os.Stderr, "penstock: order refused:", err)
+		if errors.Is(err, errLogFull) {
+			return 0, syscall.ENOSPC
+		}
+		return 0, syscall.EINVAL
+	}
+	return uint32(len(data)), 0
+}
+
+// preferThreads puts all threads of the process first in line for the CPU; those
+// to come inherit that. Without the right to do so the disk is less exact.
+func preferThreads() {
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		if id, err := strconv.Atoi(thread.Name()); err == nil {
+			unix.Setpriority(unix.PRIO_PROCESS, id, -20)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+// Package runs holds what every campaign does around its measuring: a run folder
+// of its own, putting back what killed runs have left, and files that are written
+// whole or not at all.
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"penstock/lab/ledger"
+)
+
+// parent is where run folders are made, below the current directory.
+const parent = "run"
+
+// Folder is a run's private folder.
+type Folder struct {
+	Path string // absolute
+	Ours bool   // made here, and so to be removed after success
+}
+
+// Make makes the folder path, or if that is "" a new one whose name begins with
+// prefix.
+func Make(path, prefix string) (f Folder, err error) {
+	if path == "" {
+		f.Ours = true
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return f, err
+		}
+		if path, err = os.MkdirTemp(parent, prefix); err != nil {
+			return f, err
+		}
+	} else if err := os.MkdirAll(path, 0o755); err != nil {
+		return f, err
+	}
+	f.Path, err = filepath.Abs(path)
+	return f, err
+}
+
+// Recover puts back what killed runs of this checkout, in folders with the prefix,
+// have left. What others have left is theirs: `penstock-lab clean` sees to that.
+func Recover(prefix string, say func(format string, args ...any)) error {
+	// The cluster's ledger lies a folder deeper; its processes go before the
+	// disks that they use.
+	for _, below := range []string{"*", ""} {
+		found, err := filepath.Glob(filepath.Join(parent, prefix+"*", below, ledger.FileName))
+		if err != nil {
+			return err
+		}
+		for _, file := range found {
+			dir := filepath.Dir(file)
+			switch err := ledger.Recover(dir); {
+			case errors.Is(err, ledger.ErrInUse): // a living run
+			case err != nil:
+				return fmt.Errorf("put back what a killed run left in %s: %w", dir, err)
+			default:
+				say("put back what a killed run had left: %s", dir)
+			}
+		}
+	}
+	return nil
+}
+
+// WriteFile writes a whole file or none, so that a reader never sees half of it.
+// "" writes nothing, "-" to standard output.
+func WriteFile(path string, write func(io.Writer) error) error {
+	switch path {
+	case "":
+		return nil
+	case "-":
+		return write(os.Stdout)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(path + ".new")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}

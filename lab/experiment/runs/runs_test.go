@@ -1,0 +1,72 @@
+package runs
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/lab/ledger"
+)
+
+func TestMake(t *testing.T) {
+	t.Chdir(t.TempDir())
+	a, err := Make("", "x-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Make("", "x-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.Ours || a.Path == b.Path || !filepath.IsAbs(a.Path) || !strings.HasPrefix(filepath.Base(a.Path), "x-") {
+		t.Errorf("%+v and %+v", a, b)
+	}
+	for range 2 { // there already, the second time
+		if f, err := Make("given", "x-"); err != nil || f.Ours || filepath.Base(f.Path) != "given" {
+			t.Errorf("%+v, %v", f, err)
+		}
+	}
+}
+
+func TestRecover(t *testing.T) {
+	t.Chdir(t.TempDir())
+	silent := func(string, ...any) {}
+	if err := Recover("x-", silent); err != nil {
+		t.Errorf("nothing to put back: %v", err)
+	}
+	// A process that no longer lives; a ledger that is in nobody's hands.
+	dir := filepath.Join(parent, "x-1")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ledger.FileName), []byte("no ledger"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Recover("y-", silent); err != nil {
+		t.Errorf("another's folder: %v", err)
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "file")
+	hello := func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }
+	if err := WriteFile(path, hello); err != nil {
+		t.Fatal(err)
+	}
+	bad := errors.New("bad")
+	if err := WriteFile(path, func(w io.Writer) error { io.WriteString(w, "hal"); return bad }); !errors.Is(err, bad) {
+		t.Errorf("error %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if left, _ := filepath.Glob(path + "*"); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := WriteFile("", func(io.Writer) error { return bad }); err != nil {
+		t.Errorf("no file: %v", err)
+	}
+}

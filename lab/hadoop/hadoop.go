@@ -1,0 +1,304 @@
+// Package hadoop runs a real, unmodified Hadoop on this machine: a NameNode,
+// any number of DataNodes, a ResourceManager or a pair, and NodeManagers, each a JVM of
+// its own, for the demonstration, the end-to-end tests and the measurements.
+//
+// It does what IBIS's authors did with a rack of machines (IBIS, section 7.1:
+// HDFS data and intermediate data on disks of their own, half of the cores for
+// each side) with folders and ports of one machine: every DataNode has its own
+// volumes, typed [DISK] or [SSD] so that a storage policy places a job's data;
+// every job's JVMs can be bound to CPUs of their own; two queues of equal size
+// keep the two sides' containers apart.
+//
+// Everything lives in one private run folder, listens on 127.0.0.1 only and is
+// tied to its parent's life: the daemons die with it (PR_SET_PDEATHSIG), the
+// NodeManager is the first process of a PID namespace so that its containers
+// die with it, and every process is in the run folder's ledger, so that
+// ledger.Recover finds what a crash has left.
+//
+// Metadata goes through WebHDFS and the ResourceManager's REST interface: a
+// Hadoop shell command costs a JVM, seconds of a small machine.
+package hadoop
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"penstock/lab/ledger"
+)
+
+// Queues of the cluster: half of the containers each, and never more.
+const (
+	QueueProtected = "protected"
+	QueueAggressor = "aggressor"
+)
+
+// Volume is one storage directory of a DataNode.
+type Volume struct {
+	Dir  string // absolute; created when missing
+	Type string // DISK (the default) or SSD: what a storage policy picks by
+}
+
+// DataNode says how one DataNode runs.
+type DataNode struct {
+	Volumes []Volume // default: one DISK volume in the run folder
+	HeapMB  int      // default 256
+	JVMArgs []string // added as HDFS_DATANODE_OPTS would be, for example -javaagent:...
+	CPUs    string   // taskset list the JVM is bound to; empty: all
+	Socket  string   // of a daemon of its own, as if it were another machine; default Governed's
+}
+
+// Governed says where Penstock is for a cluster's processes: absolute paths.
+type Governed struct {
+	AgentJar string
+	Socket   string // of the node's daemon, which may come and go
+}
+
+// Config describes a cluster. The zero value of a field is its default.
+type Config struct {
+	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are made anew
+	Version string // one of Versions; default DefaultVersion
+	Lib     string // folder of that version's jars, from Fetch
+
+	// Host is the IP address of this machine that HDFS listens on; default 127.0.0.1, where only
+	// clients of this machine reach it. YARN is on that in any case.
+	Host string
+
+	DataNodes    []DataNode // default: one
+	NodeManagers int        // default 1
+	NoYARN       bool       // HDFS only: no ResourceManager, no NodeManager, no jobs
+	// ZooKeeper is the host:port of one by which two ResourceManagers, an HA pair, choose who of
+	// them is active, and where they keep who is at work; empty: there is one, which keeps nothing.
+	ZooKeeper string
+	LocalDirs []string // intermediate data (spills, shuffle); default in the run folder
+
+	Replication int   // default 1
+	BlockSize   int64 // bytes, default 16 MiB (128 MiB scaled as the modelled disks are); rounded up to a multiple of 512
+	TaskSlots   int   // tasks one queue runs at a time beside its ApplicationMaster; default 2
+	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
+
+	// Queues are the paths of the scheduler's leaf queues, such as root.etl.night; default:
+	// QueueProtected and QueueAggressor, each with a half of the tasks.
+	Queues        []string
+	DiskBandwidth int // MB/s that a NodeManager offers as BandwidthResource; 0: there is no such resource
+
+	// Governed prepares the configuration as `penstock install` does, and gives
+	// DataNodes and NodeManagers the agent; nil: nothing of Penstock anywhere, but for
+	// what JVMArgs say.
+	Governed *Governed
+
+	// Settings override any generated property of any *-site.xml.
+	Settings map[string]string
+	// Progress receives one line per step; nil: silent.
+	Progress func(format string, args ...any)
+	// StartTimeout bounds Start as a whole; default 3 minutes.
+	StartTimeout time.Duration
+}
+
+// Cluster is a running Hadoop. Its methods may be called from any goroutine.
+type Cluster struct {
+	cfg    Config
+	ports  ports
+	http   *http.Client // small questions, with a timeout
+	stream *http.Client // file contents, bounded by the caller's context only
+	book   *ledger.Ledger
+
+	mu     sync.Mutex
+	nn     *daemon
+	rms    []*daemon
+	nms    []*daemon
+	dns    []*daemon
+	apps   []*App
+	jobSeq int
+	active int // of the ResourceManagers, when they were last asked
+	// reconfigured are the DataNodes' properties that Reconfigure has set.
+	reconfigured properties
+	logf         func(format string, args ...any)
+
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// at is a port of HDFS.
+func (cfg *Config) at(port int) string { return net.JoinHostPort(cfg.Host, strconv.Itoa(port)) }
+
+func (cfg *Config) validate() error {
+	if cfg.RunDir == "" || !filepath.IsAbs(cfg.RunDir) {
+		return fmt.Errorf("hadoop: RunDir %q must be an absolute path", cfg.RunDir)
+	}
+	if cfg.Version == "" {
+		cfg.Version = DefaultVersion
+	}
+	if err := CheckVersion(cfg.Version); err != nil {
+		return err
+	}
+	if err := cfg.validateQueues(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {
+		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", cfg.Version, cfg.Lib, err)
+	}
+	if cfg.Host == "" {
+		cfg.Host = "127.0.0.1"
+	}
+	if len(cfg.DataNodes) == 0 {
+		cfg.DataNodes = make([]DataNode, 1)
+	}
+	cfg.DataNodes = append([]DataNode(nil), cfg.DataNodes...)
+	for i := range cfg.DataNodes {
+		dn := &cfg.DataNodes[i]
+		if dn.HeapMB == 0 {
+			dn.HeapMB = 256
+		}
+		dn.Volumes = append([]Volume(nil), dn.Volumes...)
+		if len(dn.Volumes) == 0 {
+			dn.Volumes = []Volume{{Dir: filepath.Join(cfg.RunDir, "data", fmt.Sprintf("dn%d", i))}}
+		}
+		for j := range dn.Volumes {
+			v := &dn.Volumes[j]
+			if v.Type == "" {
+				v.Type = "DISK"
+			}
+			if v.Type != "DISK" && v.Type != "SSD" {
+				return fmt.Errorf("hadoop: DataNode %d: volume type %q is neither DISK nor SSD", i, v.Type)
+			}
+			if !filepath.IsAbs(v.Dir) {
+				return fmt.Errorf("hadoop: DataNode %d: volume %q must be an absolute path", i, v.Dir)
+			}
+		}
+	}
+	if cfg.NoYARN {
+		cfg.NodeManagers = 0
+	} else if cfg.NodeManagers == 0 {
+		cfg.NodeManagers = 1
+	}
+	if len(cfg.LocalDirs) == 0 {
+		cfg.LocalDirs = []string{filepath.Join(cfg.RunDir, "data", "local")}
+	}
+	if cfg.Replication == 0 {
+		cfg.Replication = 1
+	}
+	if cfg.Replication > len(cfg.DataNodes) {
+		return fmt.Errorf("hadoop: replication %d needs as many DataNodes, there are %d", cfg.Replication, len(cfg.DataNodes))
+	}
+	if cfg.BlockSize == 0 {
+		cfg.BlockSize = 16 << 20
+	}
+	cfg.BlockSize = (cfg.BlockSize + 511) / 512 * 512
+	if cfg.TaskSlots == 0 {
+		cfg.TaskSlots = 2
+	}
+	if cfg.TaskHeapMB == 0 {
+		cfg.TaskHeapMB = 400
+	}
+	if cfg.StartTimeout == 0 {
+		cfg.StartTimeout = 3 * time.Minute
+	}
+	if cfg.NodeManagers < 0 || cfg.Replication < 0 || cfg.BlockSize < 1<<20 || cfg.TaskSlots < 1 || cfg.TaskHeapMB < 64 {
+		return fmt.Errorf("hadoop: out of range: NodeManagers %d, Replication %d, BlockSize %d (at least 1 MiB), TaskSlots %d, TaskHeapMB %d (at least 64)",
+			cfg.NodeManagers, cfg.Replication, cfg.BlockSize, cfg.TaskSlots, cfg.TaskHeapMB)
+	}
+	return nil
+}
+
+// RunDir is the cluster's private folder.
+func (c *Cluster) RunDir() string { return c.cfg.RunDir }
+
+// Version is the Hadoop release that runs.
+func (c *Cluster) Version() string { return c.cfg.Version }
+
+// BlockSize is the default block size in bytes.
+func (c *Cluster) BlockSize() int64 { return c.cfg.BlockSize }
+
+// NameNodeURL is the base of the NameNode's web address.
+func (c *Cluster) NameNodeURL() string { return "http://" + c.cfg.at(c.ports.nnHTTP) }
+
+// DefaultFS is the file system's URI (fs.defaultFS).
+func (c *Cluster) DefaultFS() string { return "hdfs://" + c.cfg.at(c.ports.nnRPC) }
+
+// ClientConfDir is the configuration folder for clients: put it and the jars on
+// a classpath.
+func (c *Cluster) ClientConfDir() string { return c.confDir("client") }
+
+// FS gives access to the cluster's files.
+func (c *Cluster) FS() *FS { return &FS{c: c} }
+
+// DataNodePID is the process id of DataNode i, 0 while it is stopped.
+func (c *Cluster) DataNodePID(i int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i < 0 || i >= len(c.dns) || c.dns[i] == nil {
+		return 0
+	}
+	return c.dns[i].pid()
+}
+
+// NodeManagerPID is the process id of NodeManager i. Run by root, it is the first
+// process of its containers' PID namespace: whatever they leave behind becomes its
+// child.
+func (c *Cluster) NodeManagerPID(i int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i < 0 || i >= len(c.nms) {
+		return 0
+	}
+	return c.nms[i].pid()
+}
+
+// DataNodeAddress is DataNode i's data transfer address, "127.0.0.1:port", as
+// block locations name it.
+func (c *Cluster) DataNodeAddress(i int) string {
+	return c.cfg.at(c.ports.dn[i].data)
+}
+
+// DataNodeURL is the base of DataNode i's web address.
+func (c *Cluster) DataNodeURL(i int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
+}
+
+// NodeManagerURL is the base of NodeManager i's web address.
+func (c *Cluster) NodeManagerURL(i int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.nm[i].http)
+}
+
+// LogDir holds one file per daemon (nn.log, dn0.log, ...), the clients' output
+// (job-N.log) and the containers' folders.
+func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }
+
+// HistoryDir is the HDFS folder where ended MapReduce jobs leave their history.
+func (c *Cluster) HistoryDir() string { return path.Join(historyDir, user()) }
+
+// TailLog writes the last lines of a daemon's log, for reports of a failure.
+func (c *Cluster) TailLog(w io.Writer, name string, lines int) {
+	fmt.Fprint(w, tailFile(filepath.Join(c.LogDir(), name+".log"), lines))
+}
+
+// get fetches one small document from a daemon's web address.
+func (c *Cluster) get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s: %s: %.300s", url, resp.Status, body)
+	}
+	return body, nil
+}

@@ -1,0 +1,487 @@
+package hadoop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/lab/ledger"
+)
+
+// testCluster is a validated cluster that is configured but not started.
+func testCluster(t *testing.T, cfg Config) *Cluster {
+	t.Helper()
+	cfg.RunDir = t.TempDir()
+	cfg.Lib = t.TempDir()
+	if err := os.WriteFile(filepath.Join(cfg.Lib, "hadoop-common-"+DefaultVersion+".jar"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.validate(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pickPorts(cfg.resourceManagers(), len(cfg.DataNodes), cfg.NodeManagers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Cluster{cfg: cfg, ports: p}
+}
+
+func TestValidateNamesTheFieldToChange(t *testing.T) {
+	lib := testCluster(t, Config{}).cfg.Lib
+	for name, test := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"relative run folder": {Config{RunDir: "run", Lib: lib}, "RunDir"},
+		"version":             {Config{RunDir: "/r", Lib: lib, Version: "3.2.4"}, "3.3.6, 3.4.2, 3.5.0"},
+		"no jars":             {Config{RunDir: "/r", Lib: "/nonexistent"}, "Fetch"},
+		"replication":         {Config{RunDir: "/r", Lib: lib, Replication: 2}, "replication 2"},
+		"volume type":         {Config{RunDir: "/r", Lib: lib, DataNodes: []DataNode{{Volumes: []Volume{{Dir: "/v", Type: "TAPE"}}}}}, "TAPE"},
+		"volume path":         {Config{RunDir: "/r", Lib: lib, DataNodes: []DataNode{{Volumes: []Volume{{Dir: "v"}}}}}, `"v"`},
+		"block size":          {Config{RunDir: "/r", Lib: lib, BlockSize: 1024}, "BlockSize 1024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := test.cfg.validate()
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got %v, want an error that names %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestSiteSaysWhatTheExperimentRestsOn(t *testing.T) {
+	c := testCluster(t, Config{
+		DataNodes: []DataNode{{Volumes: []Volume{{Dir: "/a0"}, {Dir: "/b0", Type: "SSD"}}}, {}},
+		BlockSize: 1 << 20, TaskSlots: 3,
+		Settings: map[string]string{"dfs.heartbeat.interval": "7", "dfs.datanode.address": "0.0.0.0:1"},
+	})
+	site := c.site()
+	for key, want := range map[string]string{
+		"dfs.replication": "1",
+		"dfs.blocksize":   "1048576",
+		// One ApplicationMaster and three tasks a queue, 512 MB each.
+		"yarn.nodemanager.resource.memory-mb":                     "4096",
+		"yarn.scheduler.capacity.root.queues":                     "protected,aggressor",
+		"yarn.scheduler.capacity.root.protected.maximum-capacity": "50",
+		"yarn.scheduler.capacity.root.aggressor.maximum-capacity": "50",
+		"dfs.datanode.scan.period.hours":                          "-1",
+		"dfs.heartbeat.interval":                                  "7",
+	} {
+		if site[key] != want {
+			t.Errorf("%s = %q, want %q", key, site[key], want)
+		}
+	}
+	if got := c.dataNodeSite(0)["dfs.datanode.data.dir"]; got != "[DISK]file:///a0,[SSD]file:///b0" {
+		t.Errorf("volumes of DataNode 0: %s", got)
+	}
+	if err := c.writeConf("dn0", c.dataNodeSite(0)); err != nil {
+		t.Fatal(err)
+	}
+	xml, err := os.ReadFile(filepath.Join(c.confDir("dn0"), "hdfs-site.xml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(xml, []byte("<name>dfs.datanode.address</name><value>0.0.0.0:1</value>")) {
+		t.Error("Settings do not override a daemon's own property")
+	}
+	// Nothing of Hadoop's may land in the system's temporary folder.
+	for key, value := range site {
+		if value == "/tmp" || strings.HasPrefix(value, "/tmp/hadoop") {
+			t.Errorf("%s = %s", key, value)
+		}
+	}
+}
+
+// What `penstock install` does to an operator's folder it does to ours.
+func TestGovernedConfiguration(t *testing.T) {
+	jar := filepath.Join(t.TempDir(), "agent.jar")
+	if err := os.WriteFile(jar, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := testCluster(t, Config{NodeManagers: 1, Governed: &Governed{AgentJar: jar, Socket: "/run/test/agent.sock"}})
+	for _, name := range []string{"client", "nm0"} {
+		if err := c.writeConf(name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.govern(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"client", "nm0"} {
+		for file, want := range map[string]bool{"mapred-site.xml": true, "core-site.xml": false, "yarn-site.xml": false} {
+			xml, err := os.ReadFile(filepath.Join(c.confDir(name), file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := bytes.Contains(xml, []byte(jar)) && bytes.Contains(xml, []byte("/run/test/agent.sock")); got != want {
+				t.Errorf("%s/%s names jar and socket: %v, want %v", name, file, got, want)
+			}
+		}
+	}
+}
+
+func TestSiteXMLEscapesAndSorts(t *testing.T) {
+	got := string(siteXML(properties{"b": "1<2&3", "a": "x"}))
+	want := "<?xml version=\"1.0\"?>\n<configuration>\n<property><name>a</name><value>x</value></property>\n" +
+		"<property><name>b</name><value>1&lt;2&amp;3</value></property>\n</configuration>\n"
+	if got != want {
+		t.Fatalf("got\n%s", got)
+	}
+}
+
+func TestPortsAreFreeAndDistinct(t *testing.T) {
+	p, err := pickPorts(2, 3, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []int{p.nnRPC, p.nnHTTP}
+	for _, r := range p.rm {
+		all = append(all, r.client, r.scheduler, r.tracker, r.admin, r.http)
+	}
+	for _, d := range p.dn {
+		all = append(all, d.data, d.ipc, d.http)
+	}
+	for _, n := range p.nm {
+		all = append(all, n.rpc, n.localizer, n.http, n.shuffle)
+	}
+	seen := map[int]bool{}
+	for _, port := range all {
+		if seen[port] {
+			t.Fatalf("port %d twice", port)
+		}
+		seen[port] = true
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+}
+
+func TestParseDaemonsAnswers(t *testing.T) {
+	live, safe, err := parseFSState([]byte(`{"beans":[{"FSState":"safeMode","NumLiveDataNodes":2}]}`))
+	if err != nil || live != 2 || !safe {
+		t.Errorf("safe mode: %d %v %v", live, safe, err)
+	}
+	live, safe, err = parseFSState([]byte(`{"beans":[{"FSState":"Operational","NumLiveDataNodes":1}]}`))
+	if err != nil || live != 1 || safe {
+		t.Errorf("operational: %d %v %v", live, safe, err)
+	}
+	if _, _, err := parseFSState([]byte(`{"beans":[]}`)); err == nil {
+		t.Error("a NameNode without the bean counts as an answer")
+	}
+	ready := `{"beans":[{"BPServiceActorInfo":"[{\"ActorState\":\"RUNNING\",\"LastBlockReport\":\"1\"}]"}]}`
+	if err := parseDataNodeInfo([]byte(ready)); err != nil {
+		t.Error(err)
+	}
+	for _, not := range []string{
+		`{"beans":[]}`, `{"beans":[{"BPServiceActorInfo":"[]"}]}`,
+		`{"beans":[{"BPServiceActorInfo":"[{\"ActorState\":\"CONNECTING\"}]"}]}`,
+	} {
+		if parseDataNodeInfo([]byte(not)) == nil {
+			t.Errorf("%s counts as ready", not)
+		}
+	}
+	s, err := parseApp([]byte(`{"app":{"id":"application_1_1","state":"FINISHED","finalStatus":"SUCCEEDED","progress":100.0,
+		"startedTime":1795296118123,"finishedTime":1795296133770,"elapsedTime":15647,"diagnostics":""}}`))
+	if err != nil || !s.Ended() || s.Elapsed != 15647*time.Millisecond || s.Finished.Sub(s.Started) != s.Elapsed {
+		t.Errorf("%+v %v", s, err)
+	}
+	s, err = parseApp([]byte(`{"app":{"state":"RUNNING","finalStatus":"UNDEFINED","finishedTime":0,"elapsedTime":5}}`))
+	if err != nil || s.Ended() || !s.Finished.IsZero() {
+		t.Errorf("%+v %v", s, err)
+	}
+}
+
+func TestParseClientsOutput(t *testing.T) {
+	out := []byte("2026 INFO  YarnClientImpl [main]: Submitted application application_1795296118123_0001\n" +
+		"\tFile System Counters\n\t\tHDFS: Number of bytes written=100000000\n\t\tMap output records=7\n\tShuffle Errors\n\t\tBAD_ID=0\n")
+	if id := submitted.FindSubmatch(out); id == nil || string(id[1]) != "application_1795296118123_0001" {
+		t.Errorf("id %q", id)
+	}
+	got := parseCounters(out)
+	if got["HDFS: Number of bytes written"] != 100000000 || got["Map output records"] != 7 || len(got) != 3 {
+		t.Errorf("counters %v", got)
+	}
+	if parseCounters([]byte("failed\n")) != nil {
+		t.Error("counters of a failed job")
+	}
+}
+
+func TestJobsAreChecked(t *testing.T) {
+	good := Job{Kind: TeraSort, Input: "/i", Output: "/o", Queue: QueueAggressor}
+	if class, args, err := good.command(); err != nil || !strings.HasSuffix(class, "TeraSort") || len(args) != 2 {
+		t.Errorf("%s %v %v", class, args, err)
+	}
+	for _, bad := range []Job{
+		{Kind: "sort", Input: "/i", Output: "/o", Queue: QueueAggressor},
+		{Kind: WordCount, Output: "/o", Queue: QueueProtected},
+		{Kind: WordCount, Input: "/i", Queue: QueueProtected},
+		{Kind: TeraGen, Output: "/o", Queue: QueueAggressor},
+		{Kind: TestDFSIOWrite, Output: "/o", Queue: QueueAggressor},
+		{Kind: TestDFSIOWrite, FileBytes: 1, Queue: QueueAggressor},
+		{Kind: TestDFSIORead, Output: "/o", FileBytes: 1, Queue: QueueAggressor},
+	} {
+		if _, _, err := bad.command(); err == nil {
+			t.Errorf("accepted %+v", bad)
+		}
+	}
+}
+
+func TestTextCountsAreTheTextsCounts(t *testing.T) {
+	text := Text{Seed: 3, Vocabulary: 100, WordBytes: 12, FileBytes: 1 << 20}
+	if err := text.validate(); err != nil {
+		t.Fatal(err)
+	}
+	words := text.words()
+	r := text.file(1, words)
+	content, err := io.ReadAll(r)
+	if err != nil || int64(len(content)) != text.FileBytes {
+		t.Fatalf("%d bytes, %v", len(content), err)
+	}
+	counted := map[string]int64{}
+	for _, w := range bytes.Fields(content) {
+		counted[string(w)]++
+	}
+	distinct := 0
+	for k, w := range words {
+		if counted[string(w)] != r.counts[k] {
+			t.Fatalf("%q stands there %d times, counted %d", w, counted[string(w)], r.counts[k])
+		}
+		if r.counts[k] > 0 {
+			distinct++
+		}
+	}
+	if len(counted) != distinct {
+		t.Fatalf("%d distinct words in the text, %d of the vocabulary", len(counted), distinct)
+	}
+	if r.counts[0] < 5*r.counts[9] {
+		t.Errorf("rank 1: %d, rank 10: %d: not Zipf-like", r.counts[0], r.counts[9])
+	}
+	again, err := io.ReadAll(text.file(1, words))
+	if err != nil || !bytes.Equal(again, content) {
+		t.Error("the same text has other bytes the second time")
+	}
+	other, err := io.ReadAll(text.file(0, words))
+	if err != nil || bytes.Equal(other, content) {
+		t.Error("two files have the same bytes")
+	}
+}
+
+func TestWordCountLines(t *testing.T) {
+	word, n, err := parseWordCountLine([]byte("a-b\t42"))
+	if err != nil || word != "a-b" || n != 42 {
+		t.Errorf("%q %d %v", word, n, err)
+	}
+	for _, bad := range []string{"a 42", "a\tx", "a\t"} {
+		if _, _, err := parseWordCountLine([]byte(bad)); err == nil {
+			t.Errorf("accepted %q", bad)
+		}
+	}
+}
+
+func TestSortedRowsAscendAndAreWellFormed(t *testing.T) {
+	rows := readRows(t, true, 1000)
+	for i := range 1000 {
+		row := rows[i*RowBytes : (i+1)*RowBytes]
+		if err := checkRow(row, uint64(i), true); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 && bytes.Compare(rows[(i-1)*RowBytes:(i-1)*RowBytes+10], row[:10]) >= 0 {
+			t.Fatalf("key of row %d is not above the one before", i)
+		}
+	}
+	if checkRow(rows[:RowBytes], 1, true) == nil {
+		t.Error("row 0 passes as row 1")
+	}
+	rows[11] = 0
+	if checkRow(rows[:RowBytes], 0, false) == nil {
+		t.Error("a damaged row passes")
+	}
+}
+
+func readRows(t *testing.T, sorted bool, n uint64) []byte {
+	t.Helper()
+	rows, err := io.ReadAll(newRowReader(5, 0, 0, n, n, sorted))
+	if err != nil || len(rows) != int(n)*RowBytes {
+		t.Fatalf("%d bytes, %v", len(rows), err)
+	}
+	return rows
+}
+
+func TestChecksumIsTeraSorts(t *testing.T) {
+	var s Checksum128
+	s.add([]byte("123456789")) // CRC-32's standard check value
+	if s.String() != "cbf43926" {
+		t.Errorf("got %s", s)
+	}
+	s = Checksum128{Low: ^uint64(0)}
+	s.add([]byte("123456789"))
+	if s.String() != "100000000cbf43925" {
+		t.Errorf("carry: %s", s)
+	}
+	if err := checkTeraReport("checksum\t100000000cbf43925\n", s); err != nil {
+		t.Error(err)
+	}
+	if checkTeraReport("error\tmisorder in part-r-00000\nchecksum\t100000000cbf43925\n", s) == nil ||
+		checkTeraReport("checksum\t1\n", s) == nil {
+		t.Error("a bad report passes")
+	}
+}
+
+func TestLookingReaderLooksOnceAndMayRefuse(t *testing.T) {
+	looks := 0
+	l := &lookingReader{r: strings.NewReader("0123456789"), at: 4, look: func() error { looks++; return nil }}
+	got, err := io.ReadAll(l)
+	if err != nil || string(got) != "0123456789" || looks != 1 {
+		t.Errorf("%q %v %d looks", got, err, looks)
+	}
+	l = &lookingReader{r: strings.NewReader("0123456789"), at: 4, look: func() error { return errElsewhere }}
+	got, err = io.ReadAll(l)
+	if !errors.Is(err, errElsewhere) || string(got) != "0123" || !l.elsewhere {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
+func TestDaemonsEndAndAreNamedWhenTheyFail(t *testing.T) {
+	dir := t.TempDir()
+	book, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := book.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	env := append(os.Environ(), marker+"="+dir)
+	failing, err := spawn(book, "nn", filepath.Join(dir, "nn.log"), env, dir, false, "/bin/sh", "-c", "echo no such port; exit 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-failing.done
+	if msg := failing.failure().Error(); !strings.Contains(msg, "exit status 3") || !strings.Contains(msg, "no such port") {
+		t.Errorf("failure: %s", msg)
+	}
+	// One that ignores SIGTERM, and has a child in a session of its own as the
+	// NodeManager's containers are.
+	stubborn, err := spawn(book, "nm", filepath.Join(dir, "nm.log"), env, dir, false, "/bin/sh", "-c",
+		"trap '' TERM; setsid sleep 1000 & while :; do sleep 1; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return len(strays(dir)) >= 2 })
+	stubborn.terminate(50 * time.Millisecond)
+	if stubborn.pid() != 0 {
+		t.Error("still counted as running")
+	}
+	if err := killStrays(dir, 5*time.Second); err != nil {
+		t.Error(err)
+	}
+	if left := strays(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func waitFor(t *testing.T, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("did not happen within 10 s")
+		}
+	}
+}
+
+func TestJavaHomeBindsToCPUs(t *testing.T) {
+	c := testCluster(t, Config{})
+	for cpus, want := range map[string]string{"": "exec /", "0-1": "exec taskset -c 0-1 /"} {
+		home, err := c.JavaHome(cpus, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		script, err := os.ReadFile(filepath.Join(home, "bin", "java"))
+		if err != nil || !strings.Contains(string(script), want) {
+			t.Errorf("%q: %s %v", cpus, script, err)
+		}
+		grouped, err := c.JavaHome(cpus, "/sys/fs/cgroup/blkio/a")
+		if err != nil || grouped == home {
+			t.Fatalf("%q: %s with a cgroup, %s without, %v", cpus, grouped, home, err)
+		}
+		script, err = os.ReadFile(filepath.Join(grouped, "bin", "java"))
+		if err != nil || !strings.HasPrefix(string(script), "#!/bin/sh\necho 0 >/sys/fs/cgroup/blkio/a/cgroup.procs || exit 1\nexec ") {
+			t.Errorf("%q in a cgroup: %s %v", cpus, script, err)
+		}
+		if st, err := os.Stat(filepath.Join(home, "bin", "java")); err != nil || st.Mode()&0o111 == 0 {
+			t.Errorf("%q: not executable: %v", cpus, err)
+		}
+	}
+}
+
+func TestTailKeepsTheLastLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte(strings.Repeat("x\n", 100_000)+"one\ntwo\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := tailFile(path, 2); got != "one\ntwo\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := tailFile(path+"x", 2); !strings.Contains(got, syscall.ENOENT.Error()) {
+		t.Errorf("missing file: %q", got)
+	}
+}
+
+// TestPair: two ResourceManagers share a configuration but for who they are, and one alone
+// has none of it.
+func TestPair(t *testing.T) {
+	alone := testCluster(t, Config{NodeManagers: 1})
+	for key := range alone.site() {
+		if strings.Contains(key, ".ha.") || strings.Contains(key, "zk") || strings.Contains(key, "failover") || strings.Contains(key, "recovery") || strings.HasSuffix(key, ".rm1") {
+			t.Errorf("one ResourceManager has %s", key)
+		}
+	}
+	if got, want := alone.site()["yarn.resourcemanager.webapp.address"], strings.TrimPrefix(alone.ResourceManagerURL(), "http://"); got != want {
+		t.Errorf("the one is at %s, not at %s", got, want)
+	}
+	if n := (&Config{NoYARN: true, ZooKeeper: "127.0.0.1:2181"}).resourceManagers(); n != 1 {
+		t.Errorf("without YARN there are ports for %d", n)
+	}
+	c := testCluster(t, Config{NodeManagers: 1, ZooKeeper: "127.0.0.1:2181"})
+	urls := c.ResourceManagerURLs()
+	if len(urls) != 2 || urls[0] == urls[1] || c.ResourceManagerURL() != urls[0] {
+		t.Fatal(urls, c.ResourceManagerURL())
+	}
+	site := c.site()
+	for key, want := range map[string]string{
+		"yarn.resourcemanager.ha.enabled":         "true",
+		"yarn.resourcemanager.ha.rm-ids":          "rm1,rm2",
+		"yarn.resourcemanager.ha.id":              "", // each one's own
+		"yarn.resourcemanager.webapp.address":     "",
+		"yarn.resourcemanager.webapp.address.rm2": strings.TrimPrefix(urls[1], "http://"),
+		"yarn.resourcemanager.recovery.enabled":   "true",
+		"hadoop.zk.address":                       "127.0.0.1:2181",
+		"hadoop.zk.timeout-ms":                    "4000",
+	} {
+		if site[key] != want {
+			t.Errorf("%s = %q, want %q", key, site[key], want)
+		}
+	}
+	state, err := parseHAState([]byte(`{"clusterInfo":{"id":1795421028848,"state":"STARTED","haState":"STANDBY"}}`))
+	if err != nil || state != "STANDBY" {
+		t.Errorf("%q, %v", state, err)
+	}
+}

@@ -1,0 +1,521 @@
+package hadoop
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/lab/ledger"
+	"penstock/ops/install"
+)
+
+const (
+	classNameNode        = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+	classDataNode        = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+	classResourceManager = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
+	classNodeManager     = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
+)
+
+// Start brings up a fresh cluster and returns when it is ready for work: the
+// NameNode out of safe mode with every DataNode live, the ResourceManager
+// active with every NodeManager registered. A second ResourceManager comes up
+// afterwards (AwaitStandby). On an error everything that was
+// started is stopped again, the logs stay, and the error carries the last lines
+// of the log of the daemon that failed.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	defer cancel()
+	c := &Cluster{cfg: cfg, http: &http.Client{Timeout: 10 * time.Second}, stream: &http.Client{}, logf: cfg.Progress}
+	if c.logf == nil {
+		c.logf = func(string, ...any) {}
+	}
+	var err error
+	if c.ports, err = pickPorts(cfg.resourceManagers(), len(cfg.DataNodes), cfg.NodeManagers); err != nil {
+		return nil, err
+	}
+	if c.book, err = ledger.Open(cfg.RunDir); err != nil {
+		return nil, err
+	}
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(err, c.book.Close())
+	}
+	if err := c.launch(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// prepare makes the run folder and every daemon's configuration. What an
+// earlier cluster left in the run folder goes: a client's old output would be
+// taken for the new one's. Volumes elsewhere are never emptied.
+func (c *Cluster) prepare() error {
+	for _, d := range []string{"conf", "data", "java", "logs", "tmp"} {
+		if err := os.RemoveAll(filepath.Join(c.cfg.RunDir, d)); err != nil {
+			return err
+		}
+	}
+	for _, dn := range c.cfg.DataNodes {
+		for _, v := range dn.Volumes {
+			if _, err := os.Stat(filepath.Join(v.Dir, "current")); err == nil {
+				return fmt.Errorf("hadoop: volume %s holds another cluster's data; empty it or choose another folder", v.Dir)
+			}
+		}
+	}
+	for _, d := range []string{"tmp", "logs", "data/nn", "java"} {
+		if err := os.MkdirAll(filepath.Join(c.cfg.RunDir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, dn := range c.cfg.DataNodes {
+		for _, v := range dn.Volumes {
+			if err := os.MkdirAll(v.Dir, 0o700); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.writeConf("client", nil); err != nil {
+		return err
+	}
+	if c.pair() {
+		for i := range c.ports.rm {
+			if err := c.writeConf(c.rmName(i), properties{"yarn.resourcemanager.ha.id": rmID(i)}); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.cfg.DataNodes {
+		if err := c.writeConf(fmt.Sprintf("dn%d", i), c.dataNodeSite(i)); err != nil {
+			return err
+		}
+	}
+	for i := range c.cfg.NodeManagers {
+		if err := c.writeConf(fmt.Sprintf("nm%d", i), c.nodeManagerSite(i)); err != nil {
+			return err
+		}
+	}
+	return c.govern()
+}
+
+func (c *Cluster) launch(ctx context.Context) error {
+	yarn := "no YARN"
+	if !c.cfg.NoYARN {
+		yarn = fmt.Sprintf("%d ResourceManager(s), %d NodeManager(s)", len(c.ports.rm), c.cfg.NodeManagers)
+	}
+	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", c.cfg.Version, len(c.cfg.DataNodes), yarn)
+	begin := time.Now()
+	// The ResourceManager needs nobody, so it comes up beside the formatting.
+	if !c.cfg.NoYARN {
+		if err := c.launchResourceManager(); err != nil {
+			return err
+		}
+	}
+	if _, err := c.tool(ctx, "nn-format", 128, classNameNode, "-format", "-force", "-nonInteractive"); err != nil {
+		return err
+	}
+	var err error
+	if c.nn, err = c.java("nn", "client", c.jvmOpts(256, quick), "", false, classNameNode); err != nil {
+		return err
+	}
+	for i := range c.cfg.NodeManagers {
+		var agent []string
+		if g := c.cfg.Governed; g != nil {
+			agent = []string{install.NodeManagerOption(g.AgentJar, g.Socket)}
+		}
+		nm, err := c.java(fmt.Sprintf("nm%d", i), fmt.Sprintf("nm%d", i), c.jvmOpts(256, append(agent, quick)...), "", os.Geteuid() == 0, classNodeManager)
+		if err != nil {
+			return err
+		}
+		c.nms = append(c.nms, nm)
+	}
+	for i := range c.cfg.DataNodes {
+		dn, err := c.launchDataNode(i)
+		if err != nil {
+			return err
+		}
+		c.dns = append(c.dns, dn)
+	}
+	if err := c.await(ctx, "NameNode and DataNodes", c.hdfsReady); err != nil {
+		return err
+	}
+	c.logf("  HDFS ready after %.1f s: %s", time.Since(begin).Seconds(), c.NameNodeURL())
+	if c.cfg.NoYARN {
+		return nil
+	}
+	if err := c.await(ctx, "ResourceManager and NodeManagers", c.yarnReady); err != nil {
+		return err
+	}
+	c.logf("  YARN ready after %.1f s: %s", time.Since(begin).Seconds(), c.ResourceManagerURL())
+	if c.pair() {
+		// Only now: so the first one is the active one, and nobody has waited for the second.
+		return c.launchResourceManager()
+	}
+	return nil
+}
+
+func (c *Cluster) launchDataNode(i int) (*daemon, error) {
+	dn := c.cfg.DataNodes[i]
+	name := fmt.Sprintf("dn%d", i)
+	args := dn.JVMArgs
+	if g := c.cfg.Governed; g != nil {
+		args = append([]string{install.DataNodeOption(g.AgentJar, cmp.Or(dn.Socket, g.Socket))}, args...)
+	}
+	return c.java(name, name, c.jvmOpts(dn.HeapMB, args...), dn.CPUs, false, classDataNode)
+}
+
+// env is the environment of daemons and clients: nothing of the caller's own
+// Hadoop may leak in.
+func (c *Cluster) env(conf string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, "HADOOP_") || strings.HasPrefix(name, "YARN_") || strings.HasPrefix(name, "HDFS_") ||
+			name == "CLASSPATH" || name == "JAVA_TOOL_OPTIONS" || name == "_JAVA_OPTIONS" || name == "JAVA_HOME" {
+			continue
+		}
+		env = append(env, kv)
+	}
+	return append(env,
+		"CLASSPATH="+c.confDir(conf)+":"+c.cfg.Lib+"/*",
+		"HADOOP_CONF_DIR="+c.confDir(conf),
+		"JAVA_HOME="+c.javaHome("", ""),
+		marker+"="+c.cfg.RunDir)
+}
+
+// java starts one JVM, bound to a taskset list of CPUs unless that is empty.
+func (c *Cluster) java(name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
+	return c.javaWith(nil, name, conf, opts, cpus, ownPIDs, class, args...)
+}
+
+// tool runs a program of Hadoop's to its end. What it printed is in its log, which is given
+// also if it failed.
+func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
+	d, err := c.java(name, "client", c.jvmOpts(heapMB, quick), "", false, class, args...)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		d.kill()
+		return d.log, fmt.Errorf("%s: %w", name, ctx.Err())
+	}
+	if d.err != nil {
+		return d.log, d.failure()
+	}
+	return d.log, nil
+}
+
+// javaWith is java with more variables in the environment.
+func (c *Cluster) javaWith(env []string, name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
+	home, err := c.JavaHome(cpus, "")
+	if err != nil {
+		return nil, err
+	}
+	var argv []string
+	if ownPIDs {
+		// Its /proc must show the namespace's own process numbers, or task
+		// JVMs would count some other process's CPU time as theirs.
+		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
+	}
+	argv = append(append(argv, filepath.Join(home, "bin", "java")), opts...)
+	argv = append(append(argv, class), args...)
+	return spawn(c.book, name, filepath.Join(c.LogDir(), name+".log"), append(c.env(conf), env...), c.cfg.RunDir, ownPIDs, argv...)
+}
+
+// javaHome is the folder that stands in for a Java installation whose JVMs run
+// on the given CPUs and in the given cgroup only.
+func (c *Cluster) javaHome(cpus, cgroup string) string {
+	if cpus == "" {
+		cpus = "all"
+	}
+	if cgroup != "" {
+		cpus += "-" + filepath.Base(cgroup)
+	}
+	return filepath.Join(c.cfg.RunDir, "java", cpus)
+}
+
+// JavaHome writes that folder and returns its path: bin/java is a script that
+// joins the cgroup (the folder of one, of cgroup v1; "" none), binds itself to the
+// CPUs (a taskset list; "" all) and becomes the real java. A container's launch
+// script runs $JAVA_HOME/bin/java, and a job may set its containers' JAVA_HOME, so
+// this works without touching the NodeManager.
+func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
+	home := c.javaHome(cpus, cgroup)
+	script := filepath.Join(home, "bin", "java")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := os.Stat(script); err == nil {
+		return home, nil
+	}
+	java, err := findJava(c.cfg.Version)
+	if err != nil {
+		return "", err
+	}
+	bind, join := "", ""
+	if cgroup != "" {
+		// 0 is the writer, whatever its number is in this PID namespace.
+		join = "echo 0 >" + filepath.Join(cgroup, "cgroup.procs") + " || exit 1\n"
+	}
+	if cpus != "" {
+		bind = "taskset -c " + cpus + " "
+	}
+	if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
+		return "", err
+	}
+	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
+}
+
+// findJava is the java of JAVA_HOME or else of the PATH, if that Hadoop runs on it.
+func findJava(version string) (string, error) {
+	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
+	if os.Getenv("JAVA_HOME") == "" {
+		var err error
+		if java, err = exec.LookPath("java"); err != nil {
+			return "", fmt.Errorf("hadoop: no java on the PATH; install a Java 17 runtime: %w", err)
+		}
+	}
+	java, err := filepath.EvalSymlinks(java)
+	if err != nil {
+		return "", fmt.Errorf("hadoop: JAVA_HOME: %w", err)
+	}
+	release, err := os.ReadFile(filepath.Join(java, "..", "..", "release"))
+	if err != nil {
+		return java, nil // an unusual installation: let it show
+	}
+	return java, checkJava(version, java, string(release))
+}
+
+// checkJava reads an installation's release file. All of these Hadoops need the
+// security manager that Java 24 removed.
+func checkJava(hadoop, java, release string) error {
+	_, version, ok := strings.Cut(release, "JAVA_VERSION=\"")
+	if !ok {
+		return nil
+	}
+	var major int
+	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && (major < leastJava(hadoop) || major > 23) {
+		return fmt.Errorf("hadoop: %s is Java %d; Hadoop %s needs %d to 23 here, 17 is best: set JAVA_HOME", java, major, hadoop, leastJava(hadoop))
+	}
+	return nil
+}
+
+// await polls a condition until it holds, a daemon dies or the context ends.
+func (c *Cluster) await(ctx context.Context, what string, ready func(context.Context) error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		if dead := c.dead(); dead != nil {
+			return dead.failure()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s not ready: %w (%w); logs in %s", what, err, context.Cause(ctx), c.LogDir())
+		}
+	}
+}
+
+// dead is a daemon that has ended though nobody stopped it, or nil.
+func (c *Cluster) dead() *daemon {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range slices.Concat([]*daemon{c.nn}, c.rms, c.nms, c.dns) {
+		if d != nil && d.ended() {
+			return d
+		}
+	}
+	return nil
+}
+
+// Check returns an error with the last lines of the log when a daemon has died
+// that nobody stopped.
+func (c *Cluster) Check() error {
+	if d := c.dead(); d != nil {
+		return d.failure()
+	}
+	return nil
+}
+
+// LiveDataNodes asks the NameNode's JMX how many DataNodes are live, and
+// whether it is in safe mode.
+func (c *Cluster) LiveDataNodes(ctx context.Context) (live int, safeMode bool, err error) {
+	body, err := c.get(ctx, c.NameNodeURL()+"/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState")
+	if err != nil {
+		return 0, false, err
+	}
+	return parseFSState(body)
+}
+
+func parseFSState(body []byte) (live int, safeMode bool, err error) {
+	var doc struct {
+		Beans []struct {
+			FSState          string
+			NumLiveDataNodes int
+		}
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return 0, false, fmt.Errorf("NameNode JMX: %w", err)
+	}
+	if len(doc.Beans) != 1 {
+		return 0, false, errors.New("NameNode JMX: no FSNamesystemState yet")
+	}
+	return doc.Beans[0].NumLiveDataNodes, doc.Beans[0].FSState != "Operational", nil
+}
+
+func (c *Cluster) hdfsReady(ctx context.Context) error {
+	live, safeMode, err := c.LiveDataNodes(ctx)
+	if err != nil {
+		return err
+	}
+	want := 0
+	c.mu.Lock()
+	for _, d := range c.dns {
+		if d != nil {
+			want++
+		}
+	}
+	c.mu.Unlock()
+	if live < want || safeMode {
+		return fmt.Errorf("%d of %d DataNodes live, safe mode %v", live, want, safeMode)
+	}
+	return nil
+}
+
+func (c *Cluster) yarnReady(ctx context.Context) error {
+	body, err := c.get(ctx, c.ResourceManagerURL()+"/ws/v1/cluster/metrics")
+	if err != nil {
+		return err
+	}
+	var doc struct {
+		ClusterMetrics struct{ ActiveNodes int }
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return fmt.Errorf("ResourceManager: %w", err)
+	}
+	if got := doc.ClusterMetrics.ActiveNodes; got < c.cfg.NodeManagers {
+		return fmt.Errorf("%d of %d NodeManagers registered", got, c.cfg.NodeManagers)
+	}
+	return nil
+}
+
+// StopDataNode ends DataNode i with SIGTERM and waits for it.
+func (c *Cluster) StopDataNode(i int) { c.takeDataNode(i).terminate(10 * time.Second) }
+
+// KillDataNode ends DataNode i with SIGKILL, as a crash would.
+func (c *Cluster) KillDataNode(i int) { c.takeDataNode(i).kill() }
+
+func (c *Cluster) takeDataNode(i int) *daemon {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.dns[i]
+	c.dns[i] = nil
+	return d
+}
+
+// StartDataNode starts DataNode i again, on its old ports and volumes, and
+// returns when the new process serves its data. jvmArgs, when given, replace the
+// configured ones from now on.
+func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) error {
+	if c.DataNodePID(i) != 0 {
+		return fmt.Errorf("hadoop: DataNode %d is running", i)
+	}
+	if len(jvmArgs) > 0 {
+		c.cfg.DataNodes[i].JVMArgs = jvmArgs
+	}
+	d, err := c.launchDataNode(i)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.dns[i] = d
+	c.mu.Unlock()
+	// The NameNode may still count the old process as live: ask the new one
+	// whether it has registered and its volumes are up, then ask the NameNode.
+	if err := c.await(ctx, d.name, func(ctx context.Context) error { return c.dataNodeReady(ctx, i) }); err != nil {
+		return err
+	}
+	return c.await(ctx, d.name, c.hdfsReady)
+}
+
+func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
+	body, err := c.get(ctx, c.DataNodeURL(i)+"/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo")
+	if err != nil {
+		return err
+	}
+	return parseDataNodeInfo(body)
+}
+
+// parseDataNodeInfo is nil once every block pool service has registered and has
+// sent a block report.
+func parseDataNodeInfo(body []byte) error {
+	var doc struct {
+		Beans []struct{ BPServiceActorInfo string }
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return fmt.Errorf("DataNode JMX: %w", err)
+	}
+	if len(doc.Beans) != 1 || doc.Beans[0].BPServiceActorInfo == "" {
+		return errors.New("DataNode JMX: no DataNodeInfo yet")
+	}
+	var actors []struct{ ActorState, LastBlockReport string }
+	if err := json.Unmarshal([]byte(doc.Beans[0].BPServiceActorInfo), &actors); err != nil {
+		return fmt.Errorf("DataNode JMX: %w", err)
+	}
+	for _, a := range actors {
+		if a.ActorState != "RUNNING" {
+			return fmt.Errorf("DataNode: block pool service is %s", a.ActorState)
+		}
+	}
+	if len(actors) == 0 {
+		return errors.New("DataNode: no block pool service yet")
+	}
+	return nil
+}
+
+// Stop ends every process of the cluster, clients and containers included, and
+// returns when none is left. It may be called more than once. Logs and data
+// stay in the run folder.
+func (c *Cluster) Stop() error {
+	c.stopOnce.Do(func() {
+		c.mu.Lock()
+		apps := append([]*App(nil), c.apps...)
+		all := slices.Concat(c.rms, []*daemon{c.nn}, c.nms, c.dns)
+		c.dns = make([]*daemon, len(c.cfg.DataNodes))
+		c.nn, c.rms, c.nms = nil, nil, nil
+		c.mu.Unlock()
+		for _, a := range apps {
+			a.client.kill()
+		}
+		// Nothing of the data is kept, so nobody needs time to say goodbye; the
+		// terminate gives DataNodes the chance to close their files.
+		done := make(chan struct{})
+		n := 0
+		for _, d := range all {
+			if d != nil {
+				n++
+				go func() { d.terminate(2 * time.Second); done <- struct{}{} }()
+			}
+		}
+		for range n {
+			<-done
+		}
+		c.stopErr = errors.Join(killStrays(c.cfg.RunDir, 10*time.Second), c.book.Close())
+	})
+	return c.stopErr
+}

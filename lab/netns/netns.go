@@ -1,0 +1,303 @@
+// Package netns makes a few machines of one: network namespaces, each with an address on a
+// common network, whose links can be cut.
+//
+// Problem: who is at another machine's end of a connection, and what happens when a machine
+// falls off the network, cannot be seen on loopback: there every process sees every socket,
+// and a connection that ends tells so. What is chosen: a bridge in a namespace of its own and
+// a pair of veths to each machine, so that nothing of the test's own network changes; a link
+// is cut at the bridge's end, so that the machine itself sees none of it: packets are lost
+// without a word, as with a pulled cable further on. Processes, files and disks are the
+// same for all machines. Each namespace is in the run's ledger, so that a run that was
+// killed leaves none behind; the kernel takes the veths away with them.
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"penstock/lab/ledger"
+)
+
+// MaxMachines bounds a network.
+const MaxMachines = 64
+
+// where namespaces have their names, so that `ip netns exec NAME` finds them.
+const where = "/run/netns"
+
+// Network is a network of machines.
+type Network struct {
+	Machines []*Machine
+
+	book   *ledger.Ledger
+	tag    string
+	prefix netip.Prefix
+	bridge *Machine
+	ids    []ledger.ID
+}
+
+// Machine is a namespace.
+type Machine struct {
+	Name    string     // of its namespace
+	Address netip.Addr // on the network; IPv4
+
+	ns     netns.NsHandle
+	links  *netlink.Handle // what its links are set by
+	bridge *Machine
+	port   string // the link to it, at the bridge
+}
+
+// New makes a network of machines 0 to n-1, which needs root. Its addresses are of those
+// for benchmarks (RFC 2544), as many as are not in use here; which ones depends on the run's
+// folder.
+func New(book *ledger.Ledger, n int) (_ *Network, err error) {
+	if n < 1 || n > MaxMachines {
+		return nil, fmt.Errorf("a network of %d machines: use 1 to %d", n, MaxMachines)
+	}
+	hash := fnv.New32a()
+	hash.Write([]byte(book.Dir()))
+	sum := hash.Sum32()
+	used, err := addresses()
+	if err != nil {
+		return nil, err
+	}
+	w := &Network{book: book, tag: fmt.Sprintf("pen%06x", sum&0xffffff)}
+	if w.prefix, err = choose(sum, used); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("make a network of %d machines: %w", n, err), w.Close())
+		}
+	}()
+	if w.bridge, err = w.namespace(w.tag + "-bridge"); err != nil {
+		return nil, err
+	}
+	if err := up(w.bridge.links, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		m, err := w.namespace(fmt.Sprintf("%s-%d", w.tag, i))
+		if err != nil {
+			return nil, err
+		}
+		w.Machines = append(w.Machines, m)
+		m.bridge, m.port = w.bridge, fmt.Sprintf("port%d", i)
+		if m.Address, err = w.plug(m.links, m.ns, m.port, "eth0", i+1); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// networks is how many networks of 256 addresses there are for benchmarks: 198.18.0.0/15.
+const networks = 512
+
+// choose takes the next network from one on that shares no address with those in use: two
+// runs may begin at the same one, and one that was killed leaves its own behind until the
+// kernel has taken its veth away.
+func choose(from uint32, used []netip.Prefix) (netip.Prefix, error) {
+	for i := range uint32(networks) {
+		n := (from + i) % networks
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18 + byte(n>>8), byte(n), 0}), 24)
+		if free(p, used) {
+			return p, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("all %d networks of 198.18.0.0/15 are in use here", networks)
+}
+
+func free(p netip.Prefix, used []netip.Prefix) bool {
+	return !slices.ContainsFunc(used, p.Overlaps)
+}
+
+// addresses are those of the caller's namespace, with their networks.
+func addresses() (all []netip.Prefix, err error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("addresses in use here: %w", err)
+	}
+	for _, a := range list {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			return nil, fmt.Errorf("addresses in use here: %w", err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// Here gives the namespace of the caller's process an address on the network too; that goes
+// with the network.
+func (w *Network) Here() (netip.Addr, error) {
+	links, err := netlink.NewHandle()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer links.Close()
+	ns, err := netns.Get()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer ns.Close()
+	used, err := addresses()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if !free(w.prefix, used) {
+		return netip.Addr{}, fmt.Errorf("addresses of %v have been given to another network since this one was made: make it again", w.prefix)
+	}
+	return w.plug(links, ns, "here", w.tag, MaxMachines+1)
+}
+
+// plug makes a link between the bridge and a namespace, which gets an address on it.
+func (w *Network) plug(links *netlink.Handle, ns netns.NsHandle, port, name string, host int) (netip.Addr, error) {
+	bridge, err := w.bridge.links.LinkByName("bridge")
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	err = up(w.bridge.links, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index},
+		PeerName: name, PeerNamespace: netlink.NsFd(ns)})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	link, err := links.LinkByName(name)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	ip := w.prefix.Addr().As4()
+	ip[3] = byte(host)
+	if err := links.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: ip[:], Mask: net.CIDRMask(w.prefix.Bits(), 32)}}); err != nil {
+		return netip.Addr{}, fmt.Errorf("address of %s: %w", name, err)
+	}
+	return netip.AddrFrom4(ip), links.LinkSetUp(link)
+}
+
+// up makes a link and turns it on.
+func up(links *netlink.Handle, link netlink.Link) error {
+	if err := links.LinkAdd(link); err != nil {
+		return fmt.Errorf("make the link %s: %w", link.Attrs().Name, err)
+	}
+	return links.LinkSetUp(link)
+}
+
+// namespace makes one with its loopback on.
+func (w *Network) namespace(name string) (*Machine, error) {
+	path := filepath.Join(where, name)
+	for _, record := range []func(string) (ledger.ID, error){w.book.Remove, w.book.Bind} {
+		id, err := record(path)
+		if err != nil {
+			return nil, err
+		}
+		w.ids = append(w.ids, id)
+	}
+	var ns netns.NsHandle
+	err := apart(func() (err error) {
+		ns, err = netns.NewNamed(name)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the namespace %s, which needs root: %w", name, err)
+	}
+	m := &Machine{Name: name, ns: ns}
+	if m.links, err = netlink.NewHandleAt(ns); err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	loopback, err := m.links.LinkByName("lo")
+	if err == nil {
+		err = m.links.LinkSetUp(loopback)
+	}
+	if err != nil {
+		m.close()
+		return nil, fmt.Errorf("loopback of %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// apart calls f on a thread that ends with it, so that its namespace is nobody else's.
+func apart(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		done <- f()
+	}()
+	return <-done
+}
+
+// Do calls f on a thread of the machine: sockets that it makes itself, not in another
+// goroutine, are the machine's, for as long as they live. Names must not be looked up.
+func (m *Machine) Do(f func() error) error {
+	return apart(func() error {
+		if err := netns.Set(m.ns); err != nil {
+			return fmt.Errorf("enter %s: %w", m.Name, err)
+		}
+		return f()
+	})
+}
+
+// Listen listens at the machine, at ip:port.
+func (m *Machine) Listen(ctx context.Context, address string) (l net.Listener, err error) {
+	err = m.Do(func() (err error) {
+		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		return err
+	})
+	return l, err
+}
+
+// Dial connects from the machine to ip:port.
+func (m *Machine) Dial(ctx context.Context, address string) (c net.Conn, err error) {
+	err = m.Do(func() (err error) {
+		c, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		return err
+	})
+	return c, err
+}
+
+// Path names the machine's namespace, for nsenter --net=PATH.
+func (m *Machine) Path() string { return filepath.Join(where, m.Name) }
+
+// Command is a command that runs at the machine, as one process, by way of nsenter (util-linux).
+func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + m.Path(), "--", name}, args...)...)
+}
+
+// Cut cuts the machine's link: what is sent to it or by it is lost.
+func (m *Machine) Cut() error { return m.set((*netlink.Handle).LinkSetDown) }
+
+// Mend mends the machine's link.
+func (m *Machine) Mend() error { return m.set((*netlink.Handle).LinkSetUp) }
+
+func (m *Machine) set(f func(*netlink.Handle, netlink.Link) error) error {
+	link, err := m.bridge.links.LinkByName(m.port)
+	if err != nil {
+		return fmt.Errorf("link of %s: %w", m.Name, err)
+	}
+	return f(m.bridge.links, link)
+}
+
+func (m *Machine) close() error {
+	m.links.Close()
+	return m.ns.Close()
+}
+
+// Close takes the network away. A machine in which processes still run lives on without a
+// link until they end.
+func (w *Network) Close() error {
+	var errs []error
+	for _, m := range append(w.Machines, w.bridge) {
+		if m != nil {
+			errs = append(errs, m.close())
+		}
+	}
+	return errors.Join(append(errs, w.book.Undo(w.ids...))...)
+}

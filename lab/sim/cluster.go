@@ -1,0 +1,85 @@
+// Package sim plays a cluster on a virtual clock: the production scheduler, depth
+// controller and coordination (core/) on every node, the broker's own account of totals,
+// and models of what is around them: disks, applications, jobs and their tasks, messages
+// that are late or lost.
+//
+// What is asked of it is what no machine at hand can show: whether shares hold on 10,000
+// nodes, how soon they do after a change, and what a broker's failure costs. So what
+// decides is never modelled, only driven; and a run depends on its scenario and seed alone.
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"penstock/lab/disk"
+)
+
+// App is an application.
+type App struct {
+	Name    string
+	Weight  float64 // over the whole cluster
+	kind    string  // of the scenario
+	index   int
+	service time.Duration // on all devices
+	read    int64         // bytes, of all devices
+	written int64
+	ended   bool
+}
+
+// Cluster is a run under way.
+type Cluster struct {
+	Engine
+	rand     *rand.Rand
+	exchange Exchange
+	apps     []*App
+	nodes    []*node
+	places   []place // by the number that scenarios give them
+	disks    int
+	broker   broker
+}
+
+// place is what has a number in a scenario: a node, or a virtual datanode of one.
+type place struct {
+	node   *node
+	device *device
+	disk   int // physical
+}
+
+func newCluster(seed uint64, exchange Exchange, apps []*App) *Cluster {
+	c := &Cluster{rand: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), exchange: exchange, apps: apps}
+	for i, a := range apps {
+		a.index = i
+	}
+	c.broker.start(c)
+	return c
+}
+
+// addHost adds a physical machine with one disk and so many datanodes. each gives every one
+// of them a node daemon of its own, with a scheduler that knows nothing of the others.
+func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
+	if c.exchange.Rule == ruleDSFQ {
+		cfg.Debt = uncapped
+	}
+	s := newSpindle(&c.Engine, cfg.Model)
+	var n *node
+	for i := range datanodes {
+		if i == 0 || each {
+			d, err := newDevice(s, cfg, len(c.apps))
+			if err != nil {
+				return err
+			}
+			n = newNode(c, d)
+			c.nodes = append(c.nodes, n)
+		}
+		c.places = append(c.places, place{node: n, device: n.device, disk: c.disks})
+	}
+	c.disks++
+	return nil
+}
+
+// feed gives an application work at a place that does not end; window is as a stream's.
+func (c *Cluster) feed(at, app int, op disk.Op, window int) *stream {
+	// Each file is somewhere else on the disk.
+	return c.places[at].device.begin(c.apps[app], op, c.rand.Int64N(1<<40), -1, window, 0, nil)
+}

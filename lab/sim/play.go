@@ -1,0 +1,275 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"penstock/lab/disk"
+	"penstock/lab/sim/optimum"
+)
+
+// play is a scenario under way.
+type play struct {
+	scenario *Scenario
+	cluster  *Cluster
+	on       [][]int     // application -> places
+	streams  [][]*stream // application -> its streams without end; nil while it is off
+	ops      []disk.Op   // by application
+	before   []time.Duration
+	ideal    []float64 // parts, by application
+	stale    bool      // ideal is that of what was before
+	changed  []change
+}
+
+// change is what moves the optimum, or keeps it from being reached.
+type change struct {
+	at   time.Duration
+	what string
+}
+
+func newPlay(s *Scenario, seed uint64) (*play, error) {
+	p := &play{scenario: s}
+	var apps []*App
+	for _, a := range s.Applications {
+		for i := range a.Count {
+			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name})
+			p.ops = append(p.ops, a.op())
+		}
+	}
+	p.cluster = newCluster(seed, s.exchange(), apps)
+	if err := p.cluster.populate(s); err != nil {
+		return nil, err
+	}
+	p.streams = make([][]*stream, len(apps))
+	p.place()
+	for _, ev := range s.Events {
+		p.cluster.At(time.Duration(ev.At), func() { p.happen(ev) })
+		p.changed = append(p.changed, change{time.Duration(ev.At), ev.String()})
+	}
+	p.toggle()
+	slices.SortStableFunc(p.changed, func(a, b change) int { return int(a.at - b.at) })
+	p.before = p.services()
+	return p, nil
+}
+
+// populate adds the scenario's machines.
+func (c *Cluster) populate(s *Scenario) error {
+	for _, n := range s.Nodes {
+		cfg, err := n.config()
+		if err != nil {
+			return err
+		}
+		for range n.Count {
+			if err := c.addHost(cfg, n.Datanodes, n.Scheduler == eachDatanode); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// place draws where the applications are, and starts those that are not off at first.
+func (p *play) place() {
+	c := p.cluster
+	index := 0
+	for _, a := range p.scenario.Applications {
+		for range a.Count {
+			p.on = append(p.on, c.draw(a.On, a.Spread))
+			if a.Begin == 0 {
+				p.start(index)
+			}
+			index++
+		}
+	}
+}
+
+// draw gives the places of a list, or a part of all that is drawn, or all.
+func (c *Cluster) draw(list []int, spread float64) []int {
+	var on []int
+	switch {
+	case list != nil:
+		return list
+	case spread > 0:
+		for n := range c.places {
+			if c.rand.Float64() < spread {
+				on = append(on, n)
+			}
+		}
+		if len(on) == 0 {
+			on = []int{c.rand.IntN(len(c.places))}
+		}
+	default:
+		for n := range c.places {
+			on = append(on, n)
+		}
+	}
+	return on
+}
+
+func (p *play) start(app int) {
+	p.stale = true
+	p.streams[app] = make([]*stream, 0, len(p.on[app]))
+	for _, at := range p.on[app] {
+		p.streams[app] = append(p.streams[app], p.cluster.feed(at, app, p.ops[app], 0))
+	}
+}
+
+func (p *play) stop(app int) {
+	p.stale = true
+	for _, s := range p.streams[app] {
+		s.end()
+	}
+	p.streams[app] = nil
+}
+
+// toggle sets when applications go on and off.
+func (p *play) toggle() {
+	index := 0
+	for _, a := range p.scenario.Applications {
+		on, off := time.Duration(a.OnFor), time.Duration(a.OffFor)
+		for i := range a.Count {
+			app := index + i
+			note := func(at time.Duration, what string, do func(int)) {
+				p.cluster.At(at, func() { do(app) })
+				p.changed = append(p.changed, change{at, a.nameOf(i) + what})
+			}
+			at := time.Duration(a.Begin)
+			if at > 0 {
+				note(at, " begins", p.start)
+			}
+			for on > 0 && at < time.Duration(p.scenario.Length) {
+				note(at+on, " is off", p.stop)
+				at += on + off
+				note(at, " is on", p.start)
+			}
+		}
+		index += a.Count
+	}
+}
+
+func (p *play) happen(ev EventSpec) {
+	c := p.cluster
+	p.stale = true
+	switch {
+	case ev.Application != "":
+		for _, a := range c.apps {
+			if a.kind == ev.Application {
+				a.Weight = ev.Weight
+			}
+		}
+		for _, n := range c.nodes {
+			if !n.inForce { // the policy's weights go without totals
+				n.device.local()
+			}
+		}
+	default:
+		c.happen(ev)
+	}
+}
+
+// happen does what is not about applications.
+func (c *Cluster) happen(ev EventSpec) {
+	switch {
+	case ev.Broker == "down":
+		c.stop()
+	case ev.Broker == "up":
+		c.stop()
+		c.broker.start(c)
+	case ev.Leave != nil:
+		c.places[*ev.Leave].node.leave()
+	case ev.Join != nil:
+		c.places[*ev.Join].node.join()
+	}
+}
+
+// judges tells whether a window that begins then counts.
+func (p *play) judges(from time.Duration) bool {
+	if from < time.Duration(p.scenario.Settle) {
+		return false
+	}
+	window, recovery := time.Duration(p.scenario.Window), time.Duration(p.scenario.Expect.Recovery)
+	for _, ch := range p.changed {
+		if from+window > ch.at && from < ch.at+recovery {
+			return false
+		}
+	}
+	return true
+}
+
+// services are the applications', so far.
+func (p *play) services() []time.Duration {
+	all := make([]time.Duration, len(p.cluster.apps))
+	for i, a := range p.cluster.apps {
+		all[i] = a.service
+	}
+	return all
+}
+
+// judge compares what was had since the last time with what the placement allows; parts of
+// all service.
+func (p *play) judge() (misplaced float64, had, due []float64) {
+	now := p.services()
+	had = make([]float64, len(now))
+	all := 0.0
+	for i := range now {
+		had[i] = (now[i] - p.before[i]).Seconds()
+		all += had[i]
+	}
+	p.before = now
+	if all == 0 {
+		return 0, nil, nil
+	}
+	for i := range had {
+		had[i] /= all
+		misplaced += math.Abs(had[i]-p.ideal[i]) / 2
+	}
+	return misplaced, had, p.ideal
+}
+
+// know works the optimum out, if something has happened since.
+func (p *play) know() (err error) {
+	if p.ideal == nil || p.stale {
+		p.ideal, err = p.best()
+		p.stale = false
+	}
+	return err
+}
+
+// best is the optimum, in parts of all service. What divides is the physical disk, however
+// many datanodes share it.
+func (p *play) best() ([]float64, error) {
+	c := p.cluster
+	capacity := make([]float64, c.disks)
+	for _, at := range c.places {
+		if !at.node.gone {
+			capacity[at.disk] = 1
+		}
+	}
+	seekers := make([]optimum.Seeker, len(c.apps))
+	for i, a := range c.apps {
+		seekers[i].Weight = a.Weight
+		if p.streams[i] == nil {
+			continue
+		}
+		last := -1
+		for _, n := range p.on[i] {
+			if at := c.places[n]; !at.node.gone && at.disk != last {
+				seekers[i].Devices = append(seekers[i].Devices, at.disk)
+				last = at.disk
+			}
+		}
+	}
+	totals, err := optimum.Totals(seekers, capacity)
+	if err != nil {
+		return nil, err
+	}
+	sum := 0.0
+	for _, t := range totals {
+		sum += t
+	}
+	for i := range totals {
+		totals[i] /= max(sum, 1e-12)
+	}
+	return totals, nil
+}

@@ -1,0 +1,159 @@
+// Package report shows a simulation's result: as text, and as one HTML page that needs
+// nothing else.
+package report
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"penstock/lab/sim"
+)
+
+// mostRows bounds the table of applications: those that are furthest off.
+const mostRows = 20
+
+//go:embed page.html
+var page string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"percent": percent, "time": seconds, "slow": slow, "converged": converged,
+}).Parse(page))
+
+func percent(part float64) string { return fmt.Sprintf("%.2f %%", 100*part) }
+
+func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
+
+func slow(s float64) string {
+	if s == 0 {
+		return "not known"
+	}
+	return fmt.Sprintf("%.2f", s)
+}
+
+func converged(s float64) string {
+	if s < 0 {
+		return "not before the next"
+	}
+	return fmt.Sprintf("%g s", s)
+}
+
+// furthest are the applications whose shares are furthest from what they are due, by weight
+// of all service.
+func furthest(r *sim.Result) []sim.Application {
+	all := slices.Clone(r.Shares)
+	slices.SortStableFunc(all, func(a, b sim.Application) int {
+		switch x, y := math.Abs(a.Had-a.Due), math.Abs(b.Had-b.Due); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	return all[:min(len(all), mostRows)]
+}
+
+// Report is a result that can be shown.
+type Report struct{ *sim.Result }
+
+// Verdict is the result in a line.
+func (r Report) Verdict() string {
+	what := r.Figures()
+	if !r.Good {
+		return "not as the scenario expects: " + strings.Join(r.Faults, "; ") + " (" + what + ")"
+	}
+	return what
+}
+
+// Figures are the run's, in a line.
+func (r Report) Figures() string {
+	if len(r.Jobs) == 0 {
+		return fmt.Sprintf("%s of the service misplaced (median of %d windows), %s in the worst window", percent(r.Misplaced), r.Judged, percent(r.Worst))
+	}
+	text := fmt.Sprintf("%d jobs", len(r.Jobs))
+	before := "; average slowdown"
+	for _, way := range r.ways() {
+		if s := r.Average(way); s > 0 {
+			text += fmt.Sprintf("%s %.2f %s", before, s, way)
+			before = ","
+		}
+	}
+	for _, way := range r.ways() {
+		if ended := r.Ended(way); ended < len(r.Jobs) {
+			text += fmt.Sprintf("; %s only %d of %d ended", way, ended, len(r.Jobs))
+		}
+	}
+	return text
+}
+
+// ways are those that the jobs were played in beside alone, in order.
+func (r Report) ways() (ways []string) {
+	for _, s := range r.Summaries {
+		if s.Way != "alone" && !slices.Contains(ways, s.Way) {
+			ways = append(ways, s.Way)
+		}
+	}
+	return ways
+}
+
+// WriteJSON writes the whole result.
+func (r Report) WriteJSON(w io.Writer) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(r.Result)
+}
+
+// WriteTable writes the result for a terminal.
+func (r Report) WriteTable(w io.Writer) error {
+	fmt.Fprintf(w, "%s\n%d nodes, %d applications, seed %d\n\n", r.Title, r.Nodes, r.Applications, r.Seed)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.Shares) > 0 {
+		fmt.Fprintln(t, "application\tweight\tnodes\tdue\thad\t")
+		for _, a := range furthest(r.Result) {
+			fmt.Fprintf(t, "%s\t%g\t%d\t%s\t%s\t\n", a.Name, a.Weight, a.Nodes, percent(a.Due), percent(a.Had))
+		}
+	}
+	if len(r.Summaries) > 0 {
+		fmt.Fprintln(t, "jobs\tplayed\tended\tmedian\tp90\tslowdown: median\tp90\tmean\t")
+		for _, s := range r.Summaries {
+			fmt.Fprintf(t, "%s\t%s\t%d of %d\t%s\t%s\t%s\t%s\t%s\t\n", s.Of, s.Way, s.Jobs, s.All, seconds(s.Median), seconds(s.P90),
+				slow(s.SlowdownMedian), slow(s.SlowdownP90), slow(s.SlowdownMean))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if left := len(r.Shares) - mostRows; left > 0 {
+		fmt.Fprintf(w, "and %d that are nearer to what they are due\n", left)
+	}
+	for _, c := range r.Changes[:min(len(r.Changes), mostRows)] {
+		fmt.Fprintf(w, "%g s: %s; as due again after: %s\n", c.At, c.What, converged(c.Converged))
+	}
+	for _, s := range r.Spans {
+		fmt.Fprintf(w, "%s, %g s to %g s: %s misplaced\n", s.Name, s.From, s.To, percent(s.Misplaced))
+	}
+	verdict := r.Verdict()
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.ToUpper(verdict[:1])+verdict[1:])
+	return err
+}
+
+// WriteHTML writes the page, which the result alone decides.
+func (r Report) WriteHTML(w io.Writer) error {
+	charts, err := r.charts()
+	if err != nil {
+		return err
+	}
+	return pageTemplate.Execute(w, struct {
+		Report
+		Rows   []sim.Application
+		Left   int
+		Charts []template.HTML
+	}{r, furthest(r.Result), max(0, len(r.Shares)-mostRows), charts})
+}

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"penstock/lab/sim"
+)
+
+func play(t *testing.T, file string) Report {
+	t.Helper()
+	s, err := sim.Load("../scenarios/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Play(3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Report{r}
+}
+
+// TestReports: everything is in each of the three forms, and twice the same in all.
+func TestReports(t *testing.T) {
+	for file, want := range map[string]struct {
+		charts int
+		words  []string
+	}{
+		"broker-outage.yaml": {2, []string{"seed 3", "30 nodes", "local shares", "broker down", "misplaced"}},
+		"swim.yaml":          {2, []string{"seed 3", "8 nodes", "50 of 50", "coordinated", "fifo", "below 100 MB", "average"}},
+	} {
+		t.Run(file, func(t *testing.T) {
+			var html, table, text [2]bytes.Buffer
+			for i := range 2 {
+				r := play(t, file)
+				if err := errors.Join(r.WriteHTML(&html[i]), r.WriteTable(&table[i]), r.WriteJSON(&text[i])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, out := range map[string][2]bytes.Buffer{"html": html, "table": table, "json": text} {
+				if !bytes.Equal(out[0].Bytes(), out[1].Bytes()) {
+					t.Errorf("%s: two runs of one seed differ", name)
+				}
+			}
+			page := html[0].String()
+			if n := strings.Count(page, "<svg"); n != want.charts {
+				t.Errorf("%d charts, want %d", n, want.charts)
+			}
+			for _, w := range want.words {
+				if !strings.Contains(page, w) {
+					t.Errorf("the page lacks %q", w)
+				}
+			}
+			for _, w := range want.words[1:] {
+				if !strings.Contains(table[0].String(), w) {
+					t.Errorf("the table lacks %q", w)
+				}
+			}
+			from := strings.Index(page, "<svg")
+			svg := xml.NewDecoder(strings.NewReader(page[from : strings.Index(page, "</svg>")+6]))
+			for {
+				if _, err := svg.Token(); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatalf("the first chart: %v", err)
+				}
+			}
+			var back sim.Result
+			if err := json.Unmarshal(text[0].Bytes(), &back); err != nil || back.Seed != 3 || len(back.Windows)+len(back.Jobs) == 0 {
+				t.Errorf("the JSON: %v", err)
+			}
+		})
+	}
+}
+
+// TestReportsOfWhatIsEmpty: nothing was served, or no job ended.
+func TestReportsOfWhatIsEmpty(t *testing.T) {
+	for _, r := range []*sim.Result{
+		{Title: "<b>nothing</b>", Windows: []sim.Window{{To: 1}}, Faults: []string{"no window is judged"}},
+		{Title: "no ends", Jobs: []sim.Job{{Name: "a"}}, Summaries: []sim.Summary{{Way: "fifo", Of: "average"}}, Good: true},
+	} {
+		var out bytes.Buffer
+		if err := errors.Join(Report{r}.WriteHTML(&out), Report{r}.WriteTable(&out)); err != nil {
+			t.Errorf("%s: %v", r.Title, err)
+		}
+		if r.Title == "no ends" && strings.Count(out.String(), "fifo only 0 of 1 ended") != 2 {
+			t.Errorf("page and table do not both say that no job ended:\n%s", out.String())
+		}
+		if strings.Contains(out.String(), "<title><b>") {
+			t.Error("a title is markup")
+		}
+	}
+}

@@ -1,0 +1,393 @@
+// Package spark runs a real, unmodified Spark against a cluster of package hadoop:
+// applications on YARN, or on a standalone master with one worker that it starts.
+//
+// Like the cluster it lives in one private run folder, listens on 127.0.0.1 only and
+// ends with this process: its daemons are in the run folder's ledger and die with
+// their parent, the worker as the first process of a PID namespace, so that its
+// executors die with it.
+package spark
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	testports "penstock/lab/ports"
+	"penstock/ops/install"
+)
+
+// Config describes where applications run.
+type Config struct {
+	RunDir  string // private; its conf, logs and work are made anew
+	Home    string // from Fetch
+	Cluster *hadoop.Cluster
+	// Standalone runs applications on a master and a worker of their own, not on YARN.
+	Standalone bool
+	// LocalDir is where a standalone worker's executors keep shuffle and spill files;
+	// default RunDir/work. On YARN it is the NodeManager's.
+	LocalDir string
+	// Governed prepares the configuration as `penstock install` does; nil: not.
+	Governed *hadoop.Governed
+	// Settings are added to spark-defaults.conf.
+	Settings map[string]string
+	Progress func(format string, args ...any)
+}
+
+// Spark is where applications can be submitted to. Its methods may be called from
+// any goroutine.
+type Spark struct {
+	cfg    Config
+	book   *ledger.Ledger
+	master string // URL
+	web    string // of the standalone master
+	procs  []*process
+
+	mu   sync.Mutex
+	seq  int
+	apps []*process
+}
+
+type process struct {
+	cmd    *exec.Cmd
+	log    string
+	exited <-chan struct{}
+}
+
+func (p *process) stop(grace time.Duration) {
+	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(grace):
+	}
+	p.kill()
+}
+
+func (p *process) kill() {
+	select {
+	case <-p.exited:
+	default:
+		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.exited
+	}
+}
+
+func (p *process) tail() string {
+	const most = 4000
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-most):])
+}
+
+// startWait bounds the start of a standalone master and its worker.
+const startWait = 2 * time.Minute
+
+// Start prepares the configuration and, for a standalone cluster, starts the master
+// and the worker and returns when the worker is registered.
+func Start(ctx context.Context, cfg Config) (*Spark, error) {
+	if !filepath.IsAbs(cfg.RunDir) {
+		return nil, fmt.Errorf("spark: RunDir %q must be an absolute path", cfg.RunDir)
+	}
+	if cfg.LocalDir == "" {
+		cfg.LocalDir = filepath.Join(cfg.RunDir, "work")
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string, ...any) {}
+	}
+	s := &Spark{cfg: cfg, master: "yarn"}
+	for _, d := range []string{s.confDir(), s.logDir(), s.eventDir(), cfg.LocalDir} {
+		if err := errors.Join(os.RemoveAll(d), os.MkdirAll(d, 0o755)); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.configure(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.book, err = ledger.Open(cfg.RunDir); err != nil {
+		return nil, err
+	}
+	if cfg.Standalone {
+		if err := s.startDaemons(ctx); err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+	}
+	return s, nil
+}
+
+func (s *Spark) confDir() string  { return filepath.Join(s.cfg.RunDir, "conf") }
+func (s *Spark) eventDir() string { return filepath.Join(s.cfg.RunDir, "events") }
+func (s *Spark) logDir() string   { return filepath.Join(s.cfg.RunDir, "logs") }
+
+// WorkDir is where a standalone worker keeps its executors' folders, below LocalDir.
+func WorkDir(localDir string) string { return filepath.Join(localDir, "apps") }
+
+const log4j = `rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n%ex
+`
+
+func (s *Spark) configure() error {
+	settings := map[string]string{
+		"spark.driver.host":        "127.0.0.1",
+		"spark.driver.bindAddress": "127.0.0.1",
+		"spark.ui.enabled":         "false",
+		// The jars lie on every machine of this cluster.
+		"spark.yarn.jars":                               "local:" + filepath.Join(s.cfg.Home, "jars", "*"),
+		"spark.yarn.am.memory":                          "512m",
+		"spark.driver.memory":                           "1g",
+		"spark.executor.memory":                         "1g",
+		"spark.yarn.submit.waitAppCompletion":           "true",
+		"spark.shuffle.service.enabled":                 "false",
+		"spark.eventLog.enabled":                        "true",
+		"spark.eventLog.dir":                            "file:" + s.eventDir(),
+		"spark.eventLog.compress":                       "false",
+		"spark.eventLog.rolling.enabled":                "false",
+		"spark.local.dir":                               s.cfg.LocalDir,
+		"spark.hadoop.dfs.client.use.datanode.hostname": "false",
+		// What a task's JVM asks of memory, on a machine with little of it.
+		"spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
+	}
+	maps.Copy(settings, s.cfg.Settings)
+	var text strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&text, "%s %s\n", k, settings[k])
+	}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(s.confDir(), "spark-defaults.conf"), []byte(text.String()), 0o644),
+		os.WriteFile(filepath.Join(s.confDir(), "log4j2.properties"), []byte(log4j), 0o644),
+	); err != nil {
+		return err
+	}
+	g := s.cfg.Governed
+	if g == nil {
+		return nil
+	}
+	r, err := install.Apply(install.Options{SparkConf: s.confDir(), AgentJar: g.AgentJar, Socket: g.Socket})
+	if err != nil {
+		return fmt.Errorf("prepare the configuration: %w: %s", err, strings.Join(r.Conflicts, "; "))
+	}
+	return nil
+}
+
+// env has nothing of the caller's own Spark or Hadoop.
+func (s *Spark) env() []string {
+	env := []string{
+		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.confDir(), "SPARK_LOCAL_IP=127.0.0.1", "SPARK_NO_DAEMONIZE=1",
+		"HADOOP_CONF_DIR=" + s.cfg.Cluster.ClientConfDir(), "PYSPARK_PYTHON=python3",
+		"SPARK_WORKER_DIR=" + WorkDir(s.cfg.LocalDir), "SPARK_LOCAL_DIRS=" + s.cfg.LocalDir,
+	}
+	for _, name := range []string{"PATH", "HOME", "LANG", "USER", "LOGNAME", "JAVA_HOME", "TMPDIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	if !s.cfg.Standalone {
+		// YARN gives its own, and a worker's would go before them.
+		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "SPARK_LOCAL_DIRS=") })
+	}
+	return env
+}
+
+func (s *Spark) spawn(name string, argv ...string) (*process, error) {
+	p := &process{log: filepath.Join(s.logDir(), name+".log")}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.env(), s.cfg.RunDir, out, out
+	p.exited, err = s.book.Spawn(p.cmd)
+	return p, err
+}
+
+// MasterPage is the address of the standalone master's page.
+func (s *Spark) MasterPage() string { return s.web }
+
+func (s *Spark) class() string { return filepath.Join(s.cfg.Home, "bin", "spark-class") }
+
+func (s *Spark) startDaemons(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	ports, err := testports.Free(2)
+	if err != nil {
+		return err
+	}
+	s.master = fmt.Sprintf("spark://127.0.0.1:%d", ports[0])
+	s.web = fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	s.cfg.Progress("Spark %s: starting a master and a worker", Version)
+	master, err := s.spawn("master", s.class(), "org.apache.spark.deploy.master.Master",
+		"--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--webui-port", strconv.Itoa(ports[1]))
+	if err != nil {
+		return err
+	}
+	s.procs = append(s.procs, master)
+	if err := await(ctx, master, "I have been elected leader"); err != nil {
+		return err
+	}
+	worker := []string{s.class(), "org.apache.spark.deploy.worker.Worker",
+		"--host", "127.0.0.1", "--webui-port", "0", "--cores", "8", "--memory", "8g", "--work-dir", WorkDir(s.cfg.LocalDir), s.master}
+	if os.Geteuid() == 0 {
+		worker = append([]string{"unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"}, worker...)
+	}
+	p, err := s.spawn("worker", worker...)
+	if err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	return await(ctx, p, "Successfully registered with master")
+}
+
+// await returns when the process's log says so.
+func await(ctx context.Context, p *process, what string) error {
+	_, err := find(ctx, p, regexp.MustCompile(regexp.QuoteMeta(what)))
+	return err
+}
+
+func find(ctx context.Context, p *process, what *regexp.Regexp) ([]string, error) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ended := false
+		select {
+		case <-p.exited:
+			ended = true
+		default:
+		}
+		text, err := os.ReadFile(p.log)
+		if err != nil {
+			return nil, err
+		}
+		if m := what.FindStringSubmatch(string(text)); m != nil {
+			return m, nil
+		}
+		if ended {
+			return nil, fmt.Errorf("%s ended: %v; the end of %s:\n%s", p.cmd.Args[0], p.cmd.ProcessState, p.log, p.tail())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no %q in %s: %w; its end:\n%s", what, p.log, ctx.Err(), p.tail())
+		}
+	}
+}
+
+// Job is a Python program to submit.
+type Job struct {
+	Name      string // of its log
+	Script    string // path
+	Args      []string
+	Queue     string // on YARN
+	Executors int    // default 2
+	Cores     int    // of each executor; default 1
+	CPUs      string // taskset list for the driver and, on YARN, its containers; empty: all
+	Cgroup    string // folder of the cgroup, of cgroup v1, that the containers on YARN join
+	Settings  map[string]string
+}
+
+// App is a submitted application.
+type App struct {
+	ID  string // application_... or app-...
+	Log string // the driver's output
+
+	p *process
+}
+
+var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)|app ID (app-\d+-\d+)`)
+
+// Submit starts the driver, on this machine and outside of any container, and returns
+// when the application has its id.
+func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
+	s.mu.Lock()
+	s.seq++
+	name := fmt.Sprintf("app-%d-%s", s.seq, job.Name)
+	s.mu.Unlock()
+	var argv []string
+	if job.CPUs != "" {
+		argv = []string{"taskset", "-c", job.CPUs}
+	}
+	argv = append(argv, filepath.Join(s.cfg.Home, "bin", "spark-submit"), "--master", s.master, "--deploy-mode", "client", "--name", job.Name)
+	executors, cores := max(job.Executors, 2), max(job.Cores, 1)
+	settings := map[string]string{
+		"spark.executor.instances": strconv.Itoa(executors), "spark.executor.cores": strconv.Itoa(cores),
+		"spark.cores.max": strconv.Itoa(executors * cores),
+	}
+	if job.Queue != "" {
+		settings["spark.yarn.queue"] = job.Queue
+	}
+	if !s.cfg.Standalone {
+		home, err := s.cfg.Cluster.JavaHome(job.CPUs, job.Cgroup)
+		if err != nil {
+			return nil, err
+		}
+		settings["spark.executorEnv.JAVA_HOME"], settings["spark.yarn.appMasterEnv.JAVA_HOME"] = home, home
+	}
+	maps.Copy(settings, job.Settings)
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		argv = append(argv, "--conf", k+"="+settings[k])
+	}
+	argv = append(append(argv, job.Script), job.Args...)
+	p, err := s.spawn(name, argv...)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.apps = append(s.apps, p)
+	s.mu.Unlock()
+	id, err := find(ctx, p, submitted)
+	if err != nil {
+		p.kill()
+		return nil, err
+	}
+	return &App{ID: id[1] + id[2], Log: p.log, p: p}, nil
+}
+
+// Wait returns when the driver has ended.
+func (a *App) Wait(ctx context.Context) error {
+	select {
+	case <-a.p.exited:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for %s: %w", a.ID, ctx.Err())
+	}
+	if code := a.p.cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("%s ended with %d; the end of %s:\n%s", a.ID, code, a.Log, a.p.tail())
+	}
+	return nil
+}
+
+// Kill ends the driver; its executors end with it.
+func (a *App) Kill() { a.p.kill() }
+
+// Stop ends drivers that still run, and the standalone cluster.
+func (s *Spark) Stop() error {
+	s.mu.Lock()
+	apps := s.apps
+	s.mu.Unlock()
+	for _, p := range apps {
+		p.kill()
+	}
+	for _, p := range slices.Backward(s.procs) {
+		p.stop(5 * time.Second)
+	}
+	s.procs = nil
+	return s.book.Close()
+}

@@ -1,0 +1,122 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"penstock/lab/ports"
+)
+
+// Ensemble is servers that keep the same data. Each can be killed and started by itself; the
+// others serve while they are a majority.
+type Ensemble struct {
+	Servers []*Server
+
+	patience time.Duration
+}
+
+// StartEnsemble starts n servers at one host, 3 to 7, each on a folder of its own in o.Dir,
+// and returns when all serve. o.Address is the host alone, default 127.0.0.1; ports are
+// free ones.
+func StartEnsemble(ctx context.Context, o Options, n int) (*Ensemble, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if n < 3 || n > 7 || o.Secure != nil {
+		return nil, fmt.Errorf("zookeeper: an ensemble of %d servers: use 3 to 7, without TLS", n)
+	}
+	host := o.Address
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	free, err := ports.Free(3 * n)
+	if err != nil {
+		return nil, err
+	}
+	e := &Ensemble{patience: o.Patience}
+	var members strings.Builder
+	for i := range n {
+		at := free[3*i:]
+		fmt.Fprintf(&members, "server.%d=%s:%d:%d\n", i+1, host, at[1], at[2])
+		own := o
+		own.Dir = filepath.Join(o.Dir, fmt.Sprintf("zookeeper-%d", i+1))
+		own.Address = net.JoinHostPort(host, strconv.Itoa(at[0]))
+		if err := os.MkdirAll(own.Dir, 0o755); err != nil {
+			return nil, err
+		}
+		s, err := newServer(own)
+		if err != nil {
+			return nil, err
+		}
+		s.id = i + 1
+		e.Servers = append(e.Servers, s)
+	}
+	for _, s := range e.Servers {
+		s.members = members.String()
+	}
+	if err := e.Start(ctx); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	return e, nil
+}
+
+// Start starts the servers that do not run, and returns when all serve.
+func (e *Ensemble) Start(ctx context.Context) error {
+	for _, s := range e.Servers {
+		if s.Alive() {
+			continue
+		}
+		if err := s.spawn(); err != nil {
+			return err
+		}
+	}
+	for _, s := range e.Servers {
+		if err := s.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Addresses are its servers' for clients, separated by commas.
+func (e *Ensemble) Addresses() string {
+	var all []string
+	for _, s := range e.Servers {
+		all = append(all, s.Address)
+	}
+	return strings.Join(all, ",")
+}
+
+// Leader waits until one of the servers leads the others.
+func (e *Ensemble) Leader(ctx context.Context) (*Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.patience)
+	defer cancel()
+	for {
+		for _, s := range e.Servers {
+			if mode, err := s.Mode(ctx); err == nil && mode == "leader" {
+				return s, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no server of the ensemble leads: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends all servers.
+func (e *Ensemble) Stop() error {
+	var errs []error
+	for _, s := range e.Servers {
+		errs = append(errs, s.Stop())
+	}
+	return errors.Join(errs...)
+}

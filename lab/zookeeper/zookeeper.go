@@ -1,0 +1,290 @@
+// Package zookeeper runs real ZooKeeper servers, one JVM each, for tests of what brokers keep
+// in them. They are the servers of ZooKeeper's own artifact with their own main classes and
+// settings file; they are in the run's ledger, so that they end with the run, however the run
+// ends.
+//
+// A server alone has nearly all that brokers see of ZooKeeper: sessions that expire, ephemeral
+// and sequential znodes, watches, versions, atomic multi. An ensemble has its own election
+// besides: its leader goes, and clients' sessions go on at the others.
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"penstock/lab/ledger"
+	"penstock/lab/ports"
+)
+
+// Options of a server.
+type Options struct {
+	Book *ledger.Ledger // of the run that it belongs to
+	Lib  string         // from Fetch
+	Dir  string         // its settings, its data and its log
+	By   []string       // the command that starts it, such as `nsenter --net=FILE --`; nil: it is started as it is
+	// HeapMB is the JVM's largest heap; default 128.
+	HeapMB int
+	// Secure, if not nil, is a port for TLS besides the plain one.
+	Secure *Secure
+	// Tick is ZooKeeper's unit of time; sessions last 2 to 20 of them. Default 500ms.
+	Tick time.Duration
+	// Address to listen on; default one of loopback with a free port.
+	Address string
+	// Patience bounds the wait for it to serve; default a minute.
+	Patience time.Duration
+}
+
+// Secure are the PEM files of a server's port for TLS. Clients have to show a certificate of
+// the CA, as is ZooKeeper's default.
+type Secure struct{ CA, Cert, Key string }
+
+// Server is a running ZooKeeper. Its methods are for one goroutine.
+type Server struct {
+	Address string // for clients
+	Secure  string // the same by TLS; may be empty
+	Log     string // path
+
+	options Options
+	id      int // in its ensemble, from 1; 0: it is alone
+	members string
+	cmd     *exec.Cmd
+	exited  <-chan struct{}
+}
+
+// Start starts a server on its folder and returns when it serves. Data of a server that
+// was there before is taken up.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if o.Address == "" {
+		var err error
+		if o.Address, err = ports.Address(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := newServer(o)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Start(ctx)
+}
+
+func (o *Options) complete() error {
+	if o.Tick == 0 {
+		o.Tick = 500 * time.Millisecond
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Minute
+	}
+	if o.HeapMB == 0 {
+		o.HeapMB = 128
+	}
+	if o.Tick < 50*time.Millisecond || o.Tick > time.Minute {
+		return fmt.Errorf("zookeeper: tick %v: use 50ms to 1m", o.Tick)
+	}
+	return nil
+}
+
+func newServer(o Options) (*Server, error) {
+	s := &Server{Address: o.Address, Log: filepath.Join(o.Dir, "zookeeper.log"), options: o, exited: ended}
+	if o.Secure == nil {
+		return s, nil
+	}
+	host, _, err := net.SplitHostPort(o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("zookeeper: address %q: give host:port", o.Address)
+	}
+	free, err := ports.Free(1)
+	if err != nil {
+		return nil, err
+	}
+	s.Secure = net.JoinHostPort(host, strconv.Itoa(free[0]))
+	return s, nil
+}
+
+// ended is of a server that was never started.
+var ended = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Start starts a server that was killed or stopped again, at the same address. One of an
+// ensemble serves when a majority is there.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.spawn(); err != nil {
+		return err
+	}
+	return s.await(ctx)
+}
+
+// settings is the text of its settings file.
+func (s *Server) settings(data string) (string, error) {
+	host, port, err := net.SplitHostPort(s.Address)
+	if err != nil {
+		return "", fmt.Errorf("zookeeper: address %q: give host:port", s.Address)
+	}
+	text := fmt.Sprintf("tickTime=%d\ndataDir=%s\nclientPortAddress=%s\nclientPort=%s\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n",
+		s.options.Tick.Milliseconds(), data, host, port)
+	if s.id > 0 {
+		// In ticks: what a follower has to find its leader, and to keep up with it.
+		text += "initLimit=20\nsyncLimit=10\n" + s.members
+	}
+	if t := s.options.Secure; t != nil {
+		host, port, err := net.SplitHostPort(s.Secure)
+		if err != nil {
+			return "", fmt.Errorf("zookeeper: address %q: give host:port", s.Secure)
+		}
+		both, err := s.keyStore()
+		if err != nil {
+			return "", err
+		}
+		// The server of the JDK's own sockets knows no TLS.
+		text += fmt.Sprintf("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nsecureClientPortAddress=%s\nsecureClientPort=%s\n"+
+			"ssl.keyStore.location=%s\nssl.keyStore.type=PEM\nssl.trustStore.location=%s\nssl.trustStore.type=PEM\n",
+			host, port, both, t.CA)
+	}
+	return text, nil
+}
+
+// keyStore writes a key and its certificate into one file, as the server has them.
+func (s *Server) keyStore() (file string, err error) {
+	file = filepath.Join(s.options.Dir, "keystore.pem")
+	var both []byte
+	for _, f := range []string{s.options.Secure.Key, s.options.Secure.Cert} {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		both = append(both, text...)
+	}
+	return file, os.WriteFile(file, both, 0o600)
+}
+
+// spawn starts the process.
+func (s *Server) spawn() error {
+	data := filepath.Join(s.options.Dir, "data")
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		return err
+	}
+	text, err := s.settings(data)
+	if err != nil {
+		return err
+	}
+	settings := filepath.Join(s.options.Dir, "zoo.cfg")
+	if err := os.WriteFile(settings, []byte(text), 0o644); err != nil {
+		return err
+	}
+	main := "org.apache.zookeeper.server.ZooKeeperServerMain"
+	if s.id > 0 {
+		main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+		if err := os.WriteFile(filepath.Join(data, "myid"), []byte(strconv.Itoa(s.id)+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// Its disk is not the matter here, and tests' disks are slow.
+	command := append(slices.Clone(s.options.By), "java", fmt.Sprintf("-Xmx%dm", s.options.HeapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no",
+		"-cp", filepath.Join(s.options.Lib, "*"), main, settings)
+	s.cmd = exec.Command(command[0], command[1:]...)
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.options.Dir, log, log
+	if s.exited, err = s.options.Book.Spawn(s.cmd); err != nil {
+		s.exited = ended
+		return fmt.Errorf("zookeeper: %w", err)
+	}
+	return nil
+}
+
+// await waits until it serves.
+func (s *Server) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
+	defer cancel()
+	for {
+		mode, err := s.Mode(ctx)
+		if err == nil && mode != "" { // else it does not serve yet
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return fmt.Errorf("zookeeper ended: see %s", s.Log)
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("zookeeper does not serve: see %s: %w", s.Log, ctx.Err()), err, s.Kill())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Mode is what it says it is: standalone, leader or follower; empty while it does not serve.
+func (s *Server) Mode(ctx context.Context) (string, error) {
+	answer, err := s.ask(ctx, "srvr")
+	if err != nil {
+		return "", err
+	}
+	_, mode, _ := strings.Cut(answer, "Mode: ")
+	mode, _, _ = strings.Cut(mode, "\n")
+	return mode, nil
+}
+
+// ask sends one of ZooKeeper's four-letter words.
+func (s *Server) ask(ctx context.Context, word string) (string, error) {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, word); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, 64<<10))
+	return strings.TrimSpace(string(answer)), err
+}
+
+// Alive tells whether it has been started and has not ended.
+func (s *Server) Alive() bool {
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends it with SIGKILL and returns when it has gone.
+func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
+
+// Stop ends it as an operator does.
+func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
+
+func (s *Server) end(signal syscall.Signal) error {
+	if !s.Alive() {
+		return nil
+	}
+	if err := s.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("zookeeper: %v: %w", signal, err)
+	}
+	select {
+	case <-s.exited:
+		return nil
+	case <-time.After(s.options.Patience):
+		return fmt.Errorf("zookeeper does not end within %v of %v: see %s", s.options.Patience, signal, s.Log)
+	}
+}

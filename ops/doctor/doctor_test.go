@@ -1,0 +1,223 @@
+package doctor
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"penstock/node/status"
+	"penstock/ops/install"
+)
+
+// wellNode is a node on which nothing is wrong.
+func wellNode() *Facts {
+	return &Facts{
+		Build: "v1", Address: "127.0.0.1:9707", Before: 100, After: 200,
+		Status: &status.Document{
+			Version: 1, Build: "v1", PID: 50, MonotonicNS: 150, Mode: "enforce",
+			KillSwitch: status.Switch{File: "/run/p/s.off"}, Socket: "/run/p/s", Users: []uint32{0, 10},
+			Weights: status.Weights{File: "/etc/w.yaml", Rules: 3, Default: 1}, Heartbeat: status.Heartbeat{Alive: true},
+			Identity: status.Identity{Mode: "verify"},
+			Agents:   []status.Agent{{PID: 70, UID: 10, Directories: []string{"/data/1"}}, {PID: 80, UID: 10, Role: "nodemanager"}},
+			Devices: []status.Device{{
+				Name: "sdb", Directories: []string{"/data/1"}, Rotational: true, Answered: true, SlowFactor: 1, Profiled: true,
+				Kernel:       status.Kernel{Counted: true, Scheduler: "mq-deadline", Requests: 64, ReadaheadKB: 128, RequestKB: 1280},
+				QuantumBytes: 2 << 20, DepthMax: 12, DirtyBound: 32 << 20,
+			}},
+		},
+		DataNode: DataNode{
+			URL: "http://127.0.0.1:9864", Version: "3.4.2", Java: "17", PID: 70,
+			Agent: &Agent{State: "woven", WovenMethods: make([]string, 11), Connected: true, Mode: "enforce"},
+			Conf:  map[string]string{"dfs.client.read.shortcircuit": "false", "dfs.datanode.readahead.bytes": "4194304"},
+		},
+		NodeManager: NodeManager{
+			URL: "http://127.0.0.1:8042", PID: 80,
+			Agent: &Agent{State: "woven", WovenMethods: make([]string, 2), Connected: true, Mode: "enforce"},
+			Conf:  map[string]string{"yarn.nodemanager.aux-services": "spark_shuffle, mapreduce_shuffle"},
+		},
+		Folders: []Folder{{Path: "/etc/hadoop/conf", Found: &install.Inspection{
+			Folder: "/etc/hadoop/conf", Prepared: true, AgentJar: "/opt/penstock-agent.jar", Socket: "/run/p/s",
+		}}},
+		Daemon: &Process{PID: 50, UID: 10, GID: 10, Capabilities: 1<<19 | 1<<2},
+		Node:   &Process{PID: 70, UID: 10, GID: 10, Groups: []uint32{20}},
+		Socket: []Path{
+			{Name: "/", Mode: os.ModeDir | 0o755}, {Name: "/run/p", Mode: os.ModeDir | 0o750, GID: 20}, {Name: "/run/p/s", Mode: os.ModeSocket | 0o660, GID: 20},
+		},
+		Directories:   []Directory{{Name: "/data/1", Owner: 10}},
+		KernelRelease: "6.18.5",
+		Memory:        Memory{Available: 20 << 30, BackgroundRatio: 10, DirtyRatio: 20},
+		Synchronised:  true,
+	}
+}
+
+func TestAWellNode(t *testing.T) {
+	r := Judge(wellNode(), nil)
+	if r.Failures+r.Warnings != 0 || len(r.Results) < len(checks) {
+		t.Errorf("%s", r.Text())
+	}
+}
+
+// What can be told of foreign I/O is said, and is never a warning.
+func TestForeignWatch(t *testing.T) {
+	for want, watch := range map[string]status.ForeignWatch{
+		"by device only":                         {},
+		"by process and cgroup":                  {On: true},
+		"not by process and cgroup: CAP_BPF and": {Error: "CAP_BPF and CAP_PERFMON are needed"},
+	} {
+		f := wellNode()
+		f.Status.ForeignWatch = watch
+		r := Judge(f, nil)
+		if text := r.Text(); r.Warnings+r.Failures != 0 || !strings.Contains(text, want) {
+			t.Errorf("%+v:\n%s", watch, text)
+		}
+	}
+}
+
+func TestBrokenNodes(t *testing.T) {
+	dev := func(f *Facts) *status.Device { return &f.Status.Devices[0] }
+	apart := func(f *Facts) { f.Status.Agents, f.DataNode.Agent.Connected = f.Status.Agents[1:], false }
+	for name, c := range map[string]struct {
+		breakIt func(f *Facts)
+		want    string // check verdict, of all that are not ok
+	}{
+		"no daemon":              {func(f *Facts) { f.Status, f.StatusErr = nil, errors.New("refused") }, "daemon fail"},
+		"another version":        {func(f *Facts) { f.Status.Build = "v2" }, "daemon warn"},
+		"no heartbeat":           {func(f *Facts) { f.Status.Heartbeat = status.Heartbeat{Stalled: []string{"sdb"}} }, "heartbeat fail"},
+		"kill switch":            {func(f *Facts) { f.Status.KillSwitch.On, f.Status.Mode = true, "off" }, "kill-switch warn"},
+		"off":                    {func(f *Facts) { f.Status.Mode = "off" }, "mode warn"},
+		"observe":                {func(f *Facts) { f.Status.Mode = "observe" }, ""},
+		"weights refused":        {func(f *Facts) { f.Status.Weights.Error = "line 3" }, "weights warn"},
+		"no weights":             {func(f *Facts) { f.Status.Weights.File = "" }, "weights warn"},
+		"no DataNode":            {func(f *Facts) { f.DataNode = DataNode{Err: errors.New("refused")} }, "datanode fail"},
+		"no agent":               {func(f *Facts) { f.DataNode.Agent, f.Status.Agents = nil, f.Status.Agents[1:] }, "agent fail"},
+		"agent out":              {func(f *Facts) { f.DataNode.Agent.State = "out: symbols missing" }, "agent fail"},
+		"agent apart":            {apart, "agent fail"},
+		"another daemon's":       {func(f *Facts) { f.Status.Agents[0].PID = 71 }, "agent fail"},
+		"agent let through":      {func(f *Facts) { f.DataNode.Agent.GateBackstops = 1 }, "agent warn"},
+		"socket gone":            {func(f *Facts) { apart(f); f.SocketErr = errors.New("no such file") }, "agent fail, socket fail"},
+		"user refused":           {func(f *Facts) { apart(f); f.Status.Users = []uint32{0} }, "agent fail, socket fail"},
+		"not in the group":       {func(f *Facts) { apart(f); f.Node.Groups = nil; f.Socket[1].Mode |= 1 }, "agent fail, socket fail"},
+		"folder shut":            {func(f *Facts) { apart(f); f.Socket[1].GID = 21 }, "agent fail, socket fail"},
+		"directory missing":      {func(f *Facts) { f.Directories = append(f.Directories, Directory{Name: "/data/2", Owner: 10}) }, "directories fail"},
+		"other owner":            {func(f *Facts) { f.Directories[0].Owner = 11 }, "rights fail"},
+		"read and search only":   {func(f *Facts) { f.Directories[0].Owner = 11; f.Daemon.Capabilities = 1<<19 | 1<<2 }, "rights fail"},
+		"search and owner":       {func(f *Facts) { f.Directories[0].Owner = 11; f.Daemon.Capabilities = 1<<19 | 1<<2 | 1<<3 }, ""},
+		"override":               {func(f *Facts) { f.Directories[0].Owner = 11; f.Daemon.Capabilities = 1<<19 | 1<<1 }, ""},
+		"open errors":            {func(f *Facts) { f.Status.SocketCounts.OpenErrors = 1 }, "rights warn"},
+		"not on the node":        {func(f *Facts) { f.Daemon, f.DaemonErr = nil, errors.New("no such process") }, "rights warn"},
+		"no look at processes":   {func(f *Facts) { f.Daemon.Capabilities = 1 << 2 }, "identity warn"},
+		"no list of descriptors": {func(f *Facts) { f.Daemon.Capabilities = 1 << 19 }, "identity warn"},
+		"no capabilities":        {func(f *Facts) { f.Daemon.Capabilities = 0 }, "identity warn"},
+		"strict without rights":  {func(f *Facts) { f.Daemon.Capabilities, f.Status.Identity.Mode = 0, "strict" }, "identity warn"},
+		"strict with rights":     {func(f *Facts) { f.Status.Identity.Mode = "strict" }, ""},
+		"override for search":    {func(f *Facts) { f.Daemon.Capabilities = 1<<19 | 1<<1 }, ""},
+		"neighbouring rights":    {func(f *Facts) { f.Daemon.Capabilities = ^uint64(1<<19 | 1<<2 | 1<<1) }, "identity warn"},
+		"trust without rights":   {func(f *Facts) { f.Daemon.Capabilities, f.Status.Identity.Mode = 0, "trust" }, ""},
+		"short-circuit":          {shortCircuit, "short-circuit warn"},
+		"short-circuit, no path": {func(f *Facts) { f.DataNode.Conf["dfs.client.read.shortcircuit"] = "true" }, ""},
+		"no configuration":       {func(f *Facts) { f.DataNode.ConfErr = errors.New("forbidden") }, "short-circuit warn"},
+		"reads ahead":            {func(f *Facts) { f.DataNode.Native = true }, "readahead warn"},
+		"may read ahead":         {func(f *Facts) { f.DataNode.NativeErr = errors.New("no right") }, "readahead warn"},
+		"reads nothing ahead": {func(f *Facts) {
+			f.DataNode.Native, f.DataNode.Conf["dfs.datanode.readahead.bytes"] = true, "0"
+		}, ""},
+		"not prepared":          {func(f *Facts) { f.Folders[0].Found.Prepared = false }, ""},
+		"not prepared as asked": {func(f *Facts) { f.Folders[0].Found.Prepared, f.Folders[0].Asked = false, true }, "installed warn"},
+		"no such folder":        {func(f *Facts) { f.Folders[0] = Folder{Asked: true, Err: errors.New("no such folder")} }, "installed warn"},
+		"not as installed": {func(f *Facts) {
+			f.Folders[0].Found.Wrong = []string{"lacks fs.file.impl", "lacks penstock.socket"}
+		}, "installed warn, installed warn"},
+		"another socket":         {func(f *Facts) { f.Folders[0].Found.Socket = "/run/p/t" }, "installed warn"},
+		"no NodeManager":         {func(f *Facts) { f.NodeManager = NodeManager{Err: errors.New("refused")} }, ""},
+		"no NodeManager there":   {func(f *Facts) { f.NodeManager = NodeManager{Err: errors.New("refused"), Asked: true} }, "nodemanager warn"},
+		"NodeManager bare":       {func(f *Facts) { f.NodeManager.Agent = nil }, "nodemanager warn"},
+		"NodeManager not ours":   {func(f *Facts) { f.NodeManager.Agent, f.Folders = nil, nil }, ""},
+		"NodeManager's out":      {func(f *Facts) { f.NodeManager.Agent.State = "out: symbols missing" }, "nodemanager warn"},
+		"NodeManager apart":      {func(f *Facts) { f.NodeManager.Agent.Connected = false }, "nodemanager warn"},
+		"NodeManager elsewhere":  {func(f *Facts) { f.NodeManager.PID = 81 }, "nodemanager warn"},
+		"no auxiliary service":   {func(f *Facts) { f.NodeManager.Conf["yarn.nodemanager.aux-services"] = "spark_shuffle" }, "shuffle warn"},
+		"another shuffle":        {shuffleSetting(".class", "com.example.Shuffle"), "shuffle warn"},
+		"Hadoop's own shuffle":   {shuffleSetting(".class", "org.apache.hadoop.mapred.ShuffleHandler"), ""},
+		"a shuffle apart":        {shuffleSetting(".classpath", "/x.jar"), "shuffle warn"},
+		"no transferTo":          {func(f *Facts) { f.NodeManager.Conf["mapreduce.shuffle.transferTo.allowed"] = "false" }, "shuffle warn"},
+		"shuffle unknown":        {func(f *Facts) { f.NodeManager.ConfErr = errors.New("forbidden") }, "shuffle warn"},
+		"silent":                 {func(f *Facts) { dev(f).Answered = false }, "devices fail"},
+		"stuck":                  {func(f *Facts) { dev(f).Stuck = true }, "devices fail"},
+		"slow":                   {func(f *Facts) { dev(f).SlowFactor = 10 }, "devices warn"},
+		"errors":                 {func(f *Facts) { dev(f).Errors = 1 }, "devices warn"},
+		"no block device":        {func(f *Facts) { dev(f).Kernel = status.Kernel{Requests: -1, ReadaheadKB: -1, RequestKB: -1} }, "devices warn"},
+		"none":                   {func(f *Facts) { dev(f).Kernel.Scheduler = "none" }, "scheduler warn"},
+		"none on flash":          {func(f *Facts) { dev(f).Kernel.Scheduler, dev(f).Rotational = "none", false }, ""},
+		"bfq":                    {func(f *Facts) { dev(f).Kernel.Scheduler = "bfq" }, "scheduler warn"},
+		"kyber":                  {func(f *Facts) { dev(f).Kernel.Scheduler = "kyber" }, "scheduler warn"},
+		"unknown scheduler":      {func(f *Facts) { dev(f).Kernel.Scheduler = "" }, "scheduler warn"},
+		"short queue":            {func(f *Facts) { dev(f).Kernel.Requests = 23 }, "queue warn"},
+		"just long enough":       {func(f *Facts) { dev(f).Kernel.Requests = 24 }, ""},
+		"long readahead":         {func(f *Facts) { dev(f).Kernel.ReadaheadKB = 2049 }, "queue warn"},
+		"readahead of a quantum": {func(f *Facts) { dev(f).Kernel.ReadaheadKB = 2048 }, ""},
+		"no profile":             {func(f *Facts) { dev(f).Profiled = false }, "profile warn"},
+		"low background":         {func(f *Facts) { f.Memory.BackgroundBytes = 32 << 20 }, "dirty-limits warn"},
+		"background above":       {func(f *Facts) { f.Memory.BackgroundBytes = 32<<20 + 1 }, ""},
+		"low dirty limit":        {func(f *Facts) { f.Memory.DirtyBytes = 32 << 20 }, "dirty-limits fail"},
+		"little memory":          {func(f *Facts) { f.Memory.Available = 300 << 20 }, "dirty-limits warn"},
+		"old kernel":             {func(f *Facts) { f.KernelRelease = "5.5.19" }, "kernel fail"},
+		"least kernel":           {func(f *Facts) { f.KernelRelease, f.CachestatErr = "5.6.0", errors.New("ENOSYS") }, "kernel warn"},
+		"filtered":               {func(f *Facts) { f.CachestatErr = errors.New("EPERM") }, "kernel warn"},
+		"Java 15":                {func(f *Facts) { f.DataNode.Java = "15" }, "java fail"},
+		"Java 16":                {func(f *Facts) { f.DataNode.Java = "16" }, ""},
+		"Java 8":                 {func(f *Facts) { f.DataNode.Java = "1.8" }, "java fail"},
+		"Hadoop 3.2":             {func(f *Facts) { f.DataNode.Version = "3.2.4" }, "hadoop warn"},
+		"Hadoop 3.4.1":           {func(f *Facts) { f.DataNode.Version = "3.4.1" }, ""},
+		"clock":                  {func(f *Facts) { f.Synchronised = false }, "clock warn"},
+		"other machine's clock":  {func(f *Facts) { f.Status.MonotonicNS = 99 }, "clock warn"},
+	} {
+		f := wellNode()
+		c.breakIt(f)
+		r := Judge(f, nil)
+		var got []string
+		for _, s := range r.Results {
+			if s.Verdict != OK {
+				got = append(got, s.Check+" "+string(s.Verdict))
+				if s.Meaning == "" || s.Remedy == "" {
+					t.Errorf("%s: %s does not say what it means and what to do", name, s.Check)
+				}
+			}
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %q, want %q\n%s", name, got, c.want, r.Text())
+		}
+	}
+}
+
+func shortCircuit(f *Facts) {
+	f.DataNode.Conf = map[string]string{"dfs.client.read.shortcircuit": "true", "dfs.domain.socket.path": "/run/dn"}
+}
+
+func shuffleSetting(name, value string) func(*Facts) {
+	return func(f *Facts) { f.NodeManager.Conf["yarn.nodemanager.aux-services.mapreduce_shuffle"+name] = value }
+}
+
+func TestIgnoredChecksOnlyWarn(t *testing.T) {
+	f := wellNode()
+	f.KernelRelease = "5.5.0"
+	if r := Judge(f, []string{"kernel"}); r.Failures != 0 || r.Warnings != 1 {
+		t.Errorf("%s", r.Text())
+	}
+}
+
+func TestTheReferenceHasEveryCheck(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/reference/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		if !strings.Contains(string(manual), "| `"+name+"` |") {
+			t.Errorf("docs/reference/doctor.md says nothing of %s", name)
+		}
+	}
+	if names := Names(); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) {
+		t.Error("two checks have one name")
+	}
+}

@@ -1,0 +1,341 @@
+package doctor
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/node/status"
+	"penstock/ops/install"
+)
+
+const (
+	askWait   = 10 * time.Second
+	maxAnswer = 16 << 20 // bytes; a /conf has some 200 KB
+	maxProc   = 64 << 10
+)
+
+// Where is where to look.
+type Where struct {
+	Address  string // the daemon's, host:port
+	DataNode string // its web address
+	// NodeManager is its web address. Empty: DefaultNodeManager, and it need not answer.
+	NodeManager string
+	// HadoopConf and SparkConf are configuration folders. Empty: where the environment
+	// says, or else in /etc; they need not be there.
+	HadoopConf, SparkConf string
+}
+
+// DefaultNodeManager is the web address of a NodeManager with Hadoop's own port.
+const DefaultNodeManager = "http://127.0.0.1:8042"
+
+// Gather looks at the node: the daemon, the DataNode's and the NodeManager's web
+// addresses, the configuration folders, and the machine it runs on. It changes
+// nothing, and what it cannot find out is in the facts as an error.
+func Gather(ctx context.Context, where Where, build string) *Facts {
+	f := &Facts{Time: time.Now(), Build: build, Address: where.Address}
+	f.Before = monotonic()
+	f.Status, f.StatusErr = status.Fetch(ctx, where.Address)
+	f.After = monotonic()
+	f.DataNode = askDataNode(ctx, where.DataNode)
+	f.NodeManager = askNodeManager(ctx, cmp.Or(where.NodeManager, DefaultNodeManager))
+	f.NodeManager.Asked = where.NodeManager != ""
+	f.DataNode.PID = f.seenFromHere(f.DataNode.PID, "datanode")
+	f.NodeManager.PID = f.seenFromHere(f.NodeManager.PID, "nodemanager")
+	if f.DataNode.PID != 0 {
+		f.DataNode.Native, f.DataNode.NativeErr = mapped(f.DataNode.PID, "/libhadoop.so")
+	}
+	for _, c := range []struct {
+		path, otherwise string
+		inspect         func(string) (*install.Inspection, error)
+	}{
+		{where.HadoopConf, cmp.Or(os.Getenv("HADOOP_CONF_DIR"), "/etc/hadoop/conf"), install.InspectHadoop},
+		{where.SparkConf, cmp.Or(os.Getenv("SPARK_CONF_DIR"), "/etc/spark/conf"), install.InspectSpark},
+	} {
+		folder := Folder{Path: cmp.Or(c.path, c.otherwise), Asked: c.path != ""}
+		if folder.Found, folder.Err = c.inspect(folder.Path); folder.Asked || !errors.Is(folder.Err, fs.ErrNotExist) {
+			f.Folders = append(f.Folders, folder)
+		}
+	}
+	if f.Status != nil {
+		f.Daemon, f.DaemonErr = readProcess(f.Status.PID)
+		f.Socket, f.SocketErr = pathTo(f.Status.Socket)
+	}
+	if f.DataNode.PID != 0 {
+		f.Node, _ = readProcess(f.DataNode.PID) // without it the socket is judged by less
+	}
+	f.Directories = f.directories()
+	f.KernelRelease = release()
+	f.CachestatErr = tryCachestat()
+	f.Memory = readMemory()
+	f.Synchronised, f.ClockErr = synchronised()
+	return f
+}
+
+func askDataNode(ctx context.Context, base string) DataNode {
+	d := DataNode{URL: strings.TrimSuffix(base, "/")}
+	var info struct{ Version string }
+	if err := bean(ctx, d.URL, "Hadoop:service=DataNode,name=DataNodeInfo", &info, "DataNode"); err != nil {
+		d.Err = err
+		return d
+	}
+	d.Version, _, _ = strings.Cut(info.Version, ",") // a revision follows
+	d.PID, d.Java = askJVM(ctx, d.URL)
+	d.Agent = askAgent(ctx, d.URL)
+	d.Conf, d.ConfErr = askConf(ctx, d.URL, "DataNode")
+	return d
+}
+
+// seenFromHere is the number here of a process that says which one it has itself. A
+// daemon of Hadoop's may be in a container with numbers of its own; but then the kernel
+// has told Penstock's daemon the number that its agent has here.
+func (f *Facts) seenFromHere(pid int, role string) int {
+	if f.Status == nil || pid == 0 {
+		return pid
+	}
+	for _, a := range f.Status.Agents {
+		if a.Role != role {
+			continue
+		}
+		if text, err := readFile(fmt.Sprintf("/proc/%d/status", a.PID)); err == nil && innermost(text) == pid {
+			return int(a.PID)
+		}
+	}
+	return pid
+}
+
+func askNodeManager(ctx context.Context, base string) NodeManager {
+	n := NodeManager{URL: strings.TrimSuffix(base, "/")}
+	if n.Err = bean(ctx, n.URL, "Hadoop:service=NodeManager,name=NodeManagerMetrics", &struct{}{}, "NodeManager"); n.Err != nil {
+		return n
+	}
+	n.PID, _ = askJVM(ctx, n.URL)
+	n.Agent = askAgent(ctx, n.URL)
+	n.Conf, n.ConfErr = askConf(ctx, n.URL, "NodeManager")
+	return n
+}
+
+// bean asks a Hadoop daemon for one that only daemons of its kind have.
+func bean(ctx context.Context, base, name string, into any, kind string) error {
+	found, err := askBean(ctx, base, name, into)
+	if err == nil && !found {
+		err = errors.New("it answers, but is no " + kind)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", kind, base, err)
+	}
+	return nil
+}
+
+func askBean(ctx context.Context, base, name string, into any) (bool, error) {
+	body, err := get(ctx, base+"/jmx?qry="+url.QueryEscape(name))
+	if err != nil {
+		return false, err
+	}
+	return parseBean(body, into)
+}
+
+// askJVM gives 0 and "" for what is not told.
+func askJVM(ctx context.Context, base string) (pid int, java string) {
+	var runtime struct{ Name, SpecVersion string }
+	if ok, err := askBean(ctx, base, "java.lang:type=Runtime", &runtime); ok && err == nil {
+		number, _, _ := strings.Cut(runtime.Name, "@")
+		pid, _ = strconv.Atoi(number)
+	}
+	return pid, runtime.SpecVersion
+}
+
+func askAgent(ctx context.Context, base string) *Agent {
+	var agent Agent
+	if ok, err := askBean(ctx, base, "penstock:type=Agent", &agent); !ok || err != nil {
+		return nil
+	}
+	return &agent
+}
+
+func askConf(ctx context.Context, base, kind string) (conf map[string]string, err error) {
+	body, err := get(ctx, base+"/conf")
+	if err == nil {
+		conf, err = parseConf(body)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the %s's configuration: %w", kind, err)
+	}
+	return conf, nil
+}
+
+// mapped tells whether a process has a file of that name in its memory.
+func mapped(pid int, name string) (bool, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxAnswer))
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), name) {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+func get(ctx context.Context, address string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", address, resp.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = fmt.Errorf("%s: over %d bytes", address, maxAnswer)
+	}
+	return body, err
+}
+
+func readProcess(pid int) (*Process, error) {
+	text, err := readFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return nil, err
+	}
+	return parseProcess(text)
+}
+
+func readFile(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxProc))
+	return string(b), err
+}
+
+// pathTo looks at a socket and every folder on the way to it.
+func pathTo(socket string) ([]Path, error) {
+	var names []string
+	for name := filepath.Clean(socket); ; name = filepath.Dir(name) {
+		names = append(names, name)
+		if name == filepath.Dir(name) {
+			break
+		}
+	}
+	slices.Reverse(names)
+	var paths []Path
+	for _, name := range names {
+		st, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		p := Path{Name: name, Mode: st.Mode()}
+		if s, ok := st.Sys().(*syscall.Stat_t); ok {
+			p.UID, p.GID = s.Uid, s.Gid
+		}
+		paths = append(paths, p)
+	}
+	if paths[len(paths)-1].Mode&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("%s is no socket", socket)
+	}
+	return paths, nil
+}
+
+// directories are the DataNode's by its configuration, else what its agent named.
+func (f *Facts) directories() []Directory {
+	names := parseDataDirs(f.DataNode.Conf["dfs.datanode.data.dir"])
+	if len(names) == 0 && f.Status != nil {
+		for _, a := range f.Status.Agents {
+			if f.DataNode.PID == 0 || int(a.PID) == f.DataNode.PID {
+				names = append(names, a.Directories...)
+			}
+		}
+	}
+	var dirs []Directory
+	for _, name := range names {
+		d := Directory{Name: name}
+		st, err := os.Stat(name)
+		if err != nil {
+			d.Err = err
+		} else if s, ok := st.Sys().(*syscall.Stat_t); ok {
+			d.Owner = s.Uid
+		}
+		dirs = append(dirs, d)
+	}
+	return dirs
+}
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// tryCachestat asks about a file in memory, our own; what the daemon may ask about
+// is the check of rights.
+func tryCachestat() error {
+	fd, err := unix.MemfdCreate("doctor", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Cachestat(uint(fd), &unix.CachestatRange{Len: 1}, &unix.Cachestat_t{}, 0)
+}
+
+func readMemory() (m Memory) {
+	text, err := readFile("/proc/meminfo")
+	if err == nil {
+		m.Available, err = parseAvailable(text)
+	}
+	m.Err = err
+	for name, to := range map[string]*int64{
+		"dirty_background_bytes": &m.BackgroundBytes, "dirty_background_ratio": &m.BackgroundRatio,
+		"dirty_bytes": &m.DirtyBytes, "dirty_ratio": &m.DirtyRatio,
+	} {
+		text, err := readFile("/proc/sys/vm/" + name)
+		if err == nil {
+			*to, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		}
+		m.Err = errors.Join(m.Err, err)
+	}
+	return m
+}
+
+func synchronised() (bool, error) {
+	const timeError = 5 // TIME_ERROR of adjtimex(2)
+	state, err := unix.Adjtimex(&unix.Timex{})
+	return err == nil && state != timeError, err
+}
+
+func monotonic() int64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
+		return 0
+	}
+	return t.Nano()
+}

@@ -1,0 +1,117 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/ops/screen"
+	"penstock/wire/cluster"
+)
+
+// View is one look at the whole cluster.
+type View struct {
+	Nodes        *cluster.ListNodesAnswer
+	Applications []*cluster.ApplicationState
+	At           time.Time
+}
+
+// Look asks for one.
+func (c *Client) Look(ctx context.Context) (*View, error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	apps, err := c.Applications(ctx, "")
+	return &View{nodes, apps, time.Now()}, err
+}
+
+// Columns are what applications can be sorted by in the cluster's view.
+var Columns = []string{"share", "due", "weight", "nodes", "application"}
+
+// Selection says what of a look is drawn; its filter is for applications' ids, queues and users.
+type Selection = screen.Selection
+
+// chosen are the applications to be shown, in order.
+func chosen(v *View, s Selection) []*cluster.ApplicationState {
+	var some []*cluster.ApplicationState
+	for _, a := range v.Applications {
+		idle := s.HideIdle && a.GetRate() == 0
+		if !idle && (strings.Contains(a.GetApplication(), s.Filter) || strings.Contains(a.GetQueue(), s.Filter) || strings.Contains(a.GetUser(), s.Filter)) {
+			some = append(some, a)
+		}
+	}
+	order := map[string]func(a, b *cluster.ApplicationState) int{
+		"share":       func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetShare(), a.GetShare()) },
+		"due":         func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetDue(), a.GetDue()) },
+		"weight":      func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetWeight(), a.GetWeight()) },
+		"nodes":       func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetNodes(), a.GetNodes()) },
+		"application": func(a, b *cluster.ApplicationState) int { return cmp.Compare(a.GetApplication(), b.GetApplication()) },
+	}[s.Sort]
+	slices.SortStableFunc(some, func(a, b *cluster.ApplicationState) int {
+		c := order(a, b)
+		if s.Reverse {
+			c = -c
+		}
+		return cmp.Or(c, cmp.Compare(a.GetApplication(), b.GetApplication()))
+	})
+	return some
+}
+
+// headline says how large the cluster is and which policy holds, from its oldest to its
+// newest version at a node.
+func (v *View) headline() string {
+	rate, low, high := uint64(0), uint64(0), uint64(0)
+	for i, n := range v.Nodes.GetNodes() {
+		rate += n.GetRate()
+		if i == 0 || n.GetPolicy() < low {
+			low = n.GetPolicy()
+		}
+		high = max(high, n.GetPolicy())
+	}
+	policy := fmt.Sprintf("policy %d", high)
+	switch {
+	case high == 0:
+		policy = "no policy"
+	case low != high:
+		policy = fmt.Sprintf("policy %d to %d", low, high)
+	}
+	return strings.Join([]string{"broker " + Printable(v.Nodes.GetLeader()), v.At.Format(time.TimeOnly), Counted(len(v.Nodes.GetNodes()), "node"), Counted(len(v.Applications), "application"),
+		Service(rate) + " devices busy", policy}, "  ")
+}
+
+// note says why there is nothing to see.
+func (v *View) note() string {
+	if note := NodesNote(v.Nodes); note != "" || len(v.Applications) > 0 {
+		return note
+	}
+	return "no application is at work"
+}
+
+// Text draws a look for a pipe or a file.
+func (v *View) Text(s Selection) string {
+	lines := []string{v.headline()}
+	if note := v.note(); note != "" {
+		lines = append(lines, note)
+	}
+	return strings.Join(append(lines, applications(chosen(v, s)).Lines()...), "\n") + "\n"
+}
+
+// Live is the terminal's view of the cluster, which source looks at.
+func Live(source func(context.Context) (*View, error)) screen.View[*View] {
+	return screen.View[*View]{Title: "penstock cluster", Asked: "the broker", Columns: Columns, Source: source,
+		Draw: func(v *View, s Selection, _ int) screen.Page {
+			some := chosen(v, s)
+			lines := applications(some).Lines()
+			p := screen.Page{Headline: v.headline(), Note: v.note(), Head: lines[0], Rows: lines[1:]}
+			for i, a := range some {
+				if a.GetRate() == 0 {
+					p.Rows[i] = screen.Faint.Render(p.Rows[i])
+				}
+			}
+			return p
+		}}
+}

@@ -1,0 +1,29 @@
+package tidy
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The daemon runs as root, so its binary holds nothing of the laboratory: no FUSE, plotting,
+// launcher or load generator.
+func TestTheProductHoldsNoLaboratory(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/penstock")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	packages := strings.Fields(string(out))
+	if len(packages) < 100 {
+		t.Fatalf("go list names only %d packages: the rule would guard nothing", len(packages))
+	}
+	for _, p := range packages {
+		for _, banned := range []string{"penstock/lab", "penstock/e2e", "github.com/hanwen/go-fuse", "gonum.org/v1/plot", "github.com/vishvananda/netns"} {
+			if p == banned || strings.HasPrefix(p, banned+"/") {
+				t.Errorf("cmd/penstock links %s.\nTo fix it: move the code that needs it to lab/ and its command to cmd/penstock-lab.", p)
+			}
+		}
+	}
+}
