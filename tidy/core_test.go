@@ -119,7 +119,8 @@ func TestCentralFilesStayShort(t *testing.T) {
 		{"wire/codec.go", 200},
 		{"agent/src/main/java/penstock/agent/Frames.java", 200},
 		{"cmd/penstock/main.go", 100},
-		{"ARCHITECTURE.md", 120},
+		{"ARCHITECTURE.md", 150},
+		{"README.md", 120},
 		{"STYLE.md", 80},
 	}
 	var b breaches
@@ -159,10 +160,9 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	b.report(t, `write "Package x ..." above the package clause: the problem, the design and why, with the paper's section.`)
 }
 
-// Only node/control changes the running system, because only it records what
-// it found and puts it back, also after a crash. The laboratory builds machines
-// to throw away and has its own ledger.
-func TestOnlyControlChangesTheSystem(t *testing.T) {
+// The product changes nothing of the running system. The laboratory does, and records each
+// change in a ledger so that it is undone also after a crash.
+func TestTheProductChangesNothingOfTheSystem(t *testing.T) {
 	writes := map[string][]string{
 		"os":      {"WriteFile", "OpenFile", "Create", "Mkdir", "MkdirAll", "Remove"},
 		"unix":    {"Mount", "Unmount", "Setxattr", "Open", "Openat", "Mkdir"},
@@ -170,7 +170,7 @@ func TestOnlyControlChangesTheSystem(t *testing.T) {
 	}
 	var b breaches
 	for _, f := range goFiles(t) {
-		if f.isTest() || f.in("node/control/", "lab/") {
+		if f.isTest() || f.in("lab/") {
 			continue
 		}
 		for _, decl := range f.ast.Decls {
@@ -193,5 +193,5 @@ func TestOnlyControlChangesTheSystem(t *testing.T) {
 			}
 		}
 	}
-	b.report(t, "let node/control do it (lab/ for the test machine's disks): it remembers the value found and restores it.")
+	b.report(t, "the product only reads there; a test machine's settings belong to lab/, which restores them.")
 }

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// Each library is something to update, to trust and to explain. README.md has
-// a line for each that says why it is there.
+// Each library is something to update, to trust and to explain. docs/dependencies.md has a
+// line for each with its reason.
 func TestEveryDependencyHasAReason(t *testing.T) {
-	var readme, gomod string
+	var reasons, gomod string
 	var poms []textFile
 	for _, f := range tree(t) {
 		switch {
-		case f.path == "README.md":
-			readme = f.text
+		case f.path == "docs/dependencies.md":
+			reasons = f.text
 		case f.path == "go.mod":
 			gomod = f.text
 		case strings.HasSuffix(f.path, "pom.xml"):
@@ -56,19 +56,19 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 	}
 	var missing []string
 	for name, where := range used {
-		if !strings.Contains(readme, name) {
+		if !strings.Contains(reasons, name) {
 			missing = append(missing, name+" (used in "+where+")")
 		}
 	}
 	slices.Sort(missing)
 	if len(missing) > 0 {
-		t.Errorf("README.md gives no reason for:\n  %s\nTo mend: do without it, or add a line under Dependencies.",
+		t.Errorf("docs/dependencies.md gives no reason for:\n  %s\nTo fix it: do without the library, or add a line.",
 			strings.Join(missing, "\n  "))
 	}
 	// And the other way round: a line for what is no longer used misleads.
-	for _, m := range regexp.MustCompile(`(?m)^\| ([\w.-]+\.\w+/\S+) \|`).FindAllStringSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| ([\w.-]+\.\w+/\S+) \|`).FindAllStringSubmatch(reasons, -1) {
 		if _, ok := used[m[1]]; !ok && m[1] != linter {
-			t.Errorf("README.md gives a reason for %s, which nothing imports.\nTo mend: delete the line.", m[1])
+			t.Errorf("docs/dependencies.md gives a reason for %s, which nothing imports.\nTo fix it: delete the line.", m[1])
 		}
 	}
 }
