@@ -9,7 +9,6 @@ import (
 	"penstock/lab/bench/coordination"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
-	"penstock/node/status"
 )
 
 const (
@@ -32,15 +31,15 @@ func TestSharesOfTheCluster(t *testing.T) {
 		}
 	}
 	contest := coordination.Uneven
-	must(bed.SetPolicy(coordination.Policy(contest)))
-	load := bed.Work(ctx, contest, 0)
+	must(machine.SetPolicy(coordination.Policy(contest)))
+	load := machine.Work(ctx, contest, 0)
 	t.Cleanup(func() {
 		if err := load.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	must(bed.Slow(true))
-	must(bed.InForce(ctx, 2, true))
+	must(machine.Slow(true))
+	must(machine.InForce(ctx, 2, true))
 	window := func() judge.Window {
 		time.Sleep(settling)
 		from := disk.Monotonic()
@@ -49,42 +48,43 @@ func TestSharesOfTheCluster(t *testing.T) {
 	}
 	windows := []judge.Window{window()}
 
-	must(bed.Broker.Kill())
-	must(bed.InForce(ctx, 0, false))
+	must(machine.Broker.Kill())
+	must(machine.InForce(ctx, 0, false))
 	windows = append(windows, window())
 
 	begin := time.Now()
-	must(bed.StartBroker(ctx))
-	must(bed.InForce(ctx, 0, true))
+	must(machine.StartBroker(ctx))
+	must(machine.InForce(ctx, 0, true))
 	t.Logf("the broker's start to totals in force everywhere: %.1f s", time.Since(begin).Seconds())
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	time.Sleep(settling)
 	t.Logf("before the kills the longest pause of a task was %d ms", load.Longest().Milliseconds())
-	killed, err := bed.KillBroker(ctx, contest, load, kills, rand.New(rand.NewPCG(seed, 0)))
+	killed, err := machine.KillBroker(ctx, contest, load, kills, rand.New(rand.NewPCG(seed, 0)))
 	must(err)
 	t.Logf("%d kills: %.2f %% of the service misplaced: totals %.3f; the longest pause of a task was %d ms", killed.Kills, 100*killed.Outcome.Misplaced, killed.Outcome.Totals, killed.PauseMS)
 	if err := killed.Wrong(); err != nil {
 		t.Error(err)
 	}
-	must(bed.Await(ctx, "its flows", func(node int, doc *status.Document) bool {
+	for node := range machine.Nodes {
+		doc, err := machine.Status(ctx, node)
+		must(err)
 		for _, d := range doc.Devices {
 			for _, f := range d.Flows {
 				t.Logf("node %d, %s: %s has weight %d, part %.2f", node, d.Name, f.Name, f.Weight, f.Part)
 			}
 		}
-		return true
-	}))
-	owners, err := bed.Owners(ctx, contest)
+	}
+	owners, err := machine.Owners(ctx, contest)
 	must(err)
-	must(bed.Slow(false))
+	must(machine.Slow(false))
 	must(load.Stop())
-	files, err := load.Verify(ctx, bed.Machine)
+	files, err := load.Verify(ctx, machine)
 	must(err)
 	t.Logf("%d files are as they were written", files)
 
 	for i, name := range []string{"with the broker", "without"} {
-		got, err := bed.Judge(contest, owners, windows[i])
+		got, err := machine.Judge(contest, owners, windows[i])
 		must(err)
 		t.Logf("%s: %.2f %% of the service misplaced: totals %.3f; by node %.3f; busy %.2f", name, 100*got.Misplaced, got.Totals, got.ByNode, got.Busy)
 		if got.Busy < 0.9 {

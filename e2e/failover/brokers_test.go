@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -26,11 +27,11 @@ import (
 
 	"penstock/broker/certs"
 	"penstock/broker/zkclient"
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
+	"penstock/lab/stand"
 	"penstock/node/coordination"
 	"penstock/wire/cluster"
-
-	"github.com/go-zookeeper/zk"
 )
 
 const (
@@ -61,7 +62,7 @@ type group struct {
 }
 
 func address(broker int) string {
-	return netip.AddrPortFrom(bed.network.Machines[broker].Address, port).String()
+	return netip.AddrPortFrom(shared.Network.Machines[broker].Address, port).String()
 }
 
 func (g *group) files(name string) cluster.Files {
@@ -73,7 +74,7 @@ func newGroup(t *testing.T) *group {
 	g := &group{folder: folder(), certs: t.TempDir(), began: map[uint64]int64{}}
 	names := []string{"node-0", "node-1", "node-2", "asker"}
 	for i := range brokers {
-		names = append(names, bed.network.Machines[i].Address.String())
+		names = append(names, shared.Network.Machines[i].Address.String())
 	}
 	if _, err := certs.Make(g.certs, names, []string{"operator"}); err != nil {
 		t.Fatal(err)
@@ -98,13 +99,13 @@ func newGroup(t *testing.T) *group {
 
 func (g *group) start(t *testing.T, i int) {
 	t.Helper()
-	files := g.files(bed.network.Machines[i].Address.String())
+	files := g.files(shared.Network.Machines[i].Address.String())
 	var err error
 	g.daemons[i], err = daemon.Start(t.Context(), daemon.Options{
-		Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, strings.TrimPrefix(g.folder, "/")+fmt.Sprintf("-broker-%d", i)),
-		By: at(bed.network.Machines[i]), Patience: patience,
+		Book: shared.Book, Binary: shared.Spec.Binary, Base: filepath.Join(shared.Dir, strings.TrimPrefix(g.folder, "/")+fmt.Sprintf("-broker-%d", i)),
+		By: at(shared.Network.Machines[i]), Patience: stand.Patience,
 		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
-			"--zookeeper", bed.zookeeper.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
+			"--zookeeper", ensemble.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
 			"--connections-per-address", "10000"}, // all nodes, and who asks, have one address here
 	})
 	if err != nil {
@@ -115,10 +116,10 @@ func (g *group) start(t *testing.T, i int) {
 // epoch is who began the last epoch, by ZooKeeper.
 func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), stand.Patience)
 	defer cancel()
 	var n zkclient.Node
-	eventually(t, "ZooKeeper says who leads", func() (ok bool) {
+	fixture.Eventually(t, "ZooKeeper says who leads", func() (ok bool) {
 		var err error
 		n, err = g.client.Newest(ctx, g.client.Path("epoch"))
 		return err == nil // else the server asked is gone, and the next question goes to another one
@@ -145,7 +146,7 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 func (g *group) leader(t *testing.T) (leader int) {
 	t.Helper()
 	last := g.last
-	eventually(t, fmt.Sprintf("a broker answers as the leader of an epoch after %d", last), func() bool {
+	fixture.Eventually(t, fmt.Sprintf("a broker answers as the leader of an epoch after %d", last), func() bool {
 		leader, g.last = g.epoch(t)
 		if leader < 0 || g.last <= last {
 			return false
@@ -303,7 +304,7 @@ func (g *group) newNodes(t *testing.T) []*machine {
 		m.client, err = coordination.New(coordination.Options{Node: name, Brokers: addresses, Period: period,
 			TLS:     func() (*tls.Config, error) { return g.files(name).Client() },
 			Devices: func() []coordination.Device { return []coordination.Device{m} },
-			Rights:  func(map[string]coordination.Right) {}, Log: bed.log.With("node", name)})
+			Rights:  func(map[string]coordination.Right) {}, Log: log.With("node", name)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +325,7 @@ func (g *group) newNodes(t *testing.T) []*machine {
 // a session that may be another one by now.
 func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 	t.Helper()
-	eventually(t, "the leader's totals are whole", func() bool {
+	fixture.Eventually(t, "the leader's totals are whole", func() bool {
 		if leader, g.last = g.epoch(t); leader < 0 {
 			return false
 		}
@@ -332,7 +333,7 @@ func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 		return err == nil && epoch == g.last && !g.settling
 	})
 	epoch, settled := g.last, time.Now()
-	eventually(t, fmt.Sprintf("all nodes go by epoch %d, with the shares that are due", epoch), func() bool {
+	fixture.Eventually(t, fmt.Sprintf("all nodes go by epoch %d, with the shares that are due", epoch), func() bool {
 		for _, m := range nodes {
 			if s := m.client.State(); s.Epoch < epoch || !s.InForce || s.Answered.Sub(settled) < 2*period {
 				return false
@@ -353,7 +354,7 @@ func (g *group) take(t *testing.T) {
 	t.Helper()
 	// Each broker may have been sent one before.
 	enough := g.applied.Load() + brokers + 1
-	eventually(t, "a policy is taken", func() bool { return g.applied.Load() >= enough })
+	fixture.Eventually(t, "a policy is taken", func() bool { return g.applied.Load() >= enough })
 }
 
 // change is take under a new leadership, and returns who leads then.
@@ -361,7 +362,7 @@ func (g *group) change(t *testing.T) (leader int) {
 	t.Helper()
 	g.take(t)
 	g.changes++
-	eventually(t, "one leads", func() bool {
+	fixture.Eventually(t, "one leads", func() bool {
 		leader, g.last = g.epoch(t)
 		return leader >= 0
 	})
@@ -450,7 +451,7 @@ func (g *group) operate(t *testing.T) (stop func()) {
 // were written in, and holds them against those in which epochs began.
 func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 	t.Helper()
-	conn, _, err := zk.Connect(strings.Split(bed.zookeeper.Addresses(), ","), session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(strings.Split(ensemble.Addresses(), ","), session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
 	if err != nil {
 		t.Fatal(err)
 	}

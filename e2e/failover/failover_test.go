@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/stand"
 	"penstock/wire/cluster"
 )
 
@@ -39,7 +41,7 @@ func TestFailOver(t *testing.T) {
 			began := time.Now()
 			back := test.do(t, old, epoch)
 			var elected time.Duration
-			eventually(t, "another broker begins an epoch", func() bool {
+			fixture.Eventually(t, "another broker begins an epoch", func() bool {
 				var now uint64
 				leader, now = g.epoch(t)
 				return now > epoch && leader != old
@@ -66,7 +68,7 @@ func TestFailOver(t *testing.T) {
 				fmt.Printf("%s: shares were looked at until a node was without an answer for %v\n", test.name, holds)
 			}
 			back(t)
-			eventually(t, "the old leader is there again, and names the new one", func() bool {
+			fixture.Eventually(t, "the old leader is there again, and names the new one", func() bool {
 				_, err := g.ask(t, old)
 				leader, g.last = g.epoch(t)
 				return status.Code(err) == codes.FailedPrecondition && slices.Contains(g.named, address(leader)) ||
@@ -121,7 +123,7 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 	if err := d.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the leader is stopped", func() bool {
+	fixture.Eventually(t, "the leader is stopped", func() bool {
 		state, err := d.State()
 		return err == nil && state == "T"
 	})
@@ -147,8 +149,8 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 			if err == nil || status.Code(err) == codes.DeadlineExceeded {
 				t.Errorf("the old leader on a change of the policy: %v", err)
 			}
-		case <-time.After(patience):
-			t.Errorf("the old leader neither changes the policy nor refuses to within %v", patience)
+		case <-time.After(stand.Patience):
+			t.Errorf("the old leader neither changes the policy nor refuses to within %v", stand.Patience)
 		}
 	}
 }
@@ -156,7 +158,7 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 // cutFromZooKeeper leaves the leader with its nodes: what it sends to ZooKeeper goes to
 // nobody.
 func (g *group) cutFromZooKeeper(t *testing.T, leader int, epoch uint64) func(*testing.T) {
-	m := bed.network.Machines[leader]
+	m := shared.Network.Machines[leader]
 	neighbour := func(args ...string) error {
 		args = append([]string{"neighbour"}, append(args, "dev", "eth0")...)
 		if out, err := m.Command(context.Background(), "ip", args...).CombinedOutput(); err != nil {
@@ -164,7 +166,7 @@ func (g *group) cutFromZooKeeper(t *testing.T, leader int, epoch uint64) func(*t
 		}
 		return nil
 	}
-	server := bed.network.Machines[brokers].Address.String()
+	server := shared.Network.Machines[brokers].Address.String()
 	if err := neighbour("replace", server, "lladdr", "02:00:00:00:00:01", "nud", "permanent"); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func (g *group) cutFromZooKeeper(t *testing.T, leader int, epoch uint64) func(*t
 	}
 	t.Cleanup(mend)
 	// It has stepped down by its own clock before another one leads.
-	eventually(t, "another broker begins an epoch", func() bool {
+	fixture.Eventually(t, "another broker begins an epoch", func() bool {
 		_, now := g.epoch(t)
 		return now > epoch
 	})
@@ -190,7 +192,7 @@ func (g *group) cutFromZooKeeper(t *testing.T, leader int, epoch uint64) func(*t
 }
 
 func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) {
-	m := bed.network.Machines[leader]
+	m := shared.Network.Machines[leader]
 	mended := false
 	mend := func() {
 		if !mended {
@@ -210,7 +212,7 @@ func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) 
 // zooKeepersLeader: when the server that leads the others of ZooKeeper is killed, policy can
 // be changed again as soon as after a broker's end, by the same broker or by another one.
 func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int {
-	server, err := bed.zookeeper.Leader(t.Context())
+	server, err := ensemble.Leader(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +222,7 @@ func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := bed.zookeeper.Leader(t.Context())
+	next, err := ensemble.Leader(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,24 +261,24 @@ func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := bed.zookeeper.Leader(t.Context())
+	server, err := ensemble.Leader(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := bed.zookeeper.Servers[(slices.Index(bed.zookeeper.Servers, server)+1)%servers]
+	other := ensemble.Servers[(slices.Index(ensemble.Servers, server)+1)%servers]
 	if err := errors.Join(server.Kill(), other.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	for i := range brokers {
-		eventually(t, "nobody leads", func() bool {
+		fixture.Eventually(t, "nobody leads", func() bool {
 			_, err := g.ask(t, i)
 			code := status.Code(err)
 			return code == codes.Unavailable || code == codes.FailedPrecondition
 		})
 	}
 	stepped := time.Since(began)
-	if err := bed.zookeeper.Start(t.Context()); err != nil {
+	if err := ensemble.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	served := time.Now()

@@ -13,7 +13,9 @@ import (
 
 	"penstock/broker/certs"
 	"penstock/broker/zkclient"
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
+	"penstock/lab/stand"
 	"penstock/lab/zookeeper"
 	"penstock/wire/cluster"
 )
@@ -65,7 +67,7 @@ func TestOneServer(t *testing.T) {
 		}
 	}
 	place(first)
-	server, err := zookeeper.Start(t.Context(), zookeeper.Options{Book: bed.book, Lib: bed.lib, Dir: t.TempDir(), Tick: tick, HeapMB: 96,
+	server, err := zookeeper.Start(t.Context(), zookeeper.Options{Book: shared.Book, Lib: library, Dir: t.TempDir(), Tick: tick, HeapMB: 96,
 		Secure: &zookeeper.Secure{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "zookeeper.pem"), Key: filepath.Join(held, "zookeeper.key")}})
 	if err != nil {
 		t.Fatal(err)
@@ -91,14 +93,14 @@ func TestOneServer(t *testing.T) {
 		"TLS to the plain port":         {server.Address, of(first, first), "or that is its plain port"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var own logged // bed.log is TestFailOver's too
+			var own logged // log is TestFailOver's too
 			k, err := zkclient.Dial(zkclient.Options{Servers: test.server, TLS: test.side, Session: session, Log: slog.New(slog.NewTextHandler(&own, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(k.Close)
 			var told error
-			eventually(t, fmt.Sprintf("a call's error, and the log, say %q", test.want), func() bool {
+			fixture.Eventually(t, fmt.Sprintf("a call's error, and the log, say %q", test.want), func() bool {
 				const bound = 100 * time.Millisecond // of the caller's
 				ctx, cancel := context.WithTimeout(t.Context(), bound)
 				defer cancel()
@@ -117,7 +119,7 @@ func TestOneServer(t *testing.T) {
 	t.Run("other certificates", func(t *testing.T) {
 		where := folder()
 		files := cluster.Files{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "broker.pem"), Key: filepath.Join(held, "broker.key")}
-		d, err := daemon.Start(t.Context(), daemon.Options{Book: bed.book, Binary: bed.binary, Base: filepath.Join(bed.dir, "secure-broker"), Patience: patience,
+		d, err := daemon.Start(t.Context(), daemon.Options{Book: shared.Book, Binary: shared.Spec.Binary, Base: filepath.Join(shared.Dir, "secure-broker"), Patience: stand.Patience,
 			Broker: []string{"--listen", "127.0.0.1:0", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key, "--metrics", "off",
 				"--zookeeper", server.Secure + where, "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
 		if err != nil {
@@ -131,7 +133,7 @@ func TestOneServer(t *testing.T) {
 		// By its own word: what it has written in ZooKeeper it may not know of yet.
 		says := func(what string, times int) {
 			t.Helper()
-			eventually(t, fmt.Sprintf("the broker says %q %d times", what, times), func() bool {
+			fixture.Eventually(t, fmt.Sprintf("the broker says %q %d times", what, times), func() bool {
 				text, err := os.ReadFile(d.Log)
 				return err == nil && strings.Count(string(text), what) >= times
 			})

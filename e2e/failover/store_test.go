@@ -16,6 +16,8 @@ import (
 	"penstock/broker/store"
 	"penstock/broker/store/storetest"
 	"penstock/broker/zkclient"
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/stand"
 )
 
 // folders counts the folders in ZooKeeper, one a test.
@@ -26,12 +28,12 @@ func folder() string { return fmt.Sprintf("/test-%d", folders.Add(1)) }
 // dial connects to the ensemble.
 func dial(t testing.TB, folder, auth string) *zkclient.Client {
 	t.Helper()
-	return dialTo(t, bed.zookeeper.Addresses()+folder, auth, nil)
+	return dialTo(t, ensemble.Addresses()+folder, auth, nil)
 }
 
 func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *zkclient.Client {
 	t.Helper()
-	k, err := zkclient.Dial(zkclient.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: bed.log})
+	k, err := zkclient.Dial(zkclient.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +52,13 @@ func conformance(t *testing.T, servers string, side func() *tls.Config) {
 	place := func(t testing.TB) storetest.Place {
 		places++
 		sub := dialTo(t, fmt.Sprintf("%s%s-%d", servers, where, places), "", side)
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
 		defer cancel()
 		fence := sub.Path("fence")
 		if err := sub.Ensure(ctx, fence); err != nil {
 			t.Fatal(err)
 		}
-		return func(testing.TB) store.Store { return store.NewZooKeeper(sub, always{fence}, bed.log) }
+		return func(testing.TB) store.Store { return store.NewZooKeeper(sub, always{fence}, log) }
 	}
 	storetest.Run(t, place)
 	t.Run("shared", func(t *testing.T) { storetest.Shared(t, place) })
@@ -73,7 +75,7 @@ func TestTooLarge(t *testing.T) {
 	if err := k.Ensure(t.Context(), fence); err != nil {
 		t.Fatal(err)
 	}
-	s := store.NewZooKeeper(k, always{fence}, bed.log)
+	s := store.NewZooKeeper(k, always{fence}, log)
 	defer s.Close()
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789{}"
 	random := rand.New(rand.NewPCG(1, 2))
@@ -119,7 +121,7 @@ func TestFence(t *testing.T) {
 	old.await(t, "leads", func(s leadership.State) bool { return s.Leading })
 	late := &remembered{}
 	late.path, late.version, late.epoch, late.leading = old.election.Fence()
-	stale := store.NewZooKeeper(old.client, late, bed.log)
+	stale := store.NewZooKeeper(old.client, late, log)
 	defer stale.Close()
 	v := store.Version{Number: 1, Text: []byte("default: 1\n"), Author: "old", Time: time.Now()}
 	if err := stale.Append(t.Context(), v); err != nil {
@@ -134,7 +136,7 @@ func TestFence(t *testing.T) {
 	old.stop()
 	other.await(t, "leads", func(s leadership.State) bool { return s.Leading && s.Epoch > late.epoch })
 	// The old one's session is gone, so its message comes by another's.
-	stale = store.NewZooKeeper(dial(t, where, ""), late, bed.log)
+	stale = store.NewZooKeeper(dial(t, where, ""), late, log)
 	defer stale.Close()
 	if err := stale.Append(t.Context(), v); !errors.Is(err, store.ErrNotLeader) {
 		t.Errorf("the old leader writes: %v", err)
@@ -172,10 +174,10 @@ func newCandidate(t *testing.T, folder, name string) *candidate {
 	t.Helper()
 	c := &candidate{client: dial(t, folder, "")}
 	var err error
-	if c.election, err = leadership.NewElection(c.client, name, name+":1", bed.log.With("broker", name)); err != nil {
+	if c.election, err = leadership.NewElection(c.client, name, name+":1", log.With("broker", name)); err != nil {
 		t.Fatal(err)
 	}
-	c.store = store.NewZooKeeper(c.client, c.election, bed.log)
+	c.store = store.NewZooKeeper(c.client, c.election, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { c.election.Run(ctx) })
@@ -192,7 +194,7 @@ func newCandidate(t *testing.T, folder, name string) *candidate {
 
 func (c *candidate) await(t *testing.T, what string, holds func(leadership.State) bool) {
 	t.Helper()
-	eventually(t, what, func() bool { return holds(c.election.State()) })
+	fixture.Eventually(t, what, func() bool { return holds(c.election.State()) })
 }
 
 // TestElection: of several candidates one leads at a time, the next in line follows when it
@@ -206,7 +208,7 @@ func TestElection(t *testing.T) {
 	last := uint64(0)
 	for len(all) > 0 {
 		leader := -1
-		eventually(t, "one leads, and all know it", func() bool {
+		fixture.Eventually(t, "one leads, and all know it", func() bool {
 			leader = -1
 			var leads leadership.State // as it was read, which may be a while ago
 			for i, c := range all {
@@ -262,7 +264,7 @@ func TestSecret(t *testing.T) {
 			t.Errorf("with %s a znode can be made", name)
 		}
 	}
-	if strings.Contains(bed.logged.String(), "hush") {
+	if strings.Contains(logged.String(), "hush") {
 		t.Error("the secret is in a log")
 	}
 }
@@ -274,11 +276,11 @@ func TestSessionLength(t *testing.T) {
 		session:             session,
 		zkclient.SessionMax: 20 * tick, // the server gives less
 	} {
-		k, err := zkclient.Dial(zkclient.Options{Servers: bed.zookeeper.Addresses(), Session: asked, Log: bed.log})
+		k, err := zkclient.Dial(zkclient.Options{Servers: ensemble.Addresses(), Session: asked, Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a session", func() bool { return k.SessionID() != 0 })
+		fixture.Eventually(t, "a session", func() bool { return k.SessionID() != 0 })
 		if got := k.Session(); got != want {
 			t.Errorf("asked for %v: %v, want %v", asked, got, want)
 		}

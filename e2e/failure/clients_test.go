@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
+	"penstock/lab/stand"
 )
 
 // application is a job that the clients can be a task of.
@@ -61,7 +63,7 @@ func put(t *testing.T, f transfer) *operation {
 	t.Helper()
 	// One block: its stream lives as long as the file is written. And no larger
 	// than the file, for the NameNode sets a whole block's room aside.
-	args := f.args() + fmt.Sprintf(" block=%d on=%s", f.bytes, small.cluster.DataNodeAddress(f.node))
+	args := f.args() + fmt.Sprintf(" block=%d on=%s", f.bytes, shared.Hadoop.DataNodeAddress(f.node))
 	if f.replication > 0 {
 		args += fmt.Sprintf(" replication=%d", f.replication)
 	}
@@ -87,10 +89,10 @@ func (f transfer) args() string {
 func run(t *testing.T, operationName, args string) *operation {
 	t.Helper()
 	o := &operation{what: operationName + " " + args, changed: make(chan struct{})}
-	o.id = small.clients.Do(operationName, args, o.take)
+	o.id = shared.Clients.Do(operationName, args, o.take)
 	t.Cleanup(func() {
 		o.to(-1) // a test that failed leaves nobody standing
-		small.clients.Forget(o.id)
+		shared.Clients.Forget(o.id)
 	})
 	return o
 }
@@ -121,14 +123,14 @@ func (o *operation) to(limit int64) {
 	o.mu.Lock()
 	o.reached = 0
 	o.mu.Unlock()
-	small.clients.Limit(o.id, limit)
+	shared.Clients.Limit(o.id, limit)
 }
 
 // await waits for a condition of the operation's fields. An operation that
 // fails, or ends without it, fails the test.
 func (o *operation) await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(stand.Patience)
 	for {
 		o.mu.Lock()
 		ok, ended, changed, at, failure := holds(), o.ended, o.changed, o.progress, o.failure
@@ -142,7 +144,7 @@ func (o *operation) await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-changed:
 		case <-late:
-			t.Fatalf("%s: at %d bytes; not within %v: %s", o.what, at, patience, what)
+			t.Fatalf("%s: at %d bytes; not within %v: %s", o.what, at, stand.Patience, what)
 		}
 	}
 }
@@ -173,7 +175,7 @@ func (o *operation) fails(t *testing.T) string {
 
 // onTheWay is what a client's and the sockets' buffers hold, and more: an
 // operation that has come so much further has been served meanwhile.
-const onTheWay = 8 * mib
+const onTheWay = 8 * fixture.MiB
 
 // watch begins to look out for the operation's being served.
 func (o *operation) watch() {
@@ -231,8 +233,8 @@ func replicas(t *testing.T, path string) (all []replica, blocks int) {
 			t.Fatalf("blocks of %s: %q: %v", path, answer, err)
 		}
 		blocks++
-		for i := range small.disks {
-			if strings.Contains(","+parts[2]+",", ","+small.cluster.DataNodeAddress(i)+",") {
+		for i := range shared.Disks {
+			if strings.Contains(","+parts[2]+",", ","+shared.Hadoop.DataNodeAddress(i)+",") {
 				all = append(all, replica{parts[0], offset, length, i})
 			}
 		}
@@ -246,7 +248,7 @@ func replicas(t *testing.T, path string) (all []replica, blocks int) {
 func replicated(t *testing.T, f transfer) {
 	t.Helper()
 	var all []replica
-	eventually(t, f.path+" is on both DataNodes", func() bool {
+	fixture.Eventually(t, f.path+" is on both DataNodes", func() bool {
 		var blocks int
 		all, blocks = replicas(t, f.path)
 		return len(all) == nodes*blocks && blocks > 0
@@ -254,7 +256,7 @@ func replicated(t *testing.T, f transfer) {
 	total := int64(0)
 	for _, r := range all {
 		found := 0
-		eachBlockFile(t, small.disks[r.node], func(path string) {
+		eachBlockFile(t, shared.Disks[r.node], func(path string) {
 			if filepath.Base(path) == r.block {
 				found++
 				compare(t, path, f, r)

@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/e2e/internal/fixture"
 )
 
 // heldUpMax is how long a client may stand still when the daemon has gone. The
@@ -19,14 +21,14 @@ func TestAgentStartsWithoutDaemon(t *testing.T) {
 			restartDataNode(t, i)
 		}
 	}
-	f := transfer{app: newApplication(), path: dir + "/before", bytes: 24 * mib, seed: 1, replication: 2}
+	f := transfer{app: newApplication(), path: dir + "/before", bytes: 24 * fixture.MiB, seed: 1, replication: 2}
 	put(t, f).endIntact(t, f)
 	readBack(t, f)
 
 	d := startGoverning(t)
 	readBack(t, f)
 	d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), reads)
-	f = transfer{app: newApplication(), path: dir + "/after", bytes: 24 * mib, seed: 2, replication: 2}
+	f = transfer{app: newApplication(), path: dir + "/after", bytes: 24 * fixture.MiB, seed: 2, replication: 2}
 	put(t, f).endIntact(t, f)
 	for i := range nodes {
 		d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), writes, onDevice(i))
@@ -38,33 +40,33 @@ func TestAgentStartsWithoutDaemon(t *testing.T) {
 // started again before they end.
 func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 	dir := begin(t)
-	old := transfer{app: newApplication(), path: dir + "/read", bytes: 96 * mib, seed: 3}
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 96 * fixture.MiB, seed: 3}
 	put(t, old).endIntact(t, old)
 	evict(t)
 
 	d := startGoverning(t)
-	old.app, old.limit = newApplication(), 16*mib
-	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 96 * mib, seed: 4, replication: 2, limit: 16 * mib}
+	old.app, old.limit = newApplication(), 16*fixture.MiB
+	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 96 * fixture.MiB, seed: 4, replication: 2, limit: 16 * fixture.MiB}
 	reader, writer := get(t, old), put(t, fresh)
 	both := []*operation{reader, writer}
 	for _, o := range both {
-		o.awaitStop(t, 16*mib)
+		o.awaitStop(t, 16*fixture.MiB)
 	}
 	for _, a := range []application{old.app, fresh.app} {
 		d.awaitMetric(t, atLeast(1), "flow_streams", flow(a))
-		d.awaitMetric(t, atLeast(8*mib), "flow_bytes_total", flow(a))
+		d.awaitMetric(t, atLeast(8*fixture.MiB), "flow_bytes_total", flow(a))
 	}
 
 	// Not at a stop, but at work.
 	for _, o := range both {
-		o.to(64 * mib)
+		o.to(64 * fixture.MiB)
 	}
 	for _, o := range both {
-		o.awaitProgress(t, 17*mib)
+		o.awaitProgress(t, 17*fixture.MiB)
 	}
 	for _, o := range both {
 		o.watch()
-		if at := o.at(); at >= 64*mib {
+		if at := o.at(); at >= 64*fixture.MiB {
 			t.Fatalf("%s: at its stop before the daemon is killed", o.what)
 		}
 	}
@@ -75,7 +77,7 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 		}
 	}
 	for _, o := range both {
-		o.awaitStop(t, 64*mib)
+		o.awaitStop(t, 64*fixture.MiB)
 	}
 
 	d = startGoverning(t)
@@ -87,9 +89,9 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 	writer.endIntact(t, fresh)
 	// What was past before the new daemon's time is not its business; the rest
 	// is, but for what the reader's socket had taken in ahead.
-	d.awaitMetric(t, atLeast(8*mib), "flow_bytes_total", flow(old.app), reads)
+	d.awaitMetric(t, atLeast(8*fixture.MiB), "flow_bytes_total", flow(old.app), reads)
 	for i := range nodes {
-		d.awaitMetric(t, atLeast(16*mib), "flow_bytes_total", flow(fresh.app), writes, onDevice(i))
+		d.awaitMetric(t, atLeast(16*fixture.MiB), "flow_bytes_total", flow(fresh.app), writes, onDevice(i))
 	}
 	d.awaitMetric(t, is(0), "flow_streams")
 	replicated(t, fresh)
@@ -100,24 +102,24 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 // Operations end while it is stopped, and it governs again when it goes on.
 func TestDaemonStopped(t *testing.T) {
 	dir := begin(t)
-	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * mib, seed: 5}
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * fixture.MiB, seed: 5}
 	put(t, old).endIntact(t, old)
 	evict(t)
 
 	d := startGoverning(t)
-	old.app, old.limit = newApplication(), 16*mib
-	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 64 * mib, seed: 6, replication: 2, limit: 16 * mib}
+	old.app, old.limit = newApplication(), 16*fixture.MiB
+	fresh := transfer{app: newApplication(), path: dir + "/written", bytes: 64 * fixture.MiB, seed: 6, replication: 2, limit: 16 * fixture.MiB}
 	reader, writer := get(t, old), put(t, fresh)
 	both := []*operation{reader, writer}
 	for _, o := range both {
-		o.awaitStop(t, 16*mib)
+		o.awaitStop(t, 16*fixture.MiB)
 		o.to(-1)
 	}
 	for _, o := range both {
-		o.awaitProgress(t, 18*mib)
+		o.awaitProgress(t, 18*fixture.MiB)
 	}
 	d.signal(t, syscall.SIGSTOP)
-	eventually(t, "the daemon is stopped", func() bool { return d.state(t) == "T" })
+	fixture.Eventually(t, "the daemon is stopped", func() bool { return d.state(t) == "T" })
 	for _, o := range both {
 		o.watch()
 	}
@@ -139,7 +141,7 @@ func TestDaemonStopped(t *testing.T) {
 	fresh.app = newApplication()
 	readBack(t, fresh)
 	d.awaitMetric(t, atLeast(float64(fresh.bytes)*3/4), "flow_bytes_total", flow(fresh.app), reads)
-	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * mib, seed: 7}
+	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * fixture.MiB, seed: 7}
 	put(t, last).endIntact(t, last)
 	d.awaitMetric(t, atLeast(float64(last.bytes)), "flow_bytes_total", flow(last.app), writes)
 }

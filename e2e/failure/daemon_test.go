@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	node "penstock/lab/daemon"
+	"penstock/lab/stand"
 )
 
 // daemon is `penstock node` under a test: what goes wrong with it fails the test.
@@ -32,9 +34,9 @@ const device = `  quantum: 1MiB
 func startDaemon(t *testing.T, mode string) *daemon {
 	t.Helper()
 	daemons++
-	d, err := node.Start(t.Context(), node.Options{Book: small.book, Binary: small.binary,
-		Base: filepath.Join(small.cluster.LogDir(), fmt.Sprintf("node%d", daemons)), Socket: small.socket,
-		Mode: mode, Device: device, More: node.Believe, Patience: patience})
+	d, err := node.Start(t.Context(), node.Options{Book: shared.Book, Binary: shared.Spec.Binary,
+		Base: filepath.Join(shared.Hadoop.LogDir(), fmt.Sprintf("node%d", daemons)), Socket: shared.Socket(0),
+		Mode: mode, Device: device, More: node.Believe, Patience: stand.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func (d *daemon) metric(t *testing.T, name string, labels ...string) float64 {
 func (d *daemon) awaitMetric(t *testing.T, holds func(v float64) bool, name string, labels ...string) {
 	t.Helper()
 	last := 0.0
-	eventually(t, "the right value of the metric", func() bool {
+	fixture.Eventually(t, "the right value of the metric", func() bool {
 		last = d.metric(t, name, labels...)
 		return holds(last)
 	}, func() string { return fmt.Sprintf("penstock_%s %v is %v", name, labels, last) })
@@ -142,7 +144,7 @@ func (d *daemon) awaitAgents(t *testing.T, n int) {
 func is(n int) func(float64) bool          { return func(v float64) bool { return v == float64(n) } }
 func atLeast(n float64) func(float64) bool { return func(v float64) bool { return v >= n } }
 func flow(a application) string            { return `flow="` + a.flow() + `"` }
-func onDevice(i int) string                { return `device="` + filepath.Base(small.disks[i].Device()) + `"` }
+func onDevice(i int) string                { return `device="` + filepath.Base(shared.Disks[i].Device()) + `"` }
 
 const (
 	reads  = `direction="read"`

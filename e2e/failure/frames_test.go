@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"penstock/e2e/internal/fixture"
 	node "penstock/lab/daemon"
+	"penstock/lab/stand"
 	"penstock/node/ipc"
 	"penstock/wire"
 )
@@ -14,11 +16,11 @@ import (
 func TestBadFrames(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
-	f := transfer{app: newApplication(), path: dir + "/beside", bytes: 64 * mib, seed: 8, replication: 2, limit: 8 * mib}
+	f := transfer{app: newApplication(), path: dir + "/beside", bytes: 64 * fixture.MiB, seed: 8, replication: 2, limit: 8 * fixture.MiB}
 	writer := put(t, f)
-	writer.awaitStop(t, 8*mib)
+	writer.awaitStop(t, 8*fixture.MiB)
 
-	data := filepath.Join(small.disks[0].Mount(), "data")
+	data := filepath.Join(shared.Disks[0].Mount(), "data")
 	hello, err := node.Hello(data)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +31,7 @@ func TestBadFrames(t *testing.T) {
 	}
 	before := d.metric(t, "agent_bad_frames_total")
 	for _, b := range bad {
-		if err := node.Refused(small.socket, b.Bytes, patience); err != nil {
+		if err := node.Refused(shared.Socket(0), b.Bytes, stand.Patience); err != nil {
 			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
@@ -81,7 +83,7 @@ func TestBadFrames(t *testing.T) {
 // dial connects to the daemon for as long as the test lasts.
 func dial(t *testing.T) net.Conn {
 	t.Helper()
-	c, err := net.Dial("unix", small.socket)
+	c, err := net.Dial("unix", shared.Socket(0))
 	if err != nil {
 		t.Fatal(err)
 	}

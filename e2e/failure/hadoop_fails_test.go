@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/node/blockfile"
 )
@@ -19,16 +20,16 @@ import (
 func TestDiskFull(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
-	f := transfer{app: newApplication(), path: dir + "/too-large", bytes: 64 * mib, seed: 9, limit: 16 * mib}
+	f := transfer{app: newApplication(), path: dir + "/too-large", bytes: 64 * fixture.MiB, seed: 9, limit: 16 * fixture.MiB}
 	writer := put(t, f)
-	writer.awaitStop(t, 16*mib)
-	pids := [nodes]int{small.cluster.DataNodePID(0), small.cluster.DataNodePID(1)}
+	writer.awaitStop(t, 16*fixture.MiB)
+	pids := [nodes]int{shared.Hadoop.DataNodePID(0), shared.Hadoop.DataNodePID(1)}
 
 	// Earlier tests' blocks are deleted in the background: no room may come of it
 	// once the disks are full.
-	eventually(t, "all other blocks are deleted", func() bool {
+	fixture.Eventually(t, "all other blocks are deleted", func() bool {
 		files := 0
-		for _, d := range small.disks {
+		for _, d := range shared.Disks {
 			eachBlockFile(t, d, func(string) { files++ })
 		}
 		return files == 2 // the block and its checksums
@@ -40,10 +41,10 @@ func TestDiskFull(t *testing.T) {
 			os.Remove(path)
 		}
 	})
-	for _, disk := range small.disks {
+	for _, disk := range shared.Disks {
 		path := filepath.Join(disk.Mount(), "ballast")
 		ballast = append(ballast, path)
-		leave(t, path, 8*mib)
+		leave(t, path, 8*fixture.MiB)
 	}
 	writer.to(-1)
 	t.Logf("the client's error: %s", writer.fails(t))
@@ -53,13 +54,13 @@ func TestDiskFull(t *testing.T) {
 	d.awaitMetric(t, is(0), "device_outstanding")
 	d.checkHealthy(t)
 	for i, pid := range pids {
-		if now := small.cluster.DataNodePID(i); now != pid {
+		if now := shared.Hadoop.DataNodePID(i); now != pid {
 			t.Errorf("DataNode %d: process %d is now %d", i, pid, now)
 		}
 	}
 
 	for i := range nodes { // the NameNode hears of it with a heartbeat
-		eventually(t, "the NameNode knows that there is no room", func() bool { return dataNode(t, i).Remaining < diskBytes/2 })
+		fixture.Eventually(t, "the NameNode knows that there is no room", func() bool { return dataNode(t, i).Remaining < diskBytes/2 })
 	}
 	for _, path := range ballast {
 		if err := os.Remove(path); err != nil {
@@ -67,9 +68,9 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	for i := range nodes {
-		eventually(t, "the NameNode knows that there is room", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
+		fixture.Eventually(t, "the NameNode knows that there is room", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
 	}
-	again := transfer{app: newApplication(), path: dir + "/fits", bytes: 32 * mib, seed: 10, replication: 2}
+	again := transfer{app: newApplication(), path: dir + "/fits", bytes: 32 * fixture.MiB, seed: 10, replication: 2}
 	put(t, again).endIntact(t, again)
 	for i := range nodes {
 		d.awaitMetric(t, atLeast(float64(again.bytes)), "flow_bytes_total", flow(again.app), writes, onDevice(i))
@@ -104,28 +105,28 @@ func leave(t *testing.T, path string, bytes int64) {
 func TestDataNodeKilledUnderLoad(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
-	old := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * mib, seed: 11, replication: 2}
+	old := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * fixture.MiB, seed: 11, replication: 2}
 	put(t, old).endIntact(t, old)
 	evict(t)
 
-	old.app, old.limit = newApplication(), 8*mib
-	first := transfer{app: newApplication(), path: dir + "/first", bytes: 48 * mib, seed: 12, replication: 2, limit: 16 * mib, node: 0}
-	second := transfer{app: newApplication(), path: dir + "/second", bytes: 48 * mib, seed: 13, replication: 2, limit: 16 * mib, node: 1}
+	old.app, old.limit = newApplication(), 8*fixture.MiB
+	first := transfer{app: newApplication(), path: dir + "/first", bytes: 48 * fixture.MiB, seed: 12, replication: 2, limit: 16 * fixture.MiB, node: 0}
+	second := transfer{app: newApplication(), path: dir + "/second", bytes: 48 * fixture.MiB, seed: 13, replication: 2, limit: 16 * fixture.MiB, node: 1}
 	reader, writer, other := get(t, old), put(t, first), put(t, second)
 	all := []*operation{reader, writer, other}
-	reader.awaitStop(t, 8*mib)
-	writer.awaitStop(t, 16*mib)
-	other.awaitStop(t, 16*mib)
+	reader.awaitStop(t, 8*fixture.MiB)
+	writer.awaitStop(t, 16*fixture.MiB)
+	other.awaitStop(t, 16*fixture.MiB)
 	d.awaitMetric(t, atLeast(2), "flow_streams", onDevice(1))
 	for _, o := range all {
 		o.to(-1)
 	}
 	for _, o := range []*operation{writer, other} {
-		o.awaitProgress(t, 17*mib)
+		o.awaitProgress(t, 17*fixture.MiB)
 	}
-	small.cluster.KillDataNode(1)
+	shared.Hadoop.KillDataNode(1)
 	t.Cleanup(func() { // also when this test fails
-		if small.cluster.DataNodePID(1) == 0 {
+		if shared.Hadoop.DataNodePID(1) == 0 {
 			restartDataNode(t, 1)
 		}
 	})
@@ -142,7 +143,7 @@ func TestDataNodeKilledUnderLoad(t *testing.T) {
 		replicated(t, f)
 		readBack(t, f)
 	}
-	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * mib, seed: 14, replication: 2}
+	last := transfer{app: newApplication(), path: dir + "/after", bytes: 16 * fixture.MiB, seed: 14, replication: 2}
 	put(t, last).endIntact(t, last)
 	d.awaitMetric(t, atLeast(float64(last.bytes)), "flow_bytes_total", flow(last.app), writes, onDevice(1))
 	d.checkHealthy(t)
@@ -153,8 +154,8 @@ func TestDataNodeKilledUnderLoad(t *testing.T) {
 func TestClientStalls(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
-	f := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * mib, seed: 15}
-	other := transfer{app: newApplication(), path: dir + "/dawdled", bytes: 48 * mib, seed: 16}
+	f := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * fixture.MiB, seed: 15}
+	other := transfer{app: newApplication(), path: dir + "/dawdled", bytes: 48 * fixture.MiB, seed: 16}
 	for _, f := range []transfer{f, other} {
 		put(t, f).endIntact(t, f)
 	}
@@ -169,16 +170,16 @@ func TestClientStalls(t *testing.T) {
 	alone := timed()
 
 	evict(t)
-	other.limit = mib
+	other.limit = fixture.MiB
 	var stalled []*operation
 	for range 3 {
 		other.app = newApplication()
 		stalled = append(stalled, get(t, other))
 	}
-	dawdler := transfer{app: newApplication(), path: dir + "/written", bytes: 8 * mib, seed: 17, limit: mib}
+	dawdler := transfer{app: newApplication(), path: dir + "/written", bytes: 8 * fixture.MiB, seed: 17, limit: fixture.MiB}
 	stalled = append(stalled, put(t, dawdler))
 	for _, o := range stalled {
-		o.awaitStop(t, mib)
+		o.awaitStop(t, fixture.MiB)
 	}
 	since := time.Now()
 	device := onDevice(0)
@@ -210,7 +211,7 @@ func TestReplicationBothWaysUnderLoad(t *testing.T) {
 	app := newApplication()
 	var copied []transfer
 	for i := range 6 {
-		copied = append(copied, transfer{app: app, path: fmt.Sprintf("%s/copied%d", dir, i), bytes: 12 * mib, seed: int64(20 + i), node: i % nodes})
+		copied = append(copied, transfer{app: app, path: fmt.Sprintf("%s/copied%d", dir, i), bytes: 12 * fixture.MiB, seed: int64(20 + i), node: i % nodes})
 	}
 	var writing []*operation
 	for _, f := range copied {
@@ -223,14 +224,14 @@ func TestReplicationBothWaysUnderLoad(t *testing.T) {
 
 	var fresh []transfer
 	for i := range nodes {
-		fresh = append(fresh, transfer{app: newApplication(), path: fmt.Sprintf("%s/fresh%d", dir, i), bytes: 48 * mib, seed: int64(30 + i), replication: 2, node: i, limit: 4 * mib})
+		fresh = append(fresh, transfer{app: newApplication(), path: fmt.Sprintf("%s/fresh%d", dir, i), bytes: 48 * fixture.MiB, seed: int64(30 + i), replication: 2, node: i, limit: 4 * fixture.MiB})
 	}
 	writing = nil
 	for _, f := range fresh {
 		writing = append(writing, put(t, f))
 	}
 	for _, o := range writing {
-		o.awaitStop(t, 4*mib)
+		o.awaitStop(t, 4*fixture.MiB)
 	}
 	for _, f := range copied {
 		run(t, "setrep", "replication=2 path="+f.path).end(t)
@@ -246,9 +247,9 @@ func TestReplicationBothWaysUnderLoad(t *testing.T) {
 	}
 	for i := range nodes {
 		for _, direction := range []string{reads, writes} {
-			d.awaitMetric(t, atLeast(12*mib), "flow_bytes_total", `flow="replication"`, direction, onDevice(i))
+			d.awaitMetric(t, atLeast(12*fixture.MiB), "flow_bytes_total", `flow="replication"`, direction, onDevice(i))
 		}
-		d.awaitMetric(t, atLeast(2*48*mib/nodes), "flow_bytes_total", flow(fresh[i].app), writes)
+		d.awaitMetric(t, atLeast(2*48*fixture.MiB/nodes), "flow_bytes_total", flow(fresh[i].app), writes)
 	}
 	d.awaitMetric(t, is(0), "flow_streams")
 	d.awaitMetric(t, is(0), "device_backlog_bytes")
@@ -260,9 +261,9 @@ func TestHsync(t *testing.T) {
 	dir := begin(t)
 	setModel(t, disk.Model{BytesPerSecond: 10e6})
 	d := startGoverning(t)
-	at := int64(12 * mib)
-	f := transfer{app: newApplication(), path: dir + "/synced", bytes: 24 * mib, seed: 40, limit: at, hsync: true}
-	rival := transfer{app: newApplication(), path: dir + "/rival", bytes: 24 * mib, seed: 41}
+	at := int64(12 * fixture.MiB)
+	f := transfer{app: newApplication(), path: dir + "/synced", bytes: 24 * fixture.MiB, seed: 40, limit: at, hsync: true}
+	rival := transfer{app: newApplication(), path: dir + "/rival", bytes: 24 * fixture.MiB, seed: 41}
 	beside := put(t, rival)
 	writer := put(t, f)
 	writer.awaitStop(t, at)
@@ -271,18 +272,18 @@ func TestHsync(t *testing.T) {
 	part.app, part.bytes, part.limit = newApplication(), at, 0
 	get(t, part).endIntact(t, part) // by another client, while the file is open
 
-	writer.to(at + 4*mib)
-	writer.awaitStop(t, at+4*mib)
-	onDisk(t, f, at+4*mib)
+	writer.to(at + 4*fixture.MiB)
+	writer.awaitStop(t, at+4*fixture.MiB)
+	onDisk(t, f, at+4*fixture.MiB)
 	writer.to(-1)
 	writer.endIntact(t, f)
 	beside.endIntact(t, rival)
 	d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), writes)
-	if err := small.cluster.Check(); err != nil {
+	if err := shared.Hadoop.Check(); err != nil {
 		t.Fatal(err)
 	}
 	readBack(t, f)
-	if _, err := small.cluster.FS().Checksum(context.Background(), f.path); err != nil {
+	if _, err := shared.Hadoop.FS().Checksum(context.Background(), f.path); err != nil {
 		t.Error(err)
 	}
 }
@@ -295,13 +296,13 @@ func onDisk(t *testing.T, f transfer, length int64) {
 	if len(all) != 1 {
 		t.Fatalf("%s: replicas %v, want one", f.path, all)
 	}
-	root := filepath.Join(small.disks[f.node].Mount(), "data")
+	root := filepath.Join(shared.Disks[f.node].Mount(), "data")
 	dir, err := blockfile.OpenDir(root, "/sys")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	eachBlockFile(t, small.disks[f.node], func(path string) {
+	eachBlockFile(t, shared.Disks[f.node], func(path string) {
 		if filepath.Base(path) != all[0].block {
 			return
 		}

@@ -15,13 +15,13 @@ type liveNode struct {
 func dataNode(t *testing.T, i int) liveNode {
 	t.Helper()
 	var info struct{ LiveNodes string }
-	bean(t, small.cluster.NameNodeURL(), "Hadoop:service=NameNode,name=NameNodeInfo", &info)
+	bean(t, shared.Hadoop.NameNodeURL(), "Hadoop:service=NameNode,name=NameNodeInfo", &info)
 	var live map[string]liveNode
 	if err := json.Unmarshal([]byte(info.LiveNodes), &live); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range live {
-		if n.Address == small.cluster.DataNodeAddress(i) {
+		if n.Address == shared.Hadoop.DataNodeAddress(i) {
 			return n
 		}
 	}

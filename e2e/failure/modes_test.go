@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 )
 
@@ -21,7 +22,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 	awaitMode(t, "observe")
 
 	before := agentGates(t, 0)
-	free := transfer{app: newApplication(), path: dir + "/observed", bytes: 32 * mib, seed: 50}
+	free := transfer{app: newApplication(), path: dir + "/observed", bytes: 32 * fixture.MiB, seed: 50}
 	put(t, free).endIntact(t, free)
 	if got := agentGates(t, 0).GateWaits; got != before.GateWaits {
 		t.Errorf("observe: the writer has waited %d times", got-before.GateWaits)
@@ -36,14 +37,14 @@ func TestObserveAndKillSwitch(t *testing.T) {
 	d.setWeights(t, "mode: enforce\n")
 	awaitMode(t, "enforce")
 	before = agentGates(t, 0)
-	held := transfer{app: newApplication(), path: dir + "/held", bytes: 48 * mib, seed: 51, limit: 16 * mib}
+	held := transfer{app: newApplication(), path: dir + "/held", bytes: 48 * fixture.MiB, seed: 51, limit: 16 * fixture.MiB}
 	writer := put(t, held)
-	eventually(t, "enforce: the writer waits", func() bool { return agentGates(t, 0).GateWaits > before.GateWaits })
-	writer.awaitStop(t, 16*mib)
-	d.awaitMetric(t, atLeast(8*mib), "flow_bytes_total", flow(held.app), writes)
+	fixture.Eventually(t, "enforce: the writer waits", func() bool { return agentGates(t, 0).GateWaits > before.GateWaits })
+	writer.awaitStop(t, 16*fixture.MiB)
+	d.awaitMetric(t, atLeast(8*fixture.MiB), "flow_bytes_total", flow(held.app), writes)
 
 	// The kill switch lets it go.
-	kill := small.socket + ".off"
+	kill := shared.Socket(0) + ".off"
 	t.Cleanup(func() { os.Remove(kill) })
 	if err := os.WriteFile(kill, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 func awaitMode(t *testing.T, mode string) {
 	t.Helper()
 	for i := range nodes {
-		eventually(t, "mode "+mode, func() bool { return agentGates(t, i).Mode == mode })
+		fixture.Eventually(t, "mode "+mode, func() bool { return agentGates(t, i).Mode == mode })
 	}
 }
 

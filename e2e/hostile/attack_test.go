@@ -119,7 +119,7 @@ func begin(t *testing.T, p plan) *process {
 		t.Fatal(err)
 	}
 	a.cmd.Stdout, a.out = write, bufio.NewReader(read)
-	a.exit, err = lab.book.Spawn(a.cmd)
+	a.exit, err = shared.Book.Spawn(a.cmd)
 	write.Close()
 	if err != nil {
 		t.Fatal(err)

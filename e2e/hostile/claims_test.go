@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/wire"
 )
@@ -56,7 +57,7 @@ func TestAClaimOfTerabytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the streams are closed", patience, func() bool { return n.metric(t, "flow_streams", flow) == 0 })
+	fixture.EventuallyWithin(t, "the streams are closed", patience, func() bool { return n.metric(t, "flow_streams", flow) == 0 })
 	time.Sleep(time.Second)
 	moved, requests := n.metric(t, "flow_bytes_total", flow), n.metric(t, "flow_requests_total", flow)
 	streamed := n.metric(t, "flow_streamed_bytes_total", flow)

@@ -14,6 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/ports"
 	"penstock/wire"
@@ -54,10 +55,10 @@ func TestOneDeviceHangs(t *testing.T) {
 	if got, all := r.free.Load()-free, r.bytes.Load(); got > all/2 {
 		t.Errorf("the neighbour read %d of %d bytes through open gates: its disk is not governed", got, all)
 	}
-	if err := lab.disks[0].SetModel(disk.Model{}); err != nil {
+	if err := shared.Disks[0].SetModel(disk.Model{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the disk is well again", patience, func() bool { return n.metric(t, "device_stuck") == 0 })
+	fixture.EventuallyWithin(t, "the disk is well again", patience, func() bool { return n.metric(t, "device_stuck") == 0 })
 }
 
 // slowFile is a file whose server does not answer while it is held.
@@ -87,15 +88,15 @@ func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, to []byte, _ int64) 
 // mountSlow mounts a directory with one such file.
 func mountSlow(t *testing.T) (dir string, f *slowFile) {
 	t.Helper()
-	dir = filepath.Join(lab.dir, "slow")
-	id, err := lab.book.Remove(dir)
+	dir = filepath.Join(shared.Dir, "slow")
+	id, err := shared.Book.Remove(dir)
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	mount, err := lab.book.Mount(dir)
+	mount, err := shared.Book.Mount(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func mountSlow(t *testing.T) (dir string, f *slowFile) {
 		if err := server.Unmount(); err != nil {
 			t.Error(err)
 		}
-		if err := lab.book.Undo(mount, id); err != nil {
+		if err := shared.Book.Undo(mount, id); err != nil {
 			t.Error(err)
 		}
 	})
@@ -144,7 +145,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 		defer a.mu.Unlock()
 		return a.alive&(1<<a.welcome.Devices[i]) != 0
 	}
-	eventually(t, "both loops turn", patience, func() bool { return turns(0) && turns(1) })
+	fixture.EventuallyWithin(t, "both loops turn", patience, func() bool { return turns(0) && turns(1) })
 	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: dir + "/blk_4"}); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 		if err := a.tell(wire.Progress{Stream: 1, Position: slowBytes}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "heartbeats say that the loop does not turn", patience, func() bool { return !turns(1) })
+		fixture.EventuallyWithin(t, "heartbeats say that the loop does not turn", patience, func() bool { return !turns(1) })
 		t.Logf("heartbeats said so after %v", time.Since(begin).Round(time.Millisecond))
 		return func() {}
 	})
@@ -177,7 +178,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 		t.Errorf("the status page: %v", err)
 	}
 	release()
-	eventually(t, "both loops turn again", patience, func() bool { return turns(0) && turns(1) })
+	fixture.EventuallyWithin(t, "both loops turn again", patience, func() bool { return turns(0) && turns(1) })
 }
 
 // TestAKilledDaemonIsReplaced: a daemon that is killed while its disk hangs cannot end before
@@ -207,7 +208,7 @@ func TestAKilledDaemonIsReplaced(t *testing.T) {
 	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: path}, wire.Progress{Stream: 1, Position: written}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the disk has a quantum", patience, func() bool {
+	fixture.EventuallyWithin(t, "the disk has a quantum", patience, func() bool {
 		return old.metric(t, "device_outstanding") > 0 && old.metric(t, "device_kernel_in_flight") > 0
 	})
 	if err := old.Signal(syscall.SIGKILL); err != nil {
@@ -247,7 +248,7 @@ func TestAKilledDaemonIsReplaced(t *testing.T) {
 	if old.Alive() {
 		t.Logf("the killed daemon has not ended yet")
 	}
-	if err := lab.disks[0].SetModel(disk.Model{}); err != nil {
+	if err := shared.Disks[0].SetModel(disk.Model{}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -257,7 +258,7 @@ func TestAKilledDaemonIsReplaced(t *testing.T) {
 	}
 	n.Address = address
 	begin = time.Now()
-	eventually(t, "the new daemon has the status port", patience, func() bool {
+	fixture.EventuallyWithin(t, "the new daemon has the status port", patience, func() bool {
 		page, err := n.Get(t.Context(), "/status")
 		var doc struct{ PID int }
 		return err == nil && json.Unmarshal(page, &doc) == nil && doc.PID == n.PID()

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/wire"
 )
 
@@ -138,7 +139,7 @@ const (
 // kill switch on, which opens all gates. The least of these is what there was to keep.
 func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
 	t.Helper()
-	eventually(t, "the neighbour reads", patience, func() bool { return r.bytes.Load() > 16*mib })
+	fixture.EventuallyWithin(t, "the neighbour reads", patience, func() bool { return r.bytes.Load() > 16*mib })
 	had := r.rate(r.window)
 	end := attack()
 	time.Sleep(settling)
@@ -180,7 +181,7 @@ func (r *reader) natively(t *testing.T) float64 {
 		}
 		time.Sleep(settling)
 	}()
-	eventually(t, "the kill switch is on", patience, func() bool { return r.node.metric(t, "mode") == 0 })
+	fixture.EventuallyWithin(t, "the kill switch is on", patience, func() bool { return r.node.metric(t, "mode") == 0 })
 	time.Sleep(settling)
 	return r.rate(r.window)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/wire"
 )
 
@@ -35,7 +36,7 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 	if c["held"] > containerPlaces || c["held"] < containerPlaces/2 {
 		t.Errorf("one process has %d places", c["held"])
 	}
-	eventually(t, "its places are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
+	fixture.EventuallyWithin(t, "its places are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
 	r.keepsItsRate(t, func() func() {
 		p.Number = containerPlaces
 		var all []*process
@@ -45,7 +46,7 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 		for _, a := range all {
 			a.awaitReady(t)
 		}
-		eventually(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
+		fixture.EventuallyWithin(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
 		return func() {
 			n.findPlaces(t, p)
 			for _, a := range all {
@@ -147,5 +148,5 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	if g.files > descriptorsMax-256 {
 		t.Errorf("%d descriptors of %d", g.files, descriptorsMax)
 	}
-	eventually(t, "the files are closed", patience, func() bool { return n.metric(t, "agent_files", `role="task"`) == 0 })
+	fixture.EventuallyWithin(t, "the files are closed", patience, func() bool { return n.metric(t, "agent_files", `role="task"`) == 0 })
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 )
 
@@ -87,10 +88,10 @@ func TestSessions(t *testing.T) {
 		}
 	}
 	// The disks answer at once, so that what is owed is paid soon.
-	for i := range lab.disks {
+	for i := range shared.Disks {
 		setModel(t, i, disk.Model{})
 	}
-	eventually(t, "all streams are closed", patience, func() bool { return n.metric(t, "flow_streams") == 0 })
+	fixture.EventuallyWithin(t, "all streams are closed", patience, func() bool { return n.metric(t, "flow_streams") == 0 })
 	// Files of tasks are kept for a while, as they may yet be deleted (lazy_age).
 	for deadline := time.Now().Add(patience); len(forPeers(n)) > before+2; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -116,8 +117,8 @@ func TestSessions(t *testing.T) {
 	}
 	for _, flow := range []string{attacker, neighbour, "clients", "unattributed"} {
 		label := fmt.Sprintf("flow=%q", flow)
-		for i := range lab.disks {
-			device := fmt.Sprintf("device=%q", filepath.Base(lab.disks[i].Device()))
+		for i := range shared.Disks {
+			device := fmt.Sprintf("device=%q", filepath.Base(shared.Disks[i].Device()))
 			bytes, requests := n.metric(t, "flow_bytes_total", label, device), n.metric(t, "flow_requests_total", label, device)
 			kernels := n.metric(t, "flow_unscheduled_bytes_total", label, device) // in no request
 			t.Logf("%s on disk %d: %.1f MiB, %.1f of them the kernel's, %.0f requests", flow, i, bytes/mib, kernels/mib, requests)
@@ -138,6 +139,6 @@ func TestSessions(t *testing.T) {
 // forPeers are the descriptors that the daemon has for peers: sockets and files on the disks.
 func forPeers(n *node) []string {
 	return slices.DeleteFunc(descriptors(n.PID()), func(name string) bool {
-		return !strings.HasPrefix(name, "socket:") && !strings.HasPrefix(name, lab.dir+"/disk")
+		return !strings.HasPrefix(name, "socket:") && !strings.HasPrefix(name, shared.Dir+"/disk")
 	})
 }

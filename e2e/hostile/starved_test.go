@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/wire"
 )
@@ -85,7 +86,7 @@ func TestStarvedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := 0
-	eventually(t, "all streams past a quarter of the server's threads are refused", patience, func() bool {
+	fixture.EventuallyWithin(t, "all streams past a quarter of the server's threads are refused", patience, func() bool {
 		past, refused = served(b)
 		return starvedStreams-refused-past <= threads/4
 	})

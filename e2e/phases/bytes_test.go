@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
@@ -23,27 +24,27 @@ import (
 // what they counted themselves.
 func TestEveryByteHasItsOwner(t *testing.T) {
 	const rows = 1_000_000
-	ctx := begin(t, 8*time.Minute)
-	cluster := bed.cluster
+	ctx := shared.Begin(t, 8*time.Minute)
+	cluster := shared.Hadoop
 	for _, path := range []string{"/tera", "/words", "/tpch", "/lines", "/shell"} {
-		remove(t, path)
+		shared.Remove(t, path)
 	}
 	want, err := cluster.WriteRows(ctx, "/tera/input", hadoop.Rows{Rows: rows})
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := cluster.WriteText(ctx, "/words/input", hadoop.Text{Seed: 7, Files: 2, FileBytes: 48 * mib})
+	text, err := cluster.WriteText(ctx, "/words/input", hadoop.Text{Seed: 7, Files: 2, FileBytes: 48 * fixture.MiB})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 24 * mib}); err != nil {
+	if _, err := cluster.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 24 * fixture.MiB}); err != nil {
 		t.Fatal(err)
 	}
-	generator, err := tpch.Fetch(ctx, bed.cache)
+	generator, err := tpch.Fetch(ctx, shared.Spec.Cache)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tpch.Load(ctx, cluster.FS(), generator, bed.dir, "/tpch", 0.2, 4); err != nil {
+	if err := tpch.Load(ctx, cluster.FS(), generator, shared.Dir, "/tpch", 0.2, 4); err != nil {
 		t.Fatal(err)
 	}
 	s := newSpark(ctx, t, false, map[string]string{
@@ -55,18 +56,18 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		// reads and sends more than its client takes, which is I/O, and not Spark's count.
 		"spark.sql.parquet.filterPushdown": "false",
 	})
-	fresh := settled(t)
-	shell := newShell(ctx, t, "/shell/file", 8*mib)
-	forget(t)
-	before, logged := settled(t), logBytes(t)
+	fresh := shared.Settled(t)
+	shell := newShell(ctx, t, "/shell/file", 8*fixture.MiB)
+	fixture.Must(t, shared.Forget())
+	before, logged := shared.Settled(t), logBytes(t)
 	alike(t, "the shell: written to HDFS", between(fresh, before, "clients", "persistent").Written, shell.bytes)
 	shell.read(ctx, t)
-	alike(t, "the shell: read from HDFS", between(before, settled(t), "clients", "persistent").Read, shell.bytes)
+	alike(t, "the shell: read from HDFS", between(before, shared.Settled(t), "clients", "persistent").Read, shell.bytes)
 
-	sort := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/tera/input", Output: "/tera/output", Queue: hadoop.QueueAggressor, Reduces: 2,
+	sort := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/tera/input", Output: "/tera/output", Queue: hadoop.QueueAggressor, Reduces: 2,
 		Settings: map[string]string{"mapreduce.task.io.sort.mb": "16"}})
 	staged := uploaded(ctx, t, sort.ID)
-	count := submit(ctx, t, hadoop.Job{Kind: hadoop.WordCount, Input: "/words/input", Output: "/words/output", Queue: hadoop.QueueProtected})
+	count := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.WordCount, Input: "/words/input", Output: "/words/output", Queue: hadoop.QueueProtected})
 	staged += uploaded(ctx, t, count.ID)
 	sql, err := s.Submit(ctx, spark.Job{Name: "tpch", Script: script(t, spark.TPCH), Queue: hadoop.QueueProtected,
 		Args: []string{cluster.DefaultFS() + "/tpch", "q9", "q21"}})
@@ -90,7 +91,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	after := settled(t)
+	after := shared.Settled(t)
 	logged = logBytes(t) - logged
 	shell.end(ctx, t)
 
@@ -182,7 +183,7 @@ type shell struct {
 func newShell(ctx context.Context, t *testing.T, path string, bytes int64) *shell {
 	t.Helper()
 	s := &shell{path: path, bytes: bytes, jvm: newClient(t), events: make(chan string, 8)}
-	s.jvm.Do("put", fmt.Sprintf("path=%s seed=1 bytes=%d block=%d", path, bytes, bed.cluster.BlockSize()), s.take)
+	s.jvm.Do("put", fmt.Sprintf("path=%s seed=1 bytes=%d block=%d", path, bytes, shared.Hadoop.BlockSize()), s.take)
 	s.await(ctx, t, "done "+client.Sum(1, bytes))
 	return s
 }
@@ -255,7 +256,7 @@ func (h jobHistory) with(tasks, saw int64) (nearest int64) {
 
 func history(ctx context.Context, t *testing.T, app *hadoop.App) (h jobHistory) {
 	t.Helper()
-	files, err := bed.cluster.FS().List(ctx, bed.cluster.HistoryDir())
+	files, err := shared.Hadoop.FS().List(ctx, shared.Hadoop.HistoryDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,9 +283,9 @@ func history(ctx context.Context, t *testing.T, app *hadoop.App) (h jobHistory) 
 // it. What a master then writes beside it, the job's history, does not count.
 func uploaded(ctx context.Context, t *testing.T, id string) (bytes int64) {
 	t.Helper()
-	user, job := path.Base(bed.cluster.HistoryDir()), strings.Replace(id, "application_", "job_", 1)
+	user, job := path.Base(shared.Hadoop.HistoryDir()), strings.Replace(id, "application_", "job_", 1)
 	for _, dir := range []string{path.Join("/staging", user, ".staging", job), path.Join("/user", user, ".sparkStaging", id)} {
-		files, err := bed.cluster.FS().List(ctx, dir)
+		files, err := shared.Hadoop.FS().List(ctx, dir)
 		if err != nil {
 			continue // it is MapReduce's or Spark's
 		}
@@ -343,7 +344,7 @@ func foreigners(t *testing.T, from, to *status.Document) (bytes int64) {
 // logBytes is what the disk has moved at all.
 func logBytes(t *testing.T) (bytes int64) {
 	t.Helper()
-	records, err := judge.ReadLog(bed.disk)
+	records, err := judge.ReadLog(shared.Disks[0])
 	if err != nil {
 		t.Fatal(err)
 	}

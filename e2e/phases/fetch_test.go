@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/hadoop"
 )
 
@@ -19,16 +20,16 @@ import (
 //
 //	go test -run - -bench NeighboursFetch -benchtime 7x ./e2e/phases
 func BenchmarkNeighboursFetch(b *testing.B) {
-	const rows, limit = 600_000, mib
-	ctx := begin(b, time.Hour)
-	remove(b, "/fetch")
-	if _, err := bed.cluster.WriteRows(ctx, "/fetch/input", hadoop.Rows{Rows: rows}); err != nil {
+	const rows, limit = 600_000, fixture.MiB
+	ctx := shared.Begin(b, time.Hour)
+	shared.Remove(b, "/fetch")
+	if _, err := shared.Hadoop.WriteRows(ctx, "/fetch/input", hadoop.Rows{Rows: rows}); err != nil {
 		b.Fatal(err)
 	}
 	seq := 0
 	run := func(queue string) *hadoop.App {
 		seq++
-		return submit(ctx, b, hadoop.Job{Kind: hadoop.TeraSort, Input: "/fetch/input", Output: fmt.Sprint("/fetch/output", seq), Queue: queue, Reduces: 2,
+		return shared.Submit(ctx, b, hadoop.Job{Kind: hadoop.TeraSort, Input: "/fetch/input", Output: fmt.Sprint("/fetch/output", seq), Queue: queue, Reduces: 2,
 			Settings: map[string]string{"mapreduce.job.reduce.slowstart.completedmaps": "1.0", "mapreduce.jobhistory.jhist.format": "json"}})
 	}
 	fetch := func() time.Duration {
@@ -46,8 +47,8 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 		if !reached(ctx, b, held, 49) { // its maps are done; their I/O would be limited as well
 			b.Fatal("the limited one has ended before it was limited")
 		}
-		weights(b, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
-		eventually(b, "the limited one's shuffle runs", func() bool { return moved(look(b), held.ID, "network").Written > mib })
+		shared.Weights(b, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
+		fixture.Eventually(b, "the limited one's shuffle runs", func() bool { return moved(shared.Look(b), held.ID, "network").Written > fixture.MiB })
 		two := fetch()
 		if s, err := held.Status(ctx); err != nil || s.Ended() {
 			b.Fatalf("the limited one has ended before the other: %v, %v", s, err)
@@ -74,8 +75,8 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 // events in its history.
 func fetched(ctx context.Context, t testing.TB, app *hadoop.App) time.Duration {
 	t.Helper()
-	fs := bed.cluster.FS()
-	files, err := fs.List(ctx, bed.cluster.HistoryDir())
+	fs := shared.Hadoop.FS()
+	files, err := fs.List(ctx, shared.Hadoop.HistoryDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
@@ -17,7 +18,7 @@ import (
 // what they are told to.
 func newClient(t *testing.T) *client.JVM {
 	t.Helper()
-	lib, err := hadoop.Fetch(t.Context(), bed.cache, hadoop.DefaultVersion, say)
+	lib, err := hadoop.Fetch(t.Context(), shared.Spec.Cache, hadoop.DefaultVersion, fixture.Say)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func newClient(t *testing.T) *client.JVM {
 		t.Fatal(err)
 	}
 	jvm, err := client.Start(client.Options{
-		Book: bed.book, Lib: lib, Classes: classes, Conf: bed.cluster.ClientConfDir(), Temp: t.TempDir(), Log: filepath.Join(bed.dir, "client.log"),
+		Book: shared.Book, Lib: lib, Classes: classes, Conf: shared.Hadoop.ClientConfDir(), Temp: t.TempDir(), Log: filepath.Join(shared.Dir, "client.log"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,20 +40,20 @@ func newClient(t *testing.T) *client.JVM {
 // gets the share of those whom nobody knows, whatever that application's is, and the
 // application keeps its own.
 func TestForgerGainsNothing(t *testing.T) {
-	ctx := begin(t, 5*time.Minute)
-	remove(t, "/honest")
-	remove(t, "/forged")
-	model(t, disk.HDD(20e6))
+	ctx := shared.Begin(t, 5*time.Minute)
+	shared.Remove(t, "/honest")
+	shared.Remove(t, "/forged")
+	shared.Model(t, disk.HDD(20e6))
 	const rows = 20_000_000 // more than there is time for
-	honest := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: 4, Output: "/honest", Queue: hadoop.QueueAggressor})
-	weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, weight: 40}\n", honest.ID))
-	eventually(t, "TeraGen writes", func() bool { return moved(look(t), honest.ID, "persistent").Written > 4*mib })
+	honest := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: 4, Output: "/honest", Queue: hadoop.QueueAggressor})
+	shared.Weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, weight: 40}\n", honest.ID))
+	fixture.Eventually(t, "TeraGen writes", func() bool { return moved(shared.Look(t), honest.ID, "persistent").Written > 4*fixture.MiB })
 
-	refused := refuted(look(t))
+	refused := refuted(shared.Look(t))
 	forger := newClient(t)
 	attempt := strings.Replace(honest.ID, "application_", "attempt_", 1) + "_m_000000_0"
 	failed := make(chan string, 1)
-	forger.Do("put", fmt.Sprintf("path=/forged attempt=%s seed=1 block=%d bytes=%d", attempt, bed.cluster.BlockSize(), int64(rows*hadoop.RowBytes)), func(event, value string) {
+	forger.Do("put", fmt.Sprintf("path=/forged attempt=%s seed=1 block=%d bytes=%d", attempt, shared.Hadoop.BlockSize(), int64(rows*hadoop.RowBytes)), func(event, value string) {
 		if event == "error" || event == "done" {
 			select {
 			case failed <- event + " " + value:
@@ -60,15 +61,15 @@ func TestForgerGainsNothing(t *testing.T) {
 			}
 		}
 	})
-	eventually(t, "the forged claim is refuted", func() bool {
+	fixture.Eventually(t, "the forged claim is refuted", func() bool {
 		select {
 		case what := <-failed:
 			t.Fatalf("the forger has ended too early: %s", what)
 		default:
 		}
-		return refuted(look(t)) > refused
+		return refuted(shared.Look(t)) > refused
 	})
-	eventually(t, "the forger is unattributed", func() bool { return moved(look(t), "unattributed", "persistent").Written > 16*mib })
+	fixture.Eventually(t, "the forger is unattributed", func() bool { return moved(shared.Look(t), "unattributed", "persistent").Written > 16*fixture.MiB })
 
 	// Both always have more to write from here on: 40 parts against 10.
 	from := settledRates(t, honest.ID)
@@ -77,7 +78,7 @@ func TestForgerGainsNothing(t *testing.T) {
 		t.Fatalf("the forger has ended too early: %s", what)
 	case <-time.After(20 * time.Second): // the window that is judged
 	}
-	to := rates(look(t), honest.ID)
+	to := rates(shared.Look(t), honest.ID)
 	own, other := to[0]-from[0], to[1]-from[1]
 	t.Logf("in 20 s TeraGen's service was %.2f s, the forger's %.2f s", own/1e9, other/1e9)
 	if part := other / (own + other); part < 0.15 || part > 0.25 {
@@ -112,8 +113,8 @@ func rates(doc *status.Document, application string) (service [2]float64) {
 // settledRates waits until both have something queued.
 func settledRates(t *testing.T, application string) (service [2]float64) {
 	t.Helper()
-	eventually(t, "both wait for the device", func() bool {
-		doc := look(t)
+	fixture.Eventually(t, "both wait for the device", func() bool {
+		doc := shared.Look(t)
 		waiting := 0
 		for _, d := range doc.Devices {
 			for _, f := range d.Flows {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 )
@@ -25,20 +26,20 @@ const orphanMax = time.Second
 // task, waits longer than a second for the daemon that is gone, and it ends.
 func TestKillsInEveryPhase(t *testing.T) {
 	const rows, kills = 4_000_000, 3
-	ctx := begin(t, 8*time.Minute)
-	remove(t, "/killed")
-	want, err := bed.cluster.WriteRows(ctx, "/killed/input", hadoop.Rows{Rows: rows})
+	ctx := shared.Begin(t, 8*time.Minute)
+	shared.Remove(t, "/killed")
+	want, err := shared.Hadoop.WriteRows(ctx, "/killed/input", hadoop.Rows{Rows: rows})
 	if err != nil {
 		t.Fatal(err)
 	}
-	model(t, disk.HDD(40e6))
+	shared.Model(t, disk.HDD(40e6))
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 
 	tell := newTasksWaits(ctx, t)
 	began := orphaned(t)
-	sort := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/killed/input", Output: "/killed/output", Queue: hadoop.QueueAggressor,
+	sort := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/killed/input", Output: "/killed/output", Queue: hadoop.QueueAggressor,
 		Reduces: 2, Settings: map[string]string{"mapreduce.task.io.sort.mb": "16",
 			"mapreduce.map.java.opts": tell.option, "mapreduce.reduce.java.opts": tell.option,
 			// So that how far it is is known to the second.
@@ -49,16 +50,12 @@ func TestKillsInEveryPhase(t *testing.T) {
 			t.Fatalf("it has ended after %d kills", n)
 		}
 		before := orphaned(t)
-		if err := bed.daemon.Kill(); err != nil {
+		if err := shared.Nodes[0].Kill(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // it is away for as long as it is
-		if err := startDaemon(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := agents(ctx, 2); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.StartNode(ctx, 0, nil))
+		fixture.Must(t, shared.AwaitAgents(ctx, 0, 2))
 		for server, is := range orphaned(t) {
 			waits := is.OrphanedWaits - before[server].OrphanedWaits
 			var longest time.Duration
@@ -80,14 +77,14 @@ func TestKillsInEveryPhase(t *testing.T) {
 			t.Errorf("somebody waited for %v in the %s", longest, server)
 		}
 	}
-	if got, err := bed.cluster.VerifyRows(ctx, "/killed/output", rows, false); err != nil || got != want {
+	if got, err := shared.Hadoop.VerifyRows(ctx, "/killed/output", rows, false); err != nil || got != want {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
 	}
-	validate := submit(ctx, t, hadoop.Job{Kind: hadoop.TeraValidate, Input: "/killed/output", Output: "/killed/report", Queue: hadoop.QueueProtected})
+	validate := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraValidate, Input: "/killed/output", Output: "/killed/report", Queue: hadoop.QueueProtected})
 	if _, err := validate.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.cluster.VerifyTeraValidate(ctx, "/killed/report", want); err != nil {
+	if err := shared.Hadoop.VerifyTeraValidate(ctx, "/killed/report", want); err != nil {
 		t.Error(err)
 	}
 	c, err := sort.Counters(ctx)
@@ -105,7 +102,7 @@ type waits struct{ OrphanedWaits, OrphanedWaitNanosLongest, OrphanedWaitNanosLat
 func orphaned(t *testing.T) map[string]waits {
 	t.Helper()
 	all := map[string]waits{}
-	for server, url := range map[string]string{"DataNode": bed.cluster.DataNodeURL(0), "NodeManager": bed.cluster.NodeManagerURL(0)} {
+	for server, url := range map[string]string{"DataNode": shared.Hadoop.DataNodeURL(0), "NodeManager": shared.Hadoop.NodeManagerURL(0)} {
 		r, err := http.Get(url + "/jmx?qry=penstock:type=Agent")
 		if err != nil {
 			t.Fatal(err)
@@ -131,7 +128,7 @@ func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
 	t.Helper()
 	source := filepath.Join("..", "..", "lab", "bench", "soak", "Waits.java")
 	// Not t.TempDir, into whose parents a container might not get.
-	dir, err := os.MkdirTemp(bed.dir, "waits-")
+	dir, err := os.MkdirTemp(shared.Dir, "waits-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/hadoop"
 	"penstock/node/status"
 )
@@ -19,25 +20,25 @@ import (
 func TestLimitedShuffle(t *testing.T) {
 	const (
 		rows  = 450_000
-		limit = 4 * mib
+		limit = 4 * fixture.MiB
 	)
-	ctx := begin(t, 8*time.Minute)
-	remove(t, "/shuffle")
-	want, err := bed.cluster.WriteRows(ctx, "/shuffle/input", hadoop.Rows{Rows: rows})
+	ctx := shared.Begin(t, 8*time.Minute)
+	shared.Remove(t, "/shuffle")
+	want, err := shared.Hadoop.WriteRows(ctx, "/shuffle/input", hadoop.Rows{Rows: rows})
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := func(output, queue string) *hadoop.App {
-		return submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/shuffle/input", Output: output, Queue: queue, Reduces: 2})
+		return shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/shuffle/input", Output: output, Queue: queue, Reduces: 2})
 	}
 	held := run("/shuffle/held", hadoop.QueueAggressor)
-	weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
+	shared.Weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
 	free := run("/shuffle/free", hadoop.QueueProtected)
 
 	watched, series := make(chan string, 1), make(chan []sample, 1)
 	stop := make(chan struct{})
-	go func() { watched <- parked(bed.cluster.NodeManagerURL(0), stop) }()
-	go func() { series <- sent(bed.daemon.Address, held.ID, stop) }()
+	go func() { watched <- parked(shared.Hadoop.NodeManagerURL(0), stop) }()
+	go func() { series <- sent(shared.Nodes[0].Address, held.ID, stop) }()
 	var seconds [2]time.Duration
 	for i, app := range []*hadoop.App{free, held} {
 		s, err := app.Wait(ctx)
@@ -51,12 +52,12 @@ func TestLimitedShuffle(t *testing.T) {
 		t.Errorf("a thread of netty waits for a gate:\n%s", stack)
 	}
 	rate := steady(<-series)
-	t.Logf("the limited one sent %.3f MiB/s", rate/mib)
+	t.Logf("the limited one sent %.3f MiB/s", rate/fixture.MiB)
 	if rate < 0.95*limit || rate > 1.05*limit {
-		t.Errorf("the limited one sent %.3f MiB/s, its limit is %d MiB/s", rate/mib, limit/mib)
+		t.Errorf("the limited one sent %.3f MiB/s, its limit is %d MiB/s", rate/fixture.MiB, limit/fixture.MiB)
 	}
 	// Its bytes to and from the disk alone take this long.
-	doc := look(t)
+	doc := shared.Look(t)
 	var device int64
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
@@ -66,7 +67,7 @@ func TestLimitedShuffle(t *testing.T) {
 		}
 	}
 	least := time.Duration(float64(device) / limit * float64(time.Second))
-	t.Logf("free: %v; held to 4 MiB/s: %v for %.1f MiB of the device", seconds[0], seconds[1], float64(device)/mib)
+	t.Logf("free: %v; held to 4 MiB/s: %v for %.1f MiB of the device", seconds[0], seconds[1], float64(device)/fixture.MiB)
 	if seconds[1] < least*9/10 {
 		t.Errorf("the limited TeraSort moved %d bytes in %v: at its limit they take %v", device, seconds[1], least)
 	}
@@ -74,7 +75,7 @@ func TestLimitedShuffle(t *testing.T) {
 		t.Errorf("the other one took %v, and the limited one %v", seconds[0], seconds[1])
 	}
 	for _, output := range []string{"/shuffle/held", "/shuffle/free"} {
-		if got, err := bed.cluster.VerifyRows(ctx, output, rows, false); err != nil || got != want {
+		if got, err := shared.Hadoop.VerifyRows(ctx, output, rows, false); err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", output, got, err, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"penstock/broker/applications"
 	"penstock/core/policy"
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/hadoop"
 	"penstock/lab/spark"
 )
@@ -23,19 +24,19 @@ import (
 // are one flow, by the directories that they run in; what they read, spill, shuffle and
 // write is what Spark counts.
 func TestSparkStandalone(t *testing.T) {
-	ctx := begin(t, 5*time.Minute)
-	remove(t, "/lines")
-	if _, err := bed.cluster.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 24 * mib}); err != nil {
+	ctx := shared.Begin(t, 5*time.Minute)
+	shared.Remove(t, "/lines")
+	if _, err := shared.Hadoop.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 24 * fixture.MiB}); err != nil {
 		t.Fatal(err)
 	}
 	s := newSpark(ctx, t, true, map[string]string{
 		"spark.shuffle.sort.bypassMergeThreshold": "1", // as in TestEveryByteHasItsOwner
 		"spark.executor.memory":                   "512m",
 	})
-	forget(t)
-	before := settled(t)
+	fixture.Must(t, shared.Forget())
+	before := shared.Settled(t)
 	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script(t, spark.Sort),
-		Args: []string{bed.cluster.DefaultFS() + "/lines/input", bed.cluster.DefaultFS() + "/lines/output", "4"}})
+		Args: []string{shared.Hadoop.DefaultFS() + "/lines/input", shared.Hadoop.DefaultFS() + "/lines/output", "4"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestSparkStandalone(t *testing.T) {
 	if err := sort.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	after := settled(t)
+	after := shared.Settled(t)
 	c, err := s.Counters(sort)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func known(ctx context.Context, t *testing.T, s *spark.Spark, want policy.Facts)
 		d.Run(ctx, func([]string) {})
 		close(ended)
 	}()
-	eventually(t, fmt.Sprintf("the master says %+v", want), func() bool {
+	fixture.Eventually(t, fmt.Sprintf("the master says %+v", want), func() bool {
 		return reflect.DeepEqual(d.Facts(want.Flow), want) && d.State(want.Flow) == "RUNNING"
 	})
 	cancel()
@@ -105,7 +106,7 @@ func owner(t *testing.T) string {
 // from the last to the first.
 func ordered(t *testing.T, dir string) {
 	t.Helper()
-	fs := bed.cluster.FS()
+	fs := shared.Hadoop.FS()
 	files, err := fs.List(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"penstock/broker/applications"
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
+	"penstock/lab/stand"
 	"penstock/node/status"
 )
 
@@ -34,7 +36,7 @@ const (
 
 func kill(t *testing.T, app *hadoop.App) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
 	defer cancel()
 	if err := app.Kill(ctx); err != nil {
 		t.Error(err)
@@ -48,7 +50,7 @@ func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		app, err = bed.cluster.Submit(ctx, job)
+		app, err = shared.Hadoop.Submit(ctx, job)
 	}()
 	return func(t *testing.T) *hadoop.App {
 		t.Helper()
@@ -68,11 +70,11 @@ func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 func TestQueuesAndBandwidth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)
-	if err := bed.disk.SetModel(disk.HDD(rate)); err != nil {
+	if err := shared.Disks[0].SetModel(disk.HDD(rate)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := bed.disk.SetModel(disk.Model{}); err != nil {
+		if err := shared.Disks[0].SetModel(disk.Model{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -80,17 +82,17 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	// weight is the node's own.
 	policy := func(t *testing.T, text string) {
 		t.Helper()
-		if err := setPolicy(text); err != nil {
+		if err := shared.SetPolicy(text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	policy(t, "rules:\n  - {queue: 'root.etl.*', user: alice, type: MAPREDUCE, name: 'Tera*', weight: 7}\n")
-	first, err := bed.cluster.Submit(ctx, generate("root.etl.night", "alice", "gold,Team-A", 20, 40))
+	first, err := shared.Hadoop.Submit(ctx, generate("root.etl.night", "alice", "gold,Team-A", 20, 40))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kill(t, first) })
-	eventually(t, "the first one has what it asked for", func() bool { return known(first.ID).Bandwidth == 60 })
+	fixture.Eventually(t, "the first one has what it asked for", func() bool { return known(first.ID).Bandwidth == 60 })
 	next := submit(ctx, generate("root.adhoc", "bob", "silver", 60, 30))
 	a := known(first.ID)
 	tags := slices.Clone(a.Tags)
@@ -99,11 +101,11 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		!slices.Equal(tags, []string{"gold", "team-a"}) {
 		t.Errorf("known of the first: %+v", a)
 	}
-	eventually(t, "a rule on queue, user, type and name", func() bool { return weight(t, first.ID) == 7 })
+	fixture.Eventually(t, "a rule on queue, user, type and name", func() bool { return weight(t, first.ID) == 7 })
 	policy(t, "rules:\n  - {tag: gold, weight: 11}\n  - {queue: 'root.etl.*', weight: 7}\n")
-	eventually(t, "a rule on a tag", func() bool { return weight(t, first.ID) == 11 })
+	fixture.Eventually(t, "a rule on a tag", func() bool { return weight(t, first.ID) == 11 })
 	policy(t, "rules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
-	eventually(t, "the weight is what is held", func() bool { return weight(t, first.ID) == 60 })
+	fixture.Eventually(t, "the weight is what is held", func() bool { return weight(t, first.ID) == 60 })
 
 	second := next(t)
 	waiting := func() hadoop.Status {
@@ -113,10 +115,10 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		}
 		return s
 	}
-	eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
+	fixture.Eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
 	// And goes on waiting, while the first writes, heartbeats of the NodeManager's long.
 	from := written(t, first.ID)
-	eventually(t, "the first one writes", func() bool { return written(t, first.ID) > from+16*mib })
+	fixture.Eventually(t, "the first one writes", func() bool { return written(t, first.ID) > from+16*fixture.MiB })
 	if s := waiting(); s.State != "ACCEPTED" || s.Containers != 0 {
 		t.Errorf("the second one, which has to wait: %+v", s)
 	}
@@ -125,21 +127,21 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	}
 
 	kill(t, first)
-	eventually(t, "the second one has what it asked for", func() bool { return known(second.ID).Bandwidth == 90 })
-	eventually(t, "its weight is that", func() bool { return weight(t, second.ID) == 90 })
-	eventually(t, "the first one holds nothing", func() bool { a := known(first.ID); return a.Ended && a.Bandwidth == 0 && a.User == "alice" })
+	fixture.Eventually(t, "the second one has what it asked for", func() bool { return known(second.ID).Bandwidth == 90 })
+	fixture.Eventually(t, "its weight is that", func() bool { return weight(t, second.ID) == 90 })
+	fixture.Eventually(t, "the first one holds nothing", func() bool { a := known(first.ID); return a.Ended && a.Bandwidth == 0 && a.User == "alice" })
 
 	policy(t, "queues:\n  - {queue: root.etl, weight: 2}\n  - {queue: root.adhoc, weight: 3}\nrules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
-	eventually(t, "the node knows the second one's queue", func() bool {
+	fixture.Eventually(t, "the node knows the second one's queue", func() bool {
 		f := flow(t, second.ID)
 		return f.Queue == "root.adhoc" && f.Weight == 90
 	})
 	failover(ctx, t, second)
-	if err := bed.broker.Kill(); err != nil {
+	if err := shared.Broker.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "local shares are in force", func() bool {
-		doc, err := status.Fetch(ctx, bed.daemon.Address)
+	fixture.Eventually(t, "local shares are in force", func() bool {
+		doc, err := status.Fetch(ctx, shared.Nodes[0].Address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,29 +151,29 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		t.Errorf("by local shares the second one is %+v", f)
 	}
 	from = written(t, second.ID)
-	eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
+	fixture.Eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
 }
 
 // failover kills the active one of the two ResourceManagers while a job runs, whose weight is
 // what it holds. Of that nothing changes at the node: not while nobody answers, nor while the
 // new one has yet to hear from NodeManagers what runs. And the new one tells who a new job is.
 func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
-	if err := bed.cluster.AwaitStandby(ctx); err != nil {
+	if err := shared.Hadoop.AwaitStandby(ctx); err != nil {
 		t.Fatal(err)
 	}
-	died, err := bed.cluster.ActiveResourceManager(ctx)
+	died, err := shared.Hadoop.ActiveResourceManager(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	took, was := 1-died, known(running.ID)
 	begin := time.Now()
-	if err := bed.cluster.KillResourceManager(died); err != nil {
+	if err := shared.Hadoop.KillResourceManager(died); err != nil {
 		t.Fatal(err)
 	}
 	next := submit(ctx, generate("root.etl.night", "carol", "late", 10, 10)) // its client looks for the active one as well
 	unchanged := func(what string, holds func() bool) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		fixture.Eventually(t, what, func() bool {
 			if f := flow(t, running.ID); f.Weight != 90 || f.Queue != "root.adhoc" {
 				t.Fatalf("%.1f s into the failover the job's flow is %+v", time.Since(begin).Seconds(), f)
 			}
@@ -183,13 +185,13 @@ func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 		t.Logf("%.1f s after the ResourceManager was killed: %s", time.Since(begin).Seconds(), what)
 	}
 	unchanged("the other is active", func() bool {
-		i, err := bed.cluster.ActiveResourceManager(ctx)
+		i, err := shared.Hadoop.ActiveResourceManager(ctx)
 		return err == nil && i == took
 	})
-	source := func() applications.Source { return bed.directory.Sources()[0] }
+	source := func() applications.Source { return directory.Sources()[0] }
 	unchanged("it has told who is who", func() bool {
 		s := source()
-		return s.Address == bed.cluster.ResourceManagerURLs()[took] && s.Answered.After(begin) && s.Error == ""
+		return s.Address == shared.Hadoop.ResourceManagerURLs()[took] && s.Answered.After(begin) && s.Error == ""
 	})
 	unchanged("it has the job's containers", func() bool {
 		s, err := running.Status(ctx)

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
+	"penstock/lab/stand"
 	"penstock/node/status"
 )
 
@@ -23,7 +25,7 @@ const mine, others, unknown = 11, 12, 13
 // TestAPeerOnAnotherMachine: names of HDFS clients on other machines, held against what their
 // own node knows of them.
 func TestAPeerOnAnotherMachine(t *testing.T) {
-	eventually(t, "the other node reports", func() bool { return strings.Contains(logOf(t, bed.broker.Log), "node=there") })
+	fixture.Eventually(t, "the other node reports", func() bool { return strings.Contains(logOf(t, shared.Broker.Log), "node=there") })
 	contained := start(t, 0, container(t, client.Application(mine)))
 	shell := start(t, 0, nil)
 	far := start(t, 1, nil)
@@ -35,7 +37,7 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 	t.Run("a shell's forgery does not", func(t *testing.T) {
 		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Refuted })
 		p.goesOn(t, "unattributed")
-		if text := logOf(t, bed.here.Log); !strings.Contains(text, "claim refuted") || !strings.Contains(text, `node \"there\"`) {
+		if text := logOf(t, shared.Nodes[0].Log); !strings.Contains(text, "claim refuted") || !strings.Contains(text, `node \"there\"`) {
 			t.Error("the log says nothing of it")
 		}
 	})
@@ -56,11 +58,11 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 	if answered.Answered < asked.Confirmed+asked.Refuted+asked.Undecided {
 		t.Error("more answers have come than were given")
 	}
-	eventually(t, "all that was answered was asked", func() bool {
+	fixture.Eventually(t, "all that was answered was asked", func() bool {
 		return look(t).Identity.Remote.Asked >= answered.Answered+answered.Refused
 	})
 	t.Run("as it does where the node has died", func(t *testing.T) {
-		if err := bed.there.Kill(); err != nil {
+		if err := shared.Nodes[1].Kill(); err != nil {
 			t.Fatal(err)
 		}
 		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Unanswered })
@@ -73,7 +75,7 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 func container(t *testing.T, application string) []string {
 	t.Helper()
 	id := strings.Replace(application, "application", "container", 1) + "_01_000001"
-	dir := filepath.Join(bed.local, "nmPrivate", application, id)
+	dir := filepath.Join(localDir(shared.Stand), "nmPrivate", application, id)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +85,9 @@ func container(t *testing.T, application string) []string {
 // start starts clients on a machine.
 func start(t *testing.T, machine int, under []string) *client.JVM {
 	t.Helper()
-	m := bed.network.Machines[machine]
-	jvm, err := client.Start(client.Options{Book: bed.book, Lib: bed.lib, Classes: bed.classes, Conf: bed.cluster.ClientConfDir(),
-		Temp: t.TempDir(), Log: filepath.Join(bed.dir, fmt.Sprintf("clients-%d-%d.log", machine, len(under))),
+	m := shared.Network.Machines[machine]
+	jvm, err := client.Start(client.Options{Book: shared.Book, Lib: shared.Lib, Classes: shared.Classes, Conf: shared.Hadoop.ClientConfDir(),
+		Temp: t.TempDir(), Log: filepath.Join(shared.Dir, fmt.Sprintf("clients-%d-%d.log", machine, len(under))),
 		Under: append([]string{"nsenter", "--net=" + m.Path(), "--"}, under...)})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +105,7 @@ type put struct {
 	done   chan error
 }
 
-const half, whole = 2 * mib, 16 * mib
+const half, whole = 2 * fixture.MiB, 16 * fixture.MiB
 
 // begin has a client write the first half of a file by the name of an application.
 func begin(t *testing.T, jvm *client.JVM, application, try int) *put {
@@ -130,8 +132,8 @@ func begin(t *testing.T, jvm *client.JVM, application, try int) *put {
 	case <-reached:
 	case err := <-p.done:
 		t.Fatalf("the client has ended: %v", err)
-	case <-time.After(patience):
-		t.Fatalf("nothing is written after %v", patience)
+	case <-time.After(stand.Patience):
+		t.Fatalf("nothing is written after %v", stand.Patience)
 	}
 	return p
 }
@@ -144,7 +146,7 @@ func judged(t *testing.T, jvm *client.JVM, application int, outcome func(status.
 	for try := range tries {
 		p := begin(t, jvm, application, try)
 		var now status.Remote
-		eventually(t, "the other node was asked", func() bool {
+		fixture.Eventually(t, "the other node was asked", func() bool {
 			now = look(t).Identity.Remote
 			return now.Asked > p.was.Asked
 		})
@@ -171,8 +173,8 @@ func (p *put) finish(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
-		t.Fatalf("not written after %v", patience)
+	case <-time.After(stand.Patience):
+		t.Fatalf("not written after %v", stand.Patience)
 	}
 }
 
@@ -180,7 +182,7 @@ func (p *put) finish(t *testing.T) {
 func (p *put) goesOn(t *testing.T, flow string) {
 	t.Helper()
 	p.finish(t)
-	eventually(t, "what was written is on "+flow+"'s account", func() bool {
+	fixture.Eventually(t, "what was written is on "+flow+"'s account", func() bool {
 		return written(look(t))[flow]-p.before[flow] >= whole-2*half
 	})
 	for name, bytes := range written(look(t)) {
@@ -207,7 +209,7 @@ func written(doc *status.Document) map[string]int64 {
 
 func look(t *testing.T) *status.Document {
 	t.Helper()
-	doc, err := status.Fetch(t.Context(), bed.here.Address)
+	doc, err := status.Fetch(t.Context(), shared.Nodes[0].Address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,9 +220,9 @@ func look(t *testing.T) *status.Document {
 func lookThere(t *testing.T) (doc status.Document) {
 	t.Helper()
 	h := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return bed.network.Machines[0].Dial(ctx, address)
+		return shared.Network.Machines[0].Dial(ctx, address)
 	}}}
-	resp, err := h.Get("http://" + bed.there.Address + "/status")
+	resp, err := h.Get("http://" + shared.Nodes[1].Address + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,13 +240,4 @@ func logOf(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }

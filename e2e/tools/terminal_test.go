@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/stand"
 )
 
 // terminal is a real one, without anybody before it.
@@ -78,7 +81,7 @@ var brokerReady = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
 // startBroker starts a broker without certificates and gives its address; end kills it.
 func startBroker(t *testing.T) (address string, end func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), bed.binary, "broker", "--listen", "127.0.0.1:0", "--metrics", "off", "--name", "tools")
+	cmd := exec.CommandContext(t.Context(), shared.Spec.Binary, "broker", "--listen", "127.0.0.1:0", "--metrics", "off", "--name", "tools")
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +94,7 @@ func startBroker(t *testing.T) (address string, end func()) {
 		_ = cmd.Wait()
 	})
 	t.Cleanup(end)
-	late := time.AfterFunc(patience, end) // which ends the reading
+	late := time.AfterFunc(stand.Patience, end) // which ends the reading
 	defer late.Stop()
 	lines := bufio.NewScanner(log)
 	said := ""
@@ -102,7 +105,7 @@ func startBroker(t *testing.T) (address string, end func()) {
 			return m[1], end
 		}
 	}
-	t.Fatalf("the broker is not ready, or not within %v; it said last: %s", patience, said)
+	t.Fatalf("the broker is not ready, or not within %v; it said last: %s", stand.Patience, said)
 	return "", nil
 }
 
@@ -118,7 +121,7 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 	sends := func(s syscall.Signal) func(*terminal, *os.Process) error {
 		return func(_ *terminal, p *os.Process) error { return p.Signal(s) }
 	}
-	node := []string{"--address", bed.daemon.Address}
+	node := []string{"--address", shared.Nodes[0].Address}
 	address, end := startBroker(t)
 	whole := []string{"--cluster", "--interval", "100ms", "--broker", address}
 	for _, c := range []struct {
@@ -137,14 +140,14 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 		{"cluster, SIGTERM", "no policy", whole, sends(syscall.SIGTERM), 130},
 		{"cluster, its broker is killed", "broker tools", whole, func(term *terminal, p *os.Process) error {
 			end()
-			eventually(t, "it says so", func() bool { return term.shows("no broker answers") })
+			fixture.Eventually(t, "it says so", func() bool { return term.shows("no broker answers") })
 			return types("q")(term, p)
 		}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			term := openTerminal(t)
 			before := term.settings(t)
-			cmd := exec.CommandContext(t.Context(), bed.binary, append([]string{"top"}, c.args...)...)
+			cmd := exec.CommandContext(t.Context(), shared.Spec.Binary, append([]string{"top"}, c.args...)...)
 			cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -153,7 +156,7 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			eventually(t, "the view is drawn", func() bool { return term.shows("q quit") && term.shows(c.shows) })
+			fixture.Eventually(t, "the view is drawn", func() bool { return term.shows("q quit") && term.shows(c.shows) })
 			if term.settings(t) == before {
 				t.Error("the terminal is not in raw mode while top runs")
 			}
@@ -166,7 +169,7 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 				if err != nil && !errors.As(err, &exit) {
 					t.Fatal(err)
 				}
-			case <-time.After(patience):
+			case <-time.After(stand.Patience):
 				cmd.Process.Kill()
 				t.Fatal("top does not end")
 			}
@@ -176,7 +179,7 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 			if after := term.settings(t); after != before {
 				t.Errorf("the terminal's settings are left changed: %+v, were %+v", after, before)
 			}
-			eventually(t, "the usual screen and the cursor are back", func() bool { return term.shows("\x1b[?1049l") && term.shows("\x1b[?25h") })
+			fixture.Eventually(t, "the usual screen and the cursor are back", func() bool { return term.shows("\x1b[?1049l") && term.shows("\x1b[?25h") })
 		})
 	}
 }

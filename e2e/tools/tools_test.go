@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/hadoop"
 	"penstock/node/status"
 	"penstock/ops/doctor"
@@ -26,9 +27,9 @@ func load(t *testing.T) (stop func()) {
 	go func() {
 		var err error
 		for i := 0; err == nil && ctx.Err() == nil; i++ {
-			content := io.LimitReader(rand.NewChaCha8([32]byte{byte(i)}), 16*mib)
+			content := io.LimitReader(rand.NewChaCha8([32]byte{byte(i)}), 16*fixture.MiB)
 			path := fmt.Sprintf("/%s/%d", t.Name(), i%8)
-			err = bed.cluster.FS().Create(ctx, path, content, hadoop.CreateOptions{Overwrite: true})
+			err = shared.Hadoop.FS().Create(ctx, path, content, hadoop.CreateOptions{Overwrite: true})
 		}
 		done <- err
 	}()
@@ -45,24 +46,24 @@ func load(t *testing.T) (stop func()) {
 func TestTop(t *testing.T) {
 	load(t)
 	var doc *status.Document
-	eventually(t, "top shows the writers' share", func() bool {
+	fixture.Eventually(t, "top shows the writers' share", func() bool {
 		doc = top(t)
 		return len(doc.Devices) == 1 && len(doc.Devices[0].Flows) > 0 && doc.Devices[0].Flows[0].Window.Share > 0.9 &&
 			doc.Devices[0].LatencyNS > 0
 	})
 	dev := doc.Devices[0]
 	f := dev.Flows[0]
-	if doc.Mode != "enforce" || len(doc.Agents) != 1 || int(doc.Agents[0].PID) != bed.cluster.DataNodePID(0) {
+	if doc.Mode != "enforce" || len(doc.Agents) != 1 || int(doc.Agents[0].PID) != shared.Hadoop.DataNodePID(0) {
 		t.Errorf("the daemon: %+v", doc)
 	}
-	if dev.Name != filepath.Base(bed.disk.Device()) || dev.Directories[0] != filepath.Join(bed.disk.Mount(), "data") ||
+	if dev.Name != filepath.Base(shared.Disks[0].Device()) || dev.Directories[0] != filepath.Join(shared.Disks[0].Mount(), "data") ||
 		dev.Kernel.Scheduler != "mq-deadline" || dev.ReferenceNS <= 0 || dev.Window.Utilisation <= 0 {
 		t.Errorf("the device: %+v", dev)
 	}
 	if f.Name != "clients" || f.Weight != 7 || f.Window.Entitlement < 0.5 || f.Bytes.Written == 0 || f.Window.Bytes.Written == 0 {
 		t.Errorf("the flow: %+v", f)
 	}
-	text, code := run(t, "top", "--once", "--address", bed.daemon.Address)
+	text, code := run(t, "top", "--once", "--address", shared.Nodes[0].Address)
 	if code != 0 || !bytes.Contains(text, []byte("APPLICATION")) || !bytes.Contains(text, []byte("clients")) {
 		t.Errorf("top --once: exit %d: %s", code, text)
 	}
@@ -73,7 +74,7 @@ func TestTop(t *testing.T) {
 // writes, most of it can be told; afterwards, all.
 func TestForeignIO(t *testing.T) {
 	stop := load(t)
-	eventually(t, "HDFS writes", func() bool {
+	fixture.Eventually(t, "HDFS writes", func() bool {
 		doc := top(t)
 		return len(doc.Devices) == 1 && doc.Devices[0].BacklogBytes > 0 && doc.Devices[0].Window.Seconds > 0
 	})
@@ -88,8 +89,8 @@ func TestForeignIO(t *testing.T) {
 		}
 		return now.Foreign.Written - first.Foreign.Written, own
 	}
-	const size, late = 48 * mib, 16 * mib // what may be in transit: backlog and requests in flight
-	name := filepath.Join(bed.disk.Mount(), "not-of-hdfs")
+	const size, late = 48 * fixture.MiB, 16 * fixture.MiB // what may be in transit: backlog and requests in flight
+	name := filepath.Join(shared.Disks[0].Mount(), "not-of-hdfs")
 	f, err := os.Create(name)
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +104,12 @@ func TestForeignIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	var foreign, own int64
-	eventually(t, "most of the foreign bytes are counted", func() bool { foreign, own = count(); return foreign >= size-late })
-	t.Logf("while HDFS writes: %d of %d MiB, beside %d MiB by HDFS", foreign/mib, size/mib, own/mib)
+	fixture.Eventually(t, "most of the foreign bytes are counted", func() bool { foreign, own = count(); return foreign >= size-late })
+	t.Logf("while HDFS writes: %d of %d MiB, beside %d MiB by HDFS", foreign/fixture.MiB, size/fixture.MiB, own/fixture.MiB)
 	stop()
-	eventually(t, "all of them are counted", func() bool { foreign, own = count(); return foreign >= size-mib })
-	t.Logf("afterwards: %d of %d MiB, beside %d MiB by HDFS", foreign/mib, size/mib, own/mib)
-	if foreign > size+own/5+8*mib {
+	fixture.Eventually(t, "all of them are counted", func() bool { foreign, own = count(); return foreign >= size-fixture.MiB })
+	t.Logf("afterwards: %d of %d MiB, beside %d MiB by HDFS", foreign/fixture.MiB, size/fixture.MiB, own/fixture.MiB)
+	if foreign > size+own/5+8*fixture.MiB {
 		t.Errorf("%d bytes are called foreign, of which the test wrote %d; HDFS wrote %d", foreign, size, own)
 	}
 }
@@ -121,7 +122,7 @@ func TestDoctor(t *testing.T) {
 		"hadoop": doctor.OK, "profile": doctor.Warn,
 	}
 	t.Run("a well node", func(t *testing.T) {
-		eventually(t, "the agent is connected", func() bool { return len(top(t).Agents) == 1 })
+		fixture.Eventually(t, "the agent is connected", func() bool { return len(top(t).Agents) == 1 })
 		r, code := diagnose(t, 0, "--ignore", "dirty-limits") // the machine's own, which other programs set
 		expect(t, r, well)
 		if code != 0 {
@@ -136,49 +137,49 @@ func TestDoctor(t *testing.T) {
 		}
 	})
 	t.Run("another scheduler", func(t *testing.T) {
-		id, err := bed.book.SetFile(fmt.Sprintf("/sys/block/%s/queue/scheduler", filepath.Base(bed.disk.Device())), "none")
+		id, err := shared.Book.SetFile(fmt.Sprintf("/sys/block/%s/queue/scheduler", filepath.Base(shared.Disks[0].Device())), "none")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer bed.book.Undo(id)
+		defer shared.Book.Undo(id)
 		r, _ := diagnose(t, 0)
 		expect(t, r, map[string]doctor.Verdict{"scheduler": doctor.Warn})
 	})
 	t.Run("kill switch", func(t *testing.T) {
-		file := socket() + ".off"
+		file := shared.Socket(0) + ".off"
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		defer os.Remove(file)
-		eventually(t, "the kill switch is on", func() bool { return top(t).KillSwitch.On })
+		fixture.Eventually(t, "the kill switch is on", func() bool { return top(t).KillSwitch.On })
 		r, _ := diagnose(t, 0)
 		expect(t, r, map[string]doctor.Verdict{"kill-switch": doctor.Warn})
 	})
 	t.Run("a mistake in the weights", func(t *testing.T) {
-		if err := bed.daemon.SetWeights("defualt: 1\n"); err != nil {
+		if err := shared.Nodes[0].SetWeights("defualt: 1\n"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the file is refused", func() bool { return top(t).Weights.Error != "" })
+		fixture.Eventually(t, "the file is refused", func() bool { return top(t).Weights.Error != "" })
 		r, _ := diagnose(t, 0)
 		expect(t, r, map[string]doctor.Verdict{"weights": doctor.Warn})
 	})
 	t.Run("no daemon", func(t *testing.T) {
-		if err := bed.daemon.Stop(); err != nil {
+		if err := shared.Nodes[0].Stop(); err != nil {
 			t.Fatal(err)
 		}
 		defer func() {
-			if err := startDaemon(t.Context()); err != nil {
+			if err := shared.StartNode(t.Context(), 0, nil); err != nil {
 				t.Fatal(err)
 			}
 		}()
-		eventually(t, "the agent has noticed", func() bool {
+		fixture.Eventually(t, "the agent has noticed", func() bool {
 			r, code := diagnose(t, 0)
 			if code != 1 {
 				t.Fatalf("exit code %d", code)
 			}
 			return strings.Contains(r.Text(), "not connected to a daemon")
 		})
-		if out, code := run(t, "top", "--once", "--address", bed.daemon.Address); code != 1 || len(out) > 0 {
+		if out, code := run(t, "top", "--once", "--address", shared.Nodes[0].Address); code != 1 || len(out) > 0 {
 			t.Errorf("top without a daemon: exit %d: %s", code, out)
 		}
 	})

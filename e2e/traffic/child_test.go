@@ -17,7 +17,9 @@ import (
 	"time"
 	"unsafe"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
+	"penstock/lab/stand"
 )
 
 // A program that is nothing of Hadoop's: this test's binary, started anew as a child
@@ -28,7 +30,7 @@ import (
 const (
 	childCommand = "direct-io"
 	childRequest = 256 << 10
-	childFile    = 256 * mib
+	childFile    = 256 * fixture.MiB
 	childThreads = 8
 )
 
@@ -156,7 +158,7 @@ func startChild(t *testing.T, path string, readRate, writeRate float64) *child {
 	c.cmd.Stdout = out
 	folder := cgroupFolder(t)
 	c.cgroup = "/" + filepath.Base(folder)
-	if c.exited, err = bed.book.Spawn(c.cmd); err != nil {
+	if c.exited, err = shared.Book.Spawn(c.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -195,12 +197,12 @@ func cgroupFolder(t *testing.T) string {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	id, err := bed.book.Remove(folder)
+	id, err := shared.Book.Remove(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := bed.book.Undo(id); err != nil {
+		if err := shared.Book.Undo(id); err != nil {
 			t.Error(err)
 		}
 	})
@@ -223,8 +225,8 @@ func (c *child) end(t *testing.T) (done childDone) {
 	}
 	select {
 	case <-c.exited:
-	case <-time.After(patience):
-		t.Fatalf("the child did not end within %v", patience)
+	case <-time.After(stand.Patience):
+		t.Fatalf("the child did not end within %v", stand.Patience)
 	}
 	text, err := os.ReadFile(c.cmd.Stdout.(*os.File).Name())
 	if err == nil {

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/daemon"
+	"penstock/lab/stand"
 	"penstock/node/status"
 )
 
@@ -22,21 +25,21 @@ func TestForeignIO(t *testing.T) {
 		seconds         = 10
 		reading, writes = 6e6, 4e6 // of the program, bytes a second
 	)
-	ctx := begin(t, 4*time.Minute)
-	used := bed.disks[1]
+	ctx := shared.Begin(t, 4*time.Minute)
+	used := shared.Disks[1]
 	w := write(ctx, t, 11, 2, dataNodes)
 	slow(t)
-	backlogged := func() bool { return flow(device(t, look(t), used), w.flow).BacklogBytes > 0 }
+	backlogged := func() bool { return fixture.Flow(fixture.Device(t, shared.Look(t), used), w.flow).BacklogBytes > 0 }
 
-	eventually(t, "HDFS writes to the disk", backlogged)
-	program := startChild(t, bed.file, reading, writes)
+	fixture.Eventually(t, "HDFS writes to the disk", backlogged)
+	program := startChild(t, foreignFile, reading, writes)
 	program.begin(t)
 	knowing := depths(t, program, seconds)
 	did := program.end(t)
 
 	var top status.ForeignUser
-	eventually(t, "the program is listed with what it did", func() bool {
-		for _, u := range device(t, look(t), used).ForeignUsers.Top {
+	fixture.Eventually(t, "the program is listed with what it did", func() bool {
+		for _, u := range fixture.Device(t, shared.Look(t), used).ForeignUsers.Top {
 			if int(u.PID) == program.pid {
 				top = u
 			}
@@ -51,9 +54,9 @@ func TestForeignIO(t *testing.T) {
 	for _, c := range []struct{ command, want string }{
 		{"top --once", top.Name}, {"doctor", "told by process and cgroup"},
 	} {
-		args := append(strings.Fields(c.command), "--address", bed.daemon.Address)
+		args := append(strings.Fields(c.command), "--address", shared.Nodes[0].Address)
 		if c.command == "doctor" {
-			args = append(args, "--datanode", bed.cluster.DataNodeURL(1))
+			args = append(args, "--datanode", shared.Hadoop.DataNodeURL(1))
 		}
 		if out := penstock(t, args...); !strings.Contains(out, c.want) {
 			t.Errorf("penstock %s does not say %q:\n%s", c.command, c.want, out)
@@ -61,25 +64,9 @@ func TestForeignIO(t *testing.T) {
 	}
 
 	// The same daemon, for which the disk's counters stand still.
-	if err := bed.daemon.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := startDaemon(ctx, blinded(t, filepath.Base(used.Device()))); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.daemon.Stop(); err != nil {
-			t.Error(err)
-		}
-		if err := startDaemon(ctx, bed.binary); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := agents(ctx, dataNodes+1); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "HDFS writes to the disk", backlogged)
-	program = startChild(t, bed.file, reading, writes)
+	shared.Retune(t, func(o *daemon.Options) { o.Binary = blinded(t, stand.KernelName(used)) })
+	fixture.Eventually(t, "HDFS writes to the disk", backlogged)
+	program = startChild(t, foreignFile, reading, writes)
 	program.begin(t)
 	blind := depths(t, program, seconds)
 	program.end(t)
@@ -102,7 +89,7 @@ func depths(t *testing.T, c *child, seconds int) (depths []float64) {
 		case <-c.exited:
 			t.Fatal("the program has ended")
 		}
-		d := device(t, look(t), bed.disks[1])
+		d := fixture.Device(t, shared.Look(t), shared.Disks[1])
 		depths = append(depths, float64(d.Depth))
 		t.Logf("depth %d, latency %.0f ms of %.0f ms, others' part %.2f, foreign %.1f MB in %.1f s", d.Depth,
 			float64(d.LatencyNS)/1e6, float64(d.ReferenceNS)/1e6, d.OthersPart, float64(d.Window.Foreign.Read+d.Window.Foreign.Written)/1e6, d.Window.Seconds)
@@ -116,7 +103,7 @@ func blinded(t *testing.T, device string) string {
 	dir := t.TempDir()
 	script, still := filepath.Join(dir, "penstock"), filepath.Join(dir, "stat")
 	counters := fmt.Sprintf("/sys/block/%s/stat", device)
-	text := fmt.Sprintf("#!/bin/sh\nset -eu\nexec unshare --mount sh -c 'mount --bind %s %s && exec %s \"$@\"' penstock \"$@\"\n", still, counters, bed.binary)
+	text := fmt.Sprintf("#!/bin/sh\nset -eu\nexec unshare --mount sh -c 'mount --bind %s %s && exec %s \"$@\"' penstock \"$@\"\n", still, counters, shared.Spec.Binary)
 	now, err := os.ReadFile(counters)
 	if err != nil {
 		t.Fatal(err)

@@ -9,18 +9,19 @@ import (
 	"path/filepath"
 	"testing"
 
+	"penstock/lab/stand"
 	"penstock/ops/doctor"
 )
 
 // TestDoctorOnAPreparedCluster: what `penstock install` has prepared is in force, in the
 // folder and in the NodeManager; and what somebody takes out of it is told.
 func TestDoctorOnAPreparedCluster(t *testing.T) {
-	begin(t, patience)
-	conf := bed.cluster.ClientConfDir()
+	shared.Begin(t, stand.Patience)
+	conf := shared.Hadoop.ClientConfDir()
 	verdicts := func(conf string) map[string]doctor.Result {
 		r := &doctor.Report{}
-		out := penstock(t, "doctor", "--json", "--address", bed.daemon.Address, "--datanode", bed.cluster.DataNodeURL(0),
-			"--nodemanager", bed.cluster.NodeManagerURL(0), "--hadoop-conf", conf)
+		out := penstock(t, "doctor", "--json", "--address", shared.Nodes[0].Address, "--datanode", shared.Hadoop.DataNodeURL(0),
+			"--nodemanager", shared.Hadoop.NodeManagerURL(0), "--hadoop-conf", conf)
 		if err := json.Unmarshal([]byte(out), r); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -57,7 +58,7 @@ func TestDoctorOnAPreparedCluster(t *testing.T) {
 // penstock runs a command and gives its output; exit code 1 is one of doctor's answers.
 func penstock(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), bed.binary, args...)
+	cmd := exec.CommandContext(t.Context(), shared.Spec.Binary, args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	var exit *exec.ExitError

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
 	"penstock/lab/hadoop"
 	"penstock/node/status"
@@ -22,22 +23,22 @@ func TestShortCircuitRead(t *testing.T) {
 		bytes          = 4 * block
 		writer, reader = 41, 42
 	)
-	ctx := begin(t, 4*time.Minute)
+	ctx := shared.Begin(t, 4*time.Minute)
 	path := "/" + t.Name()
-	remove(t, path)
+	shared.Remove(t, path)
 	if err := do(ctx, "put", fmt.Sprintf("path=%s seed=1 attempt=%s bytes=%d block=%d", path, client.Attempt(writer), bytes, block)); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range bed.disks {
+	for _, d := range dataDisks() {
 		if err := d.Forget(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	conf := shortCircuited(t)
 	read := func() (all int64, names []string) {
-		doc := look(t)
-		for _, d := range bed.disks {
-			for _, u := range device(t, doc, d).ForeignUsers.Top {
+		doc := shared.Look(t)
+		for _, d := range dataDisks() {
+			for _, u := range fixture.Device(t, doc, d).ForeignUsers.Top {
 				// Nobody else has this folder on his command line.
 				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", u.PID)); err == nil && u.PID > 0 && strings.Contains(string(line), conf) {
 					all += u.Bytes.Read
@@ -51,7 +52,7 @@ func TestShortCircuitRead(t *testing.T) {
 	if err := doIn(ctx, jvm, "get", fmt.Sprintf("path=%s seed=1 attempt=%s", path, client.Attempt(reader))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the client is listed with what it read", func() bool {
+	fixture.Eventually(t, "the client is listed with what it read", func() bool {
 		all, _ := read()
 		return all >= bytes*95/100
 	})
@@ -60,8 +61,8 @@ func TestShortCircuitRead(t *testing.T) {
 	within5(t, "read by the client", all, bytes)
 
 	var governed status.Flow
-	for _, d := range bed.disks {
-		f := flow(device(t, look(t), d), client.Application(reader))
+	for _, d := range dataDisks() {
+		f := fixture.Flow(fixture.Device(t, shared.Look(t), d), client.Application(reader))
 		governed.Bytes.Read += f.Bytes.Read
 		governed.ResidentBytes += f.ResidentBytes
 	}
@@ -75,7 +76,7 @@ func TestShortCircuitRead(t *testing.T) {
 func shortCircuited(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(bed.cluster.ClientConfDir())); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(shared.Hadoop.ClientConfDir())); err != nil {
 		t.Fatal(err)
 	}
 	var more strings.Builder
@@ -100,15 +101,15 @@ func shortCircuited(t *testing.T) (dir string) {
 // newClients starts clients of another configuration.
 func newClients(t *testing.T, conf string) *client.JVM {
 	t.Helper()
-	lib, err := hadoop.Fetch(t.Context(), filepath.Join("..", "..", ".cache"), hadoop.DefaultVersion, say)
+	lib, err := hadoop.Fetch(t.Context(), filepath.Join("..", "..", ".cache"), hadoop.DefaultVersion, fixture.Say)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lib, err = filepath.Abs(lib); err != nil {
 		t.Fatal(err)
 	}
-	jvm, err := client.Start(client.Options{Book: bed.book, Lib: lib, Classes: filepath.Join(bed.dir, "classes"), Conf: conf,
-		Temp: t.TempDir(), Log: filepath.Join(bed.dir, "circuit.log")})
+	jvm, err := client.Start(client.Options{Book: shared.Book, Lib: lib, Classes: filepath.Join(shared.Dir, "classes"), Conf: conf,
+		Temp: t.TempDir(), Log: filepath.Join(shared.Dir, "circuit.log")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +118,10 @@ func newClients(t *testing.T, conf string) *client.JVM {
 }
 
 // whoami may ask DataNodes for the path of a block's file.
-func whoami() (string, error) {
+func whoami() string {
 	u, err := user.Current()
 	if err != nil {
-		return "", err
+		return "root"
 	}
-	return u.Username, nil
+	return u.Username
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
@@ -25,49 +26,49 @@ const replication = "replication"
 // disks, and all of them afterwards; and it ends with nothing missing.
 func TestLostDataNode(t *testing.T) {
 	const (
-		bytes  = 160 * mib
+		bytes  = 160 * fixture.MiB
 		length = 12 * time.Second
 		due    = 1.0 / 5 // 4 : 1
 	)
-	ctx := begin(t, 5*time.Minute)
-	remove(t, "/lost")
+	ctx := shared.Begin(t, 5*time.Minute)
+	shared.Remove(t, "/lost")
 	if err := do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)); err != nil {
 		t.Fatal(err)
 	}
 	lost := blocks(ctx, t, "/lost")
 	// Cold, as the disks' data are: what is copied is read from the disk.
-	for _, d := range bed.disks {
+	for _, d := range dataDisks() {
 		if err := d.Forget(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 4}\n  - {flow: %s, weight: 1}\n", client.Application(31), replication))
+	shared.Weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 4}\n  - {flow: %s, weight: 1}\n", client.Application(31), replication))
 	w := write(ctx, t, 31, 6, 2)
 	slow(t)
-	bed.cluster.KillDataNode(0)
+	shared.Hadoop.KillDataNode(0)
 	t.Cleanup(func() {
-		if err := bed.cluster.StartDataNode(ctx, 0); err != nil {
+		if err := shared.Hadoop.StartDataNode(ctx, 0); err != nil {
 			t.Error(err)
 		}
 	})
-	left := bed.disks[1:]
-	eventually(t, "the NameNode has given the DataNode up, and the others copy", func() bool {
-		doc := look(t)
+	left := dataDisks()[1:]
+	fixture.Eventually(t, "the NameNode has given the DataNode up, and the others copy", func() bool {
+		doc := shared.Look(t)
 		for _, d := range left {
-			if flow(device(t, doc, d), replication).Queued == 0 {
+			if fixture.Flow(fixture.Device(t, doc, d), replication).Queued == 0 {
 				return false
 			}
 		}
 		return true
 	})
 
-	before, from := look(t), disk.Monotonic()
+	before, from := shared.Look(t), disk.Monotonic()
 	idle := watch(t, length, left, w.flow, replication)
-	after, to := look(t), disk.Monotonic()
+	after, to := shared.Look(t), disk.Monotonic()
 	for _, d := range left {
 		name := filepath.Base(d.Device())
 		service := func(flowName string) float64 {
-			return float64(flow(device(t, after, d), flowName).ServiceNS - flow(device(t, before, d), flowName).ServiceNS)
+			return float64(fixture.Flow(fixture.Device(t, after, d), flowName).ServiceNS - fixture.Flow(fixture.Device(t, before, d), flowName).ServiceNS)
 		}
 		share := service(replication) / (service(replication) + service(w.flow))
 		a := account(t, d, lost, judge.Window{From: from, To: to})
@@ -88,7 +89,7 @@ func TestLostDataNode(t *testing.T) {
 	}
 
 	w.stop()
-	eventually(t, "every block has its replicas again", func() bool {
+	fixture.Eventually(t, "every block has its replicas again", func() bool {
 		s := state(ctx, t)
 		return s.UnderReplicatedBlocks == 0 && s.PendingReplicationBlocks == 0 && s.MissingBlocks == 0
 	})
@@ -111,11 +112,11 @@ func watch(t *testing.T, length time.Duration, disks []*disk.Disk, flows ...stri
 	defer tick.Stop()
 	looks := 0.0
 	for end := time.Now().Add(length); time.Now().Before(end); <-tick.C {
-		doc := look(t)
+		doc := shared.Look(t)
 		looks++
 		for _, d := range disks {
 			for _, name := range flows {
-				if flow(device(t, doc, d), name).Queued == 0 {
+				if fixture.Flow(fixture.Device(t, doc, d), name).Queued == 0 {
 					idle[filepath.Base(d.Device())][name]++
 				}
 			}
@@ -185,7 +186,7 @@ func state(ctx context.Context, t *testing.T) nameNodeState {
 
 func ask(ctx context.Context, t *testing.T, query string) []byte {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, bed.cluster.NameNodeURL()+query, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.Hadoop.NameNodeURL()+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func ask(ctx context.Context, t *testing.T, query string) []byte {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*fixture.MiB))
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s: %v", query, resp.Status, err)
 	}

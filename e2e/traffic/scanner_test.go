@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 )
 
@@ -18,30 +19,32 @@ const scanner = "scanner"
 // That is a flow of its own, and its bytes are the files', but for those of files that
 // other tests have removed and that are deleted before they are scanned.
 func TestScanner(t *testing.T) {
-	const bytes = 40 * mib
-	ctx := begin(t, 3*time.Minute)
-	remove(t, "/scanned")
+	const bytes = 40 * fixture.MiB
+	ctx := shared.Begin(t, 3*time.Minute)
+	shared.Remove(t, "/scanned")
 	if err := do(ctx, "put", fmt.Sprintf("path=/scanned seed=8 bytes=%d block=%d replication=3", bytes, block)); err != nil {
 		t.Fatal(err)
 	}
-	d := bed.disks[1]
+	d := shared.Disks[1]
 	var most int64 // what may be scanned: with checksums, in files of their own
 	restart := func(settings map[string]string) {
-		bed.cluster.StopDataNode(1)
-		if err := bed.cluster.ConfigureDataNode(1, settings); err != nil {
+		shared.Hadoop.StopDataNode(1)
+		if err := shared.Hadoop.ConfigureDataNode(1, settings); err != nil {
 			t.Fatal(err)
 		}
 		most = blockBytes(t, d)
 		if err := d.Forget(); err != nil { // what is scanned is read from the disk
 			t.Fatal(err)
 		}
-		again(ctx, t, 1)
+		restartDataNode(ctx, t, 1)
 	}
 	t.Cleanup(func() { restart(nil) })
-	before := flow(device(t, look(t), d), scanner)
+	before := fixture.Flow(fixture.Device(t, shared.Look(t), d), scanner)
 	restart(map[string]string{"dfs.datanode.scan.period.hours": "504"})
-	scanned := func() int64 { return flow(device(t, look(t), d), scanner).Bytes.Read - before.Bytes.Read }
-	eventually(t, "as much is scanned as must be there", func() bool { return scanned() >= bytes })
+	scanned := func() int64 {
+		return fixture.Flow(fixture.Device(t, shared.Look(t), d), scanner).Bytes.Read - before.Bytes.Read
+	}
+	fixture.Eventually(t, "as much is scanned as must be there", func() bool { return scanned() >= bytes })
 	read := scanned()
 	t.Logf("%.1f MB of block files, %.1f of them the test's; the scanner's flow read %.1f MB of the disk", mb(most), mb(bytes), mb(read))
 	if read > most+most/20 {

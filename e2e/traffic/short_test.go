@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/judge"
@@ -18,15 +19,15 @@ import (
 // force it there.
 func TestShortLivedFiles(t *testing.T) {
 	const rows = 640_000
-	ctx := begin(t, 4*time.Minute)
-	remove(t, "/sorted")
-	want, err := bed.cluster.WriteRows(ctx, "/sorted/input", hadoop.Rows{Rows: rows})
+	ctx := shared.Begin(t, 4*time.Minute)
+	shared.Remove(t, "/sorted")
+	want, err := shared.Hadoop.WriteRows(ctx, "/sorted/input", hadoop.Rows{Rows: rows})
 	if err != nil {
 		t.Fatal(err)
 	}
-	unhurried(t, bed.local)
+	unhurried(t, shared.Disks[dataNodes])
 	from := disk.Monotonic()
-	sort, err := bed.cluster.Submit(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: "/sorted/input", Output: "/sorted/output", Queue: hadoop.QueueProtected,
+	sort, err := shared.Hadoop.Submit(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: "/sorted/input", Output: "/sorted/output", Queue: hadoop.QueueProtected,
 		Settings: map[string]string{"mapreduce.task.io.sort.mb": "8"}})
 	if err != nil {
 		t.Fatal(err)
@@ -35,15 +36,15 @@ func TestShortLivedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var f status.Flow
-	eventually(t, "the job's files are drained or gone", func() bool {
-		f = flow(device(t, look(t), bed.local), sort.ID)
+	fixture.Eventually(t, "the job's files are drained or gone", func() bool {
+		f = fixture.Flow(fixture.Device(t, shared.Look(t), shared.Disks[dataNodes]), sort.ID)
 		return f.Streams == 0 && f.Queued == 0 && f.Lazy.Files == 0 && f.BacklogBytes == 0
 	})
 	counters, err := sort.Counters(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	records, err := judge.ReadLog(bed.local)
+	records, err := judge.ReadLog(shared.Disks[dataNodes])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestShortLivedFiles(t *testing.T) {
 	if off := f.Bytes.Written + f.Lazy.DroppedBytes - streamed; off > streamed/10 || off < -streamed/10 {
 		t.Errorf("%d bytes drained and %d dropped of %d", f.Bytes.Written, f.Lazy.DroppedBytes, streamed)
 	}
-	if got, err := bed.cluster.VerifyRows(ctx, "/sorted/output", rows, false); err != nil || got != want {
+	if got, err := shared.Hadoop.VerifyRows(ctx, "/sorted/output", rows, false); err != nil || got != want {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
 	}
 }

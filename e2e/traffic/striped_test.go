@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 )
 
@@ -17,10 +18,10 @@ const reconstruction = "reconstruction"
 // stripe of an erasure-coded file. What HDFS reads and writes to make them again is a flow
 // of its own on all disks.
 func TestReconstruction(t *testing.T) {
-	const bytes = 64 * mib // a half of that on each of the three: two of data, one of parity
-	ctx := begin(t, 3*time.Minute)
-	remove(t, "/striped")
-	hdfs := bed.cluster.FS()
+	const bytes = 64 * fixture.MiB // a half of that on each of the three: two of data, one of parity
+	ctx := shared.Begin(t, 3*time.Minute)
+	shared.Remove(t, "/striped")
+	hdfs := shared.Hadoop.FS()
 	if err := hdfs.Mkdir(ctx, "/striped"); err != nil {
 		t.Fatal(err)
 	}
@@ -30,32 +31,32 @@ func TestReconstruction(t *testing.T) {
 	if err := do(ctx, "put", fmt.Sprintf("path=/striped/file seed=9 bytes=%d block=%d", bytes, block)); err != nil {
 		t.Fatal(err)
 	}
-	bed.cluster.KillDataNode(0)
-	eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
-	if err := os.RemoveAll(dataDir(bed.disks[0])); err != nil {
+	shared.Hadoop.KillDataNode(0)
+	fixture.Eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
+	if err := os.RemoveAll(dataDir(shared.Disks[0])); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range bed.disks {
+	for _, d := range dataDisks() {
 		if err := d.Forget(); err != nil { // what is put together again is read from the disks
 			t.Fatal(err)
 		}
 	}
-	before := look(t)
-	again(ctx, t, 0)
+	before := shared.Look(t)
+	restartDataNode(ctx, t, 0)
 	moved := func(d *disk.Disk, name string) (read, written int64) {
-		was, is := flow(device(t, before, d), name).Bytes, flow(device(t, look(t), d), name).Bytes
+		was, is := fixture.Flow(fixture.Device(t, before, d), name).Bytes, fixture.Flow(fixture.Device(t, shared.Look(t), d), name).Bytes
 		return is.Read - was.Read, is.Written - was.Written
 	}
-	eventually(t, "the lost parts are at the disk again", func() bool {
-		_, written := moved(bed.disks[0], reconstruction)
+	fixture.Eventually(t, "the lost parts are at the disk again", func() bool {
+		_, written := moved(shared.Disks[0], reconstruction)
 		return written >= bytes/2
 	})
-	_, written := moved(bed.disks[0], reconstruction)
+	_, written := moved(shared.Disks[0], reconstruction)
 	t.Logf("the flow wrote %.1f MB to the empty disk", mb(written))
 	if written > bytes/2+bytes/20 {
 		t.Errorf("the flow wrote %d bytes for %d", written, bytes/2)
 	}
-	for i, d := range bed.disks[1:] {
+	for i, d := range dataDisks()[1:] {
 		read, _ := moved(d, reconstruction)
 		t.Logf("and read %.1f MB from disk %d", mb(read), i+1)
 		if read < bytes/2-bytes/20 || read > bytes/2+bytes/20 {

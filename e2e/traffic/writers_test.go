@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"penstock/lab/client"
+	"penstock/lab/stand"
 )
 
 // writers are tasks of one application that write file after file, until they are told to end.
@@ -43,14 +44,14 @@ func write(ctx context.Context, t *testing.T, number, count, replication int) *w
 		close(ending)
 		group.Wait()
 	})
-	remove(t, dir)
+	shared.Remove(t, dir)
 	t.Cleanup(w.stop)
 	return w
 }
 
 // do has a client carry an operation out.
 func do(ctx context.Context, operation, args string) error {
-	return doIn(ctx, bed.clients, operation, args)
+	return doIn(ctx, shared.Clients, operation, args)
 }
 
 // doIn has a client in another process than the usual one do so.
@@ -61,9 +62,9 @@ func doIn(ctx context.Context, clients *client.JVM, operation, args string) erro
 // remove deletes a path in HDFS when the test is over.
 func remove(t *testing.T, path string) {
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
 		defer cancel()
-		if err := bed.cluster.FS().Remove(ctx, path); err != nil {
+		if err := shared.Hadoop.FS().Remove(ctx, path); err != nil {
 			t.Error(err)
 		}
 	})

@@ -41,6 +41,10 @@ const (
 	QueueAggressor = "aggressor"
 )
 
+// SmallDisks are settings for disks of a few GiB. By default a volume takes no block once it has
+// less than 1 GiB left.
+var SmallDisks = map[string]string{"dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0"}
+
 // Volume is one storage directory of a DataNode.
 type Volume struct {
 	Dir  string // absolute; created when missing

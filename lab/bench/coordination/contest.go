@@ -92,7 +92,7 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.files {
-		if err := m.clients.Run(ctx, "get", fmt.Sprintf("path=%s seed=%d", f.path, f.seed)); err != nil {
+		if err := m.Clients.Run(ctx, "get", fmt.Sprintf("path=%s seed=%d", f.path, f.seed)); err != nil {
 			return 0, fmt.Errorf("%s: %w", f.path, err)
 		}
 	}
@@ -154,7 +154,7 @@ func (l *Load) put(ctx context.Context, m *Machine, a Application, node int, pat
 
 func (m *Machine) putArgs(a Application, node int, f file) string {
 	return fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1 on=%s",
-		f.path, client.Attempt(a.Number), fileBytes, f.seed, block, m.cluster.DataNodeAddress(node))
+		f.path, client.Attempt(a.Number), fileBytes, f.seed, block, m.Hadoop.DataNodeAddress(node))
 }
 
 func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error {
@@ -165,7 +165,7 @@ func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error
 func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string) error {
 	ended := make(chan error, 1)
 	last := time.Now()
-	id := m.clients.Do(operation, args, func(event, value string) {
+	id := m.Clients.Do(operation, args, func(event, value string) {
 		now := time.Now()
 		l.mu.Lock()
 		l.longest, last = max(l.longest, now.Sub(last)), now
@@ -177,7 +177,7 @@ func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string)
 			ended <- errors.New(value)
 		}
 	})
-	defer m.clients.Forget(id)
+	defer m.Clients.Forget(id)
 	select {
 	case err := <-ended:
 		return err
@@ -201,13 +201,13 @@ func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64)
 				at := place{a.Number, node, task}
 				for have := len(m.placed[at]); int64(have)*fileBytes < bytes; have++ {
 					f := file{path: fmt.Sprintf("%s/placed-%d-%d-%d", a.dir(), node, task, have), seed: rand.Uint64N(1 << 62)}
-					if err := m.clients.Run(ctx, "put", m.putArgs(a, node, f)); err != nil {
+					if err := m.Clients.Run(ctx, "put", m.putArgs(a, node, f)); err != nil {
 						return fmt.Errorf("place %s: %w", f.path, err)
 					}
 					m.placed[at] = append(m.placed[at], f)
 				}
 			}
-			if err := m.disks[node].Forget(); err != nil {
+			if err := m.Disks[node].Forget(); err != nil {
 				return err
 			}
 		}
@@ -219,7 +219,7 @@ func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64)
 func (m *Machine) remove(ctx context.Context, contest []Application) (err error) {
 	for _, a := range contest {
 		if !a.Reads {
-			err = errors.Join(err, m.cluster.FS().Remove(ctx, a.dir()))
+			err = errors.Join(err, m.Hadoop.FS().Remove(ctx, a.dir()))
 		}
 	}
 	return err
@@ -250,7 +250,7 @@ func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string
 	owners := map[string]int{}
 	for i, a := range contest {
 		q := url.Values{"ugi": {"root"}, "path": {a.dir()}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -293,7 +293,7 @@ type Outcome struct {
 func (m *Machine) Judge(contest []Application, owners map[string]int, window judge.Window) (Outcome, error) {
 	o := Outcome{Totals: make([]float64, len(contest)), Busy: 1}
 	seconds := float64(window.To-window.From) / 1e9
-	for node, d := range m.disks {
+	for node, d := range m.Disks {
 		records, err := judge.ReadLog(d)
 		if err != nil {
 			return o, err

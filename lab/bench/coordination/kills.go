@@ -164,9 +164,9 @@ func within(ctx context.Context, p Place, work func(*Machine) error) (err error)
 	p.Dir = folder.Path
 	m, err := Start(ctx, p)
 	if err == nil {
-		err = work(m)
+		err = errors.Join(work(m), m.Down())
 	}
-	if err = errors.Join(err, m.Stop()); err == nil && folder.Ours {
+	if err == nil && folder.Ours {
 		return os.RemoveAll(folder.Path)
 	}
 	p.Progress("logs: %s", folder.Path)

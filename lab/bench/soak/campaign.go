@@ -224,10 +224,10 @@ func (c *campaign) faults(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !c.m.daemon.Alive() {
-			return fmt.Errorf("%w: see %s", errGone, c.m.daemon.Log)
+		if !c.m.daemon().Alive() {
+			return fmt.Errorf("%w: see %s", errGone, c.m.daemon().Log)
 		}
-		if err := errors.Join(c.m.cluster.Check(), c.failure()); err != nil {
+		if err := errors.Join(c.m.Hadoop.Check(), c.failure()); err != nil {
 			return err
 		}
 		o, err := c.step(ctx, s)
@@ -299,7 +299,7 @@ func (c *campaign) allGates(ctx context.Context) (all []counted, err error) {
 		err = errors.Join(err, c.m.await(ctx, "the agent's figures", func(ctx context.Context) (bool, error) {
 			var err error
 			if i < Nodes {
-				all[i].pid = c.m.cluster.DataNodePID(i)
+				all[i].pid = c.m.Hadoop.DataNodePID(i)
 			}
 			all[i].gates, err = c.m.gates(ctx, i)
 			return true, err
@@ -314,7 +314,7 @@ func (c *campaign) look(ctx context.Context, f *files, e *Ending) error {
 	e.ProbeOps = c.probe.count
 	errs = append(errs, c.m.redundant(ctx))
 	c.progress.Printf("every block has its replicas; reading %d files back", len(f.kept))
-	errs = append(errs, f.checkKept(ctx), c.m.checkFileSystem(ctx), c.m.checkThreads(ctx), c.m.cluster.Check())
+	errs = append(errs, f.checkKept(ctx), c.m.checkFileSystem(ctx), c.m.checkThreads(ctx), c.m.Hadoop.Check())
 	all, err := c.allGates(ctx)
 	errs = append(errs, err)
 	for i, g := range all {

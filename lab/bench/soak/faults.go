@@ -19,18 +19,18 @@ import (
 func (m *machine) fault(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case KillDaemon:
-		if err := m.daemon.Kill(); err != nil {
+		if err := m.daemon().Kill(); err != nil {
 			return err
 		}
 		return errors.Join(wait(ctx, s.Lasts), m.startDaemon(ctx))
 	case StopDaemon:
-		return errors.Join(m.stopped(ctx, m.daemon.PID(), s.Lasts), m.awaitAgents(ctx, "enforce"))
+		return errors.Join(m.stopped(ctx, m.daemon().PID(), s.Lasts), m.awaitAgents(ctx, "enforce"))
 	case KillDataNode:
-		m.cluster.KillDataNode(s.Node)
-		err := errors.Join(wait(ctx, s.Lasts), m.cluster.StartDataNode(ctx, s.Node))
+		m.Hadoop.KillDataNode(s.Node)
+		err := errors.Join(wait(ctx, s.Lasts), m.Hadoop.StartDataNode(ctx, s.Node))
 		return errors.Join(err, m.awaitAgents(ctx, "enforce"), m.redundant(ctx))
 	case StopDataNode:
-		return errors.Join(m.stopped(ctx, m.cluster.DataNodePID(s.Node), s.Lasts), m.awaitAgents(ctx, "enforce"))
+		return errors.Join(m.stopped(ctx, m.Hadoop.DataNodePID(s.Node), s.Lasts), m.awaitAgents(ctx, "enforce"))
 	case Garbage:
 		bad, err := badFrame(s.Variant, m.dataDir(0))
 		if err != nil {
@@ -77,7 +77,7 @@ func (m *machine) stopped(ctx context.Context, pid int, lasts time.Duration) err
 // garbage sends what the daemon must count and hang up on.
 func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
 	const metric = "agent_bad_frames_total"
-	before, err := m.daemon.Metric(ctx, metric)
+	before, err := m.daemon().Metric(ctx, metric)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (m *machine) cut(ctx context.Context, which int) error {
 	if err != nil {
 		return err
 	}
-	if err := cutConnection(m.daemon.PID(), m.socket(), which); err != nil {
+	if err := cutConnection(m.daemon().PID(), m.socket(), which); err != nil {
 		return err
 	}
 	err = m.await(ctx, "an agent has connected again", func(ctx context.Context) (bool, error) {
@@ -156,11 +156,11 @@ func (m *machine) setWeights(ctx context.Context, text string, refused bool) err
 	if refused {
 		label = `result="refused"`
 	}
-	before, err := m.daemon.Metric(ctx, metric, label)
+	before, err := m.daemon().Metric(ctx, metric, label)
 	if err != nil {
 		return err
 	}
-	if err := m.daemon.SetWeights(text); err != nil {
+	if err := m.daemon().SetWeights(text); err != nil {
 		return err
 	}
 	return m.awaitMetric(ctx, metric, func(now float64) bool { return now > before }, label)
@@ -168,7 +168,7 @@ func (m *machine) setWeights(ctx context.Context, text string, refused bool) err
 
 func (m *machine) awaitMetric(ctx context.Context, name string, holds func(float64) bool, labels ...string) error {
 	return m.await(ctx, "the right value of "+name, func(ctx context.Context) (bool, error) {
-		now, err := m.daemon.Metric(ctx, name, labels...)
+		now, err := m.daemon().Metric(ctx, name, labels...)
 		return holds(now), err
 	})
 }
@@ -178,10 +178,10 @@ const slower = 10
 
 // slowDisk makes a disk slower for a while. It is as it was whatever happens.
 func (m *machine) slowDisk(ctx context.Context, i int, lasts time.Duration) error {
-	if err := m.disks[i].SetModel(slow(m.setup.Disk)); err != nil {
+	if err := m.Disks[i].SetModel(slow(m.setup.Disk)); err != nil {
 		return err
 	}
-	return errors.Join(wait(ctx, lasts), m.disks[i].SetModel(m.setup.Disk))
+	return errors.Join(wait(ctx, lasts), m.Disks[i].SetModel(m.setup.Disk))
 }
 
 func slow(d disk.Model) disk.Model {

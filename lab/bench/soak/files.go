@@ -114,7 +114,7 @@ func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 			oldest := f.kept[0]
 			f.kept = f.kept[1:]
 			f.persist(ctx, oldest.get)
-			f.persist(ctx, func(ctx context.Context, _ *client.JVM) error { return f.m.cluster.FS().Remove(ctx, oldest.path) })
+			f.persist(ctx, func(ctx context.Context, _ *client.JVM) error { return f.m.Hadoop.FS().Remove(ctx, oldest.path) })
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 // every DataNode is away at the moment fails. What differs is never tried again.
 func (f *files) persist(ctx context.Context, do func(context.Context, *client.JVM) error) bool {
 	for attempt := 1; ; attempt++ {
-		err := do(ctx, f.m.clients)
+		err := do(ctx, f.m.Clients)
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
@@ -143,13 +143,13 @@ func (f *files) persist(ctx context.Context, do func(context.Context, *client.JV
 func (f *files) checkKept(ctx context.Context) error {
 	var errs []error
 	for _, file := range f.kept {
-		errs = append(errs, file.get(ctx, f.m.clients), f.checkReplicas(ctx, file))
+		errs = append(errs, file.get(ctx, f.m.Clients), f.checkReplicas(ctx, file))
 	}
 	return errors.Join(errs...)
 }
 
 func (f *files) checkReplicas(ctx context.Context, file transfer) error {
-	answer, err := call(ctx, f.m.clients, "blocks", "path="+file.path)
+	answer, err := call(ctx, f.m.Clients, "blocks", "path="+file.path)
 	if err != nil {
 		return err
 	}

@@ -67,9 +67,9 @@ func (c *campaign) usages() (all []Usage) {
 		u.AgeS = time.Since(c.seen[pid]).Seconds()
 		all = append(all, u)
 	}
-	look("daemon", c.m.daemon.PID())
+	look("daemon", c.m.daemon().PID())
 	for i := range Nodes {
-		look(fmt.Sprintf("datanode%d", i), c.m.cluster.DataNodePID(i))
+		look(fmt.Sprintf("datanode%d", i), c.m.Hadoop.DataNodePID(i))
 	}
 	return all
 }
@@ -92,7 +92,7 @@ func stack(pid int) (string, error) {
 func (m *machine) stacks() string {
 	var said []string
 	for i := range Nodes {
-		pid := m.cluster.DataNodePID(i)
+		pid := m.Hadoop.DataNodePID(i)
 		if pid == 0 {
 			continue
 		}
@@ -101,7 +101,7 @@ func (m *machine) stacks() string {
 			said = append(said, err.Error())
 			continue
 		}
-		file := fmt.Sprintf("%s/dn%d.stack", m.cluster.LogDir(), i)
+		file := fmt.Sprintf("%s/dn%d.stack", m.Hadoop.LogDir(), i)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			said = append(said, err.Error())
 			continue
@@ -121,7 +121,7 @@ func deadlock(stack string) string {
 // checkThreads looks for deadlocks in the DataNodes and asks the daemon whether its
 // loops turn.
 func (m *machine) checkThreads(ctx context.Context) error {
-	if _, err := m.daemon.Get(ctx, "/-/healthy"); err != nil {
+	if _, err := m.daemon().Get(ctx, "/-/healthy"); err != nil {
 		return err
 	}
 	if said := m.stacks(); strings.Contains(said, "DEADLOCK") || strings.Contains(said, "jstack") {
@@ -132,7 +132,7 @@ func (m *machine) checkThreads(ctx context.Context) error {
 
 // checkFileSystem has the NameNode look at every block (fsck).
 func (m *machine) checkFileSystem(ctx context.Context) error {
-	page, err := m.page(ctx, m.cluster.NameNodeURL()+"/fsck?ugi=root&path=%2F")
+	page, err := m.page(ctx, m.Hadoop.NameNodeURL()+"/fsck?ugi=root&path=%2F")
 	if err != nil {
 		return err
 	}

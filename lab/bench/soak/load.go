@@ -38,7 +38,7 @@ func (c *campaign) rounds(ctx context.Context, load string, round func(context.C
 			if err == nil {
 				break
 			}
-			c.m.cluster.FS().Remove(ctx, dir) // best effort: it only takes room
+			c.m.Hadoop.FS().Remove(ctx, dir) // best effort: it only takes room
 			var failed jobFailed
 			if !errors.As(err, &failed) {
 				r.Wrong = err.Error()
@@ -69,7 +69,7 @@ func (j jobFailed) Unwrap() error { return j.error }
 
 // run submits a job and waits for it.
 func (c *campaign) job(ctx context.Context, j hadoop.Job) (*hadoop.App, error) {
-	app, err := c.m.cluster.Submit(ctx, j)
+	app, err := c.m.Hadoop.Submit(ctx, j)
 	if err != nil {
 		return nil, jobFailed{err}
 	}
@@ -114,9 +114,9 @@ func (c *campaign) terasort(ctx context.Context, dir string) error {
 	}
 	return errors.Join(
 		c.retry(ctx, func() error {
-			return c.m.cluster.VerifyTeraValidate(ctx, dir+"/report", hadoop.Checksum128{Low: uint64(sum)})
+			return c.m.Hadoop.VerifyTeraValidate(ctx, dir+"/report", hadoop.Checksum128{Low: uint64(sum)})
 		}),
-		c.retry(ctx, func() error { return c.m.cluster.FS().Remove(ctx, dir) }))
+		c.retry(ctx, func() error { return c.m.Hadoop.FS().Remove(ctx, dir) }))
 }
 
 // testDFSIO writes files and reads them, and then every byte is compared.
@@ -131,8 +131,8 @@ func (c *campaign) testDFSIO(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(
-		c.retry(ctx, func() error { return c.m.cluster.VerifyTestDFSIO(ctx, dir, s.Tasks, s.DFSIOBytes) }),
-		c.retry(ctx, func() error { return c.m.cluster.FS().Remove(ctx, dir) }))
+		c.retry(ctx, func() error { return c.m.Hadoop.VerifyTestDFSIO(ctx, dir, s.Tasks, s.DFSIOBytes) }),
+		c.retry(ctx, func() error { return c.m.Hadoop.FS().Remove(ctx, dir) }))
 }
 
 // retry repeats what WebHDFS answers through a DataNode that may be killed in the

@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"time"
 
-	"penstock/lab/client"
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
-	"penstock/lab/ledger"
+	"penstock/lab/stand"
 )
 
 // Options say where a campaign runs; nothing in them changes what it does.
@@ -27,16 +27,10 @@ type Options struct {
 }
 
 // machine is the real world of a campaign: disks, Hadoop, the daemon, clients.
-// Everything that it changes is in the run folder's ledger before it is changed.
 type machine struct {
+	*stand.Stand
 	options Options
 	setup   Setup
-	book    *ledger.Ledger
-	disks   []*disk.Disk
-	cluster *hadoop.Cluster
-	clients *client.JVM
-	daemon  *daemon.Daemon
-	daemons int // how many there have been
 	web     http.Client
 }
 
@@ -44,118 +38,83 @@ type machine struct {
 // a part of it.
 const patience = 90 * time.Second
 
-// socketPathMax is sun_path, less the final zero.
-const socketPathMax = 107
-
-func (m *machine) socket() string     { return filepath.Join(m.options.RunDir, "agent.sock") }
-func (m *machine) killSwitch() string { return m.socket() + ".off" }
+func (m *machine) socket() string         { return m.Socket(0) }
+func (m *machine) killSwitch() string     { return m.socket() + ".off" }
+func (m *machine) daemon() *daemon.Daemon { return m.Nodes[0] }
 
 // dataDir is the data directory of DataNode i.
-func (m *machine) dataDir(i int) string { return filepath.Join(m.disks[i].Mount(), "data") }
+func (m *machine) dataDir(i int) string { return filepath.Join(m.Disks[i].Mount(), "data") }
 
 // startMachine brings everything up, with the daemon enforcing. On an error, and
 // when ctx ends, everything is put back.
-func startMachine(ctx context.Context, s Setup, o Options) (_ *machine, err error) {
-	m := &machine{options: o, setup: s, web: http.Client{Timeout: 10 * time.Second}}
-	if n := len(m.socket()); n > socketPathMax {
-		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
-			o.RunDir, n, socketPathMax)
-	}
-	if err := disk.Available(); err != nil {
-		return nil, fmt.Errorf("a campaign needs modelled disks: %w", err)
-	}
-	if m.book, err = ledger.Open(o.RunDir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.stop())
-		}
-	}()
-	lib, err := hadoop.Fetch(ctx, o.CacheDir, s.Hadoop, o.Progress.Printf)
+func startMachine(ctx context.Context, s Setup, o Options) (*machine, error) {
+	up, err := stand.Up(ctx, spec(s, o))
 	if err != nil {
 		return nil, err
 	}
-	compiled, classes := make(chan error, 1), filepath.Join(o.RunDir, "client")
-	go func() { compiled <- errors.Join(client.Compile(ctx, lib, classes), m.compileWaits(ctx)) }()
-	if err := errors.Join(m.startCluster(ctx, lib), <-compiled); err != nil {
-		return nil, err
+	m := &machine{Stand: up, options: o, setup: s, web: http.Client{Timeout: 10 * time.Second}}
+	if err := errors.Join(m.compileWaits(ctx), m.SetModel(s.Disk), m.awaitAgents(ctx, "enforce")); err != nil {
+		return nil, errors.Join(err, m.Down())
 	}
-	m.clients, err = client.Start(client.Options{Book: m.book, Lib: lib, Classes: classes, Conf: m.cluster.ClientConfDir(),
-		Temp: filepath.Join(m.cluster.RunDir(), "tmp"), Log: filepath.Join(m.cluster.LogDir(), "clients.log")})
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range m.disks {
-		if err := d.SetModel(s.Disk); err != nil {
-			return nil, err
-		}
-	}
-	return m, m.startDaemon(ctx)
+	return m, nil
 }
 
-func (m *machine) startCluster(ctx context.Context, lib string) error {
-	cfg := hadoop.Config{
-		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib, Version: m.setup.Hadoop,
-		Replication: Nodes, BlockSize: m.setup.BlockBytes, Progress: m.options.Progress.Printf,
-		Settings: map[string]string{
-			// By default a volume takes no block once it has less than 1 GiB left.
-			"dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0",
-			// A replica that was to come from a DataNode that is dead now is made
-			// elsewhere after this, not after minutes; and one left unfinished stands
-			// in a new copy's way until the next full report.
-			"dfs.namenode.reconstruction.pending.timeout-sec": "1",
-			"dfs.blockreport.intervalMsec":                    "3000",
-			// By default ten replicas, which two DataNodes never have.
-			"mapreduce.client.submit.file.replication": fmt.Sprint(Nodes),
-			// A killed DataNode may take the only replica of an unfinished file with
-			// it; Hadoop then runs the attempt again, the ApplicationMaster's too.
-			"yarn.resourcemanager.am.max-attempts": "4",
-			"mapreduce.am.max-attempts":            "4",
-			"mapreduce.map.maxattempts":            "8",
-			"mapreduce.reduce.maxattempts":         "8",
-			// Tasks yield the CPU to daemons and DataNodes: what is measured is how
-			// long a dead daemon delays, not how long a busy CPU does.
-			"yarn.nodemanager.container-executor.os.sched.priority.adjustment": "10",
+// spec describes the stand of a campaign.
+func spec(s Setup, o Options) stand.Spec {
+	spec := stand.Spec{
+		Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Progress.Printf,
+		// Quanta and bounds for disks of some 100 MB/s, with a backlog that writers reach, so that
+		// streams do wait at their marks.
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", Weights: goodWeights, More: daemon.Believe, Patience: patience,
+				Device: "  quantum: 1MiB\n  backlog: 4MiB\n  dirty: 32MiB\n  run: 4MiB\n"}}
 		},
-	}
-	if m.setup.Phases {
-		cfg.Governed = &hadoop.Governed{AgentJar: m.options.AgentJar, Socket: m.socket()}
+		Clients: true,
 	}
 	for i := range Nodes {
-		d, err := disk.Start(ctx, disk.Options{Name: fmt.Sprintf("disk%d", i), RunDir: m.options.RunDir, Size: m.setup.DiskBytes})
-		if err != nil {
-			return err
-		}
-		m.disks = append(m.disks, d)
-		node := hadoop.DataNode{Volumes: []hadoop.Volume{{Dir: m.dataDir(i)}}}
-		if m.setup.Phases {
-			cfg.LocalDirs = append(cfg.LocalDirs, filepath.Join(d.Mount(), "local"))
-		} else {
-			node.JVMArgs = []string{fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket())}
-		}
-		cfg.DataNodes = append(cfg.DataNodes, node)
+		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("disk%d", i), Size: s.DiskBytes})
 	}
-	var err error
-	m.cluster, err = hadoop.Start(ctx, cfg)
-	return err
+	spec.Hadoop = func(on *stand.Stand) hadoop.Config {
+		cfg := hadoop.Config{
+			Version: s.Hadoop, DataNodes: on.DataNodes("data"), Replication: Nodes, BlockSize: s.BlockBytes,
+			Settings: map[string]string{
+				// A replica that was to come from a DataNode that is dead now is made
+				// elsewhere after this, not after minutes; and an unfinished one
+				// prevents a new copy until the next full report.
+				"dfs.namenode.reconstruction.pending.timeout-sec": "1",
+				"dfs.blockreport.intervalMsec":                    "3000",
+				// By default ten replicas, which two DataNodes never have.
+				"mapreduce.client.submit.file.replication": fmt.Sprint(Nodes),
+				// A killed DataNode may take the only replica of an unfinished file with
+				// it; Hadoop then runs the attempt again, the ApplicationMaster's too.
+				"yarn.resourcemanager.am.max-attempts": "4",
+				"mapreduce.am.max-attempts":            "4",
+				"mapreduce.map.maxattempts":            "8",
+				"mapreduce.reduce.maxattempts":         "8",
+				// Tasks yield the CPU to daemons and DataNodes: what is measured is how
+				// long a dead daemon delays, not how long a busy CPU does.
+				"yarn.nodemanager.container-executor.os.sched.priority.adjustment": "10",
+			},
+		}
+		maps.Copy(cfg.Settings, hadoop.SmallDisks)
+		for i := range cfg.DataNodes {
+			if s.Phases {
+				cfg.LocalDirs = append(cfg.LocalDirs, filepath.Join(on.Disks[i].Mount(), "local"))
+			} else {
+				cfg.DataNodes[i].JVMArgs = on.AgentArgs(0)
+			}
+		}
+		if s.Phases {
+			cfg.Governed = on.Governed(0)
+		}
+		return cfg
+	}
+	return spec
 }
 
-// device has quanta and bounds for disks of some 100 MB/s, with a backlog that
-// writers reach, so that streams do wait at their marks.
-const device = `  quantum: 1MiB
-  backlog: 4MiB
-  dirty: 32MiB
-  run: 4MiB
-`
-
 // startDaemon starts a daemon and waits until every agent that is there obeys it.
-func (m *machine) startDaemon(ctx context.Context) (err error) {
-	m.daemons++
-	m.daemon, err = daemon.Start(ctx, daemon.Options{Book: m.book, Binary: m.options.Binary,
-		Base: filepath.Join(m.options.RunDir, fmt.Sprintf("node%03d", m.daemons)), Socket: m.socket(), Mode: "enforce",
-		Weights: goodWeights, LogLevel: "info", Device: device, More: daemon.Believe, Patience: patience})
-	if err != nil {
+func (m *machine) startDaemon(ctx context.Context) error {
+	if err := m.StartNode(ctx, 0, nil); err != nil {
 		return err
 	}
 	return m.awaitAgents(ctx, "enforce")
@@ -165,11 +124,11 @@ func (m *machine) startDaemon(ctx context.Context) (err error) {
 // have been told the mode.
 func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 	return m.await(ctx, "the agents are connected, mode "+mode, func(ctx context.Context) (bool, error) {
-		if !m.daemon.Alive() {
-			return false, fmt.Errorf("%w: see %s", errGone, m.daemon.Log)
+		if !m.daemon().Alive() {
+			return false, fmt.Errorf("%w: see %s", errGone, m.daemon().Log)
 		}
 		for i := range m.agents() {
-			if i < Nodes && m.cluster.DataNodePID(i) == 0 {
+			if i < Nodes && m.Hadoop.DataNodePID(i) == 0 {
 				continue
 			}
 			g, err := m.gates(ctx, i)
@@ -235,9 +194,9 @@ func (m *machine) agents() int {
 }
 
 func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
-	url := m.cluster.NodeManagerURL
+	url := m.Hadoop.NodeManagerURL
 	if i < Nodes {
-		url = m.cluster.DataNodeURL
+		url = m.Hadoop.DataNodeURL
 	} else {
 		i -= Nodes
 	}
@@ -291,26 +250,4 @@ func (m *machine) page(ctx context.Context, url string) ([]byte, error) {
 		err = fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return body, err
-}
-
-// stop puts everything back. It may be called after a start that failed half-way.
-func (m *machine) stop() error {
-	var errs []error
-	if m.clients != nil {
-		m.clients.Stop()
-	}
-	if m.daemon != nil {
-		errs = append(errs, m.daemon.Stop())
-	}
-	if m.cluster != nil {
-		errs = append(errs, m.cluster.Stop())
-	}
-	for _, d := range m.disks {
-		errs = append(errs, d.Stop())
-	}
-	if m.book != nil {
-		errs = append(errs, m.book.Close())
-	}
-	m.clients, m.daemon, m.cluster, m.disks, m.book = nil, nil, nil, nil, nil
-	return errors.Join(errs...)
 }

@@ -93,7 +93,7 @@ func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) (ours bo
 		seen: map[int]time.Time{}, underWay: make(chan struct{})}
 	err = c.run(ctx)
 	q.Options.Progress.Printf("putting everything back")
-	return folder.Ours, errors.Join(err, m.stop())
+	return folder.Ours, errors.Join(err, m.Down())
 }
 
 // runPrefix begins the names of run folders.

@@ -50,10 +50,10 @@ type probe struct {
 
 // startProbe writes the file that is read and starts the clients.
 func startProbe(ctx context.Context, m *machine) (*probe, error) {
-	p := &probe{jvm: m.clients, changed: make(chan struct{})}
+	p := &probe{jvm: m.Clients, changed: make(chan struct{})}
 	attempt := client.Attempt(probeApplication)
 	file := transfer{app: probeApplication, path: probeDir + "/read", bytes: probeBytes, seed: probeSeed}
-	if err := file.put(ctx, m.clients); err != nil {
+	if err := file.put(ctx, m.Clients); err != nil {
 		return nil, fmt.Errorf("the probe's file: %w", err)
 	}
 	common := fmt.Sprintf("attempt=%s every=%d seed=%d", attempt, probeEvery, probeSeed)
@@ -62,7 +62,7 @@ func startProbe(ctx context.Context, m *machine) (*probe, error) {
 		"probe-write path=" + probeDir + "/written" + fmt.Sprintf(" replication=%d ", Nodes) + common,
 	} {
 		operation, args, _ := strings.Cut(what, " ")
-		p.ids = append(p.ids, m.clients.Do(operation, args, func(event, value string) { p.take(which, event, value) }))
+		p.ids = append(p.ids, m.Clients.Do(operation, args, func(event, value string) { p.take(which, event, value) }))
 	}
 	return p, nil
 }

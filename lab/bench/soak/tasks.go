@@ -29,12 +29,12 @@ type TaskWaits struct {
 	LongMS float64 `json:"longest_ms"`
 }
 
-func (m *machine) waitsDir() string { return filepath.Join(m.options.RunDir, "waits") }
-func (m *machine) waitsJar() string { return filepath.Join(m.options.RunDir, "waits.jar") }
+func (m *machine) waitsDir() string { return filepath.Join(m.Dir, "waits") }
+func (m *machine) waitsJar() string { return filepath.Join(m.Dir, "waits.jar") }
 
 // compileWaits makes the jar. It needs a JDK.
 func (m *machine) compileWaits(ctx context.Context) error {
-	dir := filepath.Join(m.options.RunDir, "waits-classes")
+	dir := filepath.Join(m.Dir, "waits-classes")
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(m.waitsDir(), 0o755)); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (m *machine) progress(ctx context.Context, app *hadoop.App) (Phase, error) 
 	if s.Ended() || s.Containers < 2 {
 		return "", errNotRunning
 	}
-	body, err := m.page(ctx, fmt.Sprintf("%s/proxy/%s/ws/v1/mapreduce/jobs", m.cluster.ResourceManagerURL(), app.ID))
+	body, err := m.page(ctx, fmt.Sprintf("%s/proxy/%s/ws/v1/mapreduce/jobs", m.Hadoop.ResourceManagerURL(), app.ID))
 	if err != nil {
 		return "", err
 	}

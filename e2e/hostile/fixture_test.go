@@ -7,15 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
-	"penstock/lab/ledger"
 	"penstock/lab/stand"
 )
 
@@ -37,47 +36,20 @@ var usual = disk.Model{BytesPerSecond: 40e6, SeekMin: time.Millisecond, SeekMax:
 // what it was asked meanwhile.
 var crawl = disk.Model{BytesPerSecond: 4096, Channels: 1}
 
-// lab is what the tests share.
-var lab struct {
-	dir    string
-	binary string
-	book   *ledger.Ledger
-	disks  [2]*disk.Disk
-}
+// shared is the disks that the tests share. Each test starts its own daemon.
+var shared fixture.Stand
 
 func TestMain(m *testing.M) {
-	disk.ServeIfChild()
-	attackIfChild()
-	os.Exit(stand.Run(m, &lab.dir, setUp, tearDown))
+	fixture.Main(m, &shared, stand.Spec{
+		Name:   "hostile",
+		Public: true, // attackers without privileges must reach the socket
+		Disks:  []disk.Options{{Name: "disk0", Size: 1024 * mib}, {Name: "disk1", Size: 1024 * mib}},
+	}, makeDirectories, attackIfChild)
 }
 
-func setUp(ctx context.Context) (err error) {
-	if err := disk.Available(); err != nil {
-		return fmt.Errorf("these tests need modelled disks: %w", err)
-	}
-	// Short, since a Unix socket's path is.
-	if lab.dir, err = os.MkdirTemp("", "penstock-hostile-"); err != nil {
-		return err
-	}
-	// Attackers without privileges must reach the socket.
-	if err := os.Chmod(lab.dir, 0o755); err != nil {
-		return err
-	}
-	if lab.binary, err = filepath.Abs(filepath.Join("..", "..", "bin", "penstock")); err != nil {
-		return err
-	}
-	if _, err := os.Stat(lab.binary); err != nil {
-		return fmt.Errorf("run make build first: %w", err)
-	}
-	if lab.book, err = ledger.Open(lab.dir); err != nil {
-		return err
-	}
-	for i := range lab.disks {
-		lab.disks[i], err = disk.Start(ctx, disk.Options{Name: fmt.Sprintf("disk%d", i), RunDir: lab.dir, Size: 1024 * mib})
-		if err != nil {
-			return err
-		}
-		if err := os.Chmod(filepath.Join(lab.dir, fmt.Sprintf("disk%d", i)), 0o755); err != nil {
+func makeDirectories(context.Context) error {
+	for i, d := range shared.Disks {
+		if err := os.Chmod(shared.Path(d.Name()), 0o755); err != nil {
 			return err
 		}
 		for _, dir := range []string{dataDir(i), localDir(i), attackersDir(i)} {
@@ -95,24 +67,10 @@ func setUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// tearDown puts everything back; it may be called twice.
-var tearDown = sync.OnceValue(func() error {
-	var errs []error
-	for _, d := range lab.disks {
-		if d != nil {
-			errs = append(errs, d.Stop())
-		}
-	}
-	if lab.book != nil {
-		errs = append(errs, lab.book.Close())
-	}
-	return errors.Join(errs...)
-})
-
 // dataDir is a DataNode's directory on a disk, localDir what tasks have their own below,
 // attackersDir that of the unprivileged user.
-func dataDir(i int) string      { return filepath.Join(lab.disks[i].Mount(), "data") }
-func localDir(i int) string     { return filepath.Join(lab.disks[i].Mount(), "local") }
+func dataDir(i int) string      { return filepath.Join(shared.Disks[i].Mount(), "data") }
+func localDir(i int) string     { return filepath.Join(shared.Disks[i].Mount(), "local") }
 func attackersDir(i int) string { return filepath.Join(localDir(i), "attacker") }
 
 const quantum = mib
@@ -168,10 +126,10 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 		by = []string{"prlimit", fmt.Sprintf("--nofile=%d:%d", o.files, o.files)}
 	}
 	name = strings.ReplaceAll(name, "/", "-")
-	n := &node{socket: filepath.Join(lab.dir, strings.ReplaceAll(t.Name(), "/", "-")+".sock")}
+	n := &node{socket: filepath.Join(shared.Dir, strings.ReplaceAll(t.Name(), "/", "-")+".sock")}
 	var err error
 	n.Daemon, err = daemon.Start(t.Context(), daemon.Options{
-		Book: lab.book, Binary: lab.binary, Base: filepath.Join(lab.dir, name), Socket: n.socket,
+		Book: shared.Book, Binary: shared.Spec.Binary, Base: filepath.Join(shared.Dir, name), Socket: n.socket,
 		Mode: "enforce", Device: fmt.Sprintf(device, o.stuck), Listen: o.listen, Weights: o.weights, LogLevel: "info", By: by, Patience: 20 * time.Second,
 		More: daemon.Believe + fmt.Sprintf("socket_mode: \"0666\"\ntask_users: [\"*\"]\ndata_dirs: [%s]\nlocal_dirs: [%s, %s]\n",
 			strings.Join(data, ", "), localDir(0), localDir(1)),
@@ -179,17 +137,10 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 	return n, err
 }
 
-// setModel changes a disk's speed, until the test ends.
+// setModel changes a disk's speed for the rest of the test.
 func setModel(t *testing.T, i int, m disk.Model) {
 	t.Helper()
-	if err := lab.disks[i].SetModel(m); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.disks[i].SetModel(disk.Model{}); err != nil {
-			t.Error(err)
-		}
-	})
+	shared.Model(t, m, shared.Disks[i])
 }
 
 // cold makes a file whose pages are on the device only. It is removed with the test.
@@ -231,22 +182,8 @@ func resident(t *testing.T, path string) int64 {
 	return int64(stat.Cache) * int64(os.Getpagesize())
 }
 
-// eventually asks until the answer is yes.
-func eventually(t *testing.T, what string, within time.Duration, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-	}
-}
-
-// metric is a number of the daemon's.
+// metric returns a number of the daemon.
 func (n *node) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	v, err := n.Metric(t.Context(), name, labels...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return fixture.Metric(t, n.Daemon, name, labels...)
 }

@@ -1,0 +1,136 @@
+package failure
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/stand"
+)
+
+const (
+	nodes     = 2
+	diskBytes = 1024 * fixture.MiB
+)
+
+// usual is the disks' speed unless a test sets another.
+var usual = disk.Model{BytesPerSecond: 40e6, SeekMin: time.Millisecond, SeekMax: 4 * time.Millisecond}
+
+// shared is a small HDFS. Each test starts its own daemon.
+var shared fixture.Stand
+
+func TestMain(m *testing.M) {
+	fixture.Main(m, &shared, stand.Spec{
+		Name:  "failure",
+		Disks: []disk.Options{{Name: "disk0", Size: diskBytes}, {Name: "disk1", Size: diskBytes}},
+		Hadoop: func(s *stand.Stand) hadoop.Config {
+			cfg := hadoop.Config{DataNodes: s.DataNodes("data"), NoYARN: true, Settings: map[string]string{
+				// A copy that met the stale replica of a DataNode's last life is tried again after this,
+				// not after minutes.
+				"dfs.namenode.reconstruction.pending.timeout-sec": "3",
+				// A replica that was left unfinished, and reported while the block is still written
+				// elsewhere, prevents a new copy until the next full report: by default, for hours.
+				"dfs.blockreport.intervalMsec": "3000",
+			}}
+			maps.Copy(cfg.Settings, hadoop.SmallDisks)
+			for i := range cfg.DataNodes {
+				cfg.DataNodes[i].JVMArgs = s.AgentArgs(0)
+			}
+			return cfg
+		},
+		Clients: true,
+	}, func(context.Context) error { return shared.SetModel(usual) })
+}
+
+// begin gives a test its folder in HDFS, which is removed with it, disks of the
+// usual speed, and a look at the cluster's processes at its end.
+func begin(t *testing.T) (dir string) {
+	t.Helper()
+	started := time.Now()
+	dir = "/" + t.Name()
+	setModel(t, usual)
+	for i := range nodes {
+		fixture.Eventually(t, "the NameNode knows of room on the disks", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
+	}
+	t.Cleanup(func() {
+		setModel(t, disk.Model{}) // what is dirty is written back quickly
+		if err := shared.Hadoop.FS().Remove(context.Background(), dir); err != nil {
+			t.Error(err)
+		}
+		if err := shared.Hadoop.Check(); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%.1f s", time.Since(started).Seconds())
+	})
+	return dir
+}
+
+// setModel sets the disks' speed until the next test begins.
+func setModel(t *testing.T, m disk.Model) {
+	t.Helper()
+	fixture.Must(t, shared.SetModel(m))
+}
+
+// evict writes out what the DataNodes hold and drops it from the page cache, so
+// that it is read from the disks.
+func evict(t *testing.T) {
+	t.Helper()
+	for _, d := range shared.Disks {
+		eachBlockFile(t, d, func(path string) {
+			f, err := os.Open(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return // deleted meanwhile
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := f.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func eachBlockFile(t *testing.T, d *disk.Disk, visit func(path string)) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(d.Mount(), "data"), func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && e.Type().IsRegular() && strings.HasPrefix(e.Name(), "blk_") {
+			visit(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restartDataNode kills DataNode i with -9 unless that is done, and starts it.
+func restartDataNode(t *testing.T, i int) {
+	t.Helper()
+	if shared.Hadoop.DataNodePID(i) != 0 {
+		shared.Hadoop.KillDataNode(i)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
+	defer cancel()
+	if err := shared.Hadoop.StartDataNode(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,118 @@
+package stand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"penstock/lab/disk"
+	"penstock/node/status"
+)
+
+// Await asks until holds returns true, or until Patience is over. An error of holds does not end
+// the wait; it is in the error that Await returns when it is too late.
+func (s *Stand) Await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := holds(ctx)
+		if ok && err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v: %s: %w", Patience, what, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// AwaitAgents waits until n agents of servers (DataNodes and NodeManagers) are connected to
+// daemon i. It fails at once if the daemon ends.
+func (s *Stand) AwaitAgents(ctx context.Context, i, n int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-s.Nodes[i].Exited():
+			cancel(fmt.Errorf("the daemon has ended: see %s", s.Nodes[i].Log))
+		case <-ctx.Done():
+		}
+	}()
+	err := s.Await(ctx, fmt.Sprintf("%d agents at daemon %d", n, i), func(ctx context.Context) (bool, error) {
+		doc, err := s.Status(ctx, i)
+		if err != nil {
+			return false, err
+		}
+		servers := 0
+		for _, a := range doc.Agents {
+			if a.Role == "datanode" || a.Role == "nodemanager" {
+				servers++
+			}
+		}
+		if servers < n {
+			return false, fmt.Errorf("%d are connected", servers)
+		}
+		return true, nil
+	})
+	if err != nil && context.Cause(ctx) != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// Status returns the account that daemon i gives of itself.
+func (s *Stand) Status(ctx context.Context, i int) (*status.Document, error) {
+	return status.Fetch(ctx, s.Nodes[i].Address)
+}
+
+// SetWeights replaces the weights file of daemon i and waits until it is in force.
+func (s *Stand) SetWeights(ctx context.Context, i int, text string) error {
+	before, err := s.Status(ctx, i)
+	if err != nil {
+		return err
+	}
+	if err := s.Nodes[i].SetWeights(text); err != nil {
+		return err
+	}
+	return s.Await(ctx, "the daemon takes its weights", func(ctx context.Context) (bool, error) {
+		doc, err := s.Status(ctx, i)
+		return err == nil && doc.Weights.Taken > before.Weights.Taken, err
+	})
+}
+
+// PolicyFile returns the path of the file that SetPolicy writes.
+func (s *Stand) PolicyFile() string { return s.Path("policy.yaml") }
+
+// SetPolicy replaces the policy file as an editor does: a reader never sees half of it.
+func (s *Stand) SetPolicy(text string) error {
+	if err := os.WriteFile(s.PolicyFile()+".new", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(s.PolicyFile()+".new", s.PolicyFile())
+}
+
+// SetModel changes the speed of disks; without names, of all.
+func (s *Stand) SetModel(m disk.Model, disks ...*disk.Disk) error {
+	if len(disks) == 0 {
+		disks = s.Disks
+	}
+	var errs []error
+	for _, d := range disks {
+		errs = append(errs, d.SetModel(m))
+	}
+	return errors.Join(errs...)
+}
+
+// Forget writes back and drops what the page cache holds of the disks' files, and of no others.
+func (s *Stand) Forget() error {
+	var errs []error
+	for _, d := range s.Disks {
+		errs = append(errs, d.Forget())
+	}
+	return errors.Join(errs...)
+}
