@@ -93,7 +93,7 @@ func TestOneServer(t *testing.T) {
 		"TLS to the plain port":         {server.Address, of(first, first), "or that is its plain port"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var own logged // log is TestFailOver's too
+			var own textLog // log is TestFailOver's too
 			k, err := zkclient.Dial(zkclient.Options{Servers: test.server, TLS: test.side, Session: session, Log: slog.New(slog.NewTextHandler(&own, nil))})
 			if err != nil {
 				t.Fatal(err)

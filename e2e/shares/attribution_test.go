@@ -3,7 +3,6 @@ package shares
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,9 +18,9 @@ func (c *cluster) settled(t *testing.T) metrics {
 	var settled metrics
 	err := c.node.await(t.Context(), "at rest", func(m metrics) error {
 		settled = m
-		for _, busy := range []string{"penstock_device_outstanding{", "penstock_device_backlog_bytes{", "penstock_flow_queued_requests{"} {
-			if n := m.sum(busy); n > 0 {
-				return fmt.Errorf("%s} is %v", busy, n)
+		for _, busy := range []string{"device_outstanding", "device_backlog_bytes", "flow_queued_requests"} {
+			if n := m.Sum(busy); n > 0 {
+				return fmt.Errorf("%s is %v", busy, n)
 			}
 		}
 		return nil
@@ -76,7 +75,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	c := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	text, err := c.hadoop.WriteText(ctx, words, hadoop.Text{Seed: 7, Files: 2, FileBytes: input / 2})
+	text, err := c.Hadoop.WriteText(ctx, words, hadoop.Text{Seed: 7, Files: 2, FileBytes: input / 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +105,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	}), judge.Window{From: from, To: disk.Monotonic()})[0]
 	moved := func(flow, direction string) float64 {
 		labels := []string{fmt.Sprintf("direction=%q", direction), fmt.Sprintf("flow=%q", flow)}
-		return after.sum("penstock_flow_bytes_total{", labels...) - before.sum("penstock_flow_bytes_total{", labels...)
+		return after.Sum("flow_bytes_total", labels...) - before.Sum("flow_bytes_total", labels...)
 	}
 	// HDFS has 4 bytes of checksum for each 512.
 	const checksums = 1 + 4./512
@@ -116,11 +115,11 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	within(t, "TeraGen's bytes written, by its output's size", 2, moved(writer.ID, "write"), rows*hadoop.RowBytes*checksums)
 
 	// What is left over: job files, which the jobs' clients and masters write.
-	for name := range after {
-		if flow, ok := strings.CutPrefix(name, "penstock_flow_bytes_total{"); ok && after[name] != before[name] {
-			t.Logf("%s: %.2f MiB", strings.TrimSuffix(flow, "}"), (after[name]-before[name])/mib)
+	after.Each("flow_bytes_total", func(labels map[string]string, bytes float64) {
+		if bytes -= before.Sum("flow_bytes_total", "flow="+labels["flow"], "direction="+labels["direction"], "device="+labels["device"]); bytes != 0 {
+			t.Logf("%s, %s: %.2f MiB", labels["flow"], labels["direction"], bytes/mib)
 		}
-	}
+	})
 	all := moved(reader.ID, "read") + moved(writer.ID, "write")
 	for _, flow := range []string{"unattributed", "replication", "balancer", "scanner"} {
 		if n := moved(flow, "read") + moved(flow, "write"); n > 0 {
@@ -133,10 +132,10 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	if other := moved(reader.ID, "write") + moved(writer.ID, "read"); other > all/50 {
 		t.Errorf("%.0f bytes in the wrong direction, of %.0f", other, all)
 	}
-	if err := c.hadoop.VerifyWordCount(ctx, "/wordcount/output", text); err != nil {
+	if err := c.Hadoop.VerifyWordCount(ctx, "/wordcount/output", text); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.hadoop.VerifyRows(ctx, "/teragen", rows, true); err != nil {
+	if _, err := c.Hadoop.VerifyRows(ctx, "/teragen", rows, true); err != nil {
 		t.Error(err)
 	}
 }
@@ -144,7 +143,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 // submit starts a job and kills it should it still run when the test is over.
 func (c *cluster) submit(ctx context.Context, t *testing.T, job hadoop.Job) *hadoop.App {
 	t.Helper()
-	app, err := c.hadoop.Submit(ctx, job)
+	app, err := c.Hadoop.Submit(ctx, job)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,12 +31,12 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 	t.Helper()
 	p := &client{flow: application(app), what: fmt.Sprint("hadoop fs ", args), done: make(chan struct{})}
 	argv := append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-		"-cp", c.hadoop.ClientConfDir() + ":" + c.lib + "/*", "org.apache.hadoop.fs.FsShell",
+		"-cp", c.Hadoop.ClientConfDir() + ":" + c.Lib + "/*", "org.apache.hadoop.fs.FsShell",
 		"-D", fmt.Sprintf("mapreduce.task.attempt.id=attempt_1700000000000_%04d_m_000000_0", app)}, args...)
 	p.cmd = exec.Command("java", argv...)
 	p.cmd.Stdin, p.cmd.Stderr = stdin, &p.out
 	p.cmd.WaitDelay = time.Second // its input need not end before it does
-	id, err := c.book.StartProcess(p.cmd)
+	id, err := c.Book.StartProcess(p.cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
 		<-p.done
-		if err := c.book.Undo(id); err != nil {
+		if err := c.Book.Undo(id); err != nil {
 			t.Error(err)
 		}
 	})

@@ -20,14 +20,14 @@ type guests struct {
 
 func (c *cluster) guests(t *testing.T) *guests {
 	t.Helper()
-	classes := filepath.Join(c.dir, "client")
+	classes := filepath.Join(c.Dir, "client")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := clients.Compile(ctx, c.lib, classes); err != nil {
+	if err := clients.Compile(ctx, c.Lib, classes); err != nil {
 		t.Fatal(err)
 	}
-	jvm, err := clients.Start(clients.Options{Book: c.book, Lib: c.lib, Classes: classes, Conf: c.hadoop.ClientConfDir(),
-		Temp: c.dir, Log: filepath.Join(c.hadoop.LogDir(), "clients.log")})
+	jvm, err := clients.Start(clients.Options{Book: c.Book, Lib: c.Lib, Classes: classes, Conf: c.Hadoop.ClientConfDir(),
+		Temp: c.Dir, Log: filepath.Join(c.Hadoop.LogDir(), "clients.log")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (g *guests) join(t *testing.T, p part) *guest {
 	t.Helper()
 	operation, args := "get", ""
 	if p.write {
-		operation, args = "put", fmt.Sprintf(" replication=1 block=%d", g.hadoop.BlockSize())
+		operation, args = "put", fmt.Sprintf(" replication=1 block=%d", g.Hadoop.BlockSize())
 	}
 	files := len(p.paths())
 	guest := &guest{part: p, ended: make(chan struct{}), left: files, last: make([]time.Time, files), paused: make([]time.Duration, files)}

@@ -40,11 +40,7 @@ func TestIdleFlows(t *testing.T) {
 	c.sameAccount(t, s)
 
 	known := 0
-	for name := range s.after {
-		if strings.HasPrefix(name, "penstock_flow_streams{") {
-			known++
-		}
-	}
+	s.after.Each("flow_streams", func(map[string]string, float64) { known++ })
 	if known < idleFlows+2 {
 		t.Errorf("the daemon knows %d flows, want at least %d", known, idleFlows+2)
 	}
@@ -78,7 +74,7 @@ func (c *cluster) block(t *testing.T, path string) (found string) {
 // block that is in the page cache, is let through, and closes it.
 func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 	t.Helper()
-	conn, err := net.Dial("unix", c.socket())
+	conn, err := net.Dial("unix", c.Socket(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +120,14 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 		t.Fatal(err)
 	}
 	err = c.node.await(t.Context(), "rid of the streams", func(m metrics) error {
-		if n := m.sum("penstock_flow_streams{", `flow="application_1700000000001_`); n > 0 {
-			return fmt.Errorf("%v are open", n)
+		open := 0.0
+		m.Each("flow_streams", func(labels map[string]string, n float64) {
+			if strings.HasPrefix(labels["flow"], "application_1700000000001_") {
+				open += n
+			}
+		})
+		if open > 0 {
+			return fmt.Errorf("%v are open", open)
 		}
 		return nil
 	})
@@ -138,7 +140,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 	t.Helper()
 	used := func() float64 {
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +162,7 @@ func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 // rss is the memory that the daemon holds, in bytes.
 func (n *node) rss(t *testing.T) int64 {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func (c *cluster) watch(t *testing.T, length, interval time.Duration, contenders
 		case <-tick.C:
 			m := scrape()
 			looks++
-			depths[m.sum("penstock_device_depth{")]++
+			depths[m.Sum("device_depth")]++
 			for _, p := range contenders {
 				queued[p.name()][m.flow("queued_requests", p.name())]++
 			}

@@ -66,7 +66,7 @@ func TestStarvedReaders(t *testing.T) {
 	if bytesOf(p)/all < 0.95*(1-due) {
 		t.Errorf("the protected reader had %.4f of the bytes, %.4f are its due", bytesOf(p)/all, 1-due)
 	}
-	said, err := os.ReadFile(filepath.Join(c.hadoop.LogDir(), "clients.log"))
+	said, err := os.ReadFile(filepath.Join(c.Hadoop.LogDir(), "clients.log"))
 	if err != nil {
 		t.Fatal(err)
 	}

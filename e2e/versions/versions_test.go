@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
@@ -20,8 +21,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	fileBytes = 24 * mib
-	blockSize = 8 * mib
+	fileBytes = 24 * fixture.MiB
+	blockSize = 8 * fixture.MiB
 	// HDFS keeps 4 bytes of checksum for each 512.
 	stored = fileBytes * (1 + 4./512)
 )
@@ -58,14 +59,14 @@ func scenario(t *testing.T, c *cluster) {
 		app := w.app
 		c.replicated(t, w.path())
 		for i := range nodes {
-			c.moved(t, app, "write", stored, onDevice(c.disks[i]))
+			c.moved(t, app, "write", stored, onDevice(c.Disks[i]))
 		}
 		c.moved(t, app, "read", 0)
 		c.held(t, app)
 	}
 
 	// Two others read what they wrote, from the disks.
-	c.forget(t)
+	fixture.Must(t, c.Forget())
 	readers := []transfer{{app: 3, file: 1}, {app: 4, file: 2}}
 	c.all(t, "get", "", readers...)
 	c.settle(t)
@@ -88,7 +89,7 @@ func scenario(t *testing.T, c *cluster) {
 	}
 
 	// One replica is enough.
-	c.hadoop.StopDataNode(0)
+	c.Hadoop.StopDataNode(0)
 	c.all(t, "get", "", transfer{app: 5, file: 1})
 }
 
@@ -101,7 +102,7 @@ func flow(app int) string { return fmt.Sprintf("flow=%q", client.Application(app
 func (c *cluster) moved(t *testing.T, app int, direction string, want float64, labels ...string) {
 	t.Helper()
 	got := c.metric(t, "flow_bytes_total", append(labels, flow(app), fmt.Sprintf("direction=%q", direction))...)
-	t.Logf("application %d, %s %v: %.2f MiB, expected %.2f", app, direction, labels, got/mib, want/mib)
+	t.Logf("application %d, %s %v: %.2f MiB, expected %.2f", app, direction, labels, got/fixture.MiB, want/fixture.MiB)
 	if math.Abs(got-want) > want*0.02 {
 		t.Errorf("application %d, %s %v: %.0f bytes are booked, %.0f were moved", app, direction, labels, got, want)
 	}
@@ -123,7 +124,7 @@ func (c *cluster) held(t *testing.T, app int) {
 // DataNode.
 func (c *cluster) replicated(t *testing.T, path string) {
 	t.Helper()
-	blocks, err := c.hadoop.FS().Blocks(t.Context(), path)
+	blocks, err := c.Hadoop.FS().Blocks(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -245,36 +244,4 @@ func (d *Daemon) Get(ctx context.Context, page string) ([]byte, error) {
 		return nil, fmt.Errorf("penstock node: %s: %s: %.300s", page, resp.Status, raw)
 	}
 	return raw, nil
-}
-
-// Metric is the sum of a metric's series that carry all the labels, such as
-// flow="clients". The name lacks its "penstock_".
-func (d *Daemon) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
-	page, err := d.Get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	return sum(string(page), name, labels)
-}
-
-func sum(page, name string, labels []string) (float64, error) {
-	total := 0.0
-series:
-	for line := range strings.SplitSeq(page, "\n") {
-		rest, ok := strings.CutPrefix(line, "penstock_"+name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		for _, l := range labels {
-			if !strings.Contains(rest, l) {
-				continue series
-			}
-		}
-		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %q: %w", line, err)
-		}
-		total += value
-	}
-	return total, nil
 }

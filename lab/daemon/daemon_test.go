@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,11 +33,15 @@ penstock_mode 2
 		{"flow_bytes_total", []string{`flow="c"`}, 0},
 		{"nothing", nil, 0},
 	} {
-		if got, err := sum(page, c.name, c.labels); err != nil || got != c.want {
-			t.Errorf("%s %v: %v, %v; want %v", c.name, c.labels, got, err, c.want)
+		m, err := ParseMetrics(strings.NewReader(page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Sum(c.name, c.labels...); got != c.want {
+			t.Errorf("%s %v: %v; want %v", c.name, c.labels, got, c.want)
 		}
 	}
-	if _, err := sum("penstock_mode x\n", "mode", nil); err == nil {
+	if _, err := ParseMetrics(strings.NewReader("penstock_mode x\n")); err == nil {
 		t.Error("x is a number")
 	}
 }

@@ -1,0 +1,219 @@
+package shares
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/judge"
+	"penstock/lab/stand"
+	"penstock/node/profile"
+)
+
+const mib = 1 << 20
+
+// The disk of all tests: 12 MB/s with seeks, slow enough that any machine
+// keeps it busy with CPU to spare. It is a slice of a disk of a common size, so
+// that the files of a test, side by side, are near each other for its head.
+var slow = disk.Model{BytesPerSecond: 12_000_000, SeekMin: 2 * time.Millisecond, SeekMax: 12 * time.Millisecond, CapacityBytes: 1e12}
+
+// shared is a NameNode, a DataNode with the agent on a modelled disk, YARN, and the daemon.
+var shared fixture.Stand
+
+// What Penstock lets be dirty here, 8 MiB for each writer, is far below this limit. So the kernel,
+// whose writeback no scheduler reaches, does not write by itself.
+const dirtyLimit = 512 * mib
+
+func dirtyLimits(bytes int64) []stand.Sysctl {
+	return []stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(bytes, 10)}, {Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(bytes/2, 10)}}
+}
+
+func TestMain(m *testing.M) {
+	fixture.Main(m, &shared, stand.Spec{
+		Name:    "shares",
+		Sysctls: dirtyLimits(dirtyLimit),
+		Disks:   []disk.Options{{Name: "disk", Size: 6 << 30, Scheduler: "mq-deadline"}},
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
+		},
+		Hadoop: func(s *stand.Stand) hadoop.Config {
+			cfg := hadoop.Config{DataNodes: s.DataNodes("dfs")}
+			cfg.DataNodes[0].JVMArgs = s.AgentArgs(0)
+			return cfg
+		},
+		Agents: []int{1},
+	}, nil)
+}
+
+// cluster is the stand as a test sees it.
+type cluster struct {
+	*fixture.Stand
+	disk *disk.Disk
+	node *node
+}
+
+// start returns the running cluster, with the disk's rate off.
+func start(t *testing.T) *cluster {
+	t.Helper()
+	shared.Begin(t, time.Hour)
+	t.Cleanup(func() { fixture.Check(t, shared.SetModel(disk.Model{})) })
+	return &cluster{Stand: &shared, disk: shared.Disks[0], node: &node{shared.Nodes[0]}}
+}
+
+// dataDir is the DataNode's volume.
+func (c *cluster) dataDir() string { return filepath.Join(c.disk.Mount(), "dfs") }
+
+// retune restarts the daemon with another device section for the rest of the test.
+func (c *cluster) retune(t *testing.T, device tuning) {
+	t.Helper()
+	t.Cleanup(func() { c.node.Daemon = shared.Nodes[0] }) // after Retune's own clean-up
+	shared.Retune(t, func(o *daemon.Options) { o.Device = device.device() })
+	c.node.Daemon = shared.Nodes[0]
+}
+
+// profile writes a profile of the disk of all tests, by its own model, and gives its name.
+func (c *cluster) profile(t *testing.T) string {
+	t.Helper()
+	device, err := profile.Identify("/sys", filepath.Base(c.disk.Device()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := profile.Line{PerMiB: profile.Duration(time.Second * mib / time.Duration(slow.BytesPerSecond))}
+	away := on
+	away.Fixed = profile.Duration(slow.SeekMin)
+	p := profile.Profile{
+		Version: profile.Version, Device: device,
+		Cost:      profile.Cost{Read: profile.Coefficients{Random: away, Sequential: on, Alone: away}},
+		Reference: profile.Reference{Read: profile.Latency{Line: away, Concurrency: 1}},
+		Quantum:   512 << 10,
+	}
+	text, err := p.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := c.Path("disk.profile")
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// lowerDirtyLimits has the kernel write earlier for the rest of the test.
+func (c *cluster) lowerDirtyLimits(t *testing.T, bytes int64) {
+	t.Helper()
+	t.Cleanup(func() { fixture.Check(t, shared.SetSysctls(context.Background(), dirtyLimits(dirtyLimit)...)) })
+	low := dirtyLimits(bytes)
+	slices.Reverse(low) // the background limit must stay below the other
+	fixture.Must(t, shared.SetSysctls(t.Context(), low...))
+}
+
+// limit turns the disk's rate on for the rest of the test.
+func (c *cluster) limit(t *testing.T, model disk.Model) {
+	t.Helper()
+	if err := c.disk.SetModel(model); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes a file of one block, as fast as the machine can.
+func (c *cluster) write(t *testing.T, path string, size int64) {
+	t.Helper()
+	c.create(t, path, zeros{}, size)
+}
+
+func (c *cluster) create(t *testing.T, path string, from io.Reader, size int64) {
+	t.Helper()
+	err := c.Hadoop.FS().Create(t.Context(), path, io.LimitReader(from, size), hadoop.CreateOptions{BlockSize: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.remove(t, path)
+}
+
+// remove deletes a path when the test is over.
+func (c *cluster) remove(t *testing.T, path string) {
+	c.Stand.Remove(t, path)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// forget writes back and drops what the page cache has of the disk's files: of
+// this disk only, since others may be measuring on theirs.
+func (c *cluster) forget(t *testing.T) {
+	t.Helper()
+	if err := c.disk.Forget(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// owners says which blocks are whose: of each flow, the HDFS paths that are
+// its own.
+func (c *cluster) owners(t *testing.T, paths map[string][]string) judge.Owner {
+	t.Helper()
+	owner := map[string]string{}
+	for flow, below := range paths {
+		for _, path := range below {
+			blocks := blockName.FindAllString(c.fsck(t, path), -1)
+			if len(blocks) == 0 {
+				t.Fatalf("the NameNode knows no blocks of %s", path)
+			}
+			for _, b := range blocks {
+				owner[b] = flow
+			}
+		}
+	}
+	return func(path string) string { return owner[blockName.FindString(filepath.Base(path))] }
+}
+
+// blockName is in the name of a block file (blk_12) and of its checksums'
+// (blk_12_34.meta).
+var blockName = regexp.MustCompile(`blk_\d+`)
+
+// fsck asks the NameNode for the blocks below an HDFS path, files still being
+// written included.
+func (c *cluster) fsck(t *testing.T, path string) string {
+	t.Helper()
+	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("fsck %s: %s: %.200s: %v", path, resp.Status, body, err)
+	}
+	return string(body)
+}
+
+// judge says what every owner got in each window.
+func (c *cluster) judge(t *testing.T, owner judge.Owner, windows ...judge.Window) []judge.Account {
+	t.Helper()
+	records, err := judge.ReadLog(c.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := judge.NewWatcher(c.disk.Mount())
+	if err := w.Look(); err != nil {
+		t.Fatal(err)
+	}
+	return w.Judge(records, owner, windows...)
+}

@@ -1,0 +1,166 @@
+package versions
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/client"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/stand"
+)
+
+const nodes = 2
+
+// settings keep writers and readers waiting on a disk of 12 MB/s.
+const settings = `  quantum: 1MiB
+  backlog: 4MiB
+  dirty: 8MiB
+  run: 4MiB
+  depth:
+    read: {fixed: 20ms, per_mib: 180ms}
+    write: {fixed: 20ms, per_mib: 180ms}
+`
+
+// cluster is a small one of one version, for one test.
+type cluster struct {
+	fixture.Stand
+	rate int64 // bytes per second, once limit was called
+}
+
+// fetch returns the folder of a version's jars.
+func fetch(t *testing.T, version string) string {
+	t.Helper()
+	lib, err := hadoop.Fetch(t.Context(), filepath.Join("..", "..", ".cache"), version, t.Logf)
+	fixture.Must(t, err)
+	lib, err = filepath.Abs(lib)
+	fixture.Must(t, err)
+	return lib
+}
+
+func start(t *testing.T, version, lib string) *cluster {
+	t.Helper()
+	up, err := stand.Up(t.Context(), stand.Spec{
+		Name:  "versions",
+		Disks: []disk.Options{{Name: "disk0", Size: 512 * fixture.MiB}, {Name: "disk1", Size: 512 * fixture.MiB}},
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", LogLevel: "debug", Device: settings, More: daemon.Believe}}
+		},
+		Hadoop: func(s *stand.Stand) hadoop.Config {
+			cfg := hadoop.Config{Version: version, Lib: lib, NoYARN: true, Replication: nodes, DataNodes: s.DataNodes("dfs"), Settings: hadoop.SmallDisks}
+			for i := range cfg.DataNodes {
+				cfg.DataNodes[i].JVMArgs = s.AgentArgs(0)
+			}
+			return cfg
+		},
+		Clients: true, Agents: []int{nodes}, Progress: t.Logf,
+	})
+	fixture.Must(t, err)
+	t.Cleanup(func() {
+		fixture.Check(t, up.Down())
+		if t.Failed() {
+			t.Logf("logs are kept in %s", up.Dir)
+		} else {
+			fixture.Check(t, os.RemoveAll(up.Dir))
+		}
+	})
+	return &cluster{Stand: fixture.Stand{Stand: up}}
+}
+
+// limit gives the disks their speed.
+func (c *cluster) limit(t *testing.T) {
+	t.Helper()
+	c.rate = disk.HDDRate
+	fixture.Must(t, c.SetModel(disk.HDD(c.rate)))
+}
+
+// transfer is an application that writes or reads a file.
+type transfer struct{ app, file int }
+
+func (f transfer) path() string { return fmt.Sprintf("/file-%d", f.file) }
+
+// all runs transfers at once, with further arguments of the operation, and waits
+// until all have ended well, with the right bytes.
+func (c *cluster) all(t *testing.T, operation, more string, transfers ...transfer) {
+	t.Helper()
+	failed := make(chan error, len(transfers))
+	for _, f := range transfers {
+		want := client.Sum(int64(f.file), fileBytes)
+		args := fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d %s", f.path(), client.Attempt(f.app), fileBytes, f.file, more)
+		c.Clients.Do(operation, strings.TrimSpace(args), func(event, value string) {
+			switch {
+			case event == "done" && value == want:
+				failed <- nil
+			case event == "done" || event == "error":
+				failed <- fmt.Errorf("%s of %s by application %d: %s (the checksum should be %s)", operation, f.path(), f.app, value, want)
+			}
+		})
+	}
+	late := time.After(stand.Patience)
+	for range transfers {
+		select {
+		case err := <-failed:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-late:
+			t.Fatalf("%s of %v has not ended after %v", operation, transfers, stand.Patience)
+		}
+	}
+}
+
+// settle waits until the disks have all that was written, so that what is booked
+// is all there is to book.
+func (c *cluster) settle(t *testing.T) {
+	t.Helper()
+	fixture.Eventually(t, "everything at rest", func() bool {
+		return c.metric(t, "device_outstanding")+c.metric(t, "device_backlog_bytes")+
+			c.metric(t, "flow_queued_requests")+c.metric(t, "flow_streams") == 0
+	})
+}
+
+func (c *cluster) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	return c.Metric(t, name, labels...)
+}
+
+// agent is the MBean of the agent in a DataNode.
+type agent struct {
+	State         string
+	WovenMethods  []string
+	Missing       []string
+	Connected     bool
+	Mode          string
+	GateWaits     int64
+	GateBackstops int64
+	FailedOpen    int64
+	FramesDropped int64
+	Suppressed    int64
+}
+
+func (c *cluster) agent(t *testing.T, i int) agent {
+	t.Helper()
+	resp, err := http.Get(c.Hadoop.DataNodeURL(i) + "/jmx?qry=penstock:type=Agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, fixture.MiB))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct{ Beans []agent }
+	if err := json.Unmarshal(body, &doc); err != nil || len(doc.Beans) != 1 {
+		t.Fatalf("DataNode %d shows no agent (%v): %s", i, err, body)
+	}
+	return doc.Beans[0]
+}
