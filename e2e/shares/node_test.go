@@ -1,10 +1,8 @@
 package shares
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
 
 	"penstock/e2e/internal/fixture"

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os/exec"
 	"testing"
-	"time"
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
@@ -16,12 +15,6 @@ import (
 	"penstock/lab/stand"
 	"penstock/node/status"
 	"penstock/ops/doctor"
-)
-
-const (
-	mib = 1 << 20
-	// patience bounds every wait for an event; a busy machine needs a part of it.
-	patience = 60 * time.Second
 )
 
 // shared is the node that the tests share. DataNode 0 is governed, 1 has no agent.

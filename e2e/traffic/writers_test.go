@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"penstock/lab/client"
-	"penstock/lab/stand"
 )
 
 // writers are tasks of one application that write file after file, until they are told to end.
@@ -57,15 +56,4 @@ func do(ctx context.Context, operation, args string) error {
 // doIn has a client in another process than the usual one do so.
 func doIn(ctx context.Context, clients *client.JVM, operation, args string) error {
 	return clients.Run(ctx, operation, args)
-}
-
-// remove deletes a path in HDFS when the test is over.
-func remove(t *testing.T, path string) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
-		defer cancel()
-		if err := shared.Hadoop.FS().Remove(ctx, path); err != nil {
-			t.Error(err)
-		}
-	})
 }
