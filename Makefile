@@ -23,8 +23,11 @@ AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 
 # time on reading long answers.
 CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leadership ./ops/operate ./ops/top ./ops/doctor
 
-# What measures no shares of a disk, and mostly waits, may run beside each other.
-ASIDE       := ./e2e/failover ./e2e/queues
+# End-to-end tests by purpose. The tests of NODE share one cluster that is brought up once; together
+# with unit tests they are `make test`. VERIFY are all others; ASIDE of them measure no shares of a
+# disk and mostly wait, so they run beside each other.
+NODE   := ./e2e/node
+ASIDE  := ./e2e/failover ./e2e/queues
 
 # What DEMO_ARGS and BENCH_TIME add can be given on the command line:
 # make demo DEMO_ARGS='--against terasort'
@@ -52,15 +55,19 @@ demo: setup build ## Show on real HDFS what a weight of 32:1 does for a job; tab
 ##@ Check
 
 .PHONY: test
-test: setup build unit e2e ## Run every test: unit, property, scenario, fuzz seeds, Java, end to end
+test: setup build unit node ## Run unit, property, golden, fuzz-seed and Java tests, and those that share one real cluster
+
+.PHONY: verify
+verify: setup build ## Run all other end-to-end tests, each package on a cluster of its own
+	go test -count=1 -timeout 30m -p 2 -v $(ASIDE)
+	go test -count=1 -timeout 40m -p 1 -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$') $(NODE:./%=-e '/%$$'))
 
 .PHONY: unit
 unit: unit-go unit-java ## Run the tests that need no cluster
 
-.PHONY: e2e
-e2e: build ## Run the end-to-end tests on a small real Hadoop cluster
-	go test -count=1 -timeout 30m -p 2 -v $(ASIDE)
-	go test -count=1 -timeout 30m -p 1 -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$'))
+.PHONY: node
+node: build ## Run the end-to-end tests that share one cluster
+	go test -count=1 -timeout 15m -v $(NODE)
 
 .PHONY: lint
 lint: check-generated ## Check format, vet, staticcheck and the rules of STYLE.md

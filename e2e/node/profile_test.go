@@ -1,6 +1,4 @@
-// Package profile tests that profiling finds out what a disk takes: a modelled
-// disk, whose times are known.
-package profile
+package node
 
 import (
 	"context"
@@ -9,28 +7,22 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
-	"penstock/lab/stand"
 	"penstock/node/profile"
 	"penstock/ops/measure"
 )
 
+// The disk that is profiled.
 const (
-	mib  = 1 << 20
-	rate = 48_000_000
-	seek = 5 * time.Millisecond
+	profiledRate = 48_000_000
+	profiledSeek = 5 * time.Millisecond
 )
 
-func TestMain(m *testing.M) {
-	disk.ServeIfChild()
-	stand.Recover()
-	os.Exit(m.Run())
-}
-
-func start(t *testing.T) *disk.Disk {
+func profiledDisk(t *testing.T) *disk.Disk {
 	t.Helper()
-	d, err := disk.Start(t.Context(), disk.Options{Name: "profile", RunDir: t.TempDir(), Size: 256 * mib,
-		Model: disk.Model{BytesPerSecond: rate, SeekMin: seek, SeekMax: seek}})
+	d, err := disk.Start(t.Context(), disk.Options{Name: "profile", RunDir: t.TempDir(), Size: 256 * fixture.MiB,
+		Model: disk.Model{BytesPerSecond: profiledRate, SeekMin: profiledSeek, SeekMax: profiledSeek}})
 	if err != nil {
 		t.Fatalf("this test needs a modelled disk: %v", err)
 	}
@@ -42,8 +34,8 @@ func start(t *testing.T) *disk.Disk {
 	return d
 }
 
-// left fails the test if there is something on the disk that was not there.
-func left(t *testing.T, d *disk.Disk) {
+// nothingIsLeft fails the test if there is something on the disk that was not there.
+func nothingIsLeft(t *testing.T, d *disk.Disk) {
 	t.Helper()
 	entries, err := os.ReadDir(d.Mount())
 	if err != nil {
@@ -57,12 +49,12 @@ func left(t *testing.T, d *disk.Disk) {
 }
 
 func TestCoefficientsAreTheDisks(t *testing.T) {
-	d := start(t)
-	r, err := measure.Run(t.Context(), measure.Options{Path: d.Mount(), Time: 14 * time.Second, Space: 128 * mib, Seed: 1})
+	d := profiledDisk(t)
+	r, err := measure.Run(t.Context(), measure.Options{Path: d.Mount(), Time: 14 * time.Second, Space: 128 * fixture.MiB, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	left(t, d)
+	nothingIsLeft(t, d)
 	p := r.Profile
 	text, err := p.Text()
 	if err != nil {
@@ -77,21 +69,21 @@ func TestCoefficientsAreTheDisks(t *testing.T) {
 			t.Errorf("%s is %v, the disk's is %v", what, time.Duration(got), want)
 		}
 	}
-	perMiB := mib * time.Second / rate
+	perMiB := fixture.MiB * time.Second / profiledRate
 	for what, c := range map[string]profile.Coefficients{"reads": p.Cost.Read, "writes": *p.Cost.Write} {
 		within("a MiB of "+what, c.Sequential.PerMiB, perMiB, 0.15)
-		within("a new place of "+what, c.Random.Fixed-c.Sequential.Fixed, seek, 0.4)
+		within("a new place of "+what, c.Random.Fixed-c.Sequential.Fixed, profiledSeek, 0.4)
 		if own := time.Duration(c.Sequential.Fixed); own > 2*time.Millisecond {
 			t.Errorf("sequential %s have %v of their own", what, own)
 		}
 	}
 	for what, l := range map[string]profile.Latency{"reads": p.Reference.Read, "writes": *p.Reference.Write} {
-		within("the reference for a MiB of "+what, l.Fixed+l.PerMiB, time.Duration(l.Concurrency)*(seek+perMiB), 0.25)
+		within("the reference for a MiB of "+what, l.Fixed+l.PerMiB, time.Duration(l.Concurrency)*(profiledSeek+perMiB), 0.25)
 	}
-	if part := p.Model().Part(false, mib); part < 0.85 {
+	if part := p.Model().Part(false, fixture.MiB); part < 0.85 {
 		t.Errorf("a request alone keeps %.2f of a disk with one head busy", part)
 	}
-	if p.Quantum < 4*mib { // 5 ms of 87 is too much for 2 MiB at 44 ms
+	if p.Quantum < 4*fixture.MiB { // 5 ms of 87 is too much for 2 MiB at 44 ms
 		t.Errorf("quantum %v", p.Quantum)
 	}
 	id, err := profile.Identify("/sys", p.Device.Name)
@@ -101,10 +93,10 @@ func TestCoefficientsAreTheDisks(t *testing.T) {
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
-	d := start(t)
+	d := profiledDisk(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := measure.Run(ctx, measure.Options{Path: d.Mount(), Time: time.Minute, Space: 64 * mib, Progress: func(p measure.Progress) {
+	_, err := measure.Run(ctx, measure.Options{Path: d.Mount(), Time: time.Minute, Space: 64 * fixture.MiB, Progress: func(p measure.Progress) {
 		if p.Point != nil { // well under way
 			cancel()
 		}
@@ -112,5 +104,5 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted, it says %v", err)
 	}
-	left(t, d)
+	nothingIsLeft(t, d)
 }

@@ -1,4 +1,4 @@
-package traffic
+package node
 
 import (
 	"context"
@@ -35,7 +35,7 @@ var foreignFile string
 
 func TestMain(m *testing.M) {
 	fixture.Main(m, &shared, stand.Spec{
-		Name:   "traffic",
+		Name:   "node",
 		Public: true, // containers run as other users and must reach the disk
 		// The kernel's own writeback would depend on the machine.
 		Sysctls: stand.LateWriteback,

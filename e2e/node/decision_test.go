@@ -1,7 +1,4 @@
-// Package decision tests the agent's side of `penstock-lab bench decision`: the
-// benchmark is compiled when it runs, against the agent's own classes, so a
-// change of theirs would otherwise break it unnoticed.
-package decision
+package node
 
 import (
 	"path/filepath"
@@ -10,6 +7,8 @@ import (
 	"penstock/lab/bench/decision"
 )
 
+// TestTheAgentsSideIsMeasured compiles the benchmark of the agent's side against the classes of the agent,
+// so a change of those classes that breaks it is noticed.
 func TestTheAgentsSideIsMeasured(t *testing.T) {
 	jar, err := filepath.Abs("../../bin/penstock-agent.jar")
 	if err != nil {

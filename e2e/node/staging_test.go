@@ -1,7 +1,4 @@
-// Package staging tests the central idea by itself: one process stages and
-// drains another one's files on a real (modelled) block device, and the other
-// one's own reads then cause no device I/O.
-package staging
+package node
 
 import (
 	"io"
@@ -12,27 +9,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
-	"penstock/lab/stand"
 	"penstock/node/blockfile"
 )
 
-const mib = 1 << 20
-
-func TestMain(m *testing.M) {
-	disk.ServeIfChild()
-	stand.Recover()
-	os.Exit(m.Run())
+func stagingDisk(t *testing.T, rate int64) (*disk.Disk, *blockfile.Dir) {
+	t.Helper()
+	return stagingDiskWith(t, rate, 0)
 }
 
-func start(t *testing.T, rate int64) (*disk.Disk, *blockfile.Dir) {
+func stagingDiskWith(t *testing.T, rate int64, readaheadKB int) (*disk.Disk, *blockfile.Dir) {
 	t.Helper()
-	return startWith(t, rate, 0)
-}
-
-func startWith(t *testing.T, rate int64, readaheadKB int) (*disk.Disk, *blockfile.Dir) {
-	t.Helper()
-	d, err := disk.Start(t.Context(), disk.Options{Name: "staging", RunDir: t.TempDir(), Size: 256 * mib, ReadaheadKB: readaheadKB,
+	d, err := disk.Start(t.Context(), disk.Options{Name: "staging", RunDir: t.TempDir(), Size: 256 * fixture.MiB, ReadaheadKB: readaheadKB,
 		Model: disk.Model{BytesPerSecond: rate, SeekMin: 3 * time.Millisecond, SeekMax: 14 * time.Millisecond}})
 	if err != nil {
 		t.Fatalf("this test needs a modelled disk: %v", err)
@@ -107,9 +96,9 @@ func readBytes(t *testing.T, d *disk.Disk, least int64) int64 {
 // Quanta larger than the device's largest request are the case that readahead(2)
 // cuts without a word.
 func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
-	d, dir := start(t, 0)
-	for _, quantum := range []int64{64 << 10, 512 << 10, mib, 2 * mib, 8 * mib} {
-		const size = 16*mib + 4321
+	d, dir := stagingDisk(t, 0)
+	for _, quantum := range []int64{64 << 10, 512 << 10, fixture.MiB, 2 * fixture.MiB, 8 * fixture.MiB} {
+		const size = 16*fixture.MiB + 4321
 		name := filepath.Join(d.Mount(), "blk")
 		cold(t, name, size)
 		f := open(t, dir, name)
@@ -128,7 +117,7 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 			}
 		}
 		staged := readBytes(t, d, before+size)
-		if got := staged - before; got < size || got > size+mib {
+		if got := staged - before; got < size || got > size+fixture.MiB {
 			t.Errorf("quantum %d: the device read %d bytes for %d", quantum, got, size)
 		}
 		// The DataNode's part: sequential, through its own descriptor, with the
@@ -151,9 +140,9 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 // its kernel would read ahead: what it meets bears no mark that says so.
 func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
 	for _, readaheadKB := range []int{128, 1024, 2048, 8192} {
-		d, dir := startWith(t, 0, readaheadKB)
+		d, dir := stagingDiskWith(t, 0, readaheadKB)
 		name := filepath.Join(d.Mount(), "blk")
-		cold(t, name, 32*mib)
+		cold(t, name, 32*fixture.MiB)
 		f := open(t, dir, name)
 		reader, err := os.Open(name)
 		if err != nil {
@@ -161,43 +150,43 @@ func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
 		}
 		defer reader.Close()
 		before := readBytes(t, d, 0)
-		for at := int64(0); at < 32*mib; at += 4 * mib {
-			for _, half := range []int64{0, 2 * mib} {
-				if err := f.Stage(at+half, 2*mib); err != nil {
+		for at := int64(0); at < 32*fixture.MiB; at += 4 * fixture.MiB {
+			for _, half := range []int64{0, 2 * fixture.MiB} {
+				if err := f.Stage(at+half, 2*fixture.MiB); err != nil {
 					t.Fatal(err)
 				}
 			}
-			staged := readBytes(t, d, before+at+4*mib)
-			if staged > before+at+4*mib+mib/4 {
-				t.Errorf("read_ahead_kb %d: staging %d MiB moved %d bytes", readaheadKB, (at+4*mib)/mib, staged-before)
+			staged := readBytes(t, d, before+at+4*fixture.MiB)
+			if staged > before+at+4*fixture.MiB+fixture.MiB/4 {
+				t.Errorf("read_ahead_kb %d: staging %d MiB moved %d bytes", readaheadKB, (at+4*fixture.MiB)/fixture.MiB, staged-before)
 			}
-			if _, err := io.CopyN(io.Discard, reader, 4*mib); err != nil {
+			if _, err := io.CopyN(io.Discard, reader, 4*fixture.MiB); err != nil {
 				t.Fatal(err)
 			}
 			if got := readBytes(t, d, staged) - staged; got != 0 {
-				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB moved %d bytes", readaheadKB, at/mib, got)
+				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB moved %d bytes", readaheadKB, at/fixture.MiB, got)
 			}
-			ahead, err := f.Query(at+4*mib, 8*mib)
+			ahead, err := f.Query(at+4*fixture.MiB, 8*fixture.MiB)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if ahead.Resident != 0 {
-				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB brought in %d bytes after them", readaheadKB, at/mib, ahead.Resident)
+				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB brought in %d bytes after them", readaheadKB, at/fixture.MiB, ahead.Resident)
 			}
 		}
 	}
 }
 
 func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
-	const rate, size = 24_000_000, 48 * mib
-	d, dir := start(t, rate)
+	const rate, size = 24_000_000, 48 * fixture.MiB
+	d, dir := stagingDisk(t, rate)
 	name := filepath.Join(d.Mount(), "blk")
 	cold(t, name, size)
 	f := open(t, dir, name)
 	measure := func(what string, do func(off, length int64) error) {
 		begin := time.Now()
-		for at := int64(0); at < size; at += 2 * mib {
-			if err := do(at, 2*mib); err != nil {
+		for at := int64(0); at < size; at += 2 * fixture.MiB {
+			if err := do(at, 2*fixture.MiB); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -214,7 +203,7 @@ func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	dirty := make([]byte, 2*mib)
+	dirty := make([]byte, 2*fixture.MiB)
 	measure("draining", func(off, length int64) error {
 		// The writer is one quantum ahead of the drain and never syncs.
 		if _, err := writer.WriteAt(dirty[:length], off); err != nil {
