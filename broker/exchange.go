@@ -19,12 +19,12 @@ import (
 // Exchange implements cluster.NodesServer: one node's stream, from its first report to its
 // end. Each report is answered at once, with what the others have said by then.
 func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
-	report, err := first(stream)
+	report, err := firstReport(stream)
 	if err != nil {
-		b.limiter.strike(b.limiter.of(stream.Context()))
+		b.connections.noteRefusal(b.connections.connOf(stream.Context()))
 		return err
 	}
-	epoch, trailer, err := b.leads()
+	epoch, trailer, err := b.requireLeader()
 	if err != nil {
 		stream.SetTrailer(trailer)
 		return err
@@ -32,20 +32,20 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	name, period := report.GetNode().GetName(), time.Duration(report.GetNode().GetPeriodMs())*time.Millisecond
 	// over is why a stream of the epoch ends though its node did nothing wrong; nil if it does not.
 	over := func() error {
-		trailer, err := b.leadsStill(epoch)
+		trailer, err := b.requireEpoch(epoch)
 		if err != nil {
 			stream.SetTrailer(trailer)
 		}
 		return err
 	}
-	if err := introduced(stream.Context(), report); err != nil {
+	if err := checkIntroduction(stream.Context(), report); err != nil {
 		return b.refuse(stream.Context(), name, err)
 	}
-	wait, err := b.paces.begin(name, period, time.Now())
+	wait, err := b.reportLimits.begin(name, period, time.Now())
 	if err != nil {
 		return b.refuse(stream.Context(), name, err)
 	}
-	if err := b.slow(stream.Context(), wait); err != nil {
+	if err := b.throttle(stream.Context(), wait); err != nil {
 		return err
 	}
 	s, err := b.join(stream, report, epoch)
@@ -58,10 +58,10 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		return b.refuse(stream.Context(), name, err)
 	}
 	defer b.leave(s)
-	b.comes("a node", s)
+	b.logNode("a node", s)
 	for {
 		began := time.Now()
-		answer, err := b.take(s, report)
+		answer, err := b.handleReport(s, report)
 		if errors.Is(err, errReplaced) {
 			if err := over(); err != nil { // that is why
 				return err
@@ -76,26 +76,26 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		}
 		answer.Epoch = epoch
 		b.metrics.reports.Inc()
-		b.metrics.booked.Observe(time.Since(began).Seconds())
+		b.metrics.reportSeconds.Observe(time.Since(began).Seconds())
 		if err := stream.Send(answer); err != nil {
 			return err
 		}
 		if report, err = stream.Recv(); err != nil {
 			return err
 		}
-		b.hear(s)
-		if err := b.slow(stream.Context(), b.paces.wait(name, period, time.Now())); err != nil {
+		b.noteReport(s)
+		if err := b.throttle(stream.Context(), b.reportLimits.wait(name, period, time.Now())); err != nil {
 			return err
 		}
 	}
 }
 
 // slow waits with a report of a node that reports more often than it may.
-func (b *Broker) slow(ctx context.Context, wait time.Duration) error {
+func (b *Broker) throttle(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
-	b.metrics.slowed.Inc()
+	b.metrics.throttled.Inc()
 	select {
 	case <-time.After(wait):
 		return nil
@@ -105,9 +105,9 @@ func (b *Broker) slow(ctx context.Context, wait time.Duration) error {
 }
 
 // comes says that a node comes or goes; when many do, more of them only to who looks closely.
-func (b *Broker) comes(what string, s *session) {
+func (b *Broker) logNode(what string, s *session) {
 	level := slog.LevelInfo
-	left, say := b.comings.say(time.Now())
+	left, say := b.nodeLog.allow(time.Now())
 	if !say {
 		level = slog.LevelDebug
 	}
@@ -115,7 +115,7 @@ func (b *Broker) comes(what string, s *session) {
 }
 
 // first is the stream's first report.
-func first(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
+func firstReport(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 	type received struct {
 		report *cluster.Report
 		err    error
@@ -128,8 +128,8 @@ func first(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 	select {
 	case r := <-got:
 		return r.report, r.err
-	case <-time.After(introduction):
-		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v", introduction)
+	case <-time.After(introductionTimeout):
+		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v", introductionTimeout)
 	}
 }
 
@@ -147,14 +147,14 @@ func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 		code, reason = codes.ResourceExhausted, "applications"
 	case errors.Is(err, coord.ErrRate):
 		reason = "rate"
-	case errors.Is(err, errPace):
+	case errors.Is(err, errReportRate):
 		code, reason = codes.ResourceExhausted, "pace"
 	}
-	b.metrics.refused.WithLabelValues(reason).Inc()
-	if left, say := b.quiet.say(time.Now()); say {
+	b.metrics.streamsRefused.WithLabelValues(reason).Inc()
+	if left, say := b.peerLog.allow(time.Now()); say {
 		b.log.Warn("a node's stream is refused", "node", node[:min(len(node), cluster.MaxName)], "error", err, "unsaid", left)
 	}
-	b.limiter.strike(b.limiter.of(ctx))
+	b.connections.noteRefusal(b.connections.connOf(ctx))
 	return status.Error(code, err.Error())
 }
 
@@ -164,7 +164,7 @@ var (
 )
 
 // introduced checks who begins a stream.
-func introduced(ctx context.Context, first *cluster.Report) error {
+func checkIntroduction(ctx context.Context, first *cluster.Report) error {
 	node := first.GetNode()
 	switch {
 	case node == nil || node.GetName() == "":
@@ -183,7 +183,7 @@ func introduced(ctx context.Context, first *cluster.Report) error {
 // end may not have been seen yet, counts no more.
 func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
 	node := first.GetNode()
-	lives, err := placeOf(stream.Context(), node)
+	lives, err := locationOf(stream.Context(), node)
 	if err != nil {
 		return nil, err
 	}
@@ -192,26 +192,26 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	if epoch < b.epoch {
 		return nil, errReplaced // by a leadership that has begun meanwhile
 	}
-	b.begin(epoch)
+	b.beginEpoch(epoch)
 	if old := b.sessions[node.GetName()]; old != nil {
 		b.drop(node.GetName(), old)
 	}
-	apps, err := openBook(b.totals)
+	apps, err := newEntryTable(b.totals)
 	if err != nil {
 		return nil, err
 	}
-	queues, err := openBook(b.queues)
+	queues, err := newEntryTable(b.queues)
 	if err != nil { // there is room, as for the other
 		return nil, errors.Join(err, b.totals.Leave(apps.member))
 	}
-	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
-	s := &session{node: node, apps: apps, queues: queues, place: lives, period: period, silence: silent * period,
-		conn: b.limiter.of(stream.Context())}
-	b.hear(s)
-	b.limiter.hold(s.conn)
+	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, minPeriod), maxPeriod)
+	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period,
+		conn: b.connections.connOf(stream.Context())}
+	b.noteReport(s)
+	b.connections.hold(s.conn)
 	b.sessions[node.GetName()] = s
-	b.begun.Join(node.GetName(), time.Since(b.born), period)
-	b.settleIn(s)
+	b.startup.Join(node.GetName(), time.Since(b.created), period)
+	b.addAddresses(s)
 	return s, nil
 }
 
@@ -224,7 +224,7 @@ func (b *Broker) leave(s *session) {
 	}
 	b.mu.Unlock()
 	if counted {
-		b.comes("a node is gone", s)
+		b.logNode("a node is gone", s)
 	}
 }
 
@@ -234,12 +234,12 @@ func (b *Broker) drop(name string, s *session) {
 		go b.log.Error("a node that is counted is not in the totals", "node", name, "error", err) // nobody waits for the log
 	}
 	delete(b.sessions, name)
-	b.moveOut(s)
-	b.limiter.release(s.conn) // if its peer does not hear that it counts no more, it is closed soon
+	b.removeAddresses(s)
+	b.connections.release(s.conn) // if its peer does not hear that it counts no more, it is closed soon
 }
 
 // take books a report and answers it.
-func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
+func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sessions[s.node.GetName()] != s {
@@ -272,36 +272,36 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 			return nil, fmt.Errorf("queue %d: %w", n.GetEntry(), err)
 		}
 	}
-	if err := s.apps.report(figures{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
+	if err := s.apps.report(entryColumns{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
 		return nil, err
 	}
-	if err := s.queues.report(figures{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
+	if err := s.queues.report(entryColumns{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
-	s.sequence, s.policy = r.GetSequence(), r.GetPolicy()
-	if len(news) > 0 && (b.totals.Apps() <= settleAtOnce || time.Since(b.settledAt) > 20*b.settling) {
+	s.sequence, s.policyVersion = r.GetSequence(), r.GetPolicy()
+	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps || time.Since(b.rightsAt) > 20*b.rightsTime) {
 		// It is told at once what it is due; else with the next round.
-		news = slices.DeleteFunc(news, func(name string) bool { return !b.wants(name) })
+		news = slices.DeleteFunc(news, func(name string) bool { return !b.needsGrant(name) })
 		if len(news) > 0 {
 			b.mu.Unlock()
-			b.match(news[:min(len(news), matchAtOnce)])
+			b.matchRules(news[:min(len(news), matchBatch)])
 			b.mu.Lock()
 			if b.sessions[s.node.GetName()] != s {
 				return nil, errReplaced
 			}
 		}
-		b.settle()
+		b.computeRights()
 	}
 	return b.answer(s), nil
 }
 
 // answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
-	a, q := &s.answer, &s.totals
-	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.begun.Whole(time.Since(b.born), s.period)
-	f := s.apps.news(figures{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
+	a, q := &s.answer, &s.queueTotals
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Whole(time.Since(b.created), s.period)
+	f := s.apps.changes(entryColumns{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
 	a.Entries, a.Rates, a.Rooms = f.entries, f.rates, f.rooms
-	f = s.queues.news(figures{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
+	f = s.queues.changes(entryColumns{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
 	q.Entries, q.Rates, q.Rooms, q.Had, q.Weights = f.entries, f.rates, f.rooms, f.had, f.weights
 	a.Queues = nil
 	if len(q.Entries) > 0 {
@@ -319,7 +319,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),
-				Queues: r.way.queues(), Own: float64(r.own)})
+				Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
 			at.right = r
 		}
 	}

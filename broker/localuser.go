@@ -14,7 +14,7 @@ import (
 )
 
 // somebody is who asks where the user of the connection cannot be had.
-const somebody = "local"
+const unknownUser = "local"
 
 // localUser is the user who holds one end of a connection on this machine, by the
 // kernel's table in a folder, /proc/net but for tests.
@@ -25,7 +25,7 @@ func localUser(folder string, end netip.AddrPort) string {
 		if err != nil {
 			continue
 		}
-		uid, found := holder(f, end)
+		uid, found := findUID(f, end)
 		f.Close()
 		if !found {
 			continue
@@ -35,11 +35,11 @@ func localUser(folder string, end netip.AddrPort) string {
 		}
 		return "uid " + uid
 	}
-	return somebody
+	return unknownUser
 }
 
 // holder finds the row of a connection's end and whose it is.
-func holder(table io.Reader, end netip.AddrPort) (uid string, found bool) {
+func findUID(table io.Reader, end netip.AddrPort) (uid string, found bool) {
 	const largest = 64 << 20 // bytes; some 400,000 connections
 	rows := bufio.NewScanner(io.LimitReader(table, largest))
 	for rows.Scan() {

@@ -16,13 +16,13 @@ import (
 // metrics are what the broker counts of itself. What is labelled has few values, which are
 // the program's own: nothing that a peer says becomes a label.
 type metrics struct {
-	registry *prometheus.Registry
-	reports  prometheus.Counter
-	slowed   prometheus.Counter
-	refused  *prometheus.CounterVec // streams, by reason
-	turned   *prometheus.CounterVec // connections, by reason
-	booked   prometheus.Histogram
-	settled  prometheus.Histogram
+	registry       *prometheus.Registry
+	reports        prometheus.Counter
+	throttled      prometheus.Counter
+	streamsRefused *prometheus.CounterVec // streams, by reason
+	connsRefused   *prometheus.CounterVec // connections, by reason
+	reportSeconds  prometheus.Histogram
+	rightsSeconds  prometheus.Histogram
 }
 
 // cpuClasses are the runtime's own account of where CPU time went, garbage collection among it.
@@ -41,17 +41,17 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 func newMetrics(b *Broker) *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		reports:  prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_total", Help: "Reports booked and answered."}),
-		slowed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_slowed_total", Help: "Reports that were kept waiting, of nodes that report more often than they may."}),
-		refused:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_streams_refused_total", Help: "Streams ended for what the node did."}, []string{"reason"}),
-		turned:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_connections_refused_total", Help: "Connections closed by a bound."}, []string{"reason"}),
-		booked: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_report_seconds", Help: "From a report received to its answer made.",
+		registry:       prometheus.NewRegistry(),
+		reports:        prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_total", Help: "Reports booked and answered."}),
+		throttled:      prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_slowed_total", Help: "Reports that were kept waiting, of nodes that report more often than they may."}),
+		streamsRefused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_streams_refused_total", Help: "Streams ended for what the node did."}, []string{"reason"}),
+		connsRefused:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_connections_refused_total", Help: "Connections closed by a bound."}, []string{"reason"}),
+		reportSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_report_seconds", Help: "From a report received to its answer made.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
-		settled: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_settle_seconds", Help: "To work out what the policy gives everybody at work; reports wait meanwhile.",
+		rightsSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_settle_seconds", Help: "To work out what the policy gives everybody at work; reports wait meanwhile.",
 			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10)}),
 	}
-	m.registry.MustRegister(collector{b}, m.reports, m.slowed, m.refused, m.turned, m.booked, m.settled,
+	m.registry.MustRegister(collector{b}, m.reports, m.throttled, m.streamsRefused, m.connsRefused, m.reportSeconds, m.rightsSeconds,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: cpuClasses})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -73,14 +73,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	nodes, applications, version := c.b.totals.Members(), c.b.totals.Apps(), c.b.version
 	c.b.mu.Unlock()
 	for d, v := range map[*prometheus.Desc]float64{nodesDesc: float64(nodes), applicationsDesc: float64(applications),
-		policyDesc: float64(version), connectionsDesc: float64(c.b.limiter.open())} {
+		policyDesc: float64(version), connectionsDesc: float64(c.b.connections.open())} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
 }
 
 // Watch serves /metrics until the listener is closed, and on loopback Go's profiles: they
 // cost the broker time, so they are for who is on its machine.
-func (b *Broker) Watch(l net.Listener) error {
+func (b *Broker) ServeMetrics(l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{}))
 	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {

@@ -20,7 +20,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-const historyUsual = 20
+const defaultHistory = 20
 
 // operators is the broker as operators see it.
 type operators struct {
@@ -56,7 +56,7 @@ func answerError(err error) error {
 }
 
 // request marks what is wrong with a question itself.
-func request(err error) error { return requestError{err} }
+func invalidRequest(err error) error { return requestError{err} }
 
 type requestError struct{ error }
 
@@ -67,7 +67,7 @@ var (
 	errNotSet  = errors.New("has no weight set")
 )
 
-func message(v store.Version) *cluster.PolicyVersion {
+func versionMessage(v store.Version) *cluster.PolicyVersion {
 	m := &cluster.PolicyVersion{Version: v.Number, Text: v.Text, Author: v.Author, Note: v.Note}
 	if !v.Time.IsZero() {
 		m.UnixMs = v.Time.UnixMilli()
@@ -89,14 +89,14 @@ func (o operators) Policy(ctx context.Context, r *cluster.PolicyRequest) (*clust
 	var v store.Version
 	var err error
 	if r.GetVersion() > 0 {
-		v, err = o.b.o.Store.Get(ctx, r.GetVersion())
-	} else if v, err = o.b.o.Store.Latest(ctx); err == nil && v.Number == 0 {
-		v.Text = []byte(noPolicy)
+		v, err = o.b.options.Store.Get(ctx, r.GetVersion())
+	} else if v, err = o.b.options.Store.Latest(ctx); err == nil && v.Number == 0 {
+		v.Text = []byte(emptyPolicy)
 	}
 	if err != nil {
 		return nil, answerError(err)
 	}
-	return message(v), nil
+	return versionMessage(v), nil
 }
 
 // History implements cluster.OperatorsServer. Versions are without texts and weights.
@@ -106,15 +106,15 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	}
 	limit := int(r.GetLimit())
 	if limit == 0 {
-		limit = historyUsual
+		limit = defaultHistory
 	}
 	if limit > store.Keep {
-		return nil, answerError(request(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
+		return nil, answerError(invalidRequest(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
 	}
 	a := &cluster.HistoryAnswer{}
-	if err := o.b.o.Store.History(ctx, limit, func(v store.Version) bool {
+	if err := o.b.options.Store.History(ctx, limit, func(v store.Version) bool {
 		v.Text, v.Weights = nil, nil
-		a.Versions = append(a.Versions, message(v))
+		a.Versions = append(a.Versions, versionMessage(v))
 		return true
 	}); err != nil {
 		return nil, answerError(err)
@@ -129,13 +129,13 @@ func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster
 		return nil, answerError(err)
 	}
 	if len(r.GetNote()) > store.MaxNote || !utf8.ValidString(r.GetNote()) {
-		return nil, answerError(request(fmt.Errorf("a note has at most %d bytes", store.MaxNote)))
+		return nil, answerError(invalidRequest(fmt.Errorf("a note has at most %d bytes", store.MaxNote)))
 	}
 	if !utf8.Valid(r.GetText()) {
-		return nil, answerError(request(errors.New("the policy is not UTF-8")))
+		return nil, answerError(invalidRequest(errors.New("the policy is not UTF-8")))
 	}
 	if _, err := policyfile.Parse(r.GetText()); err != nil {
-		return nil, answerError(request(err))
+		return nil, answerError(invalidRequest(err))
 	}
 	v, err := o.b.write(ctx, r.GetBase(), author, func(v *store.Version) error {
 		if v.Number > 1 && bytes.Equal(v.Text, r.GetText()) {
@@ -145,12 +145,12 @@ func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster
 		return nil
 	})
 	if errors.Is(err, errSame) {
-		v, err = o.b.o.Store.Latest(ctx)
+		v, err = o.b.options.Store.Latest(ctx)
 	}
 	if err != nil {
 		return nil, answerError(err)
 	}
-	return message(v), nil
+	return versionMessage(v), nil
 }
 
 var errSame = errors.New("this policy is in force already")
@@ -164,9 +164,9 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 	name, weight := r.GetApplication(), r.GetWeight()
 	switch {
 	case name == "" || len(name) > cluster.MaxName || !utf8.ValidString(name):
-		return nil, answerError(request(fmt.Errorf("an application's id has 1 to %d bytes", cluster.MaxName)))
+		return nil, answerError(invalidRequest(fmt.Errorf("an application's id has 1 to %d bytes", cluster.MaxName)))
 	case weight > policy.MaxWeight:
-		return nil, answerError(request(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight)))
+		return nil, answerError(invalidRequest(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight)))
 	}
 	v, err := o.b.write(ctx, 0, author, func(v *store.Version) error {
 		if weight == 0 {
@@ -178,11 +178,11 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 			return nil
 		}
 		if _, set := v.Weights[name]; !set && len(v.Weights) >= store.MaxWeights {
-			return request(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
+			return invalidRequest(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
 		}
 		o.b.mu.Lock()
-		if _, known := o.b.worked[name]; known { // else refresh notes it
-			o.b.worked[name] = time.Now()
+		if _, known := o.b.lastActive[name]; known { // else refresh notes it
+			o.b.lastActive[name] = time.Now()
 		}
 		o.b.mu.Unlock()
 		v.Weights[name] = int(weight)
@@ -192,7 +192,7 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 	if err != nil {
 		return nil, answerError(err)
 	}
-	return message(v), nil
+	return versionMessage(v), nil
 }
 
 // ListNodes implements cluster.OperatorsServer: nodes in the order of their names.
@@ -201,14 +201,14 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 		return nil, answerError(err)
 	}
 	b := o.b
-	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
+	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
 	// An epoch that has just begun may not be the sessions' yet.
-	a.Settling = b.epoch != a.Epoch || !b.begun.Whole(time.Since(b.born), 0)
+	a.Settling = b.epoch != a.Epoch || !b.startup.Whole(time.Since(b.created), 0)
 	for _, s := range b.sessions {
-		a.Settling = a.Settling || !b.begun.Whole(time.Since(b.born), s.period) // as its answers say it
-		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
-			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.named))})
+		a.Settling = a.Settling || !b.startup.Whole(time.Since(b.created), s.period) // as its answers say it
+		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policyVersion, HeardUnixMs: b.lastReportAt(s).UnixMilli(),
+			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.byName))})
 	}
 	b.mu.Unlock()
 	slices.SortFunc(a.Nodes, func(x, y *cluster.NodeState) int { return cmp.Compare(x.GetNode().GetName(), y.GetNode().GetName()) })
@@ -241,9 +241,9 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 	})
 	b.mu.Unlock()
 	for _, s := range a.Applications {
-		f := b.o.Facts(s.Application)
+		f := b.options.Facts(s.Application)
 		s.Queue, s.User, s.Name, s.Type, s.Tags, s.Bandwidth = f.Queue, f.User, f.Name, f.Type, f.Tags, f.Bandwidth
-		s.State = b.o.State(s.Application)
+		s.State = b.options.State(s.Application)
 		if rates > 0 {
 			s.Share = float64(s.Rate) / rates
 		}

@@ -157,7 +157,7 @@ func TestLocalUser(t *testing.T) {
 		if got := localUser("/proc/net", end); got != who.Username {
 			t.Errorf("%s: %q, want %q", end, got, who.Username)
 		}
-		if got := localUser(t.TempDir(), end); got != somebody {
+		if got := localUser(t.TempDir(), end); got != unknownUser {
 			t.Errorf("without a table: %q", got)
 		}
 	}
@@ -290,7 +290,7 @@ func TestPolicyFile(t *testing.T) {
 	}
 	take := func(b *Broker, version uint64, weight int) {
 		t.Helper()
-		if err := b.TakeFile(t.Context(), file); err != nil {
+		if err := b.ApplyFile(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
 		if b.version != version || b.policy.Default != weight {
@@ -307,7 +307,7 @@ func TestPolicyFile(t *testing.T) {
 	b, kept = start()
 	take(b, 2, 3)
 	write("default: 0\n")
-	if err := b.TakeFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), "line 1: default") || b.version != 2 {
+	if err := b.ApplyFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), "line 1: default") || b.version != 2 {
 		t.Errorf("a bad file: %v, version %d", err, b.version)
 	}
 	write("default: 4\n")
@@ -338,12 +338,12 @@ func TestLongGone(t *testing.T) {
 	if _, err := b.totals.Name(m, 0, "here"); err != nil {
 		t.Fatal(err)
 	}
-	past := time.Now().Add(-longGone - time.Hour)
-	b.worked["here"], b.worked["gone"] = past, past
-	b.noteWork(time.Now())
+	past := time.Now().Add(-weightRetention - time.Hour)
+	b.lastActive["here"], b.lastActive["gone"] = past, past
+	b.noteActivity(time.Now())
 	set("new")
-	if w := b.policy.Set; len(w) != 2 || w["here"] != 2 || w["new"] != 2 || len(b.worked) != 2 {
-		t.Errorf("%v, %v", w, b.worked)
+	if w := b.policy.Set; len(w) != 2 || w["here"] != 2 || w["new"] != 2 || len(b.lastActive) != 2 {
+		t.Errorf("%v, %v", w, b.lastActive)
 	}
 }
 

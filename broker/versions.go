@@ -15,27 +15,27 @@ import (
 
 const (
 	// noPolicy is what holds while the store has no version.
-	noPolicy = "default: 1\n"
+	emptyPolicy = "default: 1\n"
 	// longGone is how long an application with a set weight has not been at work before the
 	// next version is without it.
-	longGone = 24 * time.Hour
+	weightRetention = 24 * time.Hour
 	// storeWait bounds one question to the store, and how long a failed one is not repeated.
-	storeWait  = 10 * time.Second
-	storeAgain = time.Second
+	storeTimeout = 10 * time.Second
+	storeRetry   = time.Second
 	// attempts bounds how often a version is written anew because another broker was first.
-	attempts = 5
+	maxWriteAttempts = 5
 )
 
 // errNotYet: what was written will be in force, when the store can be read again.
-var errNotYet = errors.New("is written, but not in force here yet")
+var errNotInForceYet = errors.New("is written, but not in force here yet")
 
 // watch takes each new version into force, by whomever it was written, until ctx ends.
-func (b *Broker) watch(ctx context.Context) {
+func (b *Broker) watchStore(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.o.Store.Changes():
+		case <-b.options.Store.Changes():
 		}
 		for {
 			err := b.refresh(ctx)
@@ -46,7 +46,7 @@ func (b *Broker) watch(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(storeAgain):
+			case <-time.After(storeRetry):
 			}
 		}
 	}
@@ -54,16 +54,16 @@ func (b *Broker) watch(ctx context.Context) {
 
 // refresh takes the store's newest version into force, if another one is.
 func (b *Broker) refresh(ctx context.Context) error {
-	b.taking.Lock()
-	defer b.taking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	b.refreshMu.Lock()
+	defer b.refreshMu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	v, err := b.o.Store.Latest(ctx)
+	v, err := b.options.Store.Latest(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the store for the newest policy: %w", err)
 	}
 	b.mu.Lock()
-	same, regrants := sameVersion(v, b.taken), b.regrants
+	same, regrants := sameVersion(v, b.current), b.factsVersion
 	var names []string // of who is at work
 	for name := range b.rights {
 		names = append(names, name)
@@ -79,25 +79,25 @@ func (b *Broker) refresh(ctx context.Context) error {
 	// As in match; at once for all, so that nobody is without a right meanwhile.
 	grants := make(map[string]policy.Grant, len(names))
 	for _, name := range names {
-		grants[name] = p.Grant(b.o.Facts(name))
+		grants[name] = p.Grant(b.options.Facts(name))
 	}
 	stale := map[string]struct{}{}
 	b.mu.Lock()
-	if b.regrants != regrants { // some facts may be older than those that were told meanwhile
+	if b.factsVersion != regrants { // some facts may be older than those that were told meanwhile
 		for name := range grants {
 			stale[name] = struct{}{}
 		}
 	}
-	b.policy, b.version, b.taken, b.grants = p, v.Number, v, grants
-	b.stale = stale
+	b.policy, b.version, b.current, b.grants = p, v.Number, v, grants
+	b.staleGrants = stale
 	now := time.Now()
 	for name := range p.Set {
-		if _, known := b.worked[name]; !known {
-			b.worked[name] = now
+		if _, known := b.lastActive[name]; !known {
+			b.lastActive[name] = now
 		}
 	}
-	maps.DeleteFunc(b.worked, func(name string, _ time.Time) bool { return p.Set[name] == 0 })
-	b.settle()
+	maps.DeleteFunc(b.lastActive, func(name string, _ time.Time) bool { return p.Set[name] == 0 })
+	b.computeRights()
 	b.mu.Unlock()
 	b.log.Info("policy", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
 	return nil
@@ -113,7 +113,7 @@ func sameVersion(v, o store.Version) bool {
 func parse(v store.Version) (*policy.Policy, error) {
 	text := v.Text
 	if len(text) == 0 {
-		text = []byte(noPolicy)
+		text = []byte(emptyPolicy)
 	}
 	p, err := policyfile.Parse(text)
 	if err != nil {
@@ -124,10 +124,10 @@ func parse(v store.Version) (*policy.Policy, error) {
 }
 
 // noteWork remembers which applications with a set weight are at work. b.mu is held.
-func (b *Broker) noteWork(now time.Time) {
-	for name := range b.worked {
+func (b *Broker) noteActivity(now time.Time) {
+	for name := range b.lastActive {
 		if _, there := b.totals.Of(name); there {
-			b.worked[name] = now
+			b.lastActive[name] = now
 		}
 	}
 }
@@ -137,14 +137,14 @@ func (b *Broker) noteWork(now time.Time) {
 // that the change was made from; 0: whichever is the newest. Errors: store.ErrConflict,
 // errNotYet, and what change, the store and the bounds of a version say.
 func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
-	b.writing.Lock()
-	defer b.writing.Unlock()
-	b.succeed() // with a leadership that has just begun, nobody has been seen at work
+	b.writeMu.Lock()
+	defer b.writeMu.Unlock()
+	b.updateLeadership() // with a leadership that has just begun, nobody has been seen at work
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, storeWait) // others wait to write
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout) // others wait to write
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		v, err := b.o.Store.Latest(ctx)
+		v, err := b.options.Store.Latest(ctx)
 		if err != nil {
 			return store.Version{}, err
 		}
@@ -152,7 +152,7 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 			return store.Version{}, fmt.Errorf("%w: version %d is in force, and this change was made from %d", store.ErrConflict, v.Number, base)
 		}
 		if v.Number == 0 {
-			v.Text = []byte(noPolicy)
+			v.Text = []byte(emptyPolicy)
 		}
 		v.Number, v.Author, v.Note, v.Time = v.Number+1, author, "", time.Now()
 		if v.Weights == nil {
@@ -160,8 +160,8 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 		}
 		b.mu.Lock()
 		maps.DeleteFunc(v.Weights, func(name string, _ int) bool {
-			at, known := b.worked[name]
-			return known && v.Time.Sub(at) > longGone
+			at, known := b.lastActive[name]
+			return known && v.Time.Sub(at) > weightRetention
 		})
 		b.mu.Unlock()
 		if err := change(&v); err != nil {
@@ -170,15 +170,15 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 		if _, err := parse(v); err != nil {
 			return store.Version{}, err
 		}
-		err = b.o.Store.Append(ctx, v)
-		if errors.Is(err, store.ErrConflict) && base == 0 && attempt < attempts {
+		err = b.options.Store.Append(ctx, v)
+		if errors.Is(err, store.ErrConflict) && base == 0 && attempt < maxWriteAttempts {
 			continue
 		}
 		if err != nil {
 			return store.Version{}, err
 		}
 		if err := b.refresh(parent); err != nil {
-			return v, fmt.Errorf("version %d %w: %v", v.Number, errNotYet, err) // %v: it is not the write that has failed
+			return v, fmt.Errorf("version %d %w: %v", v.Number, errNotInForceYet, err) // %v: it is not the write that has failed
 		}
 		return v, nil
 	}

@@ -34,29 +34,29 @@ import (
 const (
 	// MaxApplications are kept. Those beyond are known by their flows' names only.
 	MaxApplications = 100_000
-	maxWanted       = 10_000 // flows to be looked up
+	maxPending      = 10_000 // flows to be looked up
 	// lookUps is how many a second there may be.
-	lookUps = 20
+	lookupsPerSecond = 20
 	// keep is how long an application stays known that its source has at work no more.
-	keep = 10 * time.Minute
+	retention = 10 * time.Minute
 	// period is the time between two lists, and rest how many times what a list kept its source
 	// busy is at least between it and the next: a slow ResourceManager is to have its rest. Not
 	// so a standby, which may become the active one at any moment: it is asked at each tick.
-	period = 5 * time.Second
-	rest   = 4
+	period      = 5 * time.Second
+	pauseFactor = 4
 	// settle is how long a source that has just begun may not know all who are at work, and all
 	// that they hold: one answers before it has read its own store, and hears of containers from
 	// NodeManagers, which look for it every 15 to 45 s, and at the one that has died in between
 	// (yarn.client.failover-sleep-base-ms).
-	settle = 2 * time.Minute
+	settleTime = 2 * time.Minute
 )
 
 // Application is what is known of one.
 type Application struct {
 	policy.Facts
-	State string // as its source says it: ACCEPTED, RUNNING, FINISHED
-	Ended bool   // it is at work no more
-	since int64  // when who tells of it began to be active, ms; 0: it does not say
+	State       string // as its source says it: ACCEPTED, RUNNING, FINISHED
+	Ended       bool   // it is at work no more
+	activeSince int64  // when who tells of it began to be active, ms; 0: it does not say
 }
 
 // Source is the state of one source.
@@ -75,13 +75,13 @@ type Directory struct {
 	// Shorter in tests.
 	tick, period time.Duration
 
-	mu     sync.Mutex
-	apps   map[string]*entry
-	wanted map[string]bool // flows that were asked for and are not known
+	mu      sync.Mutex
+	apps    map[string]*entry
+	pending map[string]bool // flows that were asked for and are not known
 }
 
 // asked is a cluster manager.
-type asked interface {
+type clusterManager interface {
 	name() string
 	// owns tells whether a flow's name may be an application of it.
 	owns(flow string) bool
@@ -91,7 +91,7 @@ type asked interface {
 	// address answered last.
 	address() string
 	// spent is how long the source was kept busy since the last call.
-	spent() time.Duration
+	takeBusyTime() time.Duration
 }
 
 // finder is one that can look a single application up.
@@ -102,13 +102,13 @@ type finder interface {
 // source is one that is asked, by one goroutine. What follows asked is under the
 // directory's lock.
 type source struct {
-	asked
-	round    uint64 // of lists
-	swept    uint64 // the round in which room was made
-	answered time.Time
-	err      error
-	since    int64     // when the one that tells began to be active, ms; 0: none has said
-	settled  time.Time // from when on it tells all; before, what was known stands beside it
+	clusterManager
+	round       uint64 // of lists
+	swept       uint64 // the round in which room was made
+	answered    time.Time
+	err         error
+	activeSince int64     // when the one that tells began to be active, ms; 0: none has said
+	settledAt   time.Time // from when on it tells all; before, what was known stands beside it
 }
 
 type entry struct {
@@ -130,20 +130,20 @@ type Options struct {
 
 // New returns a directory that nobody has told anything yet.
 func New(o Options) (*Directory, error) {
-	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, wanted: map[string]bool{}}
+	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, pending: map[string]bool{}}
 	if len(o.ResourceManagers) > 0 {
 		s, err := newYARN(o.ResourceManagers, cmp.Or(o.Resource, DefaultResource), o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("the ResourceManager's address: %w", err)
 		}
-		d.sources = append(d.sources, &source{asked: s})
+		d.sources = append(d.sources, &source{clusterManager: s})
 	}
 	if len(o.SparkMasters) > 0 {
 		s, err := newSpark(o.SparkMasters)
 		if err != nil {
 			return nil, fmt.Errorf("the Spark master's address: %w", err)
 		}
-		d.sources = append(d.sources, &source{asked: s})
+		d.sources = append(d.sources, &source{clusterManager: s})
 	}
 	return d, nil
 }
@@ -156,8 +156,8 @@ func (d *Directory) Facts(flow string) policy.Facts {
 	if e := d.apps[flow]; e != nil {
 		return e.Facts
 	}
-	if len(d.wanted) < maxWanted && slices.ContainsFunc(d.sources, func(s *source) bool { return s.owns(flow) }) {
-		d.wanted[flow] = true
+	if len(d.pending) < maxPending && slices.ContainsFunc(d.sources, func(s *source) bool { return s.owns(flow) }) {
+		d.pending[flow] = true
 	}
 	return policy.Facts{Flow: flow}
 }
@@ -208,13 +208,13 @@ func (d *Directory) Sources() []Source {
 func (d *Directory) Run(ctx context.Context, changed func(flows []string)) {
 	var group sync.WaitGroup
 	for _, s := range d.sources {
-		group.Go(func() { d.follow(ctx, s, changed) })
+		group.Go(func() { d.poll(ctx, s, changed) })
 	}
 	group.Wait()
 }
 
 // follow asks one source.
-func (d *Directory) follow(ctx context.Context, s *source, changed func([]string)) {
+func (d *Directory) poll(ctx context.Context, s *source, changed func([]string)) {
 	ticker := time.NewTicker(d.tick)
 	defer ticker.Stop()
 	var due time.Time // of the next list
@@ -222,11 +222,11 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 		begin := time.Now()
 		var flows []string
 		if !begin.Before(due) {
-			s.asked.spent() // by look-ups
+			s.clusterManager.takeBusyTime() // by look-ups
 			flows = d.list(ctx, s)
 			due = time.Now()
-			if !d.noneActive(s) {
-				due = due.Add(max(d.period, rest*s.asked.spent()))
+			if !d.noActiveServer(s) {
+				due = due.Add(max(d.period, pauseFactor*s.clusterManager.takeBusyTime()))
 			}
 		}
 		flows = append(flows, d.lookUp(ctx, s)...)
@@ -242,7 +242,7 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 }
 
 // noneActive tells whether the last try found no server that is at work.
-func (d *Directory) noneActive(s *source) bool {
+func (d *Directory) noActiveServer(s *source) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return errors.Is(s.err, errNoneActive)
@@ -256,14 +256,14 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	back := s.err != nil
 	d.mu.Unlock()
 	beyond := 0
-	err := s.asked.list(ctx, func(a Application) {
+	err := s.clusterManager.list(ctx, func(a Application) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if back {
 			back = false
-			s.begins(d.period)
+			s.restarted(d.period)
 		}
-		different, full := d.put(s, a)
+		different, full := d.update(s, a)
 		if different {
 			changed = append(changed, a.Flow)
 		}
@@ -274,53 +274,53 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	d.mu.Lock()
 	if now := time.Now(); err == nil {
 		if back { // with an empty list
-			s.begins(d.period)
+			s.restarted(d.period)
 		}
 		for flow, e := range d.apps {
 			if e.from != s {
 				continue
 			}
-			if e.round < s.round && e.ended.IsZero() && !now.Before(s.settled) {
+			if e.round < s.round && e.ended.IsZero() && !now.Before(s.settledAt) {
 				e.Ended, e.ended = true, now
 				if e.Bandwidth != 0 {
 					e.Bandwidth = 0
 					changed = append(changed, flow)
 				}
 			}
-			if !e.ended.IsZero() && now.Sub(e.ended) > keep {
+			if !e.ended.IsZero() && now.Sub(e.ended) > retention {
 				delete(d.apps, flow)
 			}
 		}
-		if _, can := s.asked.(finder); !can { // who was not on the list is not known there
-			maps.DeleteFunc(d.wanted, func(flow string, _ bool) bool { return s.owns(flow) })
+		if _, can := s.clusterManager.(finder); !can { // who was not on the list is not known there
+			maps.DeleteFunc(d.pending, func(flow string, _ bool) bool { return s.owns(flow) })
 		}
 	}
 	d.mu.Unlock()
 	if err == nil && beyond > 0 {
 		err = fmt.Errorf("%d applications at work are known by their flows' names only: at most %d are kept", beyond, MaxApplications)
 	}
-	d.said(ctx, s, err)
+	d.noteResult(ctx, s, err)
 	return changed
 }
 
 // put keeps what a source says of an application, in the list of this round or alone. It
 // tells whether the facts are others, and whether there is no room. d.mu is held.
-func (d *Directory) put(s *source, a Application) (different, full bool) {
-	if a.since != 0 {
-		if s.since != 0 && s.since != a.since { // a standby has taken over, or it was started again
-			s.begins(d.period)
+func (d *Directory) update(s *source, a Application) (different, full bool) {
+	if a.activeSince != 0 {
+		if s.activeSince != 0 && s.activeSince != a.activeSince { // a standby has taken over, or it was started again
+			s.restarted(d.period)
 		}
-		s.since = a.since
+		s.activeSince = a.activeSince
 	}
 	e := d.apps[a.Flow]
 	switch {
 	case a.Ended:
 		a.Bandwidth = 0
-	case e != nil && time.Now().Before(s.settled):
+	case e != nil && time.Now().Before(s.settledAt):
 		a.Bandwidth = max(a.Bandwidth, e.Bandwidth)
 	}
 	if e == nil {
-		if a.Ended && !d.wanted[a.Flow] {
+		if a.Ended && !d.pending[a.Flow] {
 			return false, false // a list of those that were: nobody has asked
 		}
 		if len(d.apps) >= MaxApplications && s.swept < s.round {
@@ -332,7 +332,7 @@ func (d *Directory) put(s *source, a Application) (different, full bool) {
 		}
 		e = &entry{from: s}
 		d.apps[a.Flow] = e
-		delete(d.wanted, a.Flow)
+		delete(d.pending, a.Flow)
 	}
 	different = !same(e.Facts, a.Facts)
 	e.Application, e.from, e.round = a, s, s.round
@@ -348,9 +348,9 @@ func (d *Directory) put(s *source, a Application) (different, full bool) {
 // begins notes that the source has begun anew, as far as can be seen: what was known stands
 // beside what it tells until it has settled. In between it is believed for a list at least, or
 // one that begins again and again would never take anything back. Directory.mu is held.
-func (s *source) begins(period time.Duration) {
-	if now := time.Now(); !now.Before(s.settled.Add(2 * period)) {
-		s.settled = now.Add(settle)
+func (s *source) restarted(period time.Duration) {
+	if now := time.Now(); !now.Before(s.settledAt.Add(2 * period)) {
+		s.settledAt = now.Add(settleTime)
 	}
 }
 
@@ -373,40 +373,40 @@ func same(a, b policy.Facts) bool {
 // lookUp asks for some of those that are wanted, unless the source has failed last. One
 // that it does not know is asked for again when somebody wants to know again.
 func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
-	by, can := s.asked.(finder)
+	by, can := s.clusterManager.(finder)
 	d.mu.Lock()
 	failed := s.err != nil
 	d.mu.Unlock()
 	if failed || !can {
 		return nil
 	}
-	for range lookUps {
-		flow := d.next(s)
+	for range lookupsPerSecond {
+		flow := d.nextPending(s)
 		if flow == "" {
 			break
 		}
 		a, known, err := by.find(ctx, flow)
 		if err != nil {
-			d.said(ctx, s, err)
+			d.noteResult(ctx, s, err)
 			break // it stays wanted
 		}
 		d.mu.Lock()
 		if known {
-			if different, _ := d.put(s, a); different {
+			if different, _ := d.update(s, a); different {
 				changed = append(changed, flow)
 			}
 		}
-		delete(d.wanted, flow)
+		delete(d.pending, flow)
 		d.mu.Unlock()
 	}
 	return changed
 }
 
 // next is a flow that is wanted of a source; empty: none.
-func (d *Directory) next(s *source) string {
+func (d *Directory) nextPending(s *source) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for flow := range d.wanted {
+	for flow := range d.pending {
 		if s.owns(flow) {
 			return flow
 		}
@@ -415,7 +415,7 @@ func (d *Directory) next(s *source) string {
 }
 
 // said books how a try went, and logs what is new of it.
-func (d *Directory) said(ctx context.Context, s *source, err error) {
+func (d *Directory) noteResult(ctx context.Context, s *source, err error) {
 	if ctx.Err() != nil {
 		return
 	}

@@ -30,11 +30,11 @@ func (*spark) name() string { return "Spark" }
 func (*spark) owns(flow string) bool {
 	rest, ok := strings.CutPrefix(flow, "app-")
 	stamp, number, cut := strings.Cut(rest, "-")
-	return ok && cut && digits(stamp, 14, 14) && digits(number, 4, 10)
+	return ok && cut && isDigits(stamp, 14, 14) && isDigits(number, 4, 10)
 }
 
 func (s *spark) list(ctx context.Context, add func(Application)) error {
-	s.renew()
+	s.freshConnection()
 	return s.get(ctx, "/json/", nil, func(d *json.Decoder) error {
 		apps, err := parseSpark(d)
 		if err != nil {

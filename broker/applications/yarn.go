@@ -18,11 +18,11 @@ import (
 const (
 	// page is how many applications one answer may have, and maxPages how many answers a
 	// list: a whole directory, in pages that are half full on average, and some that are empty.
-	page     = 1000
+	pageSize = 1000
 	maxPages = 400
 	// queuesAgain is the least time between two looks at the scheduler's queues.
-	queuesAgain = time.Minute
-	maxQueues   = 100_000
+	queueRefreshInterval = time.Minute
+	maxQueues            = 100_000
 )
 
 // yarn asks a ResourceManager. What its REST interface offers, by the sources of 3.4.2:
@@ -35,12 +35,12 @@ const (
 //   - A standby answers everything with a redirect, or with a page that reloads itself.
 type yarn struct {
 	*servers
-	log      *slog.Logger
-	refused  sync.Once
-	resource string
-	page     int
-	paths    map[string]string // of leaf queues
-	looked   time.Time         // at them
+	log          *slog.Logger
+	refused      sync.Once
+	resource     string
+	pageSize     int
+	leafPaths    map[string]string // of leaf queues
+	queuesReadAt time.Time         // at them
 }
 
 func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, error) {
@@ -48,7 +48,7 @@ func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, erro
 	if err != nil {
 		return nil, err
 	}
-	return &yarn{servers: s, log: log, resource: resource, page: page}, nil
+	return &yarn{servers: s, log: log, resource: resource, pageSize: pageSize}, nil
 }
 
 func (*yarn) name() string { return "YARN" }
@@ -56,7 +56,7 @@ func (*yarn) name() string { return "YARN" }
 func (*yarn) owns(flow string) bool {
 	rest, ok := strings.CutPrefix(flow, "application_")
 	stamp, number, cut := strings.Cut(rest, "_")
-	if !ok || !cut || !digits(stamp, 13, 13) || !digits(number, 4, 10) {
+	if !ok || !cut || !isDigits(stamp, 13, 13) || !isDigits(number, 4, 10) {
 		return false
 	}
 	// Hadoop's number is an int, padded to four digits; it refuses what is none.
@@ -65,23 +65,23 @@ func (*yarn) owns(flow string) bool {
 }
 
 // digits are some of low to high.
-func digits(s string, low, high int) bool {
+func isDigits(s string, low, high int) bool {
 	return len(s) >= low && len(s) <= high && strings.Trim(s, "0123456789") == ""
 }
 
 // span is of the times of submission, both ends inclusive, in ms.
-type span struct{ begin, end int64 }
+type timeSpan struct{ begin, end int64 }
 
 func (y *yarn) list(ctx context.Context, add func(Application)) error {
-	y.renew()
-	todo := []span{{0, math.MaxInt64}}
+	y.freshConnection()
+	todo := []timeSpan{{0, math.MaxInt64}}
 	for pages := 0; len(todo) > 0; pages++ {
 		if pages == maxPages {
 			return fmt.Errorf("over %d applications at work, or so many in a moment that %d answers did not bring them all", MaxApplications, maxPages)
 		}
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		limit := y.page
+		limit := y.pageSize
 		if at.begin == at.end { // cannot be halved
 			limit = MaxApplications
 		}
@@ -118,7 +118,7 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 		if middle < at.begin || middle >= at.end {
 			middle = at.begin + (at.end-at.begin)/2
 		}
-		todo = append(todo, span{middle + 1, at.end}, span{at.begin, middle})
+		todo = append(todo, timeSpan{middle + 1, at.end}, timeSpan{at.begin, middle})
 	}
 	return nil
 }
@@ -151,30 +151,30 @@ func (y *yarn) find(ctx context.Context, flow string) (Application, bool, error)
 // application is what the directory keeps of what YARN says.
 func (y *yarn) application(ctx context.Context, a *yarnApp) Application {
 	app := a.application(y.resource)
-	app.Queue = y.path(ctx, app.Queue)
+	app.Queue = y.queuePath(ctx, app.Queue)
 	return app
 }
 
 // path is a queue's whole path. CapacityScheduler of 3.4 tells it; an older one may tell
 // the leaf's name only, which is then looked up among the queues. A name that is no one
 // leaf's stays as it is.
-func (y *yarn) path(ctx context.Context, queue string) string {
+func (y *yarn) queuePath(ctx context.Context, queue string) string {
 	if queue == "" || queue == "root" || strings.HasPrefix(queue, "root.") {
 		return queue
 	}
-	if p := y.paths[queue]; p != "" {
+	if p := y.leafPaths[queue]; p != "" {
 		return p
 	}
-	if time.Since(y.looked) > queuesAgain {
-		y.looked = time.Now()
+	if time.Since(y.queuesReadAt) > queueRefreshInterval {
+		y.queuesReadAt = time.Now()
 		err := y.get(ctx, "/ws/v1/cluster/scheduler", nil, func(d *json.Decoder) error {
 			paths, err := parseQueues(d)
 			if err == nil {
-				y.paths = paths
+				y.leafPaths = paths
 			}
 			return err
 		})
-		if p := y.paths[queue]; err == nil && p != "" {
+		if p := y.leafPaths[queue]; err == nil && p != "" {
 			return p
 		}
 	}

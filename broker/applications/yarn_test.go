@@ -265,7 +265,7 @@ func TestPages(t *testing.T) {
 			}
 			m.set(nil, apps...)
 			d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
-			d.sources[0].asked.(*yarn).page = 20
+			d.sources[0].asked.(*yarn).pageSize = 20
 			if err := list(t, d); err != test.want {
 				t.Error(err)
 			}
@@ -285,7 +285,7 @@ func TestPagesEnd(t *testing.T) {
 		fmt.Fprintf(w, `{"apps":{"app":[%s,%s]}}`, anApp(1, begin).text, anApp(2, begin+1).text)
 	})
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
-	d.sources[0].asked.(*yarn).page = 2
+	d.sources[0].asked.(*yarn).pageSize = 2
 	if err := list(t, d); !strings.Contains(err, "over 100000 applications at work") || m.lists.Load() != maxPages {
 		t.Errorf("%s, after %d answers", err, m.lists.Load())
 	}
@@ -358,10 +358,10 @@ func TestStandbyHasNoRest(t *testing.T) {
 			b.set(test.b)
 			d, _ := directory(t, Options{ResourceManagers: []string{gone.URL, a.URL, b.URL}})
 			err := list(t, d)
-			if spent := managers(d).spent(); spent >= slow != test.busy {
+			if spent := managers(d).takeBusyTime(); spent >= slow != test.busy {
 				t.Errorf("kept busy for %v (%s)", spent, err)
 			}
-			if d.noneActive(d.sources[0]) != test.none {
+			if d.noActiveServer(d.sources[0]) != test.none {
 				t.Errorf("whether one is active: %s", err)
 			}
 		})
@@ -399,8 +399,8 @@ func TestMachineGone(t *testing.T) {
 		t.Errorf("%s: %+v", err, d.Sources())
 	}
 	m.set(redirect(""))
-	managers(d).spent()
-	if err := list(t, d); !strings.Contains(err, "i/o timeout") || managers(d).spent() != 0 {
+	managers(d).takeBusyTime()
+	if err := list(t, d); !strings.Contains(err, "i/o timeout") || managers(d).takeBusyTime() != 0 {
 		t.Errorf("with a standby only: %s", err)
 	}
 }
@@ -470,9 +470,9 @@ func TestBadAnswers(t *testing.T) {
 			if err := list(t, d); err != "" {
 				t.Fatal(err)
 			}
-			managers(d).body = 4 << 20
+			managers(d).maxBody = 4 << 20
 			if strings.HasPrefix(name, "a slow") {
-				managers(d).time = 300 * time.Millisecond
+				managers(d).timeout = 300 * time.Millisecond
 			}
 			m.set(test.answer)
 			for range 3 {
@@ -538,8 +538,8 @@ func TestBadName(t *testing.T) {
 		d.Facts(flow)
 	}
 	changed := d.lookUp(t.Context(), d.sources[0])
-	if !slices.Equal(changed, []string{id(7)}) || d.Sources()[0].Error != "" || len(d.wanted) != 0 {
-		t.Errorf("changed: %v; %+v; %d are wanted still", changed, d.Sources()[0], len(d.wanted))
+	if !slices.Equal(changed, []string{id(7)}) || d.Sources()[0].Error != "" || len(d.pending) != 0 {
+		t.Errorf("changed: %v; %+v; %d are wanted still", changed, d.Sources()[0], len(d.pending))
 	}
 	if n := strings.Count(log.String(), "refuses an application's name"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, log)
@@ -564,16 +564,16 @@ func TestLookUp(t *testing.T) {
 	if f := d.Facts(id(7)); f.Queue != "root.etl.night" || f.Bandwidth != 0 {
 		t.Errorf("%+v", f)
 	}
-	for i := range 2 * maxWanted {
+	for i := range 2 * maxPending {
 		d.Facts(id(100 + i))
 	}
-	if len(d.wanted) != maxWanted {
-		t.Errorf("%d are wanted", len(d.wanted))
+	if len(d.pending) != maxPending {
+		t.Errorf("%d are wanted", len(d.pending))
 	}
 	m.single.Store(0)
 	d.lookUp(t.Context(), d.sources[0])
-	if n := m.single.Load(); n != lookUps {
-		t.Errorf("%d look-ups at once, %d may be", n, lookUps)
+	if n := m.single.Load(); n != lookupsPerSecond {
+		t.Errorf("%d look-ups at once, %d may be", n, lookupsPerSecond)
 	}
 }
 
@@ -681,7 +681,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q is taken for an address", bad)
 		}
 	}
-	if _, err := New(Options{ResourceManagers: make([]string, maxBases+1)}); err == nil || !strings.Contains(err.Error(), "at most 16") {
+	if _, err := New(Options{ResourceManagers: make([]string, maxServers+1)}); err == nil || !strings.Contains(err.Error(), "at most 16") {
 		t.Error(err)
 	}
 }

@@ -87,7 +87,7 @@ func parseApp(d *json.Decoder) (a *yarnApp, err error) {
 }
 
 func (a *yarnApp) application(resource string) Application {
-	app := Application{State: clip(a.State, maxName), since: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
+	app := Application{State: clip(a.State, maxName), activeSince: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
 		User: clip(a.User, maxName), Name: clip(a.Name, maxName), Type: clip(a.ApplicationType, maxName)}}
 	switch a.State {
 	case "FINISHED", "FAILED", "KILLED":

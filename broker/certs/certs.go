@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	caName   = "ca"
-	validity = 2 * 365 * 24 * time.Hour
-	caSpan   = 10 * 365 * 24 * time.Hour
-	early    = time.Hour // machines' clocks differ
+	caName     = "ca"
+	validity   = 2 * 365 * 24 * time.Hour
+	caValidity = 10 * 365 * 24 * time.Hour
+	clockSkew  = time.Hour // machines' clocks differ
 )
 
 // Operator is the organizational unit of operators' certificates: they may change the
@@ -103,7 +103,7 @@ func authority(dir string) (ca *x509.Certificate, key *ecdsa.PrivateKey, fresh b
 			Subject: pkix.Name{CommonName: "Penstock development CA"}, IsCA: true, BasicConstraintsValid: true,
 			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, MaxPathLenZero: true,
 		}
-		if _, err := write(dir, caName, template, caSpan, template, &key.PublicKey, key, key); err != nil {
+		if _, err := write(dir, caName, template, caValidity, template, &key.PublicKey, key, key); err != nil {
 			return nil, nil, false, err
 		}
 		fresh = true
@@ -150,7 +150,7 @@ func write(dir, name string, template *x509.Certificate, span time.Duration, par
 		return nil, err
 	}
 	template.SerialNumber = serial
-	template.NotBefore, template.NotAfter = time.Now().Add(-early), time.Now().Add(span)
+	template.NotBefore, template.NotAfter = time.Now().Add(-clockSkew), time.Now().Add(span)
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {
 		return nil, err

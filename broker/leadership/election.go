@@ -21,17 +21,17 @@ import (
 
 const (
 	// beats is how often a session a leader gives its word (zkclient.Word).
-	beats = 6
+	renewalsPerSession = 6
 	// retry is the wait after a candidacy that failed.
-	retry = 250 * time.Millisecond
+	retryInterval = 250 * time.Millisecond
 	// nameMax bounds a broker's name and its address, in bytes.
-	nameMax = 256
+	maxNameBytes = 256
 )
 
 // Znodes of the election, in the brokers' folder.
 const (
-	candidates = "brokers" // one ephemeral, sequential child a broker; the first leads
-	epochNode  = "epoch"   // who led last, with its epoch
+	candidatesNode = "brokers" // one ephemeral, sequential child a broker; the first leads
+	epochNode      = "epoch"   // who led last, with its epoch
 )
 
 // record is what a broker says of itself in ZooKeeper.
@@ -49,17 +49,17 @@ type Election struct {
 	log      *slog.Logger
 	changes  chan struct{}
 
-	mu      sync.Mutex
-	state   State
-	until   time.Time // a leader's word holds; monotonic
-	version int32     // of the epoch's znode, as it was made by this leadership
+	mu       sync.Mutex
+	state    State
+	leaseEnd time.Time // a leader's word holds; monotonic
+	version  int32     // of the epoch's znode, as it was made by this leadership
 }
 
 // NewElection returns a candidacy; Run begins it. Address is where nodes reach this broker,
 // as it stands in their settings.
 func NewElection(k *zkclient.Client, name, address string, log *slog.Logger) (*Election, error) {
-	if name == "" || address == "" || len(name) > nameMax || len(address) > nameMax {
-		return nil, fmt.Errorf("a broker has a name and an address of 1 to %d bytes", nameMax)
+	if name == "" || address == "" || len(name) > maxNameBytes || len(address) > maxNameBytes {
+		return nil, fmt.Errorf("a broker has a name and an address of 1 to %d bytes", maxNameBytes)
 	}
 	return &Election{client: k, self: record{Name: name, Address: address}, instance: strings.ToLower(rand.Text()),
 		log: log, changes: make(chan struct{}, 1)}, nil
@@ -70,7 +70,7 @@ func NewElection(k *zkclient.Client, name, address string, log *slog.Logger) (*E
 func (e *Election) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.state.Leading && !time.Now().Before(e.until) {
+	if e.state.Leading && !time.Now().Before(e.leaseEnd) {
 		return State{Epoch: e.state.Epoch}
 	}
 	return e.state
@@ -84,46 +84,46 @@ func (e *Election) Changes() <-chan struct{} { return e.changes }
 func (e *Election) Fence() (path string, version int32, epoch uint64, leading bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.client.Path(epochNode), e.version, e.state.Epoch, e.state.Leading && time.Now().Before(e.until)
+	return e.client.Path(epochNode), e.version, e.state.Epoch, e.state.Leading && time.Now().Before(e.leaseEnd)
 }
 
 // Run is a candidate until ctx ends, which gives the leadership up.
 func (e *Election) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := e.candidate(ctx)
-		e.rest(State{Epoch: e.State().Epoch})
+		err := e.campaign(ctx)
+		e.stepDown(State{Epoch: e.State().Epoch})
 		if ctx.Err() != nil {
 			break
 		}
 		e.log.Warn("not a candidate for now", "error", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(retry):
+		case <-time.After(retryInterval):
 		}
 	}
 	e.client.Close() // the next broker need not wait for the session's end
 }
 
 // rest says that this broker does not lead, and who does.
-func (e *Election) rest(s State) {
+func (e *Election) stepDown(s State) {
 	e.mu.Lock()
 	was := e.state
-	e.state, e.until = s, time.Time{}
+	e.state, e.leaseEnd = s, time.Time{}
 	e.mu.Unlock()
 	if was.Leading {
 		e.log.Warn("this broker leads no more", "epoch", was.Epoch)
 	}
 	if was != s {
-		nudge(e.changes)
+		notify(e.changes)
 	}
 }
 
 // errGone: the candidate's znode is not there, so its session ended or somebody removed it.
-var errGone = errors.New("the session with ZooKeeper has ended")
+var errSessionEnded = errors.New("the session with ZooKeeper has ended")
 
 // candidate stands for as long as its session lasts.
-func (e *Election) candidate(ctx context.Context) error {
-	own, err := e.stand(ctx)
+func (e *Election) campaign(ctx context.Context) error {
+	own, err := e.enroll(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (e *Election) candidate(ctx context.Context) error {
 	var beforeName string
 	for {
 		wait, cancel := context.WithTimeout(ctx, e.client.Session())
-		names, err := e.client.Children(wait, e.client.Path(candidates))
+		names, err := e.client.Children(wait, e.client.Path(candidatesNode))
 		cancel()
 		if err != nil {
 			return fmt.Errorf("see who stands: %w", err)
@@ -140,7 +140,7 @@ func (e *Election) candidate(ctx context.Context) error {
 		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
 		i := slices.Index(names, own)
 		if i < 0 {
-			return errGone
+			return errSessionEnded
 		}
 		if i == 0 {
 			return e.lead(ctx, own)
@@ -148,7 +148,7 @@ func (e *Election) candidate(ctx context.Context) error {
 		wait, cancel = context.WithTimeout(ctx, e.client.Session())
 		// One candidate wakes one other: each watches only who is before it.
 		if beforeName != names[i-1] || before.Next == nil {
-			before, err = e.client.Watch(wait, e.client.Path(candidates, names[i-1]))
+			before, err = e.client.Watch(wait, e.client.Path(candidatesNode, names[i-1]))
 			beforeName = names[i-1]
 		}
 		if errors.Is(err, zk.ErrNoNode) { // gone meanwhile: look again
@@ -158,8 +158,8 @@ func (e *Election) candidate(ctx context.Context) error {
 		}
 		if err == nil && known.Next == nil {
 			if known, err = e.client.Watch(wait, epoch); err == nil {
-				r := parse(known.Data)
-				e.rest(State{Leader: r.Address, Epoch: r.Epoch})
+				r := decodeRecord(known.Data)
+				e.stepDown(State{Leader: r.Address, Epoch: r.Epoch})
 				e.log.Info("another broker leads", "leader", r.Name, "address", r.Address, "epoch", r.Epoch)
 			}
 		}
@@ -182,10 +182,10 @@ func (e *Election) candidate(ctx context.Context) error {
 
 // stand makes this broker's znode among the candidates, and returns its name. An attempt
 // whose answer was lost may have made it already.
-func (e *Election) stand(ctx context.Context) (own string, err error) {
+func (e *Election) enroll(ctx context.Context) (own string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*e.client.Session())
 	defer cancel()
-	folder := e.client.Path(candidates)
+	folder := e.client.Path(candidatesNode)
 	if err := e.client.Ensure(ctx, folder, e.client.Path(epochNode)); err != nil {
 		return "", err
 	}
@@ -210,7 +210,7 @@ func (e *Election) stand(ctx context.Context) (own string, err error) {
 			}
 		}
 	}
-	path, err := e.client.Create(ctx, folder+"/"+e.instance+"-", e.self.text(), zk.FlagEphemeral|zk.FlagSequence)
+	path, err := e.client.Create(ctx, folder+"/"+e.instance+"-", e.self.encode(), zk.FlagEphemeral|zk.FlagSequence)
 	if err != nil {
 		return "", fmt.Errorf("stand for leader: %w", err)
 	}
@@ -219,36 +219,36 @@ func (e *Election) stand(ctx context.Context) (own string, err error) {
 
 // lead takes the leadership and keeps it, until it is lost.
 func (e *Election) lead(ctx context.Context, own string) error {
-	path, ownPath := e.client.Path(epochNode), e.client.Path(candidates, own)
+	path, ownPath := e.client.Path(epochNode), e.client.Path(candidatesNode, own)
 	wait, cancel := context.WithTimeout(ctx, e.client.Session())
 	defer cancel()
-	last, err := e.client.Newest(wait, path)
+	last, err := e.client.GetLatest(wait, path)
 	if err != nil {
 		return fmt.Errorf("read the last epoch: %w", err)
 	}
 	r := e.self
-	r.Epoch = NextEpoch(parse(last.Data).Epoch, time.Now())
+	r.Epoch = NextEpoch(decodeRecord(last.Data).Epoch, time.Now())
 	sent := time.Now()
-	if _, err := e.client.Multi(wait, zkclient.Check(ownPath, -1), zkclient.Set(path, r.text(), last.Version)); err != nil {
+	if _, err := e.client.Multi(wait, zkclient.CheckOp(ownPath, -1), zkclient.SetOp(path, r.encode(), last.Version)); err != nil {
 		return fmt.Errorf("begin an epoch: %w", err)
 	}
 	e.mu.Lock()
 	e.state = State{Leading: true, Leader: r.Address, Epoch: r.Epoch}
 	e.version = last.Version + 1
-	e.until = sent.Add(zkclient.Word(e.client.Session()))
+	e.leaseEnd = sent.Add(zkclient.Lease(e.client.Session()))
 	e.mu.Unlock()
 	e.log.Info("this broker leads", "epoch", r.Epoch, "session", e.client.Session())
-	nudge(e.changes)
-	return e.keep(ctx, path, ownPath)
+	notify(e.changes)
+	return e.renew(ctx, path, ownPath)
 }
 
 // keep says again and again that this broker leads. It ends when that is not so any more.
-func (e *Election) keep(ctx context.Context, path, ownPath string) error {
-	ticker := time.NewTicker(e.client.Session() / beats)
+func (e *Election) renew(ctx context.Context, path, ownPath string) error {
+	ticker := time.NewTicker(e.client.Session() / renewalsPerSession)
 	defer ticker.Stop()
 	for {
 		e.mu.Lock()
-		until := e.until
+		until := e.leaseEnd
 		e.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -260,26 +260,26 @@ func (e *Election) keep(ctx context.Context, path, ownPath string) error {
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
 		// A write is taken by a majority. What one server answers by itself says nothing.
-		failed, err := e.client.Multi(wait, zkclient.Check(path, e.version), zkclient.Set(ownPath, e.self.text(), -1))
+		failed, err := e.client.Multi(wait, zkclient.CheckOp(path, e.version), zkclient.SetOp(ownPath, e.self.encode(), -1))
 		cancel()
 		switch {
 		case err == nil:
 			e.mu.Lock()
-			if time.Now().Before(e.until) { // else who asked meanwhile was told that it is over
-				e.until = sent.Add(zkclient.Word(e.client.Session()))
+			if time.Now().Before(e.leaseEnd) { // else who asked meanwhile was told that it is over
+				e.leaseEnd = sent.Add(zkclient.Lease(e.client.Session()))
 			}
 			e.mu.Unlock()
 		case failed == 0:
 			return errors.New("another broker has begun an epoch")
 		case failed == 1 || errors.Is(err, zk.ErrSessionExpired):
-			return errGone
+			return errSessionEnded
 		default: // it connects anew; the word says for how long that may take
 			e.log.Warn("ZooKeeper did not take a leader's word", "error", err)
 		}
 	}
 }
 
-func (r record) text() []byte {
+func (r record) encode() []byte {
 	text, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // two strings and a number
@@ -288,8 +288,8 @@ func (r record) text() []byte {
 }
 
 // parse reads what a broker said; what is none counts as nothing said.
-func parse(text []byte) (r record) {
-	if json.Unmarshal(text, &r) != nil || len(r.Name) > nameMax || len(r.Address) > nameMax {
+func decodeRecord(text []byte) (r record) {
+	if json.Unmarshal(text, &r) != nil || len(r.Name) > maxNameBytes || len(r.Address) > maxNameBytes {
 		return record{}
 	}
 	return r
@@ -305,7 +305,7 @@ func sequence(name string) int64 {
 	return n
 }
 
-func nudge(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -121,11 +121,11 @@ func RuleLines(text []byte) []int {
 	return lines
 }
 
-var place = regexp.MustCompile(`^(\w+)(?:\[(\d+)\])?$`)
+var placePattern = regexp.MustCompile(`^(\w+)(?:\[(\d+)\])?$`)
 
 // lineOf finds the line of a place such as rules[3]; 0 if it is not there.
 func lineOf(text []byte, at string) int {
-	m := place.FindStringSubmatch(at)
+	m := placePattern.FindStringSubmatch(at)
 	var doc yaml.Node
 	if m == nil || yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
 		return 0

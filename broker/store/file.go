@@ -34,9 +34,9 @@ type File struct {
 }
 
 const (
-	suffix   = ".version"
-	unwhole  = ".writing" // the end of what a version is before its rename
-	lockName = "lock"
+	suffix        = ".version"
+	partialSuffix = ".writing" // the end of what a version is before its rename
+	lockName      = "lock"
 )
 
 // OpenFile opens a folder, and makes it if it is not there. Errors: another broker has it
@@ -75,7 +75,7 @@ func (f *File) load() error {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), unwhole) { // a broker was ended while it wrote
+		if strings.HasSuffix(e.Name(), partialSuffix) { // a broker was ended while it wrote
 			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
 				return err
 			}
@@ -176,17 +176,17 @@ func (f *File) Append(_ context.Context, v Version) error {
 		return ErrConflict
 	}
 	path := f.path(v.Number)
-	if err := write(path+unwhole, text); err != nil {
+	if err := write(path+partialSuffix, text); err != nil {
 		return fmt.Errorf("version %d of the policy was not written: %w", v.Number, err)
 	}
-	if err := errors.Join(os.Rename(path+unwhole, path), syncDir(f.dir)); err != nil {
+	if err := errors.Join(os.Rename(path+partialSuffix, path), syncDir(f.dir)); err != nil {
 		f.failed = fmt.Errorf("version %d of the policy may be there or not: %w. Mend that and start the broker again", v.Number, err)
 		return f.failed
 	}
 	f.latest = v.clone()
 	f.latest.Time = unixMilli(v.Time.UnixMilli())
 	f.numbers = append(f.numbers, v.Number)
-	tell(f.changes)
+	notify(f.changes)
 	for len(f.numbers) > Keep { // the oldest first, so that a crash leaves no gap
 		if err := os.Remove(f.path(f.numbers[0])); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			break // it is tried again with the next version

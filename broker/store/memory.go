@@ -72,7 +72,7 @@ func (m *Memory) Append(_ context.Context, v Version) error {
 	if m.versions = append(m.versions, v); len(m.versions) > Keep {
 		m.versions = slices.Delete(m.versions, 0, len(m.versions)-Keep)
 	}
-	tell(m.changes)
+	notify(m.changes)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (v Version) clone() Version {
 }
 
 // tell leaves one value in a channel, however often it is called before that is taken.
-func tell(changes chan struct{}) {
+func notify(changes chan struct{}) {
 	select {
 	case changes <- struct{}{}:
 	default:

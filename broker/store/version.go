@@ -72,10 +72,10 @@ func Encode(v Version) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(head(body), body...), nil
+	return append(header(body), body...), nil
 }
 
-func head(body []byte) []byte {
+func header(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return []byte(magic + hex.EncodeToString(sum[:]) + "\n")
 }
@@ -90,7 +90,7 @@ func Decode(text []byte) (Version, error) {
 	if !found || !bytes.HasPrefix(first, []byte(magic)) {
 		return Version{}, errors.New("it is no version of a policy, or its beginning only")
 	}
-	if !bytes.Equal(text[:len(first)+1], head(body)) {
+	if !bytes.Equal(text[:len(first)+1], header(body)) {
 		return Version{}, errors.New("its checksum does not fit: it is cut off or was changed")
 	}
 	var r record

@@ -24,16 +24,16 @@ const (
 	// message above 1 MiB (jute.maxbuffer), and this one has more in it.
 	MaxZooKeeper = 1_000_000
 	// zooRetry is the wait after a watch that could not be set.
-	zooRetry = 500 * time.Millisecond
+	zkRetry = 500 * time.Millisecond
 	// zooHead begins a znode's data, and zooHeadMax bounds its first line.
-	zooHead    = "penstock-epoch "
-	zooHeadMax = 128
+	zkHeader    = "penstock-epoch "
+	zkHeaderMax = 128
 )
 
 // Znodes of the store, in the brokers' folder.
 const (
-	zooNewest   = "newest"   // the newest version's number, in decimal
-	zooVersions = "versions" // one child a version
+	newestNode   = "newest"   // the newest version's number, in decimal
+	versionsNode = "versions" // one child a version
 )
 
 // Fence is the leadership under which versions are written: a check, in the same
@@ -70,7 +70,7 @@ func NewZooKeeper(k *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
 
 // path is a version's znode.
 func (z *ZooKeeper) path(number uint64) string {
-	return z.client.Path(zooVersions, fmt.Sprintf("%020d", number))
+	return z.client.Path(versionsNode, fmt.Sprintf("%020d", number))
 }
 
 // Latest implements Store.
@@ -84,7 +84,7 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 
 // newest is the newest number, 0 if there is none, with its znode's version.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
-	n, err := z.client.Newest(ctx, z.client.Path(zooNewest))
+	n, err := z.client.GetLatest(ctx, z.client.Path(newestNode))
 	if errors.Is(err, zk.ErrNoNode) {
 		return 0, 0, nil
 	}
@@ -95,7 +95,7 @@ func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, e
 		return 0, n.Version, nil
 	}
 	if number, err = strconv.ParseUint(string(n.Data), 10, 64); err != nil || number == 0 {
-		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.client.Path(zooNewest), n.Data)
+		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.client.Path(newestNode), n.Data)
 	}
 	return number, n.Version, nil
 }
@@ -160,10 +160,10 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err != nil {
 		return err
 	}
-	newest := z.client.Path(zooNewest)
+	newest := z.client.Path(newestNode)
 	last, lastVersion, err := z.newest(ctx)
 	if err == nil && last == 0 {
-		if err = z.client.Ensure(ctx, newest, z.client.Path(zooVersions)); err == nil {
+		if err = z.client.Ensure(ctx, newest, z.client.Path(versionsNode)); err == nil {
 			last, lastVersion, err = z.newest(ctx)
 		}
 	}
@@ -173,8 +173,8 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if v.Number != last+1 {
 		return ErrConflict
 	}
-	failed, err := z.client.Multi(ctx, zkclient.Check(fence, fenceVersion),
-		zkclient.Set(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.client.Make(z.path(v.Number), data))
+	failed, err := z.client.Multi(ctx, zkclient.CheckOp(fence, fenceVersion),
+		zkclient.SetOp(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.client.CreateOp(z.path(v.Number), data))
 	switch {
 	case err == nil:
 	case failed == 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode)):
@@ -182,7 +182,7 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	case failed > 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists)):
 		return ErrConflict
 	default:
-		if err := z.taken(ctx, v.Number, token, err); err != nil {
+		if err := z.confirmAppend(ctx, v.Number, token, err); err != nil {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 
 // taken finds out whether a version whose answer was lost is there. A sync behind it says
 // so for good: ZooKeeper takes nothing of a connection that the session has left.
-func (z *ZooKeeper) taken(ctx context.Context, number uint64, token string, lost error) error {
+func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token string, lost error) error {
 	for {
 		_, _, err := z.newest(ctx)
 		if err == nil {
@@ -209,7 +209,7 @@ func (z *ZooKeeper) taken(ctx context.Context, number uint64, token string, lost
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("version %d of the policy may be there or not, look at the history: %w", number, lost)
-		case <-time.After(zooRetry):
+		case <-time.After(zkRetry):
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 		return
 	}
 	if z.trimmed == 0 {
-		names, err := z.client.Children(ctx, z.client.Path(zooVersions))
+		names, err := z.client.Children(ctx, z.client.Path(versionsNode))
 		if err != nil {
 			return
 		}
@@ -247,7 +247,7 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 func (z *ZooKeeper) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, z.client.Session())
-		path := z.client.Path(zooNewest)
+		path := z.client.Path(newestNode)
 		w, err := z.client.Watch(wait, path)
 		if errors.Is(err, zk.ErrNoNode) {
 			err = z.client.Ensure(wait, path)
@@ -260,11 +260,11 @@ func (z *ZooKeeper) watch(ctx context.Context) {
 		if err != nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(zooRetry):
+			case <-time.After(zkRetry):
 			}
 			continue
 		}
-		tell(z.changes) // whatever came before the watch
+		notify(z.changes) // whatever came before the watch
 		select {
 		case <-ctx.Done():
 		case <-w.Next:
@@ -290,7 +290,7 @@ func pack(v Version, epoch uint64, token string) ([]byte, error) {
 		return nil, err
 	}
 	var data bytes.Buffer
-	fmt.Fprintf(&data, "%s%d %s\n", zooHead, epoch, token)
+	fmt.Fprintf(&data, "%s%d %s\n", zkHeader, epoch, token)
 	w, err := gzip.NewWriterLevel(&data, gzip.BestCompression)
 	if err != nil {
 		return nil, err
@@ -308,8 +308,8 @@ func pack(v Version, epoch uint64, token string) ([]byte, error) {
 // unpack reads what pack wrote. It fails for anything else.
 func unpack(data []byte) (v Version, epoch uint64, token string, err error) {
 	head, packed, found := bytes.Cut(data[:min(len(data), MaxZooKeeper)], []byte("\n"))
-	words := strings.Split(strings.TrimPrefix(string(head[:min(len(head), zooHeadMax)]), zooHead), " ")
-	if !found || !bytes.HasPrefix(head, []byte(zooHead)) || len(words) != 2 {
+	words := strings.Split(strings.TrimPrefix(string(head[:min(len(head), zkHeaderMax)]), zkHeader), " ")
+	if !found || !bytes.HasPrefix(head, []byte(zkHeader)) || len(words) != 2 {
 		return v, 0, "", errors.New("it is no version of a policy")
 	}
 	if epoch, err = strconv.ParseUint(words[0], 10, 64); err != nil {

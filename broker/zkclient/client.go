@@ -33,24 +33,24 @@ import (
 
 // Bounds of what is given.
 const (
-	SessionMin = 500 * time.Millisecond
-	SessionMax = 5 * time.Minute
-	serversMax = 16
-	authMax    = 1024                   // bytes of the file
-	again      = 500 * time.Millisecond // between attempts to give the credentials
+	SessionMin    = 500 * time.Millisecond
+	SessionMax    = 5 * time.Minute
+	maxServers    = 16
+	maxAuthBytes  = 1024                   // bytes of the file
+	retryInterval = 500 * time.Millisecond // between attempts to give the credentials
 	// rounds is how many times a session all servers are asked for a connection, for as long as
 	// a leader's word holds. After that, or if it is no more often, it is once in the library's
 	// pause.
-	rounds       = 12
-	libraryPause = time.Second
+	roundsPerSession = 12
+	libraryPause     = time.Second
 	// quietTime is the least time between two lines on one server without a connection.
-	quietTime = 10 * time.Second
+	logInterval = 10 * time.Second
 )
 
 // Word is how long a leader's word holds, from the moment at which it sent what ZooKeeper's
 // majority then took: two thirds of a session. The last third is for a server that passes on
 // late, by half a tick at most, that it has heard of a session.
-func Word(session time.Duration) time.Duration { return session * 2 / 3 }
+func Lease(session time.Duration) time.Duration { return session * 2 / 3 }
 
 // Folder is where brokers keep what they have if the servers' list names none.
 const Folder = "/penstock"
@@ -73,31 +73,31 @@ type Options struct {
 
 // Client is a connection. Its methods may be called by several goroutines.
 type Client struct {
-	conn   *zk.Conn
-	root   string
-	acl    []zk.ACL
-	asked  time.Duration
-	given  atomic.Int64 // the session's length by the last handshake, ns
-	log    *slog.Logger
-	events chan struct{}
-	known  chan struct{} // closed when the credentials are
-	closed chan struct{}
-	close  func()
-	names  *names
+	conn          *zk.Conn
+	root          string
+	acl           []zk.ACL
+	requested     time.Duration
+	granted       atomic.Int64 // the session's length by the last handshake, ns
+	log           *slog.Logger
+	events        chan struct{}
+	authenticated chan struct{} // closed when the credentials are
+	closed        chan struct{}
+	close         func()
+	hosts         *hostProvider
 
-	mu       sync.Mutex
-	troubles map[string]trouble // by server
-	last     string             // the last server that gave no connection
+	mu         sync.Mutex
+	failures   map[string]connFailure // by server
+	lastFailed string                 // the last server that gave no connection
 }
 
 // trouble is why a server gave no connection.
-type trouble struct {
-	text string    // empty: it gave one since
-	said string    // what the log said last; empty: nothing since the last connection
-	at   time.Time // when it did
+type connFailure struct {
+	text     string    // empty: it gave one since
+	logged   string    // what the log said last; empty: nothing since the last connection
+	loggedAt time.Time // when it did
 }
 
-var folder = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
+var folderPattern = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
 
 // Parse splits a list of servers from its folder.
 func Parse(list string) (servers []string, root string, err error) {
@@ -105,12 +105,12 @@ func Parse(list string) (servers []string, root string, err error) {
 	if i := strings.IndexByte(list, '/'); i >= 0 {
 		list, root = list[:i], list[i:]
 	}
-	if !folder.MatchString(root) || path.Clean(root) != root || len(root) > 256 {
+	if !folderPattern.MatchString(root) || path.Clean(root) != root || len(root) > 256 {
 		return nil, "", fmt.Errorf("folder %q in ZooKeeper: give names of letters, digits, _ . and -, such as /penstock, in 256 bytes", root)
 	}
 	servers = strings.Split(list, ",")
-	if len(servers) > serversMax {
-		return nil, "", fmt.Errorf("%d ZooKeeper servers: give at most %d", len(servers), serversMax)
+	if len(servers) > maxServers {
+		return nil, "", fmt.Errorf("%d ZooKeeper servers: give at most %d", len(servers), maxServers)
 	}
 	for _, s := range servers {
 		if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "" {
@@ -129,9 +129,9 @@ func Dial(o Options) (*Client, error) {
 	if o.Session < SessionMin || o.Session > SessionMax {
 		return nil, fmt.Errorf("session of %v: use %v to %v", o.Session, SessionMin, SessionMax)
 	}
-	k := &Client{root: root, acl: zk.WorldACL(zk.PermAll), asked: o.Session, log: o.Log,
-		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]trouble{}}
-	k.names = &names{client: k}
+	k := &Client{root: root, acl: zk.WorldACL(zk.PermAll), requested: o.Session, log: o.Log,
+		events: make(chan struct{}, 1), authenticated: make(chan struct{}), closed: make(chan struct{}), failures: map[string]connFailure{}}
+	k.hosts = &hostProvider{client: k}
 	k.close = sync.OnceFunc(func() {
 		close(k.closed)
 		k.conn.Close()
@@ -146,10 +146,10 @@ func Dial(o Options) (*Client, error) {
 		user, password, _ := strings.Cut(secret, ":")
 		k.acl = zk.DigestACL(zk.PermAll, user, password)
 	}
-	k.conn, _, err = zk.Connect(servers, o.Session, zk.WithHostProvider(k.names), zk.WithLogInfo(false),
-		zk.WithLogger(quiet{o.Log}), zk.WithEventCallback(func(e zk.Event) {
+	k.conn, _, err = zk.Connect(servers, o.Session, zk.WithHostProvider(k.hosts), zk.WithLogInfo(false),
+		zk.WithLogger(debugLogger{o.Log}), zk.WithEventCallback(func(e zk.Event) {
 			if e.Type == zk.EventSession {
-				nudge(k.events)
+				notify(k.events)
 			}
 		}),
 		zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
@@ -159,27 +159,27 @@ func Dial(o Options) (*Client, error) {
 		return nil, err
 	}
 	if secret == "" {
-		close(k.known)
+		close(k.authenticated)
 	} else {
-		go k.introduce(secret)
+		go k.authenticate(secret)
 	}
 	return k, nil
 }
 
 // introduce gives the credentials, which the library repeats at each connection once a
 // server has taken them. Calls wait for that.
-func (k *Client) introduce(secret string) {
+func (k *Client) authenticate(secret string) {
 	for {
 		err := k.conn.AddAuth("digest", []byte(secret))
 		if err == nil {
-			close(k.known)
+			close(k.authenticated)
 			return
 		}
 		k.log.Warn("ZooKeeper has not taken the credentials yet", "error", err)
 		select {
 		case <-k.closed:
 			return
-		case <-time.After(again):
+		case <-time.After(retryInterval):
 		}
 	}
 }
@@ -190,14 +190,14 @@ func readAuth(file string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, authMax+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxAuthBytes+1))
 	if err != nil {
 		return "", err
 	}
 	secret := strings.TrimRight(string(text), "\r\n")
 	user, password, ok := strings.Cut(secret, ":")
-	if !ok || user == "" || password == "" || len(text) > authMax || strings.ContainsAny(secret, "\r\n") {
-		return "", fmt.Errorf("%s: give one line, user:password, of at most %d bytes", file, authMax)
+	if !ok || user == "" || password == "" || len(text) > maxAuthBytes || strings.ContainsAny(secret, "\r\n") {
+		return "", fmt.Errorf("%s: give one line, user:password, of at most %d bytes", file, maxAuthBytes)
 	}
 	return secret, nil
 }
@@ -205,22 +205,22 @@ func readAuth(file string) (string, error) {
 // Session is how long the server waits for this broker before it holds it for gone: the
 // shorter one of what was asked for and what the server gave.
 func (k *Client) Session() time.Duration {
-	if given := time.Duration(k.given.Load()); given > 0 {
-		return min(given, k.asked)
+	if given := time.Duration(k.granted.Load()); given > 0 {
+		return min(given, k.requested)
 	}
-	return k.asked
+	return k.requested
 }
 
 // heard takes the session's length from a server's handshake.
-func (k *Client) heard(address string, given time.Duration) {
+func (k *Client) sessionGranted(address string, given time.Duration) {
 	k.mu.Lock()
-	k.troubles[address] = trouble{at: k.troubles[address].at}
-	k.last = ""
+	k.failures[address] = connFailure{loggedAt: k.failures[address].loggedAt}
+	k.lastFailed = ""
 	k.mu.Unlock()
-	if old := k.given.Swap(int64(given)); old == int64(given) || given == k.asked {
+	if old := k.granted.Swap(int64(given)); old == int64(given) || given == k.requested {
 		return
 	}
-	k.log.Warn("ZooKeeper gives sessions of another length, by its tickTime and its minSessionTimeout", "asked", k.asked, "given", given)
+	k.log.Warn("ZooKeeper gives sessions of another length, by its tickTime and its minSessionTimeout", "asked", k.requested, "given", given)
 }
 
 // Events gets a value when something has happened to the session.
@@ -237,7 +237,7 @@ func (k *Client) Close() { k.close() }
 
 // within makes a call that knows no context, again where it was never sent for want of a
 // server. One that is given up ends when the library gets a connection, or pauses.
-func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, error) {
+func callWithContext[T any](ctx context.Context, k *Client, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -245,9 +245,9 @@ func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, e
 	done := make(chan result, 1)
 	go func() {
 		select {
-		case <-k.known:
+		case <-k.authenticated:
 			v, err := call()
-			for errors.Is(err, zk.ErrNoServer) && wait(ctx, again) {
+			for errors.Is(err, zk.ErrNoServer) && sleep(ctx, retryInterval) {
 				v, err = call()
 			}
 			done <- result{v, err}
@@ -261,7 +261,7 @@ func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, e
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
-		if why := k.trouble(); why != "" {
+		if why := k.lastFailure(); why != "" {
 			return none, fmt.Errorf("no answer from ZooKeeper: %w (%s)", ctx.Err(), why)
 		}
 		return none, fmt.Errorf("no answer from ZooKeeper: %w", ctx.Err())
@@ -269,7 +269,7 @@ func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, e
 }
 
 // wait is false if ctx has ended first.
-func wait(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -280,15 +280,15 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // Node is a znode's data and version, and its session if it is ephemeral.
 type Node struct {
-	Data    []byte
-	Version int32
-	Owner   int64
-	Changed int64 // the transaction that changed it last
+	Data         []byte
+	Version      int32
+	Owner        int64
+	ModifiedZxid int64 // the transaction that changed it last
 }
 
 // Get reads a znode.
 func (k *Client) Get(ctx context.Context, path string) (Node, error) {
-	return within(ctx, k, func() (Node, error) {
+	return callWithContext(ctx, k, func() (Node, error) {
 		data, stat, err := k.conn.Get(path)
 		return node(data, stat), err
 	})
@@ -302,7 +302,7 @@ type Watched struct {
 
 // Watch reads a znode. Each call that succeeds is one more watch, until the znode changes.
 func (k *Client) Watch(ctx context.Context, path string) (Watched, error) {
-	return within(ctx, k, func() (Watched, error) {
+	return callWithContext(ctx, k, func() (Watched, error) {
 		data, stat, changed, err := k.conn.GetW(path)
 		return Watched{node(data, stat), changed}, err
 	})
@@ -312,13 +312,13 @@ func node(data []byte, stat *zk.Stat) Node {
 	if stat == nil {
 		return Node{}
 	}
-	return Node{Data: data, Version: stat.Version, Owner: stat.EphemeralOwner, Changed: stat.Mzxid}
+	return Node{Data: data, Version: stat.Version, Owner: stat.EphemeralOwner, ModifiedZxid: stat.Mzxid}
 }
 
 // Newest is Get of what all the ensemble has agreed on by now, and not of what one of its
 // servers has heard so far.
-func (k *Client) Newest(ctx context.Context, path string) (Node, error) {
-	if _, err := within(ctx, k, func() (string, error) { return k.conn.Sync(path) }); err != nil {
+func (k *Client) GetLatest(ctx context.Context, path string) (Node, error) {
+	if _, err := callWithContext(ctx, k, func() (string, error) { return k.conn.Sync(path) }); err != nil {
 		return Node{}, err
 	}
 	return k.Get(ctx, path)
@@ -326,7 +326,7 @@ func (k *Client) Newest(ctx context.Context, path string) (Node, error) {
 
 // Children lists a znode's children.
 func (k *Client) Children(ctx context.Context, path string) ([]string, error) {
-	return within(ctx, k, func() ([]string, error) {
+	return callWithContext(ctx, k, func() ([]string, error) {
 		names, _, err := k.conn.Children(path)
 		return names, err
 	})
@@ -334,7 +334,7 @@ func (k *Client) Children(ctx context.Context, path string) ([]string, error) {
 
 // Create makes a znode; flags are the library's. It returns the znode's whole path.
 func (k *Client) Create(ctx context.Context, path string, data []byte, flags int32) (string, error) {
-	return within(ctx, k, func() (string, error) { return k.conn.Create(path, data, flags, k.acl) })
+	return callWithContext(ctx, k, func() (string, error) { return k.conn.Create(path, data, flags, k.acl) })
 }
 
 // Ensure makes znodes that are to be there, and their parents, empty.
@@ -358,14 +358,14 @@ func (k *Client) Ensure(ctx context.Context, paths ...string) error {
 
 // Delete removes a znode, whatever its version.
 func (k *Client) Delete(ctx context.Context, path string) error {
-	_, err := within(ctx, k, func() (struct{}, error) { return struct{}{}, k.conn.Delete(path, -1) })
+	_, err := callWithContext(ctx, k, func() (struct{}, error) { return struct{}{}, k.conn.Delete(path, -1) })
 	return err
 }
 
 // Multi makes all changes or none. Where one does not hold, failed is the first such, from
 // 0, and err says why; failed is -1 where it is not known.
 func (k *Client) Multi(ctx context.Context, changes ...any) (failed int, err error) {
-	results, err := within(ctx, k, func() ([]zk.MultiResponse, error) { return k.conn.Multi(changes...) })
+	results, err := callWithContext(ctx, k, func() ([]zk.MultiResponse, error) { return k.conn.Multi(changes...) })
 	if err == nil {
 		return -1, nil
 	}
@@ -379,21 +379,21 @@ func (k *Client) Multi(ctx context.Context, changes ...any) (failed int, err err
 
 // Check is a change for Multi that changes nothing: the znode is there and, where version
 // is not -1, has it.
-func Check(path string, version int32) any {
+func CheckOp(path string, version int32) any {
 	return &zk.CheckVersionRequest{Path: path, Version: version}
 }
 
 // Set is a change for Multi: the znode's data, if it has the version or that is -1.
-func Set(path string, data []byte, version int32) any {
+func SetOp(path string, data []byte, version int32) any {
 	return &zk.SetDataRequest{Path: path, Data: data, Version: version}
 }
 
 // Make is a change for Multi: a znode that is not there.
-func (k *Client) Make(path string, data []byte) any {
+func (k *Client) CreateOp(path string, data []byte) any {
 	return &zk.CreateRequest{Path: path, Data: data, Acl: k.acl}
 }
 
-func nudge(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -401,8 +401,8 @@ func nudge(c chan struct{}) {
 }
 
 // quiet passes on what the library says, which is of interest only when looked for.
-type quiet struct{ log *slog.Logger }
+type debugLogger struct{ log *slog.Logger }
 
-func (q quiet) Printf(format string, args ...any) {
+func (q debugLogger) Printf(format string, args ...any) {
 	q.log.Debug("zookeeper", "says", fmt.Sprintf(format, args...))
 }

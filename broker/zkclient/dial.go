@@ -15,10 +15,10 @@ import (
 
 // dial connects, and has the handshake read on its way.
 func (k *Client) dial(network, address string, timeout time.Duration, secure func() *tls.Config) (net.Conn, error) {
-	k.names.rest()
+	k.hosts.pauseIfDue()
 	conn, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
-		return nil, k.failed(address, err, "")
+		return nil, k.connectFailed(address, err, "")
 	}
 	if secure != nil {
 		c := secure().Clone()
@@ -27,15 +27,15 @@ func (k *Client) dial(network, address string, timeout time.Duration, secure fun
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := over.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(k.failed(address, err, whyNoTLS(err)), conn.Close())
+			return nil, errors.Join(k.connectFailed(address, err, tlsHint(err)), conn.Close())
 		}
 		conn = over
 	}
-	return &listened{Conn: conn, client: k, address: address, secure: secure != nil}, nil
+	return &handshakeConn{Conn: conn, client: k, address: address, secure: secure != nil}, nil
 }
 
 // whyNoTLS is what to look at where the handshake of TLS fails.
-func whyNoTLS(err error) string {
+func tlsHint(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -46,18 +46,18 @@ func whyNoTLS(err error) string {
 		return "name the server as its certificate does (--zookeeper)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew ZooKeeper's certificate, or set this machine's clock"
-	case ends(err):
+	case isDisconnect(err):
 		return "it serves nobody for now, or that is its plain port"
 	}
-	return whyRefused(err)
+	return alertHint(err)
 }
 
 // whyNoHandshake is the same where ZooKeeper's own fails, which comes after that of TLS: only
 // then does the server refuse a certificate.
-func whyNoHandshake(err error, secure bool) string {
+func handshakeHint(err error, secure bool) string {
 	switch {
-	case !ends(err):
-		return whyRefused(err)
+	case !isDisconnect(err):
+		return alertHint(err)
 	case secure:
 		return "it serves nobody for now, or does not take this broker's certificate (--cert)"
 	}
@@ -65,7 +65,7 @@ func whyNoHandshake(err error, secure bool) string {
 }
 
 // whyRefused is the same where the server has sent an alert of TLS.
-func whyRefused(err error) string {
+func alertHint(err error) string {
 	if on := new(net.OpError); errors.As(err, &on) && on.Op == remoteError {
 		return "look at this broker's certificate (--cert) and at the CA that ZooKeeper trusts"
 	}
@@ -76,10 +76,12 @@ func whyRefused(err error) string {
 const remoteError = "remote error"
 
 // ends says that the other side has ended a connection, in whatever way.
-func ends(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+func isDisconnect(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+}
 
 // local is this side's address and port in the text of a resolver's failure.
-var local = regexp.MustCompile(`[^ ]+->`)
+var localAddress = regexp.MustCompile(`[^ ]+->`)
 
 // cause is an error's text without what is another one at each attempt: ports of this side, and
 // the time at which a certificate was looked at.
@@ -89,12 +91,12 @@ func cause(err error) string {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return "lookup " + name.Name + ": " + local.ReplaceAllString(name.Err, "")
+		return "lookup " + name.Name + ": " + localAddress.ReplaceAllString(name.Err, "")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		c := invalid.Cert
 		invalid.Detail = "it is good from " + c.NotBefore.Format(time.RFC3339) + " to " + c.NotAfter.Format(time.RFC3339)
 		return invalid.Error()
-	case ends(err):
+	case isDisconnect(err):
 		return "it ends the connection"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time"
@@ -108,34 +110,34 @@ func cause(err error) string {
 
 // failed keeps why there is no connection to a server. It says so when that is not what it said
 // of this server last, but no more often than once in quietTime, whatever the cause.
-func (k *Client) failed(address string, err error, hint string) error {
+func (k *Client) connectFailed(address string, err error, hint string) error {
 	text := cause(err)
 	if hint != "" {
 		text += ": " + hint
 	}
 	now := time.Now()
 	k.mu.Lock()
-	k.last = address
-	t := k.troubles[address]
+	k.lastFailed = address
+	t := k.failures[address]
 	t.text = text
-	say := t.said != text && (t.at.IsZero() || now.Sub(t.at) >= quietTime)
+	say := t.logged != text && (t.loggedAt.IsZero() || now.Sub(t.loggedAt) >= logInterval)
 	if say {
-		t.said, t.at = text, now
+		t.logged, t.loggedAt = text, now
 	}
-	k.troubles[address] = t
+	k.failures[address] = t
 	k.mu.Unlock()
-	if say && !k.ended() {
+	if say && !k.isClosed() {
 		k.log.Warn("no connection to a ZooKeeper server", "server", address, "error", text)
 	}
 	return err
 }
 
 // trouble is why there is no connection; empty if that is not known.
-func (k *Client) trouble() string {
+func (k *Client) lastFailure() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.last == "" {
+	if k.lastFailed == "" {
 		return ""
 	}
-	return k.last + ": " + k.troubles[k.last].text
+	return k.lastFailed + ": " + k.failures[k.lastFailed].text
 }

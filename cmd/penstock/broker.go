@@ -88,7 +88,7 @@ Needs no rights but to listen on its port.`,
 				}
 				defer kept.Close()
 				o.Store = kept
-				if o.Lead, err = leadership.OpenAlone(storeDir, o.Name); err != nil {
+				if o.Leadership, err = leadership.OpenStandalone(storeDir, o.Name); err != nil {
 					return fmt.Errorf("--store: %w", err)
 				}
 			}
@@ -98,7 +98,7 @@ Needs no rights but to listen on its port.`,
 			}
 			fingerprint := settings.Fingerprint(policyFile)
 			if policyFile != "" {
-				if err := b.TakeFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
+				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
 					fingerprint = "" // it may become the leader
 				} else if err != nil {
 					return err
@@ -108,9 +108,9 @@ Needs no rights but to listen on its port.`,
 			if err != nil {
 				return err
 			}
-			go directory.Run(cmd.Context(), b.Regrant)
+			go directory.Run(cmd.Context(), b.FactsChanged)
 			if policyFile != "" {
-				go b.Follow(cmd.Context(), policyFile, fingerprint)
+				go b.FollowFile(cmd.Context(), policyFile, fingerprint)
 			}
 			watched, err := watchBroker(cmd, b, metrics, log)
 			if err != nil {
@@ -175,7 +175,7 @@ func watchBroker(cmd *cobra.Command, b *broker.Broker, address string, log *slog
 		return "", fmt.Errorf("--metrics: %w", err)
 	}
 	go func() {
-		if err := b.Watch(l); err != nil {
+		if err := b.ServeMetrics(l); err != nil {
 			log.Error("metrics are served no more", "error", err)
 		}
 	}()
@@ -184,7 +184,7 @@ func watchBroker(cmd *cobra.Command, b *broker.Broker, address string, log *slog
 
 // serveBroker serves until ctx ends; streams are then cut, as nodes expect of a broker.
 func serveBroker(ctx context.Context, b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) error {
-	listener, options := b.Bound(listener, secure, perAddress)
+	listener, options := b.LimitConnections(listener, secure, perAddress)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	cluster.RegisterOperatorsServer(server, b.Operators())

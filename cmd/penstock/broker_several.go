@@ -83,7 +83,7 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 		kept.Close()
 		return nil, cli.Usage(err)
 	}
-	o.Lead = election
+	o.Leadership = election
 	versions := store.NewZooKeeper(kept, election, log)
 	o.Store = versions
 	return func(ctx context.Context) {

@@ -17,8 +17,8 @@ import (
 // message and for nodes in its trailer.
 
 // leads is the epoch under which this broker leads, or the refusal of one that does not.
-func (b *Broker) leads() (epoch uint64, trailer metadata.MD, err error) {
-	s := b.lead.State()
+func (b *Broker) requireLeader() (epoch uint64, trailer metadata.MD, err error) {
+	s := b.leadership.State()
 	switch {
 	case s.Leading:
 		return s.Epoch, nil, nil
@@ -29,18 +29,18 @@ func (b *Broker) leads() (epoch uint64, trailer metadata.MD, err error) {
 }
 
 // leadsStill says why a stream of an epoch ends, and where its node goes; nil: it goes on.
-func (b *Broker) leadsStill(epoch uint64) (trailer metadata.MD, err error) {
-	s := b.lead.State()
+func (b *Broker) requireEpoch(epoch uint64) (trailer metadata.MD, err error) {
+	s := b.leadership.State()
 	if s.Leading && s.Epoch != epoch {
 		return metadata.Pairs(cluster.LeaderKey, s.Leader), status.Error(codes.Unavailable, "this broker leads anew: report to it from the beginning")
 	}
-	_, trailer, err = b.leads()
+	_, trailer, err = b.requireLeader()
 	return trailer, err
 }
 
 // Unary refuses calls other than streams where this broker does not lead.
 func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if _, trailer, err := b.leads(); err != nil {
+	if _, trailer, err := b.requireLeader(); err != nil {
 		_ = grpc.SetTrailer(ctx, trailer) // it fails only outside of a call
 		return nil, err
 	}
@@ -49,15 +49,15 @@ func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo
 
 // begin makes the epoch this broker's own: what nodes said under another one counts no more,
 // and they have to be waited for. b.mu is held.
-func (b *Broker) begin(epoch uint64) {
+func (b *Broker) beginEpoch(epoch uint64) {
 	if b.epoch == epoch {
 		return
 	}
 	b.epoch, b.started = epoch, time.Now()
-	b.begun.Begin(time.Since(b.born))
+	b.startup.Begin(time.Since(b.created))
 	if epoch != 0 { // until now it has not seen who is at work
-		for name := range b.worked {
-			b.worked[name] = b.started
+		for name := range b.lastActive {
+			b.lastActive[name] = b.started
 		}
 	}
 	for name, s := range b.sessions {
@@ -67,12 +67,12 @@ func (b *Broker) begin(epoch uint64) {
 
 // succeed takes up what has changed in who leads. A stream of another epoch ends with its
 // node's next report.
-func (b *Broker) succeed() {
+func (b *Broker) updateLeadership() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.lead.State() // not from before another call's
+	s := b.leadership.State() // not from before another call's
 	if !s.Leading {
 		s.Epoch = 0
 	}
-	b.begin(s.Epoch)
+	b.beginEpoch(s.Epoch)
 }

@@ -10,21 +10,21 @@ import (
 
 // way is where applications stand: the queues from the root, which a node needs when it goes
 // on by local shares.
-type way struct {
+type queuePath struct {
 	levels []*cluster.Level
 	text   string // the same, to compare
 }
 
 // ways has those of one policy, by the last level.
-type ways struct {
-	of     *policy.Policy
-	byLeaf map[string]*way
+type queuePaths struct {
+	policy *policy.Policy
+	byLeaf map[string]*queuePath
 }
 
 // to finds the way to a grant; nil if it is the root's own.
-func (w *ways) to(p *policy.Policy, g policy.Grant) *way {
-	if w.of != p {
-		*w = ways{of: p, byLeaf: map[string]*way{}}
+func (w *queuePaths) pathOf(p *policy.Policy, g policy.Grant) *queuePath {
+	if w.policy != p {
+		*w = queuePaths{policy: p, byLeaf: map[string]*queuePath{}}
 	}
 	leaf := g.Queue
 	if g.Group != "" {
@@ -35,7 +35,7 @@ func (w *ways) to(p *policy.Policy, g policy.Grant) *way {
 	}
 	found := w.byLeaf[leaf]
 	if found == nil {
-		found = &way{}
+		found = &queuePath{}
 		var text strings.Builder
 		for _, l := range p.Levels(g) {
 			found.levels = append(found.levels, &cluster.Level{Queue: l.Queue, Weight: float64(l.Weight)})
@@ -49,13 +49,13 @@ func (w *ways) to(p *policy.Policy, g policy.Grant) *way {
 
 // same tells whether a node that knows one right knows the other.
 func (r right) same(o right) bool {
-	if r.way != nil && o.way != nil && r.way.text == o.way.text {
-		r.way = o.way
+	if r.path != nil && o.path != nil && r.path.text == o.path.text {
+		r.path = o.path
 	}
 	return r == o
 }
 
-func (w *way) queues() []*cluster.Level {
+func (w *queuePath) wireLevels() []*cluster.Level {
 	if w == nil {
 		return nil
 	}

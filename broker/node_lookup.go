@@ -17,7 +17,7 @@ import (
 )
 
 // place is where a node lives.
-type place struct {
+type location struct {
 	from  netip.Addr   // that its stream comes from; invalid: no other machine's
 	hosts []netip.Addr // that it states
 }
@@ -37,20 +37,20 @@ func parseHost(s string) (netip.Addr, error) {
 }
 
 // placeOf is where a node that begins a stream lives.
-func placeOf(ctx context.Context, node *cluster.Node) (p place, err error) {
+func locationOf(ctx context.Context, node *cluster.Node) (p location, err error) {
 	if len(node.GetHosts()) > cluster.MaxHosts {
-		return place{}, fmt.Errorf("%d hosts: a machine states at most %d addresses", len(node.GetHosts()), cluster.MaxHosts)
+		return location{}, fmt.Errorf("%d hosts: a machine states at most %d addresses", len(node.GetHosts()), cluster.MaxHosts)
 	}
 	for _, text := range node.GetHosts() {
 		a, err := parseHost(text)
 		if err != nil || !machineAddress(a) {
-			return place{}, fmt.Errorf("host %.60q: a machine states IP addresses of its own, neither loopback nor multicast", text)
+			return location{}, fmt.Errorf("host %.60q: a machine states IP addresses of its own, neither loopback nor multicast", text)
 		}
 		p.hosts = append(p.hosts, a)
 	}
 	if address := node.GetAddress(); address != "" {
 		if _, port, err := net.SplitHostPort(address); err != nil || len(address) > cluster.MaxName || port == "" {
-			return place{}, fmt.Errorf("address %.60q: give host:port", address)
+			return location{}, fmt.Errorf("address %.60q: give host:port", address)
 		}
 	}
 	if from, ok := peer.FromContext(ctx); ok {
@@ -64,7 +64,7 @@ func placeOf(ctx context.Context, node *cluster.Node) (p place, err error) {
 }
 
 // addresses are all that the node may live at, each once.
-func (p place) addresses() []netip.Addr {
+func (p location) addresses() []netip.Addr {
 	all := slices.Clone(p.hosts)
 	if p.from.IsValid() {
 		all = append(all, p.from)
@@ -74,19 +74,19 @@ func (p place) addresses() []netip.Addr {
 }
 
 // settleIn notes where a session's node lives, moveOut forgets it. b.mu is held.
-func (b *Broker) settleIn(s *session) {
-	for _, a := range s.place.addresses() {
-		if b.homes[a] == nil {
-			b.homes[a] = map[*session]struct{}{}
+func (b *Broker) addAddresses(s *session) {
+	for _, a := range s.location.addresses() {
+		if b.nodesByAddress[a] == nil {
+			b.nodesByAddress[a] = map[*session]struct{}{}
 		}
-		b.homes[a][s] = struct{}{}
+		b.nodesByAddress[a][s] = struct{}{}
 	}
 }
 
-func (b *Broker) moveOut(s *session) {
-	for _, a := range s.place.addresses() {
-		if delete(b.homes[a], s); len(b.homes[a]) == 0 {
-			delete(b.homes, a)
+func (b *Broker) removeAddresses(s *session) {
+	for _, a := range s.location.addresses() {
+		if delete(b.nodesByAddress[a], s); len(b.nodesByAddress[a]) == 0 {
+			delete(b.nodesByAddress, a)
 		}
 	}
 }
@@ -105,8 +105,8 @@ func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, 
 		return nil, err
 	}
 	var real, stated candidates
-	for s := range b.homes[a] {
-		if s.place.from == a {
+	for s := range b.nodesByAddress[a] {
+		if s.location.from == a {
 			real.add(s.node)
 		} else {
 			stated.add(s.node)
@@ -137,16 +137,16 @@ type candidates struct {
 	first []*cluster.Node
 }
 
-const candidatesNamed = 5
+const maxNamedCandidates = 5
 
 func (c *candidates) add(n *cluster.Node) {
 	c.count++
-	if len(c.first) == candidatesNamed && c.first[candidatesNamed-1].GetName() < n.GetName() {
+	if len(c.first) == maxNamedCandidates && c.first[maxNamedCandidates-1].GetName() < n.GetName() {
 		return
 	}
 	at, _ := slices.BinarySearchFunc(c.first, n.GetName(), func(o *cluster.Node, name string) int { return strings.Compare(o.GetName(), name) })
 	c.first = slices.Insert(c.first, at, n)
-	c.first = c.first[:min(len(c.first), candidatesNamed)]
+	c.first = c.first[:min(len(c.first), maxNamedCandidates)]
 }
 
 // checkNode refuses whoever is not a node that reports. b.mu is held.

@@ -11,13 +11,13 @@ import (
 )
 
 // Alone is the leadership of a cluster's only broker: always its own.
-type Alone struct{ state State }
+type Standalone struct{ state State }
 
 // NewAlone begins an epoch of a broker without others, by the clock. Address is where
 // nodes reach it. Of a clock that was ahead and is put right nodes refuse the next epoch,
 // until they have taken no answer for ten minutes.
-func NewAlone(address string) *Alone {
-	return &Alone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
+func NewStandalone(address string) *Standalone {
+	return &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
 }
 
 // epochFile is where the last epoch stands in a store's folder.
@@ -25,7 +25,7 @@ const epochFile = "epoch"
 
 // OpenAlone is NewAlone with an epoch above the last one begun in the folder, whatever the
 // clock says.
-func OpenAlone(dir, address string) (*Alone, error) {
+func OpenStandalone(dir, address string) (*Standalone, error) {
 	file := filepath.Join(dir, epochFile)
 	var last uint64
 	text, err := os.ReadFile(file)
@@ -38,7 +38,7 @@ func OpenAlone(dir, address string) (*Alone, error) {
 			return nil, fmt.Errorf("%s: %.40q is no epoch: put the last one that nodes have seen there, or delete it, and the clock decides", file, text)
 		}
 	}
-	a := &Alone{State{Leading: true, Leader: address, Epoch: NextEpoch(last, time.Now())}}
+	a := &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(last, time.Now())}}
 	f, err := os.CreateTemp(dir, epochFile+".new-*")
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func OpenAlone(dir, address string) (*Alone, error) {
 }
 
 // State implements Leadership.
-func (a *Alone) State() State { return a.state }
+func (a *Standalone) State() State { return a.state }
 
 // Changes implements Leadership: there are none.
-func (a *Alone) Changes() <-chan struct{} { return nil }
+func (a *Standalone) Changes() <-chan struct{} { return nil }

@@ -37,7 +37,7 @@ func caller(address string) context.Context {
 func (s *served) settled(t *testing.T, name, address string, hosts ...string) *session {
 	t.Helper()
 	got, err := s.join(from{ctx: caller(address)}, &cluster.Report{Sequence: 1,
-		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.lead.State().Epoch)
+		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.leadership.State().Epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestWhere(t *testing.T) {
 func TestWhatANodeMayState(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	try := func(address string, hosts ...string) error {
-		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.lead.State().Epoch)
+		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.leadership.State().Epoch)
 		return err
 	}
 	many := func(n int) (hosts []string) {
@@ -144,8 +144,8 @@ func TestWhatANodeMayState(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.homes) != cluster.MaxHosts+1 || len(b.sessions) != 1 {
-		t.Errorf("%d homes of %d nodes", len(b.homes), len(b.sessions))
+	if len(b.nodesByAddress) != cluster.MaxHosts+1 || len(b.sessions) != 1 {
+		t.Errorf("%d homes of %d nodes", len(b.nodesByAddress), len(b.sessions))
 	}
 }
 
@@ -211,7 +211,7 @@ func FuzzPlaces(f *testing.F) {
 	f.Add("fe80::1%eth0", "[::]:1")
 	f.Add("::ffff:127.0.0.1", "x")
 	f.Fuzz(func(t *testing.T, host, address string) {
-		p, err := placeOf(caller("127.0.0.1"), &cluster.Node{Name: "n", Hosts: []string{host}, Address: address})
+		p, err := locationOf(caller("127.0.0.1"), &cluster.Node{Name: "n", Hosts: []string{host}, Address: address})
 		if err != nil {
 			return
 		}

@@ -2,13 +2,13 @@ package broker
 
 // Regrant has what the policy gives applications worked out anew, for whom something else
 // is known than before, with the next round at the latest.
-func (b *Broker) Regrant(flows []string) {
+func (b *Broker) FactsChanged(flows []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.regrants++
+	b.factsVersion++
 	for _, flow := range flows {
 		if _, known := b.grants[flow]; known { // the old one holds until then
-			b.stale[flow] = struct{}{}
+			b.staleGrants[flow] = struct{}{}
 		}
 	}
 }

@@ -33,65 +33,65 @@ const (
 	PerAddress = 64
 	// handshake is how long a connection may take to be authenticated. All nodes come at once
 	// when a broker has been started, and wait for each other.
-	handshake = 20 * time.Second
+	handshakeTimeout = 20 * time.Second
 	// lineMost is how many may wait for their handshake to be worked on. Who came when the line is
 	// full is sent away, which costs nothing, and comes again; in a line without an end everybody
 	// would wait until it is too late, and all the work would be for nothing.
-	lineMost = 256
+	maxHandshakesWaiting = 256
 	// introduction is how long a connection may be without a node's stream or a call, and a
 	// stream without a report.
-	introduction = 10 * time.Second
+	introductionTimeout = 10 * time.Second
 	// strikes is how many streams of a connection may be refused, and calls that are not its
 	// peer's to make.
-	strikes = 16
+	maxRefusals = 16
 	// maxAddresses bounds what is known of addresses; those without connections go first.
 	maxAddresses = 2 * MaxConnections
 )
 
 // limiter holds the broker's connections to their bounds.
-type limiter struct {
-	perAddress int
-	turned     func(reason string, from net.Addr)
-	gate       chan struct{} // has room for as many handshakes as may be worked on at once
-	line       atomic.Int32  // how many wait for that
+type connLimiter struct {
+	perAddress        int
+	onClose           func(reason string, from net.Addr)
+	handshakeSlots    chan struct{} // has room for as many handshakes as may be worked on at once
+	handshakesWaiting atomic.Int32  // how many wait for that
 
 	mu    sync.Mutex
 	conns map[netip.AddrPort]*conn
-	peers map[netip.Addr]*address
+	peers map[netip.Addr]*peerState
 }
 
 // address is what one peer has open, and may open now.
-type address struct {
+type peerState struct {
 	open   int
 	tokens float64
 	at     time.Time
 }
 
-func newLimiter(perAddress int, turned func(reason string, from net.Addr)) *limiter {
-	return &limiter{perAddress: perAddress, turned: turned, gate: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		conns: map[netip.AddrPort]*conn{}, peers: map[netip.Addr]*address{}}
+func newConnLimiter(perAddress int, turned func(reason string, from net.Addr)) *connLimiter {
+	return &connLimiter{perAddress: perAddress, onClose: turned, handshakeSlots: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		conns: map[netip.AddrPort]*conn{}, peers: map[netip.Addr]*peerState{}}
 }
 
-func (l *limiter) open() int {
+func (l *connLimiter) open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns)
 }
 
 // admit counts a connection, or says by which bound it is refused.
-func (l *limiter) admit(c *conn, now time.Time) (reason string) {
+func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.conns) >= MaxConnections {
 		return "connections"
 	}
-	at := network(c.from.Addr())
+	at := peerKey(c.from.Addr())
 	a := l.peers[at]
 	if a == nil {
 		if len(l.peers) >= maxAddresses && !l.forgetOne() {
 			return "addresses"
 		}
-		a = &address{tokens: float64(l.perAddress), at: now}
+		a = &peerState{tokens: float64(l.perAddress), at: now}
 		l.peers[at] = a
 	}
 	most := float64(l.perAddress)
@@ -100,7 +100,7 @@ func (l *limiter) admit(c *conn, now time.Time) (reason string) {
 	switch {
 	case a.open >= l.perAddress:
 		return "address"
-	case l.line.Load() >= lineMost:
+	case l.handshakesWaiting.Load() >= maxHandshakesWaiting:
 		return "line"
 	case a.tokens < 1:
 		return "rate"
@@ -113,7 +113,7 @@ func (l *limiter) admit(c *conn, now time.Time) (reason string) {
 
 // forgetOne makes room for an address at the cost of one without connections, which are at
 // least half of them when there is no room. l.mu is held.
-func (l *limiter) forgetOne() bool {
+func (l *connLimiter) forgetOne() bool {
 	for at, a := range l.peers {
 		if a.open == 0 {
 			delete(l.peers, at)
@@ -123,18 +123,18 @@ func (l *limiter) forgetOne() bool {
 	return false
 }
 
-func (l *limiter) forget(c *conn) {
+func (l *connLimiter) forget(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conns[c.from] != c {
 		return
 	}
 	delete(l.conns, c.from)
-	l.peers[network(c.from.Addr())].open--
+	l.peers[peerKey(c.from.Addr())].open--
 }
 
 // network is what counts as one peer: who has one address of IPv6 has 2^64.
-func network(a netip.Addr) netip.Addr {
+func peerKey(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is6() {
 		if p, err := a.WithZone("").Prefix(64); err == nil {
@@ -145,11 +145,11 @@ func network(a netip.Addr) netip.Addr {
 }
 
 // sweep closes who has said nothing good for too long, and forgets addresses that are full.
-func (l *limiter) sweep(now time.Time) {
+func (l *connLimiter) sweep(now time.Time) {
 	var late []*conn
 	l.mu.Lock()
 	for _, c := range l.conns {
-		if c.held == 0 && !c.idle.IsZero() && now.Sub(c.idle) > introduction {
+		if c.held == 0 && !c.idle.IsZero() && now.Sub(c.idle) > introductionTimeout {
 			late = append(late, c)
 		}
 	}
@@ -160,13 +160,13 @@ func (l *limiter) sweep(now time.Time) {
 	}
 	l.mu.Unlock()
 	for _, c := range late {
-		l.turned("idle", c.RemoteAddr())
+		l.onClose("idle", c.RemoteAddr())
 		c.Close()
 	}
 }
 
 // of is the connection that a call came by; nil if it was not accepted here.
-func (l *limiter) of(ctx context.Context) *conn {
+func (l *connLimiter) connOf(ctx context.Context) *conn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return nil
@@ -181,7 +181,7 @@ func (l *limiter) of(ctx context.Context) *conn {
 }
 
 // hold says that a connection's peer is at something good, until release.
-func (l *limiter) hold(c *conn) {
+func (l *connLimiter) hold(c *conn) {
 	if c == nil {
 		return
 	}
@@ -190,7 +190,7 @@ func (l *limiter) hold(c *conn) {
 	c.held++
 }
 
-func (l *limiter) release(c *conn) {
+func (l *connLimiter) release(c *conn) {
 	if c == nil {
 		return
 	}
@@ -201,16 +201,16 @@ func (l *limiter) release(c *conn) {
 }
 
 // strike counts a refused stream against its connection, and ends that when there are too many.
-func (l *limiter) strike(c *conn) {
+func (l *connLimiter) noteRefusal(c *conn) {
 	if c == nil {
 		return
 	}
 	l.mu.Lock()
 	c.refused++
-	out := c.refused > strikes
+	out := c.refused > maxRefusals
 	l.mu.Unlock()
 	if out {
-		l.turned("refusals", c.RemoteAddr())
+		l.onClose("refusals", c.RemoteAddr())
 		c.Close()
 	}
 }
@@ -218,7 +218,7 @@ func (l *limiter) strike(c *conn) {
 // conn is an accepted connection.
 type conn struct {
 	net.Conn
-	limiter *limiter
+	limiter *connLimiter
 	from    netip.AddrPort
 	idle    time.Time // since when nothing good is under way; zero: the handshake is
 	held    int       // good calls and streams under way
@@ -233,14 +233,14 @@ func (c *conn) Close() error {
 
 // limited is a listener whose connections are held to the bounds. One that is over them is
 // closed at once, before anything is worked out for it.
-type limited struct {
+type limitedListener struct {
 	net.Listener
-	limiter *limiter
+	limiter *connLimiter
 	plain   bool
 }
 
 // Accept implements net.Listener.
-func (l limited) Accept() (net.Conn, error) {
+func (l limitedListener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
 		if err != nil {
@@ -259,7 +259,7 @@ func (l limited) Accept() (net.Conn, error) {
 		if reason == "" {
 			return c, nil
 		}
-		l.limiter.turned(reason, a)
+		l.limiter.onClose(reason, a)
 		if t, ok := accepted.(*net.TCPConn); ok {
 			_ = t.SetLinger(0) // nothing is kept of it
 		}
@@ -270,22 +270,22 @@ func (l limited) Accept() (net.Conn, error) {
 // gated is TLS of which only as many handshakes are worked on at once as there are processors,
 // in the order in which peers began: with thousands at once, all would end late instead, when
 // many have given up. A peer that says nothing holds no place.
-type gated struct {
+type queuedTLS struct {
 	credentials.TransportCredentials
-	limiter *limiter
+	limiter *connLimiter
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (g gated) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	h := &hello{Conn: raw, limiter: g.limiter}
+func (g queuedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	h := &handshakeConn{Conn: raw, limiter: g.limiter}
 	secure, info, err := g.TransportCredentials.ServerHandshake(h)
-	h.leave()
+	h.releaseSlot()
 	if err != nil {
 		switch {
-		case h.full:
-			g.limiter.turned("line", raw.RemoteAddr())
+		case h.refused:
+			g.limiter.onClose("line", raw.RemoteAddr())
 		case !errors.Is(err, net.ErrClosed):
-			g.limiter.turned("handshake", raw.RemoteAddr())
+			g.limiter.onClose("handshake", raw.RemoteAddr())
 		}
 		return nil, nil, err
 	}
@@ -298,74 +298,74 @@ func (g gated) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 }
 
 // Clone implements credentials.TransportCredentials.
-func (g gated) Clone() credentials.TransportCredentials {
-	return gated{g.TransportCredentials.Clone(), g.limiter}
+func (g queuedTLS) Clone() credentials.TransportCredentials {
+	return queuedTLS{g.TransportCredentials.Clone(), g.limiter}
 }
 
 // hello is a connection at its handshake: the work on what its peer says first, which is most
 // of it, waits for a place, and has it until the answer goes out or more must be read.
-type hello struct {
+type handshakeConn struct {
 	net.Conn
-	limiter  *limiter
-	has      bool // a place
-	full     bool // the line was
+	limiter  *connLimiter
+	hasSlot  bool // a place
+	refused  bool // the line was
 	answered bool
 }
 
-var errLine = errors.New("too many handshakes are waited for")
+var errHandshakeQueue = errors.New("too many handshakes are waited for")
 
 // Read implements net.Conn.
-func (h *hello) Read(p []byte) (int, error) {
+func (h *handshakeConn) Read(p []byte) (int, error) {
 	if h.answered {
 		return h.Conn.Read(p)
 	}
-	h.leave()
+	h.releaseSlot()
 	n, err := h.Conn.Read(p)
 	if err == nil {
-		if h.limiter.line.Add(1) > lineMost {
-			h.full, err = true, errLine
+		if h.limiter.handshakesWaiting.Add(1) > maxHandshakesWaiting {
+			h.refused, err = true, errHandshakeQueue
 		} else {
-			h.limiter.gate <- struct{}{}
-			h.has = true
+			h.limiter.handshakeSlots <- struct{}{}
+			h.hasSlot = true
 		}
-		h.limiter.line.Add(-1)
+		h.limiter.handshakesWaiting.Add(-1)
 	}
 	return n, err
 }
 
 // Write implements net.Conn.
-func (h *hello) Write(p []byte) (int, error) {
+func (h *handshakeConn) Write(p []byte) (int, error) {
 	if !h.answered {
 		h.answered = true
-		h.leave()
+		h.releaseSlot()
 	}
 	return h.Conn.Write(p)
 }
 
-func (h *hello) leave() {
-	if h.has {
-		h.has = false
-		<-h.limiter.gate
+func (h *handshakeConn) releaseSlot() {
+	if h.hasSlot {
+		h.hasSlot = false
+		<-h.limiter.handshakeSlots
 	}
 }
 
 // turn counts a connection that a bound closes.
-func (b *Broker) turn(reason string, from net.Addr) {
-	b.metrics.turned.WithLabelValues(reason).Inc()
-	if left, say := b.quiet.say(time.Now()); say {
+func (b *Broker) connClosed(reason string, from net.Addr) {
+	b.metrics.connsRefused.WithLabelValues(reason).Inc()
+	if left, say := b.peerLog.allow(time.Now()); say {
 		b.log.Warn("a connection is closed", "from", from, "reason", reason, "unsaid", left)
 	}
 }
 
 // Bound holds a listener to the bounds, perAddress being how many connections one address may
 // have, and returns the options of a server on it. secure is nil for plain connections.
-func (b *Broker) Bound(l net.Listener, secure *tls.Config, perAddress int) (net.Listener, []grpc.ServerOption) {
-	b.limiter.perAddress = perAddress
+func (b *Broker) LimitConnections(l net.Listener, secure *tls.Config, perAddress int) (net.Listener, []grpc.ServerOption) {
+	b.connections.perAddress = perAddress
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(cluster.MaxMessage),
 		grpc.MaxHeaderListSize(8 << 10),
 		grpc.MaxConcurrentStreams(16),
-		grpc.ConnectionTimeout(handshake),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		// Messages are some hundreds of bytes. Windows that grow cost a ping and its answer a
 		// message, and buffers are most of a connection's memory (docs/design/broker-cost.md).
 		grpc.StaticStreamWindowSize(cluster.Window), grpc.StaticConnWindowSize(2 * cluster.Window),
@@ -373,18 +373,18 @@ func (b *Broker) Bound(l net.Listener, secure *tls.Config, perAddress int) (net.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			c := b.limiter.of(ctx)
-			b.limiter.hold(c)
-			defer b.limiter.release(c)
+			c := b.connections.connOf(ctx)
+			b.connections.hold(c)
+			defer b.connections.release(c)
 			answer, err := handle(ctx, req)
 			if code := status.Code(err); code == codes.PermissionDenied || code == codes.Unauthenticated {
-				b.limiter.strike(c)
+				b.connections.noteRefusal(c)
 			}
 			return answer, err
 		}, b.Unary),
 	}
 	if secure != nil {
-		options = append(options, grpc.Creds(gated{credentials.NewTLS(secure), b.limiter}))
+		options = append(options, grpc.Creds(queuedTLS{credentials.NewTLS(secure), b.connections}))
 	}
-	return limited{l, b.limiter, secure == nil}, options
+	return limitedListener{l, b.connections, secure == nil}, options
 }

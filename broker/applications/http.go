@@ -18,12 +18,12 @@ const (
 	// maxBody is the largest answer: of a page of YARN's 64 KiB an application.
 	maxBody = 64 << 20
 	// answerTime is how long an answer may take, to its last byte.
-	answerTime = 30 * time.Second
-	maxBases   = 16
+	answerTimeout = 30 * time.Second
+	maxServers    = 16
 	// connectTime is how long a server's machine may take to accept a connection, which its
 	// kernel does: a machine that is gone is not to be waited for as one that is slow.
-	connectTime = 5 * time.Second
-	idleTime    = time.Minute
+	connectTimeout = 5 * time.Second
+	idleTimeout    = time.Minute
 )
 
 // servers are those of one cluster manager, of which one is active: it is asked first, the
@@ -33,18 +33,18 @@ const (
 // configured, and the active one is in the list. A standby may take seconds to answer, while it
 // looks for an active one itself.
 type servers struct {
-	http   *http.Client
-	bases  []*url.URL
-	time   time.Duration
-	body   int64
-	active atomic.Int32
-	ever   atomic.Bool
-	busy   time.Duration // since spent was asked for
+	http     *http.Client
+	bases    []*url.URL
+	timeout  time.Duration
+	maxBody  int64
+	active   atomic.Int32
+	answered atomic.Bool
+	busy     time.Duration // since spent was asked for
 }
 
 var (
-	errNotFound = errors.New("not known there")
-	errBody     = errors.New("the answer is too long")
+	errNotFound    = errors.New("not known there")
+	errBodyTooLong = errors.New("the answer is too long")
 	// errNoneActive: all of several said so or were not reached. It may change at any moment.
 	errNoneActive = errors.New("none is active")
 )
@@ -59,10 +59,10 @@ func (e errNotActive) Unwrap() error { return e.error }
 type errBadRequest struct{ error }
 
 func newServers(addresses []string) (*servers, error) {
-	if len(addresses) > maxBases {
-		return nil, fmt.Errorf("%d addresses: at most %d", len(addresses), maxBases)
+	if len(addresses) > maxServers {
+		return nil, fmt.Errorf("%d addresses: at most %d", len(addresses), maxServers)
 	}
-	s := &servers{time: answerTime, body: maxBody}
+	s := &servers{timeout: answerTimeout, maxBody: maxBody}
 	for _, address := range addresses {
 		u, err := url.Parse(address)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -71,15 +71,15 @@ func newServers(addresses []string) (*servers, error) {
 		s.bases = append(s.bases, u)
 	}
 	s.http = &http.Client{
-		Transport: &http.Transport{Proxy: nil, DialContext: (&net.Dialer{Timeout: connectTime}).DialContext,
-			MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10},
+		Transport: &http.Transport{Proxy: nil, DialContext: (&net.Dialer{Timeout: connectTimeout}).DialContext,
+			MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s, nil
 }
 
 func (s *servers) address() string {
-	if !s.ever.Load() {
+	if !s.answered.Load() {
 		return ""
 	}
 	return s.bases[s.active.Load()].Redacted()
@@ -88,7 +88,7 @@ func (s *servers) address() string {
 // spent is for how long a server has been kept busy by what was asked since the last call,
 // by one goroutine. Of what was answered, that is the time of the one that did; else of those
 // that may have been at work on it.
-func (s *servers) spent() time.Duration {
+func (s *servers) takeBusyTime() time.Duration {
 	busy := s.busy
 	s.busy = 0
 	return busy
@@ -96,7 +96,7 @@ func (s *servers) spent() time.Duration {
 
 // renew has what follows begin with a new connection: one that stays would hide for answerTime
 // that there is no machine any more.
-func (s *servers) renew() { s.http.CloseIdleConnections() }
+func (s *servers) freshConnection() { s.http.CloseIdleConnections() }
 
 // get asks for one document and has it read, from the active server if there is one. An
 // address may have a query of its own, such as user.name.
@@ -114,7 +114,7 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 		var idle errNotActive
 		if err == nil || errors.Is(err, errNotFound) || errors.As(err, &bad) {
 			s.active.Store(int32(at))
-			s.ever.Store(true)
+			s.answered.Store(true)
 			s.busy += took
 			return err
 		}
@@ -135,7 +135,7 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 }
 
 func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query url.Values, read func(*json.Decoder) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.time)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	u := base.JoinPath(path)
 	all := base.Query()
@@ -162,19 +162,19 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	case code == http.StatusUnauthorized:
 		return fmt.Errorf("%s: it wants to be told who asks (Kerberos), which the broker cannot", base.Host)
 	case code/100 == 3:
-		return errNotActive{fmt.Errorf("%s is a standby%s", base.Host, s.instead(base, resp))}
+		return errNotActive{fmt.Errorf("%s is a standby%s", base.Host, s.redirectNote(base, resp))}
 	case code == http.StatusBadRequest:
 		return errBadRequest{fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)}
 	case code/100 != 2:
 		return fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)
 	}
-	body := &bounded{r: resp.Body, left: s.body}
+	body := &cappedReader{r: resp.Body, left: s.maxBody}
 	if err := read(json.NewDecoder(body)); err != nil {
 		switch {
-		case errors.Is(err, errBody):
-			err = fmt.Errorf("%w: over %d bytes", errBody, s.body)
+		case errors.Is(err, errBodyTooLong):
+			err = fmt.Errorf("%w: over %d bytes", errBodyTooLong, s.maxBody)
 		case ctx.Err() != nil:
-			err = fmt.Errorf("the answer took more than %v: %w", s.time, err)
+			err = fmt.Errorf("the answer took more than %v: %w", s.timeout, err)
 		}
 		return fmt.Errorf("%s: %s: %w", base.Host, path, err)
 	}
@@ -182,7 +182,7 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 }
 
 // instead is where a redirect leads to, if that is none of ours.
-func (s *servers) instead(from *url.URL, resp *http.Response) string {
+func (s *servers) redirectNote(from *url.URL, resp *http.Response) string {
 	to, err := resp.Location()
 	if err != nil {
 		return " and knows of no active one"
@@ -196,14 +196,14 @@ func (s *servers) instead(from *url.URL, resp *http.Response) string {
 }
 
 // bounded fails past what is left, where io.LimitReader would say that all was read.
-type bounded struct {
+type cappedReader struct {
 	r    io.Reader
 	left int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *cappedReader) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, errBody
+		return 0, errBodyTooLong
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	look = 500 * time.Millisecond
+	filePollInterval = 500 * time.Millisecond
 	// fileWait bounds one attempt to take a policy file: three questions to the store.
-	fileWait = 3 * storeWait
+	fileTimeout = 3 * storeTimeout
 )
 
 // fileAuthor is the author of versions that come from a policy file; their note is its name.
@@ -24,20 +24,20 @@ const fileAuthor = "policy file"
 // TakeFile makes a policy file a new version, unless its text is in force or was the last
 // that came from a file: what operators have applied since holds until the file changes.
 // A bad file never replaces a good one.
-func (b *Broker) TakeFile(ctx context.Context, file string) error {
+func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 	text, err := settings.Read(file, policyfile.MaxBytes)
 	if err != nil {
 		return err
 	}
 	if _, err := policyfile.Parse(text); err != nil {
-		return badFileError{fmt.Errorf("%s: %w", file, err)}
+		return invalidFileError{fmt.Errorf("%s: %w", file, err)}
 	}
-	latest, err := b.o.Store.Latest(ctx)
+	latest, err := b.options.Store.Latest(ctx)
 	if err != nil || bytes.Equal(latest.Text, text) {
 		return err
 	}
 	taken := false
-	if err := b.o.Store.History(ctx, store.Keep, func(v store.Version) bool {
+	if err := b.options.Store.History(ctx, store.Keep, func(v store.Version) bool {
 		taken = v.Author == fileAuthor && bytes.Equal(v.Text, text)
 		return v.Author != fileAuthor
 	}); err != nil || taken {
@@ -47,7 +47,7 @@ func (b *Broker) TakeFile(ctx context.Context, file string) error {
 		v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]
 		return nil
 	})
-	if errors.Is(err, errNotYet) { // watch goes on trying
+	if errors.Is(err, errNotInForceYet) { // watch goes on trying
 		b.log.Warn("the policy file's version waits", "error", err)
 		return nil
 	}
@@ -55,13 +55,13 @@ func (b *Broker) TakeFile(ctx context.Context, file string) error {
 }
 
 // badFileError: the file will be no better until it is another.
-type badFileError struct{ error }
+type invalidFileError struct{ error }
 
 // Follow takes the policy file each time it changes from what it was by its fingerprint,
 // until ctx ends.
-func (b *Broker) Follow(ctx context.Context, file, last string) {
+func (b *Broker) FollowFile(ctx context.Context, file, last string) {
 	said := "" // the fingerprint for which an error that passes was said
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(filePollInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -70,13 +70,13 @@ func (b *Broker) Follow(ctx context.Context, file, last string) {
 		case <-ticker.C:
 		}
 		now := settings.Fingerprint(file)
-		if now == last || !b.lead.State().Leading {
+		if now == last || !b.leadership.State().Leading {
 			continue
 		}
-		within, cancel := context.WithTimeout(ctx, fileWait)
-		err := b.TakeFile(within, file)
+		within, cancel := context.WithTimeout(ctx, fileTimeout)
+		err := b.ApplyFile(within, file)
 		cancel()
-		var bad badFileError
+		var bad invalidFileError
 		switch {
 		case err == nil:
 			last, said = now, ""
