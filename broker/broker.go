@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/core/coord"
@@ -62,8 +64,8 @@ type Broker struct {
 	refreshMu    sync.Mutex // the newest version into force
 	connections  *connLimiter
 	metrics      *metrics
-	peerLog      logLimiter // what peers do wrong
-	nodeLog      logLimiter // and who comes and goes
+	peerLog      *logLimiter // what peers do wrong
+	nodeLog      *logLimiter // and who comes and goes
 	reportLimits reportLimiters
 	created      time.Time // what nodes were heard after is counted from; the clock may be set meanwhile
 
@@ -164,7 +166,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if _, alone := o.Leadership.(*leadership.Standalone); !alone {
 		settles = failoverWait
 	}
-	b := &Broker{options: o, log: o.Log, leadership: o.Leadership, startup: coord.Beginning{Least: settles}, created: time.Now(), started: time.Now(), reportLimits: reportLimiters{byNode: map[string]*reportLimiter{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+	b := &Broker{options: o, log: o.Log, leadership: o.Leadership, startup: coord.Beginning{Least: settles}, created: time.Now(), started: time.Now(), peerLog: newLogLimiter(), nodeLog: newLogLimiter(), reportLimits: reportLimiters{byNode: map[string]*rate.Limiter{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		queues:   coord.NewQueueTotals(maxNodes, maxQueues, cluster.MaxQueues, policy.MaxWay),
 		sessions: map[string]*session{}, nodesByAddress: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, lastActive: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}, staleGrants: map[string]struct{}{}}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -63,8 +64,7 @@ type connLimiter struct {
 // address is what one peer has open, and may open now.
 type peerState struct {
 	open   int
-	tokens float64
-	at     time.Time
+	opened *rate.Limiter // connections, those that were closed again included
 }
 
 func newConnLimiter(perAddress int, turned func(reason string, from net.Addr)) *connLimiter {
@@ -91,21 +91,17 @@ func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 		if len(l.peers) >= maxAddresses && !l.forgetOne() {
 			return "addresses"
 		}
-		a = &peerState{tokens: float64(l.perAddress), at: now}
+		a = &peerState{opened: rate.NewLimiter(rate.Limit(l.perAddress)/8, l.perAddress)}
 		l.peers[at] = a
 	}
-	most := float64(l.perAddress)
-	a.tokens = min(most, a.tokens+most/8*now.Sub(a.at).Seconds())
-	a.at = now
 	switch {
 	case a.open >= l.perAddress:
 		return "address"
 	case l.handshakesWaiting.Load() >= maxHandshakesWaiting:
 		return "line"
-	case a.tokens < 1:
+	case !a.opened.AllowN(now, 1):
 		return "rate"
 	}
-	a.tokens--
 	a.open++
 	l.conns[c.from] = c
 	return ""
@@ -154,7 +150,7 @@ func (l *connLimiter) sweep(now time.Time) {
 		}
 	}
 	for at, a := range l.peers {
-		if a.open == 0 && now.Sub(a.at) > 8*time.Second {
+		if a.open == 0 && a.opened.TokensAt(now) >= float64(a.opened.Burst()) {
 			delete(l.peers, at)
 		}
 	}

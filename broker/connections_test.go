@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -481,29 +482,30 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// TestPace: a node may report at twice its period for ever, and a few times at once.
-func TestPace(t *testing.T) {
+// TestReportRate: a node may report at twice its period for ever, and a few times at once.
+func TestReportRate(t *testing.T) {
 	now := time.Now()
 	p := newReportLimiter(time.Second)
+	wait := func() time.Duration { return p.ReserveN(now, 1).DelayFrom(now) }
 	for i := range reportBurst {
-		if w := p.wait(now); w > 0 {
+		if w := wait(); w > 0 {
 			t.Fatalf("report %d of a burst waits %v", i+1, w)
 		}
 	}
-	if w := p.wait(now); w != time.Second/reportRateFactor {
+	if w := wait(); w != time.Second/reportRateFactor {
 		t.Errorf("the first too many waits %v", w)
 	}
 	now = now.Add(time.Hour)
 	for range 1000 {
-		if w := p.wait(now); w > 0 {
+		if w := wait(); w > 0 {
 			t.Fatalf("at twice the rate it waits %v", w)
 		}
 		now = now.Add(time.Second / reportRateFactor)
 	}
 	for period, want := range map[time.Duration]time.Duration{0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond,
 		30 * time.Second: 15 * time.Second, 1000 * time.Hour: 15 * time.Second} {
-		if p := newReportLimiter(period); p.each != want {
-			t.Errorf("a period of %v: %v for a report, want %v", period, p.each, want)
+		if got := reportRate(period); got != rate.Every(want) {
+			t.Errorf("a period of %v: %v reports a second, want %v", period, got, rate.Every(want))
 		}
 	}
 }
@@ -534,9 +536,9 @@ func TestReportFlood(t *testing.T) {
 	}
 }
 
-// TestQuiet: bad peers write no more than so many lines a second to the log.
-func TestQuiet(t *testing.T) {
-	var q logLimiter
+// TestLogLimiter: bad peers write no more than so many lines a second to the log.
+func TestLogLimiter(t *testing.T) {
+	q := newLogLimiter()
 	now := time.Unix(1000, 0)
 	for range logLinesPerSecond {
 		if _, ok := q.allow(now); !ok {

@@ -5,126 +5,85 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"penstock/core/coord"
 )
 
 const (
-	// paceBurst is how many reports a node may send at once: as many as it has under way when
-	// answers are late, and the stream's first.
+	// reportBurst is the number of reports that a node may send at once: the first report of
+	// a stream, and those in flight while answers are late.
 	reportBurst = 10
-	// paceFactor is how many times the rate that it has announced a node may keep up.
+	// reportRateFactor is the ratio of the highest sustained report rate to the rate that
+	// the node announced.
 	reportRateFactor = 2
 	shortestPeriod   = 100 * time.Millisecond
-	// paceWaiting is for how many reports a node's new stream may wait; it is refused before
-	// more are.
+	// maxWaitingReports is the number of reports that may wait when a node opens a new
+	// stream. With more of them the stream is refused.
 	maxWaitingReports = 10
-	// maxPaces bounds the names that are remembered: those at work, and as many that were.
+	// maxReportLimiters bounds the node names that are remembered: connected nodes, and as
+	// many disconnected ones.
 	maxReportLimiters = 2 * maxNodes
 )
 
-// pace holds a node to its period. One that reports faster is answered later: its stream's
-// window fills, and its own sending waits.
-type reportLimiter struct {
-	each time.Duration // a report's part of the budget
-	next time.Time     // when the budget is full again
-}
+var errReportRate = errors.New("this node opened too many streams in a short time; wait a few seconds before the next one")
 
-func newReportLimiter(period time.Duration) reportLimiter {
-	return reportLimiter{each: min(max(period, shortestPeriod), maxPeriod) / reportRateFactor}
-}
-
-// wait books a report and returns how long it must wait.
-func (p *reportLimiter) wait(now time.Time) time.Duration {
-	if p.next.Before(now) {
-		p.next = now
-	}
-	p.next = p.next.Add(p.each)
-	return p.next.Sub(now) - reportBurst*p.each
-}
-
-// to changes the period: what was used up of the budget counts on, in reports.
-func (p *reportLimiter) setPeriod(period time.Duration, now time.Time) {
-	each := newReportLimiter(period).each
-	if each != p.each && p.next.After(now) {
-		p.next = now.Add(time.Duration(float64(p.next.Sub(now)) * float64(each) / float64(p.each)))
-	}
-	p.each = each
-}
-
-var errReportRate = errors.New("too many streams of this node, one after the other")
-
-// paces hold nodes to their periods by their names: a new stream has what the last one left.
+// reportLimiters limits each node to its announced report rate, with one token bucket per
+// node name. A report beyond the rate is answered later: the stream's flow control window
+// fills, and the node stops sending. A new stream continues with the node's old bucket.
 type reportLimiters struct {
 	mu     sync.Mutex
-	byNode map[string]*reportLimiter
+	byNode map[string]*rate.Limiter
 }
 
-// begin books the first report of a node's stream. Errors: as many wait as may.
+// reportRate returns the rate at which a node with the given period may report.
+func reportRate(period time.Duration) rate.Limit {
+	return rate.Every(min(max(period, shortestPeriod), maxPeriod) / reportRateFactor)
+}
+
+func newReportLimiter(period time.Duration) *rate.Limiter {
+	return rate.NewLimiter(reportRate(period), reportBurst)
+}
+
+// begin takes a token for the first report of a stream and returns how long the report has
+// to wait. It fails if too many reports of the node are waiting already.
 func (p *reportLimiters) begin(node string, period time.Duration, now time.Time) (time.Duration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	has := p.byNode[node]
-	if has == nil {
+	l := p.byNode[node]
+	if l == nil {
 		if len(p.byNode) >= maxReportLimiters {
 			return 0, coord.ErrTooManyMembers
 		}
-		fresh := newReportLimiter(period)
-		has = &fresh
-		p.byNode[node] = has
+		l = newReportLimiter(period)
+		p.byNode[node] = l
 	}
-	has.setPeriod(period, now)
-	if has.next.Sub(now) > (reportBurst+maxWaitingReports)*has.each {
+	l.SetLimitAt(now, reportRate(period)) // tokens are kept, as a number of reports
+	if l.TokensAt(now) < -maxWaitingReports {
 		return 0, errReportRate
 	}
-	return has.wait(now), nil
+	return l.ReserveN(now, 1).DelayFrom(now), nil
 }
 
-// wait books another report.
+// wait takes a token for another report of a stream and returns how long it has to wait.
 func (p *reportLimiters) wait(node string, period time.Duration, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	has := p.byNode[node]
-	if has == nil { // it was silent for long
-		fresh := newReportLimiter(period)
-		has = &fresh
-		p.byNode[node] = has
+	l := p.byNode[node]
+	if l == nil { // dropped by sweep after a long silence
+		l = newReportLimiter(period)
+		p.byNode[node] = l
 	}
-	return has.wait(now)
+	return l.ReserveN(now, 1).DelayFrom(now)
 }
 
-// sweep forgets who has used nothing of his budget for a while.
+// sweep drops the buckets that have been full for a while.
 func (p *reportLimiters) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for node, has := range p.byNode {
-		if now.Sub(has.next) > maxPeriod {
+	for node, l := range p.byNode {
+		if l.TokensAt(now.Add(-maxPeriod)) >= reportBurst {
 			delete(p.byNode, node)
 		}
 	}
-}
-
-// quiet bounds what bad peers have the broker write to its log: perSecond lines.
-type logLimiter struct {
-	mu     sync.Mutex
-	second int64
-	said   int
-	unsaid int
-}
-
-const logLinesPerSecond = 10
-
-// say tells whether a line may be written, and how many were not since the last one.
-func (q *logLimiter) allow(now time.Time) (unsaid int, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if s := now.Unix(); s != q.second {
-		q.second, q.said = s, 0
-	}
-	if q.said >= logLinesPerSecond {
-		q.unsaid++
-		return 0, false
-	}
-	q.said++
-	unsaid, q.unsaid = q.unsaid, 0
-	return unsaid, true
 }

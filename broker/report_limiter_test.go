@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -18,7 +19,7 @@ import (
 // TestPaceOfANode: a new stream has what the node's last one has left of its budget, and
 // not without end.
 func TestPaceOfANode(t *testing.T) {
-	p := reportLimiters{byNode: map[string]*reportLimiter{}}
+	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
 	now := time.Now()
 	for i := range reportBurst {
 		if w, err := p.begin("n", time.Second, now); w > 0 || err != nil {
@@ -45,7 +46,7 @@ func TestPaceOfANode(t *testing.T) {
 		t.Error("one whose budget is full is remembered")
 	}
 	for i := range maxReportLimiters {
-		p.byNode[fmt.Sprint(i)] = &reportLimiter{next: now, each: time.Second}
+		p.byNode[fmt.Sprint(i)] = newReportLimiter(time.Second)
 	}
 	if _, err := p.begin("n", time.Second, now); err != coord.ErrTooManyMembers {
 		t.Errorf("a name past the bound: %v", err)
@@ -58,16 +59,15 @@ func TestPaceOfANode(t *testing.T) {
 // TestAnotherPeriod: a node that reports oftener than before does not pay for its old period.
 func TestAnotherPeriod(t *testing.T) {
 	now := time.Now()
-	p := newReportLimiter(30 * time.Second)
+	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
 	for range reportBurst - 1 {
-		p.wait(now)
+		p.wait("n", 30*time.Second, now)
 	}
-	p.setPeriod(time.Second, now)
-	if w := p.wait(now); w > 0 {
-		t.Errorf("the tenth report waits %v", w)
+	if w, err := p.begin("n", time.Second, now); w > 0 || err != nil {
+		t.Errorf("report %d waits %v, %v; want no wait", reportBurst, w, err)
 	}
-	if w := p.wait(now); w != time.Second/reportRateFactor {
-		t.Errorf("the one after waits %v", w)
+	if w := p.wait("n", time.Second, now); w != time.Second/reportRateFactor {
+		t.Errorf("report %d waits %v, want %v", reportBurst+1, w, time.Second/reportRateFactor)
 	}
 }
 
@@ -88,7 +88,9 @@ func TestManyStreams(t *testing.T) {
 		t.Error("none was slowed")
 	}
 	b.reportLimits.mu.Lock()
-	b.reportLimits.byNode["n"].next = time.Now().Add(time.Hour)
+	for range reportBurst + 2*maxWaitingReports { // more than the node can work off before its next stream
+		b.reportLimits.byNode["n"].Reserve()
+	}
 	b.reportLimits.mu.Unlock()
 	s := dial(t, b.address)
 	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {

@@ -25,7 +25,7 @@ type told struct {
 func (*told) name() string           { return "told" }
 func (*told) owns(flow string) bool  { return true }
 func (*told) address() string        { return "" }
-func (s *told) spent() time.Duration { return s.took }
+func (s *told) takeBusyTime() time.Duration { return s.took }
 func (s *told) list(_ context.Context, add func(Application)) error {
 	s.mu.Lock()
 	s.asks = append(s.asks, time.Now())
@@ -45,7 +45,7 @@ func (s *told) say(apps []Application, err error) {
 }
 
 func ofTest(s *told) *Directory {
-	return &Directory{log: slog.New(slog.DiscardHandler), tick: time.Second, period: period, sources: []*source{{asked: s}},
+	return &Directory{log: slog.New(slog.DiscardHandler), tick: time.Second, period: period, sources: []*source{{clusterManager: s}},
 		apps: map[string]*entry{}, pending: map[string]bool{}}
 }
 

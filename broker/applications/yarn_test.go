@@ -25,7 +25,7 @@ import (
 	"penstock/core/policy"
 )
 
-// manager is a ResourceManager's REST interface, as far as it is asked: applications come
+// manager is a ResourceManager's REST interface, as far as it is clusterManager: applications come
 // in no order, as from a hash table, and a limit cuts them off.
 type manager struct {
 	*httptest.Server
@@ -148,7 +148,7 @@ func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 	return d, &log
 }
 
-func managers(d *Directory) *servers { return d.sources[0].asked.(*yarn).servers }
+func managers(d *Directory) *servers { return d.sources[0].clusterManager.(*yarn).servers }
 
 // list has the first source asked once, and tells its error.
 func list(t *testing.T, d *Directory) string {
@@ -224,7 +224,7 @@ func TestHundredThousand(t *testing.T) {
 	for i := range MaxApplications + 1 {
 		more.apps = append(more.apps, Application{Facts: policy.Facts{Flow: id(i), User: "u"}})
 	}
-	d.sources[0].asked = more
+	d.sources[0].clusterManager = more
 	if err := list(t, d); !strings.Contains(err, "1 applications at work are known by their flows' names only: at most 100000") {
 		t.Errorf("one more: %q", err)
 	}
@@ -265,7 +265,7 @@ func TestPages(t *testing.T) {
 			}
 			m.set(nil, apps...)
 			d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
-			d.sources[0].asked.(*yarn).pageSize = 20
+			d.sources[0].clusterManager.(*yarn).pageSize = 20
 			if err := list(t, d); err != test.want {
 				t.Error(err)
 			}
@@ -285,7 +285,7 @@ func TestPagesEnd(t *testing.T) {
 		fmt.Fprintf(w, `{"apps":{"app":[%s,%s]}}`, anApp(1, begin).text, anApp(2, begin+1).text)
 	})
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
-	d.sources[0].asked.(*yarn).pageSize = 2
+	d.sources[0].clusterManager.(*yarn).pageSize = 2
 	if err := list(t, d); !strings.Contains(err, "over 100000 applications at work") || m.lists.Load() != maxPages {
 		t.Errorf("%s, after %d answers", err, m.lists.Load())
 	}
