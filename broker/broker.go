@@ -71,7 +71,7 @@ type Broker struct {
 
 	mu             sync.Mutex
 	started        time.Time // or began to lead
-	startup        coord.Beginning
+	startup        coord.Startup
 	epoch          uint64 // that sessions are of; 0: it does not lead
 	totals         *coord.Totals
 	queues         *coord.Totals
@@ -166,7 +166,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if _, alone := o.Leadership.(*leadership.Standalone); !alone {
 		settles = failoverWait
 	}
-	b := &Broker{options: o, log: o.Log, leadership: o.Leadership, startup: coord.Beginning{Least: settles}, created: time.Now(), started: time.Now(), peerLog: newLogLimiter(), nodeLog: newLogLimiter(), reportLimits: reportLimiters{byNode: map[string]*rate.Limiter{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+	b := &Broker{options: o, log: o.Log, leadership: o.Leadership, startup: coord.Startup{Least: settles}, created: time.Now(), started: time.Now(), peerLog: newLogLimiter(), nodeLog: newLogLimiter(), reportLimits: reportLimiters{byNode: map[string]*rate.Limiter{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		queues:   coord.NewQueueTotals(maxNodes, maxQueues, cluster.MaxQueues, policy.MaxWay),
 		sessions: map[string]*session{}, nodesByAddress: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, lastActive: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}, staleGrants: map[string]struct{}{}}

@@ -298,7 +298,7 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 // answer has what the node does not know yet, until the session's next one. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a, q := &s.answer, &s.queueTotals
-	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Whole(time.Since(b.created), s.period)
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Complete(time.Since(b.created), s.period)
 	f := s.apps.changes(entryColumns{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
 	a.Entries, a.Rates, a.Rooms = f.entries, f.rates, f.rooms
 	f = s.queues.changes(entryColumns{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)

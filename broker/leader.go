@@ -54,7 +54,7 @@ func (b *Broker) beginEpoch(epoch uint64) {
 		return
 	}
 	b.epoch, b.started = epoch, time.Now()
-	b.startup.Begin(time.Since(b.created))
+	b.startup.Reset(time.Since(b.created))
 	if epoch != 0 { // until now it has not seen who is at work
 		for name := range b.lastActive {
 			b.lastActive[name] = b.started

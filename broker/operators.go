@@ -204,9 +204,9 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
 	// An epoch that has just begun may not be the sessions' yet.
-	a.Settling = b.epoch != a.Epoch || !b.startup.Whole(time.Since(b.created), 0)
+	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
-		a.Settling = a.Settling || !b.startup.Whole(time.Since(b.created), s.period) // as its answers say it
+		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period) // as its answers say it
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policyVersion, HeardUnixMs: b.lastReportAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.byName))})
 	}

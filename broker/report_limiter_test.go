@@ -126,7 +126,7 @@ func TestSettlesByThePeriod(t *testing.T) {
 		}
 		for ago, settles := range map[time.Duration]bool{want - time.Second: true, want + time.Millisecond: false} {
 			b.mu.Lock()
-			b.startup.Begin(time.Since(b.created) - ago)
+			b.startup.Reset(time.Since(b.created) - ago)
 			got := b.answer(s).GetSettling()
 			b.mu.Unlock()
 			if got != settles {

@@ -22,9 +22,9 @@ type told struct {
 	asks []time.Time
 }
 
-func (*told) name() string           { return "told" }
-func (*told) owns(flow string) bool  { return true }
-func (*told) address() string        { return "" }
+func (*told) name() string                  { return "told" }
+func (*told) owns(flow string) bool         { return true }
+func (*told) address() string               { return "" }
 func (s *told) takeBusyTime() time.Duration { return s.took }
 func (s *told) list(_ context.Context, add func(Application)) error {
 	s.mu.Lock()

@@ -18,9 +18,9 @@ import (
 // counts the wait as service of the flow, which thus gains no share; the account of service
 // does not.
 type anticipation struct {
-	ready   int     // flows that are ready
-	waiting float64 // their entitlement
-	likely  []*flow // flows that mostly come back at once
+	ready      int     // flows that are ready
+	waiting    float64 // their entitlement
+	candidates []*flow // flows that mostly come back at once
 
 	flow  *flow // the device waits for it; nil: for none
 	since time.Duration
@@ -28,27 +28,27 @@ type anticipation struct {
 }
 
 const (
-	keepSlots   = recently / 4 // for a flow that used the device just now
-	idlePart    = 8            // the device waits for one part in so many of a quantum's time
-	leastIdle   = time.Millisecond
-	mostIdle    = 25 * time.Millisecond
-	soonGain    = 0.2 // of one return, in the average
-	mostlySoon  = 0.5 // part of the returns that have to come in time
-	outweighing = 2   // times the entitlement of the flows that are ready
-	maxLikely   = 16  // bounds the work of a decision
+	reserveSlotsFor = recently / 4 // for a flow that used the device just now
+	idleFraction    = 8            // the device waits for one part in so many of a quantum's time
+	minIdle         = time.Millisecond
+	maxIdle         = 25 * time.Millisecond
+	soonGain        = 0.2 // of one return, in the average
+	mostlySoon      = 0.5 // part of the returns that have to come in time
+	outweighing     = 2   // times the entitlement of the flows that are ready
+	maxCandidates   = 16  // bounds the work of a decision
 )
 
 // measure finds the flows worth waiting for. It runs at every tick.
 func (e *anticipation) measure(a *Arbiter, now time.Duration) {
-	clear(e.likely)
-	e.likely, e.waiting = e.likely[:0], 0
+	clear(e.candidates)
+	e.candidates, e.waiting = e.candidates[:0], 0
 	for _, f := range a.active {
-		if f.adds = 0; f.announced > 0 {
-			f.adds = f.claim.entitled
-			e.waiting += f.adds
+		if f.addedEntitlement = 0; f.announced > 0 {
+			f.addedEntitlement = f.leaf.entitled
+			e.waiting += f.addedEntitlement
 		}
-		if f.recent(now) && a.soonBack(f) && len(e.likely) < maxLikely {
-			e.likely = append(e.likely, f)
+		if f.recent(now) && a.returnsSoon(f) && len(e.candidates) < maxCandidates {
+			e.candidates = append(e.candidates, f)
 		}
 	}
 }
@@ -56,20 +56,20 @@ func (e *anticipation) measure(a *Arbiter, now time.Duration) {
 // enter counts a flow that is ready.
 func (e *anticipation) enter(f *flow) {
 	e.ready++
-	f.adds = f.claim.entitled
-	e.waiting += f.adds
+	f.addedEntitlement = f.leaf.entitled
+	e.waiting += f.addedEntitlement
 }
 
 // leave counts a flow that is not ready any more.
 func (e *anticipation) leave(f *flow) {
 	e.ready--
-	e.waiting -= f.adds
-	f.adds = 0
+	e.waiting -= f.addedEntitlement
+	f.addedEntitlement = 0
 }
 
 // drop forgets a flow.
 func (e *anticipation) drop(f *flow) {
-	e.likely = without(e.likely, f)
+	e.candidates = without(e.candidates, f)
 	if e.flow == f {
 		e.flow, e.until = nil, 0
 	}
@@ -77,8 +77,8 @@ func (e *anticipation) drop(f *flow) {
 
 // soonBack reports whether slots may be kept for the flow: it mostly comes back at once, and
 // nothing else would hold it back.
-func (a *Arbiter) soonBack(f *flow) bool {
-	return f.soon >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
+func (a *Arbiter) returnsSoon(f *flow) bool {
+	return f.soonAverage >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
 }
 
 // expected looks for flows that outweigh all that are ready and have nothing ready themselves.
@@ -86,15 +86,15 @@ func (a *Arbiter) soonBack(f *flow) bool {
 // idle is nil if for none.
 func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time.Duration) {
 	e := &a.anticipation
-	if a.control == nil || len(e.likely) == 0 || e.ready == 0 {
+	if a.control == nil || len(e.candidates) == 0 || e.ready == 0 {
 		return false, nil, 0
 	}
 	window := a.idleFor()
-	for _, f := range e.likely {
-		if f.turns.len() > 0 || !a.soonBack(f) || f.claim.entitled < outweighing*e.waiting || !a.sched.Due(f.id) {
+	for _, f := range e.candidates {
+		if f.ready.len() > 0 || !a.returnsSoon(f) || f.leaf.entitled < outweighing*e.waiting || !a.sched.Due(f.id) {
 			continue
 		}
-		keep = keep || f.inFlight > 0 || now-f.used < keepSlots
+		keep = keep || f.inFlight > 0 || now-f.used < reserveSlotsFor
 		if end := f.used + window; f.inFlight == 0 && now < end && end > until {
 			idle, until = f, end
 		}
@@ -132,12 +132,12 @@ func (a *Arbiter) endIdle(now time.Duration) {
 	f, waited := e.flow, min(now, e.until)-e.since
 	e.flow, e.until = nil, 0
 	if f != nil && waited > 0 {
-		a.chargeBeside(f, a.pricing.tagOf(waited))
+		a.chargeUnscheduled(f, a.pricing.tagOf(waited))
 	}
 }
 
 // chargeBeside charges a flow for service that it was given outside of its turns.
-func (a *Arbiter) chargeBeside(f *flow, cost int64) {
+func (a *Arbiter) chargeUnscheduled(f *flow, cost int64) {
 	if err := a.sched.Charge(f.id, min(max(cost, 1), sfq.MaxCost)); err != nil {
 		a.fault("charge", err)
 	}
@@ -146,18 +146,18 @@ func (a *Arbiter) chargeBeside(f *flow, cost int64) {
 // idleFor returns how long the device waits for a flow: a part of the time of another flow's
 // quantum; 0 on a device that is too fast for that.
 func (a *Arbiter) idleFor() time.Duration {
-	d := a.pricing.served(false, true, a.cfg.Quantum) / idlePart
-	if d < leastIdle {
+	d := a.pricing.served(false, true, a.cfg.Quantum) / idleFraction
+	if d < minIdle {
 		return 0
 	}
-	return min(d, mostIdle)
+	return min(d, maxIdle)
 }
 
 // arrives notes that a stream of the flow has something ready and, if none had, whether the flow
 // came back soon.
 func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	a.activate(f, now)
-	if f.turns.len() > 0 {
+	if f.ready.len() > 0 {
 		return
 	}
 	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it wanted nothing
@@ -166,12 +166,12 @@ func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {
 		return
 	}
-	was, soon := f.soon, 0.0
+	was, soon := f.soonAverage, 0.0
 	if now-f.used < a.idleFor() {
 		soon = 1
 	}
-	f.soon += soonGain * (soon - f.soon)
-	if e := &a.anticipation; was < mostlySoon && f.soon >= mostlySoon && a.soonBack(f) && len(e.likely) < maxLikely {
-		e.likely = append(without(e.likely, f), f)
+	f.soonAverage += soonGain * (soon - f.soonAverage)
+	if e := &a.anticipation; was < mostlySoon && f.soonAverage >= mostlySoon && a.returnsSoon(f) && len(e.candidates) < maxCandidates {
+		e.candidates = append(without(e.candidates, f), f)
 	}
 }

@@ -126,17 +126,17 @@ type Arbiter struct {
 	spare   []*Request // kept for reuse
 	actions []Action
 
-	levels       levels
+	tree         queueTree
 	backlog      backlog
-	staged       int64         // bytes ahead of their readers
-	stagers      int64         // flows that have such bytes
-	shorts       pile[*Stream] // streams for which there was no room to stage, in their order
-	shortNo      int64         // of the last of them
+	staged       int64                // bytes ahead of their readers
+	stagedFlows  int64                // flows that have such bytes
+	roomQueue    indexedHeap[*Stream] // streams for which there was no room to stage, in their order
+	roomSeq      int64                // of the last of them
 	forced       forced
 	anticipation anticipation
-	held         pile[*flow] // flows that wait for their limits, by time
-	generous     []*flow     // flows that go on giving leases in the next turn
-	pace         pace
+	held         indexedHeap[*flow] // flows that wait for their limits, by time
+	grantQueue   []*flow            // flows that go on giving leases in the next turn
+	pace         pacer
 
 	next   time.Duration // the next tick
 	period time.Duration // the next move of the depth
@@ -177,20 +177,20 @@ func New(o Options) (*Arbiter, error) {
 		pricing: newPricing(&o.Config),
 	}
 	a.forced = newForced(a.cfg.MaxWait)
-	a.levels = newLevels()
-	a.shorts = pile[*Stream]{
-		less:  func(s, t *Stream) bool { return s.shortNo < t.shortNo },
-		place: func(s *Stream) *int { return &s.shortAt },
+	a.tree = newQueueTree()
+	a.roomQueue = indexedHeap[*Stream]{
+		less:  func(s, t *Stream) bool { return s.roomSeq < t.roomSeq },
+		index: func(s *Stream) *int { return &s.roomIndex },
 	}
-	a.held = pile[*flow]{
+	a.held = indexedHeap[*flow]{
 		less:  func(f, g *flow) bool { return f.due < g.due || f.due == g.due && f.id < g.id },
-		place: func(f *flow) *int { return &f.heldAt },
+		index: func(f *flow) *int { return &f.heldIndex },
 	}
 	if err := a.schedule(o); err != nil {
 		return nil, err
 	}
 	var err error
-	if a.pace, err = newPace(&a.cfg); err != nil {
+	if a.pace, err = newPacer(&a.cfg); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -232,7 +232,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 		a.period = now + a.cfg.Period
 	}
 	a.releaseHeld(now)
-	a.grantMore(now)
+	a.continueGrants(now)
 	a.dispatch(now)
 	again = a.next
 	sooner := func(at time.Duration) {
@@ -245,8 +245,8 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	}
 	sooner(a.pace.at)
 	sooner(a.anticipation.until)
-	sooner(a.forced.at)
-	if len(a.generous) > 0 {
+	sooner(a.forced.nextCheck)
+	if len(a.grantQueue) > 0 {
 		sooner(now + 1)
 	}
 	actions, a.actions = a.actions, a.actions[:0]
@@ -257,7 +257,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 // flow is at work or has a backlog, and nothing is at the device. What changes that is an event,
 // so a caller may wait for one instead of the time that Decide has named.
 func (a *Arbiter) Idle() bool {
-	return len(a.active) == 0 && len(a.running) == 0 && a.shorts.len() == 0 && len(a.generous) == 0 &&
+	return len(a.active) == 0 && len(a.running) == 0 && a.roomQueue.len() == 0 && len(a.grantQueue) == 0 &&
 		a.held.len() == 0 && a.forced.waiting.len() == 0 && a.forced.overdue.len() == 0 && !a.stuck
 }
 
@@ -283,7 +283,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 	for i := 0; i < len(a.streams); {
 		s := a.streams[i]
 		if a.modeOf(s.flow) == Off {
-			a.forget(s, now)
+			a.ungovern(s, now)
 		} else {
 			if a.modeOf(s.flow) != s.flow.before {
 				if s.waiting > 0 && s.flow.before == Observe {
@@ -291,9 +291,9 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 				}
 				a.restartWait(s, now)
 			}
-			a.settleTurn(s, now) // its quantum may be another one
-			a.tell(s)
-			a.watchWait(s, now)
+			a.updateReady(s, now) // its quantum may be another one
+			a.sendMark(s)
+			a.updateWait(s, now)
 		}
 		if i < len(a.streams) && a.streams[i] == s {
 			i++ // else another stream has taken its place
@@ -319,7 +319,7 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 // cluster sets parts.
 func (a *Arbiter) Delay(flow string, service time.Duration) {
 	if f := a.flows[flow]; f != nil && service > 0 {
-		a.chargeBeside(f, a.pricing.tagOf(service))
+		a.chargeUnscheduled(f, a.pricing.tagOf(service))
 	}
 }
 

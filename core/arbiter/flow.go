@@ -15,58 +15,58 @@ type flow struct {
 	id   sfq.Flow
 	rule Rule
 
-	turns     turns
+	ready     streamQueue
 	announced int64 // cost of its next request, as announced to the scheduler; 0: not ready
 
-	streams  int
-	writers  int           // streams that write: open, or with a backlog
-	writing  int           // of them, open
-	parked   pile[*Stream] // writers that wait for a lease, the one that waits longest first
-	generous bool          // among Arbiter.generous
-	backlog  int64
-	tails    pile[*Stream] // writers with bytes that no request has yet, the oldest first
-	spilled  pile[*Stream] // lazy writers with bytes that wait, the oldest first
-	looked   time.Duration // when their files were last checked for being deleted
-	lazy     int64         // of the backlog, bytes of kind intermediate that need not be drained yet
-	room     int64         // bound of its backlog (bound)
-	lazyRoom int64         // bound of lazy (lazyBound)
-	spills   bool          // lazy was more than half of its part at the last tick
-	early    int64         // bytes that drainInTime may still let go
-	kept     int           // closed streams with lazy bytes
-	idle     time.Duration // when the last stream left
+	streams       int
+	writers       int                  // streams that write: open, or with a backlog
+	writing       int                  // of them, open
+	parked        indexedHeap[*Stream] // writers that wait for a lease, the one that waits longest first
+	granting      bool                 // among Arbiter.generous
+	backlog       int64
+	tails         indexedHeap[*Stream] // writers with bytes that no request has yet, the oldest first
+	deferredQueue indexedHeap[*Stream] // lazy writers with bytes that wait, the oldest first
+	deletedCheck  time.Duration        // when their files were last checked for being deleted
+	deferred      int64                // of the backlog, bytes of kind intermediate that need not be drained yet
+	room          int64                // bound of its backlog (bound)
+	deferredRoom  int64                // bound of lazy (lazyBound)
+	usesDeferred  bool                 // lazy was more than half of its part at the last tick
+	early         int64                // bytes that drainInTime may still let go
+	kept          int                  // closed streams with lazy bytes
+	idle          time.Duration        // when the last stream left
 
-	inFlight int           // requests that have started and not ended
-	draining int           // of them, writes
-	used     time.Duration // when it last had a request; 0: never
-	asked    time.Duration // when it became ready; 0: it is not
-	wanted   time.Duration // how long it was ready before that
-	busy     float64       // part of the ticks with a request, lately; 1 at first
-	slept    time.Duration // when it left Arbiter.active; 0: it is there
-	soon     float64       // part of its returns that came soon, lately
+	inFlight      int           // requests that have started and not ended
+	draining      int           // of them, writes
+	used          time.Duration // when it last had a request; 0: never
+	readySince    time.Duration // when it became ready; 0: it is not
+	readyTime     time.Duration // how long it was ready before that
+	busy          float64       // part of the ticks with a request, lately; 1 at first
+	inactiveSince time.Duration // when it left Arbiter.active; 0: it is there
+	soonAverage   float64       // part of its returns that came soon, lately
 
-	limit  *limit.Bucket // nil: none
-	due    time.Duration // when the limit allows the next request
-	heldAt int           // its place in Arbiter.held
+	limit     *limit.Bucket // nil: none
+	due       time.Duration // when the limit allows the next request
+	heldIndex int           // its place in Arbiter.held
 
-	claim claim   // to the device, among the others
-	adds  float64 // of it, to anticipation.waiting
+	leaf             leaf    // to the device, among the others
+	addedEntitlement float64 // of it, to anticipation.waiting
 
-	overdue    pile[*Stream] // readers whose patience is over, by deadline
-	overdueAt  int           // its place in forced.overdue
-	lastPacket time.Duration // when it last had a packet out of its turn
+	overdue      indexedHeap[*Stream] // readers whose patience is over, by deadline
+	overdueIndex int                  // its place in forced.overdue
+	lastPacket   time.Duration        // when it last had a packet out of its turn
 
 	staged int64 // bytes ahead of its readers
 	before Mode  // before the Apply that goes on
 
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device
-	behind      int64 // bytes that the kernel moved for the flow, unscheduled
+	unscheduled int64 // bytes that the kernel moved for the flow, unscheduled
 	requests    int64
 	forced      int64 // packets let through when a stream's patience was over
 	forcedBytes int64
 	wouldWait   time.Duration // observe: what enforcing would have delayed
 	refused     int64         // operations
-	standing    int           // streams at their marks, or beyond them in observe mode
+	stalled     int           // streams at their marks, or beyond them in observe mode
 	waits       int64
 
 	limitWaits   int64 // times that its next request waited for the limit
@@ -97,22 +97,22 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if len(a.all) >= a.cfg.MaxFlows-1 && name != UnattributedFlow && !a.forgetIdlest() {
 		return a.flow(UnattributedFlow, now)
 	}
-	f := &flow{name: name, idle: now, busy: 1, slept: now, turns: newTurns(), rule: a.policy(name)}
-	f.parked = pile[*Stream]{
+	f := &flow{name: name, idle: now, busy: 1, inactiveSince: now, ready: newStreamQueue(), rule: a.policy(name)}
+	f.parked = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.parked < t.parked },
-		place: func(s *Stream) *int { return &s.parkAt },
+		index: func(s *Stream) *int { return &s.parkedIndex },
 	}
-	f.tails = pile[*Stream]{
+	f.tails = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.unflushed < t.unflushed },
-		place: func(s *Stream) *int { return &s.tailAt },
+		index: func(s *Stream) *int { return &s.tailIndex },
 	}
-	f.spilled = f.tails
-	f.overdue = pile[*Stream]{
+	f.deferredQueue = f.tails
+	f.overdue = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.deadline < t.deadline },
-		place: func(s *Stream) *int { return &s.overdueAt },
+		index: func(s *Stream) *int { return &s.overdueIndex },
 	}
-	f.claim = a.levels.claimOf(f)
-	id, err := a.sched.AddFlow(f.claim.whole)
+	f.leaf = a.tree.newLeaf(f)
+	id, err := a.sched.AddFlow(f.leaf.schedWeight)
 	if err != nil { // the bound above is the scheduler's, too: a bug
 		panic(fmt.Sprintf("arbiter: no flow for %s: %v", name, err))
 	}
@@ -151,12 +151,12 @@ func (a *Arbiter) forgetFlow(f *flow) bool {
 		return false
 	}
 	a.held.remove(f)
-	a.levels.leave(f)
+	a.tree.leave(f)
 	delete(a.flows, f.name)
 	a.byID[f.id] = nil
 	a.all = without(a.all, f)
 	a.active = without(a.active, f)
-	a.generous = without(a.generous, f)
+	a.grantQueue = without(a.grantQueue, f)
 	return true
 }
 
@@ -177,13 +177,13 @@ func (a *Arbiter) modeOf(f *flow) Mode { return min(a.mode, f.rule.Mode) }
 
 // activate adds a flow to those that ticks look at.
 func (a *Arbiter) activate(f *flow, now time.Duration) {
-	if f.slept == 0 {
+	if f.inactiveSince == 0 {
 		return
 	}
 	if f.used > 0 { // its average has gone on falling
-		f.busy *= math.Pow(1-stockGain, float64((now-f.slept)/tickPeriod))
+		f.busy *= math.Pow(1-averageGain, float64((now-f.inactiveSince)/tickPeriod))
 	}
-	f.slept = 0
+	f.inactiveSince = 0
 	a.active = append(a.active, f)
 }
 
@@ -192,14 +192,14 @@ func (f *flow) recent(now time.Duration) bool { return f.used > 0 && now-f.used 
 
 // atWork reports whether the flow has, or had lately, something for the device.
 func (f *flow) atWork(now time.Duration) bool {
-	return f.turns.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
+	return f.ready.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
 }
 
 // announce tells the scheduler whether the flow is ready, and what its next request costs.
 func (a *Arbiter) announce(f *flow, now time.Duration) {
 	cost := int64(0)
-	if f.turns.len() > 0 && !a.heldBack(f, now) {
-		next := f.turns.peek()
+	if f.ready.len() > 0 && !a.heldBack(f, now) {
+		next := f.ready.peek()
 		_, _, bytes := a.nextOf(next)
 		cost = a.pricing.charge(next.Write, bytes)
 	}
@@ -208,11 +208,11 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	}
 	switch {
 	case f.announced == 0:
-		f.asked = now
+		f.readySince = now
 		a.anticipation.enter(f)
 	case cost == 0:
-		f.wanted += now - f.asked
-		f.asked = 0
+		f.readyTime += now - f.readySince
+		f.readySince = 0
 		a.anticipation.leave(f)
 	}
 	f.announced = cost
@@ -222,9 +222,9 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 }
 
 // wantedBy returns how long the flow has been ready in all.
-func (f *flow) wantedBy(now time.Duration) time.Duration {
-	if f.asked == 0 {
-		return f.wanted
+func (f *flow) readyTimeAt(now time.Duration) time.Duration {
+	if f.readySince == 0 {
+		return f.readyTime
 	}
-	return f.wanted + now - f.asked
+	return f.readyTime + now - f.readySince
 }

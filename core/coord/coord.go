@@ -47,7 +47,7 @@ const LeastPart = 0.01
 
 // nothing is a rate that no clock shows, a thousandth of a nanosecond a second: in less, only
 // what is left of rounding would be divided.
-const nothing = 1e-12
+const epsilon = 1e-12
 
 // Claim is one member's claim to what its queue has on a device, as of the last totals; of the root that
 // is what the device gives.
@@ -87,22 +87,22 @@ func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 		}
 	}
 	parts = slices.Grow(parts[:0], len(claims))[:len(claims)]
-	if gives < nothing {
+	if gives < epsilon {
 		// Nobody was served, or all were in full: the weights as they are.
 		for i, c := range claims {
 			parts[i] = c.Weight
 		}
 		return parts, nil
 	}
-	level, sum := level(claims, gives, weights, least), 0.0
+	level, sum := targetLevel(claims, gives, weights, least), 0.0
 	for i, c := range claims {
-		low := local(c, least*gives, weights)
+		low := localShare(c, least*gives, weights)
 		if !c.Wants {
 			// What it would be due if it began to want more now.
 			c.Room += gives
-			low = max(c.Own, local(c, least*gives, weights+c.Weight))
+			low = max(c.Own, localShare(c, least*gives, weights+c.Weight))
 		}
-		parts[i] = max(low, c.Own+gain(c, gives)*(c.Weight*level-c.Total))
+		parts[i] = max(low, c.Own+correctionPart(c, gives)*(c.Weight*level-c.Total))
 		if c.Wants {
 			sum += parts[i]
 		}
@@ -117,7 +117,7 @@ func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 // level finds the total by weight that the device brings its flows nearer to, such that
 // their parts add up to what it gives. A flow gets more than the least from that level on
 // where its correction reaches so far; from there its part grows with the level.
-func level(claims []Claim, gives, weights, least float64) float64 {
+func targetLevel(claims []Claim, gives, weights, least float64) float64 {
 	type rise struct{ from, slope float64 }
 	var rises []rise
 	need := gives
@@ -125,7 +125,7 @@ func level(claims []Claim, gives, weights, least float64) float64 {
 		if !c.Wants {
 			continue
 		}
-		low, g := local(c, least*gives, weights), gain(c, gives)
+		low, g := localShare(c, least*gives, weights), correctionPart(c, gives)
 		rises = append(rises, rise{from: (c.Total - (c.Own-low)/g) / c.Weight, slope: g * c.Weight})
 		need -= low
 	}
@@ -150,7 +150,7 @@ func level(claims []Claim, gives, weights, least float64) float64 {
 	return at + need/slope
 }
 
-func gain(c Claim, gives float64) float64 { return gives / max(c.Room, gives) }
+func correctionPart(c Claim, gives float64) float64 { return gives / max(c.Room, gives) }
 
 // local is the claim's share by weight of what the device gives.
-func local(c Claim, gives, weights float64) float64 { return gives * c.Weight / weights }
+func localShare(c Claim, gives, weights float64) float64 { return gives * c.Weight / weights }

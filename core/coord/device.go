@@ -36,15 +36,15 @@ type Right struct {
 const (
 	// keep is how many reports wait for an answer; an answer that is older than the
 	// oldest is of no use.
-	keep = 8
+	maxPending = 8
 	// notice is the part of a deviation from what was due that is taken over in a period.
 	// What a second shows of a slow disk is a handful of requests, the last of them cut
 	// off: the deviation of a single period says little, a lasting one much.
-	notice = 0.1
+	deviationGain = 0.1
 	// home is how much of its correction a device spends on coming back to its local
 	// shares. Many divisions have the same totals; without it the device would drift among
 	// them, into ones where an application starves on one node and has all of another.
-	home = 0.02
+	localPull = 0.02
 )
 
 // Device is one device's side of the exchange: what it reports, and what parts it makes of
@@ -56,14 +56,14 @@ type Device struct {
 	out     []Service // of this report
 	next    []float64
 	groups  []group         // of this report
-	index   []place         // of the queues in it, by their number
+	index   []groupOf       // of the queues in it, by their number
 	wanted  []time.Duration // of its uses
 	needs   []need          // of the last answer's queues, by their number
 }
 
 type bias struct {
-	app int
-	off float64 // of what is served from what is due, seconds a second
+	app       int
+	deviation float64 // of what is served from what is due, seconds a second
 }
 
 type report struct {
@@ -73,13 +73,13 @@ type report struct {
 }
 
 type use struct {
-	app   int
-	in    int // the queue that it is in
-	group int // its queue's
-	opens int // the group that it is the queue of; 0: none
-	own   float64
-	wants bool
-	need  need // that was reported of it
+	app      int
+	in       int // the queue that it is in
+	group    int // its queue's
+	ownGroup int // the group that it is the queue of; 0: none
+	own      float64
+	wants    bool
+	need     need // that was reported of it
 }
 
 // Report makes of a period's uses what the node adds up over its devices and sends under
@@ -91,7 +91,7 @@ type use struct {
 // and the usual deviation from it: see notice. What is due to a queue's members together is
 // what is due to the queue.
 func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Service {
-	r, groups := d.grow(length, uses)
+	r, groups := d.buildGroups(length, uses)
 	r.sequence = sequence
 	d.out = d.out[:0]
 	for i := range r.uses {
@@ -106,8 +106,8 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 			if part := d.part(e.app); part > 0 {
 				due := g.served * part / g.parts
 				b := d.biasOf(e.app)
-				b.off += notice * (e.own - due - b.off)
-				e.own, rate = due, max(0, due+b.off)
+				b.deviation += deviationGain * (e.own - due - b.deviation)
+				e.own, rate = due, max(0, due+b.deviation)
 			}
 			s = Service{Rate: int64(rate * Second), Room: int64(g.served * Second)}
 			if e.app < 0 {
@@ -123,7 +123,7 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 		return !used
 	})
 	slices.SortStableFunc(r.uses, func(a, b use) int { return cmp.Compare(a.group, b.group) })
-	if len(d.waiting) == keep {
+	if len(d.waiting) == maxPending {
 		d.waiting = slices.Delete(d.waiting, 0, 1)
 	}
 	d.waiting = append(d.waiting, r)
@@ -153,7 +153,7 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	d.waiting = slices.Delete(d.waiting, 0, i+1)
 	d.parts = d.parts[:0]
 	shares := d.claim(r, right)
-	d.lift(shares)
+	d.raiseQueues(shares)
 	for g := range shares {
 		if !d.divide(shares, g) {
 			d.parts = d.parts[:0]
@@ -166,7 +166,7 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 
 // bringHome takes claims a little nearer to the local shares: what is added to one total
 // is taken from others', in parts of the correction that the device can make.
-func bringHome(claims []Claim) {
+func pullToLocal(claims []Claim) {
 	gives, weights := 0.0, 0.0
 	for _, c := range claims {
 		if c.Wants {
@@ -176,7 +176,7 @@ func bringHome(claims []Claim) {
 	}
 	for i := range claims {
 		if c := &claims[i]; c.Wants {
-			c.Total = max(0, c.Total-home*(gives*c.Weight/weights-c.Own))
+			c.Total = max(0, c.Total-localPull*(gives*c.Weight/weights-c.Own))
 		}
 	}
 }

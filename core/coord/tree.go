@@ -20,7 +20,7 @@ type group struct {
 
 // grow makes the tree of a period's uses: what queues had is added up, from the leaves, and
 // then what is in each of them.
-func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
+func (d *Device) buildGroups(length time.Duration, uses []Use) (report, []group) {
 	r := report{uses: make([]use, len(uses))}
 	groups := append(d.groups[:0], group{queue: -1})
 	d.index = d.index[:0]
@@ -34,8 +34,8 @@ func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
 		d.wanted[i] = 0
 		if u.App < 0 {
 			at, _ := slices.BinarySearchFunc(d.index, u.App, byQueue)
-			d.index = slices.Insert(d.index, at, place{u.App, len(groups)})
-			e.opens = len(groups)
+			d.index = slices.Insert(d.index, at, groupOf{u.App, len(groups)})
+			e.ownGroup = len(groups)
 			groups = append(groups, group{queue: i})
 		} else {
 			e.own, d.wanted[i] = max(0, u.Served.Seconds()), u.Wanted
@@ -68,9 +68,9 @@ func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
 }
 
 // place says which group a queue's members are.
-type place struct{ queue, group int }
+type groupOf struct{ queue, group int }
 
-func byQueue(p place, queue int) int { return cmp.Compare(p.queue, queue) }
+func byQueue(p groupOf, queue int) int { return cmp.Compare(p.queue, queue) }
 
 // share is one queue's division of what it has here, as of an answer.
 type share struct {
@@ -81,7 +81,7 @@ type share struct {
 	in, at  int     // the share that the queue has a claim in, and which one; below 0: none
 	scarce  float64 // by how much the queue gets less than its local share; 1 or more
 	need    need
-	lift    float64 // what it is to have more, for its members' sake
+	raise   float64 // what it is to have more, for its members' sake
 }
 
 // need is what those of a queue's members who want more have of its total, 0 to 1, and weigh, by the
@@ -95,15 +95,15 @@ type need struct {
 
 // unit is all of a queue's total in Service.Had, weightUnit a weight of 1 in Service.Weight.
 const (
-	unit       = 1_000_000_000
+	needUnit   = 1_000_000_000
 	weightUnit = 1_000_000
 )
 
 // service adds a need to what is reported of a queue. What is beyond the bound counts less,
 // as only the ratio of the two says how much is due to a weight.
 func (n need) service(s *Service) {
-	fit := min(1, float64(MaxNeed)/max(n.had*unit, n.weight*weightUnit, 1))
-	s.Had, s.Weight = int64(n.had*fit*unit), int64(n.weight*fit*weightUnit)
+	fit := min(1, float64(MaxNeed)/max(n.had*needUnit, n.weight*weightUnit, 1))
+	s.Had, s.Weight = int64(n.had*fit*needUnit), int64(n.weight*fit*weightUnit)
 }
 
 // claim makes the claims to all queues of a report.
@@ -113,16 +113,16 @@ func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 		shares[g] = share{in: -1, at: -1, scarce: 1}
 	}
 	for _, u := range r.uses {
-		if u.opens > 0 {
-			shares[u.opens].queue = u.app
+		if u.ownGroup > 0 {
+			shares[u.ownGroup].queue = u.app
 		}
 		rt, known := right(u.app)
 		if !known || !(rt.Weight > 0) || rt.In != u.in {
 			continue
 		}
 		s := &shares[u.group]
-		if u.opens > 0 {
-			shares[u.opens].in, shares[u.opens].at = u.group, len(s.claims)
+		if u.ownGroup > 0 {
+			shares[u.ownGroup].in, shares[u.ownGroup].at = u.group, len(s.claims)
 		}
 		s.members, s.totals = append(s.members, u), append(s.totals, rt.Total)
 		s.claims = append(s.claims, Claim{Weight: rt.Weight, Own: u.own, Wants: u.wants,
@@ -135,17 +135,17 @@ const (
 	// steer is the part of what a queue lacks here for its members that it is to get with an answer.
 	// With more of it queues' totals swing for longer when a member comes or goes, as the devices
 	// report that one after another.
-	steer = 0.25
+	raiseGain = 0.25
 	// steerMost bounds that, as a part of the queue's total. Many divisions have the same totals of
 	// queues, and few of them are right for their members; but the queues' own come first, and
 	// where both cannot be had they are off by no more than this. With 0, 0.02, 0.05 and 0.1 it is 2.2, 1.4,
 	// 1.1 and 0.9 % that are misplaced on a hundred devices after thirty exchanges.
-	steerMost = 0.05
+	maxRaise = 0.05
 )
 
 // lift finds what queues are to have more here than their totals say, for their members' sake: two
 // that are on different devices have what is due to them only where their queue has.
-func (d *Device) lift(shares []share) {
+func (d *Device) raiseQueues(shares []share) {
 	d.needs = d.needs[:0]
 	for g := len(shares) - 1; g > 0; g-- { // members come behind their queue
 		s := &shares[g]
@@ -154,9 +154,9 @@ func (d *Device) lift(shares []share) {
 		}
 		up := &shares[s.in]
 		c, all := &up.claims[s.at], up.totals[s.at]
-		if gives := given(s.claims); gives >= nothing && c.Total >= nothing {
+		if gives := wantedService(s.claims); gives >= epsilon && c.Total >= epsilon {
 			for _, m := range s.claims {
-				if part := gain(m, gives); m.Wants {
+				if part := correctionPart(m, gives); m.Wants {
 					s.need.had += part * m.Total / c.Total
 					s.need.weight += part * m.Weight
 				}
@@ -166,19 +166,19 @@ func (d *Device) lift(shares []share) {
 		d.needs = append(d.needs, s.need)
 		if all.Weight > 0 {
 			was := up.members[s.at].need
-			s.lift += c.Total * (was.weight*float64(all.Had)/unit/(float64(all.Weight)/weightUnit) - was.had)
+			s.raise += c.Total * (was.weight*float64(all.Had)/needUnit/(float64(all.Weight)/weightUnit) - was.had)
 		}
-		up.lift += s.lift // if that one has too little here, so has the queue that it is in
-		if gives := given(up.claims); c.Wants && gives >= nothing {
-			most := steerMost * c.Total
-			c.Total -= min(max(steer*s.lift/gain(*c, gives), -most), most)
+		up.raise += s.raise // if that one has too little here, so has the queue that it is in
+		if gives := wantedService(up.claims); c.Wants && gives >= epsilon {
+			most := maxRaise * c.Total
+			c.Total -= min(max(raiseGain*s.raise/correctionPart(*c, gives), -most), most)
 		}
 	}
 	slices.SortFunc(d.needs, func(a, b need) int { return cmp.Compare(a.queue, b.queue) })
 }
 
 // given is what those who want more have together.
-func given(claims []Claim) (gives float64) {
+func wantedService(claims []Claim) (gives float64) {
 	for _, c := range claims {
 		if c.Wants {
 			gives += c.Own
@@ -190,7 +190,7 @@ func given(claims []Claim) (gives float64) {
 // divide adds the parts of one queue's members.
 func (d *Device) divide(shares []share, group int) bool {
 	s := &shares[group]
-	bringHome(s.claims)
+	pullToLocal(s.claims)
 	next, err := divide(d.next, s.claims, min(1, LeastPart*s.scarce))
 	if err != nil { // the rates come from sums within bounds, and the weights are above 0
 		return false
@@ -204,7 +204,7 @@ func (d *Device) divide(shares []share, group int) bool {
 	for i, p := range next {
 		part := Part{App: s.members[i].app, Weight: p / sum * weights}
 		d.parts = append(d.parts, part)
-		if o := s.members[i].opens; o > 0 {
+		if o := s.members[i].ownGroup; o > 0 {
 			// Its members keep by as much more at least as it gets less, or one with the least part of a
 			// queue with the least part would have next to nothing.
 			shares[o].scarce = max(1, s.scarce*s.claims[i].Weight/part.Weight)

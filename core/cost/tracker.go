@@ -30,14 +30,14 @@ import "time"
 // Times are durations since any fixed moment, from a clock that does not go
 // back. No method allocates. A Tracker belongs to one caller at a time.
 type Tracker struct {
-	learning learning
-	tied     bool // both directions have one scale
+	learning    learning
+	sharedScale bool // both directions have one scale
 
-	scale  [2]float64 // read, write: of the healthy device
-	common float64    // what both have in common
-	tilt   float64    // reads are common*tilt, writes common/tilt
-	origin float64    // common stays within a factor of 2 of it
-	apart  apart      // what moves tilt
+	scale         [2]float64    // read, write: of the healthy device
+	common        float64       // what both have in common
+	tilt          float64       // reads are common*tilt, writes common/tilt
+	origin        float64       // common stays within a factor of 2 of it
+	tiltEstimator tiltEstimator // what moves tilt
 
 	now      time.Duration
 	inFlight int
@@ -114,7 +114,7 @@ type learning struct {
 
 // NewTracker returns a tracker of an idle device.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	t := &Tracker{tied: cfg.Learn, common: 1, tilt: 1, origin: 1, apart: newApart(), verdict: Verdict{Factor: 1}}
+	t := &Tracker{sharedScale: cfg.Learn, common: 1, tilt: 1, origin: 1, tiltEstimator: newTiltEstimator(), verdict: Verdict{Factor: 1}}
 	t.learning.on = cfg.Learn
 	t.rescale()
 	return t
@@ -267,7 +267,7 @@ func (t *Tracker) close() {
 		t.rescale()
 		return
 	}
-	t.apart.cut()
+	t.tiltEstimator.restart()
 	t.rescale()
 }
 
@@ -280,14 +280,14 @@ func factor(busy, expected float64) float64 {
 
 // correct moves the scales by a part of a healthy slice's error.
 func (t *Tracker) correct(busy, expected float64, work [2]float64) {
-	t.common = min(max(t.common*(1+float64(gain*off(busy, expected))), t.origin/driftMax), t.origin*driftMax)
-	if !t.tied {
-		t.tilt = t.apart.tilt(t.tilt, busy, expected, work, t.pending)
+	t.common = min(max(t.common*(1+float64(gain*relativeError(busy, expected))), t.origin/driftMax), t.origin*driftMax)
+	if !t.sharedScale {
+		t.tilt = t.tiltEstimator.tilt(t.tilt, busy, expected, work, t.pending)
 	}
 }
 
 // off is a slice's error, bounded.
-func off(busy, expected float64) float64 {
+func relativeError(busy, expected float64) float64 {
 	return min(max(2*(busy-expected)/(busy+expected), -errorMax), errorMax)
 }
 

@@ -63,9 +63,9 @@ type Result struct {
 }
 
 const (
-	settling = 7.0 / 3 * float64(time.Second) // at a look a second, rates take over 0.3 of the last one
-	ignored  = 0.03                           // of the device's work: as little is not worth a cost
-	workMax  = time.Duration(1 << 61)         // two of them can be added
+	smoothing  = 7.0 / 3 * float64(time.Second) // at a look a second, rates take over 0.3 of the last one
+	negligible = 0.03                           // of the device's work: as little is not worth a cost
+	workMax    = time.Duration(1 << 61)         // two of them can be added
 )
 
 // Estimate is what is known of one device. It belongs to one caller at a time.
@@ -79,14 +79,14 @@ type Estimate struct {
 	moved       [2]float64    // bytes, since the last look
 	work        time.Duration // the caller's own, since the last look
 
-	sides [2]side
-	busy  float64 // the caller's own: cost a time
-	cut   float64 // what the last look's bound left of Cost: own work comes in lumps
+	directions [2]directionEstimate
+	busy       float64 // the caller's own: cost a time
+	excess     float64 // what the last look's bound left of Cost: own work comes in lumps
 }
 
 // New returns an estimate of a device whose requests cost what the model says.
 func New(model cost.Model) *Estimate {
-	return &Estimate{model: model, scale: 1, sides: [2]side{newSide(), newSide()}}
+	return &Estimate{model: model, scale: 1, directions: [2]directionEstimate{newDirectionEstimate(), newDirectionEstimate()}}
 }
 
 // Correct says how many times the model's cost the healthy device takes, which the
@@ -126,23 +126,23 @@ func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work
 	e.add(work)
 	elapsed := now - e.now
 	if !e.begun || device.below(e.device) || own.below(e.own) || elapsed > 0 && device.leapt(e.device, elapsed) {
-		*e = Estimate{model: e.model, scale: e.scale, begun: true, now: now, device: device, own: own, sides: [2]side{newSide(), newSide()}}
+		*e = Estimate{model: e.model, scale: e.scale, begun: true, now: now, device: device, own: own, directions: [2]directionEstimate{newDirectionEstimate(), newDirectionEstimate()}}
 		return Result{}
 	}
 	if elapsed <= 0 {
 		return Result{Part: e.part()}
 	}
 	var r Result
-	gain := float64(elapsed) / (float64(elapsed) + settling)
-	for i := range e.sides {
-		bytes, requests := e.sides[i].look(seen{
-			did: less(device.Bytes[i], e.device.Bytes[i]), asked: less(device.Requests[i], e.device.Requests[i]),
-			mine: less(own.Bytes[i], e.own.Bytes[i]) + e.moved[i], mineAsked: less(own.Requests[i], e.own.Requests[i]),
-			flying: float64(max(flying.Bytes[i], 0)), flyingAsked: float64(max(flying.Requests[i], 0)),
+	gain := float64(elapsed) / (float64(elapsed) + smoothing)
+	for i := range e.directions {
+		bytes, requests := e.directions[i].update(interval{
+			deviceBytes: difference(device.Bytes[i], e.device.Bytes[i]), deviceRequests: difference(device.Requests[i], e.device.Requests[i]),
+			ownBytes: difference(own.Bytes[i], e.own.Bytes[i]) + e.moved[i], ownRequests: difference(own.Requests[i], e.own.Requests[i]),
+			flyingBytes: float64(max(flying.Bytes[i], 0)), flyingRequests: float64(max(flying.Requests[i], 0)),
 		})
-		r.Bytes[i] = e.sides[i].claim(bytes)
-		e.sides[i].byteRate += float64(gain * (bytes/float64(elapsed) - e.sides[i].byteRate))
-		e.sides[i].rate += float64(gain * (requests/float64(elapsed) - e.sides[i].rate))
+		r.Bytes[i] = e.directions[i].claim(bytes)
+		e.directions[i].byteRate += float64(gain * (bytes/float64(elapsed) - e.directions[i].byteRate))
+		e.directions[i].rate += float64(gain * (requests/float64(elapsed) - e.directions[i].rate))
 	}
 	e.busy += float64(gain * (float64(e.work)/float64(elapsed) - e.busy))
 	r.Cost, r.Part = e.cost(elapsed), e.part()
@@ -152,27 +152,27 @@ func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work
 
 // cost returns the most that others can have taken of a time.
 func (e *Estimate) cost(elapsed time.Duration) time.Duration {
-	most := e.sides[0].most(&e.model.Read) + e.sides[1].most(&e.model.Write)
-	if most <= ignored*(most+e.busy) {
-		e.cut = 0
+	most := e.directions[0].upperCost(&e.model.Read) + e.directions[1].upperCost(&e.model.Write)
+	if most <= negligible*(most+e.busy) {
+		e.excess = 0
 		return 0
 	}
-	sum := float64(most*float64(elapsed)) + e.cut
+	sum := float64(most*float64(elapsed)) + e.excess
 	bound := float64(cost.Max)
 	if e.scale > 0 {
 		bound = min(bound, max(0, float64(elapsed)/e.scale-float64(e.work)))
 	}
-	e.cut = min(max(0, sum-bound), float64(elapsed))
+	e.excess = min(max(0, sum-bound), float64(elapsed))
 	return time.Duration(min(sum, bound))
 }
 
 // part returns the least that others plausibly take, as part of the busy time.
 func (e *Estimate) part() float64 {
-	least := e.sides[0].least(&e.model.Read) + e.sides[1].least(&e.model.Write)
+	least := e.directions[0].lowerCost(&e.model.Read) + e.directions[1].lowerCost(&e.model.Write)
 	if e.scale > 0 {
 		least = min(least, 1/e.scale-e.busy)
 	}
-	if all := least + e.busy; least > ignored*all {
+	if all := least + e.busy; least > negligible*all {
 		return min(least/all, depth.OthersMax)
 	}
 	return 0
@@ -191,11 +191,11 @@ func (c Counters) below(before Counters) bool {
 // leapt reports whether there are more bytes than any disk moves in a time.
 func (c Counters) leapt(before Counters, elapsed time.Duration) bool {
 	most := float64(elapsed) / float64(cost.PerMiBMin) * (1 << 20)
-	return less(c.Bytes[0], before.Bytes[0]) > most || less(c.Bytes[1], before.Bytes[1]) > most
+	return difference(c.Bytes[0], before.Bytes[0]) > most || difference(c.Bytes[1], before.Bytes[1]) > most
 }
 
 // less returns a difference of counters. They may be any, so it is one of floats.
-func less(a, b int64) float64 { return float64(a) - float64(b) }
+func difference(a, b int64) float64 { return float64(a) - float64(b) }
 
 func index(write bool) int {
 	if write {

@@ -69,8 +69,8 @@ type Bucket struct {
 	cfg Config
 
 	// All that was taken is paid for at this time, and rest/rate nanoseconds.
-	paid time.Duration
-	rest uint64
+	paidUntil time.Duration
+	remainder uint64
 }
 
 // New makes a bucket without debt, and with all its credit.
@@ -78,7 +78,7 @@ func New(cfg Config) (*Bucket, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Bucket{cfg: cfg, paid: -far}, nil
+	return &Bucket{cfg: cfg, paidUntil: -never}, nil
 }
 
 // Rate is in bytes per second.
@@ -96,8 +96,8 @@ func (b *Bucket) Take(now time.Duration, bytes int64) (wait time.Duration) {
 
 // Wait returns how long nothing may be taken, 0 if something may be now.
 func (b *Bucket) Wait(now time.Duration) time.Duration {
-	wait := b.paid - now
-	if b.rest > 0 {
+	wait := b.paidUntil - now
+	if b.remainder > 0 {
 		wait++ // the part of a nanosecond
 	}
 	return max(0, wait)
@@ -111,10 +111,10 @@ func (b *Bucket) Charge(now time.Duration, bytes int64) {
 		b.giveBack(bytes)
 		return
 	}
-	most := max(b.paid, now+b.cfg.Debt)
+	most := max(b.paidUntil, now+b.cfg.Debt)
 	b.add(now, bytes)
-	if b.paid >= most {
-		b.paid, b.rest = most, 0
+	if b.paidUntil >= most {
+		b.paidUntil, b.remainder = most, 0
 	}
 }
 
@@ -127,13 +127,13 @@ func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 		return err
 	}
 	owed := int64(0)
-	if b.paid > now {
+	if b.paidUntil > now {
 		owed = math.MaxInt64
-		if hi, lo := bits.Mul64(uint64(b.paid-now), uint64(b.cfg.Rate)); hi < uint64(time.Second) {
+		if hi, lo := bits.Mul64(uint64(b.paidUntil-now), uint64(b.cfg.Rate)); hi < uint64(time.Second) {
 			q, _ := bits.Div64(hi, lo, uint64(time.Second))
 			owed = int64(min(q, math.MaxInt64))
 		}
-		b.paid, b.rest = now, 0
+		b.paidUntil, b.remainder = now, 0
 	}
 	b.cfg = cfg
 	if owed > 0 {
@@ -144,53 +144,53 @@ func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 
 // add moves paid by the bytes' time, from now less the credit at the earliest.
 func (b *Bucket) add(now time.Duration, bytes int64) {
-	if first := now - b.cfg.Credit; b.paid < first {
-		b.paid, b.rest = first, 0
+	if first := now - b.cfg.Credit; b.paidUntil < first {
+		b.paidUntil, b.remainder = first, 0
 	}
-	took, rest := b.span(uint64(max(bytes, 0)))
-	rest += b.rest
+	took, rest := b.timeOf(uint64(max(bytes, 0)))
+	rest += b.remainder
 	if rest >= uint64(b.cfg.Rate) {
 		rest -= uint64(b.cfg.Rate)
 		took++
 	}
-	if took > far || b.paid > far-took {
-		b.paid, b.rest = far, 0
+	if took > never || b.paidUntil > never-took {
+		b.paidUntil, b.remainder = never, 0
 		return
 	}
-	b.paid, b.rest = b.paid+took, rest
+	b.paidUntil, b.remainder = b.paidUntil+took, rest
 }
 
 // giveBack takes the time of that many bytes, a negative number, off again.
 func (b *Bucket) giveBack(bytes int64) {
-	took, rest := b.span(-uint64(bytes))
-	if rest > b.rest {
+	took, rest := b.timeOf(-uint64(bytes))
+	if rest > b.remainder {
 		took++
-		b.rest += uint64(b.cfg.Rate)
+		b.remainder += uint64(b.cfg.Rate)
 	}
-	b.rest -= rest
-	b.paid = max(b.paid, -far) - took
+	b.remainder -= rest
+	b.paidUntil = max(b.paidUntil, -never) - took
 }
 
 // far is a time that is never reached, and can be added to itself.
-const far = time.Duration(math.MaxInt64 / 4)
+const never = time.Duration(math.MaxInt64 / 4)
 
 // span is how long that many bytes take at the rate, as whole nanoseconds and
 // what is left over, in bytes times nanoseconds per second. It is far at most.
-func (b *Bucket) span(bytes uint64) (took time.Duration, rest uint64) {
+func (b *Bucket) timeOf(bytes uint64) (took time.Duration, rest uint64) {
 	hi, lo := bits.Mul64(bytes, uint64(time.Second))
 	if hi >= uint64(b.cfg.Rate) {
-		return far, 0
+		return never, 0
 	}
 	q, rest := bits.Div64(hi, lo, uint64(b.cfg.Rate))
-	if q >= uint64(far) {
-		return far, 0
+	if q >= uint64(never) {
+		return never, 0
 	}
 	return time.Duration(q), rest
 }
 
 // Forfeit gives up all credit beyond keep, for a caller that wanted nothing meanwhile.
 func (b *Bucket) Forfeit(now, keep time.Duration) {
-	if first := now - keep; b.paid < first {
-		b.paid, b.rest = first, 0
+	if first := now - keep; b.paidUntil < first {
+		b.paidUntil, b.remainder = first, 0
 	}
 }

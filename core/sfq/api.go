@@ -17,7 +17,7 @@ type Flow int32
 
 // Ticket is the charge of one dispatched request, from Next to Settle.
 type Ticket struct {
-	turn  uint64 // Scheduler.turns at its dispatch; 0: the ticket is not a Scheduler's
+	seq   uint64 // Scheduler.turns at its dispatch; 0: the ticket is not a Scheduler's
 	cost  int64
 	flow  Flow
 	queue int32 // in which the flow was
@@ -92,7 +92,7 @@ func New(cfg Config) (*Scheduler, error) {
 		return nil, err
 	}
 	s := &Scheduler{cfg: cfg}
-	s.plant(cfg.MaxQueues)
+	s.initTree(cfg.MaxQueues)
 	return s, nil
 }
 
@@ -112,7 +112,7 @@ func (s *Scheduler) AddFlow(weight int) (Flow, error) {
 		return 0, ErrTooManyFlows
 	}
 	s.flows[f] = flow{member: member{weight: int32(weight)}} // of the root's period 0, so void
-	s.at.admit(f)
+	s.positions.admit(f)
 	s.queues[0].members++
 	return f, nil
 }
@@ -130,7 +130,7 @@ func (s *Scheduler) RemoveFlow(f Flow) error {
 	parent := fl.parent
 	*fl = flow{}
 	s.freeFlows = append(s.freeFlows, f)
-	s.part(parent)
+	s.leaveQueue(parent)
 	return nil
 }
 

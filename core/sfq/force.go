@@ -15,13 +15,13 @@ func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 		s.begin(f)
 	}
 	fl.outstanding++
-	s.turns++
-	t := Ticket{turn: s.turns, cost: cost, flow: f, queue: fl.parent}
+	s.seq++
+	t := Ticket{seq: s.seq, cost: cost, flow: f, queue: fl.parent}
 	for id := f; id != root; {
 		m := s.member(id)
 		s.queues[m.parent].outstanding++
-		m.ran = true
-		s.charge(id, m, cost)
+		m.hasService = true
+		s.chargeMember(id, m, cost)
 		s.reorder(id)
 		id = ^Flow(m.parent)
 	}
@@ -46,7 +46,7 @@ func (s *Scheduler) Due(f Flow) bool {
 				}
 			} else {
 				start := q.v
-				if m.period == q.busy {
+				if m.busyPeriod == q.busyPeriod {
 					start = maxTag(q.v, m.finish())
 				}
 				if first.start.less(start) {

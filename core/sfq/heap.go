@@ -7,12 +7,12 @@ package sfq
 // lines. Keys lie in the heap, so a comparison looks nowhere else.
 type heap struct {
 	entries []entry
-	*places
+	*heapPositions
 }
 
 // places says where members are in their heaps. Several heaps share it if each member is in
 // one of them at most.
-type places struct {
+type heapPositions struct {
 	index []int32 // by slot of the member; its place in entries, or -1
 }
 
@@ -21,7 +21,7 @@ func slot(id Flow) int { return int(id<<1 ^ id>>31) }
 
 type entry struct {
 	start  tag
-	turn   uint64
+	seq    uint64
 	member Flow
 }
 
@@ -29,18 +29,18 @@ func (a *entry) before(b *entry) bool {
 	if a.start != b.start {
 		return a.start.less(b.start)
 	}
-	return a.turn < b.turn
+	return a.seq < b.seq
 }
 
 // admit makes room for a member's index.
-func (p *places) admit(id Flow) {
+func (p *heapPositions) admit(id Flow) {
 	for slot(id) >= len(p.index) {
 		p.index = append(p.index, -1)
 	}
 }
 
 // has reports whether a member is in a heap.
-func (p *places) has(id Flow) bool { return p.index[slot(id)] >= 0 }
+func (p *heapPositions) has(id Flow) bool { return p.index[slot(id)] >= 0 }
 
 // set puts a member where its key belongs, whether it was in the heap or not.
 func (h *heap) set(e entry) {

@@ -36,12 +36,12 @@ const none = int32(-1) // the root's parent
 type tree struct {
 	queues    []queue // the root first
 	freeQueue []int32 // last in, first out
-	named     map[place]int32
-	at        places
+	byName    map[queueKey]int32
+	positions heapPositions
 	maxQueues int
 }
 
-type place struct {
+type queueKey struct {
 	parent int32
 	name   string
 }
@@ -50,7 +50,7 @@ type place struct {
 type queue struct {
 	member
 	v           tag
-	busy        uint64 // its busy period, from 1
+	busyPeriod  uint64 // its busy period, from 1
 	ready       heap   // ready members,
 	weights     int64  // and the sum of their weights
 	outstanding int
@@ -58,10 +58,10 @@ type queue struct {
 	name        string
 }
 
-func (t *tree) plant(maxQueues int) {
+func (t *tree) initTree(maxQueues int) {
 	t.maxQueues = maxQueues
-	t.named = map[place]int32{}
-	t.queues = []queue{{busy: 1, ready: heap{places: &t.at}}}
+	t.byName = map[queueKey]int32{}
+	t.queues = []queue{{busyPeriod: 1, ready: heap{heapPositions: &t.positions}}}
 	t.queues[0].weight, t.queues[0].parent = 1, none
 }
 
@@ -107,19 +107,19 @@ func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 			continue
 		}
 		var q int32
-		if q, known = s.named[place{to, l.Name}]; known {
+		if q, known = s.byName[queueKey{to, l.Name}]; known {
 			to = q
-		} else if len(s.named)+len(way)-i > s.maxQueues {
+		} else if len(s.byName)+len(way)-i > s.maxQueues {
 			return ErrTooManyQueues
 		}
 	}
 	to = 0
 	for _, l := range way {
-		q, known := s.named[place{to, l.Name}]
+		q, known := s.byName[queueKey{to, l.Name}]
 		if known {
 			s.reweigh(^Flow(q), int32(l.Weight))
 		} else {
-			q = s.open(to, l)
+			q = s.newQueue(to, l)
 		}
 		to = q
 	}
@@ -130,18 +130,18 @@ func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 }
 
 // open makes a queue.
-func (s *Scheduler) open(parent int32, l Level) int32 {
+func (s *Scheduler) newQueue(parent int32, l Level) int32 {
 	q := int32(len(s.queues))
 	if n := len(s.freeQueue); n > 0 {
 		q, s.freeQueue = s.freeQueue[n-1], s.freeQueue[:n-1]
 	} else {
-		s.queues = append(s.queues, queue{ready: heap{places: &s.at}})
-		s.at.admit(^Flow(q))
+		s.queues = append(s.queues, queue{ready: heap{heapPositions: &s.positions}})
+		s.positions.admit(^Flow(q))
 	}
 	at := &s.queues[q]
 	at.member = member{weight: int32(l.Weight), parent: parent} // void, as those of a new flow
-	at.busy, at.name = 1, l.Name
-	s.named[place{parent, l.Name}] = q
+	at.busyPeriod, at.name = 1, l.Name
+	s.byName[queueKey{parent, l.Name}] = q
 	s.queues[parent].members++
 	return q
 }
@@ -150,7 +150,7 @@ func (s *Scheduler) open(parent int32, l Level) int32 {
 // start tags.
 func (s *Scheduler) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
-	s.valid(&fl.member)
+	s.resetIfStale(&fl.member)
 	ready := fl.cost > 0
 	if ready {
 		if to > 0 && !s.ready(^Flow(to)) { // before f is away: it may be what keeps a queue above both busy
@@ -158,38 +158,38 @@ func (s *Scheduler) move(f Flow, from, to int32) {
 		}
 		cost := fl.cost
 		fl.cost = 0
-		s.place(f)
+		s.updateReady(f)
 		fl.cost = cost
-		s.turns++
-		fl.turn = s.turns
+		s.seq++
+		fl.seq = s.seq
 	}
 	fl.rebase(s.queues[from].v, s.queues[to].v, fl.weight, fl.weight)
-	fl.parent, fl.period = to, s.queues[to].busy
+	fl.parent, fl.busyPeriod = to, s.queues[to].busyPeriod
 	s.queues[to].members++
 	if ready {
-		s.place(f)
-		s.rest(from)
+		s.updateReady(f)
+		s.endBusyPeriod(from)
 	}
-	s.part(from)
+	s.leaveQueue(from)
 }
 
 // part ends one membership in a queue, and forgets queues that are empty.
-func (s *Scheduler) part(q int32) {
+func (s *Scheduler) leaveQueue(q int32) {
 	s.queues[q].members--
 	for q > 0 && s.queues[q].members == 0 {
 		above := s.queues[q].parent
-		s.vanish(q)
+		s.removeIfEmpty(q)
 		q = above
 	}
 }
 
 // vanish forgets a queue that has no members and no outstanding requests.
-func (s *Scheduler) vanish(q int32) {
+func (s *Scheduler) removeIfEmpty(q int32) {
 	at := &s.queues[q]
 	if q == 0 || at.members > 0 || at.outstanding > 0 || at.weight == 0 {
 		return
 	}
-	delete(s.named, place{at.parent, at.name})
+	delete(s.byName, queueKey{at.parent, at.name})
 	s.queues[at.parent].members--
 	at.weight, at.name = 0, ""
 	s.freeQueue = append(s.freeQueue, q)

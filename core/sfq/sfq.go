@@ -62,7 +62,7 @@ type Scheduler struct {
 	freeFlows []Flow // last in, first out
 	tree
 	waiting int    // ready flows
-	turns   uint64 // requests dispatched and runs begun so far
+	seq     uint64 // requests dispatched and runs begun so far
 }
 
 // flow is a member, and what only flows have.
@@ -85,12 +85,12 @@ type member struct {
 	// divided as one sum, so that the rounding (below 2^-32) is that of one division
 	// however long the run; only a change of weight, a correction across runs, and a cut
 	// of the lead round once more.
-	served  int64
-	charged tag    // the part of its lead that charges made (lead.go)
-	period  uint64 // the parent's busy period that all this belongs to; void in another
-	began   uint64 // Scheduler.turns when the run began
-	turn    uint64 // Scheduler.turns when it became ready or was last dispatched
-	ran     bool   // something was dispatched or charged in this run
+	served     int64
+	charged    tag    // the part of its lead that charges made (lead.go)
+	busyPeriod uint64 // the parent's busy period that all this belongs to; void in another
+	runStart   uint64 // Scheduler.turns when the run began
+	seq        uint64 // Scheduler.turns when it became ready or was last dispatched
+	hasService bool   // something was dispatched or charged in this run
 }
 
 // Ready announces the cost of a flow's next request, 1 to MaxCost, or with cost 0 that the
@@ -111,11 +111,11 @@ func (s *Scheduler) Ready(f Flow, cost int64) error {
 	case was == 0 && cost > 0:
 		s.begin(f)
 		s.waiting++
-		s.place(f)
+		s.updateReady(f)
 	case was > 0 && cost == 0:
 		s.waiting--
-		s.place(f)
-		s.rest(fl.parent)
+		s.updateReady(f)
+		s.endBusyPeriod(fl.parent)
 	}
 	return nil
 }
@@ -137,13 +137,13 @@ func (s *Scheduler) Next() (Ticket, bool) {
 	}
 	fl := &s.flows[id]
 	fl.outstanding++
-	s.turns++
-	t := Ticket{turn: s.turns, cost: fl.cost, flow: id, queue: fl.parent}
+	s.seq++
+	t := Ticket{seq: s.seq, cost: fl.cost, flow: id, queue: fl.parent}
 	for id != root {
 		m := s.member(id)
-		m.turn, m.ran, m.charged = s.turns, true, tag{} // v has reached its start tag: no lead is left
-		m.spend(t.cost)
-		s.queues[m.parent].ready.set(entry{start: m.start(), turn: m.turn, member: id})
+		m.seq, m.hasService, m.charged = s.seq, true, tag{} // v has reached its start tag: no lead is left
+		m.addService(t.cost)
+		s.queues[m.parent].ready.set(entry{start: m.start(), seq: m.seq, member: id})
 		id = ^Flow(m.parent)
 	}
 	return t, true
@@ -156,7 +156,7 @@ func (s *Scheduler) Next() (Ticket, bool) {
 // outstanding. Errors: ErrTicket, ErrCost.
 func (s *Scheduler) Settle(t Ticket, cost int64) error {
 	fl, err := s.flow(t.flow)
-	if err != nil || fl.outstanding == 0 || t.turn == 0 || t.turn > s.turns ||
+	if err != nil || fl.outstanding == 0 || t.seq == 0 || t.seq > s.seq ||
 		int(t.queue) >= len(s.queues) || s.queues[t.queue].outstanding == 0 {
 		return ErrTicket
 	}
@@ -168,12 +168,12 @@ func (s *Scheduler) Settle(t Ticket, cost int64) error {
 		s.queues[q].outstanding--
 	}
 	if d := cost - t.cost; d != 0 {
-		s.correct(t.flow, t.turn, d)
+		s.correct(t.flow, t.seq, d)
 		for q := t.queue; q > 0; q = s.queues[q].parent {
-			s.correct(^Flow(q), t.turn, d)
+			s.correct(^Flow(q), t.seq, d)
 		}
 	}
-	s.rest(t.queue)
+	s.endBusyPeriod(t.queue)
 	return nil
 }
 
@@ -193,8 +193,8 @@ func (s *Scheduler) Charge(f Flow, cost int64) error {
 	}
 	for id := f; id != root; {
 		m := s.member(id)
-		m.ran = true
-		s.charge(id, m, cost)
+		m.hasService = true
+		s.chargeMember(id, m, cost)
 		s.reorder(id)
 		id = ^Flow(m.parent)
 	}
@@ -218,48 +218,48 @@ func (s *Scheduler) SetWeight(f Flow, weight int) error {
 // begin starts a run of a flow that is not ready, and of the queues that it is in, as far as
 // they are not ready either.
 func (s *Scheduler) begin(f Flow) {
-	s.turns++
+	s.seq++
 	for id := f; id != root && (id == f || !s.ready(id)); {
 		m := s.member(id)
-		s.valid(m)
+		s.resetIfStale(m)
 		m.prev = m.finish()
 		m.floor = s.queues[m.parent].v
 		m.served = 0
-		m.ran = false
-		m.began, m.turn = s.turns, s.turns
+		m.hasService = false
+		m.runStart, m.seq = s.seq, s.seq
 		id = ^Flow(m.parent)
 	}
 }
 
 // valid resets a member's tags to the beginning of the present busy period, if they are of an
 // earlier one and so void.
-func (s *Scheduler) valid(m *member) {
-	if period := s.queues[m.parent].busy; m.period != period {
-		*m = member{weight: m.weight, parent: m.parent, period: period, began: s.turns, turn: m.turn}
+func (s *Scheduler) resetIfStale(m *member) {
+	if period := s.queues[m.parent].busyPeriod; m.busyPeriod != period {
+		*m = member{weight: m.weight, parent: m.parent, busyPeriod: period, runStart: s.seq, seq: m.seq}
 	}
 }
 
 // start returns the start tag S of a member's next request.
 func (m *member) start() tag {
-	return maxTag(m.floor, m.prev).add(span(m.served, m.weight))
+	return maxTag(m.floor, m.prev).add(perWeight(m.served, m.weight))
 }
 
 // finish returns the finish tag F of all service of a member so far.
 func (m *member) finish() tag {
-	if !m.ran {
+	if !m.hasService {
 		return m.prev
 	}
 	return m.start()
 }
 
 // spend books cost, or gives it back where negative, at the present weight.
-func (m *member) spend(cost int64) {
+func (m *member) addService(cost int64) {
 	m.served += cost
 	// Well before the sum overflows, the part that the weight divides without
 	// remainder is moved into the tags, which rounds nothing.
 	if m.served > servedLimit || m.served < -servedLimit {
 		rest := m.served % int64(m.weight)
-		m.shift(span(m.served-rest, m.weight))
+		m.shiftTags(perWeight(m.served-rest, m.weight))
 		m.served = rest
 	}
 }
@@ -267,7 +267,7 @@ func (m *member) spend(cost int64) {
 const servedLimit = 1 << 60
 
 // shift moves all of a member's tags.
-func (m *member) shift(by tag) {
+func (m *member) shiftTags(by tag) {
 	m.prev = m.prev.add(by)
 	m.floor = m.floor.add(by)
 }
@@ -286,7 +286,7 @@ func (s *Scheduler) reweigh(id Flow, weight int32) {
 		return
 	}
 	q := &s.queues[m.parent]
-	s.valid(m)
+	s.resetIfStale(m)
 	m.fade(q.v)
 	m.rebase(q.v, q.v, m.weight, weight)
 	m.charged = m.charged.scale(m.weight, weight)
@@ -300,12 +300,12 @@ func (s *Scheduler) reweigh(id Flow, weight int32) {
 // correct moves the tags of a flow or a queue for a request that cost d more than it was charged.
 func (s *Scheduler) correct(id Flow, turn uint64, d int64) {
 	m := s.member(id)
-	s.valid(m)
+	s.resetIfStale(m)
 	m.fade(s.queues[m.parent].v)
-	if turn > m.began {
-		m.spend(d)
+	if turn > m.runStart {
+		m.addService(d)
 	} else {
-		m.prev = m.prev.add(span(d, m.weight))
+		m.prev = m.prev.add(perWeight(d, m.weight))
 	}
 	s.reorder(id)
 }
@@ -314,13 +314,13 @@ func (s *Scheduler) correct(id Flow, turn uint64, d int64) {
 func (s *Scheduler) reorder(id Flow) {
 	m := s.member(id)
 	if q := &s.queues[m.parent]; q.ready.has(id) {
-		q.ready.set(entry{start: m.start(), turn: m.turn, member: id})
+		q.ready.set(entry{start: m.start(), seq: m.seq, member: id})
 	}
 }
 
 // place puts a member among the ready members of its queue, or removes it from there. It goes on
 // with the queues above until one of them is as ready as before.
-func (s *Scheduler) place(id Flow) {
+func (s *Scheduler) updateReady(id Flow) {
 	for id != root {
 		m := s.member(id)
 		q := &s.queues[m.parent]
@@ -330,7 +330,7 @@ func (s *Scheduler) place(id Flow) {
 		}
 		if ready {
 			q.weights += int64(m.weight)
-			q.ready.set(entry{start: m.start(), turn: m.turn, member: id})
+			q.ready.set(entry{start: m.start(), seq: m.seq, member: id})
 		} else {
 			q.weights -= int64(m.weight)
 			q.ready.remove(id)
@@ -341,16 +341,16 @@ func (s *Scheduler) place(id Flow) {
 
 // rest ends the busy period of a queue in which nothing is ready or outstanding, and goes on with
 // the queues above. It forgets queues that are empty.
-func (s *Scheduler) rest(q int32) {
+func (s *Scheduler) endBusyPeriod(q int32) {
 	for q != none {
 		at := &s.queues[q]
 		if at.outstanding > 0 || len(at.ready.entries) > 0 {
 			return
 		}
-		at.busy++
+		at.busyPeriod++
 		at.v = tag{}
 		above := at.parent
-		s.vanish(q)
+		s.removeIfEmpty(q)
 		q = above
 	}
 }

@@ -76,7 +76,7 @@ func maxTag(a, b tag) tag {
 }
 
 // span returns cost/weight, rounded down, also where cost is negative.
-func span(cost int64, weight int32) tag {
+func perWeight(cost int64, weight int32) tag {
 	w := int64(weight)
 	q := cost / w
 	r := cost - q*w

@@ -41,7 +41,7 @@ func (s *Scheduler) String() string {
 func (s *Scheduler) tags(id Flow) string {
 	m := *s.member(id)
 	q := &s.queues[m.parent]
-	if m.period != q.busy {
+	if m.busyPeriod != q.busyPeriod {
 		return ", tags void"
 	}
 	out := ", F " + m.finish().String()

@@ -32,9 +32,9 @@ func (s *Scheduler) trim(id Flow) {
 	if m.weight == 0 || m.charged == (tag{}) {
 		return
 	}
-	if q := &s.queues[m.parent]; m.period == q.busy {
+	if q := &s.queues[m.parent]; m.busyPeriod == q.busyPeriod {
 		m.fade(q.v)
-		s.cut(id, m)
+		s.boundLead(id, m)
 		s.reorder(id)
 	}
 }
@@ -47,12 +47,12 @@ func (s *Scheduler) Void(f Flow) error {
 	}
 	for id := f; id != root; {
 		m := s.member(id)
-		s.valid(m)
+		s.resetIfStale(m)
 		if v := s.queues[m.parent].v; v.less(m.finish()) {
 			// A run begins here: what a request of before turns out to have cost less
 			// has been forgiven already, and must not become a credit.
 			m.prev, m.floor, m.served, m.charged = v, v, 0, tag{}
-			m.ran, m.began = false, s.turns
+			m.hasService, m.runStart = false, s.seq
 			s.reorder(id)
 		}
 		id = ^Flow(m.parent)
@@ -61,13 +61,13 @@ func (s *Scheduler) Void(f Flow) error {
 }
 
 // charge books a charge, and cuts the lead that charges have made.
-func (s *Scheduler) charge(id Flow, m *member, cost int64) {
+func (s *Scheduler) chargeMember(id Flow, m *member, cost int64) {
 	v := s.queues[m.parent].v
 	m.fade(v)
-	m.spend(cost)
-	m.charged = m.charged.add(span(cost, m.weight))
+	m.addService(cost)
+	m.charged = m.charged.add(perWeight(cost, m.weight))
 	m.fade(v)
-	s.cut(id, m)
+	s.boundLead(id, m)
 }
 
 // fade lowers charged by what v has caught up with. It has to be called before anything but v
@@ -83,8 +83,8 @@ func (m *member) fade(v tag) {
 }
 
 // cut bounds the part of a lead that charges made.
-func (s *Scheduler) cut(id Flow, m *member) {
-	most := ratio(s.budget(m.parent), s.rivals(id))
+func (s *Scheduler) boundLead(id Flow, m *member) {
+	most := divide(s.budget(m.parent), s.readyWeights(id))
 	if !most.less(m.charged) {
 		return
 	}
@@ -98,7 +98,7 @@ func (s *Scheduler) cut(id Flow, m *member) {
 	} else if m.floor.less(m.prev) {
 		m.prev, over = m.floor, over.sub(above)
 	}
-	m.shift(tag{}.sub(over))
+	m.shiftTags(tag{}.sub(over))
 }
 
 // budget returns a queue's part of the device's next MaxLead of service, if those stay ready that
@@ -109,12 +109,12 @@ func (s *Scheduler) budget(q int32) int64 {
 	}
 	at := &s.queues[q]
 	hi, lo := bits.Mul64(uint64(s.budget(at.parent)), uint64(at.weight))
-	part, _ := bits.Div64(hi, lo, uint64(s.rivals(^Flow(q))))
+	part, _ := bits.Div64(hi, lo, uint64(s.readyWeights(^Flow(q))))
 	return int64(part)
 }
 
 // rivals returns the sum of the weights of a member and of its ready siblings.
-func (s *Scheduler) rivals(id Flow) int64 {
+func (s *Scheduler) readyWeights(id Flow) int64 {
 	m := s.member(id)
 	q := &s.queues[m.parent]
 	if q.ready.has(id) {
@@ -124,7 +124,7 @@ func (s *Scheduler) rivals(id Flow) int64 {
 }
 
 // ratio returns a/b, rounded down, a at least 0 and b above 0 and below 2^63.
-func ratio(a, b int64) tag {
+func divide(a, b int64) tag {
 	whole, rest := uint64(a)/uint64(b), uint64(a)%uint64(b)
 	frac, _ := bits.Div64(rest>>32, rest<<32, uint64(b))
 	return tag{int64(whole >> 32), whole<<32 | frac}

@@ -2,20 +2,20 @@ package arbiter
 
 // pile is a binary heap whose items know their places, so that an item whose key has changed is
 // moved, and an item is removed, in O(log n).
-type pile[T any] struct {
+type indexedHeap[T any] struct {
 	items []T
 	less  func(a, b T) bool
-	place func(T) *int // an item's place, from 1; 0: it is in no pile
+	index func(T) *int // an item's place, from 1; 0: it is in no pile
 }
 
-func (p *pile[T]) len() int { return len(p.items) }
+func (p *indexedHeap[T]) len() int { return len(p.items) }
 
 // first returns the item with the smallest key. The pile must not be empty.
-func (p *pile[T]) first() T { return p.items[0] }
+func (p *indexedHeap[T]) first() T { return p.items[0] }
 
 // set puts an item where its key belongs. It may be in the pile already.
-func (p *pile[T]) set(x T) {
-	at := p.place(x)
+func (p *indexedHeap[T]) set(x T) {
+	at := p.index(x)
 	if *at == 0 {
 		p.items = append(p.items, x)
 		*at = len(p.items)
@@ -27,8 +27,8 @@ func (p *pile[T]) set(x T) {
 }
 
 // remove removes an item, if it is there.
-func (p *pile[T]) remove(x T) {
-	at := p.place(x)
+func (p *indexedHeap[T]) remove(x T) {
+	at := p.index(x)
 	if *at == 0 {
 		return
 	}
@@ -40,12 +40,12 @@ func (p *pile[T]) remove(x T) {
 	p.items = p.items[:last]
 	if i < last {
 		p.items[i] = moved
-		*p.place(moved) = i + 1
+		*p.index(moved) = i + 1
 		p.down(p.up(i))
 	}
 }
 
-func (p *pile[T]) up(i int) int {
+func (p *indexedHeap[T]) up(i int) int {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !p.less(p.items[i], p.items[parent]) {
@@ -57,7 +57,7 @@ func (p *pile[T]) up(i int) int {
 	return i
 }
 
-func (p *pile[T]) down(i int) {
+func (p *indexedHeap[T]) down(i int) {
 	for {
 		least := i
 		for c := 2*i + 1; c <= 2*i+2 && c < len(p.items); c++ {
@@ -73,7 +73,7 @@ func (p *pile[T]) down(i int) {
 	}
 }
 
-func (p *pile[T]) swap(i, j int) {
+func (p *indexedHeap[T]) swap(i, j int) {
 	p.items[i], p.items[j] = p.items[j], p.items[i]
-	*p.place(p.items[i]), *p.place(p.items[j]) = i+1, j+1
+	*p.index(p.items[i]), *p.index(p.items[j]) = i+1, j+1
 }

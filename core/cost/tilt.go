@@ -31,7 +31,7 @@ const (
 )
 
 // apart tells reads and writes apart, by stretches.
-type apart struct {
+type tiltEstimator struct {
 	mix float64 // running mean of the reads' part of the work; negative before the first stretch
 	off float64 // running mean of the stretches' error
 
@@ -41,15 +41,15 @@ type apart struct {
 	work           [2]float64
 }
 
-func newApart() apart { return apart{mix: -1} }
+func newTiltEstimator() tiltEstimator { return tiltEstimator{mix: -1} }
 
 // cut drops the open stretch: a slice that tells nothing lies between.
-func (a *apart) cut() { *a = apart{mix: a.mix, off: a.off} }
+func (a *tiltEstimator) restart() { *a = tiltEstimator{mix: a.mix, off: a.off} }
 
 // tilt gives the tilt after another slice, at whose end so much is pending.
-func (a *apart) tilt(tilt, busy, expected float64, work [2]float64, pending float64) float64 {
+func (a *tiltEstimator) tilt(tilt, busy, expected float64, work [2]float64, pending float64) float64 {
 	if !a.open {
-		a.cut()
+		a.restart()
 		a.open, a.ends = true, pending // the slice before is not of the stretch
 		return tilt
 	}
@@ -61,8 +61,8 @@ func (a *apart) tilt(tilt, busy, expected float64, work [2]float64, pending floa
 	if all < stretchEnds*ends {
 		return tilt
 	}
-	reads, late := a.work[0]/all, off(a.busy, a.expected)
-	a.cut()
+	reads, late := a.work[0]/all, relativeError(a.busy, a.expected)
+	a.restart()
 	a.open, a.ends = true, pending
 	more, later := beyond(reads-a.mix, ends/all), late-a.off
 	if a.mix < 0 || math.Abs(later) > slopeMax*math.Abs(more)+noise {
