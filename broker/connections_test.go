@@ -190,11 +190,11 @@ func TestAddressesAreForgotten(t *testing.T) {
 		t.Error("an address with a connection is forgotten")
 	}
 	l.forget(c)
-	l.sweep(now.Add(8 * time.Second))
+	l.sweep(now.Add(8*time.Second - 1))
 	if len(l.peers) != 1 {
 		t.Error("an address that may not open as many again is forgotten")
 	}
-	l.sweep(now.Add(8*time.Second + 1))
+	l.sweep(now.Add(8 * time.Second))
 	if len(l.peers) != 0 {
 		t.Error("an address is not forgotten")
 	}
