@@ -39,11 +39,16 @@ const (
 	lockName      = "lock"
 )
 
-// OpenFile opens a folder, and makes it if it is not there. Errors: another broker has it
-// open, or its newest version is damaged.
+// OpenFile opens an existing folder. It fails if there is no such folder, if another broker
+// has it open, or if its newest version is damaged.
 func OpenFile(dir string) (*File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// A misspelt path must not become a new, empty store: the cluster would run without its policy.
+	if st, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such folder: correct the path, or create the folder (mkdir -p -m 700)", dir)
+	} else if err != nil {
 		return nil, err
+	} else if !st.IsDir() {
+		return nil, fmt.Errorf("%s: not a folder", dir)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -55,10 +60,6 @@ func OpenFile(dir string) (*File, error) {
 			return nil, fmt.Errorf("%s: another broker has this folder open: end it, or give each broker a folder of its own", dir)
 		}
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if err := syncDir(filepath.Dir(filepath.Clean(dir))); err != nil {
-		lock.Close()
-		return nil, err
 	}
 	f := &File{dir: dir, lock: lock, changes: make(chan struct{}, 1)}
 	if err := f.load(); err != nil {

@@ -63,7 +63,10 @@ func startBroker(t *testing.T, secure *tls.Config) string {
 		t.Fatal(err)
 	}
 	background(t, func(ctx context.Context) {
-		if err := serveBroker(ctx, b, listener, secure, broker.PerAddress); err != nil {
+		p := newParts(ctx)
+		p.addServer(b, listener, secure, broker.PerAddress)
+		p.add(b.Run)
+		if err := p.run(); err != nil {
 			t.Error(err)
 		}
 	})
