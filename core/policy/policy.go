@@ -11,6 +11,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -96,42 +97,32 @@ type Grant struct {
 	Reserve     int64
 }
 
-// Validate says what is wrong with a policy, where, as "rules[3]" or "queues[0]"; nil if
-// nothing is. Queues may not change after that.
+// Validate checks a policy and returns all mistakes, joined; each is an *Error. Queues must not
+// change afterwards.
 func (p *Policy) Validate() error {
+	var mistakes []error
+	add := func(at, field, format string, args ...any) {
+		mistakes = append(mistakes, &Error{At: at, Field: field, What: fmt.Sprintf(format, args...)})
+	}
 	if p.Default < 1 || p.Default > MaxWeight {
-		return &Error{"default", fmt.Sprintf("weight %d: use 1 to %d", p.Default, MaxWeight)}
+		add("default", "", "weight %d: use 1 to %d", p.Default, MaxWeight)
 	}
 	if len(p.Rules) > MaxRules {
-		return &Error{"rules", fmt.Sprintf("%d rules: at most %d", len(p.Rules), MaxRules)}
+		add("rules", "", "%d rules: at most %d", len(p.Rules), MaxRules)
+		return errors.Join(mistakes...)
 	}
 	if len(p.Queues) > MaxQueues {
-		return &Error{"queues", fmt.Sprintf("%d queues: at most %d", len(p.Queues), MaxQueues)}
+		add("queues", "", "%d queues: at most %d", len(p.Queues), MaxQueues)
+		return errors.Join(mistakes...)
 	}
-	for i, r := range p.Rules {
-		if err := r.validate(); err != nil {
-			return &Error{fmt.Sprintf("rules[%d]", i), err.Error()}
-		}
+	p.validateQueues(add)
+	for i := range p.Rules {
+		at := fmt.Sprintf("rules[%d]", i)
+		p.Rules[i].validate(func(field, format string, args ...any) { add(at, field, format, args...) })
 	}
-	seen := map[string]bool{}
-	for i, q := range p.Queues {
-		at := fmt.Sprintf("queues[%d]", i)
-		switch levels := strings.Split(q.Path, "."); {
-		case q.Path == "" || len(q.Path) > MaxPattern || slices.Contains(levels, ""):
-			return &Error{at, fmt.Sprintf("queue %q: give its path, such as root.etl", clip(q.Path))}
-		case len(levels) > maxLevels:
-			return &Error{at, fmt.Sprintf("queue %q: at most %d levels", q.Path, maxLevels)}
-		case seen[q.Path]:
-			return &Error{at, fmt.Sprintf("queue %q has a weight already", q.Path)}
-		case q.Weight < 1 || q.Weight > MaxWeight:
-			return &Error{at, fmt.Sprintf("weight %d of queue %q: use 1 to %d", q.Weight, q.Path, MaxWeight)}
-		case strings.HasPrefix(q.Path, groupPrefix):
-			return &Error{at, fmt.Sprintf("queue %q: %s is what groups are called", clip(q.Path), groupPrefix)}
-		}
-		seen[q.Path] = true
-	}
-	if err := p.validateGroups(); err != nil {
-		return err
+	p.validateGroups(add)
+	if len(mistakes) > 0 {
+		return errors.Join(mistakes...)
 	}
 	p.weights = make(map[string]int, len(p.Queues))
 	for _, q := range p.Queues {
@@ -140,38 +131,67 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Error is a mistake in a policy. At names the place, as a path of fields.
-type Error struct{ At, What string }
+func (p *Policy) validateQueues(add func(at, field, format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, q := range p.Queues {
+		at := fmt.Sprintf("queues[%d]", i)
+		switch levels := strings.Split(q.Path, "."); {
+		case q.Path == "" || len(q.Path) > MaxPattern || slices.Contains(levels, ""):
+			add(at, "queue", "queue %q: give its path, such as root.etl", clip(q.Path))
+		case len(levels) > maxLevels:
+			add(at, "queue", "queue %q: at most %d levels", q.Path, maxLevels)
+		case seen[q.Path]:
+			add(at, "queue", "queue %q is listed twice", q.Path)
+		case strings.HasPrefix(q.Path, groupPrefix):
+			add(at, "queue", "queue %q: names that begin with %q are reserved for groups", clip(q.Path), groupPrefix)
+		}
+		if q.Weight < 1 || q.Weight > MaxWeight {
+			add(at, "weight", "weight %d of queue %q: use 1 to %d", q.Weight, clip(q.Path), MaxWeight)
+		}
+		seen[q.Path] = true
+	}
+}
+
+// Error is a mistake in a policy, or a warning about it. At is the entry, such as rules[3], and
+// Field the field of it, if there is one to name.
+type Error struct{ At, Field, What string }
 
 func (e *Error) Error() string { return e.At + ": " + e.What }
 
-func (r *Rule) validate() error {
-	for _, pattern := range []string{r.Flow, r.Queue, r.User, r.Name, r.Type, r.Tag} {
-		if len(pattern) > MaxPattern {
-			return fmt.Errorf("pattern %q...: at most %d bytes", clip(pattern), MaxPattern)
-		}
-		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("pattern %q: use * ? and [abc]", pattern)
+func (r *Rule) validate(add func(field, format string, args ...any)) {
+	for _, p := range r.patterns() {
+		if len(p.pattern) > MaxPattern {
+			add(p.field, "pattern %q...: at most %d bytes", clip(p.pattern), MaxPattern)
+		} else if _, err := path.Match(p.pattern, ""); err != nil {
+			add(p.field, "pattern %q: use * ? and [abc]", p.pattern)
 		}
 	}
 	switch {
 	case r.Weight < 1 || r.Weight > MaxWeight:
-		return fmt.Errorf("weight %d: use 1 to %d", r.Weight, MaxWeight)
+		add("weight", "weight %d: use 1 to %d", r.Weight, MaxWeight)
 	case r.MaxWeight < 0 || r.MaxWeight > MaxWeight:
-		return fmt.Errorf("max_weight %d: use 1 to %d", r.MaxWeight, MaxWeight)
+		add("max_weight", "max_weight %d: use 1 to %d", r.MaxWeight, MaxWeight)
 	case r.MaxWeight > 0 && r.MaxWeight < r.Weight:
-		return fmt.Errorf("max_weight %d is below the weight %d that is given without asking", r.MaxWeight, r.Weight)
+		add("max_weight", "max_weight %d is below the rule's weight %d", r.MaxWeight, r.Weight)
+	}
+	switch {
 	case r.Limit < 0:
-		return fmt.Errorf("limit %d: use 0 or more bytes a second", r.Limit)
+		add("limit", "limit %d: use 0 or more bytes a second", r.Limit)
 	case r.Reserve < 0:
-		return fmt.Errorf("reserve %d: use 0 or more bytes a second", r.Reserve)
+		add("reserve", "reserve %d: use 0 or more bytes a second", r.Reserve)
 	case r.Limit > 0 && r.Reserve > r.Limit:
-		return fmt.Errorf("reserve %d is above the limit %d", r.Reserve, r.Limit)
+		add("reserve", "reserve %d is above the limit %d", r.Reserve, r.Limit)
 	}
-	if err := r.validateGroup(); err != nil {
-		return err
-	}
-	return r.validateBandwidth()
+	r.validateGroup(add)
+	r.validateBandwidth(add)
+}
+
+// fieldPattern is a pattern of a rule, with the name of its field.
+type fieldPattern struct{ field, pattern string }
+
+// patterns returns the patterns of a rule, empty ones included.
+func (r *Rule) patterns() [6]fieldPattern {
+	return [6]fieldPattern{{"flow", r.Flow}, {"queue", r.Queue}, {"user", r.User}, {"name", r.Name}, {"type", r.Type}, {"tag", r.Tag}}
 }
 
 func clip(s string) string { return s[:min(len(s), 40)] }
@@ -189,7 +209,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}
-		if w, ok := r.held(f); ok {
+		if w, ok := r.bandwidthWeight(f); ok {
 			g.Weight = w
 		}
 		break
