@@ -45,7 +45,7 @@ func answerError(err error) error {
 		code = codes.Aborted
 	case errors.Is(err, store.ErrNotLeader):
 		code = codes.FailedPrecondition
-	case errors.Is(err, store.ErrUnknown), errors.Is(err, errNotSet):
+	case errors.Is(err, store.ErrUnknown), errors.Is(err, errNotSet), errors.Is(err, errUnknownApplication):
 		code = codes.NotFound
 	case errors.Is(err, errRequest):
 		code = codes.InvalidArgument
@@ -65,6 +65,8 @@ func (requestError) Is(target error) bool { return target == errRequest }
 var (
 	errRequest = errors.New("a wrong question")
 	errNotSet  = errors.New("has no weight set")
+
+	errUnknownApplication = errors.New("unknown application")
 )
 
 func versionMessage(v store.Version) *cluster.PolicyVersion {
@@ -168,6 +170,7 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 	case weight > policy.MaxWeight:
 		return nil, answerError(invalidRequest(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight)))
 	}
+	known := o.b.known(name)
 	v, err := o.b.write(ctx, 0, author, func(v *store.Version) error {
 		if weight == 0 {
 			if _, set := v.Weights[name]; !set {
@@ -177,7 +180,9 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 			v.Note = "no weight set for " + name
 			return nil
 		}
-		if _, set := v.Weights[name]; !set && len(v.Weights) >= store.MaxWeights {
+		if _, set := v.Weights[name]; !set && !known && !r.GetForce() {
+			return fmt.Errorf("%w: %s is not at work at any node, and no cluster manager knows it; check the spelling, or set the weight in advance with --force", errUnknownApplication, name)
+		} else if !set && len(v.Weights) >= store.MaxWeights {
 			return invalidRequest(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
 		}
 		o.b.mu.Lock()
@@ -193,6 +198,18 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 		return nil, answerError(err)
 	}
 	return versionMessage(v), nil
+}
+
+// known reports whether an application is at work at some node, or known to a cluster manager.
+func (b *Broker) known(name string) bool {
+	b.mu.Lock()
+	_, atWork := b.totals.Of(name)
+	b.mu.Unlock()
+	if atWork || b.options.State(name) != "" {
+		return true
+	}
+	f := b.options.Facts(name)
+	return f.Queue != "" || f.User != "" || f.Name != "" || f.Type != "" || len(f.Tags) > 0
 }
 
 // ListNodes implements cluster.OperatorsServer: nodes in the order of their names.

@@ -24,6 +24,8 @@ const (
 	storeRetry   = time.Second
 	// attempts bounds how often a version is written anew because another broker was first.
 	maxWriteAttempts = 5
+	// maxPolicyWarnings is the number of warnings about one version that are logged.
+	maxPolicyWarnings = 10
 )
 
 // errNotYet: what was written will be in force, when the store can be read again.
@@ -100,6 +102,13 @@ func (b *Broker) refresh(ctx context.Context) error {
 	b.computeRights()
 	b.mu.Unlock()
 	b.log.Info("policy", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
+	for i, w := range policyfile.Warnings(v.Text) {
+		if i == maxPolicyWarnings {
+			b.log.Warn("more rules of the policy have no effect; `penstock policy check` lists them")
+			break
+		}
+		b.log.Warn("a rule of the policy has no effect", "version", v.Number, "rule", w)
+	}
 	return nil
 }
 

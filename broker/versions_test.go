@@ -45,7 +45,7 @@ func TestLongGoneIsNotSeen(t *testing.T) {
 	}
 	age()
 	for range 2 {
-		if _, err := (operators{b: b}).SetWeight(caller("127.0.0.1"), &cluster.SetWeightRequest{Application: "a", Weight: 7}); err != nil {
+		if _, err := (operators{b: b}).SetWeight(caller("127.0.0.1"), &cluster.SetWeightRequest{Application: "a", Weight: 7, Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

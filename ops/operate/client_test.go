@@ -114,7 +114,9 @@ func nobody(t *testing.T) string {
 var operations = map[string]func(context.Context, *Client) (*cluster.PolicyVersion, error){
 	"policy": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Policy(ctx, 0) },
 	"apply":  func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Apply(ctx, nil, 0, "") },
-	"weight": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.SetWeight(ctx, "a", 1) },
+	"weight": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) {
+		return c.SetWeight(ctx, "a", 1, false)
+	},
 }
 
 // TestOnce: after a failure a question goes on to the next broker, and a change only where
