@@ -22,46 +22,46 @@ import (
 	"penstock/wire/cluster"
 )
 
-// What a peer may take of the broker. Whoever reaches its port can open connections and
-// have it work out handshakes; whoever has a certificate can also open streams.
+// Limits on what a peer can use of the broker. Whoever reaches its port can open connections and
+// make it compute handshakes; whoever has a certificate can also open streams.
 const (
-	// MaxConnections is the greatest number of connections: all nodes, each of which may have a
-	// new one while the old one hangs, and who else asks.
+	// MaxConnections bounds the connections: those of all nodes, each of which may open a new one
+	// while its old one hangs, and those of operators.
 	MaxConnections = maxNodes + 5000
-	// PerAddress is how many connections one address may have, an IPv6 network of 64 bits
-	// counting as one, where nothing else is said. As many may be opened at once, and after
-	// that an eighth of them a second.
+	// PerAddress is the default number of connections that one address may have, and may open at
+	// once; an eighth of it may be opened each second. An IPv6 network of 64 bits counts as one
+	// address.
 	PerAddress = 64
-	// handshake is how long a connection may take to be authenticated. All nodes come at once
-	// when a broker has been started, and wait for each other.
+	// handshakeTimeout bounds the authentication of a connection. After a broker's restart all
+	// nodes connect at once and wait for each other.
 	handshakeTimeout = 20 * time.Second
-	// lineMost is how many may wait for their handshake to be worked on. Who came when the line is
-	// full is sent away, which costs nothing, and comes again; in a line without an end everybody
-	// would wait until it is too late, and all the work would be for nothing.
+	// maxHandshakesWaiting bounds the handshakes that wait for a processor. Further connections are
+	// closed, which costs nothing, and their peers try again. In an unbounded queue all peers would
+	// wait until they give up, and the work on them would be lost.
 	maxHandshakesWaiting = 256
-	// introduction is how long a connection may be without a node's stream or a call, and a
-	// stream without a report.
+	// introductionTimeout bounds the time without a node's stream or a call on a connection, and
+	// the time without a report on a stream.
 	introductionTimeout = 10 * time.Second
-	// strikes is how many streams of a connection may be refused, and calls that are not its
-	// peer's to make.
+	// maxRefusals bounds the refused streams and calls of a connection.
 	maxRefusals = 16
-	// maxAddresses bounds what is known of addresses; those without connections go first.
+	// maxAddresses bounds the addresses that are remembered. Those without connections are dropped
+	// first.
 	maxAddresses = 2 * MaxConnections
 )
 
-// limiter holds the broker's connections to their bounds.
+// connLimiter enforces the limits on connections.
 type connLimiter struct {
 	perAddress        int
 	onClose           func(reason string, from net.Addr)
-	handshakeSlots    chan struct{} // has room for as many handshakes as may be worked on at once
-	handshakesWaiting atomic.Int32  // how many wait for that
+	handshakeSlots    chan struct{} // a semaphore: one slot for each processor
+	handshakesWaiting atomic.Int32  // handshakes that wait for a slot
 
 	mu    sync.Mutex
 	conns map[netip.AddrPort]*conn
 	peers map[netip.Addr]*peerState
 }
 
-// address is what one peer has open, and may open now.
+// peerState is what is known of one address.
 type peerState struct {
 	open   int
 	opened *rate.Limiter // connections, those that were closed again included
@@ -78,7 +78,7 @@ func (l *connLimiter) open() int {
 	return len(l.conns)
 }
 
-// admit counts a connection, or says by which bound it is refused.
+// admit counts a new connection, or returns the limit that it exceeds.
 func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +107,8 @@ func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	return ""
 }
 
-// forgetOne makes room for an address at the cost of one without connections, which are at
-// least half of them when there is no room. l.mu is held.
+// forgetOne makes room for an address by dropping one without connections. If there is no room,
+// at least half of the addresses have none. l.mu is held.
 func (l *connLimiter) forgetOne() bool {
 	for at, a := range l.peers {
 		if a.open == 0 {
@@ -129,7 +129,8 @@ func (l *connLimiter) forget(c *conn) {
 	l.peers[peerKey(c.from.Addr())].open--
 }
 
-// network is what counts as one peer: who has one address of IPv6 has 2^64.
+// peerKey returns the address under which a peer is counted. An IPv6 peer counts by its network of
+// 64 bits, all of whose addresses it may use.
 func peerKey(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is6() {
@@ -140,7 +141,8 @@ func peerKey(a netip.Addr) netip.Addr {
 	return a
 }
 
-// sweep closes who has said nothing good for too long, and forgets addresses that are full.
+// sweep closes connections that have been idle for too long, and drops addresses without
+// connections whose token buckets are full.
 func (l *connLimiter) sweep(now time.Time) {
 	var late []*conn
 	l.mu.Lock()
@@ -161,7 +163,7 @@ func (l *connLimiter) sweep(now time.Time) {
 	}
 }
 
-// of is the connection that a call came by; nil if it was not accepted here.
+// connOf returns the connection of a call; nil if it was not accepted by a limited listener.
 func (l *connLimiter) connOf(ctx context.Context) *conn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -176,7 +178,7 @@ func (l *connLimiter) connOf(ctx context.Context) *conn {
 	return l.conns[a.AddrPort()]
 }
 
-// hold says that a connection's peer is at something good, until release.
+// hold marks a connection as in use, until release.
 func (l *connLimiter) hold(c *conn) {
 	if c == nil {
 		return
@@ -196,7 +198,7 @@ func (l *connLimiter) release(c *conn) {
 	c.idle = time.Now()
 }
 
-// strike counts a refused stream against its connection, and ends that when there are too many.
+// noteRefusal counts a refused stream or call, and closes the connection after too many.
 func (l *connLimiter) noteRefusal(c *conn) {
 	if c == nil {
 		return
@@ -216,9 +218,9 @@ type conn struct {
 	net.Conn
 	limiter *connLimiter
 	from    netip.AddrPort
-	idle    time.Time // since when nothing good is under way; zero: the handshake is
-	held    int       // good calls and streams under way
-	refused int       // calls and streams
+	idle    time.Time // since when it has no call or stream; zero: the handshake is not done
+	held    int       // accepted calls and streams in progress
+	refused int       // calls and streams that were refused
 }
 
 // Close implements net.Conn.
@@ -227,8 +229,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// limited is a listener whose connections are held to the bounds. One that is over them is
-// closed at once, before anything is worked out for it.
+// limitedListener is a listener that enforces the limits. A connection that exceeds one is closed
+// at once, before any work is done for it.
 type limitedListener struct {
 	net.Listener
 	limiter *connLimiter
@@ -257,15 +259,15 @@ func (l limitedListener) Accept() (net.Conn, error) {
 		}
 		l.limiter.onClose(reason, a)
 		if t, ok := accepted.(*net.TCPConn); ok {
-			_ = t.SetLinger(0) // nothing is kept of it
+			_ = t.SetLinger(0) // close at once, without TIME_WAIT
 		}
 		accepted.Close()
 	}
 }
 
-// gated is TLS of which only as many handshakes are worked on at once as there are processors,
-// in the order in which peers began: with thousands at once, all would end late instead, when
-// many have given up. A peer that says nothing holds no place.
+// queuedTLS performs at most one TLS handshake per processor at a time, in the order of arrival.
+// With thousands at once, all would finish late, when many peers have given up. A silent peer holds
+// no slot.
 type queuedTLS struct {
 	credentials.TransportCredentials
 	limiter *connLimiter
@@ -298,17 +300,17 @@ func (g queuedTLS) Clone() credentials.TransportCredentials {
 	return queuedTLS{g.TransportCredentials.Clone(), g.limiter}
 }
 
-// hello is a connection at its handshake: the work on what its peer says first, which is most
-// of it, waits for a place, and has it until the answer goes out or more must be read.
+// handshakeConn is a connection during its handshake. Most of the work is on the peer's first
+// message: it waits for a slot, which is held until the answer is sent or more must be read.
 type handshakeConn struct {
 	net.Conn
 	limiter  *connLimiter
-	hasSlot  bool // a place
-	refused  bool // the line was
+	hasSlot  bool
+	refused  bool // because too many handshakes were waiting
 	answered bool
 }
 
-var errHandshakeQueue = errors.New("too many handshakes are waited for")
+var errHandshakeQueue = errors.New("too many TLS handshakes are waiting")
 
 // Read implements net.Conn.
 func (h *handshakeConn) Read(p []byte) (int, error) {
@@ -345,16 +347,16 @@ func (h *handshakeConn) releaseSlot() {
 	}
 }
 
-// turn counts a connection that a bound closes.
+// connClosed counts and logs a connection that was closed because of a limit.
 func (b *Broker) connClosed(reason string, from net.Addr) {
 	b.metrics.connsRefused.WithLabelValues(reason).Inc()
 	if left, say := b.peerLog.allow(time.Now()); say {
-		b.log.Warn("a connection is closed", "from", from, "reason", reason, "unsaid", left)
+		b.log.Warn("connection closed", "from", from, "reason", reason, "suppressed", left)
 	}
 }
 
-// Bound holds a listener to the bounds, perAddress being how many connections one address may
-// have, and returns the options of a server on it. secure is nil for plain connections.
+// LimitConnections returns a listener that enforces the limits, and the options of a gRPC server on
+// it. perAddress replaces PerAddress. secure is nil for plain connections.
 func (b *Broker) LimitConnections(l net.Listener, secure *tls.Config, perAddress int) (net.Listener, []grpc.ServerOption) {
 	b.connections.perAddress = perAddress
 	options := []grpc.ServerOption{
@@ -362,8 +364,9 @@ func (b *Broker) LimitConnections(l net.Listener, secure *tls.Config, perAddress
 		grpc.MaxHeaderListSize(8 << 10),
 		grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(handshakeTimeout),
-		// Messages are some hundreds of bytes. Windows that grow cost a ping and its answer a
-		// message, and buffers are most of a connection's memory (docs/design/broker-cost.md).
+		// Messages have some hundreds of bytes. Dynamic windows would cost a ping and its answer
+		// for each message, and buffers would be most of a connection's memory
+		// (docs/design/broker-cost.md).
 		grpc.StaticStreamWindowSize(cluster.Window), grpc.StaticConnWindowSize(2 * cluster.Window),
 		grpc.ReadBufferSize(2 << 10), grpc.WriteBufferSize(2 << 10),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),

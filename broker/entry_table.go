@@ -9,17 +9,17 @@ import (
 	"penstock/core/coord"
 )
 
-// A node's applications and queues are booked alike, each with entries of their own.
+// The applications and the queues of a node are kept in the same way, each with entries of their own.
 
 func newEntryTable(t *coord.Totals) (entryTable, error) {
 	m, err := t.Join()
 	return entryTable{totals: t, member: m, byName: map[string]int{}}, err
 }
 
-// name says which application or queue an entry is; each is one entry only.
+// name sets the application or queue that entry i stands for. No two entries have the same name.
 func (k *entryTable) name(i int, name string) error {
 	if !utf8.ValidString(name) {
-		return errors.New("its name is not valid UTF-8")
+		return errors.New("the name is not valid UTF-8")
 	}
 	if at, there := k.byName[name]; there && at != i {
 		return fmt.Errorf("entry %d has the same name", at)
@@ -38,18 +38,18 @@ func (k *entryTable) name(i int, name string) error {
 	return nil
 }
 
-// figures are what a report or an answer says of entries, beside each other. Had and weights are
-// of queues only.
+// entryColumns are the parallel lists of a report or an answer. had and weights are used for
+// queues only.
 type entryColumns struct {
 	entries                    []uint32
 	rates, rooms, had, weights []uint64
 }
 
-// report books what a report says of the entries, those of queues where they are some.
+// report enters what a report says about entries into the totals. most bounds their number.
 func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 	n := len(f.entries)
 	if n != len(f.rates) || n != len(f.rooms) || n > most || queues && (n != len(f.had) || n != len(f.weights)) {
-		return fmt.Errorf("%d entries with %d rates, %d rooms and, of queues, %d and %d of their members: as many of each, and at most %d",
+		return fmt.Errorf("lists of %d entries, %d rates, %d rooms, %d had and %d weights: they must be of equal length, at most %d",
 			n, len(f.rates), len(f.rooms), len(f.had), len(f.weights), most)
 	}
 	for i, e := range f.entries {
@@ -64,7 +64,8 @@ func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 	return nil
 }
 
-// whole is a number of the wire as a service has it; too large a one is below 0, and so refused.
+// toInt64 converts a number of the wire. One that is too large becomes negative, which Totals
+// refuses.
 func toInt64(n uint64) int64 {
 	if n > math.MaxInt64 {
 		return -1
@@ -72,7 +73,8 @@ func toInt64(n uint64) int64 {
 	return int64(n)
 }
 
-// news appends the totals that the node does not know yet.
+// changes returns the totals that have changed since the node was last told. It reuses the slices
+// of f.
 func (k *entryTable) changes(f entryColumns, queues bool) entryColumns {
 	f.entries, f.rates, f.rooms, f.had, f.weights = f.entries[:0], f.rates[:0], f.rooms[:0], f.had[:0], f.weights[:0]
 	for i := range k.sent {

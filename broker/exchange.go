@@ -16,8 +16,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Exchange implements cluster.NodesServer: one node's stream, from its first report to its
-// end. Each report is answered at once, with what the others have said by then.
+// Exchange implements cluster.NodesServer. It serves the stream of one node until its end, and
+// answers each report at once with the totals as of that moment.
 func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	report, err := firstReport(stream)
 	if err != nil {
@@ -30,8 +30,8 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		return err
 	}
 	name, period := report.GetNode().GetName(), time.Duration(report.GetNode().GetPeriodMs())*time.Millisecond
-	// over is why a stream of the epoch ends though its node did nothing wrong; nil if it does not.
-	over := func() error {
+	// epochEnded returns an error if this broker no longer leads in the stream's epoch.
+	epochEnded := func() error {
 		trailer, err := b.requireEpoch(epoch)
 		if err != nil {
 			stream.SetTrailer(trailer)
@@ -50,7 +50,7 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	}
 	s, err := b.join(stream, report, epoch)
 	if errors.Is(err, errReplaced) {
-		if err := over(); err != nil {
+		if err := epochEnded(); err != nil {
 			return err
 		}
 	}
@@ -58,20 +58,20 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		return b.refuse(stream.Context(), name, err)
 	}
 	defer b.leave(s)
-	b.logNode("a node", s)
+	b.logNode("node connected", s)
 	for {
 		began := time.Now()
 		answer, err := b.handleReport(s, report)
 		if errors.Is(err, errReplaced) {
-			if err := over(); err != nil { // that is why
+			if err := epochEnded(); err != nil {
 				return err
 			}
 		}
 		if err != nil {
 			return b.refuse(stream.Context(), name, err)
 		}
-		// The last thing before it goes out: this process may have been stopped since.
-		if err := over(); err != nil {
+		// Checked last, since the process may have been suspended in between.
+		if err := epochEnded(); err != nil {
 			return err
 		}
 		answer.Epoch = epoch
@@ -90,7 +90,7 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	}
 }
 
-// slow waits with a report of a node that reports more often than it may.
+// throttle delays a report of a node that exceeds its report rate.
 func (b *Broker) throttle(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -104,24 +104,25 @@ func (b *Broker) throttle(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// comes says that a node comes or goes; when many do, more of them only to who looks closely.
+// logNode logs that a node has connected or disconnected. Beyond logLinesPerSecond, lines are
+// logged at debug level.
 func (b *Broker) logNode(what string, s *session) {
 	level := slog.LevelInfo
 	left, say := b.nodeLog.allow(time.Now())
 	if !say {
 		level = slog.LevelDebug
 	}
-	b.log.Log(context.Background(), level, what, "node", s.node.GetName(), "version", s.node.GetVersion(), "unsaid", left)
+	b.log.Log(context.Background(), level, what, "node", s.node.GetName(), "version", s.node.GetVersion(), "suppressed", left)
 }
 
-// first is the stream's first report.
+// firstReport receives the first report of a stream.
 func firstReport(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 	type received struct {
 		report *cluster.Report
 		err    error
 	}
 	got := make(chan received, 1)
-	go func() { // ends with the stream, if not before
+	go func() { // ends with the stream at the latest
 		r, err := stream.Recv()
 		got <- received{r, err}
 	}()
@@ -129,11 +130,11 @@ func firstReport(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 	case r := <-got:
 		return r.report, r.err
 	case <-time.After(introductionTimeout):
-		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v", introductionTimeout)
+		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v of the stream's beginning", introductionTimeout)
 	}
 }
 
-// refuse ends a stream for what the node did.
+// refuse ends a stream because of an error of the node.
 func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 	code, reason := codes.InvalidArgument, "report"
 	switch {
@@ -152,35 +153,35 @@ func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 	}
 	b.metrics.streamsRefused.WithLabelValues(reason).Inc()
 	if left, say := b.peerLog.allow(time.Now()); say {
-		b.log.Warn("a node's stream is refused", "node", node[:min(len(node), cluster.MaxName)], "error", err, "unsaid", left)
+		b.log.Warn("stream refused", "node", node[:min(len(node), cluster.MaxName)], "error", err, "suppressed", left)
 	}
 	b.connections.noteRefusal(b.connections.connOf(ctx))
 	return status.Error(code, err.Error())
 }
 
 var (
-	errReplaced = errors.New("another stream of this node has taken this one's place, or it was silent for too long")
-	errIdentity = errors.New("the certificate is another node's")
+	errReplaced = errors.New("this stream was replaced by a newer one of the same node, or dropped after a long silence; open a new stream")
+	errIdentity = errors.New("the certificate does not belong to this node")
 )
 
-// introduced checks who begins a stream.
+// checkIntroduction checks the node's description in the first report of a stream.
 func checkIntroduction(ctx context.Context, first *cluster.Report) error {
 	node := first.GetNode()
 	switch {
 	case node == nil || node.GetName() == "":
-		return errors.New("the first report of a stream says which node it is")
+		return errors.New("the first report of a stream must name the node")
 	case len(node.GetName()) > cluster.MaxName || !utf8.ValidString(node.GetName()):
 		return fmt.Errorf("a node's name has at most %d bytes", cluster.MaxName)
 	case len(node.GetVersion()) > cluster.MaxName:
 		return fmt.Errorf("a node's version has at most %d bytes", cluster.MaxName)
 	case first.GetSequence() != 1:
-		return fmt.Errorf("the first report of a stream has number %d, not 1: it is none of this stream's", first.GetSequence())
+		return fmt.Errorf("the first report of a stream has sequence number %d, not 1", first.GetSequence())
 	}
 	return checkPeer(ctx, node.GetName())
 }
 
-// join begins the session of a node that is introduced. A node that is there already has a new stream: the old one, whose
-// end may not have been seen yet, counts no more.
+// join begins the session of a node. An older session of the same node ends: its stream may have
+// broken without the broker's notice.
 func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
 	node := first.GetNode()
 	lives, err := locationOf(stream.Context(), node)
@@ -190,7 +191,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if epoch < b.epoch {
-		return nil, errReplaced // by a leadership that has begun meanwhile
+		return nil, errReplaced // a newer epoch has begun
 	}
 	b.beginEpoch(epoch)
 	if old := b.sessions[node.GetName()]; old != nil {
@@ -201,7 +202,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, err
 	}
 	queues, err := newEntryTable(b.queues)
-	if err != nil { // there is room, as for the other
+	if err != nil { // not expected: both tables have room for the same number of nodes
 		return nil, errors.Join(err, b.totals.Leave(apps.member))
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, minPeriod), maxPeriod)
@@ -215,7 +216,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	return s, nil
 }
 
-// leave ends a session with its stream.
+// leave ends a session together with its stream.
 func (b *Broker) leave(s *session) {
 	b.mu.Lock()
 	counted := b.sessions[s.node.GetName()] == s
@@ -224,21 +225,21 @@ func (b *Broker) leave(s *session) {
 	}
 	b.mu.Unlock()
 	if counted {
-		b.logNode("a node is gone", s)
+		b.logNode("node disconnected", s)
 	}
 }
 
-// drop takes a session out of the totals. b.mu is held.
+// drop removes a session from the totals. b.mu is held.
 func (b *Broker) drop(name string, s *session) {
 	if err := errors.Join(b.totals.Leave(s.apps.member), b.queues.Leave(s.queues.member)); err != nil {
-		go b.log.Error("a node that is counted is not in the totals", "node", name, "error", err) // nobody waits for the log
+		go b.log.Error("remove a node from the totals", "node", name, "error", err) // outside of the lock: logging may block
 	}
 	delete(b.sessions, name)
 	b.removeAddresses(s)
-	b.connections.release(s.conn) // if its peer does not hear that it counts no more, it is closed soon
+	b.connections.release(s.conn) // an idle connection is closed soon
 }
 
-// take books a report and answers it.
+// handleReport enters a report into the totals and returns the answer.
 func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,7 +247,7 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 		return nil, errReplaced
 	}
 	if r.GetSequence() != s.sequence+1 {
-		return nil, fmt.Errorf("report %d after %d: one is missing, or sent twice", r.GetSequence(), s.sequence)
+		return nil, fmt.Errorf("report %d follows report %d: a report is missing, or was sent twice", r.GetSequence(), s.sequence)
 	}
 	var news []string
 	q := r.GetQueues()
@@ -280,7 +281,7 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 	}
 	s.sequence, s.policyVersion = r.GetSequence(), r.GetPolicy()
 	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps || time.Since(b.rightsAt) > 20*b.rightsTime) {
-		// It is told at once what it is due; else with the next round.
+		// The answer includes the rights of new applications if that is cheap enough.
 		news = slices.DeleteFunc(news, func(name string) bool { return !b.needsGrant(name) })
 		if len(news) > 0 {
 			b.mu.Unlock()
@@ -295,7 +296,8 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 	return b.answer(s), nil
 }
 
-// answer has what the node does not know yet, until the session's next one. b.mu is held.
+// answer returns what the node does not know yet. It is valid until the session's next answer.
+// b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a, q := &s.answer, &s.queueTotals
 	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Complete(time.Since(b.created), s.period)
@@ -315,7 +317,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 			continue
 		}
 		if s.node.GetLevels() {
-			r.weight = 0 // it is another one whenever somebody comes or goes
+			r.weight = 0 // it changes whenever any application comes or goes
 		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),

@@ -1,13 +1,13 @@
 package broker
 
-// Regrant has what the policy gives applications worked out anew, for whom something else
-// is known than before, with the next round at the latest.
+// FactsChanged notes that the facts of some applications have changed. Their rights are computed
+// anew within rightsInterval.
 func (b *Broker) FactsChanged(flows []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.factsVersion++
 	for _, flow := range flows {
-		if _, known := b.grants[flow]; known { // the old one holds until then
+		if _, known := b.grants[flow]; known { // the old grant stays in force until then
 			b.staleGrants[flow] = struct{}{}
 		}
 	}

@@ -166,7 +166,7 @@ func TestStepsDown(t *testing.T) {
 			t.Errorf("epoch %d is over, and answers %v", epoch, a)
 		} else if named := stream.Trailer().Get(cluster.LeaderKey); epoch != 3 && !slices.Equal(named, []string{"other:1"}) {
 			t.Errorf("the leader is %v, by %v", named, err)
-		} else if epoch == 3 && (!slices.Equal(named, []string{"here:1"}) || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "leads anew")) {
+		} else if epoch == 3 && (!slices.Equal(named, []string{"here:1"}) || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "leadership epoch changed; open a new stream")) {
 			t.Errorf("it leads anew: %v, %v", named, err)
 		}
 	}

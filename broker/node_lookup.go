@@ -16,18 +16,19 @@ import (
 	"penstock/wire/cluster"
 )
 
-// place is where a node lives.
+// location is the set of IP addresses of a node.
 type location struct {
-	from  netip.Addr   // that its stream comes from; invalid: no other machine's
-	hosts []netip.Addr // that it states
+	from  netip.Addr   // source of its stream; invalid: a loopback address
+	hosts []netip.Addr // stated by the node
 }
 
-// machineAddress tells whether an address can be one machine's as others see it.
+// machineAddress reports whether an address can identify a machine to others.
 func machineAddress(a netip.Addr) bool {
 	return a.IsValid() && (a.IsGlobalUnicast() || a.IsLinkLocalUnicast()) && !a.IsLoopback()
 }
 
-// parseHost reads an IP address as it is compared: without a zone, IPv4 as such.
+// parseHost parses an IP address in the form in which addresses are compared: without a zone, and
+// IPv4 as IPv4.
 func parseHost(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -36,15 +37,15 @@ func parseHost(s string) (netip.Addr, error) {
 	return a.Unmap().WithZone(""), nil
 }
 
-// placeOf is where a node that begins a stream lives.
+// locationOf returns the location of a node that begins a stream.
 func locationOf(ctx context.Context, node *cluster.Node) (p location, err error) {
 	if len(node.GetHosts()) > cluster.MaxHosts {
-		return location{}, fmt.Errorf("%d hosts: a machine states at most %d addresses", len(node.GetHosts()), cluster.MaxHosts)
+		return location{}, fmt.Errorf("%d hosts: state at most %d addresses", len(node.GetHosts()), cluster.MaxHosts)
 	}
 	for _, text := range node.GetHosts() {
 		a, err := parseHost(text)
 		if err != nil || !machineAddress(a) {
-			return location{}, fmt.Errorf("host %.60q: a machine states IP addresses of its own, neither loopback nor multicast", text)
+			return location{}, fmt.Errorf("host %.60q: state unicast IP addresses of the machine, no loopback addresses", text)
 		}
 		p.hosts = append(p.hosts, a)
 	}
@@ -63,7 +64,7 @@ func locationOf(ctx context.Context, node *cluster.Node) (p location, err error)
 	return p, nil
 }
 
-// addresses are all that the node may live at, each once.
+// addresses returns all addresses of the location, each once.
 func (p location) addresses() []netip.Addr {
 	all := slices.Clone(p.hosts)
 	if p.from.IsValid() {
@@ -73,7 +74,8 @@ func (p location) addresses() []netip.Addr {
 	return slices.Compact(all)
 }
 
-// settleIn notes where a session's node lives, moveOut forgets it. b.mu is held.
+// addAddresses adds the addresses of a session's node to the index; removeAddresses removes them.
+// b.mu is held.
 func (b *Broker) addAddresses(s *session) {
 	for _, a := range s.location.addresses() {
 		if b.nodesByAddress[a] == nil {
@@ -91,9 +93,9 @@ func (b *Broker) removeAddresses(s *session) {
 	}
 }
 
-// Where implements cluster.NodesServer: the node that lives at an IP address. One whose stream
-// comes from there is it, whoever states the address; else the one that states it. Where two
-// are as good as each other nobody is: a wrong one would be asked in another's place.
+// Where implements cluster.NodesServer. It returns the node with an IP address: the one whose stream
+// comes from it or, if there is none, the one that states it. If several nodes are equally likely,
+// the address is ambiguous and none is returned: a wrong node would be asked for the right one.
 func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, error) {
 	a, err := parseHost(host.GetAddress())
 	if err != nil || !machineAddress(a) {
@@ -119,7 +121,7 @@ func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, 
 	}
 	switch found.count {
 	case 0:
-		return nil, status.Errorf(codes.NotFound, "no node reports from %v or says that it has that address", a)
+		return nil, status.Errorf(codes.NotFound, "no node reports from %v or states this address", a)
 	case 1:
 		return &cluster.Node{Name: found.first[0].GetName(), Address: found.first[0].GetAddress()}, nil
 	}
@@ -127,11 +129,10 @@ func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, 
 	for _, n := range found.first {
 		names = append(names, n.GetName())
 	}
-	return nil, status.Errorf(codes.NotFound, "%v is ambiguous: %d nodes have it, %s", a, found.count, strings.Join(names, ", "))
+	return nil, status.Errorf(codes.NotFound, "%v is ambiguous: %d nodes have this address: %s", a, found.count, strings.Join(names, ", "))
 }
 
-// candidates are the nodes that an address may be of: how many, and those that are named, in
-// the order of their names.
+// candidates counts the nodes that an address may belong to, and keeps the first ones by name.
 type candidates struct {
 	count int
 	first []*cluster.Node
@@ -149,11 +150,11 @@ func (c *candidates) add(n *cluster.Node) {
 	c.first = c.first[:min(len(c.first), maxNamedCandidates)]
 }
 
-// checkNode refuses whoever is not a node that reports. b.mu is held.
+// checkNode refuses callers that are not reporting nodes. b.mu is held.
 func (b *Broker) checkNode(ctx context.Context) error {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return status.Error(codes.PermissionDenied, "a call without a peer")
+		return status.Error(codes.PermissionDenied, "the call has no peer address")
 	}
 	info, secure := p.AuthInfo.(credentials.TLSInfo)
 	if !secure {
@@ -165,8 +166,8 @@ func (b *Broker) checkNode(ctx context.Context) error {
 			return nil
 		}
 	}
-	if len(machines) > 0 { // its stream may be on its way
-		return status.Error(codes.Unavailable, "this node does not report yet: only those that do may ask where others live")
+	if len(machines) > 0 { // its stream may be about to begin
+		return status.Error(codes.Unavailable, "this node does not report to the broker yet, so it may not look up other nodes; retry later")
 	}
-	return status.Error(codes.PermissionDenied, "only nodes that report may ask where others live")
+	return status.Error(codes.PermissionDenied, "only nodes that report to this broker may look up other nodes")
 }

@@ -22,17 +22,17 @@ import (
 
 const defaultHistory = 20
 
-// operators is the broker as operators see it.
+// operators implements cluster.OperatorsServer.
 type operators struct {
 	cluster.UnimplementedOperatorsServer
 	b *Broker
 }
 
-// Operators returns the broker's service for operators. Each call is held against its
-// caller's certificate.
+// Operators returns the broker's service for operators. It checks the caller's certificate at each
+// call.
 func (b *Broker) Operators() cluster.OperatorsServer { return operators{b: b} }
 
-// answerError gives an error the code that a client can go by.
+// answerError converts an error to a gRPC status with a code that clients can act on.
 func answerError(err error) error {
 	code := codes.Internal
 	var known interface{ GRPCStatus() *status.Status }
@@ -55,7 +55,7 @@ func answerError(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// request marks what is wrong with a question itself.
+// invalidRequest marks an error as a mistake in the request.
 func invalidRequest(err error) error { return requestError{err} }
 
 type requestError struct{ error }
@@ -63,7 +63,7 @@ type requestError struct{ error }
 func (requestError) Is(target error) bool { return target == errRequest }
 
 var (
-	errRequest = errors.New("a wrong question")
+	errRequest = errors.New("invalid request")
 	errNotSet  = errors.New("has no weight set")
 
 	errUnknownApplication = errors.New("unknown application")
@@ -101,7 +101,7 @@ func (o operators) Policy(ctx context.Context, r *cluster.PolicyRequest) (*clust
 	return versionMessage(v), nil
 }
 
-// History implements cluster.OperatorsServer. Versions are without texts and weights.
+// History implements cluster.OperatorsServer. The versions have no texts and weights.
 func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*cluster.HistoryAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)
@@ -111,7 +111,7 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 		limit = defaultHistory
 	}
 	if limit > store.Keep {
-		return nil, answerError(invalidRequest(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
+		return nil, answerError(invalidRequest(fmt.Errorf("history of %d versions: use 1 to %d", limit, store.Keep)))
 	}
 	a := &cluster.HistoryAnswer{}
 	if err := o.b.options.Store.History(ctx, limit, func(v store.Version) bool {
@@ -124,14 +124,14 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	return a, nil
 }
 
-// Apply implements cluster.OperatorsServer. A text that is in force already is no new version.
+// Apply implements cluster.OperatorsServer. A text that is in force already makes no new version.
 func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
 	author, err := operator(ctx)
 	if err != nil {
 		return nil, answerError(err)
 	}
 	if len(r.GetNote()) > store.MaxNote || !utf8.ValidString(r.GetNote()) {
-		return nil, answerError(invalidRequest(fmt.Errorf("a note has at most %d bytes", store.MaxNote)))
+		return nil, answerError(invalidRequest(fmt.Errorf("the note is too long or not UTF-8: use at most %d bytes", store.MaxNote)))
 	}
 	if !utf8.Valid(r.GetText()) {
 		return nil, answerError(invalidRequest(errors.New("the policy is not UTF-8")))
@@ -155,7 +155,7 @@ func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster
 	return versionMessage(v), nil
 }
 
-var errSame = errors.New("this policy is in force already")
+var errSame = errors.New("this policy is already in force")
 
 // SetWeight implements cluster.OperatorsServer.
 func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (*cluster.PolicyVersion, error) {
@@ -177,16 +177,16 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 				return fmt.Errorf("%s %w", name, errNotSet)
 			}
 			delete(v.Weights, name)
-			v.Note = "no weight set for " + name
+			v.Note = "weight of " + name + " removed"
 			return nil
 		}
 		if _, set := v.Weights[name]; !set && !known && !r.GetForce() {
 			return fmt.Errorf("%w: %s is not at work at any node, and no cluster manager knows it; check the spelling, or set the weight in advance with --force", errUnknownApplication, name)
 		} else if !set && len(v.Weights) >= store.MaxWeights {
-			return invalidRequest(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
+			return invalidRequest(fmt.Errorf("%d applications have a weight set, the most that is possible: remove some with unset-weight, or write a rule", len(v.Weights)))
 		}
 		o.b.mu.Lock()
-		if _, known := o.b.lastActive[name]; known { // else refresh notes it
+		if _, known := o.b.lastActive[name]; known { // otherwise refresh adds it
 			o.b.lastActive[name] = time.Now()
 		}
 		o.b.mu.Unlock()
@@ -212,7 +212,7 @@ func (b *Broker) known(name string) bool {
 	return f.Queue != "" || f.User != "" || f.Name != "" || f.Type != "" || len(f.Tags) > 0
 }
 
-// ListNodes implements cluster.OperatorsServer: nodes in the order of their names.
+// ListNodes implements cluster.OperatorsServer. Nodes are sorted by name.
 func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (*cluster.ListNodesAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)
@@ -220,10 +220,10 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	b := o.b
 	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
-	// An epoch that has just begun may not be the sessions' yet.
+	// Right after a change of leadership, the sessions may still be of the earlier epoch.
 	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
-		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period) // as its answers say it
+		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period)
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policyVersion, HeardUnixMs: b.lastReportAt(s).UnixMilli(),
 			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.byName))})
 	}
@@ -232,8 +232,8 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	return a, nil
 }
 
-// ListApplications implements cluster.OperatorsServer: applications in the order of their
-// names. Shares and what is due are of all at work, also where one is asked for.
+// ListApplications implements cluster.OperatorsServer. Applications are sorted by name. Shares and
+// entitlements refer to all applications at work, also if only one is asked for.
 func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicationsRequest) (*cluster.ListApplicationsAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)

@@ -389,7 +389,7 @@ func TestOtherBrokersVersion(t *testing.T) {
 	if err := shared.Append(t.Context(), store.Version{Number: 2, Text: []byte("of the future: 1")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "version 2 of the policy is none for this program") {
+	if err := b.refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "read version 2 of the policy") {
 		t.Error(err)
 	}
 	if version() != 1 {

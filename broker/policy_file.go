@@ -14,16 +14,16 @@ import (
 
 const (
 	filePollInterval = 500 * time.Millisecond
-	// fileWait bounds one attempt to take a policy file: three questions to the store.
+	// fileTimeout bounds one attempt to apply a policy file: three requests to the store.
 	fileTimeout = 3 * storeTimeout
 )
 
-// fileAuthor is the author of versions that come from a policy file; their note is its name.
+// fileAuthor is the author of versions that come from a policy file. Their note is its path.
 const fileAuthor = "policy file"
 
-// TakeFile makes a policy file a new version, unless its text is in force or was the last
-// that came from a file: what operators have applied since holds until the file changes.
-// A bad file never replaces a good one.
+// ApplyFile makes a policy file the newest version, unless its text is in force or equals the last
+// version that came from a file: a version that operators applied later stays in force until the
+// file changes. A file with mistakes is refused.
 func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 	text, err := settings.Read(file, policyfile.MaxBytes)
 	if err != nil {
@@ -47,20 +47,20 @@ func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 		v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]
 		return nil
 	})
-	if errors.Is(err, errNotInForceYet) { // watch goes on trying
-		b.log.Warn("the policy file's version waits", "error", err)
+	if errors.Is(err, errNotInForceYet) { // watchStore retries
+		b.log.Warn("the policy file is stored but not in force yet", "error", err)
 		return nil
 	}
 	return err
 }
 
-// badFileError: the file will be no better until it is another.
+// invalidFileError is an error that lasts until the file changes.
 type invalidFileError struct{ error }
 
-// Follow takes the policy file each time it changes from what it was by its fingerprint,
-// until ctx ends.
+// FollowFile applies the policy file each time it changes, until ctx ends. last is the
+// fingerprint of the file as it was applied before.
 func (b *Broker) FollowFile(ctx context.Context, file, last string) {
-	said := "" // the fingerprint for which an error that passes was said
+	said := "" // fingerprint for which a temporary error was logged
 	ticker := time.NewTicker(filePollInterval)
 	defer ticker.Stop()
 	for {
@@ -82,11 +82,11 @@ func (b *Broker) FollowFile(ctx context.Context, file, last string) {
 			last, said = now, ""
 		case errors.As(err, &bad):
 			last, said = now, ""
-			b.log.Error("policy refused; the last good one stays in force", "error", err)
-		case errors.Is(err, store.ErrNotLeader), ctx.Err() != nil: // it may become the leader
+			b.log.Error("policy file refused; the policy in force stays", "error", err)
+		case errors.Is(err, store.ErrNotLeader), ctx.Err() != nil: // this broker may become the leader
 		case said != now:
 			said = now
-			b.log.Error("the changed policy file is not in force yet: it is tried again", "error", err)
+			b.log.Error("the changed policy file is not in force yet; retrying", "error", err)
 		}
 	}
 }

@@ -8,20 +8,20 @@ import (
 	"penstock/wire/cluster"
 )
 
-// way is where applications stand: the queues from the root, which a node needs when it goes
-// on by local shares.
+// queuePath is the path of queues from the root to applications. Nodes need it to divide service
+// by themselves.
 type queuePath struct {
 	levels []*cluster.Level
-	text   string // the same, to compare
+	text   string // the same as text, for comparisons
 }
 
-// ways has those of one policy, by the last level.
+// queuePaths holds the paths of one policy by their last level.
 type queuePaths struct {
 	policy *policy.Policy
 	byLeaf map[string]*queuePath
 }
 
-// to finds the way to a grant; nil if it is the root's own.
+// pathOf returns the path of a grant; nil for the root.
 func (w *queuePaths) pathOf(p *policy.Policy, g policy.Grant) *queuePath {
 	if w.policy != p {
 		*w = queuePaths{policy: p, byLeaf: map[string]*queuePath{}}
@@ -47,7 +47,7 @@ func (w *queuePaths) pathOf(p *policy.Policy, g policy.Grant) *queuePath {
 	return found
 }
 
-// same tells whether a node that knows one right knows the other.
+// same reports whether two rights are equal for a node.
 func (r right) same(o right) bool {
 	if r.path != nil && o.path != nil && r.path.text == o.path.text {
 		r.path = o.path

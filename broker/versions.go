@@ -14,24 +14,25 @@ import (
 )
 
 const (
-	// noPolicy is what holds while the store has no version.
+	// emptyPolicy is in force while the store has no version.
 	emptyPolicy = "default: 1\n"
-	// longGone is how long an application with a set weight has not been at work before the
-	// next version is without it.
+	// weightRetention is the time without work after which the next version drops the weight set
+	// for an application.
 	weightRetention = 24 * time.Hour
-	// storeWait bounds one question to the store, and how long a failed one is not repeated.
+	// storeTimeout bounds one request to the store, and storeRetry is the wait after a failure.
 	storeTimeout = 10 * time.Second
 	storeRetry   = time.Second
-	// attempts bounds how often a version is written anew because another broker was first.
+	// maxWriteAttempts bounds the attempts to write a version when other brokers write at the
+	// same time.
 	maxWriteAttempts = 5
 	// maxPolicyWarnings is the number of warnings about one version that are logged.
 	maxPolicyWarnings = 10
 )
 
-// errNotYet: what was written will be in force, when the store can be read again.
-var errNotInForceYet = errors.New("is written, but not in force here yet")
+// errNotInForceYet means that a version is stored, and will be in force once the store can be read.
+var errNotInForceYet = errors.New("is stored, but not in force on this broker yet")
 
-// watch takes each new version into force, by whomever it was written, until ctx ends.
+// watchStore puts each new version in force, whichever broker wrote it, until ctx ends.
 func (b *Broker) watchStore(ctx context.Context) {
 	for {
 		select {
@@ -44,7 +45,7 @@ func (b *Broker) watchStore(ctx context.Context) {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			b.log.Error("the newest policy is not in force", "error", err)
+			b.log.Error("the newest policy cannot be put in force; retrying", "error", err)
 			select {
 			case <-ctx.Done():
 				return
@@ -54,7 +55,7 @@ func (b *Broker) watchStore(ctx context.Context) {
 	}
 }
 
-// refresh takes the store's newest version into force, if another one is.
+// refresh puts the store's newest version in force, if it is not.
 func (b *Broker) refresh(ctx context.Context) error {
 	b.refreshMu.Lock()
 	defer b.refreshMu.Unlock()
@@ -66,7 +67,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	same, regrants := sameVersion(v, b.current), b.factsVersion
-	var names []string // of who is at work
+	var names []string // of applications at work
 	for name := range b.rights {
 		names = append(names, name)
 	}
@@ -76,16 +77,16 @@ func (b *Broker) refresh(ctx context.Context) error {
 	}
 	p, err := parse(v)
 	if err != nil {
-		return fmt.Errorf("version %d of the policy is none for this program: %w", v.Number, err)
+		return fmt.Errorf("read version %d of the policy: %w", v.Number, err)
 	}
-	// As in match; at once for all, so that nobody is without a right meanwhile.
+	// As in matchRules, but for all at once, so that no application is without rights meanwhile.
 	grants := make(map[string]policy.Grant, len(names))
 	for _, name := range names {
 		grants[name] = p.Grant(b.options.Facts(name))
 	}
 	stale := map[string]struct{}{}
 	b.mu.Lock()
-	if b.factsVersion != regrants { // some facts may be older than those that were told meanwhile
+	if b.factsVersion != regrants { // facts have changed meanwhile
 		for name := range grants {
 			stale[name] = struct{}{}
 		}
@@ -101,7 +102,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 	maps.DeleteFunc(b.lastActive, func(name string, _ time.Time) bool { return p.Set[name] == 0 })
 	b.computeRights()
 	b.mu.Unlock()
-	b.log.Info("policy", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
+	b.log.Info("policy in force", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
 	for i, w := range policyfile.Warnings(v.Text) {
 		if i == maxPolicyWarnings {
 			b.log.Warn("more rules of the policy have no effect; `penstock policy check` lists them")
@@ -112,13 +113,13 @@ func (b *Broker) refresh(ctx context.Context) error {
 	return nil
 }
 
-// sameVersion tells whether two are one. The number is not enough: where the store has lost
-// what it had, versions begin at 1 anew.
+// sameVersion reports whether two versions are equal. Equal numbers are not enough: a store that
+// lost its versions begins at 1 again.
 func sameVersion(v, o store.Version) bool {
 	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights)
 }
 
-// parse reads a version's policy and puts the set weights above it.
+// parse reads the policy of a version, and adds the weights set for single applications.
 func parse(v store.Version) (*policy.Policy, error) {
 	text := v.Text
 	if len(text) == 0 {
@@ -132,7 +133,7 @@ func parse(v store.Version) (*policy.Policy, error) {
 	return p, nil
 }
 
-// noteWork remembers which applications with a set weight are at work. b.mu is held.
+// noteActivity records which applications with a set weight are at work. b.mu is held.
 func (b *Broker) noteActivity(now time.Time) {
 	for name := range b.lastActive {
 		if _, there := b.totals.Of(name); there {
@@ -141,16 +142,16 @@ func (b *Broker) noteActivity(now time.Time) {
 	}
 }
 
-// write makes a new version out of the newest one, without the set weights of applications
-// that are long gone; it is in force when write returns without an error. base is the number of the version
-// that the change was made from; 0: whichever is the newest. Errors: store.ErrConflict,
-// errNotYet, and what change, the store and the bounds of a version say.
+// write makes a new version out of the newest one, without the weights of applications that have
+// not been at work for long. When write returns without an error, the version is in force. base is
+// the version that the change was made from; 0: any. Errors: store.ErrConflict, errNotInForceYet, and
+// those of change, the store and the limits of a version.
 func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
 	b.writeMu.Lock()
 	defer b.writeMu.Unlock()
-	b.updateLeadership() // with a leadership that has just begun, nobody has been seen at work
+	b.updateLeadership() // a leadership that has just begun has seen no application at work
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout) // others wait to write
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout) // other writers wait
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		v, err := b.options.Store.Latest(ctx)
@@ -158,7 +159,7 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 			return store.Version{}, err
 		}
 		if base != 0 && v.Number != base {
-			return store.Version{}, fmt.Errorf("%w: version %d is in force, and this change was made from %d", store.ErrConflict, v.Number, base)
+			return store.Version{}, fmt.Errorf("%w: version %d is in force, but this change was made from version %d", store.ErrConflict, v.Number, base)
 		}
 		if v.Number == 0 {
 			v.Text = []byte(emptyPolicy)
@@ -187,7 +188,7 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 			return store.Version{}, err
 		}
 		if err := b.refresh(parent); err != nil {
-			return v, fmt.Errorf("version %d %w: %v", v.Number, errNotInForceYet, err) // %v: it is not the write that has failed
+			return v, fmt.Errorf("version %d %w: %v", v.Number, errNotInForceYet, err) // %v: the write itself has not failed
 		}
 		return v, nil
 	}

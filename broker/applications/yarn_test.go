@@ -286,7 +286,7 @@ func TestPagesEnd(t *testing.T) {
 	})
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
 	d.sources[0].clusterManager.(*yarn).pageSize = 2
-	if err := list(t, d); !strings.Contains(err, "over 100000 applications at work") || m.lists.Load() != maxPages {
+	if err := list(t, d); !strings.Contains(err, "more than 100000 applications at work") || m.lists.Load() != maxPages {
 		t.Errorf("%s, after %d answers", err, m.lists.Load())
 	}
 }
@@ -320,7 +320,7 @@ func TestStandby(t *testing.T) {
 	a.set(redirect(stranger.URL))
 	b.set(redirect(""))
 	err := list(t, d)
-	if to, _ := url.Parse(stranger.URL); !strings.Contains(err, "names \""+to.Host+"\", which is not among the addresses") || !strings.Contains(err, "knows of no active one") {
+	if to, _ := url.Parse(stranger.URL); !strings.Contains(err, "names \""+to.Host+"\" as active, which is not among the addresses") || !strings.Contains(err, "knows no active server") {
 		t.Error(err)
 	}
 	if stranger.lists.Load() != 0 || d.Facts(id(9)).User != "" {
@@ -448,12 +448,12 @@ func TestBadAnswers(t *testing.T) {
 		"a page":               {text("<html>There is no active RM right now.</html>"), "invalid character '<'"},
 		"half of it":           {text(head + string(app)), "EOF"},
 		"another document":     {text(`{"clusterInfo":{"id":1}}`), "no list of applications"},
-		"a list":               {text(`[1]`), "where an object is expected"},
-		"a number":             {text(`{"apps":{"app":7}}`), "where a list is expected"},
+		"a list":               {text(`[1]`), "expected an object"},
+		"a number":             {text(`{"apps":{"app":7}}`), "expected a list"},
 		"wrong types":          {text(head + `{"id":7}]}}`), "cannot unmarshal number"},
 		"an error":             {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }, "500 Internal"},
 		"wants a ticket":       {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, "Kerberos"},
-		"endless applications": {endless("", string(app)+","), "more than the 1000 applications that were asked for"},
+		"endless applications": {endless("", string(app)+","), "more than the requested 1000 applications"},
 		"an endless name":      {endless(`{"name":"`, strings.Repeat("a", 1<<20)), "over 4194304 bytes"},
 		"an endless element":   {endless("", strings.Repeat("[", 1000)), "exceeded max depth"},
 		"a slow body": {func(w http.ResponseWriter, r *http.Request) {
@@ -483,7 +483,7 @@ func TestBadAnswers(t *testing.T) {
 			if f := d.Facts(id(1)); f.User != "user1" || f.Bandwidth != 60 {
 				t.Errorf("what was known is now %+v", f)
 			}
-			if n := strings.Count(log.String(), "a source fails"); n != 1 {
+			if n := strings.Count(log.String(), "source fails"); n != 1 {
 				t.Errorf("said %d times: %s", n, log)
 			}
 			m.set(nil, anApp(1, 1))

@@ -20,53 +20,53 @@ import (
 )
 
 const (
-	// beats is how often a session a leader gives its word (zkclient.Word).
+	// renewalsPerSession is how often in a session a leader renews its lease (zkclient.Lease).
 	renewalsPerSession = 6
-	// retry is the wait after a candidacy that failed.
+	// retryInterval is the wait after a failed candidacy.
 	retryInterval = 250 * time.Millisecond
-	// nameMax bounds a broker's name and its address, in bytes.
+	// maxNameBytes bounds the name and the address of a broker.
 	maxNameBytes = 256
 )
 
 // Znodes of the election, in the brokers' folder.
 const (
-	candidatesNode = "brokers" // one ephemeral, sequential child a broker; the first leads
-	epochNode      = "epoch"   // who led last, with its epoch
+	candidatesNode = "brokers" // one ephemeral, sequential child for each broker; the first one leads
+	epochNode      = "epoch"   // the last leader, with its epoch
 )
 
-// record is what a broker says of itself in ZooKeeper.
+// record describes a broker in ZooKeeper.
 type record struct {
 	Epoch   uint64 `json:"epoch,omitempty"`
 	Name    string `json:"name"`
 	Address string `json:"address"`
 }
 
-// Election is the leadership of several brokers, by ZooKeeper.
+// Election is the leadership of one of several brokers, elected through ZooKeeper.
 type Election struct {
 	client   *zkclient.Client
 	self     record
-	instance string // of this process, in its candidates' names
+	instance string // identifies this process in names of candidates
 	log      *slog.Logger
 	changes  chan struct{}
 
 	mu       sync.Mutex
 	state    State
-	leaseEnd time.Time // a leader's word holds; monotonic
-	version  int32     // of the epoch's znode, as it was made by this leadership
+	leaseEnd time.Time // end of the leader's lease, on the monotonic clock
+	version  int32     // of the epoch's znode, as this leadership wrote it
 }
 
-// NewElection returns a candidacy; Run begins it. Address is where nodes reach this broker,
-// as it stands in their settings.
-func NewElection(k *zkclient.Client, name, address string, log *slog.Logger) (*Election, error) {
+// NewElection returns a candidate; Run starts the candidacy. address is the broker's address as it is
+// in the nodes' settings.
+func NewElection(client *zkclient.Client, name, address string, log *slog.Logger) (*Election, error) {
 	if name == "" || address == "" || len(name) > maxNameBytes || len(address) > maxNameBytes {
-		return nil, fmt.Errorf("a broker has a name and an address of 1 to %d bytes", maxNameBytes)
+		return nil, fmt.Errorf("a broker needs a name and an address of 1 to %d bytes", maxNameBytes)
 	}
-	return &Election{client: k, self: record{Name: name, Address: address}, instance: strings.ToLower(rand.Text()),
+	return &Election{client: client, self: record{Name: name, Address: address}, instance: strings.ToLower(rand.Text()),
 		log: log, changes: make(chan struct{}, 1)}, nil
 }
 
-// State implements Leadership. A leader that was stopped for a while finds here that its
-// word holds no more, before anything else has noticed.
+// State implements Leadership. A leader that was suspended for a while notices here that its lease has
+// ended, before anything else does.
 func (e *Election) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,15 +79,15 @@ func (e *Election) State() State {
 // Changes implements Leadership.
 func (e *Election) Changes() <-chan struct{} { return e.changes }
 
-// Fence is what a change made as the leader has to be one transaction with: a check that
-// the znode has the version. False where this broker does not lead.
+// Fence returns a check for the leader's transactions: the znode at path must have the version.
+// leading is false if this broker does not lead.
 func (e *Election) Fence() (path string, version int32, epoch uint64, leading bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.client.Path(epochNode), e.version, e.state.Epoch, e.state.Leading && time.Now().Before(e.leaseEnd)
 }
 
-// Run is a candidate until ctx ends, which gives the leadership up.
+// Run takes part in the election until ctx ends, and then resigns.
 func (e *Election) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := e.campaign(ctx)
@@ -95,33 +95,33 @@ func (e *Election) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		e.log.Warn("not a candidate for now", "error", err)
+		e.log.Warn("not a candidate at the moment; retrying", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryInterval):
 		}
 	}
-	e.client.Close() // the next broker need not wait for the session's end
+	e.client.Close() // the next broker takes over without waiting for the session to expire
 }
 
-// rest says that this broker does not lead, and who does.
+// stepDown notes that this broker does not lead, and which one does.
 func (e *Election) stepDown(s State) {
 	e.mu.Lock()
 	was := e.state
 	e.state, e.leaseEnd = s, time.Time{}
 	e.mu.Unlock()
 	if was.Leading {
-		e.log.Warn("this broker leads no more", "epoch", was.Epoch)
+		e.log.Warn("this broker no longer leads", "epoch", was.Epoch)
 	}
 	if was != s {
 		notify(e.changes)
 	}
 }
 
-// errGone: the candidate's znode is not there, so its session ended or somebody removed it.
+// errSessionEnded means that the candidate's znode is gone: the session ended, or somebody removed it.
 var errSessionEnded = errors.New("the session with ZooKeeper has ended")
 
-// candidate stands for as long as its session lasts.
+// campaign is one candidacy. It lasts as long as its session.
 func (e *Election) campaign(ctx context.Context) error {
 	own, err := e.enroll(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (e *Election) campaign(ctx context.Context) error {
 		names, err := e.client.Children(wait, e.client.Path(candidatesNode))
 		cancel()
 		if err != nil {
-			return fmt.Errorf("see who stands: %w", err)
+			return fmt.Errorf("list the candidates: %w", err)
 		}
 		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
 		i := slices.Index(names, own)
@@ -146,12 +146,12 @@ func (e *Election) campaign(ctx context.Context) error {
 			return e.lead(ctx, own)
 		}
 		wait, cancel = context.WithTimeout(ctx, e.client.Session())
-		// One candidate wakes one other: each watches only who is before it.
+		// Each candidate watches only the one before it, so the end of one wakes only one other.
 		if beforeName != names[i-1] || before.Next == nil {
 			before, err = e.client.Watch(wait, e.client.Path(candidatesNode, names[i-1]))
 			beforeName = names[i-1]
 		}
-		if errors.Is(err, zk.ErrNoNode) { // gone meanwhile: look again
+		if errors.Is(err, zk.ErrNoNode) { // it has gone meanwhile
 			cancel()
 			beforeName = ""
 			continue
@@ -165,7 +165,7 @@ func (e *Election) campaign(ctx context.Context) error {
 		}
 		cancel()
 		if err != nil {
-			return fmt.Errorf("watch who is before this broker, and who leads: %w", err)
+			return fmt.Errorf("watch the candidate before this one, and the leader: %w", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -175,13 +175,13 @@ func (e *Election) campaign(ctx context.Context) error {
 		case <-known.Next:
 			known.Next = nil
 		case <-e.client.Events():
-		case <-time.After(e.client.Session()): // whatever was missed
+		case <-time.After(e.client.Session()): // in case an event was missed
 		}
 	}
 }
 
-// stand makes this broker's znode among the candidates, and returns its name. An attempt
-// whose answer was lost may have made it already.
+// enroll makes this broker's znode among the candidates and returns its name. The znode may exist
+// already, from an attempt whose answer was lost.
 func (e *Election) enroll(ctx context.Context) (own string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*e.client.Session())
 	defer cancel()
@@ -191,7 +191,7 @@ func (e *Election) enroll(ctx context.Context) (own string, err error) {
 	}
 	names, err := e.client.Children(ctx, folder)
 	if err != nil {
-		return "", fmt.Errorf("see who stands: %w", err)
+		return "", fmt.Errorf("list the candidates: %w", err)
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, e.instance) {
@@ -204,7 +204,7 @@ func (e *Election) enroll(ctx context.Context) (own string, err error) {
 			return "", err
 		case n.Owner == e.client.SessionID():
 			return name, nil
-		default: // of a session that has ended for this broker, and will at the server
+		default: // of an earlier session, which the server has not ended yet
 			if err := e.client.Delete(ctx, folder+"/"+name); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return "", err
 			}
@@ -212,12 +212,12 @@ func (e *Election) enroll(ctx context.Context) (own string, err error) {
 	}
 	path, err := e.client.Create(ctx, folder+"/"+e.instance+"-", e.self.encode(), zk.FlagEphemeral|zk.FlagSequence)
 	if err != nil {
-		return "", fmt.Errorf("stand for leader: %w", err)
+		return "", fmt.Errorf("become a candidate: %w", err)
 	}
 	return path[len(folder)+1:], nil
 }
 
-// lead takes the leadership and keeps it, until it is lost.
+// lead begins an epoch and leads until the leadership is lost.
 func (e *Election) lead(ctx context.Context, own string) error {
 	path, ownPath := e.client.Path(epochNode), e.client.Path(candidatesNode, own)
 	wait, cancel := context.WithTimeout(ctx, e.client.Session())
@@ -242,7 +242,7 @@ func (e *Election) lead(ctx context.Context, own string) error {
 	return e.renew(ctx, path, ownPath)
 }
 
-// keep says again and again that this broker leads. It ends when that is not so any more.
+// renew renews the lease until the leadership is lost.
 func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 	ticker := time.NewTicker(e.client.Session() / renewalsPerSession)
 	defer ticker.Stop()
@@ -254,18 +254,18 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(time.Until(until)):
-			return errors.New("ZooKeeper has not answered for most of a session: another broker may lead")
+			return errors.New("the lease has expired: ZooKeeper has not answered for two thirds of a session, and another broker may lead")
 		case <-ticker.C:
 		}
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
-		// A write is taken by a majority. What one server answers by itself says nothing.
+		// A write needs a majority of the ensemble. A read proves nothing, as one server answers it.
 		failed, err := e.client.Multi(wait, zkclient.CheckOp(path, e.version), zkclient.SetOp(ownPath, e.self.encode(), -1))
 		cancel()
 		switch {
 		case err == nil:
 			e.mu.Lock()
-			if time.Now().Before(e.leaseEnd) { // else who asked meanwhile was told that it is over
+			if time.Now().Before(e.leaseEnd) { // otherwise a caller of State may have seen the end of the lease
 				e.leaseEnd = sent.Add(zkclient.Lease(e.client.Session()))
 			}
 			e.mu.Unlock()
@@ -273,8 +273,8 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 			return errors.New("another broker has begun an epoch")
 		case failed == 1 || errors.Is(err, zk.ErrSessionExpired):
 			return errSessionEnded
-		default: // it connects anew; the word says for how long that may take
-			e.log.Warn("ZooKeeper did not take a leader's word", "error", err)
+		default: // the library reconnects; the lease bounds the time for that
+			e.log.Warn("the leader's lease was not renewed; retrying", "error", err)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func (r record) encode() []byte {
 	return text
 }
 
-// parse reads what a broker said; what is none counts as nothing said.
+// decodeRecord reads a record. One that is malformed counts as empty.
 func decodeRecord(text []byte) (r record) {
 	if json.Unmarshal(text, &r) != nil || len(r.Name) > maxNameBytes || len(r.Address) > maxNameBytes {
 		return record{}
@@ -295,8 +295,8 @@ func decodeRecord(text []byte) (r record) {
 	return r
 }
 
-// sequence is the number that ZooKeeper has put behind a candidate's name; who has none is
-// nobody of ours, and is last.
+// sequence returns the number that ZooKeeper has appended to a candidate's name. A name without one is
+// not a broker's and is sorted last.
 func sequence(name string) int64 {
 	n, err := strconv.ParseInt(name[strings.LastIndexByte(name, '-')+1:], 10, 64)
 	if err != nil || n < 0 {

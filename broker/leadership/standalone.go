@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Alone is the leadership of a cluster's only broker: always its own.
+// Standalone is the leadership of a cluster's only broker, which always leads.
 type Standalone struct{ state State }
 
-// NewAlone begins an epoch of a broker without others, by the clock. Address is where
-// nodes reach it. Of a clock that was ahead and is put right nodes refuse the next epoch,
-// until they have taken no answer for ten minutes.
+// NewStandalone begins an epoch by the clock. address is the broker's address for nodes. If the clock
+// was ahead before and is corrected, nodes refuse the new epoch until they have accepted no answer
+// for ten minutes; OpenStandalone avoids that.
 func NewStandalone(address string) *Standalone {
 	return &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
 }
 
-// epochFile is where the last epoch stands in a store's folder.
+// epochFile is the file with the last epoch in a store's folder.
 const epochFile = "epoch"
 
-// OpenAlone is NewAlone with an epoch above the last one begun in the folder, whatever the
+// OpenStandalone is NewStandalone with an epoch above the last one begun in the folder, whatever the
 // clock says.
 func OpenStandalone(dir, address string) (*Standalone, error) {
 	file := filepath.Join(dir, epochFile)
@@ -35,7 +35,7 @@ func OpenStandalone(dir, address string) (*Standalone, error) {
 		return nil, err
 	default:
 		if last, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil || last == 1<<64-1 {
-			return nil, fmt.Errorf("%s: %.40q is no epoch: put the last one that nodes have seen there, or delete it, and the clock decides", file, text)
+			return nil, fmt.Errorf("%s: %.40q is no epoch: write the last epoch that nodes have seen there, or delete the file to begin at the clock's time", file, text)
 		}
 	}
 	a := &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(last, time.Now())}}
@@ -54,5 +54,5 @@ func OpenStandalone(dir, address string) (*Standalone, error) {
 // State implements Leadership.
 func (a *Standalone) State() State { return a.state }
 
-// Changes implements Leadership: there are none.
+// Changes implements Leadership. The leadership never changes.
 func (a *Standalone) Changes() <-chan struct{} { return nil }

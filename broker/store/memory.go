@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Memory keeps versions for as long as the broker runs.
+// Memory keeps versions in memory, for as long as the broker runs.
 type Memory struct {
 	mu       sync.Mutex
 	versions []Version // oldest first
@@ -87,7 +87,7 @@ func (v Version) clone() Version {
 	return v
 }
 
-// tell leaves one value in a channel, however often it is called before that is taken.
+// notify puts a value into a channel, unless there is one already.
 func notify(changes chan struct{}) {
 	select {
 	case changes <- struct{}{}:

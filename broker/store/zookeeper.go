@@ -20,32 +20,31 @@ import (
 )
 
 const (
-	// MaxZooKeeper is the largest version in ZooKeeper, compressed: its servers take no
-	// message above 1 MiB (jute.maxbuffer), and this one has more in it.
+	// MaxZooKeeper is the largest version in ZooKeeper, compressed. Servers accept messages of up
+	// to 1 MiB (jute.maxbuffer), which have other fields as well.
 	MaxZooKeeper = 1_000_000
-	// zooRetry is the wait after a watch that could not be set.
+	// zkRetry is the wait after a watch that could not be set.
 	zkRetry = 500 * time.Millisecond
-	// zooHead begins a znode's data, and zooHeadMax bounds its first line.
+	// zkHeader begins the data of a znode, and zkHeaderMax bounds the first line.
 	zkHeader    = "penstock-epoch "
 	zkHeaderMax = 128
 )
 
 // Znodes of the store, in the brokers' folder.
 const (
-	newestNode   = "newest"   // the newest version's number, in decimal
-	versionsNode = "versions" // one child a version
+	newestNode   = "newest"   // number of the newest version, in decimal
+	versionsNode = "versions" // one child for each version
 )
 
-// Fence is the leadership under which versions are written: a check, in the same
-// transaction, that the znode at path still has the version. leading is false where this
-// broker does not lead.
+// Fence is the leadership under which versions are written. Each write is one transaction with a check
+// that the znode at path has the version. leading is false if this broker does not lead.
 type Fence interface {
 	Fence() (path string, version int32, epoch uint64, leading bool)
 }
 
-// ZooKeeper keeps versions where several brokers have them: a znode for each. A version is
-// written in one transaction with a check of the leadership's epoch and of the newest
-// number, so who leads no more can write nothing, however late its message comes.
+// ZooKeeper keeps the versions of several brokers, a znode for each version. A version is written in one
+// transaction with checks of the leadership's epoch and of the newest number. So a former leader can
+// write nothing, however late its message arrives.
 type ZooKeeper struct {
 	client *zkclient.Client
 	fence  Fence
@@ -59,16 +58,16 @@ type ZooKeeper struct {
 	stopped sync.WaitGroup
 }
 
-// NewZooKeeper returns the store in the keeper's folder. It watches for other brokers'
-// versions until it is closed, which leaves the keeper open.
-func NewZooKeeper(k *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
+// NewZooKeeper returns the store in the client's folder. It watches for versions of other brokers until
+// it is closed. Closing it leaves the client open.
+func NewZooKeeper(client *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
 	ctx, stop := context.WithCancel(context.Background())
-	z := &ZooKeeper{client: k, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
+	z := &ZooKeeper{client: client, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
 	z.stopped.Go(func() { z.watch(ctx) })
 	return z
 }
 
-// path is a version's znode.
+// path returns the path of a version's znode.
 func (z *ZooKeeper) path(number uint64) string {
 	return z.client.Path(versionsNode, fmt.Sprintf("%020d", number))
 }
@@ -82,20 +81,20 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 	return z.Get(ctx, number)
 }
 
-// newest is the newest number, 0 if there is none, with its znode's version.
+// newest returns the number of the newest version, 0 if there is none, and the version of its znode.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
 	n, err := z.client.GetLatest(ctx, z.client.Path(newestNode))
 	if errors.Is(err, zk.ErrNoNode) {
 		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("the newest policy in ZooKeeper: %w", err)
+		return 0, 0, fmt.Errorf("read the newest policy's number in ZooKeeper: %w", err)
 	}
 	if len(n.Data) == 0 {
 		return 0, n.Version, nil
 	}
 	if number, err = strconv.ParseUint(string(n.Data), 10, 64); err != nil || number == 0 {
-		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.client.Path(newestNode), n.Data)
+		return 0, 0, fmt.Errorf("%s in ZooKeeper contains %.40q, not a number: write the number of the newest version there", z.client.Path(newestNode), n.Data)
 	}
 	return number, n.Version, nil
 }
@@ -106,17 +105,17 @@ func (z *ZooKeeper) Get(ctx context.Context, number uint64) (Version, error) {
 	return v, err
 }
 
-// get also gives the version's token.
+// get is Get, and also returns the token of the attempt that wrote the version.
 func (z *ZooKeeper) get(ctx context.Context, number uint64) (v Version, token string, err error) {
 	n, err := z.client.Get(ctx, z.path(number))
 	if errors.Is(err, zk.ErrNoNode) {
 		return Version{}, "", ErrUnknown
 	}
 	if err != nil {
-		return Version{}, "", fmt.Errorf("version %d of the policy in ZooKeeper: %w", number, err)
+		return Version{}, "", fmt.Errorf("read version %d of the policy in ZooKeeper: %w", number, err)
 	}
 	if v, _, token, err = unpack(n.Data); err == nil && v.Number != number {
-		err = fmt.Errorf("it is version %d", v.Number)
+		err = fmt.Errorf("it contains version %d", v.Number)
 	}
 	if err != nil {
 		return Version{}, "", fmt.Errorf("%s in ZooKeeper is damaged: %w", z.path(number), err)
@@ -145,8 +144,8 @@ func (z *ZooKeeper) History(ctx context.Context, limit int, each func(Version) b
 	return nil
 }
 
-// Append implements Store. It fails with ErrNotLeader where another broker has led since,
-// whatever this one knows of it.
+// Append implements Store. It fails with ErrNotLeader if another broker has led since, whether or not
+// this one knows about it.
 func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err := v.Check(); err != nil {
 		return err
@@ -190,8 +189,8 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	return nil
 }
 
-// taken finds out whether a version whose answer was lost is there. A sync behind it says
-// so for good: ZooKeeper takes nothing of a connection that the session has left.
+// confirmAppend finds out whether a version was written whose answer was lost. A read after a sync is
+// conclusive: ZooKeeper accepts nothing from a connection that the session has left.
 func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token string, lost error) error {
 	for {
 		_, _, err := z.newest(ctx)
@@ -208,13 +207,13 @@ func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token stri
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("version %d of the policy may be there or not, look at the history: %w", number, lost)
+			return fmt.Errorf("version %d of the policy may or may not be stored, see `penstock policy history`: %w", number, lost)
 		case <-time.After(zkRetry):
 		}
 	}
 }
 
-// trim drops versions that are too old; what fails is tried again with the next version.
+// trim drops versions beyond Keep. What fails is retried with the next version.
 func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -236,14 +235,14 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 	}
 	for z.trimmed < newest-Keep {
 		if err := z.client.Delete(ctx, z.path(z.trimmed+1)); err != nil && !errors.Is(err, zk.ErrNoNode) {
-			z.log.Warn("an old version of the policy stays for now", "version", z.trimmed+1, "error", err)
+			z.log.Warn("an old version of the policy was not deleted; retrying with the next version", "version", z.trimmed+1, "error", err)
 			return
 		}
 		z.trimmed++
 	}
 }
 
-// watch tells of each change of the newest version.
+// watch reports each change of the newest version through Changes.
 func (z *ZooKeeper) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, z.client.Session())
@@ -264,7 +263,7 @@ func (z *ZooKeeper) watch(ctx context.Context) {
 			}
 			continue
 		}
-		notify(z.changes) // whatever came before the watch
+		notify(z.changes) // a change may have come before the watch
 		select {
 		case <-ctx.Done():
 		case <-w.Next:
@@ -282,8 +281,8 @@ func (z *ZooKeeper) Close() error {
 	return nil
 }
 
-// pack is a version as it is in its znode: a line with the epoch of who wrote it and a token
-// of the attempt, and the version compressed.
+// pack returns the data of a version's znode: a line with the epoch of the writer and a token of the
+// attempt, and the compressed version.
 func pack(v Version, epoch uint64, token string) ([]byte, error) {
 	text, err := Encode(v)
 	if err != nil {
@@ -299,18 +298,18 @@ func pack(v Version, epoch uint64, token string) ([]byte, error) {
 		err = w.Close()
 	}
 	if err == nil && data.Len() > MaxZooKeeper {
-		err = fmt.Errorf("version %d of the policy has %d bytes compressed, and ZooKeeper takes %d: shorten its text, or take weights of single applications back",
+		err = fmt.Errorf("version %d of the policy has %d bytes compressed, and ZooKeeper takes at most %d: shorten its text, or remove weights of single applications",
 			v.Number, data.Len(), MaxZooKeeper)
 	}
 	return data.Bytes(), err
 }
 
-// unpack reads what pack wrote. It fails for anything else.
+// unpack decodes what pack returned, and fails for anything else.
 func unpack(data []byte) (v Version, epoch uint64, token string, err error) {
 	head, packed, found := bytes.Cut(data[:min(len(data), MaxZooKeeper)], []byte("\n"))
 	words := strings.Split(strings.TrimPrefix(string(head[:min(len(head), zkHeaderMax)]), zkHeader), " ")
 	if !found || !bytes.HasPrefix(head, []byte(zkHeader)) || len(words) != 2 {
-		return v, 0, "", errors.New("it is no version of a policy")
+		return v, 0, "", errors.New("not a version of a policy")
 	}
 	if epoch, err = strconv.ParseUint(words[0], 10, 64); err != nil {
 		return v, 0, "", fmt.Errorf("its epoch: %w", err)

@@ -199,7 +199,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 func TestCauses(t *testing.T) {
 	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Unix(3600, 0).UTC()}
 	for want, errs := range map[string][2]error{
-		"x509: certificate has expired or is not yet valid: it is good from 1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z": {
+		"x509: certificate has expired or is not yet valid: it is valid from 1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z": {
 			&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: "current time A is after B"}},
 			x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: "current time C is after B"},
 		},
@@ -230,7 +230,7 @@ func TestQuiet(t *testing.T) {
 		fails := func(server, cause string, lines int) {
 			t.Helper()
 			_ = k.connectFailed(server, errors.New(cause), "")
-			if got := strings.Count(text.String(), "no connection to a ZooKeeper server"); got != lines {
+			if got := strings.Count(text.String(), "cannot connect to a ZooKeeper server"); got != lines {
 				t.Errorf("%s at %s: %d lines, want %d:\n%s", cause, server, got, lines, text.String())
 			}
 			if want := server + ": " + cause; k.lastFailure() != want {
@@ -303,14 +303,14 @@ func TestTrouble(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = k.Get(ctx, "/a")
-	for _, want := range []string{"no answer from ZooKeeper", "it serves nobody for now, or that is its secure port", listener.Addr().String()} {
+	for _, want := range []string{"no answer from ZooKeeper", "it accepts no sessions at the moment, or this is its secure port", listener.Addr().String()} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	k.Close()
 	listener.Close()
-	if n := strings.Count(text.String(), "no connection to a ZooKeeper server"); n != 1 {
+	if n := strings.Count(text.String(), "cannot connect to a ZooKeeper server"); n != 1 {
 		t.Errorf("it is said %d times:\n%s", n, text.String())
 	}
 }

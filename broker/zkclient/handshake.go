@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// handshake is the beginning of the server's first message: its length, the protocol's
-// version, and the session's length in milliseconds, four bytes each.
+// handshakeBytes is the size of the first fields of the server's first message: length, protocol
+// version and session timeout in milliseconds, four bytes each.
 const handshakeBytes = 12
 
-// handshakeTime is what a server has for the handshake if the session is not much longer:
-// its ensemble has to agree on a new session.
+// handshakeTime is the least time that a server has for the handshake, unless the session is shorter.
+// The ensemble has to agree on a new session meanwhile.
 const handshakeTime = 2 * time.Second
 
-// listened is a connection whose handshake is read on its way to the library, and whose
-// server is left early. The library waits two thirds of a session for a server that hangs,
-// which is all of a leader's word, and over six sessions for one that hangs in the handshake.
+// handshakeConn is a connection that reads the server's handshake as it passes, and limits read
+// deadlines. The library would wait for a server that hangs for two thirds of a session, which is a
+// leader's whole lease, and for over six sessions if it hangs in the handshake.
 type handshakeConn struct {
 	net.Conn
 	client   *Client
@@ -35,16 +35,16 @@ func (l *handshakeConn) Read(into []byte) (int, error) {
 		}
 	}
 	if err != nil && l.received < handshakeBytes {
-		_ = l.client.connectFailed(l.address, err, handshakeHint(err, l.secure)) // it is the library's to end it
+		_ = l.client.connectFailed(l.address, err, handshakeHint(err, l.secure)) // the library closes the connection
 	}
 	return n, err
 }
 
-// SetReadDeadline is net.Conn's, but no later than the server is waited for.
+// SetReadDeadline implements net.Conn. Deadlines beyond readTimeout are brought forward.
 func (l *handshakeConn) SetReadDeadline(t time.Time) error {
 	if t.IsZero() {
 		if l.received < handshakeBytes {
-			return nil // the library takes it away when it has the first four bytes
+			return nil // the library clears it after the first four bytes
 		}
 		return l.Conn.SetReadDeadline(t)
 	}
@@ -54,8 +54,8 @@ func (l *handshakeConn) SetReadDeadline(t time.Time) error {
 	return l.Conn.SetReadDeadline(t)
 }
 
-// patience is how long the server may say nothing. The library has it answer each third of
-// the session that it gave, which may be longer than the one asked for.
+// readTimeout returns how long the server may be silent. The library pings it three times in a granted
+// session, which may be longer than the requested one.
 func (l *handshakeConn) readTimeout() time.Duration {
 	session := l.client.Session()
 	if l.received < handshakeBytes {
@@ -64,7 +64,7 @@ func (l *handshakeConn) readTimeout() time.Duration {
 	return max(session/2, time.Duration(l.client.granted.Load())*5/12)
 }
 
-// sessionOf is the session's length; false while the handshake is not whole, or if the
+// parseSession returns the session's length. ok is false while the handshake is incomplete, or if the
 // server refuses the session.
 func parseSession(first []byte) (time.Duration, bool) {
 	if len(first) < handshakeBytes {

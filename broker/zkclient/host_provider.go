@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// names gives servers in turn, by name, from one by chance. It is for the library's one
-// goroutine.
+// hostProvider implements zk.HostProvider. It returns the servers in turn, by name, beginning with a
+// random one. Only the library's own goroutine calls it.
 type hostProvider struct {
 	client     *Client
 	servers    []string
 	next, left int
-	searching  time.Time // to look for a server; zero: one has answered
-	connected  time.Time // the last connection; zero: none yet
-	pauseFirst bool      // all have been tried, or the last connection ended at once
+	searching  time.Time // since when a server is searched for; zero: one is connected
+	connected  time.Time // time of the last connection; zero: none yet
+	pauseFirst bool      // wait before the next attempt: all servers were tried, or the last connection ended at once
 }
 
 // Init implements zk.HostProvider.
@@ -27,8 +27,8 @@ func (n *hostProvider) Init(servers []string) error {
 // Len implements zk.HostProvider.
 func (n *hostProvider) Len() int { return len(n.servers) }
 
-// Next also says when all have been tried for as long as a leader's word holds: the library
-// then waits for a second, and lets calls end that were not sent.
+// Next implements zk.HostProvider. Once all servers have been tried for the length of a leader's lease,
+// again is true: the library then pauses for a second, and fails calls that were not sent.
 func (n *hostProvider) Next() (server string, again bool) {
 	if n.searching.IsZero() {
 		n.searching = time.Now()
@@ -46,13 +46,13 @@ func (n *hostProvider) Next() (server string, again bool) {
 	return server, again
 }
 
-// pause is between rounds. It is also what a connection has to last for, or the next server is
-// asked after it only: one that takes connections and ends them would be asked without end.
+// pause returns the wait between two rounds. A connection must also last for that long; otherwise the
+// next attempt waits, so that a server that accepts and closes connections is not asked without pause.
 func (n *hostProvider) pause() time.Duration {
 	return min(n.client.Session()/roundsPerSession, libraryPause)
 }
 
-// rest waits before servers are tried again.
+// pauseIfDue waits before the servers are tried again.
 func (n *hostProvider) pauseIfDue() {
 	if !n.pauseFirst {
 		return
@@ -69,10 +69,10 @@ func (n *hostProvider) Connected() {
 	n.left, n.searching, n.connected, n.pauseFirst = len(n.servers), time.Time{}, time.Now(), false
 }
 
-// ended says that it has been closed.
-func (k *Client) isClosed() bool {
+// isClosed reports whether Close has been called.
+func (c *Client) isClosed() bool {
 	select {
-	case <-k.closed:
+	case <-c.closed:
 		return true
 	default:
 		return false

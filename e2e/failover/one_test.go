@@ -141,7 +141,7 @@ func TestOneServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		place(second)
-		says(`msg="this broker leads no more"`, 1) // one that leads on would begin no epoch
+		says(`msg="this broker no longer leads"`, 1) // one that leads on would begin no epoch
 		if err := server.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

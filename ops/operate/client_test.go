@@ -81,7 +81,7 @@ func follows(leader string) func(context.Context) error {
 		if leader == "" {
 			return status.Error(codes.Unavailable, "this broker does not lead, and does not know who does")
 		}
-		return status.Errorf(codes.FailedPrecondition, "this broker does not lead: %s does", leader)
+		return status.Errorf(codes.FailedPrecondition, "this broker does not lead; the leader is %s", leader)
 	}
 }
 
@@ -203,9 +203,9 @@ func TestNobodyLeads(t *testing.T) {
 		first, second func(context.Context) error
 		want          []string
 	}{
-		{follows("broker-3:9717"), follows("broker-3:9717"), []string{"broker-3:9717 leads, and is not among the brokers that were asked: add it to --broker", "this broker does not lead: broker-3:9717 does"}},
+		{follows("broker-3:9717"), follows("broker-3:9717"), []string{"broker-3:9717 leads, and is not among the brokers that were asked: add it to --broker", "this broker does not lead; the leader is broker-3:9717"}},
 		{follows("broker-3:9717"), follows(""), []string{"broker-3:9717 leads, and is not among"}},
-		{follows(down), follows(down), []string{"no broker that leads answers", "try again", "this broker does not lead: " + down + " does"}},
+		{follows(down), follows(down), []string{"no broker that leads answers", "try again", "this broker does not lead; the leader is " + down}},
 		{follows(""), follows(""), []string{"no broker that leads answers", "does not know who does"}},
 		{says(codes.FailedPrecondition), says(codes.FailedPrecondition), []string{"no broker answers: ", down + ": connection refused", "--broker HOST:PORT"}},
 	} {
