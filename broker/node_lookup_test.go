@@ -67,11 +67,11 @@ func TestWhere(t *testing.T) {
 		"2001:db8::1":      "n1",
 		"192.0.2.2":        "n2",
 		"192.0.2.3":        "liar",
-		"10.0.0.2":         "NotFound: 10.0.0.2 is ambiguous: 2 nodes have it, liar, n2",
-		"172.17.0.1":       "NotFound: 172.17.0.1 is ambiguous: 2 nodes have it, n1, n2",
-		"192.0.2.7":        "NotFound: 192.0.2.7 is ambiguous: 2 nodes have it, twin1, twin2",
-		"192.0.2.9":        "NotFound: 192.0.2.9 is ambiguous: 2 nodes have it, here, twin2",
-		"192.0.2.200":      "NotFound: no node reports from 192.0.2.200 or says that it has that address",
+		"10.0.0.2":         "NotFound: 10.0.0.2 is ambiguous: 2 nodes have this address: liar, n2",
+		"172.17.0.1":       "NotFound: 172.17.0.1 is ambiguous: 2 nodes have this address: n1, n2",
+		"192.0.2.7":        "NotFound: 192.0.2.7 is ambiguous: 2 nodes have this address: twin1, twin2",
+		"192.0.2.9":        "NotFound: 192.0.2.9 is ambiguous: 2 nodes have this address: here, twin2",
+		"192.0.2.200":      "NotFound: no node reports from 192.0.2.200 or states this address",
 	} {
 		if got := b.where(address); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
@@ -91,7 +91,7 @@ func TestWhere(t *testing.T) {
 	for _, i := range []int{7, 3, 9, 1, 8, 2, 6} {
 		b.settled(t, fmt.Sprint("many", i), fmt.Sprint("192.0.2.10", i), "172.17.0.2")
 	}
-	if got := b.where("172.17.0.2"); got != "NotFound: 172.17.0.2 is ambiguous: 7 nodes have it, many1, many2, many3, many6, many7" {
+	if got := b.where("172.17.0.2"); got != "NotFound: 172.17.0.2 is ambiguous: 7 nodes have this address: many1, many2, many3, many6, many7" {
 		t.Error(got)
 	}
 

@@ -2,22 +2,22 @@ package sfq
 
 import "math/bits"
 
-// The lead of a member is how far its next start tag is ahead of v. It has to wait for that
-// long while others are ready. The lead that a flow's own requests make is never cut. One
-// request at a weight of 1 beside one of 1,000 rightly costs a long wait, and a caller that
-// has one request at a time cannot make it larger. Charges have no such end: a flow whose
-// service beside the queue goes on for ten minutes, as while a node only observes, would be
-// locked out for as long once it has to queue, and 32 times as long beside a weight of 32.
+// The lead of a member is the distance of its next start tag from v. While others are ready, the member
+// waits until v has caught up. A lead that the member's own requests cause is never cut: one request at
+// weight 1 beside a flow of weight 1,000 rightly causes a long wait, and a caller with one request at a
+// time cannot make it longer. Charges have no such bound. A flow with ten minutes of service outside of
+// the scheduler, as while a node only observes, would be locked out for ten minutes once it has to queue,
+// and for 32 times as long beside a flow of weight 32.
 //
-// So each member keeps the part of its lead that charges made (charged), and that part is
-// cut to the virtual time that passes in MaxLead of the device's time when all are ready
-// that are ready now: MaxLead / W, W being the sum of their weights and its own. A queue's
-// virtual time passes while the queue is served, so its members have the queue's share of
-// MaxLead (budget). v catches up with the own part first, so charged is at most the whole
-// lead (fade). W grows when others become ready, which Trim takes into account.
+// So each member keeps the part of its lead that charges have caused (charged). This part is cut to the
+// progress of v in MaxLead of device time if all members that are ready now stay ready: MaxLead / W,
+// where W is the sum of their weights and the member's own. The virtual time of a queue progresses while
+// the queue is served, so its members have the queue's share of MaxLead (budget). v catches up with the
+// part of the own requests first, so charged is at most the whole lead (fade). W grows when other members
+// become ready; Trim takes that into account.
 
-// Trim cuts the leads that charges made to what Config.MaxLead allows beside those that are
-// ready now. It looks at every flow and queue, so it is for a caller's slow timer.
+// Trim cuts the leads that charges have caused to the bound of Config.MaxLead, beside the members that are
+// ready now. It visits all flows and queues, and is meant for a slow timer.
 func (s *Scheduler) Trim() {
 	for f := range s.flows {
 		s.trim(Flow(f))
@@ -39,8 +39,8 @@ func (s *Scheduler) trim(id Flow) {
 	}
 }
 
-// Void forgets by how much a flow is ahead, and the queues above it. A flow that is behind
-// stays so. Errors: ErrUnknownFlow.
+// Void clears the lead of a flow and of the queues above it. A flow that is behind stays so. Errors:
+// ErrUnknownFlow.
 func (s *Scheduler) Void(f Flow) error {
 	if _, err := s.flow(f); err != nil {
 		return err
@@ -49,8 +49,8 @@ func (s *Scheduler) Void(f Flow) error {
 		m := s.member(id)
 		s.resetIfStale(m)
 		if v := s.queues[m.parent].v; v.less(m.finish()) {
-			// A run begins here: what a request of before turns out to have cost less
-			// has been forgiven already, and must not become a credit.
+			// This begins a run. If an earlier request turns out to have cost less, its cost is
+			// forgiven already and must not become a credit.
 			m.prev, m.floor, m.served, m.charged = v, v, 0, tag{}
 			m.hasService, m.runStart = false, s.seq
 			s.reorder(id)
@@ -60,7 +60,7 @@ func (s *Scheduler) Void(f Flow) error {
 	return nil
 }
 
-// charge books a charge, and cuts the lead that charges have made.
+// chargeMember adds a charge to a member, and cuts the lead that charges have caused.
 func (s *Scheduler) chargeMember(id Flow, m *member, cost int64) {
 	v := s.queues[m.parent].v
 	m.fade(v)
@@ -70,8 +70,7 @@ func (s *Scheduler) chargeMember(id Flow, m *member, cost int64) {
 	s.boundLead(id, m)
 }
 
-// fade lowers charged by what v has caught up with. It has to be called before anything but v
-// changes the lead.
+// fade lowers charged to the present lead. It must be called before anything but v changes the lead.
 func (m *member) fade(v tag) {
 	if m.charged == (tag{}) {
 		return
@@ -82,7 +81,7 @@ func (m *member) fade(v tag) {
 	}
 }
 
-// cut bounds the part of a lead that charges made.
+// boundLead cuts the part of a lead that charges have caused.
 func (s *Scheduler) boundLead(id Flow, m *member) {
 	most := divide(s.budget(m.parent), s.readyWeights(id))
 	if !most.less(m.charged) {
@@ -90,8 +89,8 @@ func (s *Scheduler) boundLead(id Flow, m *member) {
 	}
 	over := m.charged.sub(most)
 	m.charged = most
-	// F before the run goes first, down to the run's floor, so that a later correction of
-	// an earlier run cannot lower the start below the floor.
+	// The finish tag before the run is lowered first, down to the run's floor. Then a later
+	// correction of an earlier run cannot lower the start tag below the floor.
 	if above := m.prev.sub(m.floor); !above.less(over) {
 		m.prev = m.prev.sub(over)
 		return
@@ -101,8 +100,8 @@ func (s *Scheduler) boundLead(id Flow, m *member) {
 	m.shiftTags(tag{}.sub(over))
 }
 
-// budget returns a queue's part of the device's next MaxLead of service, if those stay ready that
-// are ready now.
+// budget returns a queue's share of the device's next MaxLead of service, if all members that are ready now
+// stay ready.
 func (s *Scheduler) budget(q int32) int64 {
 	if q == 0 {
 		return s.cfg.MaxLead
@@ -113,7 +112,7 @@ func (s *Scheduler) budget(q int32) int64 {
 	return int64(part)
 }
 
-// rivals returns the sum of the weights of a member and of its ready siblings.
+// readyWeights returns the sum of the weights of a member and its ready siblings.
 func (s *Scheduler) readyWeights(id Flow) int64 {
 	m := s.member(id)
 	q := &s.queues[m.parent]
@@ -123,7 +122,7 @@ func (s *Scheduler) readyWeights(id Flow) int64 {
 	return q.weights + int64(m.weight)
 }
 
-// ratio returns a/b, rounded down, a at least 0 and b above 0 and below 2^63.
+// divide returns a/b, rounded down, for a >= 0 and 0 < b < 2^63.
 func divide(a, b int64) tag {
 	whole, rest := uint64(a)/uint64(b), uint64(a)%uint64(b)
 	frac, _ := bits.Div64(rest>>32, rest<<32, uint64(b))
