@@ -117,7 +117,7 @@ func TestNotYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = operators{b: b}.Apply(caller("127.0.0.1"), &cluster.ApplyRequest{Text: []byte("default: 2")})
-	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "version 1 is written, but not in force here yet: ") {
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "version 1 is stored, but not in force on this broker yet: ") {
 		t.Error(err)
 	}
 	f.writes = 0

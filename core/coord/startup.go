@@ -2,30 +2,29 @@ package coord
 
 import "time"
 
-// SettleMost is how long after its beginning a broker's totals count as whole whoever comes and
-// goes: with nodes that wait for their turn to be authenticated, the last of ten thousand comes
-// after some forty seconds.
+// MaxStartup is the time after the start of a broker at which its totals count as complete in any case. If
+// nodes wait for their turn to be authenticated, the last of ten thousand connects after some 40 s.
 const MaxStartup = time.Minute
 
-// Beginning is that of a broker, whose totals lack, for a while, the nodes that have not
-// found it yet. Times are of one clock, whose zero does not matter.
+// Startup decides when the totals of a broker that has just begun to lead are complete: at first, nodes are
+// missing that have not found the broker yet. Times are of one clock with any origin.
 type Startup struct {
-	// Least is how long they lack nodes at least.
+	// Least is the least duration of the startup.
 	Least time.Duration
 
 	began, came time.Duration
-	wait        time.Duration // after the last that came
+	wait        time.Duration // wait after the last new node
 	nodes       map[string]struct{}
 	complete    bool
 }
 
-// Begin begins anew.
+// Reset begins a new startup.
 func (b *Startup) Reset(now time.Duration) {
 	*b = Startup{Least: b.Least, began: now, came: now}
 }
 
-// Join notes a node that has come. Its rates come a period later, and a quarter is for the way.
-// One that comes again and again keeps nobody waiting, nor does one that comes once the totals are whole.
+// Join notes a node that has connected. Its rates follow one period later, with a quarter for delays. A node
+// that connects again does not prolong the startup.
 func (b *Startup) Join(node string, now, period time.Duration) {
 	if _, known := b.nodes[node]; known || b.complete {
 		return
@@ -37,8 +36,8 @@ func (b *Startup) Join(node string, now, period time.Duration) {
 	b.came, b.wait = now, max(b.wait, period+period/4)
 }
 
-// Whole tells whether the totals count as whole for a node of this period, others' being alike: two
-// of them at least after the beginning, and when nobody has just come.
+// Complete reports whether the totals are complete for a node with this period, assuming that other nodes
+// have similar periods: after at least two periods, and once no new node has connected for a while.
 func (b *Startup) Complete(now, period time.Duration) bool {
 	since := now - b.began
 	if since >= b.Least && now-b.came >= b.wait || since >= MaxStartup {

@@ -2,55 +2,52 @@ package cost
 
 import "math"
 
-// Where times with more reads come out later than those with more writes, reads
-// cost more than the model says, and the two scales drift apart; under an even
-// mixture they move together, so that what the profile says of their ratio holds.
+// The tilt corrects the ratio of the costs of reads and writes. If intervals with more reads take longer than
+// predicted, compared with intervals with more writes, reads cost more than the model says, and the two scales
+// move apart. Under a constant mixture they move together, and the profile's ratio stays.
 //
-// What is in flight at the ends of a time is counted in another one than it was
-// done in, and that by itself makes error and mixture go together: while the
-// device passes over a write for the sake of reads, as elevators do, it works for
-// nothing that completes as a write, and when the writes are done at last they
-// seem to have cost too little. Ratios learnt from slices of half a second run
-// away by that, a third in half a minute on a hard disk. So ratios are learnt
-// from stretches, slices in a row that together are several times as long as
-// what was in flight at both ends, and of the mixture only what those ends cannot
-// explain counts.
+// Requests in flight at the ends of an interval are counted in a later interval than some of their work was
+// done in. That alone correlates error and mixture: while an elevator passes over a write in favour of reads,
+// the device works on nothing that completes as a write, and when the writes complete they seem to have cost
+// too little. Ratios learnt from intervals of half a second run away for this reason, by a third in half a
+// minute on a hard disk. So ratios are learnt from stretches: consecutive slices that together are several
+// times as long as the work in flight at both ends. Only the part of a change of mixture counts that the ends
+// cannot explain.
 //
-// A device may also change its speed for good, as when a cache is full or somebody sets
-// a limit, and whatever the mixture does at that time would seem to be the reason. So
-// the means are short, and where error and mixture differ from them by more than reads
-// and writes can, begin anew.
+// A device may also change its speed for good, for example when a cache is full or a limit is set. Whatever
+// the mixture does at that time would seem to be the cause. So the running means are short, and they restart
+// if error and mixture differ from them by more than reads and writes can.
 
 const (
-	stretchEnds = 4.0 // a stretch's work, times what was in flight at its ends
-	tiltGain    = 0.3 // of the product of how far error and mixture are off their means
+	stretchEnds = 4.0 // least work of a stretch, as a multiple of the work in flight at its ends
+	tiltGain    = 0.3 // of the product of the deviations of error and mixture
 	meanGain    = 0.3
-	slopeMax    = 0.8  // of error by mixture: reads that take over twice what writes do
+	slopeMax    = 0.8  // of the error by the mixture: reads cost over twice as much as writes
 	noise       = 0.05 // of an error
 	tiltMax     = 1.4
 )
 
-// apart tells reads and writes apart, by stretches.
+// tiltEstimator estimates the ratio of the costs of reads and writes from stretches.
 type tiltEstimator struct {
-	mix float64 // running mean of the reads' part of the work; negative before the first stretch
-	off float64 // running mean of the stretches' error
+	mix float64 // running mean of the part of reads in the work; negative before the first stretch
+	off float64 // running mean of the error of stretches
 
 	open           bool
-	ends           float64 // predicted cost of what was in flight when the stretch began, ns, unscaled
-	busy, expected float64 // of the open stretch, ns
+	ends           float64 // predicted cost in flight when the stretch began, in ns, unscaled
+	busy, expected float64 // of the open stretch, in ns
 	work           [2]float64
 }
 
 func newTiltEstimator() tiltEstimator { return tiltEstimator{mix: -1} }
 
-// cut drops the open stretch: a slice that tells nothing lies between.
+// restart drops the open stretch, after a slice that is not usable.
 func (a *tiltEstimator) restart() { *a = tiltEstimator{mix: a.mix, off: a.off} }
 
-// tilt gives the tilt after another slice, at whose end so much is pending.
+// tilt returns the tilt after another slice. pending is the predicted cost in flight at the slice's end.
 func (a *tiltEstimator) tilt(tilt, busy, expected float64, work [2]float64, pending float64) float64 {
 	if !a.open {
 		a.restart()
-		a.open, a.ends = true, pending // the slice before is not of the stretch
+		a.open, a.ends = true, pending // the stretch begins after this slice
 		return tilt
 	}
 	a.busy += busy
@@ -74,7 +71,7 @@ func (a *tiltEstimator) tilt(tilt, busy, expected float64, work [2]float64, pend
 	return min(max(tilt*(1+float64(tiltGain*float64(later*more))), 1/tiltMax), tiltMax)
 }
 
-// beyond is what is left of a difference that may be so far off.
+// beyond returns the part of a difference that exceeds slack.
 func beyond(d, slack float64) float64 {
 	switch {
 	case d > slack:

@@ -3,43 +3,42 @@ package foreign
 import "penstock/core/cost"
 
 const (
-	pageBytes  = 4 << 10   // the least that a request has
-	smallBytes = 64 << 10  // smaller requests are no stream's
-	pieceBytes = 512 << 10 // a usual request of a stream, until it is learnt
+	pageBytes  = 4 << 10   // the smallest request
+	smallBytes = 64 << 10  // smaller requests do not belong to a stream
+	pieceBytes = 512 << 10 // a usual request of a stream, before the size is learnt
 
-	learnBytes  = 1 << 20 // a look at which the device did less teaches nothing about pieces
-	learnPart   = 0.1     // nor does one at which others may have made so much of the requests
-	fewerPieces = 0.3     // how quickly they are taken to have become fewer
-	morePieces  = 0.005   // likewise more: these may be small requests of others
+	learnBytes  = 1 << 20 // least bytes of an interval from which pieces are learnt
+	learnPart   = 0.1     // largest part of foreign requests in such an interval
+	fewerPieces = 0.3     // gain if there are fewer pieces
+	morePieces  = 0.005   // gain if there are more, which may be small foreign requests
 )
 
-// side is one direction.
+// directionEstimate is the estimate for reads or writes.
 type directionEstimate struct {
 	bytes, requests counterLead
-	pieces          float64 // requests that the kernel makes of a byte of the caller's
+	pieces          float64 // requests of the kernel per byte of the caller
 	learnt          bool
-	unmatched       float64 // requests found whose bytes may still be taken for what is in flight
+	unmatched       float64 // foreign requests whose bytes may still count as in flight
 
-	// Bytes that a look called others' and the caller did not claim later, and
-	// those that it claimed and that no later look has given back yet.
+	// Bytes that were reported as foreign and not claimed by the caller later, and bytes that the caller
+	// claimed and that were not yet subtracted from a later result.
 	reported, reclaimed float64
 
-	byteRate, rate float64 // others', a nanosecond
+	byteRate, rate float64 // of foreign I/O, per nanosecond
 }
 
 func newDirectionEstimate() directionEstimate { return directionEstimate{pieces: 1.0 / pieceBytes} }
 
-// seen is what has happened since the last look: what the device did, what of
-// that the caller claims, and what the caller has in flight now.
+// interval is what happened since the last call: the device's counts, the caller's, and what the caller has in
+// flight now.
 type interval struct {
 	deviceBytes, deviceRequests float64 // bytes, requests
 	ownBytes, ownRequests       float64
 	flyingBytes, flyingRequests float64
 }
 
-// look returns the bytes and requests that were others'. Bytes are exact in the
-// long run, and requests depend on a guess of pieces, so requests count when there
-// are bytes for them.
+// update returns the foreign bytes and requests of an interval. Bytes are exact in the long run. Requests depend
+// on the estimate of pieces, so they count only as far as there are bytes for them.
 func (s *directionEstimate) update(n interval) (bytes, requests float64) {
 	bytes, claimed := s.bytes.move(n.deviceBytes-n.ownBytes, n.flyingBytes)
 	s.reclaimed += claimed
@@ -51,7 +50,7 @@ func (s *directionEstimate) update(n interval) (bytes, requests float64) {
 	return bytes, max(matched, bytes/pieceBytes)
 }
 
-// learn takes the number of pieces from looks at which others did nothing.
+// learn updates the number of pieces from an interval without relevant foreign I/O.
 func (s *directionEstimate) learn(n interval, others float64) {
 	theirs := others / pageBytes
 	if n.deviceBytes-others < learnBytes || theirs > learnPart*n.deviceRequests {
@@ -69,8 +68,7 @@ func (s *directionEstimate) learn(n interval, others float64) {
 	s.learnt = true
 }
 
-// claim returns the bytes to report of those found: less those that the caller
-// claimed after they were reported.
+// claim returns the bytes to report: those found, less those that the caller claimed after they were reported.
 func (s *directionEstimate) claim(found float64) int64 {
 	s.reclaimed = min(s.reclaimed, s.reported)
 	back := min(s.reclaimed, found)
@@ -79,12 +77,12 @@ func (s *directionEstimate) claim(found float64) int64 {
 	return int64(min(found-back, 1<<62))
 }
 
-// most prices each request as one at a new place: cost a time.
+// upperCost returns the cost per time if all requests are random.
 func (s *directionEstimate) upperCost(c *cost.Coefficients) float64 {
 	return float64(s.rate*float64(c.Random.Fixed)) + float64(s.byteRate/(1<<20)*float64(c.Random.PerMiB))
 }
 
-// least prices so only those that must be small, and the rest as streams.
+// lowerCost returns the cost per time if only those requests are random that must be small.
 func (s *directionEstimate) lowerCost(c *cost.Coefficients) float64 {
 	small := max(0, s.rate-s.byteRate/smallBytes)
 	stream := min(s.rate-small, s.byteRate/pieceBytes)
@@ -92,13 +90,12 @@ func (s *directionEstimate) lowerCost(c *cost.Coefficients) float64 {
 		float64(s.byteRate/(1<<20)*float64(c.Sequential.PerMiB))
 }
 
-// ahead is what the device's counter is ahead of the caller's by, as far as that
-// is not others'. The two are not read at the same moment, so it may also be
-// behind, by what was in flight.
+// counterLead is the lead of the device's counter over the caller's that is not foreign. The two are not read at
+// the same moment, so it may be negative, down to what was in flight.
 type counterLead struct{ by, flying float64 }
 
-// move adds what the device did more than the caller, and returns what is others'
-// of it, or else what the caller claims beyond what was in flight.
+// move adds the difference of the increases, and returns what is foreign of it, or what the caller claims beyond
+// what was in flight.
 func (a *counterLead) move(more, flying float64) (others, claimed float64) {
 	a.by += more
 	others = max(0, a.by-flying)

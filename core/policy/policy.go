@@ -1,13 +1,12 @@
-// Package policy says what an operator's rules give each application: first match wins,
-// from the top, on what the cluster knows of it (queue, user, tags, name, type).
+// Package policy evaluates an operator's rules: which weight and limits each application has. The first rule that
+// matches what the cluster knows of the application (queue, user, tags, name, type) applies.
 //
-// An operator thinks in queues, users and jobs. So a rule gives an application its weight
-// among those of its queue, and queues have weights among their siblings; nodes divide level by
-// level (Levels). What an operator is shown is due to each is one number, of Weights: the
-// product, down from the root, of each part among those that are at work beside it. A
-// queue in which nobody is at work takes nothing from the others.
+// Operators think in queues, users and jobs. A rule gives an application its weight among the members of its
+// queue, and queues have weights among their siblings. Nodes divide service level by level (Levels). Operators
+// are shown one number for each application (Weights): the product, from the root down, of each member's part
+// among the members at work. A queue without applications at work takes nothing from its siblings.
 //
-// The package is pure; reading files and asking the ResourceManager are others' work.
+// The package is pure. It reads no files and asks no cluster manager.
 package policy
 
 import (
@@ -19,79 +18,79 @@ import (
 	"strings"
 )
 
-// Bounds of a policy.
+// Limits of a policy.
 const (
 	MaxRules   = 10_000
 	MaxQueues  = 10_000
 	MaxPattern = 256 // bytes of a pattern
-	MaxValue   = 256 // bytes of a fact that patterns see; a literal one sees all
-	MaxTags    = 32  // tags of an application that count, the first ones; YARN allows 10
+	MaxValue   = 256 // bytes of a fact that a pattern is matched with; a literal is compared with all of it
+	MaxTags    = 32  // the first tags of an application, which count; YARN allows 10
 	MaxWeight  = 1_000_000
 	maxLevels  = 16
 )
 
-// WeightTag is the tag by which an application's submitter asks for a weight: io.weight=4.
+// WeightTag begins a tag with which a submitter asks for a weight: io.weight=4.
 const WeightTag = "io.weight="
 
-// Facts are what is known of an application. What is not known is empty, and matches
-// only patterns that match everything.
+// Facts is what is known of an application. What is not known is empty, and matches only patterns that match
+// everything.
 type Facts struct {
 	Flow  string // the name of its flows: the application's id, or that of a system flow
 	Queue string // root.etl.nightly
 	User  string
-	Name  string // as its submitter called it
+	Name  string // chosen by the submitter
 	Type  string // MAPREDUCE, SPARK
 	Tags  []string
-	// Bandwidth is what it holds of its cluster manager's resource of that name, in MB/s.
+	// Bandwidth is the amount of the cluster manager's bandwidth resource that it holds, in MB/s.
 	Bandwidth int64
 }
 
-// Rule matches applications by shell patterns (* ? [abc]); an empty one matches all.
-// Each must match; a tag's must match one of the tags.
+// Rule matches applications by shell patterns (* ? [abc]); an empty one matches everything. All patterns must
+// match; Tag must match one of the tags.
 type Rule struct {
 	Flow, Queue, User, Name, Type, Tag string
 
 	Weight int // 1 to MaxWeight
-	// MaxWeight is up to where a tag may ask for a weight; 0: it may not.
+	// MaxWeight is the largest weight that a tag can ask for; 0: tags are ignored.
 	MaxWeight int
 	Limit     int64 // bytes a second at one device; 0: none
-	// Reserve is what each application is to have at least, in bytes a second at one device;
-	// 0: nothing. It is checked and carried, and nothing enforces it yet.
+	// Reserve is the least rate of each application, in bytes a second at one device; 0: none. It is
+	// checked and passed on, but not enforced yet.
 	Reserve int64
-	// Group puts all that its rules match together as one with Weight; GroupQueue is where
-	// it stands, a queue that has a weight; empty: the root.
+	// Group collects all applications of its rules into one member with this Weight. It is in
+	// GroupQueue, a queue that has a weight; empty: the root.
 	Group, GroupQueue string
-	// Bandwidth: what an application holds, in MB/s, is its weight.
+	// Bandwidth: the bandwidth that an application holds, in MB/s, is its weight.
 	Bandwidth bool
 }
 
-// Queue is a queue's weight among its siblings. Applications of queues below it that have
-// no weight of their own count as its own.
+// Queue is the weight of a queue among its siblings. Applications in queues below it that have no weight of
+// their own count as members of this queue.
 type Queue struct {
 	Path   string
 	Weight int // 1 to MaxWeight
 }
 
-// Policy is a whole one. Default is the weight where no rule matches.
+// Policy is a complete policy. Default is the weight of applications that no rule matches.
 type Policy struct {
 	Default int
 	Rules   []Rule
 	Queues  []Queue
-	// Set are weights of single applications, by flow, above what the rules give.
+	// Set has weights of single applications by flow. They override the rules.
 	Set map[string]int
 
-	weights map[string]int // of Queues, by path, once they were validated
+	weights map[string]int // of Queues, by path; nil before Validate
 }
 
-// Grant is what the policy gives one application.
+// Grant is what the policy gives to one application.
 type Grant struct {
-	Rule   int    // the number of the rule, from 0; below 0: none matched
-	Weight int    // among those of its queue
-	Queue  string // the nearest one that has a weight; empty: none
+	Rule   int    // index of the rule; negative: none matched
+	Weight int    // among the members of its queue
+	Queue  string // the nearest queue with a weight; empty: none
 	Limit  int64
-	Tagged bool // the weight is the application's own wish
+	Tagged bool // the weight comes from a tag of the application
 	Set    bool // the weight was set for this application
-	// Group is what it counts in; Weight is then 1, and GroupWeight that of the group.
+	// Group is the application's group; Weight is then 1, and GroupWeight the weight of the group.
 	Group       string
 	GroupWeight int
 	Reserve     int64
@@ -196,7 +195,7 @@ func (r *Rule) patterns() [6]fieldPattern {
 
 func clip(s string) string { return s[:min(len(s), 40)] }
 
-// Grant finds the first rule that matches.
+// Grant applies the first rule that matches.
 func (p *Policy) Grant(f Facts) Grant {
 	f.Tags = f.Tags[:min(len(f.Tags), MaxTags)]
 	g := Grant{Rule: -1, Weight: p.Default, Queue: p.queueOf(f.Queue)}
@@ -214,7 +213,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		}
 		break
 	}
-	if w, set := p.Set[f.Flow]; set { // it counts by itself, in its own queue
+	if w, set := p.Set[f.Flow]; set { // it is a member of its own queue, and not of a group
 		g.Weight, g.Tagged, g.Set = w, false, true
 	} else if g.Rule >= 0 && p.Rules[g.Rule].Group != "" {
 		r := &p.Rules[g.Rule]
@@ -234,9 +233,8 @@ func (r *Rule) matches(f Facts) bool {
 	return r.Tag == "" || slices.ContainsFunc(f.Tags, func(tag string) bool { return match(r.Tag, tag) })
 }
 
-// match is path.Match with * over everything: names may have slashes. It takes as long as
-// the pattern times the value at worst, so of what a submitter may make as long as he
-// likes it sees the beginning only.
+// match is path.Match with * matching slashes as well, as names may contain them. Its worst case is the product
+// of the lengths. Submitters choose values of any length, so a pattern is matched with the beginning only.
 func match(pattern, value string) bool {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		return pattern == value
@@ -246,7 +244,7 @@ func match(pattern, value string) bool {
 	return ok && err == nil
 }
 
-// wish is the weight that a job's tags ask for. The least of several holds.
+// wish returns the weight that an application's tags ask for, the smallest one of several.
 func wish(tags []string) (int, bool) {
 	least := 0
 	for _, tag := range tags {
@@ -261,7 +259,7 @@ func wish(tags []string) (int, bool) {
 	return least, least > 0
 }
 
-// queueOf is the nearest queue, upwards, that has a weight.
+// queueOf returns the nearest queue with a weight, upwards.
 func (p *Policy) queueOf(queue string) string {
 	for ; queue != ""; queue = above(queue) {
 		if _, listed := p.weightOf(queue); listed {
@@ -271,10 +269,10 @@ func (p *Policy) queueOf(queue string) string {
 	return ""
 }
 
-// above is a queue's parent.
+// above returns the parent of a queue.
 func above(queue string) string { return queue[:max(strings.LastIndexByte(queue, '.'), 0)] }
 
-// weightOf is a queue's own weight.
+// weightOf returns a queue's own weight.
 func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	if p.weights != nil {
 		weight, listed = p.weights[queue]
@@ -287,15 +285,15 @@ func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	return p.Queues[i].Weight, true
 }
 
-// Weights are those of all that are at work, among all, as if there were no queues: of an
-// application without one its own; of the others' the part that they have in their queue,
-// of the part that it has in its parent, and so on, of the topmost queue's weight.
+// Weights returns the weight of each application at work among all of them, as if there were no queues: without a
+// queue its own weight; otherwise its part of its queue, times the queue's part of its parent, and so on, times
+// the weight of the topmost queue.
 func (p *Policy) Weights(atWork []Grant) []float64 {
 	weightOf := map[string]float64{}
 	for _, q := range p.Queues {
 		weightOf[q.Path] = float64(q.Weight)
 	}
-	groupIn := map[string]string{} // a group's level, and the queue that it stands in
+	groupIn := map[string]string{} // the queue that contains a group, by the group's level
 	parent := func(queue string) string {
 		if in, group := groupIn[queue]; group {
 			return in
@@ -308,10 +306,10 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 		}
 		return ""
 	}
-	// What each queue's children at work weigh together, queues and applications.
+	// Sum of the weights of each queue's children at work, queues and applications.
 	children := map[string]float64{}
 	counted := map[string]bool{}
-	in := make([]string, len(atWork)) // the level that each is in
+	in := make([]string, len(atWork)) // the queue or group of each application
 	for i, g := range atWork {
 		in[i] = g.Queue
 		if g.Group != "" {
