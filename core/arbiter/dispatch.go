@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// The way of a request: when its flow is due it is cut from what a stream wants, then started, and
-// settled when it ends.
+// The life of a request: when the scheduler selects its flow, it is made from the demand of a stream and started.
+// When it ends, its cost is settled.
 
-// nextOf returns the next request of a stream; bytes is 0 if it wants none.
+// nextOf returns the next request of a stream; bytes is 0 if the stream wants none.
 func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
 	quantum := a.quantum(s.flow)
 	switch {
@@ -23,7 +23,7 @@ func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
 	return false, s.next, min(quantum, s.want)
 }
 
-// settleTurn gives the stream a turn in its flow if it wants something, and takes it back if not.
+// updateReady adds the stream to its flow's queue if it wants a request, and removes it otherwise.
 func (a *Arbiter) updateReady(s *Stream, now time.Duration) {
 	_, _, bytes := a.nextOf(s)
 	f := s.flow
@@ -34,7 +34,7 @@ func (a *Arbiter) updateReady(s *Stream, now time.Duration) {
 	a.announce(f, now)
 }
 
-// cut makes a request of what a stream wants, of at most so many bytes.
+// makeRequest makes the next request of a stream, of at most that many bytes.
 func (a *Arbiter) makeRequest(s *Stream, most int64) *Request {
 	meta, off, bytes := a.nextOf(s)
 	bytes = min(bytes, most)
@@ -45,7 +45,7 @@ func (a *Arbiter) makeRequest(s *Stream, most int64) *Request {
 	case meta:
 		s.meta.next += bytes
 		if s.meta.next >= s.meta.end {
-			end = s.From // the first mark says that the checksums are there
+			end = s.From // the first mark implies that the checksums are staged
 			if s.Write {
 				end = s.pos
 			}
@@ -75,14 +75,14 @@ func (a *Arbiter) newRequest() *Request {
 	return new(Request)
 }
 
-// dispatch starts requests while depth, pace and scheduler allow it.
+// dispatch starts requests as far as depth, pace and scheduler allow.
 func (a *Arbiter) dispatch(now time.Duration) {
 	a.pace.at = 0
 	kept := false
 	for {
 		starved := a.forced.candidate(a, now)
 		if a.anticipation.ready == 0 && starved == nil {
-			a.endIdle(now) // nobody else wants the device
+			a.endIdle(now) // no other flow wants the device
 			break
 		}
 		if len(a.running) < a.depth {
@@ -114,7 +114,7 @@ func (a *Arbiter) dispatch(now time.Duration) {
 	}
 }
 
-// begin hands a request to the device.
+// startRequest starts a request at the device.
 func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	s, f := r.Stream, r.flow
 	r.started = now
@@ -136,11 +136,11 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 			a.drainTail(f, now)
 		}
 	} else {
-		a.stage(s, now) // the next request has to be ready before this one ends
+		a.stage(s, now) // the next request must be ready before this one ends
 	}
 }
 
-// ended takes a request off the device.
+// removeRunning removes a request from those in flight.
 func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 	last := len(a.running) - 1
 	moved := a.running[last]
@@ -158,14 +158,14 @@ func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 	a.activate(r.flow, now)
 }
 
-// Done takes the end of a request, which the caller must not use any more.
+// Done records the end of a request. The caller must not use the request afterwards.
 func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.removeRunning(r, now)
 	if result.Err != nil {
 		a.fault("device request", result.Err)
 	}
-	if r.Write && result.Earlier > 0 { // nobody has written beyond the file's end
+	if r.Write && result.Earlier > 0 { // nothing was written beyond the end of the file
 		if written, ok := r.File().Written(); ok {
 			result.Earlier = max(0, min(result.Earlier, written-r.Offset))
 		}
@@ -173,7 +173,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	price := a.pricing.finished(r, result, now)
 	a.settleCost(r, price.tag)
 	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
-	if result.Err == nil { // otherwise the flow has paid for device time and got nothing
+	if result.Err == nil { // after an error, the flow has paid for device time and got nothing
 		a.bookDone(r, result, price.service)
 	}
 	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.skipLatency && !r.forced {
@@ -195,7 +195,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		a.grantParked(s.flow, now)
 	case !s.closed:
 		if result.Err != nil {
-			s.done = s.To // its process meets the same error by itself
+			s.done = s.To // the reader's process gets the same error itself
 		}
 		if r.forced {
 			a.forced.ended(a, s, now)
@@ -214,7 +214,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	a.spare = append(a.spare, r)
 }
 
-// bookDone enters what a request did into the accounts.
+// bookDone adds a request's I/O to the accounts.
 func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	f, bytes := r.flow, result.Moved+result.Earlier
 	if a.backlog.moved += bytes; bytes > 0 {
@@ -228,8 +228,7 @@ func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	}
 }
 
-// settle corrects what a request was charged to what it really cost, in the scheduler and in the
-// flow's turns.
+// settleCost corrects a request's charge to its actual cost, in the scheduler and in the flow's queue of streams.
 func (a *Arbiter) settleCost(r *Request, actual int64) {
 	if err := a.sched.Settle(r.ticket, actual); err != nil {
 		a.fault("settle", err)

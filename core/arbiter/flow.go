@@ -16,80 +16,80 @@ type flow struct {
 	rule Rule
 
 	ready     streamQueue
-	announced int64 // cost of its next request, as announced to the scheduler; 0: not ready
+	announced int64 // cost of the next request as announced to the scheduler; 0: not backlogged
 
 	streams       int
-	writers       int                  // streams that write: open, or with a backlog
-	writing       int                  // of them, open
-	parked        indexedHeap[*Stream] // writers that wait for a lease, the one that waits longest first
-	granting      bool                 // among Arbiter.generous
+	writers       int                  // writing streams: open ones, and closed ones with a backlog
+	writing       int                  // writing streams that are open
+	parked        indexedHeap[*Stream] // writers that wait for a lease, longest wait first
+	granting      bool                 // in Arbiter.grantQueue
 	backlog       int64
-	tails         indexedHeap[*Stream] // writers with bytes that no request has yet, the oldest first
-	deferredQueue indexedHeap[*Stream] // lazy writers with bytes that wait, the oldest first
-	deletedCheck  time.Duration        // when their files were last checked for being deleted
-	deferred      int64                // of the backlog, bytes of kind intermediate that need not be drained yet
-	room          int64                // bound of its backlog (bound)
-	deferredRoom  int64                // bound of lazy (lazyBound)
-	usesDeferred  bool                 // lazy was more than half of its part at the last tick
-	early         int64                // bytes that drainInTime may still let go
-	kept          int                  // closed streams with lazy bytes
-	idle          time.Duration        // when the last stream left
+	tails         indexedHeap[*Stream] // writers with bytes that are not requested yet, oldest first
+	deferredQueue indexedHeap[*Stream] // writers with deferred bytes, oldest first
+	deletedCheck  time.Duration        // when their files were last checked for deletion
+	deferred      int64                // deferred bytes: the part of the backlog that need not be drained yet
+	room          int64                // bound of the backlog (backlogBound)
+	deferredRoom  int64                // bound of the deferred bytes (deferredBound)
+	usesDeferred  bool                 // whether more than half of its part was deferred at the last tick
+	early         int64                // bytes that drainInTime may still release
+	kept          int                  // closed streams with deferred bytes
+	idle          time.Duration        // when the last stream ended
 
-	inFlight      int           // requests that have started and not ended
-	draining      int           // of them, writes
-	used          time.Duration // when it last had a request; 0: never
-	readySince    time.Duration // when it became ready; 0: it is not
-	readyTime     time.Duration // how long it was ready before that
-	busy          float64       // part of the ticks with a request, lately; 1 at first
-	inactiveSince time.Duration // when it left Arbiter.active; 0: it is there
-	soonAverage   float64       // part of its returns that came soon, lately
+	inFlight      int           // requests in flight
+	draining      int           // writes in flight
+	used          time.Duration // when it last had a request in flight; 0: never
+	readySince    time.Duration // since when it is backlogged; 0: it is not
+	readyTime     time.Duration // total time for which it was backlogged before
+	busy          float64       // moving average of the part of ticks with a request; initially 1
+	inactiveSince time.Duration // when it left Arbiter.active; 0: it is active
+	soonAverage   float64       // moving average of the part of its returns that came soon
 
 	limit     *limit.Bucket // nil: none
 	due       time.Duration // when the limit allows the next request
-	heldIndex int           // its place in Arbiter.held
+	heldIndex int           // index in Arbiter.held
 
-	leaf             leaf    // to the device, among the others
-	addedEntitlement float64 // of it, to anticipation.waiting
+	leaf             leaf    // its place in the queue tree
+	addedEntitlement float64 // its entitlement as added to anticipation.waiting
 
-	overdue      indexedHeap[*Stream] // readers whose patience is over, by deadline
-	overdueIndex int                  // its place in forced.overdue
-	lastPacket   time.Duration        // when it last had a packet out of its turn
+	overdue      indexedHeap[*Stream] // readers whose deadline has passed, by deadline
+	overdueIndex int                  // index in forced.overdue
+	lastPacket   time.Duration        // when it last had a forced packet
 
-	staged int64 // bytes ahead of its readers
-	before Mode  // before the Apply that goes on
+	staged int64 // bytes staged ahead of its readers
+	before Mode  // mode before the current Apply
 
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device
-	unscheduled int64 // bytes that the kernel moved for the flow, unscheduled
+	unscheduled int64 // bytes that the kernel moved for the flow outside of the schedule
 	requests    int64
-	forced      int64 // packets let through when a stream's patience was over
+	forced      int64 // forced packets
 	forcedBytes int64
-	wouldWait   time.Duration // observe: what enforcing would have delayed
-	refused     int64         // operations
-	stalled     int           // streams at their marks, or beyond them in observe mode
+	wouldWait   time.Duration // in observe mode: delay that enforcing would have caused
+	refused     int64         // refused operations
+	stalled     int           // streams at their marks or, in observe mode, beyond them
 	waits       int64
 
-	limitWaits   int64 // times that its next request waited for the limit
-	dropped      int64 // lazy files deleted before they were drained
+	limitWaits   int64 // number of waits for the limit
+	dropped      int64 // files deleted before they were drained
 	droppedBytes int64
 }
 
-// account is what was done for a flow's streams of one kind.
+// account is the I/O of a flow's streams of one kind.
 type account struct {
 	opened   int64
-	streamed [2]int64 // bytes that the streams have passed, by direction
-	bytes    [2]int64 // of them, what the device has moved
-	service  int64    // ns of the device's time
+	streamed [2]int64 // bytes that the streams have read or written, by direction
+	bytes    [2]int64 // bytes that the device has moved, by direction
+	service  int64    // device time in ns
 }
 
-// book enters what the device has done.
+// book adds I/O of the device.
 func (f *flow) book(k Kind, write bool, bytes, service int64) {
 	f.kinds[k].bytes[direction(write)] += bytes
 	f.kinds[k].service += service
 }
 
-// flow returns the flow of that name, new or known. If there are too many flows and all have
-// streams, it is the unattributed one.
+// flow returns the flow of that name, new or existing. If there are too many flows and all have streams, it returns
+// the unattributed flow.
 func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if f := a.flows[name]; f != nil {
 		return f
@@ -113,7 +113,7 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	}
 	f.leaf = a.tree.newLeaf(f)
 	id, err := a.sched.AddFlow(f.leaf.schedWeight)
-	if err != nil { // the bound above is the scheduler's, too: a bug
+	if err != nil { // a bug: the scheduler has the same bound
 		panic(fmt.Sprintf("arbiter: no flow for %s: %v", name, err))
 	}
 	f.id = id
@@ -128,8 +128,8 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	return f
 }
 
-// forgetIdlest makes room for one flow: it forgets the one that has been without streams
-// longest, and reports whether there was one.
+// forgetIdlest makes room for a flow by removing the one that has been without streams the longest. It reports
+// whether there was one.
 func (a *Arbiter) forgetIdlest() bool {
 	var idlest *flow
 	for _, f := range a.all {
@@ -140,8 +140,8 @@ func (a *Arbiter) forgetIdlest() bool {
 	return idlest != nil && a.forgetFlow(idlest)
 }
 
-// forgetFlow forgets a flow without streams, and reports whether it could. It cannot while a
-// request that the flow pays for is at the device: its stream may belong to another flow by now.
+// forgetFlow removes a flow without streams, and reports whether it could. A flow with requests in flight must stay,
+// as it pays for them even if their streams belong to another flow by now.
 func (a *Arbiter) forgetFlow(f *flow) bool {
 	if f.inFlight > 0 {
 		return false
@@ -160,7 +160,7 @@ func (a *Arbiter) forgetFlow(f *flow) bool {
 	return true
 }
 
-// without removes an item from a slice and keeps the order of the others.
+// without removes an item from a slice, keeping the order.
 func without[T comparable](all []T, x T) []T {
 	for i, other := range all {
 		if other == x {
@@ -175,27 +175,27 @@ func without[T comparable](all []T, x T) []T {
 
 func (a *Arbiter) modeOf(f *flow) Mode { return min(a.mode, f.rule.Mode) }
 
-// activate adds a flow to those that ticks look at.
+// activate adds a flow to those that ticks visit.
 func (a *Arbiter) activate(f *flow, now time.Duration) {
 	if f.inactiveSince == 0 {
 		return
 	}
-	if f.used > 0 { // its average has gone on falling
+	if f.used > 0 { // the average has decayed meanwhile
 		f.busy *= math.Pow(1-averageGain, float64((now-f.inactiveSince)/tickPeriod))
 	}
 	f.inactiveSince = 0
 	a.active = append(a.active, f)
 }
 
-// recent reports whether the flow has used the device lately.
+// recent reports whether the flow has used the device recently.
 func (f *flow) recent(now time.Duration) bool { return f.used > 0 && now-f.used < recently }
 
-// atWork reports whether the flow has, or had lately, something for the device.
+// atWork reports whether the flow has present or recent I/O.
 func (f *flow) atWork(now time.Duration) bool {
 	return f.ready.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
 }
 
-// announce tells the scheduler whether the flow is ready, and what its next request costs.
+// announce tells the scheduler whether the flow is backlogged, and the cost of its next request.
 func (a *Arbiter) announce(f *flow, now time.Duration) {
 	cost := int64(0)
 	if f.ready.len() > 0 && !a.heldBack(f, now) {
@@ -221,7 +221,7 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	}
 }
 
-// wantedBy returns how long the flow has been ready in all.
+// readyTimeAt returns the total time for which the flow was backlogged.
 func (f *flow) readyTimeAt(now time.Duration) time.Duration {
 	if f.readySince == 0 {
 		return f.readyTime

@@ -1,19 +1,20 @@
 package arbiter
 
-// pile is a binary heap whose items know their places, so that an item whose key has changed is
-// moved, and an item is removed, in O(log n).
+// indexedHeap is a binary heap whose items know their positions, so that an item whose key has changed is moved, and an
+// item is removed, in O(log n). container/heap would need an interface conversion, and so an allocation, for each
+// operation.
 type indexedHeap[T any] struct {
 	items []T
 	less  func(a, b T) bool
-	index func(T) *int // an item's place, from 1; 0: it is in no pile
+	index func(T) *int // the item's position, from 1; 0: not in the heap
 }
 
 func (p *indexedHeap[T]) len() int { return len(p.items) }
 
-// first returns the item with the smallest key. The pile must not be empty.
+// first returns the item with the smallest key. The heap must not be empty.
 func (p *indexedHeap[T]) first() T { return p.items[0] }
 
-// set puts an item where its key belongs. It may be in the pile already.
+// set adds an item, or moves it to its place if it is in the heap already.
 func (p *indexedHeap[T]) set(x T) {
 	at := p.index(x)
 	if *at == 0 {
@@ -26,7 +27,7 @@ func (p *indexedHeap[T]) set(x T) {
 	p.down(p.up(*at - 1))
 }
 
-// remove removes an item, if it is there.
+// remove removes an item, if it is in the heap.
 func (p *indexedHeap[T]) remove(x T) {
 	at := p.index(x)
 	if *at == 0 {

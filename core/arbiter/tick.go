@@ -2,8 +2,7 @@ package arbiter
 
 import "time"
 
-// tick does what becomes due by time alone. It looks at flows that are at work and at streams that
-// wait, not at all that are open.
+// tick does what becomes due by the passing of time. It visits flows at work and waiting streams, not all open ones.
 func (a *Arbiter) tick(now time.Duration) {
 	if a.cfg.Network {
 		a.freeSlots(now)
@@ -25,13 +24,13 @@ func (a *Arbiter) tick(now time.Duration) {
 		for f.tails.len() > 0 && now-f.tails.first().unflushed > a.cfg.FlushAge {
 			s := f.tails.first()
 			a.flush(s, now)
-			if s.unflushed = now; s.tailIndex > 0 { // the rest does not fill a page, and waits for more
+			if s.unflushed = now; s.tailIndex > 0 { // the rest fills no page, and waits for more
 				f.tails.set(s)
 			}
 		}
 		if f.deferredQueue.len() > 0 {
 			a.drainAged(f, now)
-			a.drainExcess(f, now) // its bound may have become smaller
+			a.drainExcess(f, now) // the bound may have decreased
 			a.drainInTime(f, now)
 		}
 		a.grantParked(f, now)
@@ -56,8 +55,8 @@ func (a *Arbiter) tick(now time.Duration) {
 	}
 }
 
-// stick opens all marks when a request is late: the device does not answer, and its streams meet
-// its state by themselves, as they would natively. It takes the marks back when none is late.
+// setStuck opens all marks when a request is overdue: the device does not answer, and streams meet that by themselves,
+// as without the daemon. It restores the marks when no request is overdue.
 func (a *Arbiter) setStuck(late bool, now time.Duration) {
 	a.stuck = late
 	for _, s := range a.streams {
@@ -66,5 +65,5 @@ func (a *Arbiter) setStuck(late bool, now time.Duration) {
 	}
 }
 
-// Stuck reports whether the device has held a quantum for too long.
+// Stuck reports whether a request has been at the device for too long.
 func (a *Arbiter) Stuck() bool { return a.stuck }
