@@ -1,11 +1,11 @@
-// Package broker adds up what the nodes of a cluster serve and tells each node the totals
-// of the applications that it serves, and what the policy gives them (IBIS, section 5).
+// Package broker implements the cluster's broker. It adds up the service that nodes report,
+// answers each report with the cluster-wide totals of the node's applications, and sends the
+// policy's weights and limits (IBIS, section 5).
 //
-// All it keeps of nodes is soft: each says anew what it serves when its stream begins, so a
-// broker that was started again knows everything within a period, and one that is gone
-// costs nodes nothing but the coordination: they go on by local shares. A stream that has
-// been silent for a few periods counts no more; a node that opens a second one has lost the
-// first.
+// The state about nodes is soft. A node reports completely when its stream begins, so a broker
+// that restarts has the whole picture within a reporting period. While there is no broker, nodes
+// keep scheduling by their local shares. A stream that is silent for several periods is dropped
+// from the totals. If a node opens a second stream, the first one ends.
 package broker
 
 import (
@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/core/coord"
@@ -28,122 +30,123 @@ import (
 const (
 	maxNodes = 20_000
 	maxApps  = 100_000
-	// maxQueues is more than one policy may have, with its groups.
+	// maxQueues is above the number of queues and groups that one policy can have.
 	maxQueues = 100_000
-	// silent is how many of its periods a node may say nothing.
-	silent    = 5
-	periodMin = time.Second // shorter ones are told as this: a machine may be slow for a moment
-	periodMax = 30 * time.Second
-	// settling is how long after its start not all nodes may have reported, two of the usual
-	// periods: a node that waited for it comes within three quarters of one, where its machine
-	// refused the connection until then, and reports with rates one after that.
-	settling = 2 * time.Second
-	// succession is the same for a broker among several: a leader that was stopped or cut off
-	// is left by its nodes after up to three periods without an answer, and they report with
-	// rates one or two later.
-	succession = 5 * time.Second
-	// round is how often what the policy gives is worked out anew, for who is at work.
-	round = 500 * time.Millisecond
-	// settleAtOnce is up to how many applications that is also done for each that is new; with
-	// more of them it may take a twentieth of the time, or names made up would take it all.
-	settleAtOnce = 1000
-	// matchAtOnce is how many applications the policy's rules are matched for in one go: a report
-	// with more that are new is answered without some of their rights, which come with a round.
-	matchAtOnce = 256
+	// silentPeriods is the number of its periods after which a silent node is dropped.
+	silentPeriods = 5
+	minPeriod     = time.Second // shorter periods count as this when silence is judged: a machine may be slow for a moment
+	maxPeriod     = 30 * time.Second
+	// startupWait is the time after its start in which some nodes may not have reported yet: two
+	// of the usual periods. A node that was refused a connection reconnects within three quarters
+	// of a period, and reports rates one period later.
+	startupWait = 2 * time.Second
+	// failoverWait is startupWait for a broker among several. The nodes of a failed leader leave it
+	// after up to three periods without an answer, and report rates one or two periods later.
+	failoverWait = 5 * time.Second
+	// rightsInterval is the time between two computations of all rights.
+	rightsInterval = 500 * time.Millisecond
+	// maxImmediateApps is the number of applications up to which each new application causes a
+	// computation of all rights at once. Above it, such computations may take a twentieth of the
+	// time; otherwise made-up names could use up the processor.
+	maxImmediateApps = 1000
+	// matchBatch is the number of applications that are matched with the policy's rules in one
+	// go. If a report names more new applications, the rights of the others follow later.
+	matchBatch = 256
 )
 
-// Broker is one broker's state.
+// Broker is the state of one broker.
 type Broker struct {
 	cluster.UnimplementedNodesServer
-	o       Options
-	log     *slog.Logger
-	lead    leadership.Leadership
-	writing sync.Mutex // of a version, from what it is made from to its being in force
-	taking  sync.Mutex // the newest version into force
-	limiter *limiter
-	metrics *metrics
-	quiet   quiet // what peers do wrong
-	comings quiet // and who comes and goes
-	paces   paces
-	born    time.Time // what nodes were heard after is counted from; the clock may be set meanwhile
+	options      Options
+	log          *slog.Logger
+	leadership   leadership.Leadership
+	writeMu      sync.Mutex // held while a new version is written and put in force
+	refreshMu    sync.Mutex // held while the store's newest version is put in force
+	connections  *connLimiter
+	metrics      *metrics
+	peerLog      *logLimiter // limits lines about misbehaving peers
+	nodeLog      *logLimiter // limits lines about nodes that connect and disconnect
+	reportLimits reportLimiters
+	created      time.Time // origin of session.lastReport, on the monotonic clock
 
-	mu       sync.Mutex
-	started  time.Time // or began to lead
-	begun    coord.Beginning
-	epoch    uint64 // that sessions are of; 0: it does not lead
-	totals   *coord.Totals
-	queues   *coord.Totals
-	sessions map[string]*session // by the node's name
-	homes    map[netip.Addr]map[*session]struct{}
-	policy   *policy.Policy
-	version  uint64                  // of the policy; 0: the store has none
-	taken    store.Version           // the same, as the store had it
-	worked   map[string]time.Time    // when an application with a set weight was last at work, or its weight came
-	rights   map[string]right        // by application, of the last round
-	grants   map[string]policy.Grant // by application, of the policy in force
-	stale    map[string]struct{}     // of them those for whom something else is known than before
-	ways     ways
-	regrants uint64 // how often facts were others than before
+	mu             sync.Mutex
+	started        time.Time // when the broker started or began to lead
+	startup        coord.Startup
+	epoch          uint64 // the epoch of all sessions; 0: this broker does not lead
+	totals         *coord.Totals
+	queues         *coord.Totals
+	sessions       map[string]*session // by node name
+	nodesByAddress map[netip.Addr]map[*session]struct{}
+	policy         *policy.Policy
+	version        uint64                  // number of the policy in force; 0: the store has no version
+	current        store.Version           // the version in force
+	lastActive     map[string]time.Time    // by application with a set weight: when it was last at work, or its weight was set
+	rights         map[string]right        // by application, as last computed
+	grants         map[string]policy.Grant // by application, under the policy in force
+	staleGrants    map[string]struct{}     // applications whose facts have changed since
+	paths          queuePaths
+	factsVersion   uint64 // incremented when facts change
 
-	settledAt time.Time     // the last settle's end
-	settling  time.Duration // its length
+	rightsAt   time.Time     // when the last computation of rights ended
+	rightsTime time.Duration // how long it took
 }
 
-// right is what an application has of the policy.
+// right is what the policy gives to an application that is at work.
 type right struct {
-	weight float64
-	limit  int64
-	own    int // weight in the last queue of the way
-	way    *way
+	weight    float64
+	limit     int64
+	ownWeight int // weight in the last queue of the path
+	path      *queuePath
 }
 
-// session is a node's stream.
+// session is the stream of one node.
 type session struct {
-	node     *cluster.Node
-	place    place
-	apps     book
-	queues   book
-	period   time.Duration // of its reports
-	silence  time.Duration // that is too long
-	heard    atomic.Int64  // when the last report came, booked or not, in nanoseconds since the broker was born
-	sequence uint64
-	policy   uint64         // version in force there, by its last report
-	conn     *conn          // nil: not one that was accepted here
-	answer   cluster.Answer // the last one: its lists are used again
-	totals   cluster.Queues // of queues, in that answer
+	node          *cluster.Node
+	location      location
+	apps          entryTable
+	queues        entryTable
+	period        time.Duration // between reports
+	maxSilence    time.Duration // the node is dropped after this
+	lastReport    atomic.Int64  // time of the last report, in nanoseconds since Broker.created
+	sequence      uint64
+	policyVersion uint64         // version in force at the node
+	conn          *conn          // nil: not accepted by a listener of this broker
+	answer        cluster.Answer // the last answer; its slices are reused
+	queueTotals   cluster.Queues // part of answer
 }
 
-// book is what a session has in a Totals.
-type book struct {
+// entryTable is the part of a session that belongs to one coord.Totals.
+type entryTable struct {
 	totals *coord.Totals
 	member coord.Member
-	named  map[string]int // entries, by name
-	sent   []sent         // by entry
+	byName map[string]int // entry by name
+	sent   []sentEntry    // what the node knows, by entry
 }
 
-// sent is what the node knows of an entry.
-type sent struct {
-	name  string // empty: it is free
+// sentEntry is what the node knows of an entry.
+type sentEntry struct {
+	name  string // empty: the entry is free
 	total coord.Service
 	right right
 }
 
-// Options of a Broker.
+// Options configures a Broker.
 type Options struct {
-	Name string // this broker's, for operators
+	Name string // of this broker, for operators
 	Log  *slog.Logger
-	// Facts tells what is known of an application, and must not block. It is called by
-	// several goroutines. nil: nothing but its name is known.
+	// Facts returns what is known of an application. It must not block, and is called by
+	// several goroutines. nil: nothing but the name is known.
 	Facts func(flow string) policy.Facts
-	// State tells operators an application's, as its cluster manager says it; as Facts.
+	// State returns an application's state as its cluster manager reports it, under the same
+	// conditions as Facts; empty: not known.
 	State func(flow string) string
-	Store store.Store // of the policy's versions; nil: in memory
-	// Lead says who leads; nil: this broker does, alone.
-	Lead leadership.Leadership
+	Store store.Store // keeps the policy's versions; nil: in memory
+	// Leadership tells which broker leads; nil: always this one.
+	Leadership leadership.Leadership
 }
 
-// New returns a broker with the store's newest policy in force. Errors: the store does not
-// answer, or that policy is none for this program.
+// New returns a broker with the store's newest policy in force. It fails if the store does not
+// answer, or if this program cannot read that policy.
 func New(ctx context.Context, o Options) (*Broker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -157,129 +160,130 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if o.Store == nil {
 		o.Store = store.NewMemory()
 	}
-	if o.Lead == nil {
-		o.Lead = leadership.NewAlone("")
+	if o.Leadership == nil {
+		o.Leadership = leadership.NewStandalone("")
 	}
-	settles := settling
-	if _, alone := o.Lead.(*leadership.Alone); !alone {
-		settles = succession
+	settles := startupWait
+	if _, alone := o.Leadership.(*leadership.Standalone); !alone {
+		settles = failoverWait
 	}
-	b := &Broker{o: o, log: o.Log, lead: o.Lead, begun: coord.Beginning{Least: settles}, born: time.Now(), started: time.Now(), paces: paces{of: map[string]*pace{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
+	b := &Broker{options: o, log: o.Log, leadership: o.Leadership, startup: coord.Startup{Least: settles}, created: time.Now(), started: time.Now(), peerLog: newLogLimiter(), nodeLog: newLogLimiter(), reportLimits: reportLimiters{byNode: map[string]*rate.Limiter{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
 		queues:   coord.NewQueueTotals(maxNodes, maxQueues, cluster.MaxQueues, policy.MaxWay),
-		sessions: map[string]*session{}, homes: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, worked: map[string]time.Time{},
-		rights: map[string]right{}, grants: map[string]policy.Grant{}, stale: map[string]struct{}{}}
+		sessions: map[string]*session{}, nodesByAddress: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, lastActive: map[string]time.Time{},
+		rights: map[string]right{}, grants: map[string]policy.Grant{}, staleGrants: map[string]struct{}{}}
 	b.metrics = newMetrics(b)
-	b.limiter = newLimiter(PerAddress, b.turn)
+	b.connections = newConnLimiter(PerAddress, b.connClosed)
 	if err := b.refresh(ctx); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// Run keeps rights up to date, takes new versions of the policy and drops who is silent,
-// until ctx ends.
+// Run computes rights, puts new versions of the policy in force and drops silent nodes, until ctx
+// ends.
 func (b *Broker) Run(ctx context.Context) {
-	b.succeed()
+	b.updateLeadership()
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { b.watch(ctx) })
-	ticker := time.NewTicker(round)
+	watching.Go(func() { b.watchStore(ctx) })
+	ticker := time.NewTicker(rightsInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.lead.Changes():
-			b.succeed()
+		case <-b.leadership.Changes():
+			b.updateLeadership()
 		case now := <-ticker.C:
-			b.matchAll()
+			b.matchPending()
 			b.mu.Lock()
-			b.settle()
-			b.noteWork(now)
+			b.computeRights()
+			b.noteActivity(now)
 			var dropped []*session
 			for name, s := range b.sessions {
-				if b.quietFor(s) > s.silence { // its stream ends with its next report, or by gRPC's keepalive
+				if b.silentFor(s) > s.maxSilence { // the stream ends with its next report, or by gRPC's keepalive
 					dropped = append(dropped, s)
 					b.drop(name, s)
 				}
 			}
 			b.mu.Unlock()
-			for _, s := range dropped { // nobody waits for the log
-				if left, say := b.quiet.say(now); say {
-					b.log.Warn("a node says nothing: its service counts no more", "node", s.node.GetName(), "since", b.heardAt(s), "unsaid", left)
+			for _, s := range dropped { // outside of the lock: logging may block
+				if left, say := b.peerLog.allow(now); say {
+					b.log.Warn("node is silent; dropped from the totals", "node", s.node.GetName(), "last_report", b.lastReportAt(s), "suppressed", left)
 				}
 			}
-			b.limiter.sweep(now)
-			b.paces.sweep(now)
+			b.connections.sweep(now)
+			b.reportLimits.sweep(now)
 		}
 	}
 }
 
-// hear notes that a node has said something.
-func (b *Broker) hear(s *session) { s.heard.Store(int64(time.Since(b.born))) }
+// noteReport records that a report has arrived.
+func (b *Broker) noteReport(s *session) { s.lastReport.Store(int64(time.Since(b.created))) }
 
-// quietFor is how long a node has said nothing.
-func (b *Broker) quietFor(s *session) time.Duration {
-	return time.Since(b.born) - time.Duration(s.heard.Load())
+// silentFor returns the time since the node's last report.
+func (b *Broker) silentFor(s *session) time.Duration {
+	return time.Since(b.created) - time.Duration(s.lastReport.Load())
 }
 
-// heardAt is when that began, by the clock as it is now.
-func (b *Broker) heardAt(s *session) time.Time { return time.Now().Add(-b.quietFor(s)) }
+// lastReportAt returns the time of the node's last report by the wall clock.
+func (b *Broker) lastReportAt(s *session) time.Time { return time.Now().Add(-b.silentFor(s)) }
 
-// matchAll matches applications that have no grant yet, or an old one, as many as half a round
-// has time for; the others have their turn with the next rounds.
-func (b *Broker) matchAll() {
+// matchPending matches applications that have no grant, or an outdated one, with the policy's
+// rules, for at most half an interval. The remaining applications follow in the next one.
+func (b *Broker) matchPending() {
 	began := time.Now()
 	var names []string
 	b.mu.Lock()
 	b.totals.Each(func(_ coord.App, name string, _ int, _ coord.Service) {
-		if b.wants(name) {
+		if b.needsGrant(name) {
 			names = append(names, name)
 		}
 	})
 	b.mu.Unlock()
-	for chunk := range slices.Chunk(names, matchAtOnce) {
-		b.match(chunk)
-		if time.Since(began) > round/2 {
+	for chunk := range slices.Chunk(names, matchBatch) {
+		b.matchRules(chunk)
+		if time.Since(began) > rightsInterval/2 {
 			return
 		}
 	}
 }
 
-// wants tells whether an application's grant is to be found. b.mu is held.
-func (b *Broker) wants(name string) bool {
-	_, stale := b.stale[name]
+// needsGrant reports whether an application has no grant, or an outdated one. b.mu is held.
+func (b *Broker) needsGrant(name string) bool {
+	_, stale := b.staleGrants[name]
 	_, known := b.grants[name]
 	return stale || !known
 }
 
-// match finds what the policy gives some applications. Thousands of rules take a while, which
-// reports do not wait for: b.mu is not held.
-func (b *Broker) match(names []string) {
+// matchRules finds the grants of some applications. b.mu is not held during the matching, as
+// thousands of rules take a while and reports must not wait.
+func (b *Broker) matchRules(names []string) {
 	b.mu.Lock()
-	p, regrants := b.policy, b.regrants
+	p, regrants := b.policy, b.factsVersion
 	b.mu.Unlock()
 	grants := make([]policy.Grant, len(names))
 	for i, name := range names {
-		grants[i] = p.Grant(b.o.Facts(name))
+		grants[i] = p.Grant(b.options.Facts(name))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.policy != p || b.regrants != regrants { // of an older policy, or of older facts
+	if b.policy != p || b.factsVersion != regrants { // the policy or the facts have changed meanwhile
 		return
 	}
 	for i, name := range names {
 		b.grants[name] = grants[i]
-		delete(b.stale, name)
+		delete(b.staleGrants, name)
 	}
 }
 
-// settle works out what the policy gives everybody at work whose grant is known. b.mu is held.
-func (b *Broker) settle() {
+// computeRights computes the rights of all applications at work whose grants are known. b.mu is
+// held.
+func (b *Broker) computeRights() {
 	began := time.Now()
 	defer func() {
-		b.settledAt, b.settling = time.Now(), time.Since(began)
-		b.metrics.settled.Observe(b.settling.Seconds())
+		b.rightsAt, b.rightsTime = time.Now(), time.Since(began)
+		b.metrics.rightsSeconds.Observe(b.rightsTime.Seconds())
 	}()
 	var names []string
 	var grants []policy.Grant
@@ -290,17 +294,17 @@ func (b *Broker) settle() {
 	})
 	weights := b.policy.Weights(grants)
 	clear(b.rights)
-	if len(b.grants) > 2*len(names)+1000 { // most are of applications that are gone
+	if len(b.grants) > 2*len(names)+1000 { // most belong to applications that have ended
 		maps.DeleteFunc(b.grants, func(name string, _ policy.Grant) bool {
 			_, there := b.totals.Of(name)
 			return !there
 		})
-		maps.DeleteFunc(b.stale, func(name string, _ struct{}) bool {
+		maps.DeleteFunc(b.staleGrants, func(name string, _ struct{}) bool {
 			_, known := b.grants[name]
 			return !known
 		})
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, own: grants[i].Weight, way: b.ways.to(b.policy, grants[i])}
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
 	}
 }

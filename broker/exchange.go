@@ -16,41 +16,41 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Exchange implements cluster.NodesServer: one node's stream, from its first report to its
-// end. Each report is answered at once, with what the others have said by then.
+// Exchange implements cluster.NodesServer. It serves the stream of one node until its end, and
+// answers each report at once with the totals as of that moment.
 func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
-	report, err := first(stream)
+	report, err := firstReport(stream)
 	if err != nil {
-		b.limiter.strike(b.limiter.of(stream.Context()))
+		b.connections.noteRefusal(b.connections.connOf(stream.Context()))
 		return err
 	}
-	epoch, trailer, err := b.leads()
+	epoch, trailer, err := b.requireLeader()
 	if err != nil {
 		stream.SetTrailer(trailer)
 		return err
 	}
 	name, period := report.GetNode().GetName(), time.Duration(report.GetNode().GetPeriodMs())*time.Millisecond
-	// over is why a stream of the epoch ends though its node did nothing wrong; nil if it does not.
-	over := func() error {
-		trailer, err := b.leadsStill(epoch)
+	// epochEnded returns an error if this broker no longer leads in the stream's epoch.
+	epochEnded := func() error {
+		trailer, err := b.requireEpoch(epoch)
 		if err != nil {
 			stream.SetTrailer(trailer)
 		}
 		return err
 	}
-	if err := introduced(stream.Context(), report); err != nil {
+	if err := checkIntroduction(stream.Context(), report); err != nil {
 		return b.refuse(stream.Context(), name, err)
 	}
-	wait, err := b.paces.begin(name, period, time.Now())
+	wait, err := b.reportLimits.begin(name, period, time.Now())
 	if err != nil {
 		return b.refuse(stream.Context(), name, err)
 	}
-	if err := b.slow(stream.Context(), wait); err != nil {
+	if err := b.throttle(stream.Context(), wait); err != nil {
 		return err
 	}
 	s, err := b.join(stream, report, epoch)
 	if errors.Is(err, errReplaced) {
-		if err := over(); err != nil {
+		if err := epochEnded(); err != nil {
 			return err
 		}
 	}
@@ -58,44 +58,44 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		return b.refuse(stream.Context(), name, err)
 	}
 	defer b.leave(s)
-	b.comes("a node", s)
+	b.logNode("node connected", s)
 	for {
 		began := time.Now()
-		answer, err := b.take(s, report)
+		answer, err := b.handleReport(s, report)
 		if errors.Is(err, errReplaced) {
-			if err := over(); err != nil { // that is why
+			if err := epochEnded(); err != nil {
 				return err
 			}
 		}
 		if err != nil {
 			return b.refuse(stream.Context(), name, err)
 		}
-		// The last thing before it goes out: this process may have been stopped since.
-		if err := over(); err != nil {
+		// Checked last, since the process may have been suspended in between.
+		if err := epochEnded(); err != nil {
 			return err
 		}
 		answer.Epoch = epoch
 		b.metrics.reports.Inc()
-		b.metrics.booked.Observe(time.Since(began).Seconds())
+		b.metrics.reportSeconds.Observe(time.Since(began).Seconds())
 		if err := stream.Send(answer); err != nil {
 			return err
 		}
 		if report, err = stream.Recv(); err != nil {
 			return err
 		}
-		b.hear(s)
-		if err := b.slow(stream.Context(), b.paces.wait(name, period, time.Now())); err != nil {
+		b.noteReport(s)
+		if err := b.throttle(stream.Context(), b.reportLimits.wait(name, period, time.Now())); err != nil {
 			return err
 		}
 	}
 }
 
-// slow waits with a report of a node that reports more often than it may.
-func (b *Broker) slow(ctx context.Context, wait time.Duration) error {
+// throttle delays a report of a node that exceeds its report rate.
+func (b *Broker) throttle(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
-	b.metrics.slowed.Inc()
+	b.metrics.throttled.Inc()
 	select {
 	case <-time.After(wait):
 		return nil
@@ -104,36 +104,37 @@ func (b *Broker) slow(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// comes says that a node comes or goes; when many do, more of them only to who looks closely.
-func (b *Broker) comes(what string, s *session) {
+// logNode logs that a node has connected or disconnected. Beyond logLinesPerSecond, lines are
+// logged at debug level.
+func (b *Broker) logNode(what string, s *session) {
 	level := slog.LevelInfo
-	left, say := b.comings.say(time.Now())
+	left, say := b.nodeLog.allow(time.Now())
 	if !say {
 		level = slog.LevelDebug
 	}
-	b.log.Log(context.Background(), level, what, "node", s.node.GetName(), "version", s.node.GetVersion(), "unsaid", left)
+	b.log.Log(context.Background(), level, what, "node", s.node.GetName(), "version", s.node.GetVersion(), "suppressed", left)
 }
 
-// first is the stream's first report.
-func first(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
+// firstReport receives the first report of a stream.
+func firstReport(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 	type received struct {
 		report *cluster.Report
 		err    error
 	}
 	got := make(chan received, 1)
-	go func() { // ends with the stream, if not before
+	go func() { // ends with the stream at the latest
 		r, err := stream.Recv()
 		got <- received{r, err}
 	}()
 	select {
 	case r := <-got:
 		return r.report, r.err
-	case <-time.After(introduction):
-		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v", introduction)
+	case <-time.After(introductionTimeout):
+		return nil, status.Errorf(codes.DeadlineExceeded, "no report within %v of the stream's beginning", introductionTimeout)
 	}
 }
 
-// refuse ends a stream for what the node did.
+// refuse ends a stream because of an error of the node.
 func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 	code, reason := codes.InvalidArgument, "report"
 	switch {
@@ -147,75 +148,75 @@ func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 		code, reason = codes.ResourceExhausted, "applications"
 	case errors.Is(err, coord.ErrRate):
 		reason = "rate"
-	case errors.Is(err, errPace):
+	case errors.Is(err, errReportRate):
 		code, reason = codes.ResourceExhausted, "pace"
 	}
-	b.metrics.refused.WithLabelValues(reason).Inc()
-	if left, say := b.quiet.say(time.Now()); say {
-		b.log.Warn("a node's stream is refused", "node", node[:min(len(node), cluster.MaxName)], "error", err, "unsaid", left)
+	b.metrics.streamsRefused.WithLabelValues(reason).Inc()
+	if left, say := b.peerLog.allow(time.Now()); say {
+		b.log.Warn("stream refused", "node", node[:min(len(node), cluster.MaxName)], "error", err, "suppressed", left)
 	}
-	b.limiter.strike(b.limiter.of(ctx))
+	b.connections.noteRefusal(b.connections.connOf(ctx))
 	return status.Error(code, err.Error())
 }
 
 var (
-	errReplaced = errors.New("another stream of this node has taken this one's place, or it was silent for too long")
-	errIdentity = errors.New("the certificate is another node's")
+	errReplaced = errors.New("this stream was replaced by a newer one of the same node, or dropped after a long silence; open a new stream")
+	errIdentity = errors.New("the certificate does not belong to this node")
 )
 
-// introduced checks who begins a stream.
-func introduced(ctx context.Context, first *cluster.Report) error {
+// checkIntroduction checks the node's description in the first report of a stream.
+func checkIntroduction(ctx context.Context, first *cluster.Report) error {
 	node := first.GetNode()
 	switch {
 	case node == nil || node.GetName() == "":
-		return errors.New("the first report of a stream says which node it is")
+		return errors.New("the first report of a stream must name the node")
 	case len(node.GetName()) > cluster.MaxName || !utf8.ValidString(node.GetName()):
 		return fmt.Errorf("a node's name has at most %d bytes", cluster.MaxName)
 	case len(node.GetVersion()) > cluster.MaxName:
 		return fmt.Errorf("a node's version has at most %d bytes", cluster.MaxName)
 	case first.GetSequence() != 1:
-		return fmt.Errorf("the first report of a stream has number %d, not 1: it is none of this stream's", first.GetSequence())
+		return fmt.Errorf("the first report of a stream has sequence number %d, not 1", first.GetSequence())
 	}
 	return checkPeer(ctx, node.GetName())
 }
 
-// join begins the session of a node that is introduced. A node that is there already has a new stream: the old one, whose
-// end may not have been seen yet, counts no more.
+// join begins the session of a node. An older session of the same node ends: its stream may have
+// broken without the broker's notice.
 func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
 	node := first.GetNode()
-	lives, err := placeOf(stream.Context(), node)
+	lives, err := locationOf(stream.Context(), node)
 	if err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if epoch < b.epoch {
-		return nil, errReplaced // by a leadership that has begun meanwhile
+		return nil, errReplaced // a newer epoch has begun
 	}
-	b.begin(epoch)
+	b.beginEpoch(epoch)
 	if old := b.sessions[node.GetName()]; old != nil {
 		b.drop(node.GetName(), old)
 	}
-	apps, err := openBook(b.totals)
+	apps, err := newEntryTable(b.totals)
 	if err != nil {
 		return nil, err
 	}
-	queues, err := openBook(b.queues)
-	if err != nil { // there is room, as for the other
+	queues, err := newEntryTable(b.queues)
+	if err != nil { // not expected: both tables have room for the same number of nodes
 		return nil, errors.Join(err, b.totals.Leave(apps.member))
 	}
-	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, periodMin), periodMax)
-	s := &session{node: node, apps: apps, queues: queues, place: lives, period: period, silence: silent * period,
-		conn: b.limiter.of(stream.Context())}
-	b.hear(s)
-	b.limiter.hold(s.conn)
+	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, minPeriod), maxPeriod)
+	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period,
+		conn: b.connections.connOf(stream.Context())}
+	b.noteReport(s)
+	b.connections.hold(s.conn)
 	b.sessions[node.GetName()] = s
-	b.begun.Join(node.GetName(), time.Since(b.born), period)
-	b.settleIn(s)
+	b.startup.Join(node.GetName(), time.Since(b.created), period)
+	b.addAddresses(s)
 	return s, nil
 }
 
-// leave ends a session with its stream.
+// leave ends a session together with its stream.
 func (b *Broker) leave(s *session) {
 	b.mu.Lock()
 	counted := b.sessions[s.node.GetName()] == s
@@ -224,29 +225,29 @@ func (b *Broker) leave(s *session) {
 	}
 	b.mu.Unlock()
 	if counted {
-		b.comes("a node is gone", s)
+		b.logNode("node disconnected", s)
 	}
 }
 
-// drop takes a session out of the totals. b.mu is held.
+// drop removes a session from the totals. b.mu is held.
 func (b *Broker) drop(name string, s *session) {
 	if err := errors.Join(b.totals.Leave(s.apps.member), b.queues.Leave(s.queues.member)); err != nil {
-		go b.log.Error("a node that is counted is not in the totals", "node", name, "error", err) // nobody waits for the log
+		go b.log.Error("remove a node from the totals", "node", name, "error", err) // outside of the lock: logging may block
 	}
 	delete(b.sessions, name)
-	b.moveOut(s)
-	b.limiter.release(s.conn) // if its peer does not hear that it counts no more, it is closed soon
+	b.removeAddresses(s)
+	b.connections.release(s.conn) // an idle connection is closed soon
 }
 
-// take books a report and answers it.
-func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
+// handleReport enters a report into the totals and returns the answer.
+func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sessions[s.node.GetName()] != s {
 		return nil, errReplaced
 	}
 	if r.GetSequence() != s.sequence+1 {
-		return nil, fmt.Errorf("report %d after %d: one is missing, or sent twice", r.GetSequence(), s.sequence)
+		return nil, fmt.Errorf("report %d follows report %d: a report is missing, or was sent twice", r.GetSequence(), s.sequence)
 	}
 	var news []string
 	q := r.GetQueues()
@@ -272,36 +273,37 @@ func (b *Broker) take(s *session, r *cluster.Report) (*cluster.Answer, error) {
 			return nil, fmt.Errorf("queue %d: %w", n.GetEntry(), err)
 		}
 	}
-	if err := s.apps.report(figures{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
+	if err := s.apps.report(entryColumns{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
 		return nil, err
 	}
-	if err := s.queues.report(figures{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
+	if err := s.queues.report(entryColumns{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
-	s.sequence, s.policy = r.GetSequence(), r.GetPolicy()
-	if len(news) > 0 && (b.totals.Apps() <= settleAtOnce || time.Since(b.settledAt) > 20*b.settling) {
-		// It is told at once what it is due; else with the next round.
-		news = slices.DeleteFunc(news, func(name string) bool { return !b.wants(name) })
+	s.sequence, s.policyVersion = r.GetSequence(), r.GetPolicy()
+	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps || time.Since(b.rightsAt) > 20*b.rightsTime) {
+		// The answer includes the rights of new applications if that is cheap enough.
+		news = slices.DeleteFunc(news, func(name string) bool { return !b.needsGrant(name) })
 		if len(news) > 0 {
 			b.mu.Unlock()
-			b.match(news[:min(len(news), matchAtOnce)])
+			b.matchRules(news[:min(len(news), matchBatch)])
 			b.mu.Lock()
 			if b.sessions[s.node.GetName()] != s {
 				return nil, errReplaced
 			}
 		}
-		b.settle()
+		b.computeRights()
 	}
 	return b.answer(s), nil
 }
 
-// answer has what the node does not know yet, until the session's next one. b.mu is held.
+// answer returns what the node does not know yet. It is valid until the session's next answer.
+// b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
-	a, q := &s.answer, &s.totals
-	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.begun.Whole(time.Since(b.born), s.period)
-	f := s.apps.news(figures{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
+	a, q := &s.answer, &s.queueTotals
+	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Complete(time.Since(b.created), s.period)
+	f := s.apps.changes(entryColumns{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
 	a.Entries, a.Rates, a.Rooms = f.entries, f.rates, f.rooms
-	f = s.queues.news(figures{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
+	f = s.queues.changes(entryColumns{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
 	q.Entries, q.Rates, q.Rooms, q.Had, q.Weights = f.entries, f.rates, f.rooms, f.had, f.weights
 	a.Queues = nil
 	if len(q.Entries) > 0 {
@@ -315,11 +317,11 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 			continue
 		}
 		if s.node.GetLevels() {
-			r.weight = 0 // it is another one whenever somebody comes or goes
+			r.weight = 0 // it changes whenever any application comes or goes
 		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),
-				Queues: r.way.queues(), Own: float64(r.own)})
+				Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
 			at.right = r
 		}
 	}

@@ -37,7 +37,7 @@ func FuzzReports(f *testing.F) {
 			if proto.Unmarshal(text, &r) != nil {
 				return
 			}
-			a, err := b.take(s, &r)
+			a, err := b.handleReport(s, &r)
 			if err != nil {
 				break
 			}
@@ -46,7 +46,7 @@ func FuzzReports(f *testing.F) {
 				t.Fatalf("an answer of %v", a)
 			}
 			b.mu.Lock()
-			b.settle()
+			b.computeRights()
 			b.mu.Unlock()
 		}
 		b.queues.Each(func(_ coord.App, name string, _ int, total coord.Service) {

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// somebody is who asks where the user of the connection cannot be had.
-const somebody = "local"
+// unknownUser is the author's name where the user of a connection cannot be found.
+const unknownUser = "local"
 
-// localUser is the user who holds one end of a connection on this machine, by the
-// kernel's table in a folder, /proc/net but for tests.
+// localUser returns the user who holds one end of a connection on this machine, from the kernel's
+// tables in a folder (/proc/net except in tests).
 func localUser(folder string, end netip.AddrPort) string {
 	end = netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
 	for _, table := range []string{"tcp", "tcp6"} {
@@ -25,7 +25,7 @@ func localUser(folder string, end netip.AddrPort) string {
 		if err != nil {
 			continue
 		}
-		uid, found := holder(f, end)
+		uid, found := findUID(f, end)
 		f.Close()
 		if !found {
 			continue
@@ -35,11 +35,11 @@ func localUser(folder string, end netip.AddrPort) string {
 		}
 		return "uid " + uid
 	}
-	return somebody
+	return unknownUser
 }
 
-// holder finds the row of a connection's end and whose it is.
-func holder(table io.Reader, end netip.AddrPort) (uid string, found bool) {
+// findUID returns the uid in the row of a connection's end.
+func findUID(table io.Reader, end netip.AddrPort) (uid string, found bool) {
 	const largest = 64 << 20 // bytes; some 400,000 connections
 	rows := bufio.NewScanner(io.LimitReader(table, largest))
 	for rows.Scan() {
@@ -53,8 +53,8 @@ func holder(table io.Reader, end netip.AddrPort) (uid string, found bool) {
 	return "", false
 }
 
-// kernelAddress reads an address as the table has it: 32-bit words in hexadecimal, each
-// in the machine's own byte order, then the port.
+// kernelAddress parses an address of the table: words of 32 bits in hexadecimal, each in the
+// machine's byte order, and the port.
 func kernelAddress(s string) netip.AddrPort {
 	words, port, _ := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(port, 16, 16)

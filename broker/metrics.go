@@ -13,26 +13,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are what the broker counts of itself. What is labelled has few values, which are
-// the program's own: nothing that a peer says becomes a label.
+// metrics are the broker's own metrics. All label values are fixed strings of the program; no text
+// from a peer becomes a label.
 type metrics struct {
-	registry *prometheus.Registry
-	reports  prometheus.Counter
-	slowed   prometheus.Counter
-	refused  *prometheus.CounterVec // streams, by reason
-	turned   *prometheus.CounterVec // connections, by reason
-	booked   prometheus.Histogram
-	settled  prometheus.Histogram
+	registry       *prometheus.Registry
+	reports        prometheus.Counter
+	throttled      prometheus.Counter
+	streamsRefused *prometheus.CounterVec // by reason
+	connsRefused   *prometheus.CounterVec // by reason
+	reportSeconds  prometheus.Histogram
+	rightsSeconds  prometheus.Histogram
 }
 
-// cpuClasses are the runtime's own account of where CPU time went, garbage collection among it.
+// cpuClasses selects the runtime's metrics of CPU time, including garbage collection.
 var cpuClasses = regexp.MustCompile(`^/cpu/classes/(gc/total|total|idle):`)
 
 var (
-	nodesDesc        = desc("broker_nodes", "Nodes that count in the totals.")
-	applicationsDesc = desc("broker_applications", "Applications that some node serves.")
+	nodesDesc        = desc("broker_nodes", "Nodes whose reports are in the totals.")
+	applicationsDesc = desc("broker_applications", "Applications that at least one node serves.")
 	policyDesc       = desc("broker_policy_version", "Version of the policy in force.")
-	connectionsDesc  = desc("broker_connections", "Connections open, those that are not authenticated yet among them.")
+	connectionsDesc  = desc("broker_connections", "Open connections, including those not authenticated yet.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -41,17 +41,17 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 func newMetrics(b *Broker) *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		reports:  prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_total", Help: "Reports booked and answered."}),
-		slowed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_slowed_total", Help: "Reports that were kept waiting, of nodes that report more often than they may."}),
-		refused:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_streams_refused_total", Help: "Streams ended for what the node did."}, []string{"reason"}),
-		turned:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_connections_refused_total", Help: "Connections closed by a bound."}, []string{"reason"}),
-		booked: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_report_seconds", Help: "From a report received to its answer made.",
+		registry:       prometheus.NewRegistry(),
+		reports:        prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_total", Help: "Reports answered."}),
+		throttled:      prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_broker_reports_slowed_total", Help: "Reports delayed because their nodes exceeded the report rate."}),
+		streamsRefused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_streams_refused_total", Help: "Streams refused or ended because of an error of the node."}, []string{"reason"}),
+		connsRefused:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_broker_connections_refused_total", Help: "Connections closed because of a limit."}, []string{"reason"}),
+		reportSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_report_seconds", Help: "Time from the arrival of a report to its answer.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12)}),
-		settled: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_settle_seconds", Help: "To work out what the policy gives everybody at work; reports wait meanwhile.",
+		rightsSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_broker_settle_seconds", Help: "Time to compute the rights of all applications at work; reports wait meanwhile.",
 			Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10)}),
 	}
-	m.registry.MustRegister(collector{b}, m.reports, m.slowed, m.refused, m.turned, m.booked, m.settled,
+	m.registry.MustRegister(collector{b}, m.reports, m.throttled, m.streamsRefused, m.connsRefused, m.reportSeconds, m.rightsSeconds,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: cpuClasses})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -73,14 +73,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	nodes, applications, version := c.b.totals.Members(), c.b.totals.Apps(), c.b.version
 	c.b.mu.Unlock()
 	for d, v := range map[*prometheus.Desc]float64{nodesDesc: float64(nodes), applicationsDesc: float64(applications),
-		policyDesc: float64(version), connectionsDesc: float64(c.b.limiter.open())} {
+		policyDesc: float64(version), connectionsDesc: float64(c.b.connections.open())} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
 }
 
-// Watch serves /metrics until the listener is closed, and on loopback Go's profiles: they
-// cost the broker time, so they are for who is on its machine.
-func (b *Broker) Watch(l net.Listener) error {
+// ServeMetrics serves /metrics until the listener is closed. On a loopback address it also serves
+// Go's profiles; they cost processor time, so other machines have no access to them.
+func (b *Broker) ServeMetrics(l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{}))
 	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {

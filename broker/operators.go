@@ -20,19 +20,19 @@ import (
 	"penstock/wire/cluster"
 )
 
-const historyUsual = 20
+const defaultHistory = 20
 
-// operators is the broker as operators see it.
+// operators implements cluster.OperatorsServer.
 type operators struct {
 	cluster.UnimplementedOperatorsServer
 	b *Broker
 }
 
-// Operators returns the broker's service for operators. Each call is held against its
-// caller's certificate.
+// Operators returns the broker's service for operators. It checks the caller's certificate at each
+// call.
 func (b *Broker) Operators() cluster.OperatorsServer { return operators{b: b} }
 
-// answerError gives an error the code that a client can go by.
+// answerError converts an error to a gRPC status with a code that clients can act on.
 func answerError(err error) error {
 	code := codes.Internal
 	var known interface{ GRPCStatus() *status.Status }
@@ -45,7 +45,7 @@ func answerError(err error) error {
 		code = codes.Aborted
 	case errors.Is(err, store.ErrNotLeader):
 		code = codes.FailedPrecondition
-	case errors.Is(err, store.ErrUnknown), errors.Is(err, errNotSet):
+	case errors.Is(err, store.ErrUnknown), errors.Is(err, errNotSet), errors.Is(err, errUnknownApplication):
 		code = codes.NotFound
 	case errors.Is(err, errRequest):
 		code = codes.InvalidArgument
@@ -55,19 +55,21 @@ func answerError(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// request marks what is wrong with a question itself.
-func request(err error) error { return requestError{err} }
+// invalidRequest marks an error as a mistake in the request.
+func invalidRequest(err error) error { return requestError{err} }
 
 type requestError struct{ error }
 
 func (requestError) Is(target error) bool { return target == errRequest }
 
 var (
-	errRequest = errors.New("a wrong question")
+	errRequest = errors.New("invalid request")
 	errNotSet  = errors.New("has no weight set")
+
+	errUnknownApplication = errors.New("unknown application")
 )
 
-func message(v store.Version) *cluster.PolicyVersion {
+func versionMessage(v store.Version) *cluster.PolicyVersion {
 	m := &cluster.PolicyVersion{Version: v.Number, Text: v.Text, Author: v.Author, Note: v.Note}
 	if !v.Time.IsZero() {
 		m.UnixMs = v.Time.UnixMilli()
@@ -89,32 +91,32 @@ func (o operators) Policy(ctx context.Context, r *cluster.PolicyRequest) (*clust
 	var v store.Version
 	var err error
 	if r.GetVersion() > 0 {
-		v, err = o.b.o.Store.Get(ctx, r.GetVersion())
-	} else if v, err = o.b.o.Store.Latest(ctx); err == nil && v.Number == 0 {
-		v.Text = []byte(noPolicy)
+		v, err = o.b.options.Store.Get(ctx, r.GetVersion())
+	} else if v, err = o.b.options.Store.Latest(ctx); err == nil && v.Number == 0 {
+		v.Text = []byte(emptyPolicy)
 	}
 	if err != nil {
 		return nil, answerError(err)
 	}
-	return message(v), nil
+	return versionMessage(v), nil
 }
 
-// History implements cluster.OperatorsServer. Versions are without texts and weights.
+// History implements cluster.OperatorsServer. The versions have no texts and weights.
 func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*cluster.HistoryAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)
 	}
 	limit := int(r.GetLimit())
 	if limit == 0 {
-		limit = historyUsual
+		limit = defaultHistory
 	}
 	if limit > store.Keep {
-		return nil, answerError(request(fmt.Errorf("a history of %d versions: ask for 1 to %d", limit, store.Keep)))
+		return nil, answerError(invalidRequest(fmt.Errorf("history of %d versions: use 1 to %d", limit, store.Keep)))
 	}
 	a := &cluster.HistoryAnswer{}
-	if err := o.b.o.Store.History(ctx, limit, func(v store.Version) bool {
+	if err := o.b.options.Store.History(ctx, limit, func(v store.Version) bool {
 		v.Text, v.Weights = nil, nil
-		a.Versions = append(a.Versions, message(v))
+		a.Versions = append(a.Versions, versionMessage(v))
 		return true
 	}); err != nil {
 		return nil, answerError(err)
@@ -122,20 +124,20 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	return a, nil
 }
 
-// Apply implements cluster.OperatorsServer. A text that is in force already is no new version.
+// Apply implements cluster.OperatorsServer. A text that is in force already makes no new version.
 func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
 	author, err := operator(ctx)
 	if err != nil {
 		return nil, answerError(err)
 	}
 	if len(r.GetNote()) > store.MaxNote || !utf8.ValidString(r.GetNote()) {
-		return nil, answerError(request(fmt.Errorf("a note has at most %d bytes", store.MaxNote)))
+		return nil, answerError(invalidRequest(fmt.Errorf("the note is too long or not UTF-8: use at most %d bytes", store.MaxNote)))
 	}
 	if !utf8.Valid(r.GetText()) {
-		return nil, answerError(request(errors.New("the policy is not UTF-8")))
+		return nil, answerError(invalidRequest(errors.New("the policy is not UTF-8")))
 	}
 	if _, err := policyfile.Parse(r.GetText()); err != nil {
-		return nil, answerError(request(err))
+		return nil, answerError(invalidRequest(err))
 	}
 	v, err := o.b.write(ctx, r.GetBase(), author, func(v *store.Version) error {
 		if v.Number > 1 && bytes.Equal(v.Text, r.GetText()) {
@@ -145,15 +147,15 @@ func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster
 		return nil
 	})
 	if errors.Is(err, errSame) {
-		v, err = o.b.o.Store.Latest(ctx)
+		v, err = o.b.options.Store.Latest(ctx)
 	}
 	if err != nil {
 		return nil, answerError(err)
 	}
-	return message(v), nil
+	return versionMessage(v), nil
 }
 
-var errSame = errors.New("this policy is in force already")
+var errSame = errors.New("this policy is already in force")
 
 // SetWeight implements cluster.OperatorsServer.
 func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (*cluster.PolicyVersion, error) {
@@ -164,25 +166,28 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 	name, weight := r.GetApplication(), r.GetWeight()
 	switch {
 	case name == "" || len(name) > cluster.MaxName || !utf8.ValidString(name):
-		return nil, answerError(request(fmt.Errorf("an application's id has 1 to %d bytes", cluster.MaxName)))
+		return nil, answerError(invalidRequest(fmt.Errorf("an application's id has 1 to %d bytes", cluster.MaxName)))
 	case weight > policy.MaxWeight:
-		return nil, answerError(request(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight)))
+		return nil, answerError(invalidRequest(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight)))
 	}
+	known := o.b.known(name)
 	v, err := o.b.write(ctx, 0, author, func(v *store.Version) error {
 		if weight == 0 {
 			if _, set := v.Weights[name]; !set {
 				return fmt.Errorf("%s %w", name, errNotSet)
 			}
 			delete(v.Weights, name)
-			v.Note = "no weight set for " + name
+			v.Note = "weight of " + name + " removed"
 			return nil
 		}
-		if _, set := v.Weights[name]; !set && len(v.Weights) >= store.MaxWeights {
-			return request(fmt.Errorf("%d applications have a weight set, as many as may: take some back, or write a rule", len(v.Weights)))
+		if _, set := v.Weights[name]; !set && !known && !r.GetForce() {
+			return fmt.Errorf("%w: %s is not at work at any node, and no cluster manager knows it; check the spelling, or set the weight in advance with --force", errUnknownApplication, name)
+		} else if !set && len(v.Weights) >= store.MaxWeights {
+			return invalidRequest(fmt.Errorf("%d applications have a weight set, the most that is possible: remove some with unset-weight, or write a rule", len(v.Weights)))
 		}
 		o.b.mu.Lock()
-		if _, known := o.b.worked[name]; known { // else refresh notes it
-			o.b.worked[name] = time.Now()
+		if _, known := o.b.lastActive[name]; known { // otherwise refresh adds it
+			o.b.lastActive[name] = time.Now()
 		}
 		o.b.mu.Unlock()
 		v.Weights[name] = int(weight)
@@ -192,31 +197,43 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 	if err != nil {
 		return nil, answerError(err)
 	}
-	return message(v), nil
+	return versionMessage(v), nil
 }
 
-// ListNodes implements cluster.OperatorsServer: nodes in the order of their names.
+// known reports whether an application is at work at some node, or known to a cluster manager.
+func (b *Broker) known(name string) bool {
+	b.mu.Lock()
+	_, atWork := b.totals.Of(name)
+	b.mu.Unlock()
+	if atWork || b.options.State(name) != "" {
+		return true
+	}
+	f := b.options.Facts(name)
+	return f.Queue != "" || f.User != "" || f.Name != "" || f.Type != "" || len(f.Tags) > 0
+}
+
+// ListNodes implements cluster.OperatorsServer. Nodes are sorted by name.
 func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (*cluster.ListNodesAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)
 	}
 	b := o.b
-	a := &cluster.ListNodesAnswer{Leader: b.o.Name, Epoch: b.lead.State().Epoch}
+	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
-	// An epoch that has just begun may not be the sessions' yet.
-	a.Settling = b.epoch != a.Epoch || !b.begun.Whole(time.Since(b.born), 0)
+	// Right after a change of leadership, the sessions may still be of the earlier epoch.
+	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
-		a.Settling = a.Settling || !b.begun.Whole(time.Since(b.born), s.period) // as its answers say it
-		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policy, HeardUnixMs: b.heardAt(s).UnixMilli(),
-			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.named))})
+		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period)
+		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policyVersion, HeardUnixMs: b.lastReportAt(s).UnixMilli(),
+			Rate: uint64(b.totals.Rate(s.apps.member)), Applications: uint32(len(s.apps.byName))})
 	}
 	b.mu.Unlock()
 	slices.SortFunc(a.Nodes, func(x, y *cluster.NodeState) int { return cmp.Compare(x.GetNode().GetName(), y.GetNode().GetName()) })
 	return a, nil
 }
 
-// ListApplications implements cluster.OperatorsServer: applications in the order of their
-// names. Shares and what is due are of all at work, also where one is asked for.
+// ListApplications implements cluster.OperatorsServer. Applications are sorted by name. Shares and
+// entitlements refer to all applications at work, also if only one is asked for.
 func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicationsRequest) (*cluster.ListApplicationsAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)
@@ -241,9 +258,9 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 	})
 	b.mu.Unlock()
 	for _, s := range a.Applications {
-		f := b.o.Facts(s.Application)
+		f := b.options.Facts(s.Application)
 		s.Queue, s.User, s.Name, s.Type, s.Tags, s.Bandwidth = f.Queue, f.User, f.Name, f.Type, f.Tags, f.Bandwidth
-		s.State = b.o.State(s.Application)
+		s.State = b.options.State(s.Application)
 		if rates > 0 {
 			s.Share = float64(s.Rate) / rates
 		}

@@ -51,7 +51,7 @@ func TestVersionsByOperators(t *testing.T) {
 	if v, err := o.Apply(ctx, &cluster.ApplyRequest{Text: []byte("default: 2\n")}); err != nil || v.GetVersion() != 2 {
 		t.Errorf("the same again: %v, %v", v, err)
 	}
-	if v, err := o.SetWeight(ctx, &cluster.SetWeightRequest{Application: "a", Weight: 5}); err != nil || v.GetVersion() != 3 || v.GetWeights()["a"] != 5 {
+	if v, err := o.SetWeight(ctx, &cluster.SetWeightRequest{Application: "a", Weight: 5, Force: true}); err != nil || v.GetVersion() != 3 || v.GetWeights()["a"] != 5 {
 		t.Errorf("a weight: %v, %v", v, err)
 	}
 	if v, err := o.Apply(ctx, &cluster.ApplyRequest{Text: []byte("default: 3\n")}); err != nil || v.GetVersion() != 4 || v.GetWeights()["a"] != 5 {
@@ -66,7 +66,7 @@ func TestVersionsByOperators(t *testing.T) {
 		want string
 	}{
 		"another base":     {second(o.Apply(ctx, &cluster.ApplyRequest{Text: []byte("default: 4"), Base: 3})), codes.Aborted, "version 5 is in force"},
-		"a mistake":        {second(o.Apply(ctx, &cluster.ApplyRequest{Text: []byte("default: 1\nrules:\n- {weight: 0}\n")})), codes.InvalidArgument, "line 3: rules[0]: weight 0"},
+		"a mistake":        {second(o.Apply(ctx, &cluster.ApplyRequest{Text: []byte("default: 1\nrules:\n- {weight: 0}\n")})), codes.InvalidArgument, "line 3, column 4: rules[0]: weight 0"},
 		"empty":            {second(o.Apply(ctx, &cluster.ApplyRequest{})), codes.InvalidArgument, "empty"},
 		"too large":        {second(o.Apply(ctx, &cluster.ApplyRequest{Text: make([]byte, store.MaxText+1)})), codes.InvalidArgument, "at most 1048576"},
 		"a long note":      {second(o.Apply(ctx, &cluster.ApplyRequest{Text: []byte("default: 4"), Note: strings.Repeat("x", store.MaxNote+1)})), codes.InvalidArgument, "note"},
@@ -75,6 +75,7 @@ func TestVersionsByOperators(t *testing.T) {
 		"long history":     {second(o.History(ctx, &cluster.HistoryRequest{Limit: store.Keep + 1})), codes.InvalidArgument, "1 to 1000"},
 		"no application":   {second(o.SetWeight(ctx, &cluster.SetWeightRequest{Weight: 1})), codes.InvalidArgument, "1 to 256 bytes"},
 		"too heavy":        {second(o.SetWeight(ctx, &cluster.SetWeightRequest{Application: "a", Weight: policy.MaxWeight + 1})), codes.InvalidArgument, "use 1 to"},
+		"unknown":          {second(o.SetWeight(ctx, &cluster.SetWeightRequest{Application: "c", Weight: 2})), codes.NotFound, "unknown application: c is not at work"},
 		"never set":        {second(o.SetWeight(ctx, &cluster.SetWeightRequest{Application: "b"})), codes.NotFound, "b has no weight set"},
 		"a long name":      {second(o.SetWeight(ctx, &cluster.SetWeightRequest{Application: strings.Repeat("x", 257), Weight: 1})), codes.InvalidArgument, "1 to 256 bytes"},
 		"none of the good": {second(o.Policy(ctx, &cluster.PolicyRequest{})), codes.OK, ""},
@@ -124,7 +125,7 @@ func TestWhoIsAnOperator(t *testing.T) {
 		"Policy":           second(node.Policy(t.Context(), &cluster.PolicyRequest{})),
 		"History":          second(node.History(t.Context(), &cluster.HistoryRequest{})),
 		"Apply":            second(node.Apply(t.Context(), &cluster.ApplyRequest{Text: []byte("default: 2")})),
-		"SetWeight":        second(node.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "a", Weight: 1})),
+		"SetWeight":        second(node.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "a", Weight: 1, Force: true})),
 		"ListNodes":        second(node.ListNodes(t.Context(), &cluster.ListNodesRequest{})),
 		"ListApplications": second(node.ListApplications(t.Context(), &cluster.ListApplicationsRequest{})),
 	} {
@@ -157,7 +158,7 @@ func TestLocalUser(t *testing.T) {
 		if got := localUser("/proc/net", end); got != who.Username {
 			t.Errorf("%s: %q, want %q", end, got, who.Username)
 		}
-		if got := localUser(t.TempDir(), end); got != somebody {
+		if got := localUser(t.TempDir(), end); got != unknownUser {
 			t.Errorf("without a table: %q", got)
 		}
 	}
@@ -209,7 +210,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 		}
 		return len(a.GetApplications()) == 4 && !slices.ContainsFunc(a.GetApplications(), func(s *cluster.ApplicationState) bool { return s.GetRate() == 0 })
 	})
-	if _, err := o.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "a", Weight: 4}); err != nil {
+	if _, err := o.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "a", Weight: 4, Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	a, err := o.ListApplications(t.Context(), &cluster.ListApplicationsRequest{})
@@ -290,7 +291,7 @@ func TestPolicyFile(t *testing.T) {
 	}
 	take := func(b *Broker, version uint64, weight int) {
 		t.Helper()
-		if err := b.TakeFile(t.Context(), file); err != nil {
+		if err := b.ApplyFile(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
 		if b.version != version || b.policy.Default != weight {
@@ -307,7 +308,7 @@ func TestPolicyFile(t *testing.T) {
 	b, kept = start()
 	take(b, 2, 3)
 	write("default: 0\n")
-	if err := b.TakeFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), "line 1: default") || b.version != 2 {
+	if err := b.ApplyFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), "line 1, column 1: default") || b.version != 2 {
 		t.Errorf("a bad file: %v, version %d", err, b.version)
 	}
 	write("default: 4\n")
@@ -338,12 +339,12 @@ func TestLongGone(t *testing.T) {
 	if _, err := b.totals.Name(m, 0, "here"); err != nil {
 		t.Fatal(err)
 	}
-	past := time.Now().Add(-longGone - time.Hour)
-	b.worked["here"], b.worked["gone"] = past, past
-	b.noteWork(time.Now())
+	past := time.Now().Add(-weightRetention - time.Hour)
+	b.lastActive["here"], b.lastActive["gone"] = past, past
+	b.noteActivity(time.Now())
 	set("new")
-	if w := b.policy.Set; len(w) != 2 || w["here"] != 2 || w["new"] != 2 || len(b.worked) != 2 {
-		t.Errorf("%v, %v", w, b.worked)
+	if w := b.policy.Set; len(w) != 2 || w["here"] != 2 || w["new"] != 2 || len(b.lastActive) != 2 {
+		t.Errorf("%v, %v", w, b.lastActive)
 	}
 }
 
@@ -359,10 +360,10 @@ func TestManySetWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := asOperator(t, b.address, insecure.NewCredentials())
-	if _, err := o.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "one more", Weight: 1}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "10000 applications") {
+	if _, err := o.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "one more", Weight: 1, Force: true}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "10000 applications") {
 		t.Error(err)
 	}
-	if _, err := o.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "app-7", Weight: 3}); err != nil {
+	if _, err := o.SetWeight(t.Context(), &cluster.SetWeightRequest{Application: "app-7", Weight: 3, Force: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -388,7 +389,7 @@ func TestOtherBrokersVersion(t *testing.T) {
 	if err := shared.Append(t.Context(), store.Version{Number: 2, Text: []byte("of the future: 1")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "version 2 of the policy is none for this program") {
+	if err := b.refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "read version 2 of the policy") {
 		t.Error(err)
 	}
 	if version() != 1 {

@@ -197,7 +197,7 @@ func TestQueueBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := bookedSession(t, b)
-		a, err := b.take(s, &cluster.Report{Sequence: 1, Queues: test.queues})
+		a, err := b.handleReport(s, &cluster.Report{Sequence: 1, Queues: test.queues})
 		if (err == nil) != test.good {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -220,7 +220,7 @@ func TestWeightsAmongAll(t *testing.T) {
 		}
 		s := bookedSession(t, b)
 		s.node.Levels = levels
-		a, err := b.take(s, &cluster.Report{Sequence: 1, Names: []*cluster.Name{{Application: "a"}}})
+		a, err := b.handleReport(s, &cluster.Report{Sequence: 1, Names: []*cluster.Name{{Application: "a"}}})
 		if err != nil || len(a.GetRights()) != 1 {
 			t.Fatalf("%v, %v", a, err)
 		}

@@ -15,42 +15,42 @@ import (
 	"penstock/broker/store"
 )
 
-// checkPeer holds a node's name against its certificate, where there is one.
+// checkPeer checks a node's name against its certificate, if it has one.
 func checkPeer(ctx context.Context, name string) error {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return errors.New("a stream without a peer")
+		return errors.New("the stream has no peer address")
 	}
 	info, secure := p.AuthInfo.(credentials.TLSInfo)
 	if !secure {
-		return nil // plain: the broker was asked to, and listens on loopback only
+		return nil // without TLS the broker listens on loopback only
 	}
 	if name == "localhost" {
-		return fmt.Errorf("%w: every machine is localhost", errIdentity)
+		return fmt.Errorf("%w: the name localhost does not identify a machine", errIdentity)
 	}
 	for _, chain := range info.State.VerifiedChains {
 		if isOperator(chain) {
-			return fmt.Errorf("%w: it is an operator's", errIdentity)
+			return fmt.Errorf("%w: it is a certificate of an operator", errIdentity)
 		}
 		if len(chain) > 0 && (chain[0].Subject.CommonName == name || slices.Contains(chain[0].DNSNames, name)) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: it is not of %q", errIdentity, name)
+	return fmt.Errorf("%w: it does not name %q", errIdentity, name)
 }
 
-var errOperator = errors.New("this needs an operator's certificate: `penstock certs --operator NAME` makes one, and --ca, --cert and --key name it")
+var errOperator = errors.New("an operator's certificate is required: make one with `penstock certs --operator NAME`, and give it with --ca, --cert and --key")
 
 func isOperator(chain []*x509.Certificate) bool {
 	return len(chain) > 0 && slices.Contains(chain[0].Subject.OrganizationalUnit, certs.Operator)
 }
 
-// operator says who asks, by the certificate; without certificates, where the broker
-// serves its own machine only, by the local user.
+// operator returns the name of the calling operator: from the certificate or, on a broker without
+// certificates, which serves its own machine only, the local user.
 func operator(ctx context.Context) (name string, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return "", errors.New("a question without a peer")
+		return "", errors.New("the call has no peer address")
 	}
 	info, secure := p.AuthInfo.(credentials.TLSInfo)
 	if !secure {

@@ -25,7 +25,7 @@ import (
 func TestLongGoneIsNotSeen(t *testing.T) {
 	o := &office{changes: make(chan struct{}, 1)}
 	shared := store.NewMemory()
-	b, err := New(t.Context(), Options{Lead: o, Store: shared})
+	b, err := New(t.Context(), Options{Leadership: o, Store: shared})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +35,8 @@ func TestLongGoneIsNotSeen(t *testing.T) {
 	if err := b.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	past := time.Now().Add(-longGone - time.Hour)
-	age := func() { b.worked["a"], b.worked["b"] = past, past }
+	past := time.Now().Add(-weightRetention - time.Hour)
+	age := func() { b.lastActive["a"], b.lastActive["b"] = past, past }
 	age()
 	o.set(leadership.State{Leading: true, Epoch: 3}) // and nothing has taken that up yet
 	applyText(t, b, "default: 2")
@@ -45,7 +45,7 @@ func TestLongGoneIsNotSeen(t *testing.T) {
 	}
 	age()
 	for range 2 {
-		if _, err := (operators{b: b}).SetWeight(caller("127.0.0.1"), &cluster.SetWeightRequest{Application: "a", Weight: 7}); err != nil {
+		if _, err := (operators{b: b}).SetWeight(caller("127.0.0.1"), &cluster.SetWeightRequest{Application: "a", Weight: 7, Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,8 +63,8 @@ func TestVersionsBeginAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	applyText(t, b, "default: 2")
-	b.o.Store = store.NewMemory()
-	if err := b.o.Store.Append(t.Context(), store.Version{Number: 1, Text: []byte("default: 5"), Time: b.taken.Time}); err != nil {
+	b.options.Store = store.NewMemory()
+	if err := b.options.Store.Append(t.Context(), store.Version{Number: 1, Text: []byte("default: 5"), Time: b.current.Time}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.refresh(t.Context()); err != nil {
@@ -117,7 +117,7 @@ func TestNotYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = operators{b: b}.Apply(caller("127.0.0.1"), &cluster.ApplyRequest{Text: []byte("default: 2")})
-	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "version 1 is written, but not in force here yet: ") {
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "version 1 is stored, but not in force on this broker yet: ") {
 		t.Error(err)
 	}
 	f.writes = 0
@@ -125,7 +125,7 @@ func TestNotYet(t *testing.T) {
 	if err := os.WriteFile(file, []byte("default: 7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.TakeFile(t.Context(), file); err != nil {
+	if err := b.ApplyFile(t.Context(), file); err != nil {
 		t.Errorf("the file's version is written: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestFollowTriesAgain(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup
-	following.Go(func() { b.Follow(ctx, file, last) })
+	following.Go(func() { b.FollowFile(ctx, file, last) })
 	defer following.Wait()
 	defer cancel()
 	eventually(t, "the file is in force", func() bool {

@@ -1,19 +1,18 @@
-// Package applications is a directory of who is who: queue, user, name, type and tags of
-// applications, by the names of their flows, and what they hold of a resource of YARN's.
+// Package applications is a directory of the cluster's applications: their queue, user, name, type and
+// tags, and how much of a YARN resource they hold, by the names of their flows.
 //
-// A node knows an application by its id only; a policy speaks of queues, users and tags.
-// YARN's ResourceManager and Spark's master know both. They are asked, each by a goroutine
-// of its own, and never by who wants to know: Facts answers at once with what is known,
-// which is the flow's name if nothing is, and what arrives later is told (Run's changed).
+// A node knows an application by its id only, while a policy refers to queues, users and tags. YARN's
+// ResourceManager and Spark's master know both. Each of them is polled by a goroutine of its own. Facts
+// never waits for them: it answers with what is known, at least the flow's name, and later changes are
+// announced through Run.
 //
-// Each period a source lists those at work, few of all that it remembers, since what a
-// container holds changes. An application that a node serves and the last list has not,
-// because it has just begun or ended, is looked up alone, so many a second.
+// Each poll lists the applications at work, since the containers that they hold change. An application
+// that a node serves and the last list lacks, because it has just begun or ended, is looked up by
+// itself, at a limited rate.
 //
-// Facts outlive their source: one that is down has said nothing new, and an application
-// that is gone from a list may have data on its way still. One that has just taken over says
-// of what is held less than there is. Weights that fell back because a ResourceManager is
-// started again would be an outage of ours.
+// Facts outlive their source. A source that is down changes nothing, and an application that is gone
+// from a list may still have data to write. A source that has just taken over may report less than is
+// allocated. If weights fell back whenever a ResourceManager restarts, its outage would become ours.
 package applications
 
 import (
@@ -30,41 +29,41 @@ import (
 	"penstock/core/policy"
 )
 
-// Bounds of a directory.
+// Limits of a directory.
 const (
-	// MaxApplications are kept. Those beyond are known by their flows' names only.
+	// MaxApplications bounds the applications that are kept. Of further ones only the flows' names are known.
 	MaxApplications = 100_000
-	maxWanted       = 10_000 // flows to be looked up
-	// lookUps is how many a second there may be.
-	lookUps = 20
-	// keep is how long an application stays known that its source has at work no more.
-	keep = 10 * time.Minute
-	// period is the time between two lists, and rest how many times what a list kept its source
-	// busy is at least between it and the next: a slow ResourceManager is to have its rest. Not
-	// so a standby, which may become the active one at any moment: it is asked at each tick.
-	period = 5 * time.Second
-	rest   = 4
-	// settle is how long a source that has just begun may not know all who are at work, and all
-	// that they hold: one answers before it has read its own store, and hears of containers from
-	// NodeManagers, which look for it every 15 to 45 s, and at the one that has died in between
+	maxPending      = 10_000 // flows to be looked up
+	// lookupsPerSecond bounds single look-ups.
+	lookupsPerSecond = 20
+	// retention is how long an application stays known after its end.
+	retention = 10 * time.Minute
+	// period is the time between two lists. A list is followed by a pause of at least pauseFactor
+	// times the time for which it kept the source busy, to spare a slow ResourceManager. A standby
+	// is polled at each tick, as it may become active at any moment.
+	period      = 5 * time.Second
+	pauseFactor = 4
+	// settleTime is how long after its start a source may not know all applications at work and all
+	// that they hold. A ResourceManager answers before it has read its state store, and learns about
+	// containers from NodeManagers, which look for it every 15 to 45 s, and first at the failed one
 	// (yarn.client.failover-sleep-base-ms).
-	settle = 2 * time.Minute
+	settleTime = 2 * time.Minute
 )
 
-// Application is what is known of one.
+// Application is what is known of an application.
 type Application struct {
 	policy.Facts
-	State string // as its source says it: ACCEPTED, RUNNING, FINISHED
-	Ended bool   // it is at work no more
-	since int64  // when who tells of it began to be active, ms; 0: it does not say
+	State       string // as its source reports it: ACCEPTED, RUNNING, FINISHED
+	Ended       bool   // it is no longer at work
+	activeSince int64  // start of the source's active phase, in Unix ms; 0: not reported
 }
 
-// Source is the state of one source.
+// Source is the state of a source.
 type Source struct {
 	Name         string // YARN, Spark
-	Address      string // that has answered last; empty: none
+	Address      string // of the server that answered last; empty: none
 	Answered     time.Time
-	Error        string // of the last try; empty: it went well
+	Error        string // of the last request; empty: none
 	Applications int
 }
 
@@ -75,94 +74,94 @@ type Directory struct {
 	// Shorter in tests.
 	tick, period time.Duration
 
-	mu     sync.Mutex
-	apps   map[string]*entry
-	wanted map[string]bool // flows that were asked for and are not known
+	mu      sync.Mutex
+	apps    map[string]*entry
+	pending map[string]bool // flows to be looked up
 }
 
-// asked is a cluster manager.
-type asked interface {
+// clusterManager is a source of applications.
+type clusterManager interface {
 	name() string
-	// owns tells whether a flow's name may be an application of it.
+	// owns reports whether a flow's name has the form of its application ids.
 	owns(flow string) bool
-	// list gives add each application at work, and some that are not. When it returns nil,
-	// these were all.
+	// list calls add for each application at work, and possibly for others. If it returns nil, the
+	// list was complete.
 	list(ctx context.Context, add func(Application)) error
-	// address answered last.
+	// address returns the address of the server that answered last.
 	address() string
-	// spent is how long the source was kept busy since the last call.
-	spent() time.Duration
+	// takeBusyTime returns for how long the source has been kept busy since the last call.
+	takeBusyTime() time.Duration
 }
 
-// finder is one that can look a single application up.
+// finder is a cluster manager that can look up a single application.
 type finder interface {
 	find(ctx context.Context, flow string) (a Application, known bool, err error)
 }
 
-// source is one that is asked, by one goroutine. What follows asked is under the
-// directory's lock.
+// source is a cluster manager with its state. One goroutine polls it. The fields below clusterManager
+// are protected by the directory's lock.
 type source struct {
-	asked
-	round    uint64 // of lists
-	swept    uint64 // the round in which room was made
-	answered time.Time
-	err      error
-	since    int64     // when the one that tells began to be active, ms; 0: none has said
-	settled  time.Time // from when on it tells all; before, what was known stands beside it
+	clusterManager
+	round       uint64 // number of lists so far
+	swept       uint64 // the round in which makeRoom was last called
+	answered    time.Time
+	err         error
+	activeSince int64     // start of the server's active phase, in Unix ms; 0: not known
+	settledAt   time.Time // from then on its lists are complete; before, they only add to what is known
 }
 
 type entry struct {
 	Application
 	from  *source
-	round uint64    // of the source's last list that had it
-	ended time.Time // when it was seen that it is at work no more; zero: it is
+	round uint64    // of the last list that had it
+	ended time.Time // when its end was noticed; zero: it is at work
 }
 
-// Options say who is asked.
+// Options configures the sources.
 type Options struct {
-	ResourceManagers []string // base URLs of YARN's, an HA pair's both
+	ResourceManagers []string // base URLs of YARN's ResourceManagers; of an HA pair, both
 	SparkMasters     []string // base URLs of Spark's standalone masters
-	// Resource is the resource type of YARN's whose held amount is an application's
-	// bandwidth; empty: DefaultResource.
+	// Resource is the YARN resource type whose allocated amount is an application's bandwidth; empty:
+	// DefaultResource.
 	Resource string
 	Log      *slog.Logger
 }
 
-// New returns a directory that nobody has told anything yet.
+// New returns an empty directory.
 func New(o Options) (*Directory, error) {
-	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, wanted: map[string]bool{}}
+	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, pending: map[string]bool{}}
 	if len(o.ResourceManagers) > 0 {
 		s, err := newYARN(o.ResourceManagers, cmp.Or(o.Resource, DefaultResource), o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("the ResourceManager's address: %w", err)
 		}
-		d.sources = append(d.sources, &source{asked: s})
+		d.sources = append(d.sources, &source{clusterManager: s})
 	}
 	if len(o.SparkMasters) > 0 {
 		s, err := newSpark(o.SparkMasters)
 		if err != nil {
 			return nil, fmt.Errorf("the Spark master's address: %w", err)
 		}
-		d.sources = append(d.sources, &source{asked: s})
+		d.sources = append(d.sources, &source{clusterManager: s})
 	}
 	return d, nil
 }
 
-// Facts is what is known of a flow, at least its name. What is not known and may be will
-// be asked for.
+// Facts returns what is known of a flow, at least its name. If a source may know more, the flow is
+// looked up.
 func (d *Directory) Facts(flow string) policy.Facts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.apps[flow]; e != nil {
 		return e.Facts
 	}
-	if len(d.wanted) < maxWanted && slices.ContainsFunc(d.sources, func(s *source) bool { return s.owns(flow) }) {
-		d.wanted[flow] = true
+	if len(d.pending) < maxPending && slices.ContainsFunc(d.sources, func(s *source) bool { return s.owns(flow) }) {
+		d.pending[flow] = true
 	}
 	return policy.Facts{Flow: flow}
 }
 
-// State is a flow's, as its source said it last; empty: it is not known.
+// State returns the last reported state of a flow's application; empty: not known.
 func (d *Directory) State(flow string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,7 +171,7 @@ func (d *Directory) State(flow string) string {
 	return ""
 }
 
-// List is all that is known, by flow.
+// List returns all known applications, sorted by flow.
 func (d *Directory) List() []Application {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,7 +182,7 @@ func (d *Directory) List() []Application {
 	return list
 }
 
-// Sources is the state of each source.
+// Sources returns the state of each source.
 func (d *Directory) Sources() []Source {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,18 +202,18 @@ func (d *Directory) Sources() []Source {
 	return list
 }
 
-// Run asks the sources until ctx ends. It calls changed, from several goroutines, with the
-// flows of which something else is known than before; changed may call Facts.
+// Run polls the sources until ctx ends. It calls changed with the flows whose facts have changed, from
+// several goroutines. changed may call Facts.
 func (d *Directory) Run(ctx context.Context, changed func(flows []string)) {
 	var group sync.WaitGroup
 	for _, s := range d.sources {
-		group.Go(func() { d.follow(ctx, s, changed) })
+		group.Go(func() { d.poll(ctx, s, changed) })
 	}
 	group.Wait()
 }
 
-// follow asks one source.
-func (d *Directory) follow(ctx context.Context, s *source, changed func([]string)) {
+// poll polls one source.
+func (d *Directory) poll(ctx context.Context, s *source, changed func([]string)) {
 	ticker := time.NewTicker(d.tick)
 	defer ticker.Stop()
 	var due time.Time // of the next list
@@ -222,11 +221,11 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 		begin := time.Now()
 		var flows []string
 		if !begin.Before(due) {
-			s.asked.spent() // by look-ups
+			s.clusterManager.takeBusyTime() // discard the time of look-ups
 			flows = d.list(ctx, s)
 			due = time.Now()
-			if !d.noneActive(s) {
-				due = due.Add(max(d.period, rest*s.asked.spent()))
+			if !d.noActiveServer(s) {
+				due = due.Add(max(d.period, pauseFactor*s.clusterManager.takeBusyTime()))
 			}
 		}
 		flows = append(flows, d.lookUp(ctx, s)...)
@@ -241,29 +240,29 @@ func (d *Directory) follow(ctx context.Context, s *source, changed func([]string
 	}
 }
 
-// noneActive tells whether the last try found no server that is at work.
-func (d *Directory) noneActive(s *source) bool {
+// noActiveServer reports whether the last request found no active server.
+func (d *Directory) noActiveServer(s *source) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return errors.Is(s.err, errNoneActive)
 }
 
-// list takes who is at work now. What is known of those that are not on a whole list
-// stays, but that they hold nothing, and is forgotten after a while.
+// list updates the directory from a list of the applications at work. Applications that a complete list
+// lacks stay known for a while, but hold nothing any more.
 func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	d.mu.Lock()
 	s.round++
 	back := s.err != nil
 	d.mu.Unlock()
 	beyond := 0
-	err := s.asked.list(ctx, func(a Application) {
+	err := s.clusterManager.list(ctx, func(a Application) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if back {
 			back = false
-			s.begins(d.period)
+			s.restarted(d.period)
 		}
-		different, full := d.put(s, a)
+		different, full := d.update(s, a)
 		if different {
 			changed = append(changed, a.Flow)
 		}
@@ -274,54 +273,54 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	d.mu.Lock()
 	if now := time.Now(); err == nil {
 		if back { // with an empty list
-			s.begins(d.period)
+			s.restarted(d.period)
 		}
 		for flow, e := range d.apps {
 			if e.from != s {
 				continue
 			}
-			if e.round < s.round && e.ended.IsZero() && !now.Before(s.settled) {
+			if e.round < s.round && e.ended.IsZero() && !now.Before(s.settledAt) {
 				e.Ended, e.ended = true, now
 				if e.Bandwidth != 0 {
 					e.Bandwidth = 0
 					changed = append(changed, flow)
 				}
 			}
-			if !e.ended.IsZero() && now.Sub(e.ended) > keep {
+			if !e.ended.IsZero() && now.Sub(e.ended) > retention {
 				delete(d.apps, flow)
 			}
 		}
-		if _, can := s.asked.(finder); !can { // who was not on the list is not known there
-			maps.DeleteFunc(d.wanted, func(flow string, _ bool) bool { return s.owns(flow) })
+		if _, can := s.clusterManager.(finder); !can { // what the list lacks is not known there
+			maps.DeleteFunc(d.pending, func(flow string, _ bool) bool { return s.owns(flow) })
 		}
 	}
 	d.mu.Unlock()
 	if err == nil && beyond > 0 {
 		err = fmt.Errorf("%d applications at work are known by their flows' names only: at most %d are kept", beyond, MaxApplications)
 	}
-	d.said(ctx, s, err)
+	d.noteResult(ctx, s, err)
 	return changed
 }
 
-// put keeps what a source says of an application, in the list of this round or alone. It
-// tells whether the facts are others, and whether there is no room. d.mu is held.
-func (d *Directory) put(s *source, a Application) (different, full bool) {
-	if a.since != 0 {
-		if s.since != 0 && s.since != a.since { // a standby has taken over, or it was started again
-			s.begins(d.period)
+// update stores what a source reports of an application, in a list or a look-up. It reports whether the
+// facts have changed, and whether there was no room. d.mu is held.
+func (d *Directory) update(s *source, a Application) (different, full bool) {
+	if a.activeSince != 0 {
+		if s.activeSince != 0 && s.activeSince != a.activeSince { // another server has taken over, or the server was restarted
+			s.restarted(d.period)
 		}
-		s.since = a.since
+		s.activeSince = a.activeSince
 	}
 	e := d.apps[a.Flow]
 	switch {
 	case a.Ended:
 		a.Bandwidth = 0
-	case e != nil && time.Now().Before(s.settled):
+	case e != nil && time.Now().Before(s.settledAt):
 		a.Bandwidth = max(a.Bandwidth, e.Bandwidth)
 	}
 	if e == nil {
-		if a.Ended && !d.wanted[a.Flow] {
-			return false, false // a list of those that were: nobody has asked
+		if a.Ended && !d.pending[a.Flow] {
+			return false, false // a finished application that nobody asked for
 		}
 		if len(d.apps) >= MaxApplications && s.swept < s.round {
 			s.swept = s.round
@@ -332,7 +331,7 @@ func (d *Directory) put(s *source, a Application) (different, full bool) {
 		}
 		e = &entry{from: s}
 		d.apps[a.Flow] = e
-		delete(d.wanted, a.Flow)
+		delete(d.pending, a.Flow)
 	}
 	different = !same(e.Facts, a.Facts)
 	e.Application, e.from, e.round = a, s, s.round
@@ -345,17 +344,17 @@ func (d *Directory) put(s *source, a Application) (different, full bool) {
 	return different, false
 }
 
-// begins notes that the source has begun anew, as far as can be seen: what was known stands
-// beside what it tells until it has settled. In between it is believed for a list at least, or
-// one that begins again and again would never take anything back. Directory.mu is held.
-func (s *source) begins(period time.Duration) {
-	if now := time.Now(); !now.Before(s.settled.Add(2 * period)) {
-		s.settled = now.Add(settle)
+// restarted notes that the source seems to have restarted: until it has settled, its lists only add to
+// what is known. Between two such phases at least one list counts fully, or a source that restarts
+// again and again would never lower anything. Directory.mu is held.
+func (s *source) restarted(period time.Duration) {
+	if now := time.Now(); !now.Before(s.settledAt.Add(2 * period)) {
+		s.settledAt = now.Add(settleTime)
 	}
 }
 
-// makeRoom forgets, once they are in the way, who has ended, and who was in none of the
-// last two lists, which were not whole then. d.mu is held.
+// makeRoom drops applications that have ended, and those that were in none of the last two lists, which
+// were incomplete. d.mu is held.
 func (d *Directory) makeRoom(s *source) {
 	for flow, e := range d.apps {
 		if e.Ended || e.from == s && e.round+1 < s.round {
@@ -364,49 +363,49 @@ func (d *Directory) makeRoom(s *source) {
 	}
 }
 
-// same compares facts; nil tags are none.
+// same reports whether facts are equal. nil and empty tags are equal.
 func same(a, b policy.Facts) bool {
 	tags := slices.Equal(a.Tags, b.Tags)
 	return tags && a.Flow == b.Flow && a.Queue == b.Queue && a.User == b.User && a.Name == b.Name && a.Type == b.Type && a.Bandwidth == b.Bandwidth
 }
 
-// lookUp asks for some of those that are wanted, unless the source has failed last. One
-// that it does not know is asked for again when somebody wants to know again.
+// lookUp looks up some pending flows, unless the last request to the source failed. A flow that the
+// source does not know is looked up again when it is asked for again.
 func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
-	by, can := s.asked.(finder)
+	by, can := s.clusterManager.(finder)
 	d.mu.Lock()
 	failed := s.err != nil
 	d.mu.Unlock()
 	if failed || !can {
 		return nil
 	}
-	for range lookUps {
-		flow := d.next(s)
+	for range lookupsPerSecond {
+		flow := d.nextPending(s)
 		if flow == "" {
 			break
 		}
 		a, known, err := by.find(ctx, flow)
 		if err != nil {
-			d.said(ctx, s, err)
+			d.noteResult(ctx, s, err)
 			break // it stays wanted
 		}
 		d.mu.Lock()
 		if known {
-			if different, _ := d.put(s, a); different {
+			if different, _ := d.update(s, a); different {
 				changed = append(changed, flow)
 			}
 		}
-		delete(d.wanted, flow)
+		delete(d.pending, flow)
 		d.mu.Unlock()
 	}
 	return changed
 }
 
-// next is a flow that is wanted of a source; empty: none.
-func (d *Directory) next(s *source) string {
+// nextPending returns a pending flow of a source; empty: none.
+func (d *Directory) nextPending(s *source) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for flow := range d.wanted {
+	for flow := range d.pending {
 		if s.owns(flow) {
 			return flow
 		}
@@ -414,8 +413,8 @@ func (d *Directory) next(s *source) string {
 	return ""
 }
 
-// said books how a try went, and logs what is new of it.
-func (d *Directory) said(ctx context.Context, s *source, err error) {
+// noteResult records the outcome of a request to a source, and logs changes.
+func (d *Directory) noteResult(ctx context.Context, s *source, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -430,8 +429,8 @@ func (d *Directory) said(ctx context.Context, s *source, err error) {
 	d.mu.Unlock()
 	switch {
 	case err == nil && (before != nil || first):
-		d.log.Info("who is who: a source answers", "source", s.name(), "address", s.address(), "applications", known)
+		d.log.Info("application directory: source answers", "source", s.name(), "address", s.address(), "applications", known)
 	case err != nil && before == nil:
-		d.log.Warn("who is who: a source fails; what it has said before stays in force", "source", s.name(), "error", err)
+		d.log.Warn("application directory: source fails; its last answers stay in force", "source", s.name(), "error", err)
 	}
 }

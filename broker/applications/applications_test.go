@@ -22,10 +22,10 @@ type told struct {
 	asks []time.Time
 }
 
-func (*told) name() string           { return "told" }
-func (*told) owns(flow string) bool  { return true }
-func (*told) address() string        { return "" }
-func (s *told) spent() time.Duration { return s.took }
+func (*told) name() string                  { return "told" }
+func (*told) owns(flow string) bool         { return true }
+func (*told) address() string               { return "" }
+func (s *told) takeBusyTime() time.Duration { return s.took }
 func (s *told) list(_ context.Context, add func(Application)) error {
 	s.mu.Lock()
 	s.asks = append(s.asks, time.Now())
@@ -45,8 +45,8 @@ func (s *told) say(apps []Application, err error) {
 }
 
 func ofTest(s *told) *Directory {
-	return &Directory{log: slog.New(slog.DiscardHandler), tick: time.Second, period: period, sources: []*source{{asked: s}},
-		apps: map[string]*entry{}, wanted: map[string]bool{}}
+	return &Directory{log: slog.New(slog.DiscardHandler), tick: time.Second, period: period, sources: []*source{{clusterManager: s}},
+		apps: map[string]*entry{}, pending: map[string]bool{}}
 }
 
 // TestWhoIsGone holds nothing, is known for a while and then forgotten, but not while the
@@ -83,12 +83,12 @@ func TestWhoIsGone(t *testing.T) {
 		all := policy.Facts{Flow: "a", User: "u", Bandwidth: 5}
 		at(time.Millisecond, "told", all, 1)
 		s.say(nil, errors.New("down"))
-		at(2*keep, "while the source is down", all, 1)
+		at(2*retention, "while the source is down", all, 1)
 		s.say(nil, nil)
 		holdsNothing := policy.Facts{Flow: "a", User: "u"}
-		at(settle-time.Second, "back, and not all is known there yet", all, 1)
+		at(settleTime-time.Second, "back, and not all is known there yet", all, 1)
 		at(period+2*time.Second, "gone", holdsNothing, 2)
-		at(keep-period-time.Second, "almost forgotten", holdsNothing, 2)
+		at(retention-period-time.Second, "almost forgotten", holdsNothing, 2)
 		at(2*period, "forgotten", policy.Facts{Flow: "a"}, 2)
 		cancel()
 		<-done
@@ -123,7 +123,7 @@ func TestRest(t *testing.T) {
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := func(since, bandwidth int64) []Application {
-			return []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: bandwidth}, since: since}}
+			return []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: bandwidth}, activeSince: since}}
 		}
 		s := &told{apps: app(1, 90)}
 		d := ofTest(s)
@@ -150,24 +150,24 @@ func TestTakeOver(t *testing.T) {
 		at(2*period, "it holds more", 60)
 		s.say(app(2, 20), nil)
 		at(2*period, "not all is heard of", 60)
-		at(settle, "all is heard of", 20)
+		at(settleTime, "all is heard of", 20)
 		s.say(app(0, 10), nil)
 		at(2*period, "who began at no time", 10)
-		s.say([]Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 60}, since: 3, Ended: true}}, nil)
+		s.say([]Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 60}, activeSince: 3, Ended: true}}, nil)
 		at(2*period, "it has ended", 0)
 
 		s.say(app(4, 90), nil)
-		at(2*settle, "at work again", 90)
+		at(2*settleTime, "at work again", 90)
 		s.say(nil, errors.New("down"))
 		at(time.Hour, "the source is down", 90)
 		s.say(nil, nil)
 		at(2*period, "it is back, and has not read who is at work", 90)
 		s.say(app(5, 5), nil)
 		at(2*period, "it has, but not heard of all that is held", 90)
-		at(settle, "all is heard of", 5)
+		at(settleTime, "all is heard of", 5)
 
 		s.say(app(6, 90), nil)
-		at(2*settle, "it holds more", 90)
+		at(2*settleTime, "it holds more", 90)
 		least := int64(90)
 		for since := range int64(60) { // it begins anew each minute
 			s.say(app(100+since, 1), nil)

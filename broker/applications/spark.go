@@ -9,11 +9,11 @@ import (
 	"penstock/core/policy"
 )
 
-// sparkType is what YARN calls Spark's applications too, so that one rule finds both.
+// sparkType is the type that YARN reports for Spark applications, so that one rule matches both.
 const sparkType = "SPARK"
 
-// spark asks a standalone master for its page as JSON, which has everything: workers, who
-// is at work and who was lately. There is no single look-up, nor a queue or tags.
+// spark reads the JSON page of a standalone master. The page contains everything: workers, running and
+// recent applications. Spark has no single look-ups, queues or tags.
 type spark struct{ *servers }
 
 func newSpark(addresses []string) (*spark, error) {
@@ -26,15 +26,15 @@ func newSpark(addresses []string) (*spark, error) {
 
 func (*spark) name() string { return "Spark" }
 
-// owns accepts Spark's own pattern of ids, as nodes do.
+// owns accepts the ids that Spark generates, as nodes do.
 func (*spark) owns(flow string) bool {
 	rest, ok := strings.CutPrefix(flow, "app-")
 	stamp, number, cut := strings.Cut(rest, "-")
-	return ok && cut && digits(stamp, 14, 14) && digits(number, 4, 10)
+	return ok && cut && isDigits(stamp, 14, 14) && isDigits(number, 4, 10)
 }
 
 func (s *spark) list(ctx context.Context, add func(Application)) error {
-	s.renew()
+	s.freshConnection()
 	return s.get(ctx, "/json/", nil, func(d *json.Decoder) error {
 		apps, err := parseSpark(d)
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *spark) list(ctx context.Context, add func(Application)) error {
 	})
 }
 
-// parseSpark reads a master's state. Its status comes last, so nothing of it counts before.
+// parseSpark reads a master's page. The status is its last member, so nothing counts before the end.
 func parseSpark(d *json.Decoder) ([]Application, error) {
 	var apps []Application
 	status := ""
@@ -70,7 +70,7 @@ func parseSpark(d *json.Decoder) ([]Application, error) {
 					return err
 				}
 				if len(apps) == MaxApplications {
-					return fmt.Errorf("over %d applications", MaxApplications)
+					return fmt.Errorf("more than %d applications", MaxApplications)
 				}
 				apps = append(apps, Application{State: clip(a.State, maxName), Ended: ended, Facts: policy.Facts{
 					Flow: clip(a.ID, maxName), Name: clip(a.Name, maxName), User: clip(a.User, maxName), Type: sparkType}})

@@ -52,8 +52,8 @@ func TestSpark(t *testing.T) {
 	if f := d.Facts("app-20240102030405-0000"); f.User != "bob" {
 		t.Errorf("%+v", f)
 	}
-	if len(d.wanted) != 0 {
-		t.Errorf("still wanted: %v", d.wanted)
+	if len(d.pending) != 0 {
+		t.Errorf("still wanted: %v", d.pending)
 	}
 
 	d, _ = directory(t, Options{SparkMasters: []string{start("STANDBY"), start("RECOVERING")}})

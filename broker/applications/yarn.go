@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// page is how many applications one answer may have, and maxPages how many answers a
-	// list: a whole directory, in pages that are half full on average, and some that are empty.
-	page     = 1000
+	// pageSize is the number of applications of one answer, and maxPages bounds the answers of a list:
+	// enough for a full directory, with half-full pages on average and some empty ones.
+	pageSize = 1000
 	maxPages = 400
-	// queuesAgain is the least time between two looks at the scheduler's queues.
-	queuesAgain = time.Minute
-	maxQueues   = 100_000
+	// queueRefreshInterval is the least time between two requests for the scheduler's queues.
+	queueRefreshInterval = time.Minute
+	maxQueues            = 100_000
 )
 
-// yarn asks a ResourceManager. What its REST interface offers, by the sources of 3.4.2:
+// yarn reads the REST interface of a ResourceManager. As of the sources of 3.4.2:
 //
-//   - `limit` cuts off after so many, in the order of a hash table and without a next page.
-//     So a list that is as long as the limit is asked for again in two halves, by the time
-//     of the submission (startedTimeBegin and -End, both inclusive).
-//   - An application's resource requests, its timeouts and label expressions can be left
-//     out (deSelects); what it holds comes with CapacityScheduler only.
-//   - A standby answers everything with a redirect, or with a page that reloads itself.
+//   - limit cuts a list off, in the order of a hash table and without a next page. So a list that is
+//     as long as the limit is requested again in two halves of the submission time
+//     (startedTimeBegin and startedTimeEnd, both inclusive).
+//   - An application's resource requests, timeouts and label expressions can be left out (deSelects).
+//     Allocated resources are reported by CapacityScheduler only.
+//   - A standby answers with a redirect, or with a page that reloads itself.
 type yarn struct {
 	*servers
-	log      *slog.Logger
-	refused  sync.Once
-	resource string
-	page     int
-	paths    map[string]string // of leaf queues
-	looked   time.Time         // at them
+	log          *slog.Logger
+	refused      sync.Once
+	resource     string
+	pageSize     int
+	leafPaths    map[string]string // full paths of leaf queues, by name
+	queuesReadAt time.Time         // when they were read
 }
 
 func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, error) {
@@ -48,7 +48,7 @@ func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, erro
 	if err != nil {
 		return nil, err
 	}
-	return &yarn{servers: s, log: log, resource: resource, page: page}, nil
+	return &yarn{servers: s, log: log, resource: resource, pageSize: pageSize}, nil
 }
 
 func (*yarn) name() string { return "YARN" }
@@ -56,32 +56,32 @@ func (*yarn) name() string { return "YARN" }
 func (*yarn) owns(flow string) bool {
 	rest, ok := strings.CutPrefix(flow, "application_")
 	stamp, number, cut := strings.Cut(rest, "_")
-	if !ok || !cut || !digits(stamp, 13, 13) || !digits(number, 4, 10) {
+	if !ok || !cut || !isDigits(stamp, 13, 13) || !isDigits(number, 4, 10) {
 		return false
 	}
-	// Hadoop's number is an int, padded to four digits; it refuses what is none.
+	// Hadoop's number is an int, padded to four digits. Others are refused.
 	_, err := strconv.ParseInt(number, 10, 32)
 	return err == nil && (len(number) == 4 || number[0] != '0')
 }
 
-// digits are some of low to high.
-func digits(s string, low, high int) bool {
+// isDigits reports whether s consists of low to high digits.
+func isDigits(s string, low, high int) bool {
 	return len(s) >= low && len(s) <= high && strings.Trim(s, "0123456789") == ""
 }
 
-// span is of the times of submission, both ends inclusive, in ms.
-type span struct{ begin, end int64 }
+// timeSpan is a range of submission times in ms, both ends inclusive.
+type timeSpan struct{ begin, end int64 }
 
 func (y *yarn) list(ctx context.Context, add func(Application)) error {
-	y.renew()
-	todo := []span{{0, math.MaxInt64}}
+	y.freshConnection()
+	todo := []timeSpan{{0, math.MaxInt64}}
 	for pages := 0; len(todo) > 0; pages++ {
 		if pages == maxPages {
-			return fmt.Errorf("over %d applications at work, or so many in a moment that %d answers did not bring them all", MaxApplications, maxPages)
+			return fmt.Errorf("more than %d applications at work, or so many of one moment that %d answers did not contain them all", MaxApplications, maxPages)
 		}
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		limit := y.page
+		limit := y.pageSize
 		if at.begin == at.end { // cannot be halved
 			limit = MaxApplications
 		}
@@ -94,7 +94,7 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 			count, times = 0, times[:0]
 			return parseApps(d, func(a *yarnApp) error {
 				if count++; count > limit {
-					return fmt.Errorf("more than the %d applications that were asked for", limit)
+					return fmt.Errorf("more than the requested %d applications", limit)
 				}
 				times = append(times, a.StartedTime)
 				if y.owns(a.ID) {
@@ -110,15 +110,15 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 			continue
 		}
 		if at.begin == at.end {
-			return fmt.Errorf("over %d applications of one moment", limit)
+			return fmt.Errorf("more than %d applications submitted in one moment", limit)
 		}
 		slices.Sort(times)
-		// Times are 0 where the asker may not see them.
+		// Times are 0 if the broker's user may not see them.
 		middle := times[len(times)/2]
 		if middle < at.begin || middle >= at.end {
 			middle = at.begin + (at.end-at.begin)/2
 		}
-		todo = append(todo, span{middle + 1, at.end}, span{at.begin, middle})
+		todo = append(todo, timeSpan{middle + 1, at.end}, timeSpan{at.begin, middle})
 	}
 	return nil
 }
@@ -134,47 +134,46 @@ func (y *yarn) find(ctx context.Context, flow string) (Application, bool, error)
 	switch {
 	case errors.Is(err, errNotFound):
 		return Application{}, false, nil
-	case errors.As(err, &bad): // of this name: others are looked up as before
+	case errors.As(err, &bad): // other names are looked up as before
 		y.refused.Do(func() {
-			y.log.Warn("who is who: the ResourceManager refuses an application's name; this and others like it are known by their flows' names only",
+			y.log.Warn("application directory: the ResourceManager refuses an application's name; of this and similar ones only the flow's name is known",
 				"application", flow, "error", err)
 		})
 		return Application{}, false, nil
 	case err != nil:
 		return Application{}, false, err
 	case found == nil || found.ID != flow:
-		return Application{}, false, errors.New("the ResourceManager told of another application than was asked for")
+		return Application{}, false, errors.New("the ResourceManager returned another application than requested")
 	}
 	return y.application(ctx, found), true, nil
 }
 
-// application is what the directory keeps of what YARN says.
+// application returns the directory's entry for an application of YARN.
 func (y *yarn) application(ctx context.Context, a *yarnApp) Application {
 	app := a.application(y.resource)
-	app.Queue = y.path(ctx, app.Queue)
+	app.Queue = y.queuePath(ctx, app.Queue)
 	return app
 }
 
-// path is a queue's whole path. CapacityScheduler of 3.4 tells it; an older one may tell
-// the leaf's name only, which is then looked up among the queues. A name that is no one
-// leaf's stays as it is.
-func (y *yarn) path(ctx context.Context, queue string) string {
+// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports it. An older one may report only
+// the leaf's name, which is then looked up. A name that several leaves have is returned as it is.
+func (y *yarn) queuePath(ctx context.Context, queue string) string {
 	if queue == "" || queue == "root" || strings.HasPrefix(queue, "root.") {
 		return queue
 	}
-	if p := y.paths[queue]; p != "" {
+	if p := y.leafPaths[queue]; p != "" {
 		return p
 	}
-	if time.Since(y.looked) > queuesAgain {
-		y.looked = time.Now()
+	if time.Since(y.queuesReadAt) > queueRefreshInterval {
+		y.queuesReadAt = time.Now()
 		err := y.get(ctx, "/ws/v1/cluster/scheduler", nil, func(d *json.Decoder) error {
 			paths, err := parseQueues(d)
 			if err == nil {
-				y.paths = paths
+				y.leafPaths = paths
 			}
 			return err
 		})
-		if p := y.paths[queue]; err == nil && p != "" {
+		if p := y.leafPaths[queue]; err == nil && p != "" {
 			return p
 		}
 	}

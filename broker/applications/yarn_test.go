@@ -25,7 +25,7 @@ import (
 	"penstock/core/policy"
 )
 
-// manager is a ResourceManager's REST interface, as far as it is asked: applications come
+// manager is a ResourceManager's REST interface, as far as it is clusterManager: applications come
 // in no order, as from a hash table, and a limit cuts them off.
 type manager struct {
 	*httptest.Server
@@ -148,7 +148,7 @@ func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 	return d, &log
 }
 
-func managers(d *Directory) *servers { return d.sources[0].asked.(*yarn).servers }
+func managers(d *Directory) *servers { return d.sources[0].clusterManager.(*yarn).servers }
 
 // list has the first source asked once, and tells its error.
 func list(t *testing.T, d *Directory) string {
@@ -224,7 +224,7 @@ func TestHundredThousand(t *testing.T) {
 	for i := range MaxApplications + 1 {
 		more.apps = append(more.apps, Application{Facts: policy.Facts{Flow: id(i), User: "u"}})
 	}
-	d.sources[0].asked = more
+	d.sources[0].clusterManager = more
 	if err := list(t, d); !strings.Contains(err, "1 applications at work are known by their flows' names only: at most 100000") {
 		t.Errorf("one more: %q", err)
 	}
@@ -265,7 +265,7 @@ func TestPages(t *testing.T) {
 			}
 			m.set(nil, apps...)
 			d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
-			d.sources[0].asked.(*yarn).page = 20
+			d.sources[0].clusterManager.(*yarn).pageSize = 20
 			if err := list(t, d); err != test.want {
 				t.Error(err)
 			}
@@ -285,8 +285,8 @@ func TestPagesEnd(t *testing.T) {
 		fmt.Fprintf(w, `{"apps":{"app":[%s,%s]}}`, anApp(1, begin).text, anApp(2, begin+1).text)
 	})
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
-	d.sources[0].asked.(*yarn).page = 2
-	if err := list(t, d); !strings.Contains(err, "over 100000 applications at work") || m.lists.Load() != maxPages {
+	d.sources[0].clusterManager.(*yarn).pageSize = 2
+	if err := list(t, d); !strings.Contains(err, "more than 100000 applications at work") || m.lists.Load() != maxPages {
 		t.Errorf("%s, after %d answers", err, m.lists.Load())
 	}
 }
@@ -320,7 +320,7 @@ func TestStandby(t *testing.T) {
 	a.set(redirect(stranger.URL))
 	b.set(redirect(""))
 	err := list(t, d)
-	if to, _ := url.Parse(stranger.URL); !strings.Contains(err, "names \""+to.Host+"\", which is not among the addresses") || !strings.Contains(err, "knows of no active one") {
+	if to, _ := url.Parse(stranger.URL); !strings.Contains(err, "names \""+to.Host+"\" as active, which is not among the addresses") || !strings.Contains(err, "knows no active server") {
 		t.Error(err)
 	}
 	if stranger.lists.Load() != 0 || d.Facts(id(9)).User != "" {
@@ -358,10 +358,10 @@ func TestStandbyHasNoRest(t *testing.T) {
 			b.set(test.b)
 			d, _ := directory(t, Options{ResourceManagers: []string{gone.URL, a.URL, b.URL}})
 			err := list(t, d)
-			if spent := managers(d).spent(); spent >= slow != test.busy {
+			if spent := managers(d).takeBusyTime(); spent >= slow != test.busy {
 				t.Errorf("kept busy for %v (%s)", spent, err)
 			}
-			if d.noneActive(d.sources[0]) != test.none {
+			if d.noActiveServer(d.sources[0]) != test.none {
 				t.Errorf("whether one is active: %s", err)
 			}
 		})
@@ -399,8 +399,8 @@ func TestMachineGone(t *testing.T) {
 		t.Errorf("%s: %+v", err, d.Sources())
 	}
 	m.set(redirect(""))
-	managers(d).spent()
-	if err := list(t, d); !strings.Contains(err, "i/o timeout") || managers(d).spent() != 0 {
+	managers(d).takeBusyTime()
+	if err := list(t, d); !strings.Contains(err, "i/o timeout") || managers(d).takeBusyTime() != 0 {
 		t.Errorf("with a standby only: %s", err)
 	}
 }
@@ -448,12 +448,12 @@ func TestBadAnswers(t *testing.T) {
 		"a page":               {text("<html>There is no active RM right now.</html>"), "invalid character '<'"},
 		"half of it":           {text(head + string(app)), "EOF"},
 		"another document":     {text(`{"clusterInfo":{"id":1}}`), "no list of applications"},
-		"a list":               {text(`[1]`), "where an object is expected"},
-		"a number":             {text(`{"apps":{"app":7}}`), "where a list is expected"},
+		"a list":               {text(`[1]`), "expected an object"},
+		"a number":             {text(`{"apps":{"app":7}}`), "expected a list"},
 		"wrong types":          {text(head + `{"id":7}]}}`), "cannot unmarshal number"},
 		"an error":             {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }, "500 Internal"},
 		"wants a ticket":       {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, "Kerberos"},
-		"endless applications": {endless("", string(app)+","), "more than the 1000 applications that were asked for"},
+		"endless applications": {endless("", string(app)+","), "more than the requested 1000 applications"},
 		"an endless name":      {endless(`{"name":"`, strings.Repeat("a", 1<<20)), "over 4194304 bytes"},
 		"an endless element":   {endless("", strings.Repeat("[", 1000)), "exceeded max depth"},
 		"a slow body": {func(w http.ResponseWriter, r *http.Request) {
@@ -470,9 +470,9 @@ func TestBadAnswers(t *testing.T) {
 			if err := list(t, d); err != "" {
 				t.Fatal(err)
 			}
-			managers(d).body = 4 << 20
+			managers(d).maxBody = 4 << 20
 			if strings.HasPrefix(name, "a slow") {
-				managers(d).time = 300 * time.Millisecond
+				managers(d).timeout = 300 * time.Millisecond
 			}
 			m.set(test.answer)
 			for range 3 {
@@ -483,7 +483,7 @@ func TestBadAnswers(t *testing.T) {
 			if f := d.Facts(id(1)); f.User != "user1" || f.Bandwidth != 60 {
 				t.Errorf("what was known is now %+v", f)
 			}
-			if n := strings.Count(log.String(), "a source fails"); n != 1 {
+			if n := strings.Count(log.String(), "source fails"); n != 1 {
 				t.Errorf("said %d times: %s", n, log)
 			}
 			m.set(nil, anApp(1, 1))
@@ -538,8 +538,8 @@ func TestBadName(t *testing.T) {
 		d.Facts(flow)
 	}
 	changed := d.lookUp(t.Context(), d.sources[0])
-	if !slices.Equal(changed, []string{id(7)}) || d.Sources()[0].Error != "" || len(d.wanted) != 0 {
-		t.Errorf("changed: %v; %+v; %d are wanted still", changed, d.Sources()[0], len(d.wanted))
+	if !slices.Equal(changed, []string{id(7)}) || d.Sources()[0].Error != "" || len(d.pending) != 0 {
+		t.Errorf("changed: %v; %+v; %d are wanted still", changed, d.Sources()[0], len(d.pending))
 	}
 	if n := strings.Count(log.String(), "refuses an application's name"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, log)
@@ -564,16 +564,16 @@ func TestLookUp(t *testing.T) {
 	if f := d.Facts(id(7)); f.Queue != "root.etl.night" || f.Bandwidth != 0 {
 		t.Errorf("%+v", f)
 	}
-	for i := range 2 * maxWanted {
+	for i := range 2 * maxPending {
 		d.Facts(id(100 + i))
 	}
-	if len(d.wanted) != maxWanted {
-		t.Errorf("%d are wanted", len(d.wanted))
+	if len(d.pending) != maxPending {
+		t.Errorf("%d are wanted", len(d.pending))
 	}
 	m.single.Store(0)
 	d.lookUp(t.Context(), d.sources[0])
-	if n := m.single.Load(); n != lookUps {
-		t.Errorf("%d look-ups at once, %d may be", n, lookUps)
+	if n := m.single.Load(); n != lookupsPerSecond {
+		t.Errorf("%d look-ups at once, %d may be", n, lookupsPerSecond)
 	}
 }
 
@@ -681,7 +681,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q is taken for an address", bad)
 		}
 	}
-	if _, err := New(Options{ResourceManagers: make([]string, maxBases+1)}); err == nil || !strings.Contains(err.Error(), "at most 16") {
+	if _, err := New(Options{ResourceManagers: make([]string, maxServers+1)}); err == nil || !strings.Contains(err.Error(), "at most 16") {
 		t.Error(err)
 	}
 }

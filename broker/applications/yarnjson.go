@@ -9,17 +9,17 @@ import (
 	"penstock/core/policy"
 )
 
-// DefaultResource is the resource type of YARN's by which applications ask for bandwidth.
-// It has no dot, or MapReduce would not find it among a job's settings.
+// DefaultResource is the YARN resource type by which applications request bandwidth. It has no dot, as
+// MapReduce would not find it among a job's settings otherwise.
 const DefaultResource = "disk-bandwidth"
 
-// Bounds of what is kept of one application, in bytes.
+// Limits of what is kept of one application, in bytes.
 const (
 	maxName = 1024
-	maxTags = 4096 // of all; YARN's default is ten of 100
+	maxTags = 4096 // all tags together; YARN's default is ten of 100
 )
 
-// yarnApp is an application as YARN tells it, as far as it is read.
+// yarnApp is the part of YARN's description of an application that is read.
 type yarnApp struct {
 	ID              string `json:"id"`
 	User            string `json:"user"`
@@ -28,8 +28,8 @@ type yarnApp struct {
 	State           string `json:"state"`
 	ApplicationType string `json:"applicationType"`
 	ApplicationTags string `json:"applicationTags"`
-	StartedTime     int64  `json:"startedTime"` // ms; 0 for who may not see it
-	ClusterID       int64  `json:"clusterId"`   // when the ResourceManager that answers began to be active, ms
+	StartedTime     int64  `json:"startedTime"` // ms; 0 if the broker's user may not see it
+	ClusterID       int64  `json:"clusterId"`   // start of the answering ResourceManager's active phase, in Unix ms
 	ResourceInfo    struct {
 		ResourceUsagesByPartition []struct {
 			Used struct {
@@ -41,7 +41,7 @@ type yarnApp struct {
 	} `json:"resourceInfo"`
 }
 
-// amount is of one resource type.
+// amount is an amount of one resource type.
 type amount struct {
 	Name  string `json:"name"`
 	Units string `json:"units"`
@@ -70,7 +70,7 @@ func parseApps(d *json.Decoder, each func(*yarnApp) error) error {
 		})
 	})
 	if err == nil && !apps {
-		err = fmt.Errorf("no list of applications")
+		err = fmt.Errorf("no list of applications in the answer")
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func parseApp(d *json.Decoder) (a *yarnApp, err error) {
 }
 
 func (a *yarnApp) application(resource string) Application {
-	app := Application{State: clip(a.State, maxName), since: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
+	app := Application{State: clip(a.State, maxName), activeSince: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
 		User: clip(a.User, maxName), Name: clip(a.Name, maxName), Type: clip(a.ApplicationType, maxName)}}
 	switch a.State {
 	case "FINISHED", "FAILED", "KILLED":
@@ -116,15 +116,14 @@ func (a *yarnApp) application(resource string) Application {
 	return app
 }
 
-// bytes is an amount without its unit; 0 with one that YARN does not have
-// (UnitsConversionUtil).
+// bytes returns the amount in the base unit; 0 for a unit that YARN does not have (UnitsConversionUtil).
 func (r amount) bytes() float64 {
 	factor := map[string]float64{"p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
 		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}[r.Units]
 	return max(float64(r.Value), 0) * factor
 }
 
-// queue is one of CapacityScheduler's.
+// queue is a queue of CapacityScheduler.
 type queue struct {
 	Name   string `json:"queueName"`
 	Queues struct {
@@ -132,8 +131,8 @@ type queue struct {
 	} `json:"queues"`
 }
 
-// parseQueues reads the scheduler's queues: the paths of leaves, by name. Of a name that
-// several have there is none.
+// parseQueues returns the full paths of the scheduler's leaf queues by name. A name of several leaves maps
+// to the empty string.
 func parseQueues(d *json.Decoder) (map[string]string, error) {
 	var doc struct {
 		Scheduler struct {
@@ -147,7 +146,7 @@ func parseQueues(d *json.Decoder) (map[string]string, error) {
 	var walk func(q *queue, above string, depth int) error
 	walk = func(q *queue, above string, depth int) error {
 		if seen++; seen > maxQueues || depth > 100 || len(above)+len(q.Name) > maxName {
-			return fmt.Errorf("over %d queues, or deeper than can be", maxQueues)
+			return fmt.Errorf("more than %d queues, or too many levels", maxQueues)
 		}
 		at := q.Name
 		if above != "" {

@@ -1,6 +1,6 @@
-// Package certs makes a certificate authority of a cluster's own and certificates of it,
-// for trying things out: keys lie in files, nothing is ever revoked. A cluster in earnest
-// has an authority already, and its certificates do as well.
+// Package certs makes a certificate authority and certificates for tests and trials: keys are kept in
+// files, and nothing can be revoked. A production cluster should use the certificates of its own
+// authority.
 package certs
 
 import (
@@ -25,20 +25,19 @@ import (
 )
 
 const (
-	caName   = "ca"
-	validity = 2 * 365 * 24 * time.Hour
-	caSpan   = 10 * 365 * 24 * time.Hour
-	early    = time.Hour // machines' clocks differ
+	caName     = "ca"
+	validity   = 2 * 365 * 24 * time.Hour
+	caValidity = 10 * 365 * 24 * time.Hour
+	clockSkew  = time.Hour // tolerance for differences of clocks
 )
 
-// Operator is the organizational unit of operators' certificates: they may change the
-// policy, and may not speak as a node; of the others it is the other way round.
+// Operator is the organizational unit of operators' certificates. Their holders may change the policy
+// and may not report as nodes; holders of other certificates may report and not change the policy.
 const Operator = cluster.OperatorUnit
 
-// Make writes NAME.pem and NAME.key into a folder for each machine's and operator's name,
-// and before that ca.pem and ca.key unless they are there. A machine's name that looks
-// like an address is one; every machine's certificate is good for localhost, too, as a
-// broker is asked under that name on its own machine. Files that are there are not
+// Make writes NAME.pem and NAME.key into a folder for each machine and operator, and ca.pem and ca.key
+// unless they exist. A machine's name may be an IP address. Every machine's certificate is also valid
+// for localhost, under which a broker is asked on its own machine. Existing files are not
 // overwritten.
 func Make(dir string, machines, operators []string) (made []string, err error) {
 	for _, name := range slices.Concat(machines, operators) {
@@ -92,7 +91,7 @@ func Make(dir string, machines, operators []string) (made []string, err error) {
 	return made, nil
 }
 
-// authority reads the CA, or makes it.
+// authority reads the CA, or makes one.
 func authority(dir string) (ca *x509.Certificate, key *ecdsa.PrivateKey, fresh bool, err error) {
 	certFile, keyFile := filepath.Join(dir, caName+".pem"), filepath.Join(dir, caName+".key")
 	if _, err := os.Stat(certFile); errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +102,7 @@ func authority(dir string) (ca *x509.Certificate, key *ecdsa.PrivateKey, fresh b
 			Subject: pkix.Name{CommonName: "Penstock development CA"}, IsCA: true, BasicConstraintsValid: true,
 			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, MaxPathLenZero: true,
 		}
-		if _, err := write(dir, caName, template, caSpan, template, &key.PublicKey, key, key); err != nil {
+		if _, err := write(dir, caName, template, caValidity, template, &key.PublicKey, key, key); err != nil {
 			return nil, nil, false, err
 		}
 		fresh = true
@@ -136,13 +135,13 @@ func readPEM(file string) ([]byte, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s: no PEM in it", file)
+		return nil, fmt.Errorf("%s: not a PEM file", file)
 	}
 	return block.Bytes, nil
 }
 
-// write signs a certificate and writes it and its key, the key first and readable for its
-// owner only.
+// write signs a certificate and writes it and its key. The key is written first, readable by its owner
+// only.
 func write(dir, name string, template *x509.Certificate, span time.Duration, parent *x509.Certificate, public *ecdsa.PublicKey,
 	own, signer *ecdsa.PrivateKey) (made []string, err error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
@@ -150,7 +149,7 @@ func write(dir, name string, template *x509.Certificate, span time.Duration, par
 		return nil, err
 	}
 	template.SerialNumber = serial
-	template.NotBefore, template.NotAfter = time.Now().Add(-early), time.Now().Add(span)
+	template.NotBefore, template.NotAfter = time.Now().Add(-clockSkew), time.Now().Add(span)
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {
 		return nil, err
@@ -168,7 +167,7 @@ func write(dir, name string, template *x509.Certificate, span time.Duration, par
 		path := filepath.Join(dir, f.name)
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode)
 		if errors.Is(err, fs.ErrExist) {
-			return made, fmt.Errorf("%s is there already: remove it, or use another folder", path)
+			return made, fmt.Errorf("%s already exists: remove it, or use another folder", path)
 		}
 		if err != nil {
 			return made, err

@@ -75,7 +75,7 @@ func TestOperators(t *testing.T) {
 	if _, err := alice.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err == nil {
 		t.Error("an operator's certificate would do for a broker")
 	}
-	if _, err := Make(dir, nil, []string{"node-1"}); err == nil || !strings.Contains(err.Error(), "there already") {
+	if _, err := Make(dir, nil, []string{"node-1"}); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("an operator of a machine's name: %v", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := parse(t, filepath.Join(dir, "a.pem"))
-	if _, err := Make(dir, []string{"a"}, nil); err == nil || !strings.Contains(err.Error(), "there already") {
+	if _, err := Make(dir, []string{"a"}, nil); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Error(err)
 	}
 	if !parse(t, filepath.Join(dir, "a.pem")).Equal(before) {

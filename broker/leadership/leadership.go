@@ -1,35 +1,35 @@
-// Package leadership says which of a cluster's brokers leads: only that one answers nodes
-// and changes policy.
+// Package leadership decides which of a cluster's brokers leads. Only the leader answers nodes and
+// changes the policy.
 //
-// Two brokers that both lead would each add up the part of the nodes that reports to it, and
-// put policies into force over each other. Each leadership has an epoch, larger than all
-// before it. What must never happen, a policy changed by who leads no more, is not left to
-// clocks: the change is one transaction with a check of the epoch (store.ZooKeeper). What
-// should not happen, a node that is answered by two, clocks do keep from it: a leader's word
-// ends by its own monotonic clock before ZooKeeper can have given its place away, also if the
-// process was stopped meanwhile; and nodes take no answer of a smaller epoch than they have seen.
+// With two leaders, each would add up the reports of a part of the nodes, and each could overwrite
+// the other's policy. Every leadership has an epoch that is larger than all before it. Safety does not
+// depend on clocks: each change of the policy is one ZooKeeper transaction with a check of the epoch,
+// so a former leader cannot change the policy (store.ZooKeeper). Clocks keep a node from being answered
+// by two brokers: a leader holds a lease, which ends by its own monotonic clock before ZooKeeper can
+// elect a successor, also if the process was suspended meanwhile. And a node ignores answers of an
+// epoch below the largest one that it has seen.
 package leadership
 
 import "time"
 
-// State is who leads, as far as this broker knows.
+// State is the leadership as this broker knows it.
 type State struct {
-	Leading bool   // this broker does
-	Leader  string // the address at which nodes reach the leader; empty: not known
-	Epoch   uint64 // of that leadership; 0: none known
+	Leading bool   // this broker leads
+	Leader  string // address of the leader for nodes; empty: not known
+	Epoch   uint64 // epoch of that leadership; 0: none is known
 }
 
 // Leadership is one broker's view of who leads. Its methods may be called by several
 // goroutines.
 type Leadership interface {
 	State() State
-	// Changes gets a value after State has changed; it is for one reader, and a value
-	// stands for all changes since the last.
+	// Changes receives a value after State has changed. It has one reader, and one value may
+	// stand for several changes.
 	Changes() <-chan struct{}
 }
 
-// NextEpoch is the epoch after last: larger, and not below the clock's milliseconds, so that
-// it also grows where what kept the last one was lost.
+// NextEpoch returns the epoch after last. It is larger than last and at least the clock's
+// milliseconds, so that epochs grow also if the last one was lost.
 func NextEpoch(last uint64, now time.Time) uint64 {
 	return max(last+1, uint64(max(now.UnixMilli(), 0)))
 }

@@ -34,7 +34,7 @@ func TestAlone(t *testing.T) {
 	dir := t.TempDir()
 	last := uint64(0)
 	for range 3 {
-		a, err := OpenAlone(dir, "here:1")
+		a, err := OpenStandalone(dir, "here:1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,12 +50,12 @@ func TestAlone(t *testing.T) {
 		}
 	}
 	write("9000000000000000000\n") // of a clock far ahead
-	if a, err := OpenAlone(dir, ""); err != nil || a.State().Epoch != 9000000000000000001 {
+	if a, err := OpenStandalone(dir, ""); err != nil || a.State().Epoch != 9000000000000000001 {
 		t.Errorf("%+v, %v", a, err)
 	}
 	for _, text := range []string{"", "x", "-1", "18446744073709551615"} {
 		write(text)
-		if _, err := OpenAlone(dir, ""); err == nil || !strings.Contains(err.Error(), "is no epoch") {
+		if _, err := OpenStandalone(dir, ""); err == nil || !strings.Contains(err.Error(), "is no epoch") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -69,8 +69,8 @@ func TestAlone(t *testing.T) {
 func TestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 6 * time.Second
-		e := &Election{state: State{Leading: true, Leader: "here:1", Epoch: 3}, until: time.Now().Add(zkclient.Word(session))}
-		time.Sleep(zkclient.Word(session) - 1)
+		e := &Election{state: State{Leading: true, Leader: "here:1", Epoch: 3}, leaseEnd: time.Now().Add(zkclient.Lease(session))}
+		time.Sleep(zkclient.Lease(session) - 1)
 		if s := e.State(); !s.Leading {
 			t.Errorf("%+v", s)
 		}
@@ -78,8 +78,8 @@ func TestWord(t *testing.T) {
 		if s := e.State(); s.Leading || s.Leader != "" || s.Epoch != 3 {
 			t.Errorf("after its word: %+v", s)
 		}
-		if zkclient.Word(session) > session-session/4 {
-			t.Errorf("a word of %v in a session of %v leaves less than half a tick", zkclient.Word(session), session)
+		if zkclient.Lease(session) > session-session/4 {
+			t.Errorf("a word of %v in a session of %v leaves less than half a tick", zkclient.Lease(session), session)
 		}
 	})
 }
@@ -102,15 +102,15 @@ func TestSequence(t *testing.T) {
 
 // FuzzParse: whatever is in ZooKeeper, it is a broker's or nothing.
 func FuzzParse(f *testing.F) {
-	f.Add(record{Epoch: 5, Name: "b", Address: "b:1"}.text())
+	f.Add(record{Epoch: 5, Name: "b", Address: "b:1"}.encode())
 	f.Add([]byte(`{"epoch":-1}`))
-	f.Add([]byte(`{"name":"` + strings.Repeat("n", nameMax+1) + `"}`))
+	f.Add([]byte(`{"name":"` + strings.Repeat("n", maxNameBytes+1) + `"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := parse(text)
-		if len(r.Name) > nameMax || len(r.Address) > nameMax {
+		r := decodeRecord(text)
+		if len(r.Name) > maxNameBytes || len(r.Address) > maxNameBytes {
 			t.Errorf("%+v", r)
 		}
-		if again := parse(r.text()); again != r {
+		if again := decodeRecord(r.encode()); again != r {
 			t.Errorf("%+v is %+v when written and read", r, again)
 		}
 	})

@@ -1,12 +1,12 @@
-// Package policyfile reads a policy from YAML, and says on which line a mistake is.
+// Package policyfile reads a policy from YAML. It reports all mistakes of a file at once, with
+// line and column, and suggests a field where one is misspelt.
 package policyfile
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
+	"io"
 
 	"go.yaml.in/yaml/v3"
 
@@ -14,38 +14,8 @@ import (
 	"penstock/settings"
 )
 
-// MaxBytes is the largest policy file.
+// MaxBytes is the size of the largest policy file.
 const MaxBytes = 1 << 20
-
-// file is what stands in one.
-type file struct {
-	Default *int    `yaml:"default"`
-	Queues  []queue `yaml:"queues"`
-	Rules   []rule  `yaml:"rules"`
-}
-
-type queue struct {
-	Queue  string `yaml:"queue"`
-	Weight int    `yaml:"weight"`
-}
-
-type rule struct {
-	Flow  string `yaml:"flow"`
-	Queue string `yaml:"queue"`
-	User  string `yaml:"user"`
-	Name  string `yaml:"name"`
-	Type  string `yaml:"type"`
-	Tag   string `yaml:"tag"`
-
-	Weight    *int           `yaml:"weight"`
-	MaxWeight int            `yaml:"max_weight"`
-	Limit     settings.Bytes `yaml:"limit"`
-	Reserve   settings.Bytes `yaml:"reserve"`
-
-	Group      string `yaml:"group"`
-	GroupQueue string `yaml:"group_queue"`
-	Bandwidth  bool   `yaml:"bandwidth"`
-}
 
 // Load reads and checks a file.
 func Load(path string) (*policy.Policy, error) {
@@ -60,88 +30,108 @@ func Load(path string) (*policy.Policy, error) {
 	return p, nil
 }
 
-// Parse reads and checks a policy. A weight that is not given is the default, which is 1
-// if that is not given either.
+// Parse reads and checks a policy. A rule without a weight has the default weight, which is 1
+// unless the file gives another one. Mistakes are returned together, as Mistakes.
 func Parse(text []byte) (*policy.Policy, error) {
-	if len(text) > MaxBytes {
-		return nil, fmt.Errorf("a policy has at most %d bytes", MaxBytes)
-	}
-	var f file
-	if err := settings.Parse(text, &f); err != nil {
-		return nil, err
-	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, errors.New("the file is empty: write \"default: 1\" if every weight is to be 1")
-	}
-	p := &policy.Policy{Default: 1}
-	if f.Default != nil {
-		p.Default = *f.Default
-	}
-	for _, q := range f.Queues {
-		p.Queues = append(p.Queues, policy.Queue{Path: q.Queue, Weight: q.Weight})
-	}
-	for _, r := range f.Rules {
-		weight := p.Default
-		if r.Weight != nil {
-			weight = *r.Weight
-		}
-		p.Rules = append(p.Rules, policy.Rule{
-			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
-			Weight: weight, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Bandwidth: r.Bandwidth,
-			Reserve: int64(r.Reserve), Group: r.Group, GroupQueue: r.GroupQueue,
-		})
-	}
-	err := p.Validate()
-	var mistake *policy.Error
-	if errors.As(err, &mistake) {
-		if line := lineOf(text, mistake.At); line > 0 {
-			return nil, fmt.Errorf("line %d: %w", line, err)
-		}
-	}
+	f, err := read(text)
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	if len(f.mistakes) > 0 {
+		return nil, f.mistakes.sorted()
+	}
+	if err := f.policy.Validate(); err != nil {
+		for _, one := range joined(err) {
+			f.mistakes = append(f.mistakes, f.locate(one))
+		}
+		return nil, f.mistakes.sorted()
+	}
+	return f.policy, nil
+}
+
+// Warnings returns a line for each rule of a valid policy that can never decide anything, with
+// the place of the rule.
+func Warnings(text []byte) []string {
+	f, err := read(text)
+	if err != nil || len(f.mistakes) > 0 {
+		return nil
+	}
+	var all []string
+	for _, w := range f.policy.Warnings() {
+		all = append(all, f.locate(w).String())
+	}
+	return all
 }
 
 // RuleLines returns the line on which each rule of a policy begins.
 func RuleLines(text []byte) []int {
-	var doc yaml.Node
-	if yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
+	f, err := read(text)
+	if err != nil {
 		return nil
 	}
 	var lines []int
-	for i := 0; i+1 < len(doc.Content[0].Content); i += 2 {
-		if doc.Content[0].Content[i].Value == "rules" {
-			for _, rule := range doc.Content[0].Content[i+1].Content {
-				lines = append(lines, rule.Line)
-			}
-		}
+	for _, n := range f.rules {
+		lines = append(lines, n.Line)
 	}
 	return lines
 }
 
-var place = regexp.MustCompile(`^(\w+)(?:\[(\d+)\])?$`)
+// file is a policy file that has been read.
+type file struct {
+	policy   *policy.Policy
+	mistakes Mistakes
+	root     *yaml.Node
+	queues   []*yaml.Node
+	rules    []*yaml.Node
+}
 
-// lineOf finds the line of a place such as rules[3]; 0 if it is not there.
-func lineOf(text []byte, at string) int {
-	m := place.FindStringSubmatch(at)
+// read reads the fields of a file. An error says that there are none to read.
+func read(text []byte) (*file, error) {
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("a policy has at most %d bytes", MaxBytes)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, errors.New("the file is empty: write \"default: 1\" if all weights are 1")
+	}
 	var doc yaml.Node
-	if m == nil || yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
-		return 0
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
-	root := doc.Content[0]
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		if key.Value != m[1] {
-			continue
-		}
-		if m[2] == "" {
-			return key.Line
-		}
-		if n, err := strconv.Atoi(m[2]); err == nil && n < len(value.Content) {
-			return value.Content[n].Line
-		}
+	f := &file{policy: &policy.Policy{Default: 1}}
+	if len(doc.Content) == 0 { // only comments
+		return f, nil
 	}
-	return 0
+	f.root = doc.Content[0]
+	var queues, rules yaml.Node
+	f.decode(f.root, "the policy", map[string]any{"default": &f.policy.Default, "queues": &queues, "rules": &rules})
+	f.queues, f.rules = f.list(&queues, "queues"), f.list(&rules, "rules")
+	for _, n := range f.queues {
+		f.readQueue(n)
+	}
+	for _, n := range f.rules {
+		f.readRule(n)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		f.mistakes = append(f.mistakes, Mistake{What: "the file has more than one YAML document: keep one"})
+	}
+	return f, nil
+}
+
+func (f *file) readQueue(n *yaml.Node) {
+	var q policy.Queue
+	f.decode(n, "a queue", map[string]any{"queue": &q.Path, "weight": &q.Weight})
+	f.policy.Queues = append(f.policy.Queues, q)
+}
+
+func (f *file) readRule(n *yaml.Node) {
+	r := policy.Rule{Weight: f.policy.Default}
+	var limit, reserve settings.Bytes
+	f.decode(n, "a rule", map[string]any{
+		"flow": &r.Flow, "queue": &r.Queue, "user": &r.User, "name": &r.Name, "type": &r.Type, "tag": &r.Tag,
+		"weight": &r.Weight, "max_weight": &r.MaxWeight, "limit": &limit, "reserve": &reserve,
+		"group": &r.Group, "group_queue": &r.GroupQueue, "bandwidth": &r.Bandwidth,
+	})
+	r.Limit, r.Reserve = int64(limit), int64(reserve)
+	f.policy.Rules = append(f.policy.Rules, r)
 }

@@ -68,32 +68,79 @@ func TestRuleLines(t *testing.T) {
 
 func TestMistakesHaveALine(t *testing.T) {
 	for text, want := range map[string]string{
-		"rules:\n  - weight: 1\n  - wieght: 2\n":                      "line 3: field wieght",
-		"rules:\n  - weight: 1\n  - user: bob\n    weight: -2\n":      "line 3: rules[1]: weight -2",
-		"default: 9999999\n":                                          "line 1: default: weight 9999999",
-		"queues:\n- {queue: a, weight: 1}\n- {queue: a, weight: 2}\n": `line 3: queues[1]: queue "a" has a weight already`,
-		"rules:\n  - limit: much\n":                                   `line 2: "much"`,
-		"rules: [{user: '['}]\n":                                      `line 1: rules[0]: pattern "["`,
-		"rules:\n  - {weight: 8, max_weight: 4}\n":                    "line 2: rules[0]: max_weight 4 is below",
-		"rules:\n  - {bandwidth: true, max_weight: 4}\n":              "line 2: rules[0]: bandwidth and max_weight",
-		"rules:\n  - {bandwidth: true, group: g, weight: 2}\n":        "line 2: rules[0]: bandwidth and group",
-		"rules:\n  - weight: 0\n":                                     "line 2: rules[0]: weight 0",
-		"default: 0\n":                                                "line 1: default: weight 0",
+		"rules:\n  - weight: 1\n  - wieght: 2\n":                      `line 3, column 5: a rule has no field "wieght": did you mean weight?`,
+		"rules:\n  - weight: 1\n  - user: bob\n    weight: -2\n":      "line 4, column 5: rules[1]: weight -2",
+		"default: 9999999\n":                                          "line 1, column 1: default: weight 9999999",
+		"queues:\n- {queue: a, weight: 1}\n- {queue: a, weight: 2}\n": `line 3, column 4: queues[1]: queue "a" is listed twice`,
+		"rules:\n  - limit: much\n":                                   `line 2, column 12: limit: "much"`,
+		"rules: [{user: '['}]\n":                                      `line 1, column 10: rules[0]: pattern "["`,
+		"rules:\n  - {weight: 8, max_weight: 4}\n":                    "line 2, column 17: rules[0]: max_weight 4 is below",
+		"rules:\n  - {bandwidth: true, max_weight: 4}\n":              "line 2, column 23: rules[0]: bandwidth and max_weight",
+		"rules:\n  - {bandwidth: true, group: g, weight: 2}\n":        "line 2, column 23: rules[0]: bandwidth and group",
+		"rules:\n  - weight: 0\n":                                     "line 2, column 5: rules[0]: weight 0",
+		"default: 0\n":                                                "line 1, column 1: default: weight 0",
 		" \n":                                                         "the file is empty",
-		"a: 1\n---\nb: 2\n":                                           "line 1: field a",
-		"rules:\n- {user: a, group: g, weight: 2}\n- {user: b, group: h}\n- {user: c, group: g, weight: 3}\n":     `line 4: rules[2]: group "g" has the weight 3`,
-		"queues: [{queue: a, weight: 1}]\nrules:\n- {user: a, group: g}\n- {user: b, group: g, group_queue: a}\n": `line 4: rules[1]: group "g" has the weight 1 and the queue "a" here`,
-		"rules:\n- {user: a, group: g, group_queue: root.x}\n":                                                    `line 2: rules[0]: group_queue "root.x": give it a weight under queues`,
-		"rules:\n- {user: a, group: g, weight: 1, max_weight: 2}\n":                                               "line 2: rules[0]: group and max_weight",
-		"rules:\n- {user: a, group: \"a\\nb\"}\n":                                                                 "line 2: rules[0]: group",
-		"rules:\n\n- {user: a, group_queue: b}\n":                                                                 `line 3: rules[0]: group_queue "b" without a group`,
-		"rules:\n- {reserve: 2MiB, limit: 1MiB}\n":                                                                "line 2: rules[0]: reserve 2097152 is above the limit",
-		"rules:\n- {reserve: -1}\n":                                                                               `line 2: "-1"`,
+		"a: 1\n---\nb: 2\n":                                           `line 1, column 1: the policy has no field "a": there are default, queues, rules`,
+		"rules:\n- {user: a, group: g, weight: 2}\n- {user: b, group: h}\n- {user: c, group: g, weight: 3}\n":     `line 4, column 13: rules[2]: group "g" has the weight 3`,
+		"queues: [{queue: a, weight: 1}]\nrules:\n- {user: a, group: g}\n- {user: b, group: g, group_queue: a}\n": `line 4, column 13: rules[1]: group "g" has the weight 1 and the queue "a" here`,
+		"rules:\n- {user: a, group: g, group_queue: root.x}\n":                                                    `line 2, column 23: rules[0]: group_queue "root.x": give it a weight under queues`,
+		"rules:\n- {user: a, group: g, weight: 1, max_weight: 2}\n":                                               "line 2, column 34: rules[0]: group and max_weight",
+		"rules:\n- {user: a, group: \"a\\nb\"}\n":                                                                 "line 2, column 13: rules[0]: group",
+		"rules:\n\n- {user: a, group_queue: b}\n":                                                                 `line 3, column 13: rules[0]: group_queue "b" without a group`,
+		"rules:\n- {reserve: 2MiB, limit: 1MiB}\n":                                                                "line 2, column 4: rules[0]: reserve 2097152 is above the limit",
+		"rules:\n- {reserve: -1}\n":                                                                               `line 2, column 13: reserve: "-1"`,
 		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":                                                   "at most 256 bytes",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// TestAllMistakesAtOnce: one look at the message is enough to mend the file.
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := Parse([]byte("defualt: 2\nqueues:\n- {queue: a, weight: heavy}\n- 7\nrules:\n- {user: a, user: b}\n- {weigth: 3, limit: [1]}\n- {bandwidth: perhaps}\n"))
+	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
+  line 3, column 22: weight: "heavy": give a whole number
+  line 4, column 3: a queue is a list of fields, such as weight: 2
+  line 6, column 13: field user is given twice
+  line 7, column 4: a rule has no field "weigth": did you mean weight?
+  line 7, column 22: limit: "": use a number of bytes such as 65536, 64KiB or 2MiB
+  line 8, column 15: bandwidth: "perhaps": give true or false`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	_, err = Parse([]byte("default: 0\nqueues: [{queue: a.}]\nrules:\n- {user: '[', weight: 0}\n"))
+	want = `line 1, column 1: default: weight 0: use 1 to 1000000
+  line 2, column 10: queues[0]: weight 0 of queue "a.": use 1 to 1000000
+  line 2, column 11: queues[0]: queue "a.": give its path, such as root.etl
+  line 4, column 4: rules[0]: pattern "[": use * ? and [abc]
+  line 4, column 15: rules[0]: weight 0: use 1 to 1000000`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	_, err = Parse([]byte("rules:\n" + strings.Repeat("- {weight: -1}\n", 100)))
+	if err == nil || !strings.HasSuffix(err.Error(), "\n  and 80 more") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestMergedFields: fields of a merged mapping count unless the rule gives them itself.
+func TestMergedFields(t *testing.T) {
+	p, err := Parse([]byte("rules:\n- &etl {queue: root.etl, weight: 3}\n- {<<: *etl, weight: 5}\n"))
+	if err != nil || p.Rules[1].Queue != "root.etl" || p.Rules[1].Weight != 5 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestWarningsHaveAPlace(t *testing.T) {
+	got := Warnings([]byte("rules:\n- {user: a*}\n- {user: alice, weight: 2}\n- {queue: b}\n- user: a*\n"))
+	want := []string{
+		"line 3, column 3: rules[1]: unreachable: rules[0] matches everything that this rule matches, and comes first",
+		"line 5, column 3: rules[3]: duplicate: rules[0] has the same patterns and comes first",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -17,11 +17,10 @@ import (
 	"penstock/settings"
 )
 
-// File keeps versions in a folder of one broker, a file each, for a cluster that has no
-// ZooKeeper. A version is written beside its place, brought to disk and renamed, so it is
-// there as a whole or not at all, whenever the machine stops. What is there and is not whole
-// was damaged later: it is never taken, and which of the others should hold instead is for
-// an operator to say.
+// File keeps versions in a folder, one file each, for a cluster without ZooKeeper. A version is written
+// to a temporary file, synced and renamed. So after a crash it exists as a whole or not at all, and an
+// incomplete file is a sign of later damage. A damaged newest version is an error: which other version
+// should be in force is for the operator to decide.
 type File struct {
 	dir  string
 	lock *os.File
@@ -29,21 +28,26 @@ type File struct {
 	mu      sync.Mutex
 	numbers []uint64 // ascending
 	latest  Version
-	failed  error // nobody knows what is on disk
+	failed  error // the state on disk is unknown
 	changes chan struct{}
 }
 
 const (
-	suffix   = ".version"
-	unwhole  = ".writing" // the end of what a version is before its rename
-	lockName = "lock"
+	suffix        = ".version"
+	partialSuffix = ".writing" // of a file before its rename
+	lockName      = "lock"
 )
 
-// OpenFile opens a folder, and makes it if it is not there. Errors: another broker has it
-// open, or its newest version is damaged.
+// OpenFile opens an existing folder. It fails if there is no such folder, if another broker
+// has it open, or if its newest version is damaged.
 func OpenFile(dir string) (*File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// A misspelt path must not become a new, empty store: the cluster would run without its policy.
+	if st, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such folder: correct the path, or create the folder (mkdir -p -m 700)", dir)
+	} else if err != nil {
 		return nil, err
+	} else if !st.IsDir() {
+		return nil, fmt.Errorf("%s: not a folder", dir)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -52,13 +56,9 @@ func OpenFile(dir string) (*File, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s: another broker has this folder open: end it, or give each broker a folder of its own", dir)
+			return nil, fmt.Errorf("%s: another broker has this folder open: stop it, or give each broker a folder of its own", dir)
 		}
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if err := syncDir(filepath.Dir(filepath.Clean(dir))); err != nil {
-		lock.Close()
-		return nil, err
 	}
 	f := &File{dir: dir, lock: lock, changes: make(chan struct{}, 1)}
 	if err := f.load(); err != nil {
@@ -68,14 +68,14 @@ func OpenFile(dir string) (*File, error) {
 	return f, nil
 }
 
-// load looks at what is there.
+// load reads the folder.
 func (f *File) load() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), unwhole) { // a broker was ended while it wrote
+		if strings.HasSuffix(e.Name(), partialSuffix) { // a broker was stopped while it wrote
 			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
 				return err
 			}
@@ -107,14 +107,14 @@ func (f *File) read(number uint64) (Version, error) {
 	var v Version
 	if err == nil {
 		if v, err = Decode(text); err == nil && v.Number != number {
-			err = fmt.Errorf("it is version %d under another one's name", v.Number)
+			err = fmt.Errorf("it contains version %d", v.Number)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s is damaged: %w", path, err)
 		}
 	}
 	if err != nil {
-		return Version{}, fmt.Errorf("%w. Put a good copy in its place, or move it away: then the versions before it hold", err)
+		return Version{}, fmt.Errorf("%w; restore it from a copy, or move it away to go back to the version before it", err)
 	}
 	return v, nil
 }
@@ -136,7 +136,7 @@ func (f *File) Get(_ context.Context, number uint64) (Version, error) {
 	return f.read(number)
 }
 
-// History implements Store. What is dropped meanwhile ends it.
+// History implements Store. It ends at a version that is dropped meanwhile.
 func (f *File) History(_ context.Context, limit int, each func(Version) bool) error {
 	f.mu.Lock()
 	numbers := slices.Clone(f.numbers[max(0, len(f.numbers)-limit):])
@@ -160,8 +160,8 @@ func (f *File) History(_ context.Context, limit int, each func(Version) bool) er
 	return nil
 }
 
-// Append implements Store. When a version was to be put in its place and the disk failed,
-// nobody knows whether it is there: no more are taken until the folder is opened again.
+// Append implements Store. If the final rename fails, it is not known whether the version exists, and
+// the store takes no more versions until it is opened again.
 func (f *File) Append(_ context.Context, v Version) error {
 	text, err := Encode(v)
 	if err != nil {
@@ -176,27 +176,27 @@ func (f *File) Append(_ context.Context, v Version) error {
 		return ErrConflict
 	}
 	path := f.path(v.Number)
-	if err := write(path+unwhole, text); err != nil {
+	if err := write(path+partialSuffix, text); err != nil {
 		return fmt.Errorf("version %d of the policy was not written: %w", v.Number, err)
 	}
-	if err := errors.Join(os.Rename(path+unwhole, path), syncDir(f.dir)); err != nil {
-		f.failed = fmt.Errorf("version %d of the policy may be there or not: %w. Mend that and start the broker again", v.Number, err)
+	if err := errors.Join(os.Rename(path+partialSuffix, path), syncDir(f.dir)); err != nil {
+		f.failed = fmt.Errorf("version %d of the policy may or may not be stored: %w; repair the disk and restart the broker", v.Number, err)
 		return f.failed
 	}
 	f.latest = v.clone()
 	f.latest.Time = unixMilli(v.Time.UnixMilli())
 	f.numbers = append(f.numbers, v.Number)
-	tell(f.changes)
-	for len(f.numbers) > Keep { // the oldest first, so that a crash leaves no gap
+	notify(f.changes)
+	for len(f.numbers) > Keep { // oldest first: a crash leaves no gap
 		if err := os.Remove(f.path(f.numbers[0])); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			break // it is tried again with the next version
+			break // retried with the next version
 		}
 		f.numbers = f.numbers[1:]
 	}
 	return nil
 }
 
-// write brings a new file to disk, or leaves none.
+// write writes and syncs a new file, or leaves none.
 func write(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -212,7 +212,7 @@ func write(path string, text []byte) error {
 	return nil
 }
 
-// syncDir brings the names in a folder to disk.
+// syncDir syncs a folder.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -39,6 +39,23 @@ func TestMemory(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Place { return func(testing.TB) store.Store { return store.NewMemory() } })
 }
 
+// TestOpenFileWithoutFolder: a path that is misspelt does not become a new store.
+func TestOpenFileWithoutFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "misspelt")
+	if _, err := store.OpenFile(dir); err == nil || !strings.Contains(err.Error(), "no such folder") {
+		t.Errorf("no folder: %v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("it was made: %v", err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.OpenFile(dir); err == nil || !strings.Contains(err.Error(), "not a folder") {
+		t.Errorf("a file: %v", err)
+	}
+}
+
 func TestOneBrokerAFolder(t *testing.T) {
 	dir := t.TempDir()
 	f, err := store.OpenFile(dir)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Memory keeps versions for as long as the broker runs.
+// Memory keeps versions in memory, for as long as the broker runs.
 type Memory struct {
 	mu       sync.Mutex
 	versions []Version // oldest first
@@ -72,7 +72,7 @@ func (m *Memory) Append(_ context.Context, v Version) error {
 	if m.versions = append(m.versions, v); len(m.versions) > Keep {
 		m.versions = slices.Delete(m.versions, 0, len(m.versions)-Keep)
 	}
-	tell(m.changes)
+	notify(m.changes)
 	return nil
 }
 
@@ -87,8 +87,8 @@ func (v Version) clone() Version {
 	return v
 }
 
-// tell leaves one value in a channel, however often it is called before that is taken.
-func tell(changes chan struct{}) {
+// notify puts a value into a channel, unless there is one already.
+func notify(changes chan struct{}) {
 	select {
 	case changes <- struct{}{}:
 	default:

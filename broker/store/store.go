@@ -1,5 +1,5 @@
-// Package store keeps what operators have decided: the policy's versions, and weights set
-// for single applications. All else that a broker knows is soft.
+// Package store keeps the decisions of operators: the versions of the policy, and the weights set for
+// single applications. All other state of a broker is soft.
 package store
 
 import (
@@ -11,19 +11,19 @@ import (
 
 // Errors of stores.
 var (
-	// ErrConflict: another version came first.
-	ErrConflict = errors.New("another version of the policy came first: look at it and try again")
-	// ErrNotLeader: this broker leads no more, so it may not write.
+	// ErrConflict means that another version was written first.
+	ErrConflict = errors.New("another version of the policy was written first: review it and try again")
+	// ErrNotLeader means that this broker does not lead any more and may not write.
 	ErrNotLeader = errors.New("this broker is not the leader")
-	// ErrUnknown: there is no version of that number, or not any more.
-	ErrUnknown = fmt.Errorf("no such version of the policy: the newest %d are kept", Keep)
+	// ErrUnknown means that there is no version of that number, or that it is no longer kept.
+	ErrUnknown = fmt.Errorf("no such version of the policy: only the newest %d are kept", Keep)
 )
 
-// Version is one state of what operators have decided. Numbers begin at 1 and have no gaps.
+// Version is a version of the policy. Numbers begin at 1 and have no gaps.
 type Version struct {
 	Number  uint64
 	Text    []byte         // the policy in YAML, checked
-	Weights map[string]int // of single applications; above what the rules give
+	Weights map[string]int // set for single applications; they override the rules
 	Author  string
 	Note    string
 	Time    time.Time
@@ -35,13 +35,13 @@ type Store interface {
 	Latest(ctx context.Context) (Version, error)
 	// Get returns a version by its number.
 	Get(ctx context.Context, number uint64) (Version, error)
-	// History gives each up to limit versions, newest first, until it returns false. One
-	// at a time: all that are kept, with their texts, may be gigabytes.
+	// History calls each for up to limit versions, newest first, until it returns false. Versions
+	// are read one at a time, since all of them together may have gigabytes.
 	History(ctx context.Context, limit int, each func(Version) bool) error
-	// Append adds a version, whose number must be the newest one's and 1, or it fails with
-	// ErrConflict. When it returns nil, the version is on disk.
+	// Append adds a version. Its number must be the newest one's plus 1; otherwise Append fails
+	// with ErrConflict. When Append returns nil, the version is on disk.
 	Append(ctx context.Context, v Version) error
-	// Changes gets a value after the newest version has changed, by whomever.
+	// Changes receives a value after the newest version has changed, whoever changed it.
 	Changes() <-chan struct{}
 	Close() error
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a version, and of how many are kept.
+// Limits of a version, and of the number of versions.
 const (
 	Keep       = 1000    // versions; older ones are dropped
 	MaxText    = 1 << 20 // bytes of the policy
@@ -18,20 +18,20 @@ const (
 	MaxWeight  = 1_000_000
 	MaxName    = 256      // bytes of an application's or author's name
 	MaxNote    = 1 << 10  // bytes
-	maxRecord  = 32 << 20 // bytes of a version as Encode writes it, the worst of all bounds
+	maxRecord  = 32 << 20 // bytes of an encoded version at all limits
 )
 
-// Check holds a version against the bounds.
+// Check checks a version against the limits.
 func (v Version) Check() error {
 	switch {
 	case v.Number == 0:
-		return errors.New("versions are numbered from 1")
+		return errors.New("a version's number is at least 1")
 	case len(v.Text) > MaxText:
 		return fmt.Errorf("the policy has %d bytes: at most %d", len(v.Text), MaxText)
 	case !utf8.Valid(v.Text):
 		return errors.New("the policy is not UTF-8")
 	case len(v.Weights) > MaxWeights:
-		return fmt.Errorf("%d applications have a weight set: at most %d; take some back", len(v.Weights), MaxWeights)
+		return fmt.Errorf("%d applications have a weight set: at most %d; remove some", len(v.Weights), MaxWeights)
 	case len(v.Author) > MaxName || !utf8.ValidString(v.Author):
 		return fmt.Errorf("the author's name has at most %d bytes of UTF-8", MaxName)
 	case len(v.Note) > MaxNote || !utf8.ValidString(v.Note):
@@ -48,10 +48,10 @@ func (v Version) Check() error {
 	return nil
 }
 
-// magic begins each record; the sum of what follows the first line ends that.
+// magic begins each encoded version. The rest of the first line is the checksum of what follows it.
 const magic = "penstock-policy-version 1 "
 
-// record is a version in JSON. The policy is text there, so that a person can read the file.
+// record is the JSON of a version. The policy is a string in it, so that people can read the file.
 type record struct {
 	Number  uint64         `json:"number"`
 	Author  string         `json:"author,omitempty"`
@@ -61,8 +61,7 @@ type record struct {
 	Text    string         `json:"text"`
 }
 
-// Encode writes a version so that Decode knows whether it is whole. Times are kept to the
-// millisecond.
+// Encode encodes a version with a checksum. Times are kept to the millisecond.
 func Encode(v Version) ([]byte, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
@@ -72,26 +71,26 @@ func Encode(v Version) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(head(body), body...), nil
+	return append(header(body), body...), nil
 }
 
-func head(body []byte) []byte {
+func header(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return []byte(magic + hex.EncodeToString(sum[:]) + "\n")
 }
 
-// Decode reads what Encode wrote. It fails for anything else: a part of it, more, or other
-// bytes.
+// Decode decodes what Encode returned, and fails for anything else: a part of it, additional bytes, or
+// changed ones.
 func Decode(text []byte) (Version, error) {
 	if len(text) > maxRecord {
 		return Version{}, fmt.Errorf("a version has at most %d bytes", maxRecord)
 	}
 	first, body, found := bytes.Cut(text, []byte("\n"))
 	if !found || !bytes.HasPrefix(first, []byte(magic)) {
-		return Version{}, errors.New("it is no version of a policy, or its beginning only")
+		return Version{}, errors.New("not a complete version of a policy")
 	}
-	if !bytes.Equal(text[:len(first)+1], head(body)) {
-		return Version{}, errors.New("its checksum does not fit: it is cut off or was changed")
+	if !bytes.Equal(text[:len(first)+1], header(body)) {
+		return Version{}, errors.New("wrong checksum: the version is incomplete or was changed")
 	}
 	var r record
 	if err := json.Unmarshal(body, &r); err != nil {

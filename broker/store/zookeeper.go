@@ -20,32 +20,31 @@ import (
 )
 
 const (
-	// MaxZooKeeper is the largest version in ZooKeeper, compressed: its servers take no
-	// message above 1 MiB (jute.maxbuffer), and this one has more in it.
+	// MaxZooKeeper is the largest version in ZooKeeper, compressed. Servers accept messages of up
+	// to 1 MiB (jute.maxbuffer), which have other fields as well.
 	MaxZooKeeper = 1_000_000
-	// zooRetry is the wait after a watch that could not be set.
-	zooRetry = 500 * time.Millisecond
-	// zooHead begins a znode's data, and zooHeadMax bounds its first line.
-	zooHead    = "penstock-epoch "
-	zooHeadMax = 128
+	// zkRetry is the wait after a watch that could not be set.
+	zkRetry = 500 * time.Millisecond
+	// zkHeader begins the data of a znode, and zkHeaderMax bounds the first line.
+	zkHeader    = "penstock-epoch "
+	zkHeaderMax = 128
 )
 
 // Znodes of the store, in the brokers' folder.
 const (
-	zooNewest   = "newest"   // the newest version's number, in decimal
-	zooVersions = "versions" // one child a version
+	newestNode   = "newest"   // number of the newest version, in decimal
+	versionsNode = "versions" // one child for each version
 )
 
-// Fence is the leadership under which versions are written: a check, in the same
-// transaction, that the znode at path still has the version. leading is false where this
-// broker does not lead.
+// Fence is the leadership under which versions are written. Each write is one transaction with a check
+// that the znode at path has the version. leading is false if this broker does not lead.
 type Fence interface {
 	Fence() (path string, version int32, epoch uint64, leading bool)
 }
 
-// ZooKeeper keeps versions where several brokers have them: a znode for each. A version is
-// written in one transaction with a check of the leadership's epoch and of the newest
-// number, so who leads no more can write nothing, however late its message comes.
+// ZooKeeper keeps the versions of several brokers, a znode for each version. A version is written in one
+// transaction with checks of the leadership's epoch and of the newest number. So a former leader can
+// write nothing, however late its message arrives.
 type ZooKeeper struct {
 	client *zkclient.Client
 	fence  Fence
@@ -59,18 +58,18 @@ type ZooKeeper struct {
 	stopped sync.WaitGroup
 }
 
-// NewZooKeeper returns the store in the keeper's folder. It watches for other brokers'
-// versions until it is closed, which leaves the keeper open.
-func NewZooKeeper(k *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
+// NewZooKeeper returns the store in the client's folder. It watches for versions of other brokers until
+// it is closed. Closing it leaves the client open.
+func NewZooKeeper(client *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
 	ctx, stop := context.WithCancel(context.Background())
-	z := &ZooKeeper{client: k, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
+	z := &ZooKeeper{client: client, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
 	z.stopped.Go(func() { z.watch(ctx) })
 	return z
 }
 
-// path is a version's znode.
+// path returns the path of a version's znode.
 func (z *ZooKeeper) path(number uint64) string {
-	return z.client.Path(zooVersions, fmt.Sprintf("%020d", number))
+	return z.client.Path(versionsNode, fmt.Sprintf("%020d", number))
 }
 
 // Latest implements Store.
@@ -82,20 +81,20 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 	return z.Get(ctx, number)
 }
 
-// newest is the newest number, 0 if there is none, with its znode's version.
+// newest returns the number of the newest version, 0 if there is none, and the version of its znode.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
-	n, err := z.client.Newest(ctx, z.client.Path(zooNewest))
+	n, err := z.client.GetLatest(ctx, z.client.Path(newestNode))
 	if errors.Is(err, zk.ErrNoNode) {
 		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("the newest policy in ZooKeeper: %w", err)
+		return 0, 0, fmt.Errorf("read the newest policy's number in ZooKeeper: %w", err)
 	}
 	if len(n.Data) == 0 {
 		return 0, n.Version, nil
 	}
 	if number, err = strconv.ParseUint(string(n.Data), 10, 64); err != nil || number == 0 {
-		return 0, 0, fmt.Errorf("%s in ZooKeeper holds %.40q: put the newest version's number there", z.client.Path(zooNewest), n.Data)
+		return 0, 0, fmt.Errorf("%s in ZooKeeper contains %.40q, not a number: write the number of the newest version there", z.client.Path(newestNode), n.Data)
 	}
 	return number, n.Version, nil
 }
@@ -106,17 +105,17 @@ func (z *ZooKeeper) Get(ctx context.Context, number uint64) (Version, error) {
 	return v, err
 }
 
-// get also gives the version's token.
+// get is Get, and also returns the token of the attempt that wrote the version.
 func (z *ZooKeeper) get(ctx context.Context, number uint64) (v Version, token string, err error) {
 	n, err := z.client.Get(ctx, z.path(number))
 	if errors.Is(err, zk.ErrNoNode) {
 		return Version{}, "", ErrUnknown
 	}
 	if err != nil {
-		return Version{}, "", fmt.Errorf("version %d of the policy in ZooKeeper: %w", number, err)
+		return Version{}, "", fmt.Errorf("read version %d of the policy in ZooKeeper: %w", number, err)
 	}
 	if v, _, token, err = unpack(n.Data); err == nil && v.Number != number {
-		err = fmt.Errorf("it is version %d", v.Number)
+		err = fmt.Errorf("it contains version %d", v.Number)
 	}
 	if err != nil {
 		return Version{}, "", fmt.Errorf("%s in ZooKeeper is damaged: %w", z.path(number), err)
@@ -145,8 +144,8 @@ func (z *ZooKeeper) History(ctx context.Context, limit int, each func(Version) b
 	return nil
 }
 
-// Append implements Store. It fails with ErrNotLeader where another broker has led since,
-// whatever this one knows of it.
+// Append implements Store. It fails with ErrNotLeader if another broker has led since, whether or not
+// this one knows about it.
 func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err := v.Check(); err != nil {
 		return err
@@ -160,10 +159,10 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err != nil {
 		return err
 	}
-	newest := z.client.Path(zooNewest)
+	newest := z.client.Path(newestNode)
 	last, lastVersion, err := z.newest(ctx)
 	if err == nil && last == 0 {
-		if err = z.client.Ensure(ctx, newest, z.client.Path(zooVersions)); err == nil {
+		if err = z.client.Ensure(ctx, newest, z.client.Path(versionsNode)); err == nil {
 			last, lastVersion, err = z.newest(ctx)
 		}
 	}
@@ -173,8 +172,8 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if v.Number != last+1 {
 		return ErrConflict
 	}
-	failed, err := z.client.Multi(ctx, zkclient.Check(fence, fenceVersion),
-		zkclient.Set(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.client.Make(z.path(v.Number), data))
+	failed, err := z.client.Multi(ctx, zkclient.CheckOp(fence, fenceVersion),
+		zkclient.SetOp(newest, strconv.AppendUint(nil, v.Number, 10), lastVersion), z.client.CreateOp(z.path(v.Number), data))
 	switch {
 	case err == nil:
 	case failed == 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode)):
@@ -182,7 +181,7 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	case failed > 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists)):
 		return ErrConflict
 	default:
-		if err := z.taken(ctx, v.Number, token, err); err != nil {
+		if err := z.confirmAppend(ctx, v.Number, token, err); err != nil {
 			return err
 		}
 	}
@@ -190,9 +189,9 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	return nil
 }
 
-// taken finds out whether a version whose answer was lost is there. A sync behind it says
-// so for good: ZooKeeper takes nothing of a connection that the session has left.
-func (z *ZooKeeper) taken(ctx context.Context, number uint64, token string, lost error) error {
+// confirmAppend finds out whether a version was written whose answer was lost. A read after a sync is
+// conclusive: ZooKeeper accepts nothing from a connection that the session has left.
+func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token string, lost error) error {
 	for {
 		_, _, err := z.newest(ctx)
 		if err == nil {
@@ -208,13 +207,13 @@ func (z *ZooKeeper) taken(ctx context.Context, number uint64, token string, lost
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("version %d of the policy may be there or not, look at the history: %w", number, lost)
-		case <-time.After(zooRetry):
+			return fmt.Errorf("version %d of the policy may or may not be stored, see `penstock policy history`: %w", number, lost)
+		case <-time.After(zkRetry):
 		}
 	}
 }
 
-// trim drops versions that are too old; what fails is tried again with the next version.
+// trim drops versions beyond Keep. What fails is retried with the next version.
 func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -222,7 +221,7 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 		return
 	}
 	if z.trimmed == 0 {
-		names, err := z.client.Children(ctx, z.client.Path(zooVersions))
+		names, err := z.client.Children(ctx, z.client.Path(versionsNode))
 		if err != nil {
 			return
 		}
@@ -236,18 +235,18 @@ func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 	}
 	for z.trimmed < newest-Keep {
 		if err := z.client.Delete(ctx, z.path(z.trimmed+1)); err != nil && !errors.Is(err, zk.ErrNoNode) {
-			z.log.Warn("an old version of the policy stays for now", "version", z.trimmed+1, "error", err)
+			z.log.Warn("an old version of the policy was not deleted; retrying with the next version", "version", z.trimmed+1, "error", err)
 			return
 		}
 		z.trimmed++
 	}
 }
 
-// watch tells of each change of the newest version.
+// watch reports each change of the newest version through Changes.
 func (z *ZooKeeper) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, z.client.Session())
-		path := z.client.Path(zooNewest)
+		path := z.client.Path(newestNode)
 		w, err := z.client.Watch(wait, path)
 		if errors.Is(err, zk.ErrNoNode) {
 			err = z.client.Ensure(wait, path)
@@ -260,11 +259,11 @@ func (z *ZooKeeper) watch(ctx context.Context) {
 		if err != nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(zooRetry):
+			case <-time.After(zkRetry):
 			}
 			continue
 		}
-		tell(z.changes) // whatever came before the watch
+		notify(z.changes) // a change may have come before the watch
 		select {
 		case <-ctx.Done():
 		case <-w.Next:
@@ -282,15 +281,15 @@ func (z *ZooKeeper) Close() error {
 	return nil
 }
 
-// pack is a version as it is in its znode: a line with the epoch of who wrote it and a token
-// of the attempt, and the version compressed.
+// pack returns the data of a version's znode: a line with the epoch of the writer and a token of the
+// attempt, and the compressed version.
 func pack(v Version, epoch uint64, token string) ([]byte, error) {
 	text, err := Encode(v)
 	if err != nil {
 		return nil, err
 	}
 	var data bytes.Buffer
-	fmt.Fprintf(&data, "%s%d %s\n", zooHead, epoch, token)
+	fmt.Fprintf(&data, "%s%d %s\n", zkHeader, epoch, token)
 	w, err := gzip.NewWriterLevel(&data, gzip.BestCompression)
 	if err != nil {
 		return nil, err
@@ -299,18 +298,18 @@ func pack(v Version, epoch uint64, token string) ([]byte, error) {
 		err = w.Close()
 	}
 	if err == nil && data.Len() > MaxZooKeeper {
-		err = fmt.Errorf("version %d of the policy has %d bytes compressed, and ZooKeeper takes %d: shorten its text, or take weights of single applications back",
+		err = fmt.Errorf("version %d of the policy has %d bytes compressed, and ZooKeeper takes at most %d: shorten its text, or remove weights of single applications",
 			v.Number, data.Len(), MaxZooKeeper)
 	}
 	return data.Bytes(), err
 }
 
-// unpack reads what pack wrote. It fails for anything else.
+// unpack decodes what pack returned, and fails for anything else.
 func unpack(data []byte) (v Version, epoch uint64, token string, err error) {
 	head, packed, found := bytes.Cut(data[:min(len(data), MaxZooKeeper)], []byte("\n"))
-	words := strings.Split(strings.TrimPrefix(string(head[:min(len(head), zooHeadMax)]), zooHead), " ")
-	if !found || !bytes.HasPrefix(head, []byte(zooHead)) || len(words) != 2 {
-		return v, 0, "", errors.New("it is no version of a policy")
+	words := strings.Split(strings.TrimPrefix(string(head[:min(len(head), zkHeaderMax)]), zkHeader), " ")
+	if !found || !bytes.HasPrefix(head, []byte(zkHeader)) || len(words) != 2 {
+		return v, 0, "", errors.New("not a version of a policy")
 	}
 	if epoch, err = strconv.ParseUint(words[0], 10, 64); err != nil {
 		return v, 0, "", fmt.Errorf("its epoch: %w", err)

@@ -1,15 +1,16 @@
-// Package keeper is a broker's connection to ZooKeeper: one session, in a folder of its
-// own, with calls that end with their context.
+// Package zkclient is a broker's client of ZooKeeper: one session, all znodes below one folder, and
+// calls that end with their context.
 //
-// Some things of the session have to be known here that the client library keeps to
-// itself or does otherwise. How long it lasts is the server's choice (2 to 20 of its ticks),
-// and a leader that took its own wish for it would lead on after another began: so it is read
-// from the handshake. Servers' names are resolved at each connection, not once, for addresses
-// behind them change. A server that hangs is left while there is time for another one (half a
-// session). While an ensemble elects its own leader no server takes a connection, for part of a
-// second; so they are asked more often than the library would, whose pause costs a leader its
-// word. And no call is waited for longer than the caller can wait, and its error says why there
-// is no connection.
+// It wraps github.com/go-zookeeper/zk, and differs from it where a leader's lease depends on it:
+//
+//   - The server decides on the length of a session (2 to 20 of its ticks), and the library does not
+//     report it. A leader that relied on the length that it asked for could lead on after its
+//     successor began. So the length is read from the connection's handshake.
+//   - Host names are resolved for each connection and not once, since addresses behind them change.
+//   - A server that hangs is abandoned after half a session, in time to try another one.
+//   - While an ensemble elects its leader, no server accepts sessions for a part of a second. Servers
+//     are tried more often than the library would, whose pause could cost a leader its lease.
+//   - A call ends with its context, and its error says why there is no connection.
 package zkclient
 
 import (
@@ -31,73 +32,74 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Bounds of what is given.
+// Limits.
 const (
-	SessionMin = 500 * time.Millisecond
-	SessionMax = 5 * time.Minute
-	serversMax = 16
-	authMax    = 1024                   // bytes of the file
-	again      = 500 * time.Millisecond // between attempts to give the credentials
-	// rounds is how many times a session all servers are asked for a connection, for as long as
-	// a leader's word holds. After that, or if it is no more often, it is once in the library's
-	// pause.
-	rounds       = 12
-	libraryPause = time.Second
-	// quietTime is the least time between two lines on one server without a connection.
-	quietTime = 10 * time.Second
+	SessionMin    = 500 * time.Millisecond
+	SessionMax    = 5 * time.Minute
+	maxServers    = 16
+	maxAuthBytes  = 1024                   // bytes of the file
+	retryInterval = 500 * time.Millisecond // between attempts to authenticate, or to send a call
+	// roundsPerSession is the number of times in a session that all servers are tried, for as
+	// long as a leader's lease lasts. After that, or if that would be less often, they are tried
+	// once in libraryPause.
+	roundsPerSession = 12
+	libraryPause     = time.Second
+	// logInterval is the least time between two log lines about one server without a connection.
+	logInterval = 10 * time.Second
 )
 
-// Word is how long a leader's word holds, from the moment at which it sent what ZooKeeper's
-// majority then took: two thirds of a session. The last third is for a server that passes on
-// late, by half a tick at most, that it has heard of a session.
-func Word(session time.Duration) time.Duration { return session * 2 / 3 }
+// Lease returns how long a leader may lead after it sent a message that ZooKeeper's majority then
+// acknowledged: two thirds of a session. The last third covers a server that forwards with a delay, of
+// half a tick at most, that it has heard from the session.
+func Lease(session time.Duration) time.Duration { return session * 2 / 3 }
 
-// Folder is where brokers keep what they have if the servers' list names none.
+// Folder is the folder of brokers' znodes, unless the list of servers names another one.
 const Folder = "/penstock"
 
-// Options of a connection.
+// Options configures a connection.
 type Options struct {
-	// Servers is host:port,... of the ensemble, with a folder behind it if it is not to be
-	// /penstock: zk1:2181,zk2:2181/clusters/a.
+	// Servers is a list host:port,... of the ensemble, optionally followed by a folder:
+	// zk1:2181,zk2:2181/clusters/a.
 	Servers string
-	// Auth is a file with user:password, for ZooKeeper's digest scheme: what is made can
-	// then be read and changed with it only. Empty: by anybody.
+	// Auth is a file with user:password for ZooKeeper's digest scheme. Only with it can the
+	// znodes be read and changed. Empty: anybody can.
 	Auth string
-	// TLS is for servers with a secure client port; nil: plain. It is asked for at each
-	// connection, so that changed certificates are taken; the server's name is put in.
+	// TLS returns the configuration for servers with a secure client port; nil: plain
+	// connections. It is called for each connection, so new certificates are used without a
+	// restart. The server's name is filled in.
 	TLS func() *tls.Config
-	// Session is how long the server waits for a broker that says nothing.
+	// Session is the requested session length: how long the server waits for a silent broker.
 	Session time.Duration
 	Log     *slog.Logger
 }
 
-// Client is a connection. Its methods may be called by several goroutines.
+// Client is a session with ZooKeeper. Its methods may be called by several goroutines.
 type Client struct {
-	conn   *zk.Conn
-	root   string
-	acl    []zk.ACL
-	asked  time.Duration
-	given  atomic.Int64 // the session's length by the last handshake, ns
-	log    *slog.Logger
-	events chan struct{}
-	known  chan struct{} // closed when the credentials are
-	closed chan struct{}
-	close  func()
-	names  *names
+	conn          *zk.Conn
+	root          string
+	acl           []zk.ACL
+	requested     time.Duration
+	granted       atomic.Int64 // session length by the last handshake, in nanoseconds
+	log           *slog.Logger
+	events        chan struct{}
+	authenticated chan struct{} // closed once the credentials are accepted
+	closed        chan struct{}
+	close         func()
+	hosts         *hostProvider
 
-	mu       sync.Mutex
-	troubles map[string]trouble // by server
-	last     string             // the last server that gave no connection
+	mu         sync.Mutex
+	failures   map[string]connFailure // by server
+	lastFailed string                 // the last server that could not be reached
 }
 
-// trouble is why a server gave no connection.
-type trouble struct {
-	text string    // empty: it gave one since
-	said string    // what the log said last; empty: nothing since the last connection
-	at   time.Time // when it did
+// connFailure is why a server could not be reached.
+type connFailure struct {
+	text     string    // empty: it was reached since
+	logged   string    // the text as last logged; empty: nothing since the last connection
+	loggedAt time.Time // when it was logged
 }
 
-var folder = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
+var folderPattern = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+)+$`)
 
 // Parse splits a list of servers from its folder.
 func Parse(list string) (servers []string, root string, err error) {
@@ -105,12 +107,12 @@ func Parse(list string) (servers []string, root string, err error) {
 	if i := strings.IndexByte(list, '/'); i >= 0 {
 		list, root = list[:i], list[i:]
 	}
-	if !folder.MatchString(root) || path.Clean(root) != root || len(root) > 256 {
+	if !folderPattern.MatchString(root) || path.Clean(root) != root || len(root) > 256 {
 		return nil, "", fmt.Errorf("folder %q in ZooKeeper: give names of letters, digits, _ . and -, such as /penstock, in 256 bytes", root)
 	}
 	servers = strings.Split(list, ",")
-	if len(servers) > serversMax {
-		return nil, "", fmt.Errorf("%d ZooKeeper servers: give at most %d", len(servers), serversMax)
+	if len(servers) > maxServers {
+		return nil, "", fmt.Errorf("%d ZooKeeper servers: give at most %d", len(servers), maxServers)
 	}
 	for _, s := range servers {
 		if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "" {
@@ -120,7 +122,7 @@ func Parse(list string) (servers []string, root string, err error) {
 	return servers, root, nil
 }
 
-// Dial begins to connect, and returns at once: the ensemble may be away for now.
+// Dial starts to connect and returns at once. The ensemble need not be reachable.
 func Dial(o Options) (*Client, error) {
 	servers, root, err := Parse(o.Servers)
 	if err != nil {
@@ -129,57 +131,57 @@ func Dial(o Options) (*Client, error) {
 	if o.Session < SessionMin || o.Session > SessionMax {
 		return nil, fmt.Errorf("session of %v: use %v to %v", o.Session, SessionMin, SessionMax)
 	}
-	k := &Client{root: root, acl: zk.WorldACL(zk.PermAll), asked: o.Session, log: o.Log,
-		events: make(chan struct{}, 1), known: make(chan struct{}), closed: make(chan struct{}), troubles: map[string]trouble{}}
-	k.names = &names{client: k}
-	k.close = sync.OnceFunc(func() {
-		close(k.closed)
-		k.conn.Close()
+	c := &Client{root: root, acl: zk.WorldACL(zk.PermAll), requested: o.Session, log: o.Log,
+		events: make(chan struct{}, 1), authenticated: make(chan struct{}), closed: make(chan struct{}), failures: map[string]connFailure{}}
+	c.hosts = &hostProvider{client: c}
+	c.close = sync.OnceFunc(func() {
+		close(c.closed)
+		c.conn.Close()
 	})
 	var secret string
 	if o.Auth == "" {
-		o.Log.Warn("whoever reaches ZooKeeper can change the policy there: no --zookeeper-auth", "folder", root)
+		o.Log.Warn("no --zookeeper-auth: whoever can reach ZooKeeper can change the policy", "folder", root)
 	} else {
 		if secret, err = readAuth(o.Auth); err != nil {
 			return nil, err
 		}
 		user, password, _ := strings.Cut(secret, ":")
-		k.acl = zk.DigestACL(zk.PermAll, user, password)
+		c.acl = zk.DigestACL(zk.PermAll, user, password)
 	}
-	k.conn, _, err = zk.Connect(servers, o.Session, zk.WithHostProvider(k.names), zk.WithLogInfo(false),
-		zk.WithLogger(quiet{o.Log}), zk.WithEventCallback(func(e zk.Event) {
+	c.conn, _, err = zk.Connect(servers, o.Session, zk.WithHostProvider(c.hosts), zk.WithLogInfo(false),
+		zk.WithLogger(debugLogger{o.Log}), zk.WithEventCallback(func(e zk.Event) {
 			if e.Type == zk.EventSession {
-				nudge(k.events)
+				notify(c.events)
 			}
 		}),
 		zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
-			return k.dial(network, address, timeout, o.TLS)
+			return c.dial(network, address, timeout, o.TLS)
 		}))
 	if err != nil {
 		return nil, err
 	}
 	if secret == "" {
-		close(k.known)
+		close(c.authenticated)
 	} else {
-		go k.introduce(secret)
+		go c.authenticate(secret)
 	}
-	return k, nil
+	return c, nil
 }
 
-// introduce gives the credentials, which the library repeats at each connection once a
-// server has taken them. Calls wait for that.
-func (k *Client) introduce(secret string) {
+// authenticate sends the credentials, until a server accepts them. The library then repeats them for
+// each connection. Calls wait for authenticate.
+func (c *Client) authenticate(secret string) {
 	for {
-		err := k.conn.AddAuth("digest", []byte(secret))
+		err := c.conn.AddAuth("digest", []byte(secret))
 		if err == nil {
-			close(k.known)
+			close(c.authenticated)
 			return
 		}
-		k.log.Warn("ZooKeeper has not taken the credentials yet", "error", err)
+		c.log.Warn("ZooKeeper has not accepted the credentials yet; retrying", "error", err)
 		select {
-		case <-k.closed:
+		case <-c.closed:
 			return
-		case <-time.After(again):
+		case <-time.After(retryInterval):
 		}
 	}
 }
@@ -190,54 +192,55 @@ func readAuth(file string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, authMax+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxAuthBytes+1))
 	if err != nil {
 		return "", err
 	}
 	secret := strings.TrimRight(string(text), "\r\n")
 	user, password, ok := strings.Cut(secret, ":")
-	if !ok || user == "" || password == "" || len(text) > authMax || strings.ContainsAny(secret, "\r\n") {
-		return "", fmt.Errorf("%s: give one line, user:password, of at most %d bytes", file, authMax)
+	if !ok || user == "" || password == "" || len(text) > maxAuthBytes || strings.ContainsAny(secret, "\r\n") {
+		return "", fmt.Errorf("%s: give one line, user:password, of at most %d bytes", file, maxAuthBytes)
 	}
 	return secret, nil
 }
 
-// Session is how long the server waits for this broker before it holds it for gone: the
-// shorter one of what was asked for and what the server gave.
-func (k *Client) Session() time.Duration {
-	if given := time.Duration(k.given.Load()); given > 0 {
-		return min(given, k.asked)
+// Session returns how long the server waits for this broker before it ends the session: the shorter
+// one of the requested and the granted length.
+func (c *Client) Session() time.Duration {
+	if given := time.Duration(c.granted.Load()); given > 0 {
+		return min(given, c.requested)
 	}
-	return k.asked
+	return c.requested
 }
 
-// heard takes the session's length from a server's handshake.
-func (k *Client) heard(address string, given time.Duration) {
-	k.mu.Lock()
-	k.troubles[address] = trouble{at: k.troubles[address].at}
-	k.last = ""
-	k.mu.Unlock()
-	if old := k.given.Swap(int64(given)); old == int64(given) || given == k.asked {
+// sessionGranted notes the session length from a server's handshake.
+func (c *Client) sessionGranted(address string, given time.Duration) {
+	c.mu.Lock()
+	c.failures[address] = connFailure{loggedAt: c.failures[address].loggedAt}
+	c.lastFailed = ""
+	c.mu.Unlock()
+	if old := c.granted.Swap(int64(given)); old == int64(given) || given == c.requested {
 		return
 	}
-	k.log.Warn("ZooKeeper gives sessions of another length, by its tickTime and its minSessionTimeout", "asked", k.asked, "given", given)
+	c.log.Warn("ZooKeeper granted a session of another length, because of its tickTime or session timeout limits", "requested", c.requested, "granted", given)
 }
 
-// Events gets a value when something has happened to the session.
-func (k *Client) Events() <-chan struct{} { return k.events }
+// Events receives a value when the session's state has changed.
+func (c *Client) Events() <-chan struct{} { return c.events }
 
-// SessionID is the session's; 0 if there is none.
-func (k *Client) SessionID() int64 { return k.conn.SessionID() }
+// SessionID returns the id of the session; 0 if there is none.
+func (c *Client) SessionID() int64 { return c.conn.SessionID() }
 
-// Path is a znode in the brokers' folder.
-func (k *Client) Path(names ...string) string { return k.root + "/" + strings.Join(names, "/") }
+// Path returns the path of a znode in the brokers' folder.
+func (c *Client) Path(names ...string) string { return c.root + "/" + strings.Join(names, "/") }
 
-// Close ends the session: what is ephemeral of it is gone at once.
-func (k *Client) Close() { k.close() }
+// Close ends the session. Its ephemeral znodes are removed at once.
+func (c *Client) Close() { c.close() }
 
-// within makes a call that knows no context, again where it was never sent for want of a
-// server. One that is given up ends when the library gets a connection, or pauses.
-func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, error) {
+// callWithContext makes a call of the library, which knows no contexts. A call that was never sent,
+// because no server was connected, is repeated. A call that is abandoned ends when the library
+// connects or pauses.
+func callWithContext[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -245,13 +248,13 @@ func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, e
 	done := make(chan result, 1)
 	go func() {
 		select {
-		case <-k.known:
+		case <-c.authenticated:
 			v, err := call()
-			for errors.Is(err, zk.ErrNoServer) && wait(ctx, again) {
+			for errors.Is(err, zk.ErrNoServer) && sleep(ctx, retryInterval) {
 				v, err = call()
 			}
 			done <- result{v, err}
-		case <-k.closed:
+		case <-c.closed:
 			done <- result{err: zk.ErrClosing}
 		case <-ctx.Done():
 		}
@@ -261,15 +264,15 @@ func within[T any](ctx context.Context, k *Client, call func() (T, error)) (T, e
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
-		if why := k.trouble(); why != "" {
+		if why := c.lastFailure(); why != "" {
 			return none, fmt.Errorf("no answer from ZooKeeper: %w (%s)", ctx.Err(), why)
 		}
 		return none, fmt.Errorf("no answer from ZooKeeper: %w", ctx.Err())
 	}
 }
 
-// wait is false if ctx has ended first.
-func wait(ctx context.Context, d time.Duration) bool {
+// sleep waits, and reports false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -278,32 +281,33 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Node is a znode's data and version, and its session if it is ephemeral.
+// Node is the data of a znode, and its version.
 type Node struct {
-	Data    []byte
-	Version int32
-	Owner   int64
-	Changed int64 // the transaction that changed it last
+	Data         []byte
+	Version      int32
+	Owner        int64 // session of an ephemeral znode
+	ModifiedZxid int64 // transaction that last changed it
 }
 
 // Get reads a znode.
-func (k *Client) Get(ctx context.Context, path string) (Node, error) {
-	return within(ctx, k, func() (Node, error) {
-		data, stat, err := k.conn.Get(path)
+func (c *Client) Get(ctx context.Context, path string) (Node, error) {
+	return callWithContext(ctx, c, func() (Node, error) {
+		data, stat, err := c.conn.Get(path)
 		return node(data, stat), err
 	})
 }
 
-// Watched is a znode with what tells of its next change.
+// Watched is a znode with a channel that receives its next change.
 type Watched struct {
 	Node
 	Next <-chan zk.Event
 }
 
-// Watch reads a znode. Each call that succeeds is one more watch, until the znode changes.
-func (k *Client) Watch(ctx context.Context, path string) (Watched, error) {
-	return within(ctx, k, func() (Watched, error) {
-		data, stat, changed, err := k.conn.GetW(path)
+// Watch reads a znode and watches it. Each successful call adds a watch, which lasts until the znode
+// changes.
+func (c *Client) Watch(ctx context.Context, path string) (Watched, error) {
+	return callWithContext(ctx, c, func() (Watched, error) {
+		data, stat, changed, err := c.conn.GetW(path)
 		return Watched{node(data, stat), changed}, err
 	})
 }
@@ -312,44 +316,44 @@ func node(data []byte, stat *zk.Stat) Node {
 	if stat == nil {
 		return Node{}
 	}
-	return Node{Data: data, Version: stat.Version, Owner: stat.EphemeralOwner, Changed: stat.Mzxid}
+	return Node{Data: data, Version: stat.Version, Owner: stat.EphemeralOwner, ModifiedZxid: stat.Mzxid}
 }
 
-// Newest is Get of what all the ensemble has agreed on by now, and not of what one of its
-// servers has heard so far.
-func (k *Client) Newest(ctx context.Context, path string) (Node, error) {
-	if _, err := within(ctx, k, func() (string, error) { return k.conn.Sync(path) }); err != nil {
+// GetLatest is Get after a sync, so that it returns what the ensemble has agreed on, and not an older
+// state of one server.
+func (c *Client) GetLatest(ctx context.Context, path string) (Node, error) {
+	if _, err := callWithContext(ctx, c, func() (string, error) { return c.conn.Sync(path) }); err != nil {
 		return Node{}, err
 	}
-	return k.Get(ctx, path)
+	return c.Get(ctx, path)
 }
 
 // Children lists a znode's children.
-func (k *Client) Children(ctx context.Context, path string) ([]string, error) {
-	return within(ctx, k, func() ([]string, error) {
-		names, _, err := k.conn.Children(path)
+func (c *Client) Children(ctx context.Context, path string) ([]string, error) {
+	return callWithContext(ctx, c, func() ([]string, error) {
+		names, _, err := c.conn.Children(path)
 		return names, err
 	})
 }
 
-// Create makes a znode; flags are the library's. It returns the znode's whole path.
-func (k *Client) Create(ctx context.Context, path string, data []byte, flags int32) (string, error) {
-	return within(ctx, k, func() (string, error) { return k.conn.Create(path, data, flags, k.acl) })
+// Create makes a znode and returns its full path. flags are those of package zk.
+func (c *Client) Create(ctx context.Context, path string, data []byte, flags int32) (string, error) {
+	return callWithContext(ctx, c, func() (string, error) { return c.conn.Create(path, data, flags, c.acl) })
 }
 
-// Ensure makes znodes that are to be there, and their parents, empty.
-func (k *Client) Ensure(ctx context.Context, paths ...string) error {
+// Ensure makes znodes that do not exist, and their parents, without data.
+func (c *Client) Ensure(ctx context.Context, paths ...string) error {
 	for _, p := range paths {
 		for i := 1; i <= len(p); i++ {
 			if i < len(p) && p[i] != '/' {
 				continue
 			}
-			if _, err := k.Create(ctx, p[:i], nil, 0); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-				// Above its own folder a broker may have no right to look.
-				if errors.Is(err, zk.ErrNoAuth) && i < len(k.root) {
+			if _, err := c.Create(ctx, p[:i], nil, 0); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+				// A broker may have no permission above its own folder.
+				if errors.Is(err, zk.ErrNoAuth) && i < len(c.root) {
 					continue
 				}
-				return fmt.Errorf("make %s in ZooKeeper: %w", p[:i], err)
+				return fmt.Errorf("create %s in ZooKeeper: %w", p[:i], err)
 			}
 		}
 	}
@@ -357,15 +361,15 @@ func (k *Client) Ensure(ctx context.Context, paths ...string) error {
 }
 
 // Delete removes a znode, whatever its version.
-func (k *Client) Delete(ctx context.Context, path string) error {
-	_, err := within(ctx, k, func() (struct{}, error) { return struct{}{}, k.conn.Delete(path, -1) })
+func (c *Client) Delete(ctx context.Context, path string) error {
+	_, err := callWithContext(ctx, c, func() (struct{}, error) { return struct{}{}, c.conn.Delete(path, -1) })
 	return err
 }
 
-// Multi makes all changes or none. Where one does not hold, failed is the first such, from
-// 0, and err says why; failed is -1 where it is not known.
-func (k *Client) Multi(ctx context.Context, changes ...any) (failed int, err error) {
-	results, err := within(ctx, k, func() ([]zk.MultiResponse, error) { return k.conn.Multi(changes...) })
+// Multi performs all operations or none. On failure, failed is the index of the first operation that
+// did not hold and err its error; failed is -1 if that is not known.
+func (c *Client) Multi(ctx context.Context, changes ...any) (failed int, err error) {
+	results, err := callWithContext(ctx, c, func() ([]zk.MultiResponse, error) { return c.conn.Multi(changes...) })
 	if err == nil {
 		return -1, nil
 	}
@@ -377,32 +381,32 @@ func (k *Client) Multi(ctx context.Context, changes ...any) (failed int, err err
 	return -1, err
 }
 
-// Check is a change for Multi that changes nothing: the znode is there and, where version
-// is not -1, has it.
-func Check(path string, version int32) any {
+// CheckOp is an operation for Multi that requires a znode to exist and, unless version is -1, to have
+// the version.
+func CheckOp(path string, version int32) any {
 	return &zk.CheckVersionRequest{Path: path, Version: version}
 }
 
-// Set is a change for Multi: the znode's data, if it has the version or that is -1.
-func Set(path string, data []byte, version int32) any {
+// SetOp is an operation for Multi that sets the data of a znode, if it has the version or version is -1.
+func SetOp(path string, data []byte, version int32) any {
 	return &zk.SetDataRequest{Path: path, Data: data, Version: version}
 }
 
-// Make is a change for Multi: a znode that is not there.
-func (k *Client) Make(path string, data []byte) any {
-	return &zk.CreateRequest{Path: path, Data: data, Acl: k.acl}
+// CreateOp is an operation for Multi that makes a znode.
+func (c *Client) CreateOp(path string, data []byte) any {
+	return &zk.CreateRequest{Path: path, Data: data, Acl: c.acl}
 }
 
-func nudge(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// quiet passes on what the library says, which is of interest only when looked for.
-type quiet struct{ log *slog.Logger }
+// debugLogger passes the library's messages to the debug log.
+type debugLogger struct{ log *slog.Logger }
 
-func (q quiet) Printf(format string, args ...any) {
+func (q debugLogger) Printf(format string, args ...any) {
 	q.log.Debug("zookeeper", "says", fmt.Sprintf(format, args...))
 }

@@ -21,14 +21,14 @@ import (
 )
 
 func TestServers(t *testing.T) {
-	many := strings.TrimSuffix(strings.Repeat("zk:2181,", serversMax), ",")
+	many := strings.TrimSuffix(strings.Repeat("zk:2181,", maxServers), ",")
 	for list, want := range map[string]struct {
 		servers int
 		root    string
 	}{
 		"zk:2181":                          {1, Folder},
 		"zk1:2181,[::1]:2181/a/b_c.d-1":    {2, "/a/b_c.d-1"},
-		many:                               {serversMax, Folder},
+		many:                               {maxServers, Folder},
 		"zk:1/" + strings.Repeat("a", 255): {1, "/" + strings.Repeat("a", 255)},
 	} {
 		servers, root, err := Parse(list)
@@ -70,15 +70,15 @@ func TestBounds(t *testing.T) {
 
 func TestAuthFile(t *testing.T) {
 	for text, want := range map[string]string{
-		"penstock:secret\n":                   "penstock:secret",
-		"u:p:q":                               "u:p:q",
-		"u:" + strings.Repeat("p", authMax-2): "u:" + strings.Repeat("p", authMax-2),
-		"u:" + strings.Repeat("p", authMax-1): "",
-		"":                                    "",
-		"secret":                              "",
-		":p":                                  "",
-		"u:":                                  "",
-		"u:p\nv:q\n":                          "",
+		"penstock:secret\n": "penstock:secret",
+		"u:p:q":             "u:p:q",
+		"u:" + strings.Repeat("p", maxAuthBytes-2): "u:" + strings.Repeat("p", maxAuthBytes-2),
+		"u:" + strings.Repeat("p", maxAuthBytes-1): "",
+		"":           "",
+		"secret":     "",
+		":p":         "",
+		"u:":         "",
+		"u:p\nv:q\n": "",
 	} {
 		file := filepath.Join(t.TempDir(), "auth")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -109,8 +109,8 @@ func TestNames(t *testing.T) {
 		{SessionMax, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			k := &Client{asked: test.session, closed: make(chan struct{})}
-			n := &names{client: k}
+			k := &Client{requested: test.session, closed: make(chan struct{})}
+			n := &hostProvider{client: k}
 			given := []string{"a:1", "b:1", "c:1"}
 			if err := n.Init(given); err != nil {
 				t.Fatal(err)
@@ -125,7 +125,7 @@ func TestNames(t *testing.T) {
 					} else if again {
 						t.Errorf("a round ends at server %d", i)
 					}
-					n.rest()
+					n.pauseIfDue()
 					seen = append(seen, s)
 				}
 				slices.Sort(seen)
@@ -164,9 +164,9 @@ func TestNames(t *testing.T) {
 // TestConnectionsThatEnd: a server, or a proxy before it, that takes a connection and ends it at
 // once is left for a pause, also if it does so each time.
 func TestConnectionsThatEnd(t *testing.T) {
-	for session, pause := range map[time.Duration]time.Duration{SessionMin: SessionMin / rounds, 2400 * time.Millisecond: 200 * time.Millisecond, SessionMax: libraryPause} {
+	for session, pause := range map[time.Duration]time.Duration{SessionMin: SessionMin / roundsPerSession, 2400 * time.Millisecond: 200 * time.Millisecond, SessionMax: libraryPause} {
 		synctest.Test(t, func(t *testing.T) {
-			n := &names{client: &Client{asked: session, closed: make(chan struct{})}}
+			n := &hostProvider{client: &Client{requested: session, closed: make(chan struct{})}}
 			if err := n.Init([]string{"a:1", "b:1"}); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 				if _, again := n.Next(); again {
 					t.Error("the library pauses too")
 				}
-				n.rest()
+				n.pauseIfDue()
 				if took := time.Since(began); took != want {
 					t.Errorf("session %v: a server is asked after %v, want %v", session, took, want)
 				}
@@ -199,7 +199,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 func TestCauses(t *testing.T) {
 	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Unix(3600, 0).UTC()}
 	for want, errs := range map[string][2]error{
-		"x509: certificate has expired or is not yet valid: it is good from 1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z": {
+		"x509: certificate has expired or is not yet valid: it is valid from 1970-01-01T00:00:00Z to 1970-01-01T01:00:00Z": {
 			&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: "current time A is after B"}},
 			x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: "current time C is after B"},
 		},
@@ -225,16 +225,16 @@ func TestCauses(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text noted
-		k := &Client{asked: SessionMin, closed: make(chan struct{}), troubles: map[string]trouble{}, log: slog.New(slog.NewTextHandler(&text, nil))}
-		k.given.Store(int64(SessionMin))
+		k := &Client{requested: SessionMin, closed: make(chan struct{}), failures: map[string]connFailure{}, log: slog.New(slog.NewTextHandler(&text, nil))}
+		k.granted.Store(int64(SessionMin))
 		fails := func(server, cause string, lines int) {
 			t.Helper()
-			_ = k.failed(server, errors.New(cause), "")
-			if got := strings.Count(text.String(), "no connection to a ZooKeeper server"); got != lines {
+			_ = k.connectFailed(server, errors.New(cause), "")
+			if got := strings.Count(text.String(), "cannot connect to a ZooKeeper server"); got != lines {
 				t.Errorf("%s at %s: %d lines, want %d:\n%s", cause, server, got, lines, text.String())
 			}
-			if want := server + ": " + cause; k.trouble() != want {
-				t.Errorf("%s, want %s", k.trouble(), want)
+			if want := server + ": " + cause; k.lastFailure() != want {
+				t.Errorf("%s, want %s", k.lastFailure(), want)
 			}
 		}
 		fails("a:1", "one", 1)
@@ -246,11 +246,11 @@ func TestQuiet(t *testing.T) {
 			fails("a:1", strconv.Itoa(i), 3)
 			time.Sleep(10 * time.Millisecond)
 		}
-		time.Sleep(quietTime)
+		time.Sleep(logInterval)
 		fails("a:1", "three", 4)
-		k.heard("a:1", SessionMin)
+		k.sessionGranted("a:1", SessionMin)
 		fails("a:1", "three", 4) // it came and went
-		time.Sleep(quietTime)
+		time.Sleep(logInterval)
 		fails("a:1", "three", 5)
 	})
 }
@@ -303,14 +303,14 @@ func TestTrouble(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = k.Get(ctx, "/a")
-	for _, want := range []string{"no answer from ZooKeeper", "it serves nobody for now, or that is its secure port", listener.Addr().String()} {
+	for _, want := range []string{"no answer from ZooKeeper", "it accepts no sessions at the moment, or this is its secure port", listener.Addr().String()} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	k.Close()
 	listener.Close()
-	if n := strings.Count(text.String(), "no connection to a ZooKeeper server"); n != 1 {
+	if n := strings.Count(text.String(), "cannot connect to a ZooKeeper server"); n != 1 {
 		t.Errorf("it is said %d times:\n%s", n, text.String())
 	}
 }
@@ -323,12 +323,12 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(good[:11])
 	f.Add(append(good[:8:8], 0xff, 0xff, 0xff, 0xff))
 	f.Fuzz(func(t *testing.T, first []byte) {
-		d, ok := sessionOf(first)
-		if ok != (d > 0) || ok && (len(first) < handshake || d%time.Millisecond != 0 || d > 1<<31*time.Millisecond) {
+		d, ok := parseSession(first)
+		if ok != (d > 0) || ok && (len(first) < handshakeBytes || d%time.Millisecond != 0 || d > 1<<31*time.Millisecond) {
 			t.Errorf("%x: %v, %v", first, d, ok)
 		}
 	})
-	if d, ok := sessionOf(good); !ok || d != 4*time.Second {
+	if d, ok := parseSession(good); !ok || d != 4*time.Second {
 		f.Errorf("%v, %v", d, ok)
 	}
 }

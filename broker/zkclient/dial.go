@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// dial connects, and has the handshake read on its way.
-func (k *Client) dial(network, address string, timeout time.Duration, secure func() *tls.Config) (net.Conn, error) {
-	k.names.rest()
+// dial connects to a server, and wraps the connection so that its handshake can be read.
+func (c *Client) dial(network, address string, timeout time.Duration, secure func() *tls.Config) (net.Conn, error) {
+	c.hosts.pauseIfDue()
 	conn, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
-		return nil, k.failed(address, err, "")
+		return nil, c.connectFailed(address, err, "")
 	}
 	if secure != nil {
-		c := secure().Clone()
-		c.ServerName, _, _ = net.SplitHostPort(address)
-		over := tls.Client(conn, c)
+		config := secure().Clone()
+		config.ServerName, _, _ = net.SplitHostPort(address)
+		over := tls.Client(conn, config)
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := over.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(k.failed(address, err, whyNoTLS(err)), conn.Close())
+			return nil, errors.Join(c.connectFailed(address, err, tlsHint(err)), conn.Close())
 		}
 		conn = over
 	}
-	return &listened{Conn: conn, client: k, address: address, secure: secure != nil}, nil
+	return &handshakeConn{Conn: conn, client: c, address: address, secure: secure != nil}, nil
 }
 
-// whyNoTLS is what to look at where the handshake of TLS fails.
-func whyNoTLS(err error) string {
+// tlsHint returns what to check after a failed TLS handshake.
+func tlsHint(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -46,96 +46,98 @@ func whyNoTLS(err error) string {
 		return "name the server as its certificate does (--zookeeper)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew ZooKeeper's certificate, or set this machine's clock"
-	case ends(err):
-		return "it serves nobody for now, or that is its plain port"
+	case isDisconnect(err):
+		return "it accepts no sessions at the moment, or this is its plain port"
 	}
-	return whyRefused(err)
+	return alertHint(err)
 }
 
-// whyNoHandshake is the same where ZooKeeper's own fails, which comes after that of TLS: only
-// then does the server refuse a certificate.
-func whyNoHandshake(err error, secure bool) string {
+// handshakeHint returns what to check after a failed handshake of ZooKeeper. In TLS 1.3, a server that
+// refuses the client's certificate does so here.
+func handshakeHint(err error, secure bool) string {
 	switch {
-	case !ends(err):
-		return whyRefused(err)
+	case !isDisconnect(err):
+		return alertHint(err)
 	case secure:
-		return "it serves nobody for now, or does not take this broker's certificate (--cert)"
+		return "it accepts no sessions at the moment, or refuses this broker's certificate (--cert)"
 	}
-	return "it serves nobody for now, or that is its secure port (--zookeeper-ca)"
+	return "it accepts no sessions at the moment, or this is its secure port (--zookeeper-ca)"
 }
 
-// whyRefused is the same where the server has sent an alert of TLS.
-func whyRefused(err error) string {
+// alertHint returns what to check after a TLS alert of the server.
+func alertHint(err error) string {
 	if on := new(net.OpError); errors.As(err, &on) && on.Op == remoteError {
-		return "look at this broker's certificate (--cert) and at the CA that ZooKeeper trusts"
+		return "check this broker's certificate (--cert) and the CA that ZooKeeper trusts"
 	}
 	return ""
 }
 
-// remoteError is the operation of a net.OpError that is an alert of the other side's.
+// remoteError is the Op of a net.OpError for a TLS alert of the peer.
 const remoteError = "remote error"
 
-// ends says that the other side has ended a connection, in whatever way.
-func ends(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+// isDisconnect reports whether the peer has closed or reset the connection.
+func isDisconnect(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+}
 
-// local is this side's address and port in the text of a resolver's failure.
-var local = regexp.MustCompile(`[^ ]+->`)
+// localAddress matches the local address and port in an error of the resolver.
+var localAddress = regexp.MustCompile(`[^ ]+->`)
 
-// cause is an error's text without what is another one at each attempt: ports of this side, and
-// the time at which a certificate was looked at.
+// cause returns an error's text without the parts that differ at each attempt: local ports, and the
+// time at which a certificate was checked.
 func cause(err error) string {
 	var on *net.OpError
 	var name *net.DNSError
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return "lookup " + name.Name + ": " + local.ReplaceAllString(name.Err, "")
+		return "lookup " + name.Name + ": " + localAddress.ReplaceAllString(name.Err, "")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		c := invalid.Cert
-		invalid.Detail = "it is good from " + c.NotBefore.Format(time.RFC3339) + " to " + c.NotAfter.Format(time.RFC3339)
+		cert := invalid.Cert
+		invalid.Detail = "it is valid from " + cert.NotBefore.Format(time.RFC3339) + " to " + cert.NotAfter.Format(time.RFC3339)
 		return invalid.Error()
-	case ends(err):
-		return "it ends the connection"
+	case isDisconnect(err):
+		return "it closed the connection"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time"
 	case errors.As(err, &on) && on.Err != nil && on.Op == remoteError:
-		return "it refuses: " + on.Err.Error()
+		return "it refused: " + on.Err.Error()
 	case errors.As(err, &on) && on.Err != nil:
 		return on.Err.Error()
 	}
 	return err.Error()
 }
 
-// failed keeps why there is no connection to a server. It says so when that is not what it said
-// of this server last, but no more often than once in quietTime, whatever the cause.
-func (k *Client) failed(address string, err error, hint string) error {
+// connectFailed records why a server could not be reached. It logs the reason if it differs from the
+// last one logged for this server, at most once in logInterval.
+func (c *Client) connectFailed(address string, err error, hint string) error {
 	text := cause(err)
 	if hint != "" {
 		text += ": " + hint
 	}
 	now := time.Now()
-	k.mu.Lock()
-	k.last = address
-	t := k.troubles[address]
+	c.mu.Lock()
+	c.lastFailed = address
+	t := c.failures[address]
 	t.text = text
-	say := t.said != text && (t.at.IsZero() || now.Sub(t.at) >= quietTime)
+	say := t.logged != text && (t.loggedAt.IsZero() || now.Sub(t.loggedAt) >= logInterval)
 	if say {
-		t.said, t.at = text, now
+		t.logged, t.loggedAt = text, now
 	}
-	k.troubles[address] = t
-	k.mu.Unlock()
-	if say && !k.ended() {
-		k.log.Warn("no connection to a ZooKeeper server", "server", address, "error", text)
+	c.failures[address] = t
+	c.mu.Unlock()
+	if say && !c.isClosed() {
+		c.log.Warn("cannot connect to a ZooKeeper server", "server", address, "error", text)
 	}
 	return err
 }
 
-// trouble is why there is no connection; empty if that is not known.
-func (k *Client) trouble() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.last == "" {
+// lastFailure returns why there is no connection; empty if that is not known.
+func (c *Client) lastFailure() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lastFailed == "" {
 		return ""
 	}
-	return k.last + ": " + k.troubles[k.last].text
+	return c.lastFailed + ": " + c.failures[c.lastFailed].text
 }

@@ -36,12 +36,12 @@ func TestPatience(t *testing.T) {
 		{3 * time.Second, 12 * time.Second, 8 * time.Second, 5 * time.Second},
 		{3 * time.Second, 3 * time.Second, time.Second, time.Second},
 	} {
-		k := &Client{asked: test.asked, log: slog.New(slog.DiscardHandler)}
+		k := &Client{requested: test.asked, log: slog.New(slog.DiscardHandler)}
 		noted := &deadlines{}
-		l := &listened{Conn: noted, client: k}
+		l := &handshakeConn{Conn: noted, client: k}
 		if test.given > 0 {
-			l.have = handshake
-			k.given.Store(int64(test.given))
+			l.received = handshakeBytes
+			k.granted.Store(int64(test.given))
 		}
 		begin := time.Now()
 		if err := l.SetReadDeadline(begin.Add(test.asks)); err != nil {

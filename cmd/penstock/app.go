@@ -139,22 +139,27 @@ func newAppStatus() *cobra.Command {
 func newAppSetWeight() *cobra.Command {
 	var a asking
 	var wait time.Duration
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "set-weight ID WEIGHT",
 		Short: "Set the weight of one application, above what the rules give it",
 		Long: `Set the weight of one application among those of its queue, above what the rules and its
 tags say. It is a version of the policy like others, stays when another policy is applied,
-and goes when the application has not been at work for a day.`,
+and is removed when the application has not been at work for a day.
+
+The application must be at work at a node, or known to YARN or Spark. Use --force to set
+a weight in advance.`,
 		Args: arguments(2, 2, "the application's ID and its WEIGHT"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			weight, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil || weight < 1 || weight > policy.MaxWeight {
 				return cli.Usage(fmt.Errorf("weight %q: use 1 to %d; unset-weight takes one back", args[1], policy.MaxWeight))
 			}
-			return setWeight(cmd, c, args[0], uint32(weight), wait, a.asJSON)
+			return setWeight(cmd, c, args[0], uint32(weight), force, wait, a.asJSON)
 		}),
 	}
 	a.flags(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "set the weight also if the application is not known")
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -167,7 +172,7 @@ func newAppUnsetWeight() *cobra.Command {
 		Short: "Take back the weight that was set for one application",
 		Args:  arguments(1, 1, "the application's ID"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
-			return setWeight(cmd, c, args[0], 0, wait, a.asJSON)
+			return setWeight(cmd, c, args[0], 0, false, wait, a.asJSON)
 		}),
 	}
 	a.flags(cmd)
@@ -175,7 +180,7 @@ func newAppUnsetWeight() *cobra.Command {
 	return cmd
 }
 
-func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight uint32, wait time.Duration, asJSON bool) error {
+func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight uint32, force bool, wait time.Duration, asJSON bool) error {
 	if application == "" {
 		return cli.Usage(errors.New("give the application's ID"))
 	}
@@ -183,13 +188,12 @@ func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight
 		return err
 	}
 	begin := time.Now()
-	v, err := c.SetWeight(cmd.Context(), application, weight)
+	v, err := c.SetWeight(cmd.Context(), application, weight, force)
 	if err != nil {
 		return err
 	}
-	// A misspelt id is taken as well, as one may come that is not at work yet.
 	if at, err := c.Applications(cmd.Context(), application); err == nil && len(at) == 0 && weight > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s is not at work at any node that reports (`penstock app list` shows who is); it has the weight when it is\n", operate.Printable(application))
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s is not at work at any node that reports (see `penstock app list`); the weight counts once it is\n", operate.Printable(application))
 	}
 	return live(cmd, c, v, begin, wait, asJSON)
 }

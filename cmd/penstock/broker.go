@@ -10,7 +10,6 @@ import (
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 
 	"penstock/broker"
 	"penstock/broker/applications"
@@ -88,7 +87,7 @@ Needs no rights but to listen on its port.`,
 				}
 				defer kept.Close()
 				o.Store = kept
-				if o.Lead, err = leadership.OpenAlone(storeDir, o.Name); err != nil {
+				if o.Leadership, err = leadership.OpenStandalone(storeDir, o.Name); err != nil {
 					return fmt.Errorf("--store: %w", err)
 				}
 			}
@@ -98,7 +97,7 @@ Needs no rights but to listen on its port.`,
 			}
 			fingerprint := settings.Fingerprint(policyFile)
 			if policyFile != "" {
-				if err := b.TakeFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
+				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
 					fingerprint = "" // it may become the leader
 				} else if err != nil {
 					return err
@@ -108,17 +107,23 @@ Needs no rights but to listen on its port.`,
 			if err != nil {
 				return err
 			}
-			go directory.Run(cmd.Context(), b.Regrant)
-			if policyFile != "" {
-				go b.Follow(cmd.Context(), policyFile, fingerprint)
-			}
-			watched, err := watchBroker(cmd, b, metrics, log)
+			watched, address, err := listenForMetrics(cmd, metrics, log)
 			if err != nil {
 				return err
 			}
-			defer start(cmd.Context(), elect)()
-			log.Info("ready", "metrics", watched, "listen", listener.Addr().String(), "secure", secure != nil, "policy", policyFile)
-			return serveBroker(cmd.Context(), b, listener, secure, perAddress)
+			parts := newParts(cmd.Context())
+			parts.addServer(b, listener, secure, perAddress)
+			if watched != nil {
+				parts.addMetrics(b, watched, log)
+			}
+			parts.add(b.Run)
+			parts.add(elect)
+			parts.add(func(ctx context.Context) { directory.Run(ctx, b.FactsChanged) })
+			if policyFile != "" {
+				parts.add(func(ctx context.Context) { b.FollowFile(ctx, policyFile, fingerprint) })
+			}
+			log.Info("ready", "metrics", address, "listen", listener.Addr().String(), "secure", secure != nil, "policy", policyFile)
+			return parts.run()
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
@@ -160,45 +165,20 @@ func listenFor(ctx context.Context, address string, secure bool) (net.Listener, 
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 }
 
-// watchBroker serves its metrics. Where nobody asked for them at this address, a second broker
-// on the machine goes without.
-func watchBroker(cmd *cobra.Command, b *broker.Broker, address string, log *slog.Logger) (string, error) {
+// listenForMetrics returns the listener for /metrics and its address; no listener and "off" if
+// there is none. If the default address is taken, as by a second broker on the machine, the
+// broker runs without metrics.
+func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net.Listener, string, error) {
 	if address == "off" {
-		return address, nil
+		return nil, address, nil
 	}
 	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", address)
 	if err != nil && !cmd.Flags().Changed("metrics") {
-		log.Warn("no metrics are served: name another address (--metrics)", "error", err)
-		return "off", nil
+		log.Warn("metrics are not served: the default address is taken; give another one with --metrics", "error", err)
+		return nil, "off", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("--metrics: %w", err)
+		return nil, "", fmt.Errorf("--metrics: %w", err)
 	}
-	go func() {
-		if err := b.Watch(l); err != nil {
-			log.Error("metrics are served no more", "error", err)
-		}
-	}()
-	return l.Addr().String(), nil
-}
-
-// serveBroker serves until ctx ends; streams are then cut, as nodes expect of a broker.
-func serveBroker(ctx context.Context, b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) error {
-	listener, options := b.Bound(listener, secure, perAddress)
-	server := grpc.NewServer(options...)
-	cluster.RegisterNodesServer(server, b)
-	cluster.RegisterOperatorsServer(server, b.Operators())
-	go b.Run(ctx)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-		server.Stop()
-		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			return err
-		}
-		return nil
-	}
+	return l, l.Addr().String(), nil
 }

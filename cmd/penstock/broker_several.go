@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"penstock/cmd/internal/cli"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +82,7 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 		kept.Close()
 		return nil, cli.Usage(err)
 	}
-	o.Lead = election
+	o.Leadership = election
 	versions := store.NewZooKeeper(kept, election, log)
 	o.Store = versions
 	return func(ctx context.Context) {
@@ -92,15 +91,4 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 			log.Warn("the store does not close", "error", err)
 		}
 	}, nil
-}
-
-// start runs something beside the command, until stop has seen it end.
-func start(ctx context.Context, run func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }

@@ -63,7 +63,10 @@ func startBroker(t *testing.T, secure *tls.Config) string {
 		t.Fatal(err)
 	}
 	background(t, func(ctx context.Context) {
-		if err := serveBroker(ctx, b, listener, secure, broker.PerAddress); err != nil {
+		p := newParts(ctx)
+		p.addServer(b, listener, secure, broker.PerAddress)
+		p.add(b.Run)
+		if err := p.run(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -171,7 +174,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 	bad := file(t, "rules:\n  - {user: a}\n  - {weight: 0}\n")
 	for _, args := range [][]string{{"policy", "check", bad}, {"policy", "test", bad}, {"policy", "apply", bad}, {"policy", "test", bad, "--facts", "user=a"}} {
 		var usage cli.UsageError
-		if _, err := penstock(t, args...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), bad+": line 3: rules[1]: weight 0") {
+		if _, err := penstock(t, args...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), bad+": line 3, column 6: rules[1]: weight 0") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -321,7 +324,10 @@ func TestEmptyCluster(t *testing.T) {
 		t.Error(text)
 	}
 	contains(t, said("policy", "diff", file(t, examplePolicy)), "no application is at work")
-	contains(t, said("app", "set-weight", "aplication_1_1", "5", "--wait", "0"), "note: aplication_1_1 is not at work", "version 1 is written")
+	if _, err := penstock(t, "app", "set-weight", "aplication_1_1", "5", "--wait", "0"); err == nil || !strings.Contains(err.Error(), "check the spelling, or set the weight in advance with --force") {
+		t.Errorf("a misspelt application: %v", err)
+	}
+	contains(t, said("app", "set-weight", "aplication_1_1", "5", "--wait", "0", "--force"), "note: aplication_1_1 is not at work", "version 1 is written")
 	contains(t, said("top", "--cluster", "--once"), "0 nodes", "APPLICATION")
 	for _, args := range []string{"policy show 77", "policy rollback 77"} {
 		if _, err := penstock(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), "version 77: no such version") || !strings.Contains(err.Error(), "policy history") {

@@ -47,7 +47,8 @@ func newPolicyCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a policy file, without a broker",
-		Long: `Check a policy file. A mistake is told with its line.
+		Long: `Check a policy file. All mistakes are listed, with line and column. Rules that can never
+decide anything, since an earlier rule matches the same applications, are warned of.
 
 Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
 		Args: arguments(1, 1, "the policy FILE"),
@@ -61,15 +62,23 @@ Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
 			}
 			rules, queues, reserved := p.Counts()
 			if asJSON {
-				return cli.PrintJSON(cmd, map[string]any{"file": args[0], "good": true, "rules": rules, "queues": queues, "reserved": reserved})
+				return cli.PrintJSON(cmd, map[string]any{"file": args[0], "good": true, "rules": rules, "queues": queues, "reserved": reserved, "warnings": append([]string{}, p.Warnings()...)})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is good: %s, %s\n", args[0], operate.Counted(rules, "rule"), operate.Counted(queues, "queue"))
+			warn(cmd, p)
 			noteReserved(cmd, reserved)
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// warn prints the policy's warnings to standard error.
+func warn(cmd *cobra.Command, p *operate.Policy) {
+	for _, w := range p.Warnings() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", p.Name, w)
+	}
 }
 
 func noteReserved(cmd *cobra.Command, count int) {
@@ -113,6 +122,7 @@ stays the newest version, and nodes get it when they report); 2 wrong use.`,
 			if _, _, reserved := p.Counts(); !a.asJSON {
 				noteReserved(cmd, reserved)
 			}
+			warn(cmd, p)
 			return live(cmd, c, v, begin, wait, a.asJSON)
 		}),
 	}

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 
 	"penstock/core/policy"
-	"penstock/ops/install"
 	"penstock/ops/operate"
 )
 
@@ -203,7 +203,7 @@ arguments: what the version in force has changed of the one before.`,
 			changes := slices.DeleteFunc(operate.Compare(old, new, operate.FactsOf(states)), func(c operate.Change) bool { return !c.Differs() })
 			text := ""
 			if from, to := old.Document(), new.Document(); !bytes.Equal(from, to) {
-				text = install.Diff(old.Name, new.Name, from, to)
+				text = udiff.Unified(old.Name, new.Name, string(from), string(to))
 			}
 			if a.asJSON {
 				return cli.PrintJSON(cmd, map[string]any{"old": old.Name, "new": new.Name, "diff": text, "applications": changes, "at_work": len(states)})

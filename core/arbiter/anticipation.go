@@ -6,95 +6,93 @@ import (
 	"penstock/core/sfq"
 )
 
-// Anticipation. A flow that reads one block or column after the other, each a stream of its
-// own, has nothing ready in between, for the milliseconds in which it thinks. A scheduler that
-// never idles then gives the device to others, and the flow comes back behind their quanta: at a
-// weight of 100:1, a flow that thinks for 5 ms between its reads makes 54 of them in 20 s of a
-// modelled disk's virtual time, and 890 if the device waits ("deceptive idleness": Iyer and
-// Druschel, Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a
-// scheduler. So half of D is kept free for a flow that mostly comes back at once, has at least
-// twice the entitlement of all that are ready together, and would be the next one if it were
-// ready. When nothing is at the device, the device waits for it for a moment. The scheduler
-// counts the wait as service of the flow, which thus gains no share; the account of service
-// does not.
+// Anticipation. A flow that reads one block or column after the other, each as a stream of its own, is not backlogged
+// in between, for the milliseconds of its think time. A work-conserving scheduler then serves other flows, and the flow
+// returns behind their quanta. At a weight of 100:1, a flow with 5 ms of think time completes 54 reads in 20 s of a
+// modelled disk's virtual time, and 890 if the device waits for it ("deceptive idleness": Iyer and Druschel,
+// Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a scheduler.
+//
+// So half of D is reserved for a flow that mostly returns at once, whose entitlement is at least twice that of all
+// backlogged flows together, and which would be the next one if it were backlogged. If nothing is in flight, the device
+// idles for it for a moment. The scheduler counts that time as service of the flow, which thus gains no share; the account
+// of service does not.
 type anticipation struct {
-	ready   int     // flows that are ready
-	waiting float64 // their entitlement
-	likely  []*flow // flows that mostly come back at once
+	ready      int     // number of backlogged flows
+	waiting    float64 // sum of their entitlements
+	candidates []*flow // flows that mostly return at once
 
-	flow  *flow // the device waits for it; nil: for none
+	flow  *flow // the flow that the device idles for; nil: none
 	since time.Duration
-	until time.Duration // 0: the device does not wait
+	until time.Duration // 0: the device does not idle
 }
 
 const (
-	keepSlots   = recently / 4 // for a flow that used the device just now
-	idlePart    = 8            // the device waits for one part in so many of a quantum's time
-	leastIdle   = time.Millisecond
-	mostIdle    = 25 * time.Millisecond
-	soonGain    = 0.2 // of one return, in the average
-	mostlySoon  = 0.5 // part of the returns that have to come in time
-	outweighing = 2   // times the entitlement of the flows that are ready
-	maxLikely   = 16  // bounds the work of a decision
+	reserveSlotsFor = recently / 4 // slots are reserved for a flow that used the device this recently
+	idleFraction    = 8            // the device idles for 1/8 of a quantum's time
+	minIdle         = time.Millisecond
+	maxIdle         = 25 * time.Millisecond
+	soonGain        = 0.2 // of one return, in the moving average
+	mostlySoon      = 0.5 // least part of returns that must come in time
+	outweighing     = 2   // multiple of the entitlement of the backlogged flows
+	maxCandidates   = 16  // bounds the work of a decision
 )
 
-// measure finds the flows worth waiting for. It runs at every tick.
+// measure finds the flows worth idling for. It runs at every tick.
 func (e *anticipation) measure(a *Arbiter, now time.Duration) {
-	clear(e.likely)
-	e.likely, e.waiting = e.likely[:0], 0
+	clear(e.candidates)
+	e.candidates, e.waiting = e.candidates[:0], 0
 	for _, f := range a.active {
-		if f.adds = 0; f.announced > 0 {
-			f.adds = f.claim.entitled
-			e.waiting += f.adds
+		if f.addedEntitlement = 0; f.announced > 0 {
+			f.addedEntitlement = f.leaf.entitled
+			e.waiting += f.addedEntitlement
 		}
-		if f.recent(now) && a.soonBack(f) && len(e.likely) < maxLikely {
-			e.likely = append(e.likely, f)
+		if f.recent(now) && a.returnsSoon(f) && len(e.candidates) < maxCandidates {
+			e.candidates = append(e.candidates, f)
 		}
 	}
 }
 
-// enter counts a flow that is ready.
+// enter counts a flow that becomes backlogged.
 func (e *anticipation) enter(f *flow) {
 	e.ready++
-	f.adds = f.claim.entitled
-	e.waiting += f.adds
+	f.addedEntitlement = f.leaf.entitled
+	e.waiting += f.addedEntitlement
 }
 
-// leave counts a flow that is not ready any more.
+// leave counts a flow that is no longer backlogged.
 func (e *anticipation) leave(f *flow) {
 	e.ready--
-	e.waiting -= f.adds
-	f.adds = 0
+	e.waiting -= f.addedEntitlement
+	f.addedEntitlement = 0
 }
 
 // drop forgets a flow.
 func (e *anticipation) drop(f *flow) {
-	e.likely = without(e.likely, f)
+	e.candidates = without(e.candidates, f)
 	if e.flow == f {
 		e.flow, e.until = nil, 0
 	}
 }
 
-// soonBack reports whether slots may be kept for the flow: it mostly comes back at once, and
-// nothing else would hold it back.
-func (a *Arbiter) soonBack(f *flow) bool {
-	return f.soon >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
+// returnsSoon reports whether slots may be reserved for the flow: it mostly returns at once, and nothing else would hold
+// it back.
+func (a *Arbiter) returnsSoon(f *flow) bool {
+	return f.soonAverage >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
 }
 
-// expected looks for flows that outweigh all that are ready and have nothing ready themselves.
-// It reports whether slots are to be kept, and for which flow an idle device waits until when;
-// idle is nil if for none.
+// expected looks for flows that outweigh all backlogged flows and are not backlogged themselves. It reports whether slots
+// are reserved, and for which flow, and until when, an otherwise idle device waits; idle is nil if for none.
 func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time.Duration) {
 	e := &a.anticipation
-	if a.control == nil || len(e.likely) == 0 || e.ready == 0 {
+	if a.control == nil || len(e.candidates) == 0 || e.ready == 0 {
 		return false, nil, 0
 	}
 	window := a.idleFor()
-	for _, f := range e.likely {
-		if f.turns.len() > 0 || !a.soonBack(f) || f.claim.entitled < outweighing*e.waiting || !a.sched.Due(f.id) {
+	for _, f := range e.candidates {
+		if f.ready.len() > 0 || !a.returnsSoon(f) || f.leaf.entitled < outweighing*e.waiting || !a.sched.Due(f.id) {
 			continue
 		}
-		keep = keep || f.inFlight > 0 || now-f.used < keepSlots
+		keep = keep || f.inFlight > 0 || now-f.used < reserveSlotsFor
 		if end := f.used + window; f.inFlight == 0 && now < end && end > until {
 			idle, until = f, end
 		}
@@ -102,8 +100,8 @@ func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time
 	return keep, idle, until
 }
 
-// slots returns how many requests may be at the device now: D, or half of it while a flow is
-// expected, or none while the device waits for it.
+// slots returns how many requests may be in flight now: D, half of it while a flow is expected, or none while the device
+// idles for a flow.
 func (a *Arbiter) slots(now time.Duration) int {
 	e := &a.anticipation
 	keep, idle, until := a.expected(now)
@@ -126,52 +124,51 @@ func (a *Arbiter) slots(now time.Duration) int {
 	return a.depth
 }
 
-// endIdle ends the device's wait, if it waits, and charges it to the flow that it waited for.
+// endIdle ends the device's idling, if it idles, and charges it to the flow that it waited for.
 func (a *Arbiter) endIdle(now time.Duration) {
 	e := &a.anticipation
 	f, waited := e.flow, min(now, e.until)-e.since
 	e.flow, e.until = nil, 0
 	if f != nil && waited > 0 {
-		a.chargeBeside(f, a.pricing.tagOf(waited))
+		a.chargeUnscheduled(f, a.pricing.tagOf(waited))
 	}
 }
 
-// chargeBeside charges a flow for service that it was given outside of its turns.
-func (a *Arbiter) chargeBeside(f *flow, cost int64) {
+// chargeUnscheduled charges a flow for service outside of the schedule.
+func (a *Arbiter) chargeUnscheduled(f *flow, cost int64) {
 	if err := a.sched.Charge(f.id, min(max(cost, 1), sfq.MaxCost)); err != nil {
 		a.fault("charge", err)
 	}
 }
 
-// idleFor returns how long the device waits for a flow: a part of the time of another flow's
-// quantum; 0 on a device that is too fast for that.
+// idleFor returns how long the device idles for a flow: a part of the time of another flow's quantum; 0 on a device that
+// is too fast for that.
 func (a *Arbiter) idleFor() time.Duration {
-	d := a.pricing.served(false, true, a.cfg.Quantum) / idlePart
-	if d < leastIdle {
+	d := a.pricing.served(false, true, a.cfg.Quantum) / idleFraction
+	if d < minIdle {
 		return 0
 	}
-	return min(d, mostIdle)
+	return min(d, maxIdle)
 }
 
-// arrives notes that a stream of the flow has something ready and, if none had, whether the flow
-// came back soon.
+// arrives notes that a stream of the flow wants a request and, if the flow was not backlogged, whether it returned soon.
 func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	a.activate(f, now)
-	if f.turns.len() > 0 {
+	if f.ready.len() > 0 {
 		return
 	}
-	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it wanted nothing
+	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it had no demand
 		f.limit.Forfeit(now, idleCredit)
 	}
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {
 		return
 	}
-	was, soon := f.soon, 0.0
+	was, soon := f.soonAverage, 0.0
 	if now-f.used < a.idleFor() {
 		soon = 1
 	}
-	f.soon += soonGain * (soon - f.soon)
-	if e := &a.anticipation; was < mostlySoon && f.soon >= mostlySoon && a.soonBack(f) && len(e.likely) < maxLikely {
-		e.likely = append(without(e.likely, f), f)
+	f.soonAverage += soonGain * (soon - f.soonAverage)
+	if e := &a.anticipation; was < mostlySoon && f.soonAverage >= mostlySoon && a.returnsSoon(f) && len(e.candidates) < maxCandidates {
+		e.candidates = append(without(e.candidates, f), f)
 	}
 }

@@ -1,26 +1,32 @@
 // Package arbiter decides what one device does next.
 //
-// Problem: a weight binds only what queues, and what the threads of a shared server do is
-// page-cache I/O that never queues anywhere. So the daemon does the device I/O itself, in
-// quanta: it stages what applications read and drains what they wrote (IBIS, sections 3 and
-// 4, taken one step further). Which quantum goes next, how many are at the device, how far a
-// stream may go and for how long it may wait are all decided here.
+// The problem: weights apply only to requests that queue, and the threads of a shared server do page-cache I/O
+// that never queues anywhere. So the daemon does the device I/O itself, in quanta: it stages what applications
+// read, and drains what they wrote (IBIS, sections 3 and 4, taken one step further). The arbiter decides which
+// quantum is dispatched next, how many are in flight, how far each stream may go, and how long it may wait.
 //
-// Choice: a state machine without clock, thread, file or lock, in the manner of a consensus
-// library. Events come in (Open, Progress, Close, Done, Reassign, Apply, SetParts, Observe),
-// each with the time at which it happened. Decide answers with actions (start this request,
-// let this stream go up to this position, close its files) and with the time at which it must
-// be called again. Facts that only the kernel knows come through File, which the caller
-// implements. The daemon, the simulator and the tests drive the same code, and the same
-// events and answers give the same decisions.
+// The design is a state machine without clock, threads, files or locks, in the style of a consensus library.
+// Events come in, each with the time at which it happened: Open, Progress, Close, Done, Reassign, Apply,
+// SetParts, Observe. Decide returns actions (start this request, let this stream go up to this position, close
+// its files) and the time of the next call. Facts that only the kernel knows come through File, which the caller
+// implements. The daemon, the simulator and the tests run the same code, and equal sequences of events lead to
+// equal decisions.
 //
-// One flow is one application's queue at the device. The scheduler (core/sfq) says which flow
-// is due. Only then is one of its streams chosen (turns.go), and no request exists before it
-// is dispatched. So a stream costs a few words however much it claims, and nothing has to be
-// taken back when it closes. Each further decision has a file and a type of its own:
-// forced.go, limits.go, anticipation.go, backlog.go, lazy.go, staged.go, pricing.go, weights.go.
+// A flow is one application's queue at the device. The scheduler (core/sfq) selects the flow. Only then a stream
+// of the flow is selected (streamqueue.go), and a request exists only once it is dispatched. So a stream costs a
+// few words, whatever it claims, and closing it leaves nothing to revoke. Each further decision has a file and a
+// type of its own:
 //
-// An Arbiter belongs to one caller at a time.
+//	anticipation.go    idling for a flow that is about to return
+//	forced.go          streams that have waited for too long
+//	limits.go          rate limits of flows
+//	backlog.go         how much writers may have written and not drained
+//	deferred.go        intermediate writes whose draining is deferred
+//	staged.go          how much is staged ahead of readers
+//	pricing.go         the cost of requests
+//	queuetree.go       the weights of flows and queues
+//
+// An Arbiter is not safe for concurrent use.
 package arbiter
 
 import (
@@ -32,19 +38,19 @@ import (
 	"penstock/core/sfq"
 )
 
-// Marks that are not positions. The values are those of the wire format.
+// Special marks. The values are those of the wire format.
 const (
-	Open    = math.MaxInt64     // holds nobody back
-	Refused = math.MaxInt64 - 1 // refuse the operation, which has not begun
+	Open    = math.MaxInt64     // no bound
+	Refused = math.MaxInt64 - 1 // the operation, which has not begun, is refused
 )
 
-// Mode says what is done to an application's streams.
+// Mode is what is done to the streams of an application.
 type Mode uint8
 
-// The modes, from least to most.
+// The modes, from the weakest to the strongest.
 const (
-	Off     Mode = iota // not even accounted for
-	Observe             // everything but waiting
+	Off     Mode = iota // streams are not accounted for
+	Observe             // streams are accounted for, and never wait
 	Enforce             // streams wait for their marks
 )
 
@@ -57,7 +63,7 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// ParseMode reads off, observe or enforce.
+// ParseMode parses off, observe or enforce.
 func ParseMode(s string) (Mode, error) {
 	for m, name := range modeNames {
 		if s == name {
@@ -67,42 +73,42 @@ func ParseMode(s string) (Mode, error) {
 	return Off, fmt.Errorf("mode %q: use off, observe or enforce", s)
 }
 
-// Rule is what the operator's policy says of one flow.
+// Rule is what the operator's policy gives to one flow.
 type Rule struct {
-	Weight int    // 1..1,000,000
-	Mode   Mode   // the least of this and the daemon's own mode holds
-	Limit  int64  // bytes a second at one device, both directions together, at least MinLimit; 0: none
-	Queue  *Queue // the queue in which Weight counts; nil: none
+	Weight int    // 1 to 1,000,000
+	Mode   Mode   // the weaker one of this and the daemon's mode applies
+	Limit  int64  // bytes a second at one device, reads and writes together, at least MinLimit; 0: none
+	Queue  *Queue // the queue of which the flow is a member; nil: the root
 }
 
-// Policy finds the rule of a flow by its name. It must not block.
+// Policy returns the rule of a flow. It must not block.
 type Policy func(flow string) Rule
 
-// ActionKind says what an action asks for.
+// ActionKind is the type of an action.
 type ActionKind uint8
 
 // The actions.
 const (
-	Start   ActionKind = iota // begin Request at the device, and report its end with Done
-	Mark                      // Stream may go to Position
-	Release                   // nothing of Stream is needed any more: close its files
+	Start   ActionKind = iota // start Request at the device, and call Done when it has ended
+	Mark                      // let Stream go up to Position
+	Release                   // close the files of Stream
 )
 
-// Action is one thing that the caller must do.
+// Action is something that the caller must do.
 type Action struct {
 	Kind     ActionKind
 	Stream   *Stream
-	Request  *Request // of Start
-	Position int64    // of Mark
+	Request  *Request // for Start
+	Position int64    // for Mark
 }
 
-// Options of a new arbiter.
+// Options configures an Arbiter.
 type Options struct {
 	Config Config
 	Mode   Mode
 	Policy Policy
 
-	// Scheduler makes the scheduler where Config.Peer is set.
+	// Scheduler returns the scheduler to use if Config.Peer is set.
 	Scheduler func(maxFlows int) Scheduler
 }
 
@@ -112,40 +118,40 @@ type Arbiter struct {
 	mode    Mode
 	policy  Policy
 	sched   Scheduler
-	control *depth.Controller // nil where the depth is fixed
-	depth   int               // how many requests may be at the device
+	control *depth.Controller // nil if the depth is fixed
+	depth   int               // number of requests that may be in flight
 	pricing pricing
 
 	flows   map[string]*flow
 	all     []*flow // the same flows, in a stable order
-	byID    []*flow // by the scheduler's number
-	active  []*flow // flows that have, or recently had, something for the device
+	byID    []*flow // by sfq.Flow
+	active  []*flow // flows with present or recent I/O
 	streams []*Stream
 
 	running []*Request // at the device
-	spare   []*Request // kept for reuse
+	spare   []*Request // for reuse
 	actions []Action
 
-	levels       levels
+	tree         queueTree
 	backlog      backlog
-	staged       int64         // bytes ahead of their readers
-	stagers      int64         // flows that have such bytes
-	shorts       pile[*Stream] // streams for which there was no room to stage, in their order
-	shortNo      int64         // of the last of them
+	staged       int64                // bytes staged ahead of readers
+	stagedFlows  int64                // number of flows with staged bytes
+	roomQueue    indexedHeap[*Stream] // streams that wait for room to stage, in order of arrival
+	roomSeq      int64                // sequence number of the last one
 	forced       forced
 	anticipation anticipation
-	held         pile[*flow] // flows that wait for their limits, by time
-	generous     []*flow     // flows that go on giving leases in the next turn
-	pace         pace
+	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
+	grantQueue   []*flow            // flows that continue to grant leases in the next call of Decide
+	pace         pacer
 
-	next   time.Duration // the next tick
-	period time.Duration // the next move of the depth
-	swept  time.Duration // when old flows were last looked for
+	next   time.Duration // time of the next tick
+	period time.Duration // time of the depth's next update
+	swept  time.Duration // when unused flows were last removed
 	stuck  bool
 	faults faults
 }
 
-// faults counts errors, for the caller to log.
+// faults counts errors and keeps the last one, for the caller to log.
 type faults struct {
 	count int64
 	what  string
@@ -157,15 +163,15 @@ func (a *Arbiter) fault(what string, err error) {
 	a.faults.what, a.faults.err = what, err
 }
 
-// Fault returns the last error, what it was about, and how many there have been; err is nil
-// if there was none since the last call.
+// Fault returns the last error, its subject, and the number of errors so far. err is nil if there was no error
+// since the last call.
 func (a *Arbiter) Fault() (what string, count int64, err error) {
 	what, count, err = a.faults.what, a.faults.count, a.faults.err
 	a.faults.err = nil
 	return what, count, err
 }
 
-// New returns the arbiter of an idle device. An error says which setting to change.
+// New returns the arbiter of an idle device. An error names the setting to change.
 func New(o Options) (*Arbiter, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
@@ -177,26 +183,26 @@ func New(o Options) (*Arbiter, error) {
 		pricing: newPricing(&o.Config),
 	}
 	a.forced = newForced(a.cfg.MaxWait)
-	a.levels = newLevels()
-	a.shorts = pile[*Stream]{
-		less:  func(s, t *Stream) bool { return s.shortNo < t.shortNo },
-		place: func(s *Stream) *int { return &s.shortAt },
+	a.tree = newQueueTree()
+	a.roomQueue = indexedHeap[*Stream]{
+		less:  func(s, t *Stream) bool { return s.roomSeq < t.roomSeq },
+		index: func(s *Stream) *int { return &s.roomIndex },
 	}
-	a.held = pile[*flow]{
+	a.held = indexedHeap[*flow]{
 		less:  func(f, g *flow) bool { return f.due < g.due || f.due == g.due && f.id < g.id },
-		place: func(f *flow) *int { return &f.heldAt },
+		index: func(f *flow) *int { return &f.heldIndex },
 	}
 	if err := a.schedule(o); err != nil {
 		return nil, err
 	}
 	var err error
-	if a.pace, err = newPace(&a.cfg); err != nil {
+	if a.pace, err = newPacer(&a.cfg); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// schedule makes the scheduler, and the controller of the depth.
+// schedule makes the scheduler and the depth controller.
 func (a *Arbiter) schedule(o Options) (err error) {
 	if a.cfg.Peer {
 		a.sched = o.Scheduler(a.cfg.MaxFlows)
@@ -217,9 +223,9 @@ func (a *Arbiter) schedule(o Options) (err error) {
 	return nil
 }
 
-// Decide does what is due by now and starts the requests that may start. It returns the
-// actions of all events since the last call, in order, and the latest time for the next call.
-// The caller may use the actions until it calls any method again.
+// Decide does what is due and starts the requests that may start. It returns the actions of all events since the
+// last call, in order, and the time by which it must be called again. The actions are valid until the next call of
+// any method.
 func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Duration) {
 	if now >= a.next {
 		a.tick(now)
@@ -232,7 +238,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 		a.period = now + a.cfg.Period
 	}
 	a.releaseHeld(now)
-	a.grantMore(now)
+	a.continueGrants(now)
 	a.dispatch(now)
 	again = a.next
 	sooner := func(at time.Duration) {
@@ -245,25 +251,25 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	}
 	sooner(a.pace.at)
 	sooner(a.anticipation.until)
-	sooner(a.forced.at)
-	if len(a.generous) > 0 {
+	sooner(a.forced.nextCheck)
+	if len(a.grantQueue) > 0 {
 		sooner(now + 1)
 	}
 	actions, a.actions = a.actions, a.actions[:0]
 	return actions, max(again, now+1)
 }
 
-// Idle reports whether ticks find nothing to do but to forget flows that are no longer used: no
-// flow is at work or has a backlog, and nothing is at the device. What changes that is an event,
-// so a caller may wait for one instead of the time that Decide has named.
+// Idle reports whether ticks have nothing to do except removing unused flows: no flow is at work or has a backlog,
+// and nothing is in flight. Only an event changes that, so the caller may wait for one instead of calling Decide at
+// the returned time.
 func (a *Arbiter) Idle() bool {
-	return len(a.active) == 0 && len(a.running) == 0 && a.shorts.len() == 0 && len(a.generous) == 0 &&
+	return len(a.active) == 0 && len(a.running) == 0 && a.roomQueue.len() == 0 && len(a.grantQueue) == 0 &&
 		a.held.len() == 0 && a.forced.waiting.len() == 0 && a.forced.overdue.len() == 0 && !a.stuck
 }
 
 func (a *Arbiter) act(x Action) { a.actions = append(a.actions, x) }
 
-// Apply sets the daemon's mode and the operator's policy, for streams that are open as well.
+// Apply sets the daemon's mode and the operator's policy, for open streams as well.
 func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 	was := a.mode
 	a.policy = policy
@@ -272,7 +278,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 		a.mode = mode
 		a.setRule(f, policy(f.name), now)
 		if a.modeOf(f) != f.before {
-			// What it did in one mode is no debt in another.
+			// Service in one mode is no debt in another.
 			if err := a.sched.Void(f.id); err != nil {
 				a.fault("void", err)
 			}
@@ -283,7 +289,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 	for i := 0; i < len(a.streams); {
 		s := a.streams[i]
 		if a.modeOf(s.flow) == Off {
-			a.forget(s, now)
+			a.ungovern(s, now)
 		} else {
 			if a.modeOf(s.flow) != s.flow.before {
 				if s.waiting > 0 && s.flow.before == Observe {
@@ -291,17 +297,17 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 				}
 				a.restartWait(s, now)
 			}
-			a.settleTurn(s, now) // its quantum may be another one
-			a.tell(s)
-			a.watchWait(s, now)
+			a.updateReady(s, now) // the quantum may have changed
+			a.sendMark(s)
+			a.updateWait(s, now)
 		}
 		if i < len(a.streams) && a.streams[i] == s {
-			i++ // else another stream has taken its place
+			i++ // otherwise another stream has moved to this index
 		}
 	}
 }
 
-// SetRoom changes Config.Dirty, Config.Lazy and Config.Staged; 0 leaves one as it is.
+// SetRoom changes Config.Dirty, Config.Lazy and Config.Staged; 0 leaves a value unchanged.
 func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	if dirty > 0 {
 		a.cfg.Dirty = max(a.cfg.Backlog, dirty)
@@ -314,15 +320,14 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	}
 }
 
-// Delay books service that a flow was given elsewhere: the delay of DSFQ (Wang and Merchant,
-// 2007), which IBIS has in section 5, within Config.Debt. It is for comparisons: the daemon's
-// cluster sets parts.
+// Delay charges a flow for service that it got on other devices: the delay of DSFQ (Wang and Merchant, 2007), which
+// IBIS uses in section 5, bounded by Config.Debt. It is for comparisons only; the daemon coordinates by SetParts.
 func (a *Arbiter) Delay(flow string, service time.Duration) {
 	if f := a.flows[flow]; f != nil && service > 0 {
-		a.chargeBeside(f, a.pricing.tagOf(service))
+		a.chargeUnscheduled(f, a.pricing.tagOf(service))
 	}
 }
 
-// MinLimit is the lowest limit, in bytes a second. A stream that has waited for MaxWait is let
-// through whatever the limit says, so a lower limit would not hold.
+// MinLimit is the lowest limit, in bytes a second. A lower one would not hold, since a stream that has waited for
+// MaxWait is let through regardless of its limit.
 const MinLimit = 64 << 10

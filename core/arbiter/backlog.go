@@ -7,12 +7,12 @@ import "time"
 // counts only by how much of the time its flow wants the device: a heavy flow that writes a line
 // of a log now and then takes room from nobody.
 type backlog struct {
-	all     int64   // bytes
-	writing int64   // flows with writers
-	kept    int     // closed streams whose files wait to be deleted or drained
-	spills  spills  // of flows
-	large   float64 // entitlement of the flows that have more than each may have anyway
-	claims  float64 // entitlement of those that have used the device lately, by how much of the time
+	all      int64          // bytes
+	writing  int64          // flows with writers
+	kept     int            // closed streams whose files wait to be deleted or drained
+	deferred deferredTotals // of flows
+	large    float64        // entitlement of the flows that have more than each may have anyway
+	claims   float64        // entitlement of those that have used the device lately, by how much of the time
 
 	moved int64   // bytes since the last tick
 	bytes float64 // moving average of a tick with a request, from 0 on
@@ -20,7 +20,7 @@ type backlog struct {
 }
 
 // spills sums up what waits and need not be drained yet.
-type spills struct {
+type deferredTotals struct {
 	weight float64 // entitlement of the flows that have some
 	using  float64 // of those that use more than half of their part
 	others int64   // bytes kept for the others: twice what they have
@@ -31,17 +31,17 @@ const (
 	// backlog that not every flow may have. If the share becomes small, this much of the
 	// device's time may go to what was written before. lazyTime is the same for bytes that
 	// need not be drained yet.
-	drainTime = 8 * time.Second
-	lazyTime  = 12 * time.Second
+	drainTime         = 8 * time.Second
+	deferredDrainTime = 12 * time.Second
 
 	// kernelAge is the age at which the kernel writes pages by itself at the latest: 30 s
 	// (vm.dirty_expire_centisecs) and the 5 s between two looks, by default.
 	kernelAge = 35 * time.Second
 
-	lessening = 0.4             // each of a flow's two bounds may sink by so much of what the flow drains
-	recently  = 2 * time.Second // a flow contends for so long after its last request
-	stockGain = 0.03            // of one tick, in averages over some 3 s
-	busyGain  = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts in full
+	shrinkRate  = 0.4             // each of a flow's two bounds may sink by so much of what the flow drains
+	recently    = 2 * time.Second // a flow contends for so long after its last request
+	averageGain = 0.03            // of one tick, in averages over some 3 s
+	busyGain    = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts in full
 
 	grantsAtOnce = 64 // leases given in one turn
 	tailsAtOnce  = 16 // parts looked at for one that fills a page
@@ -49,37 +49,37 @@ const (
 
 // measure looks at all flows that are at work. It runs at every tick.
 func (b *backlog) measure(a *Arbiter, now time.Duration) {
-	a.levels.measure(a, now)
-	b.spills, b.large, b.claims = spills{}, 0, 0
+	a.tree.measure(a, now)
+	b.deferred, b.large, b.claims = deferredTotals{}, 0, 0
 	enough := a.cfg.Backlog / 2
 	for _, f := range a.active {
-		entitled := f.claim.entitled
-		if f.lazy > 0 {
-			b.spills.weight += entitled
+		entitled := f.leaf.entitled
+		if f.deferred > 0 {
+			b.deferred.weight += entitled
 		}
-		if f.backlog-min(f.lazy, f.lazyRoom) > enough {
+		if f.backlog-min(f.deferred, f.deferredRoom) > enough {
 			b.large += entitled
 		}
-		if f.turns.len() > 0 || f.inFlight > 0 {
+		if f.ready.len() > 0 || f.inFlight > 0 {
 			f.used = now
 			f.busy += busyGain * (1 - f.busy)
 		} else {
-			f.busy -= stockGain * f.busy
+			f.busy -= averageGain * f.busy
 		}
 		if f.recent(now) {
-			b.claims += f.claimed()
+			b.claims += f.demand()
 		}
 	}
 	for _, f := range a.active {
-		if f.spills = 2*f.lazy > f.portion(a.cfg.Lazy, b.spills.weight); f.spills {
-			b.spills.using += f.claim.entitled
+		if f.usesDeferred = 2*f.deferred > f.portion(a.cfg.Lazy, b.deferred.weight); f.usesDeferred {
+			b.deferred.using += f.leaf.entitled
 		} else {
-			b.spills.others += 2 * f.lazy
+			b.deferred.others += 2 * f.deferred
 		}
 	}
 	if b.moved > 0 || len(a.running) > 0 {
-		b.bytes += stockGain * (float64(b.moved) - b.bytes)
-		b.seen += stockGain * (1 - b.seen)
+		b.bytes += averageGain * (float64(b.moved) - b.bytes)
+		b.seen += averageGain * (1 - b.seen)
 		b.moved = 0
 	}
 }
@@ -97,21 +97,21 @@ func (b *backlog) rate() float64 {
 // the flows that have used the device lately; 0 while that is not known.
 func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	others := a.backlog.claims
-	if f.slept == 0 && f.used > 0 {
-		others -= f.claimed()
+	if f.inactiveSince == 0 && f.used > 0 {
+		others -= f.demand()
 	}
-	share := f.claim.entitled / (f.claim.entitled + max(0, others))
+	share := f.leaf.entitled / (f.leaf.entitled + max(0, others))
 	return int64(a.backlog.rate() * share * in.Seconds())
 }
 
 // claimed returns the flow's entitlement times the part of the time in which it has wanted the
 // device lately.
-func (f *flow) claimed() float64 { return f.claim.entitled * f.busy }
+func (f *flow) demand() float64 { return f.leaf.entitled * f.busy }
 
 // portion returns the flow's part of bytes that flows of entitlement all, itself among them,
 // divide.
 func (f *flow) portion(bytes int64, all float64) int64 {
-	return int64(float64(bytes) * f.claim.entitled / max(all, f.claim.entitled))
+	return int64(float64(bytes) * f.leaf.entitled / max(all, f.leaf.entitled))
 }
 
 // bound returns the backlog that a flow may have: Config.Backlog, or an equal part of
@@ -119,7 +119,7 @@ func (f *flow) portion(bytes int64, all float64) int64 {
 // the device is large may have more, since natively the page cache takes a burst: its part of
 // what the others leave, as far as its share drains all of it well before the kernel writes by
 // itself.
-func (a *Arbiter) bound(f *flow) int64 {
+func (a *Arbiter) backlogBound(f *flow) int64 {
 	writing := max(1, a.backlog.writing)
 	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
 	if f.limit != nil {
@@ -136,27 +136,27 @@ func (a *Arbiter) bound(f *flow) int64 {
 // each flow may have anyway. If a flow of little weight had more, the kernel would write some of
 // it first, in its own order. Its other writers have what the spills leave, and not the other
 // way round: what they write has to reach the device, and a spill perhaps need not.
-func (a *Arbiter) lazyBound(f *flow) int64 {
-	backlog := a.bound(f)
+func (a *Arbiter) deferredBound(f *flow) int64 {
+	backlog := a.backlogBound(f)
 	half := backlog / 2
 	if f.limit != nil {
-		f.lazyRoom = half
+		f.deferredRoom = half
 		return half
 	}
-	bound := a.lazyPortion(f)
-	if drains := a.drainable(f, lazyTime); drains > 0 {
+	bound := a.deferredPortion(f)
+	if drains := a.drainable(f, deferredDrainTime); drains > 0 {
 		bound = min(bound, max(half, drains))
 	}
-	f.lazyRoom = max(f.lazyRoom, leaseFloor, bound)
-	return f.lazyRoom + backlog - min(backlog, a.cfg.Backlog)
+	f.deferredRoom = max(f.deferredRoom, leaseFloor, bound)
+	return f.deferredRoom + backlog - min(backlog, a.cfg.Backlog)
 }
 
 // lazyPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that,
 // also of what others leave of theirs.
-func (a *Arbiter) lazyPortion(f *flow) int64 {
-	s := &a.backlog.spills
+func (a *Arbiter) deferredPortion(f *flow) int64 {
+	s := &a.backlog.deferred
 	portion := f.portion(a.cfg.Lazy, s.weight)
-	if f.spills {
+	if f.usesDeferred {
 		portion = max(portion, f.portion(a.cfg.Lazy-s.others, s.using))
 	}
 	return portion
@@ -165,25 +165,25 @@ func (a *Arbiter) lazyPortion(f *flow) int64 {
 // lessen lets bounds that have become smaller sink slowly, by less than the flow's share drains
 // in a tick. If they sank at once, its writers would wait until all of the difference is
 // drained, which at a small share takes longer than a client should wait.
-func (a *Arbiter) lessen(f *flow) {
-	room, lazy, step := f.room, f.lazyRoom, f.room+f.lazyRoom // nothing drained yet: at once
+func (a *Arbiter) shrinkBounds(f *flow) {
+	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // nothing drained yet: at once
 	if drains := a.drainable(f, tickPeriod); drains > 0 {
-		step = int64(lessening * float64(drains))
+		step = int64(shrinkRate * float64(drains))
 	}
-	f.room, f.lazyRoom = 0, 0
-	a.lazyBound(f) // sets both as they would be now
+	f.room, f.deferredRoom = 0, 0
+	a.deferredBound(f) // sets both as they would be now
 	if f.limit == nil {
-		f.room, f.lazyRoom = max(f.room, room-step), max(f.lazyRoom, lazy-step)
+		f.room, f.deferredRoom = max(f.room, room-step), max(f.deferredRoom, lazy-step)
 	}
 }
 
 // free returns how many bytes the flow's writers may still write within its bounds.
-func (a *Arbiter) free(f *flow) int64 {
-	bound := a.bound(f)
+func (a *Arbiter) freeRoom(f *flow) int64 {
+	bound := a.backlogBound(f)
 	room := bound - f.backlog
-	if f.limit == nil && f.lazy > 0 {
-		wait := a.lazyBound(f)
-		room = min(room+min(f.lazy, wait), bound+f.lazyRoom-f.backlog) // what may wait undrained does not count
+	if f.limit == nil && f.deferred > 0 {
+		wait := a.deferredBound(f)
+		room = min(room+min(f.deferred, wait), bound+f.deferredRoom-f.backlog) // what may wait undrained does not count
 	}
 	return room
 }
@@ -193,53 +193,53 @@ func (a *Arbiter) free(f *flow) int64 {
 // of the flow can fill it alone.
 func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	f := s.flow
-	room := a.free(f)
+	room := a.freeRoom(f)
 	if room > 0 && f.parked.len() == 0 {
-		a.lend(s, room, now)
+		a.giveLease(s, room, now)
 		return
 	}
 	if room <= 0 {
 		a.drainTail(f, now)
 	}
-	if s.mark <= s.pos && s.parkAt == 0 {
+	if s.mark <= s.pos && s.parkedIndex == 0 {
 		s.parked = now
 		f.parked.set(s)
 	}
-	a.watchWait(s, now)
-	a.tell(s)
+	a.updateWait(s, now)
+	a.sendMark(s)
 	if room > 0 {
-		a.wake(f, now)
+		a.grantParked(f, now)
 	}
 }
 
-func (a *Arbiter) lend(s *Stream, room int64, now time.Duration) (lease int64) {
+func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int64) {
 	lease = min(leaseBytes, max(leaseFloor, room/int64(max(1, s.flow.writing))))
 	s.mark = max(s.mark, s.pos+lease)
-	a.watchWait(s, now)
+	a.updateWait(s, now)
 	// While the mark that the agent knows leaves enough room, a new one is not worth a
 	// frame.
 	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
-		a.tell(s)
+		a.sendMark(s)
 	}
 	return lease
 }
 
 // wake gives leases to the flow's parked writers, the one parked longest first, while there is
 // room; if there are many, in several turns.
-func (a *Arbiter) wake(f *flow, now time.Duration) {
-	if f.parked.len() == 0 || f.generous {
+func (a *Arbiter) grantParked(f *flow, now time.Duration) {
+	if f.parked.len() == 0 || f.granting {
 		return
 	}
-	room := a.free(f)
+	room := a.freeRoom(f)
 	for n := 0; room > 0 && f.parked.len() > 0; n++ {
 		if n == grantsAtOnce {
-			f.generous = true
-			a.generous = append(a.generous, f)
+			f.granting = true
+			a.grantQueue = append(a.grantQueue, f)
 			return
 		}
 		s := f.parked.first()
 		f.parked.remove(s)
-		room -= a.lend(s, room, now)
+		room -= a.giveLease(s, room, now)
 	}
 	if room <= 0 && f.parked.len() > 0 {
 		a.drainTail(f, now)
@@ -247,13 +247,13 @@ func (a *Arbiter) wake(f *flow, now time.Duration) {
 }
 
 // grantMore goes on where wake stopped in the last turn.
-func (a *Arbiter) grantMore(now time.Duration) {
-	flows := len(a.generous)
+func (a *Arbiter) continueGrants(now time.Duration) {
+	flows := len(a.grantQueue)
 	for range flows {
-		f := a.generous[0]
-		a.generous = append(a.generous[:0], a.generous[1:]...)
-		f.generous = false
-		a.wake(f, now)
+		f := a.grantQueue[0]
+		a.grantQueue = append(a.grantQueue[:0], a.grantQueue[1:]...)
+		f.granting = false
+		a.grantParked(f, now)
 	}
 }
 
@@ -261,12 +261,12 @@ func (a *Arbiter) grantMore(now time.Duration) {
 // many writers: one of the oldest parts goes out as it is. If there is none, a quantum of the
 // oldest spill goes.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
-	if f.turns.dirs[1].n > 0 {
+	if f.ready.dirs[1].n > 0 {
 		return // something goes next
 	}
 	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
 		s := f.tails.first()
-		if a.flush(s, now); s.turn.at > 0 {
+		if a.flush(s, now); s.queued.index > 0 {
 			return
 		}
 		s.unflushed = now // what does not fill a page waits for more

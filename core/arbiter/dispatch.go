@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// The way of a request: when its flow is due it is cut from what a stream wants, then started, and
-// settled when it ends.
+// The life of a request: when the scheduler selects its flow, it is made from the demand of a stream and started.
+// When it ends, its cost is settled.
 
-// nextOf returns the next request of a stream; bytes is 0 if it wants none.
+// nextOf returns the next request of a stream; bytes is 0 if the stream wants none.
 func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
 	quantum := a.quantum(s.flow)
 	switch {
@@ -23,19 +23,19 @@ func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
 	return false, s.next, min(quantum, s.want)
 }
 
-// settleTurn gives the stream a turn in its flow if it wants something, and takes it back if not.
-func (a *Arbiter) settleTurn(s *Stream, now time.Duration) {
+// updateReady adds the stream to its flow's queue if it wants a request, and removes it otherwise.
+func (a *Arbiter) updateReady(s *Stream, now time.Duration) {
 	_, _, bytes := a.nextOf(s)
 	f := s.flow
-	if bytes > 0 && s.turn.at == 0 {
+	if bytes > 0 && s.queued.index == 0 {
 		a.arrives(f, s.Write, now)
 	}
-	f.turns.set(s, bytes > 0)
+	f.ready.set(s, bytes > 0)
 	a.announce(f, now)
 }
 
-// cut makes a request of what a stream wants, of at most so many bytes.
-func (a *Arbiter) cut(s *Stream, most int64) *Request {
+// makeRequest makes the next request of a stream, of at most that many bytes.
+func (a *Arbiter) makeRequest(s *Stream, most int64) *Request {
 	meta, off, bytes := a.nextOf(s)
 	bytes = min(bytes, most)
 	r := a.newRequest()
@@ -45,16 +45,16 @@ func (a *Arbiter) cut(s *Stream, most int64) *Request {
 	case meta:
 		s.meta.next += bytes
 		if s.meta.next >= s.meta.end {
-			end = s.From // the first mark says that the checksums are there
+			end = s.From // the first mark implies that the checksums are staged
 			if s.Write {
 				end = s.pos
 			}
 		}
 	case s.drains():
-		a.asked(s, bytes)
+		a.noteRequested(s, bytes)
 		end = s.next
 	default:
-		bytes = a.fitting(s, bytes)
+		bytes = a.fitToRoom(s, bytes)
 		r.Length = bytes
 		s.next += bytes
 		s.want -= bytes
@@ -62,7 +62,7 @@ func (a *Arbiter) cut(s *Stream, most int64) *Request {
 		end = s.next
 		a.setStaged(s, s.next-s.pos)
 	}
-	r.piece = s.add(end, false)
+	r.piece = s.addPending(end, false)
 	return r
 }
 
@@ -75,14 +75,14 @@ func (a *Arbiter) newRequest() *Request {
 	return new(Request)
 }
 
-// dispatch starts requests while depth, pace and scheduler allow it.
+// dispatch starts requests as far as depth, pace and scheduler allow.
 func (a *Arbiter) dispatch(now time.Duration) {
 	a.pace.at = 0
 	kept := false
 	for {
 		starved := a.forced.candidate(a, now)
 		if a.anticipation.ready == 0 && starved == nil {
-			a.endIdle(now) // nobody else wants the device
+			a.endIdle(now) // no other flow wants the device
 			break
 		}
 		if len(a.running) < a.depth {
@@ -104,44 +104,44 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			break
 		}
 		f := a.byID[t.Flow()]
-		s := f.turns.take(a.cfg.Run, a.cfg.RunTime, now)
-		r := a.cut(s, a.cfg.Quantum)
-		r.ticket, r.cost, r.aside = t, t.Cost(), kept
-		a.begin(r, now)
+		s := f.ready.take(a.cfg.Run, a.cfg.RunTime, now)
+		r := a.makeRequest(s, a.cfg.Quantum)
+		r.ticket, r.cost, r.skipLatency = t, t.Cost(), kept
+		a.startRequest(r, now)
 	}
 	if a.control != nil && a.anticipation.ready > 0 && (!kept || len(a.running) >= a.depth) {
 		a.control.Limited()
 	}
 }
 
-// begin hands a request to the device.
-func (a *Arbiter) begin(r *Request, now time.Duration) {
+// startRequest starts a request at the device.
+func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	s, f := r.Stream, r.flow
 	r.started = now
-	f.turns.charge(s, r.Length, r.cost)
+	f.ready.charge(s, r.Length, r.cost)
 	a.takeLimit(f, r.Length, now)
-	s.flying++
+	s.inFlight++
 	f.inFlight++
 	f.draining += direction(r.Write)
 	a.running = append(a.running, r)
 	r.index = len(a.running)
 	if a.cfg.Network {
-		a.allow(r, now)
+		a.permit(r, now)
 		return
 	}
 	a.pricing.started(r, now)
 	a.act(Action{Kind: Start, Stream: s, Request: r})
 	if s.Write || s.closed {
-		if a.settleTurn(s, now); s.Write && f.parked.len() > 0 && !f.generous {
+		if a.updateReady(s, now); s.Write && f.parked.len() > 0 && !f.granting {
 			a.drainTail(f, now)
 		}
 	} else {
-		a.stage(s, now) // the next request has to be ready before this one ends
+		a.stage(s, now) // the next request must be ready before this one ends
 	}
 }
 
-// ended takes a request off the device.
-func (a *Arbiter) ended(r *Request, now time.Duration) {
+// removeRunning removes a request from those in flight.
+func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 	last := len(a.running) - 1
 	moved := a.running[last]
 	a.running[last] = nil
@@ -151,32 +151,32 @@ func (a *Arbiter) ended(r *Request, now time.Duration) {
 		moved.index = r.index
 	}
 	r.index = 0
-	r.Stream.flying--
+	r.Stream.inFlight--
 	r.flow.inFlight--
 	r.flow.draining -= direction(r.Write)
 	r.flow.used = now
 	a.activate(r.flow, now)
 }
 
-// Done takes the end of a request, which the caller must not use any more.
+// Done records the end of a request. The caller must not use the request afterwards.
 func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
-	a.ended(r, now)
+	a.removeRunning(r, now)
 	if result.Err != nil {
 		a.fault("device request", result.Err)
 	}
-	if r.Write && result.Earlier > 0 { // nobody has written beyond the file's end
+	if r.Write && result.Earlier > 0 { // nothing was written beyond the end of the file
 		if written, ok := r.File().Written(); ok {
 			result.Earlier = max(0, min(result.Earlier, written-r.Offset))
 		}
 	}
 	price := a.pricing.finished(r, result, now)
-	a.settle(r, price.tag)
+	a.settleCost(r, price.tag)
 	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
-	if result.Err == nil { // otherwise the flow has paid for device time and got nothing
+	if result.Err == nil { // after an error, the flow has paid for device time and got nothing
 		a.bookDone(r, result, price.service)
 	}
-	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.aside && !r.forced {
+	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.skipLatency && !r.forced {
 		a.control.Observe(r.Write, result.Moved, result.Latency)
 	}
 	if i := r.piece - s.first; i >= 0 && i < int64(len(s.pending)) {
@@ -191,11 +191,11 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 			f.backlog -= r.Length
 			a.backlog.all -= r.Length
 		}
-		a.settleTurn(s, now)
-		a.wake(s.flow, now)
+		a.updateReady(s, now)
+		a.grantParked(s.flow, now)
 	case !s.closed:
 		if result.Err != nil {
-			s.done = s.To // its process meets the same error by itself
+			s.done = s.To // the reader's process gets the same error itself
 		}
 		if r.forced {
 			a.forced.ended(a, s, now)
@@ -203,9 +203,9 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		a.stage(s, now)
 	}
 	if r.forced {
-		a.forced.flying--
+		a.forced.inFlight--
 		if result.Moved == 0 && result.Err == nil {
-			a.forced.giveBack(a.packetTime(r.Length))
+			a.forced.refund(a.packetTime(r.Length))
 		}
 	}
 	a.release(s, now)
@@ -214,7 +214,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	a.spare = append(a.spare, r)
 }
 
-// bookDone enters what a request did into the accounts.
+// bookDone adds a request's I/O to the accounts.
 func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	f, bytes := r.flow, result.Moved+result.Earlier
 	if a.backlog.moved += bytes; bytes > 0 {
@@ -222,19 +222,18 @@ func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 		f.book(r.Stream.Kind, r.Write, bytes, service)
 	}
 	if r.Write {
-		f.behind += result.Earlier
+		f.unscheduled += result.Earlier
 	} else {
 		f.resident += max(0, r.Length-bytes)
 	}
 }
 
-// settle corrects what a request was charged to what it really cost, in the scheduler and in the
-// flow's turns.
-func (a *Arbiter) settle(r *Request, actual int64) {
+// settleCost corrects a request's charge to its actual cost, in the scheduler and in the flow's queue of streams.
+func (a *Arbiter) settleCost(r *Request, actual int64) {
 	if err := a.sched.Settle(r.ticket, actual); err != nil {
 		a.fault("settle", err)
 	}
 	if r.Stream.flow == r.flow {
-		r.flow.turns.charge(r.Stream, 0, actual-r.cost)
+		r.flow.ready.charge(r.Stream, 0, actual-r.cost)
 	}
 }

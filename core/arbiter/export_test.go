@@ -17,23 +17,23 @@ func (a *Arbiter) Check() string {
 	}
 	standing, aheads := map[*flow]int{}, map[*flow]int64{}
 	for i, s := range a.streams {
-		if s.index != i+1 || s.over {
-			return fmt.Sprintf("stream %d thinks it is %d, over: %v", i+1, s.index, s.over)
+		if s.index != i+1 || s.released {
+			return fmt.Sprintf("stream %d thinks it is %d, over: %v", i+1, s.index, s.released)
 		}
 		staged += s.ahead
-		flying += s.flying
+		flying += s.inFlight
 		if s.deadline > 0 && s.waiting == 0 && s.probe == 0 && (s.Write || s.Kind == Network || s.mark == Open || s.done-s.pos >= packetBytes) {
 			return "a stream that does not wait has a deadline"
 		}
-		if s.deadline > 0 && s.overdueAt == 0 && (s.forcedAt == 0 || s.lookAt > s.deadline) {
+		if s.deadline > 0 && s.overdueIndex == 0 && (s.forcedIndex == 0 || s.checkAt > s.deadline) {
 			return "a deadline is not among the deadlines"
 		}
 		if s.waiting > 0 {
 			standing[s.flow]++
 		}
 		aheads[s.flow] += s.ahead
-		if _, _, bytes := a.nextOf(s); bytes > 0 != (s.turn.at > 0) {
-			return fmt.Sprintf("a stream of %s wants %d bytes and its turn is %d", s.flow.name, bytes, s.turn.at)
+		if _, _, bytes := a.nextOf(s); bytes > 0 != (s.queued.index > 0) {
+			return fmt.Sprintf("a stream of %s wants %d bytes and its turn is %d", s.flow.name, bytes, s.queued.index)
 		}
 		if s.next < s.From || !s.Write && s.done > s.next && s.done != s.To || s.drains() && s.next > s.pos {
 			return fmt.Sprintf("a stream of %s has from %d, done %d, next %d, pos %d, to %d", s.flow.name, s.From, s.done, s.next, s.pos, s.To)
@@ -45,44 +45,44 @@ func (a *Arbiter) Check() string {
 			stagers++
 		}
 	}
-	if stagers != a.stagers {
-		return fmt.Sprintf("%d flows have bytes staged, counted are %d", stagers, a.stagers)
+	if stagers != a.stagedFlows {
+		return fmt.Sprintf("%d flows have bytes staged, counted are %d", stagers, a.stagedFlows)
 	}
 	if staged != a.staged {
 		return fmt.Sprintf("staged %d, its streams have %d", a.staged, staged)
 	}
 	for _, f := range a.all {
-		if f.standing != standing[f] || f.staged != aheads[f] {
-			return fmt.Sprintf("%s: %d streams stand and %d bytes are ahead, counted are %d and %d", f.name, standing[f], aheads[f], f.standing, f.staged)
+		if f.stalled != standing[f] || f.staged != aheads[f] {
+			return fmt.Sprintf("%s: %d streams stand and %d bytes are ahead, counted are %d and %d", f.name, standing[f], aheads[f], f.stalled, f.staged)
 		}
-		if (f.overdue.len() > 0) != (f.overdueAt > 0) || !sound(&f.overdue) {
+		if (f.overdue.len() > 0) != (f.overdueIndex > 0) || !sound(&f.overdue) {
 			return f.name + ": the readers past their deadlines are out of order"
 		}
 		if f.announced > 0 {
 			ready++
-			waiting += f.adds
+			waiting += f.addedEntitlement
 		}
-		if f.turns.len() == 0 && f.announced > 0 || f.turns.len() > 0 && f.announced == 0 && f.heldAt == 0 {
-			return fmt.Sprintf("%s has %d streams that wait and is announced with %d", f.name, f.turns.len(), f.announced)
+		if f.ready.len() == 0 && f.announced > 0 || f.ready.len() > 0 && f.announced == 0 && f.heldIndex == 0 {
+			return fmt.Sprintf("%s has %d streams that wait and is announced with %d", f.name, f.ready.len(), f.announced)
 		}
-		if f.backlog < 0 || f.lazy < 0 || f.lazy > f.backlog || f.writing < 0 || f.writing > f.writers || f.kept < 0 || f.kept > f.writers || f.inFlight < 0 || f.draining < 0 {
-			return fmt.Sprintf("%s has backlog %d, lazy %d, %d writers, %d open, %d kept, %d in flight, %d drain", f.name, f.backlog, f.lazy, f.writers, f.writing, f.kept, f.inFlight, f.draining)
+		if f.backlog < 0 || f.deferred < 0 || f.deferred > f.backlog || f.writing < 0 || f.writing > f.writers || f.kept < 0 || f.kept > f.writers || f.inFlight < 0 || f.draining < 0 {
+			return fmt.Sprintf("%s has backlog %d, lazy %d, %d writers, %d open, %d kept, %d in flight, %d drain", f.name, f.backlog, f.deferred, f.writers, f.writing, f.kept, f.inFlight, f.draining)
 		}
 		backlog += f.backlog
 		kept += f.kept
 		if f.writers > 0 {
 			writing++
 		}
-		if (f.announced > 0 || f.inFlight > 0 || f.backlog > 0) && f.slept > 0 {
+		if (f.announced > 0 || f.inFlight > 0 || f.backlog > 0) && f.inactiveSince > 0 {
 			return f.name + " sleeps and has something to do"
 		}
-		for _, p := range []*pile[*Stream]{&f.parked, &f.tails, &f.spilled} {
+		for _, p := range []*indexedHeap[*Stream]{&f.parked, &f.tails, &f.deferredQueue} {
 			if !sound(p) {
 				return f.name + ": a pile is out of order"
 			}
 		}
-		for d := range f.turns.dirs {
-			lane := &f.turns.dirs[d]
+		for d := range f.ready.dirs {
+			lane := &f.ready.dirs[d]
 			n := 0
 			if !sound(&lane.users) {
 				return f.name + ": users are out of order"
@@ -93,9 +93,9 @@ func (a *Arbiter) Check() string {
 					return f.name + ": the turns of " + u.name + " are out of order"
 				}
 			}
-			departed := map[*user]bool{}
+			departed := map[*userQueue]bool{}
 			for _, u := range lane.departed {
-				if departed[u] || lane.named[u.name] != u {
+				if departed[u] || lane.byName[u.name] != u {
 					return f.name + ": departed user " + u.name + " is remembered twice, or is not known"
 				}
 				departed[u] = true
@@ -111,7 +111,7 @@ func (a *Arbiter) Check() string {
 	if backlog != a.backlog.all || kept != a.backlog.kept || writing != a.backlog.writing {
 		return fmt.Sprintf("backlog %d, %d kept, %d write; counted are %d, %d, %d", backlog, kept, writing, a.backlog.all, a.backlog.kept, a.backlog.writing)
 	}
-	if !sound(&a.forced.waiting) || !sound(&a.forced.overdue) || !sound(&a.held) || !sound(&a.shorts) {
+	if !sound(&a.forced.waiting) || !sound(&a.forced.overdue) || !sound(&a.held) || !sound(&a.roomQueue) {
 		return "deadlines or limits are out of order"
 	}
 	return ""
@@ -126,12 +126,12 @@ func (a *Arbiter) WaitsFor() string {
 }
 
 // Shorts returns how many streams there was no room to stage for.
-func (a *Arbiter) Shorts() int { return a.shorts.len() }
+func (a *Arbiter) Shorts() int { return a.roomQueue.len() }
 
 // sound reports whether a pile is a heap whose items know their places.
-func sound[T any](p *pile[T]) bool {
+func sound[T any](p *indexedHeap[T]) bool {
 	for i, x := range p.items {
-		if *p.place(x) != i+1 || i > 0 && p.less(x, p.items[(i-1)/2]) {
+		if *p.index(x) != i+1 || i > 0 && p.less(x, p.items[(i-1)/2]) {
 			return false
 		}
 	}
@@ -140,5 +140,5 @@ func sound[T any](p *pile[T]) bool {
 
 // Describe tells where a stream is.
 func Describe(s *Stream) string {
-	return fmt.Sprintf("pos %d done %d next %d mark %d sent %d closed %v gone %v in %s of mode %v, pending %d, meta %v", s.pos, s.done, s.next, s.mark, s.sent, s.closed, s.gone, s.flow.name, s.flow.rule.Mode, len(s.pending), s.meta)
+	return fmt.Sprintf("pos %d done %d next %d mark %d sent %d closed %v gone %v in %s of mode %v, pending %d, meta %v", s.pos, s.done, s.next, s.mark, s.sent, s.closed, s.deleted, s.flow.name, s.flow.rule.Mode, len(s.pending), s.meta)
 }

@@ -15,81 +15,81 @@ type flow struct {
 	id   sfq.Flow
 	rule Rule
 
-	turns     turns
-	announced int64 // cost of its next request, as announced to the scheduler; 0: not ready
+	ready     streamQueue
+	announced int64 // cost of the next request as announced to the scheduler; 0: not backlogged
 
-	streams  int
-	writers  int           // streams that write: open, or with a backlog
-	writing  int           // of them, open
-	parked   pile[*Stream] // writers that wait for a lease, the one that waits longest first
-	generous bool          // among Arbiter.generous
-	backlog  int64
-	tails    pile[*Stream] // writers with bytes that no request has yet, the oldest first
-	spilled  pile[*Stream] // lazy writers with bytes that wait, the oldest first
-	looked   time.Duration // when their files were last checked for being deleted
-	lazy     int64         // of the backlog, bytes of kind intermediate that need not be drained yet
-	room     int64         // bound of its backlog (bound)
-	lazyRoom int64         // bound of lazy (lazyBound)
-	spills   bool          // lazy was more than half of its part at the last tick
-	early    int64         // bytes that drainInTime may still let go
-	kept     int           // closed streams with lazy bytes
-	idle     time.Duration // when the last stream left
+	streams       int
+	writers       int                  // writing streams: open ones, and closed ones with a backlog
+	writing       int                  // writing streams that are open
+	parked        indexedHeap[*Stream] // writers that wait for a lease, longest wait first
+	granting      bool                 // in Arbiter.grantQueue
+	backlog       int64
+	tails         indexedHeap[*Stream] // writers with bytes that are not requested yet, oldest first
+	deferredQueue indexedHeap[*Stream] // writers with deferred bytes, oldest first
+	deletedCheck  time.Duration        // when their files were last checked for deletion
+	deferred      int64                // deferred bytes: the part of the backlog that need not be drained yet
+	room          int64                // bound of the backlog (backlogBound)
+	deferredRoom  int64                // bound of the deferred bytes (deferredBound)
+	usesDeferred  bool                 // whether more than half of its part was deferred at the last tick
+	early         int64                // bytes that drainInTime may still release
+	kept          int                  // closed streams with deferred bytes
+	idle          time.Duration        // when the last stream ended
 
-	inFlight int           // requests that have started and not ended
-	draining int           // of them, writes
-	used     time.Duration // when it last had a request; 0: never
-	asked    time.Duration // when it became ready; 0: it is not
-	wanted   time.Duration // how long it was ready before that
-	busy     float64       // part of the ticks with a request, lately; 1 at first
-	slept    time.Duration // when it left Arbiter.active; 0: it is there
-	soon     float64       // part of its returns that came soon, lately
+	inFlight      int           // requests in flight
+	draining      int           // writes in flight
+	used          time.Duration // when it last had a request in flight; 0: never
+	readySince    time.Duration // since when it is backlogged; 0: it is not
+	readyTime     time.Duration // total time for which it was backlogged before
+	busy          float64       // moving average of the part of ticks with a request; initially 1
+	inactiveSince time.Duration // when it left Arbiter.active; 0: it is active
+	soonAverage   float64       // moving average of the part of its returns that came soon
 
-	limit  *limit.Bucket // nil: none
-	due    time.Duration // when the limit allows the next request
-	heldAt int           // its place in Arbiter.held
+	limit     *limit.Bucket // nil: none
+	due       time.Duration // when the limit allows the next request
+	heldIndex int           // index in Arbiter.held
 
-	claim claim   // to the device, among the others
-	adds  float64 // of it, to anticipation.waiting
+	leaf             leaf    // its place in the queue tree
+	addedEntitlement float64 // its entitlement as added to anticipation.waiting
 
-	overdue    pile[*Stream] // readers whose patience is over, by deadline
-	overdueAt  int           // its place in forced.overdue
-	lastPacket time.Duration // when it last had a packet out of its turn
+	overdue      indexedHeap[*Stream] // readers whose deadline has passed, by deadline
+	overdueIndex int                  // index in forced.overdue
+	lastPacket   time.Duration        // when it last had a forced packet
 
-	staged int64 // bytes ahead of its readers
-	before Mode  // before the Apply that goes on
+	staged int64 // bytes staged ahead of its readers
+	before Mode  // mode before the current Apply
 
 	kinds       [kinds]account
 	resident    int64 // bytes read that needed no device
-	behind      int64 // bytes that the kernel moved for the flow, unscheduled
+	unscheduled int64 // bytes that the kernel moved for the flow outside of the schedule
 	requests    int64
-	forced      int64 // packets let through when a stream's patience was over
+	forced      int64 // forced packets
 	forcedBytes int64
-	wouldWait   time.Duration // observe: what enforcing would have delayed
-	refused     int64         // operations
-	standing    int           // streams at their marks, or beyond them in observe mode
+	wouldWait   time.Duration // in observe mode: delay that enforcing would have caused
+	refused     int64         // refused operations
+	stalled     int           // streams at their marks or, in observe mode, beyond them
 	waits       int64
 
-	limitWaits   int64 // times that its next request waited for the limit
-	dropped      int64 // lazy files deleted before they were drained
+	limitWaits   int64 // number of waits for the limit
+	dropped      int64 // files deleted before they were drained
 	droppedBytes int64
 }
 
-// account is what was done for a flow's streams of one kind.
+// account is the I/O of a flow's streams of one kind.
 type account struct {
 	opened   int64
-	streamed [2]int64 // bytes that the streams have passed, by direction
-	bytes    [2]int64 // of them, what the device has moved
-	service  int64    // ns of the device's time
+	streamed [2]int64 // bytes that the streams have read or written, by direction
+	bytes    [2]int64 // bytes that the device has moved, by direction
+	service  int64    // device time in ns
 }
 
-// book enters what the device has done.
+// book adds I/O of the device.
 func (f *flow) book(k Kind, write bool, bytes, service int64) {
 	f.kinds[k].bytes[direction(write)] += bytes
 	f.kinds[k].service += service
 }
 
-// flow returns the flow of that name, new or known. If there are too many flows and all have
-// streams, it is the unattributed one.
+// flow returns the flow of that name, new or existing. If there are too many flows and all have streams, it returns
+// the unattributed flow.
 func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if f := a.flows[name]; f != nil {
 		return f
@@ -97,23 +97,23 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if len(a.all) >= a.cfg.MaxFlows-1 && name != UnattributedFlow && !a.forgetIdlest() {
 		return a.flow(UnattributedFlow, now)
 	}
-	f := &flow{name: name, idle: now, busy: 1, slept: now, turns: newTurns(), rule: a.policy(name)}
-	f.parked = pile[*Stream]{
+	f := &flow{name: name, idle: now, busy: 1, inactiveSince: now, ready: newStreamQueue(), rule: a.policy(name)}
+	f.parked = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.parked < t.parked },
-		place: func(s *Stream) *int { return &s.parkAt },
+		index: func(s *Stream) *int { return &s.parkedIndex },
 	}
-	f.tails = pile[*Stream]{
+	f.tails = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.unflushed < t.unflushed },
-		place: func(s *Stream) *int { return &s.tailAt },
+		index: func(s *Stream) *int { return &s.tailIndex },
 	}
-	f.spilled = f.tails
-	f.overdue = pile[*Stream]{
+	f.deferredQueue = f.tails
+	f.overdue = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.deadline < t.deadline },
-		place: func(s *Stream) *int { return &s.overdueAt },
+		index: func(s *Stream) *int { return &s.overdueIndex },
 	}
-	f.claim = a.levels.claimOf(f)
-	id, err := a.sched.AddFlow(f.claim.whole)
-	if err != nil { // the bound above is the scheduler's, too: a bug
+	f.leaf = a.tree.newLeaf(f)
+	id, err := a.sched.AddFlow(f.leaf.schedWeight)
+	if err != nil { // a bug: the scheduler has the same bound
 		panic(fmt.Sprintf("arbiter: no flow for %s: %v", name, err))
 	}
 	f.id = id
@@ -128,8 +128,8 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	return f
 }
 
-// forgetIdlest makes room for one flow: it forgets the one that has been without streams
-// longest, and reports whether there was one.
+// forgetIdlest makes room for a flow by removing the one that has been without streams the longest. It reports
+// whether there was one.
 func (a *Arbiter) forgetIdlest() bool {
 	var idlest *flow
 	for _, f := range a.all {
@@ -140,8 +140,8 @@ func (a *Arbiter) forgetIdlest() bool {
 	return idlest != nil && a.forgetFlow(idlest)
 }
 
-// forgetFlow forgets a flow without streams, and reports whether it could. It cannot while a
-// request that the flow pays for is at the device: its stream may belong to another flow by now.
+// forgetFlow removes a flow without streams, and reports whether it could. A flow with requests in flight must stay,
+// as it pays for them even if their streams belong to another flow by now.
 func (a *Arbiter) forgetFlow(f *flow) bool {
 	if f.inFlight > 0 {
 		return false
@@ -151,16 +151,16 @@ func (a *Arbiter) forgetFlow(f *flow) bool {
 		return false
 	}
 	a.held.remove(f)
-	a.levels.leave(f)
+	a.tree.leave(f)
 	delete(a.flows, f.name)
 	a.byID[f.id] = nil
 	a.all = without(a.all, f)
 	a.active = without(a.active, f)
-	a.generous = without(a.generous, f)
+	a.grantQueue = without(a.grantQueue, f)
 	return true
 }
 
-// without removes an item from a slice and keeps the order of the others.
+// without removes an item from a slice, keeping the order.
 func without[T comparable](all []T, x T) []T {
 	for i, other := range all {
 		if other == x {
@@ -175,31 +175,31 @@ func without[T comparable](all []T, x T) []T {
 
 func (a *Arbiter) modeOf(f *flow) Mode { return min(a.mode, f.rule.Mode) }
 
-// activate adds a flow to those that ticks look at.
+// activate adds a flow to those that ticks visit.
 func (a *Arbiter) activate(f *flow, now time.Duration) {
-	if f.slept == 0 {
+	if f.inactiveSince == 0 {
 		return
 	}
-	if f.used > 0 { // its average has gone on falling
-		f.busy *= math.Pow(1-stockGain, float64((now-f.slept)/tickPeriod))
+	if f.used > 0 { // the average has decayed meanwhile
+		f.busy *= math.Pow(1-averageGain, float64((now-f.inactiveSince)/tickPeriod))
 	}
-	f.slept = 0
+	f.inactiveSince = 0
 	a.active = append(a.active, f)
 }
 
-// recent reports whether the flow has used the device lately.
+// recent reports whether the flow has used the device recently.
 func (f *flow) recent(now time.Duration) bool { return f.used > 0 && now-f.used < recently }
 
-// atWork reports whether the flow has, or had lately, something for the device.
+// atWork reports whether the flow has present or recent I/O.
 func (f *flow) atWork(now time.Duration) bool {
-	return f.turns.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
+	return f.ready.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
 }
 
-// announce tells the scheduler whether the flow is ready, and what its next request costs.
+// announce tells the scheduler whether the flow is backlogged, and the cost of its next request.
 func (a *Arbiter) announce(f *flow, now time.Duration) {
 	cost := int64(0)
-	if f.turns.len() > 0 && !a.heldBack(f, now) {
-		next := f.turns.peek()
+	if f.ready.len() > 0 && !a.heldBack(f, now) {
+		next := f.ready.peek()
 		_, _, bytes := a.nextOf(next)
 		cost = a.pricing.charge(next.Write, bytes)
 	}
@@ -208,11 +208,11 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	}
 	switch {
 	case f.announced == 0:
-		f.asked = now
+		f.readySince = now
 		a.anticipation.enter(f)
 	case cost == 0:
-		f.wanted += now - f.asked
-		f.asked = 0
+		f.readyTime += now - f.readySince
+		f.readySince = 0
 		a.anticipation.leave(f)
 	}
 	f.announced = cost
@@ -221,10 +221,10 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	}
 }
 
-// wantedBy returns how long the flow has been ready in all.
-func (f *flow) wantedBy(now time.Duration) time.Duration {
-	if f.asked == 0 {
-		return f.wanted
+// readyTimeAt returns the total time for which the flow was backlogged.
+func (f *flow) readyTimeAt(now time.Duration) time.Duration {
+	if f.readySince == 0 {
+		return f.readyTime
 	}
-	return f.wanted + now - f.asked
+	return f.readyTime + now - f.readySince
 }

@@ -24,14 +24,14 @@ import "time"
 // Nearly all waits are short, so the end of one leaves the stream where it is in the pile, and the
 // next one begins there. A stream is moved when it comes up too early.
 type forced struct {
-	waiting pile[*Stream] // streams that may stand still, or did, by when they are looked at
-	overdue pile[*flow]   // flows with readers past their deadlines; the flow that had a packet longest ago is first
-	places  places
-	flying  int           // packets at the device
-	tokens  time.Duration // of the budget, at since
-	at      time.Duration // when to look again; 0: at the next event
-	since   time.Duration
-	next    time.Duration // no packet before this
+	waiting   indexedHeap[*Stream] // streams that may stand still, or did, by when they are looked at
+	overdue   indexedHeap[*flow]   // flows with readers past their deadlines; the flow that had a packet longest ago is first
+	schedule  packetSchedule
+	inFlight  int           // packets at the device
+	tokens    time.Duration // of the budget, at since
+	nextCheck time.Duration // when to look again; 0: at the next event
+	refilled  time.Duration
+	notBefore time.Duration // no packet before this
 }
 
 const (
@@ -42,41 +42,41 @@ const (
 	// 200 readers begin to starve at once, each has its packet of 20 ms on a slow disk, 40 s for
 	// all, between a quarter of its patience and the moment at which its client gives up. Up to
 	// forcedCredit of delay by other flows' quanta is made up for.
-	forcedPart   = 10
-	forcedSpeed  = 4
-	forcedBurst  = time.Second
-	forcedCredit = 500 * time.Millisecond
+	forcedFraction = 10
+	burstSpacing   = 4
+	forcedBurst    = time.Second
+	forcedCredit   = 500 * time.Millisecond
 	// Clients give up after 5 s at the earliest. One that names less than 3 s would only be first
 	// in line.
-	leastPatience = 3 * time.Second
+	minPatience = 3 * time.Second
 	// A packet that was too small is followed by another one after a sixteenth of the patience.
 	// A client's own time-out is 4/3 of it.
-	forcedSoon = 16
+	repeatAfter = 16
 	// A place is booked after a quarter of the patience.
-	forcedBooks = 4
+	reserveAfter = 4
 )
 
 func newForced(maxWait time.Duration) forced {
 	return forced{
 		tokens: forcedBurst,
-		waiting: pile[*Stream]{
-			less:  func(s, t *Stream) bool { return s.lookAt < t.lookAt },
-			place: func(s *Stream) *int { return &s.forcedAt },
+		waiting: indexedHeap[*Stream]{
+			less:  func(s, t *Stream) bool { return s.checkAt < t.checkAt },
+			index: func(s *Stream) *int { return &s.forcedIndex },
 		},
-		overdue: pile[*flow]{
+		overdue: indexedHeap[*flow]{
 			less: func(f, g *flow) bool {
 				return f.lastPacket < g.lastPacket || f.lastPacket == g.lastPacket && f.id < g.id
 			},
-			place: func(f *flow) *int { return &f.overdueAt },
+			index: func(f *flow) *int { return &f.overdueIndex },
 		},
-		places: newPlaces(maxWait + maxWait/forcedSoon),
+		schedule: newPacketSchedule(maxWait + maxWait/repeatAfter),
 	}
 }
 
 // patience returns how long a stream may wait.
 func (a *Arbiter) patience(s *Stream) time.Duration {
 	if s.Patience > 0 {
-		return min(max(s.Patience, leastPatience), a.cfg.MaxWait)
+		return min(max(s.Patience, minPatience), a.cfg.MaxWait)
 	}
 	return a.cfg.MaxWait
 }
@@ -84,7 +84,7 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 // standsSince returns when a stream began to stand still; 0: it does not stand. A reader with little
 // ahead of it may need more at a time than it has. It counts as standing since it last went on: with
 // less than packetBytes ahead, or with less than readAtOnce once Config.Staged is used up.
-func (a *Arbiter) standsSince(s *Stream) time.Duration {
+func (a *Arbiter) stalledSince(s *Stream) time.Duration {
 	if s.waiting == 0 && !s.Write && s.Kind != Network && s.mark != Open {
 		if ahead := s.done - s.pos; ahead < readAtOnce || ahead < packetBytes && a.staged < a.cfg.Staged {
 			return s.moved
@@ -96,42 +96,42 @@ func (a *Arbiter) standsSince(s *Stream) time.Duration {
 // watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
-		l.drop(s)
+		l.clearDeadline(s)
 		s.probe = 0
 	}
-	since := a.standsSince(s)
+	since := a.stalledSince(s)
 	if since == 0 || s.closed || a.stuck || a.modeOf(s.flow) != Enforce {
 		if since > 0 || s.probe <= s.pos || s.closed {
-			l.drop(s)
+			l.clearDeadline(s)
 		}
 		return
 	}
 	if s.deadline == 0 {
-		l.expect(a, s, since)
+		l.startWait(a, s, since)
 	}
 }
 
 // expect sets the deadline of a wait that has begun at some time.
-func (l *forced) expect(a *Arbiter, s *Stream, since time.Duration) {
-	s.deadline, s.place = since+a.patience(s), unbooked
-	if at := a.bookingTime(s); s.forcedAt == 0 || at < s.lookAt {
-		s.lookAt = at
+func (l *forced) startWait(a *Arbiter, s *Stream, since time.Duration) {
+	s.deadline, s.reservation = since+a.patience(s), notReserved
+	if at := a.reservationTime(s); s.forcedIndex == 0 || at < s.checkAt {
+		s.checkAt = at
 		l.waiting.set(s)
 	}
 }
 
 // bookingTime returns when a stream books its place.
-func (a *Arbiter) bookingTime(s *Stream) time.Duration {
+func (a *Arbiter) reservationTime(s *Stream) time.Duration {
 	p := a.patience(s)
-	return s.deadline - p + p/forcedBooks
+	return s.deadline - p + p/reserveAfter
 }
 
 // book books a place for a stream.
-func (l *forced) book(a *Arbiter, s *Stream, now time.Duration) {
-	if s.place = needsNone; s.Write || s.Kind == Network {
+func (l *forced) reserve(a *Arbiter, s *Stream, now time.Duration) {
+	if s.reservation = noReservation; s.Write || s.Kind == Network {
 		return // its lease moves on without a packet
 	}
-	s.deadline, s.place = l.places.book(now, s.deadline, s.deadline+a.patience(s)/forcedSoon, a.packetTime(forcedBytes))
+	s.deadline, s.reservation = l.schedule.reserve(now, s.deadline, s.deadline+a.patience(s)/repeatAfter, a.packetTime(forcedBytes))
 }
 
 // packetTime returns the device's time for a packet: a seek to it, and one back.
@@ -141,27 +141,27 @@ func (a *Arbiter) packetTime(bytes int64) time.Duration {
 
 // look lets writers and senders through whose patience is over, since they need no request. It
 // has readers book their places, and puts those whose time has come in line.
-func (l *forced) look(a *Arbiter, now time.Duration) {
+func (l *forced) check(a *Arbiter, now time.Duration) {
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
 		switch {
-		case s.lookAt > now:
-			l.at = s.lookAt
+		case s.checkAt > now:
+			l.nextCheck = s.checkAt
 			return
-		case s.deadline == 0 || s.overdueAt > 0:
+		case s.deadline == 0 || s.overdueIndex > 0:
 			l.waiting.remove(s)
-		case s.place == unbooked && a.bookingTime(s) > now:
-			s.lookAt = a.bookingTime(s)
+		case s.reservation == notReserved && a.reservationTime(s) > now:
+			s.checkAt = a.reservationTime(s)
 			l.waiting.set(s)
-		case s.place == unbooked:
-			l.book(a, s, now)
-			s.lookAt = s.deadline
+		case s.reservation == notReserved:
+			l.reserve(a, s, now)
+			s.checkAt = s.deadline
 			l.waiting.set(s)
 		case s.deadline > now:
-			s.lookAt = s.deadline
+			s.checkAt = s.deadline
 			l.waiting.set(s)
 		case s.Write || s.Kind == Network:
-			a.letThrough(s, now)
+			a.admitPacket(s, now)
 		default:
 			l.waiting.remove(s)
 			s.flow.overdue.set(s)
@@ -172,36 +172,36 @@ func (l *forced) look(a *Arbiter, now time.Duration) {
 
 // candidate returns the reader that is to be let through now; nil if there is none.
 func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
-	l.at = 0
-	l.look(a, now)
+	l.nextCheck = 0
+	l.check(a, now)
 	for l.overdue.len() > 0 {
 		s := l.overdue.first().overdue.first()
-		if s.meta.next < s.meta.end && s.flying == 0 {
+		if s.meta.next < s.meta.end && s.inFlight == 0 {
 			// Not even its checksums are staged. Two packets would take longer than one, so its
 			// process reads them by itself as it goes: 1/128 of the data.
 			bytes := min(s.meta.end-s.meta.next, ownChecksums)
 			s.meta, s.done = span{}, max(s.done, s.From)
-			a.bookBehind(s, bytes, now)
+			a.bookUnscheduled(s, bytes, now)
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 && s.flying == 0 {
+		if _, _, bytes := a.nextOf(s); bytes == 0 && s.inFlight == 0 {
 			if a.stage(s, now); s.deadline == 0 {
 				continue // it does not wait any more
 			}
 			if s.want == 0 && s.next < s.To && s.next-s.pos < packetBytes { // there was no room to stage
 				s.want = min(forcedBytes, s.To-s.next)
-				a.settleTurn(s, now)
+				a.updateReady(s, now)
 			}
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 || s.flying > 0 { // it is at the device
-			l.put(s, now+a.patience(s)/forcedSoon)
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.inFlight > 0 { // it is at the device
+			l.setDeadline(s, now+a.patience(s)/repeatAfter)
 			continue
 		}
-		if l.flying > 0 && l.flying >= l.atOnce(a, s, now) {
+		if l.inFlight > 0 && l.inFlight >= l.maxInFlight(a, s, now) {
 			return nil // its end is an event
 		}
 		if wait := l.wait(now); wait > 0 {
-			if at := now + wait; l.at == 0 || at < l.at {
-				l.at = at
+			if at := now + wait; l.nextCheck == 0 || at < l.nextCheck {
+				l.nextCheck = at
 			}
 			return nil
 		}
@@ -211,14 +211,14 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 }
 
 // drop forgets a stream's deadline.
-func (l *forced) drop(s *Stream) {
+func (l *forced) clearDeadline(s *Stream) {
 	if s.deadline == 0 {
 		return
 	}
 	s.deadline = 0
-	l.places.free(s.place)
-	s.place = unbooked
-	if f := s.flow; s.overdueAt > 0 {
+	l.schedule.release(s.reservation)
+	s.reservation = notReserved
+	if f := s.flow; s.overdueIndex > 0 {
 		if f.overdue.remove(s); f.overdue.len() == 0 {
 			l.overdue.remove(f)
 		}
@@ -227,67 +227,67 @@ func (l *forced) drop(s *Stream) {
 
 // forget forgets a stream that has ended.
 func (l *forced) forget(s *Stream) {
-	l.drop(s)
+	l.clearDeadline(s)
 	l.waiting.remove(s)
 }
 
 // put gives a stream another deadline.
-func (l *forced) put(s *Stream, at time.Duration) {
-	if l.drop(s); s.closed {
+func (l *forced) setDeadline(s *Stream, at time.Duration) {
+	if l.clearDeadline(s); s.closed {
 		return
 	}
-	s.deadline, s.place, s.lookAt = at, needsNone, at
+	s.deadline, s.reservation, s.checkAt = at, noReservation, at
 	l.waiting.set(s)
 }
 
 // wait returns how long it takes until the budget allows a packet.
 func (l *forced) wait(now time.Duration) time.Duration {
-	if passed := now - l.since; passed > 0 {
-		l.tokens = min(forcedBurst, l.tokens+passed/forcedPart)
-		l.since = now
+	if passed := now - l.refilled; passed > 0 {
+		l.tokens = min(forcedBurst, l.tokens+passed/forcedFraction)
+		l.refilled = now
 	}
 	if l.tokens < 0 {
-		return max(-l.tokens*forcedPart, l.next-now)
+		return max(-l.tokens*forcedFraction, l.notBefore-now)
 	}
-	return max(0, l.next-now)
+	return max(0, l.notBefore-now)
 }
 
 // atOnce returns how many packets may be at the device while s is the first in line.
-func (l *forced) atOnce(a *Arbiter, s *Stream, now time.Duration) int {
-	return 1 + int((now-s.deadline)/(a.patience(s)/forcedSoon))
+func (l *forced) maxInFlight(a *Arbiter, s *Stream, now time.Duration) int {
+	return 1 + int((now-s.deadline)/(a.patience(s)/repeatAfter))
 }
 
 // spend takes a packet's device time from the budget.
 func (l *forced) spend(took, now time.Duration) {
 	l.tokens -= took
-	l.next = max(l.next, now-forcedCredit) + took*forcedSpeed
+	l.notBefore = max(l.notBefore, now-forcedCredit) + took*burstSpacing
 }
 
 // giveBack gives the budget the time of a packet that proved resident.
-func (l *forced) giveBack(took time.Duration) {
+func (l *forced) refund(took time.Duration) {
 	l.tokens = min(forcedBurst, l.tokens+took)
-	l.next -= took * forcedSpeed
+	l.notBefore -= took * burstSpacing
 }
 
 // letThrough lets a writer or a sender go on for a packet.
-func (a *Arbiter) letThrough(s *Stream, now time.Duration) {
+func (a *Arbiter) admitPacket(s *Stream, now time.Duration) {
 	s.flow.forced++
 	s.flow.forcedBytes += leaseFloor
 	s.waiting = now
-	a.forced.drop(s)
+	a.forced.clearDeadline(s)
 	s.mark = max(s.mark, s.pos+leaseFloor)
-	if s.parkAt > 0 { // it goes to the end
+	if s.parkedIndex > 0 { // it goes to the end
 		s.parked = now
 		s.flow.parked.set(s)
 	}
-	a.watchWait(s, now)
-	a.tell(s)
+	a.updateWait(s, now)
+	a.sendMark(s)
 }
 
 // force starts a packet for a reader, out of its flow's turn.
 func (a *Arbiter) force(s *Stream, now time.Duration) {
 	l, f := &a.forced, s.flow
-	r := a.cut(s, forcedBytes)
+	r := a.makeRequest(s, forcedBytes)
 	r.forced = true
 	r.cost = a.pricing.charge(false, r.Length)
 	t, err := a.sched.Force(f.id, r.cost)
@@ -295,7 +295,7 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 		a.fault("force", err)
 	}
 	r.ticket = t
-	l.flying++
+	l.inFlight++
 	l.spend(a.packetTime(r.Length), now)
 	f.forced++
 	f.forcedBytes += r.Length
@@ -303,21 +303,21 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 		s.waiting = now
 	}
 	s.probe = s.pos + 1
-	l.drop(s)
-	l.expect(a, s, now)
-	if f.lastPacket = now; f.overdueAt > 0 {
+	l.clearDeadline(s)
+	l.startWait(a, s, now)
+	if f.lastPacket = now; f.overdueIndex > 0 {
 		l.overdue.set(f)
 	}
-	a.begin(r, now)
+	a.startRequest(r, now)
 }
 
 // ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
 // than it reads at a time.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
-	if a.standsSince(s) > 0 {
-		l.put(s, now+a.patience(s)/forcedSoon)
+	if a.stalledSince(s) > 0 {
+		l.setDeadline(s, now+a.patience(s)/repeatAfter)
 	} else { // it has enough: its client is slow
 		s.probe = 0
-		l.drop(s)
+		l.clearDeadline(s)
 	}
 }

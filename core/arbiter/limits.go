@@ -36,7 +36,7 @@ func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 		a.held.remove(f)
 		return false
 	}
-	if f.heldAt == 0 {
+	if f.heldIndex == 0 {
 		f.limitWaits++
 	}
 	f.due = now + wait

@@ -42,26 +42,26 @@ func (c *Config) networkDefaults() {
 }
 
 // pace is the rate of a device that has one.
-type pace struct {
-	rate   *limit.Bucket // nil: none
-	unheld *limit.Bucket // the part of it that streams without permission may use
-	at     time.Duration // when it allows the next request; 0: none waits for it
+type pacer struct {
+	rate        *limit.Bucket // nil: none
+	unscheduled *limit.Bucket // the part of it that streams without permission may use
+	at          time.Duration // when it allows the next request; 0: none waits for it
 }
 
 // newPace makes the pace of a device with a rate. In the long run, what is sent without permission
 // takes at most three quarters of the rate.
-func newPace(c *Config) (p pace, err error) {
+func newPacer(c *Config) (p pacer, err error) {
 	if !c.Network || c.Rate == 0 {
 		return p, nil
 	}
 	if p.rate, err = limit.New(limit.Config{Rate: c.Rate, Credit: paceCredit, Debt: paceDebt}); err != nil {
 		return p, err
 	}
-	p.unheld, err = limit.New(limit.Config{Rate: max(limit.MinRate, c.Rate/4*3), Credit: 2 * paceDebt, Debt: 2 * paceDebt})
+	p.unscheduled, err = limit.New(limit.Config{Rate: max(limit.MinRate, c.Rate/4*3), Credit: 2 * paceDebt, Debt: 2 * paceDebt})
 	return p, err
 }
 
-func (p *pace) wait(now time.Duration) time.Duration {
+func (p *pacer) wait(now time.Duration) time.Duration {
 	if p.rate == nil {
 		return 0
 	}
@@ -69,10 +69,10 @@ func (p *pace) wait(now time.Duration) time.Duration {
 }
 
 // ask finds what the sender wants next, and sends its mark.
-func (a *Arbiter) ask(s *Stream, now time.Duration) {
+func (a *Arbiter) requestSend(s *Stream, now time.Duration) {
 	if a.pace.rate == nil {
 		s.mark = Open
-		a.tell(s)
+		a.sendMark(s)
 		return
 	}
 	quantum := a.quantum(s.flow)
@@ -84,27 +84,27 @@ func (a *Arbiter) ask(s *Stream, now time.Duration) {
 	if s.done >= s.To {
 		s.mark = Open
 	}
-	a.settleTurn(s, now)
-	a.watchWait(s, now)
-	a.tell(s)
+	a.updateReady(s, now)
+	a.updateWait(s, now)
+	a.sendMark(s)
 }
 
 // allow lets a stream send the quantum of a request.
-func (a *Arbiter) allow(r *Request, now time.Duration) {
+func (a *Arbiter) permit(r *Request, now time.Duration) {
 	s := r.Stream
 	s.sending = append(s.sending, r)
 	s.pending = s.pending[:0]
 	a.pace.rate.Charge(now, r.Length) // dispatch has waited for it
 	s.done = max(s.done, r.Offset+r.Length)
-	a.ask(s, now)
+	a.requestSend(s, now)
 }
 
 // passed takes the sender's progress.
-func (a *Arbiter) passed(s *Stream, pos int64, now time.Duration) {
+func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 	if pos = min(pos, s.To); pos <= s.pos {
 		return
 	}
-	s.pass(pos - s.pos)
+	s.countStreamed(pos - s.pos)
 	if a.pace.rate == nil {
 		bytes := pos - s.pos
 		s.flow.book(s.Kind, s.Write, bytes, a.pricing.price(s.Write, true, bytes).service)
@@ -123,20 +123,20 @@ func (a *Arbiter) passed(s *Stream, pos int64, now time.Duration) {
 	clear(s.sending[n:])
 	s.sending = s.sending[:n]
 	if unasked > 0 {
-		a.unasked(s, unasked, now)
+		a.bookUnpermitted(s, unasked, now)
 	}
 	if !s.closed {
-		a.ask(s, now)
+		a.requestSend(s, now)
 	}
 }
 
 // unasked books what was sent without permission, by a stream that is observed or was let through.
 // It took a part of the rate, which is missing for the others; as it does not wait for its turn, it
 // must not take all of it.
-func (a *Arbiter) unasked(s *Stream, bytes int64, now time.Duration) {
-	a.bookBehind(s, bytes, now)
-	if a.pace.unheld.Wait(now) == 0 {
-		a.pace.unheld.Charge(now, bytes)
+func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
+	a.bookUnscheduled(s, bytes, now)
+	if a.pace.unscheduled.Wait(now) == 0 {
+		a.pace.unscheduled.Charge(now, bytes)
 		a.pace.rate.Charge(now, bytes)
 	}
 }
@@ -145,9 +145,9 @@ func (a *Arbiter) unasked(s *Stream, bytes int64, now time.Duration) {
 func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	f := r.flow
 	if r.index > 0 {
-		a.ended(r, now)
+		a.removeRunning(r, now)
 	} else {
-		r.Stream.flying--
+		r.Stream.inFlight--
 		f.inFlight--
 		f.draining -= direction(r.Write)
 	}
@@ -158,7 +158,7 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 		f.book(r.Stream.Kind, r.Write, bytes, price.service)
 	}
 	if !r.settled {
-		a.settle(r, price.tag)
+		a.settleCost(r, price.tag)
 	}
 	a.takeLimit(f, bytes-r.Length, now)
 	a.pace.rate.Charge(now, bytes-r.Length)
@@ -169,10 +169,10 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 // closeSend ends a stream. What it was allowed to send and has not sent is given back.
 func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
 	if pos >= 0 {
-		a.passed(s, pos, now)
+		a.sendProgress(s, pos, now)
 	}
 	s.want = 0
-	a.settleTurn(s, now)
+	a.updateReady(s, now)
 	for _, r := range s.sending {
 		a.finishSend(r, min(r.Length, max(0, s.pos-r.Offset)), now)
 	}
@@ -187,10 +187,10 @@ func (a *Arbiter) freeSlots(now time.Duration) {
 			i++
 			continue
 		}
-		a.settle(r, r.cost)
+		a.settleCost(r, r.cost)
 		r.settled = true
-		a.ended(r, now)
-		r.Stream.flying++ // it still belongs to the stream, and ends with it
+		a.removeRunning(r, now)
+		r.Stream.inFlight++ // it still belongs to the stream, and ends with it
 		r.flow.inFlight++
 		r.flow.draining += direction(r.Write)
 	}

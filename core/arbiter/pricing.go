@@ -31,11 +31,11 @@ type pricing struct {
 	file File // of the last request that completed
 	end  int64
 
-	own     foreign.Counters // what the device has done for the flows' requests
-	work    time.Duration    // its cost, since the last look
-	beside  time.Duration    // cost of what the kernel moved for the flows by itself, since the last look
-	foreign *foreign.Estimate
-	others  foreign.Result
+	own             foreign.Counters // what the device has done for the flows' requests
+	work            time.Duration    // its cost, since the last look
+	unscheduledWork time.Duration    // cost of what the kernel moved for the flows by itself, since the last look
+	foreign         *foreign.Estimate
+	others          foreign.Result
 }
 
 // Profiled reports whether the costs were measured.
@@ -178,17 +178,17 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 // between other requests, so at a new place. It is the flows' own work and nothing foreign.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
 	p.foreign.Moved(write, bytes)
-	p.beside = min(p.beside+p.of(write, false, bytes), cost.Max)
+	p.unscheduledWork = min(p.unscheduledWork+p.of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
 }
 
 // bookBehind books bytes that the kernel moved for a stream outside of the schedule. They may be
 // many at once, as after a sync; Config.Debt bounds how long the flow has to wait for them.
-func (a *Arbiter) bookBehind(s *Stream, bytes int64, now time.Duration) {
+func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	f, price := s.flow, a.pricing.unscheduled(s.Write, bytes)
-	f.behind += bytes
+	f.unscheduled += bytes
 	f.book(s.Kind, s.Write, bytes, price.service)
-	a.chargeBeside(f, price.tag)
+	a.chargeUnscheduled(f, price.tag)
 	a.takeLimit(f, bytes, now)
 }
 
@@ -206,8 +206,8 @@ func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	}
 	p.foreign.Correct(scale)
 	p.others = p.foreign.Observe(now, device, p.own, flying, p.work)
-	p.tracker.Others(min(p.others.Cost+p.beside, cost.Max))
-	p.work, p.beside = 0, 0
+	p.tracker.Others(min(p.others.Cost+p.unscheduledWork, cost.Max))
+	p.work, p.unscheduledWork = 0, 0
 	if a.control != nil {
 		a.control.Others(p.others.Part)
 	}

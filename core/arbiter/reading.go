@@ -77,7 +77,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 	s.want = 0
 	for free := 0; s.meta.next >= s.meta.end && s.next < s.To; {
 		window := at + max(int64(a.cfg.Ahead)*quantum, packetBytes)
-		if f.turns.len() <= a.depth {
+		if f.ready.len() <= a.depth {
 			window += min(int64(len(s.pending))*quantum, a.cfg.Staged/blockedPart)
 		}
 		s.ramp = min(s.ramp, quantum)
@@ -95,15 +95,15 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 			if len(s.pending) == 0 {
 				s.done = max(s.done, s.next)
 			} else {
-				s.add(s.next, true)
+				s.addPending(s.next, true)
 			}
 			continue
 		}
-		if s.next >= window || s.Flight > 0 && s.flying >= s.Flight {
+		if s.next >= window || s.Flight > 0 && s.inFlight >= s.Flight {
 			break
 		}
-		if n = a.stageable(s, n); n == 0 {
-			a.shortOf(s)
+		if n = a.stagingRoom(s, n); n == 0 {
+			a.waitForRoom(s)
 			break
 		}
 		s.want = n
@@ -112,27 +112,27 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 	if s.mark = s.done; s.done >= s.To {
 		s.mark = Open
 	}
-	a.settleTurn(s, now)
-	a.watchWait(s, now)
-	a.tell(s)
+	a.updateReady(s, now)
+	a.updateWait(s, now)
+	a.sendMark(s)
 }
 
 // read takes the reader's progress.
-func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
+func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	pos = min(pos, s.To)
 	if pos <= s.pos {
 		return
 	}
-	s.pass(pos - s.pos)
+	s.countStreamed(pos - s.pos)
 	s.pos = pos
 	if s.moved = now; s.waiting == 0 {
-		a.forced.drop(s)
+		a.forced.clearDeadline(s)
 	}
 	if pos > s.next {
 		// The reader was not held (in observe mode, or the daemon was away), and the kernel
 		// fetched pages for it: charge those that were not resident at the open.
-		if bytes := s.skipped(s.next, s.readable(pos), a.cfg.Quantum); bytes > 0 {
-			a.bookBehind(s, bytes, now)
+		if bytes := s.skipped(s.next, s.clampRead(pos), a.cfg.Quantum); bytes > 0 {
+			a.bookUnscheduled(s, bytes, now)
 		}
 		s.next = pos
 		if len(s.pending) == 0 {
@@ -147,7 +147,7 @@ func (a *Arbiter) read(s *Stream, pos int64, now time.Duration) {
 
 // readable checks a claim to have read, of more than a lease, against the file: the kernel fetches
 // no more for a reader than the file takes of its device.
-func (s *Stream) readable(pos int64) int64 {
+func (s *Stream) clampRead(pos int64) int64 {
 	if pos-s.next <= leaseBytes {
 		return pos
 	}

@@ -2,29 +2,29 @@ package arbiter
 
 import "penstock/core/sfq"
 
-// Scheduler orders flows: by start tags (package sfq), or as a peer does that SFQ is compared
-// with. The arbiter announces which flows are ready and at what cost, asks for the next one, and
-// settles what the device has really spent. The arbiter decides how many requests are at the device.
+// Scheduler orders flows: by start tags (package sfq), or by another algorithm that SFQ is compared with. The arbiter
+// announces the flows that are backlogged and the cost of their next requests, asks for the next flow, and settles
+// the actual cost. The depth is the arbiter's decision. Package sfq documents the methods in detail.
 type Scheduler interface {
 	AddFlow(weight int) (sfq.Flow, error)
 	RemoveFlow(sfq.Flow) error
 	SetWeight(f sfq.Flow, weight int) error
-	// SetQueue puts a flow into a queue, by the way from the root.
+	// SetQueue puts a flow into a queue, given as the path from the root.
 	SetQueue(f sfq.Flow, way []sfq.Level) error
-	// Ready announces the cost of the flow's next request; 0: there is none.
+	// Ready announces the cost of the flow's next request; 0: none.
 	Ready(f sfq.Flow, cost int64) error
-	// Next dispatches a request of the flow whose turn it is.
+	// Next dispatches a request of the flow that is due.
 	Next() (sfq.Ticket, bool)
-	// Force dispatches a request of a flow out of its turn.
+	// Force dispatches a request of a flow out of turn.
 	Force(f sfq.Flow, cost int64) (sfq.Ticket, error)
-	// Settle ends a dispatched request at the cost that it really had; 0: the device did nothing.
+	// Settle ends a dispatched request at its actual cost; 0: it was not served.
 	Settle(t sfq.Ticket, cost int64) error
-	// Charge books service that the device gave the flow outside of the queue.
+	// Charge adds service that the flow got outside of the scheduler.
 	Charge(f sfq.Flow, cost int64) error
 	// Due reports whether a flow that is not ready would be the next one if it were.
 	Due(f sfq.Flow) bool
-	// Void forgets what the flow is ahead by.
+	// Void clears the lead of a flow.
 	Void(f sfq.Flow) error
-	// Trim bounds how far charges put flows ahead, beside the flows that are ready now.
+	// Trim bounds the leads that charges have caused, beside the flows that are ready now.
 	Trim()
 }

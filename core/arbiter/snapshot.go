@@ -86,12 +86,12 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	}
 	for _, f := range a.all {
 		flow := FlowSnapshot{
-			Name: f.name, Weight: f.rule.Weight, Part: a.levels.parts.Flows[f.name], Queue: f.rule.Queue.Name(),
-			Entitled: f.claim.entitled, Wanted: f.wantedBy(now), Mode: a.modeOf(f), Limit: f.rule.Limit,
-			Streams: f.streams - f.kept, Queued: f.turns.len(), Waiting: f.parked.len(), Backlog: f.backlog,
-			Kinds: f.snapshotKinds(), Resident: f.resident, Behind: f.behind, Requests: f.requests,
+			Name: f.name, Weight: f.rule.Weight, Part: a.tree.parts.Flows[f.name], Queue: f.rule.Queue.Name(),
+			Entitled: f.leaf.entitled, Wanted: f.readyTimeAt(now), Mode: a.modeOf(f), Limit: f.rule.Limit,
+			Streams: f.streams - f.kept, Queued: f.ready.len(), Waiting: f.parked.len(), Backlog: f.backlog,
+			Kinds: f.snapshotKinds(), Resident: f.resident, Behind: f.unscheduled, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, ForcedBytes: f.forcedBytes, WouldWait: f.wouldWait,
-			Standing: f.standing, Refused: f.refused, LimitWaits: f.limitWaits, Lazy: f.lazy, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
+			Standing: f.stalled, Refused: f.refused, LimitWaits: f.limitWaits, Lazy: f.deferred, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
 		}
 		if q := f.rule.Queue; q != nil {
 			flow.Queues = q.paths
@@ -117,7 +117,7 @@ func (a *Arbiter) Use(now time.Duration, flow string) (service, wanted time.Dura
 	for k := range f.kinds {
 		service += time.Duration(f.kinds[k].service)
 	}
-	return service, f.wantedBy(now)
+	return service, f.readyTimeAt(now)
 }
 
 // snapshotKinds returns the accounts of the kinds of the flow's streams so far.
@@ -139,9 +139,9 @@ func (a *Arbiter) Held() string {
 			a.backlog.all, a.backlog.writing, a.backlog.kept, a.staged, len(a.streams), len(a.running), a.forced.waiting.len(), a.anticipation.ready)
 	}
 	for _, f := range a.all {
-		if f.backlog != 0 || f.lazy != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.writers != 0 || f.turns.len() != 0 || f.parked.len() != 0 || f.tails.len() != 0 || f.spilled.len() != 0 {
+		if f.backlog != 0 || f.deferred != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.writers != 0 || f.ready.len() != 0 || f.parked.len() != 0 || f.tails.len() != 0 || f.deferredQueue.len() != 0 {
 			fmt.Fprintf(&b, "%s: backlog %d, lazy %d, kept %d, %d streams, %d in flight, %d writers, %d of them open, %d ready, %d parked, %d tails, %d spilled\n",
-				f.name, f.backlog, f.lazy, f.kept, f.streams, f.inFlight, f.writers, f.writing, f.turns.len(), f.parked.len(), f.tails.len(), f.spilled.len())
+				f.name, f.backlog, f.deferred, f.kept, f.streams, f.inFlight, f.writers, f.writing, f.ready.len(), f.parked.len(), f.tails.len(), f.deferredQueue.len())
 		}
 	}
 	return b.String()

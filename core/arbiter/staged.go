@@ -10,11 +10,11 @@ import "time"
 // ahead of each, and a flow whose readers do not read on takes no room from others.
 
 // stageable returns how many of n bytes may be staged for the stream now.
-func (a *Arbiter) stageable(s *Stream, n int64) int64 {
+func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
 	switch {
 	case a.staged+n <= a.cfg.Staged:
 		return n
-	case a.staged+n <= 2*a.cfg.Staged && s.flow.staged+n <= a.cfg.Staged/max(1, a.stagers):
+	case a.staged+n <= 2*a.cfg.Staged && s.flow.staged+n <= a.cfg.Staged/max(1, a.stagedFlows):
 		return n
 	case s.next-s.pos >= leaseFloor:
 		return 0
@@ -27,11 +27,11 @@ func (a *Arbiter) stageable(s *Stream, n int64) int64 {
 // fitting returns how many of the n bytes that the stream wants are staged now that its turn has
 // come: at least a packet. There may have been more room when it was looked at, as all streams that
 // open at once find the same room.
-func (a *Arbiter) fitting(s *Stream, n int64) int64 {
+func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
 	if s.Kind == Network {
 		return n
 	}
-	return max(a.stageable(s, n), min(n, leaseFloor))
+	return max(a.stagingRoom(s, n), min(n, leaseFloor))
 }
 
 // setStaged notes how many bytes are staged, or being staged, ahead of a reader.
@@ -51,29 +51,29 @@ func (a *Arbiter) stagedFor(f *flow, more int64) {
 	f.staged += more
 	switch is := f.staged > 0; {
 	case is && !was:
-		a.stagers++
+		a.stagedFlows++
 	case was && !is:
-		a.stagers--
+		a.stagedFlows--
 	}
 }
 
 // lookLimit bounds how many streams one tick looks at.
-const lookLimit = 16
+const maxRetries = 16
 
 // shortOf notes that there is no room to stage for a stream.
-func (a *Arbiter) shortOf(s *Stream) {
-	if s.shortAt == 0 {
-		a.shortNo++
-		s.shortNo = a.shortNo
-		a.shorts.set(s)
+func (a *Arbiter) waitForRoom(s *Stream) {
+	if s.roomIndex == 0 {
+		a.roomSeq++
+		s.roomSeq = a.roomSeq
+		a.roomQueue.set(s)
 	}
 }
 
 // stageShort looks again at streams for which there was no room. It runs at every tick.
-func (a *Arbiter) stageShort(now time.Duration) {
-	for n := min(a.shorts.len(), lookLimit); n > 0; n-- {
-		s := a.shorts.first()
-		if a.shorts.remove(s); !s.closed {
+func (a *Arbiter) retryStaging(now time.Duration) {
+	for n := min(a.roomQueue.len(), maxRetries); n > 0; n-- {
+		s := a.roomQueue.first()
+		if a.roomQueue.remove(s); !s.closed {
 			a.stage(s, now)
 		}
 	}

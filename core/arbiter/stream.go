@@ -74,47 +74,47 @@ type Opening struct {
 // Up to done everything is staged, drained or may be sent; up to next it has been asked for.
 type Stream struct {
 	Opening
-	flow    *flow
-	pos     int64
-	next    int64
-	done    int64
-	pending []piece // asked for and beyond done, in order
-	first   int64   // number of the first of them
-	flying  int     // requests that have started and not ended
-	mark    int64   // how far the stream may go under enforcement
-	sent    int64   // the last mark that the agent got; -1: none
-	closed  bool
-	over    bool // nothing is held for it any more
+	flow     *flow
+	pos      int64
+	next     int64
+	done     int64
+	pending  []piece // asked for and beyond done, in order
+	first    int64   // number of the first of them
+	inFlight int     // requests that have started and not ended
+	mark     int64   // how far the stream may go under enforcement
+	sent     int64   // the last mark that the agent got; -1: none
+	closed   bool
+	released bool // nothing is held for it any more
 
-	want      int64 // read and network: bytes of the next request; 0: none
-	ramp      int64 // read: the most that the next quantum may be
-	meta      span  // of the checksums' file, not asked for yet
-	ahead     int64 // read: bytes staged, or being staged, ahead of the reader
-	shortAt   int   // read: in Arbiter.shorts
-	shortNo   int64 // and its number there
-	probe     int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
-	flushTo   int64 // write: drained up to here although it fills no quantum
-	tailing   int64 // lazy: bytes that wait and need not be drained yet
-	unowned   int64 // bytes that it has passed while it was Asked
-	sending   []*Request
-	turn      turn
-	index     int           // in Arbiter.streams, from 1
-	tailAt    int           // in flow.tails or flow.spilled
-	forcedAt  int           // in forced.waiting
-	overdueAt int           // in flow.overdue
-	parkAt    int           // in flow.parked
-	parked    time.Duration // when it came there
-	out       int64         // write: bytes of data at the device
+	want          int64 // read and network: bytes of the next request; 0: none
+	ramp          int64 // read: the most that the next quantum may be
+	meta          span  // of the checksums' file, not asked for yet
+	ahead         int64 // read: bytes staged, or being staged, ahead of the reader
+	roomIndex     int   // read: in Arbiter.shorts
+	roomSeq       int64 // and its number there
+	probe         int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
+	flushTo       int64 // write: drained up to here although it fills no quantum
+	deferredBytes int64 // lazy: bytes that wait and need not be drained yet
+	unattributed  int64 // bytes that it has passed while it was Asked
+	sending       []*Request
+	queued        queueEntry
+	index         int           // in Arbiter.streams, from 1
+	tailIndex     int           // in flow.tails or flow.spilled
+	forcedIndex   int           // in forced.waiting
+	overdueIndex  int           // in flow.overdue
+	parkedIndex   int           // in flow.parked
+	parked        time.Duration // when it came there
+	out           int64         // write: bytes of data at the device
 
-	unflushed time.Duration // write: when the oldest bytes that are not asked for were reported; 0: there are none
-	latest    time.Duration // write: when the newest were reported
-	kept      bool          // lazy: closed, and counted as kept
-	gone      bool          // lazy: the file is deleted
-	waiting   time.Duration // since when it stands at its mark, or beyond it in observe mode; 0: it does not
-	deadline  time.Duration // when it is let through; 0: never
-	place     int64         // that it has booked in the forced lane
-	lookAt    time.Duration // its key in forced.waiting, no later than what is to be done for it
-	moved     time.Duration // read: when it was opened, went on, or had a packet
+	unflushed   time.Duration // write: when the oldest bytes that are not asked for were reported; 0: there are none
+	latest      time.Duration // write: when the newest were reported
+	kept        bool          // lazy: closed, and counted as kept
+	deleted     bool          // lazy: the file is deleted
+	waiting     time.Duration // since when it stands at its mark, or beyond it in observe mode; 0: it does not
+	deadline    time.Duration // when it is let through; 0: never
+	reservation int64         // that it has booked in the forced lane
+	checkAt     time.Duration // its key in forced.waiting, no later than what is to be done for it
+	moved       time.Duration // read: when it was opened, went on, or had a packet
 }
 
 // span is a range of a file.
@@ -133,15 +133,15 @@ type Request struct {
 	Write          bool
 	Offset, Length int64
 
-	flow    *flow // pays for it
-	ticket  sfq.Ticket
-	piece   int64 // number in the stream's pending
-	started time.Duration
-	cost    int64 // as charged
-	aside   bool  // it started while slots were kept free: its latency says nothing about the depth
-	settled bool  // network: it is settled already
-	forced  bool
-	index   int // in Arbiter.running, from 1
+	flow        *flow // pays for it
+	ticket      sfq.Ticket
+	piece       int64 // number in the stream's pending
+	started     time.Duration
+	cost        int64 // as charged
+	skipLatency bool  // it started while slots were kept free: its latency says nothing about the depth
+	settled     bool  // network: it is settled already
+	forced      bool
+	index       int // in Arbiter.running, from 1
 
 	predicted time.Duration // by the model, and
 	part      float64       // of the device that it keeps busy
@@ -167,10 +167,10 @@ type Result struct {
 func (s *Stream) drains() bool { return s.Write && s.Kind != Network }
 
 // lazy reports whether the stream is drained lazily.
-func (s *Stream) lazy() bool { return s.Write && s.Kind == Intermediate }
+func (s *Stream) deferred() bool { return s.Write && s.Kind == Intermediate }
 
 // add notes a part that is asked for, and returns its number.
-func (s *Stream) add(end int64, finished bool) int64 {
+func (s *Stream) addPending(end int64, finished bool) int64 {
 	s.pending = append(s.pending, piece{end, finished})
 	return s.first + int64(len(s.pending)) - 1
 }
@@ -190,9 +190,9 @@ func (s *Stream) advance() {
 }
 
 // pass counts bytes that the stream has passed, once its flow is certain.
-func (s *Stream) pass(bytes int64) {
+func (s *Stream) countStreamed(bytes int64) {
 	if s.Asked {
-		s.unowned += bytes
+		s.unattributed += bytes
 	} else {
 		s.flow.kinds[s.Kind].streamed[direction(s.Write)] += bytes
 	}
@@ -229,7 +229,7 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	s := &Stream{Opening: o, pos: o.From, next: o.From, done: o.From, flushTo: o.From, sent: -1, moved: now}
 	s.flow = a.flow(o.Flow, now)
 	if a.modeOf(s.flow) == Off {
-		s.over, s.closed = true, true
+		s.released, s.closed = true, true
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
 		a.act(Action{Kind: Release, Stream: s})
 		return s
@@ -247,7 +247,7 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 		if s.To == 0 {
 			s.To = Open
 		}
-		a.ask(s, now)
+		a.requestSend(s, now)
 	default:
 		a.openRead(s, now)
 	}
@@ -261,7 +261,7 @@ const threadsPart = 4
 // a thread that other flows need.
 func (a *Arbiter) crowded(s *Stream) bool {
 	return s.Refusable && !s.Write && s.Kind == Persistent && s.Threads > 0 && a.modeOf(s.flow) == Enforce && !a.stuck &&
-		s.flow.standing >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
+		s.flow.stalled >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
 }
 
 // refuse has the stream's operation refused, as HDFS does when all threads are busy.
@@ -275,20 +275,20 @@ func (a *Arbiter) refuse(s *Stream, now time.Duration) {
 // Progress takes how far the stream's reader or writer is.
 func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
 	switch {
-	case s.closed || s.over:
+	case s.closed || s.released:
 	case s.drains():
-		a.written(s, pos, now)
+		a.writeProgress(s, pos, now)
 	case s.Kind == Network:
-		a.passed(s, pos, now)
+		a.sendProgress(s, pos, now)
 	default:
-		a.read(s, pos, now)
+		a.readProgress(s, pos, now)
 	}
 }
 
 // Close ends a stream. pos is its last position, or negative when its process is gone and
 // the file itself has to tell.
 func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
-	if s.closed || s.over {
+	if s.closed || s.released {
 		return
 	}
 	switch {
@@ -299,12 +299,12 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 		a.closeSend(s, pos, now)
 	default:
 		if pos >= 0 {
-			a.read(s, pos, now)
+			a.readProgress(s, pos, now)
 		}
 		s.closed = true
-		a.unwant(s, now)
+		a.clearWant(s, now)
 	}
-	a.forced.drop(s)
+	a.forced.clearDeadline(s)
 	s.Missing = nil
 	if a.modeOf(s.flow) == Enforce { // nobody waits for what is still to be drained
 		a.endWait(s, now)
@@ -313,17 +313,17 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 }
 
 // Ended reports whether nothing is held for the stream any more.
-func (s *Stream) Ended() bool { return s.over }
+func (s *Stream) Ended() bool { return s.released }
 
 // unwant drops what a stream wants and has not asked for.
-func (a *Arbiter) unwant(s *Stream, now time.Duration) {
+func (a *Arbiter) clearWant(s *Stream, now time.Duration) {
 	s.want, s.meta = 0, span{}
-	a.settleTurn(s, now)
+	a.updateReady(s, now)
 }
 
 // release forgets a closed stream once nothing of it is at the device or waits to be drained.
 func (a *Arbiter) release(s *Stream, now time.Duration) {
-	if !s.closed || s.over || s.flying > 0 || s.kept || s.meta.next < s.meta.end {
+	if !s.closed || s.released || s.inFlight > 0 || s.kept || s.meta.next < s.meta.end {
 		return
 	}
 	if s.drains() && s.next < s.pos {
@@ -331,8 +331,8 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 	}
 	a.endWait(s, now)
 	a.forced.forget(s)
-	a.shorts.remove(s)
-	s.over = true
+	a.roomQueue.remove(s)
+	s.released = true
 	a.setStaged(s, 0)
 	a.leave(s, now)
 	last := len(a.streams) - 1
@@ -348,7 +348,7 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 }
 
 // tell sends the stream's mark if the agent has another one.
-func (a *Arbiter) tell(s *Stream) {
+func (a *Arbiter) sendMark(s *Stream) {
 	if s.closed {
 		return // gone, or not governed any more
 	}
@@ -366,7 +366,7 @@ func (a *Arbiter) tell(s *Stream) {
 
 // watchWait notes when a stream comes to stand at its mark, or in observe mode beyond the mark
 // that enforcing would have set, and when it goes on.
-func (a *Arbiter) watchWait(s *Stream, now time.Duration) {
+func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	at := s.mark != Open && s.pos >= s.mark
 	if !s.Write {
 		// A reader's mark is checked a packet ahead of its position.
@@ -376,13 +376,13 @@ func (a *Arbiter) watchWait(s *Stream, now time.Duration) {
 	case at && s.waiting == 0:
 		s.waiting = now
 		s.flow.waits++
-		s.flow.standing++
+		s.flow.stalled++
 	case !at && s.waiting > 0:
 		if a.modeOf(s.flow) == Observe {
 			s.flow.wouldWait += now - s.waiting
 		}
 		s.waiting = 0
-		s.flow.standing--
+		s.flow.stalled--
 	}
 	a.forced.watch(a, s, now)
 }
@@ -392,9 +392,9 @@ func (a *Arbiter) watchWait(s *Stream, now time.Duration) {
 func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	if s.waiting > 0 {
 		s.mark = Open
-		a.watchWait(s, now)
+		a.updateWait(s, now)
 	}
-	a.forced.drop(s)
+	a.forced.clearDeadline(s)
 }
 
 // restartWait makes a stream's wait begin now. It is for moments after which it waits for another
@@ -403,12 +403,12 @@ func (a *Arbiter) restartWait(s *Stream, now time.Duration) {
 	if s.moved = now; s.waiting > 0 {
 		s.waiting = now
 	}
-	a.forced.drop(s)
+	a.forced.clearDeadline(s)
 	a.forced.watch(a, s, now)
 }
 
 // forget stops governing a stream, which stays open in its process.
-func (a *Arbiter) forget(s *Stream, now time.Duration) {
+func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 	if !s.closed {
 		s.sent = Open
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
@@ -420,12 +420,12 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 	s.closed = true
 	switch {
 	case s.drains():
-		a.skipRest(s, now)
+		a.dropUndrained(s, now)
 	case s.Kind == Network:
 		a.closeSend(s, -1, now)
 	}
-	a.forced.drop(s)
-	a.unwant(s, now)
+	a.forced.clearDeadline(s)
+	a.clearWant(s, now)
 	a.release(s, now)
 }
 
@@ -436,13 +436,13 @@ func (a *Arbiter) forget(s *Stream, now time.Duration) {
 // counted now, also if it has ended: a short one may be over before its flow is certain.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
-	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unowned
-	s.unowned, s.Asked = 0, false
-	if s.over || f == old && user == s.User {
+	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unattributed
+	s.unattributed, s.Asked = 0, false
+	if s.released || f == old && user == s.User {
 		return
 	}
 	if a.modeOf(f) == Off {
-		a.forget(s, now)
+		a.ungovern(s, now)
 		return
 	}
 	if s.waiting > 0 { // until now it waited as one of the old flow
@@ -450,7 +450,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 			old.wouldWait += now - s.waiting
 		}
 		s.waiting = 0
-		old.standing--
+		old.stalled--
 	}
 	a.leave(s, now)
 	s.User = user
@@ -460,16 +460,16 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	}
 	switch {
 	case s.drains():
-		a.relieve(f, now)
-		a.settleTurn(s, now)
-		a.wake(old, now)
+		a.drainExcess(f, now)
+		a.updateReady(s, now)
+		a.grantParked(old, now)
 		if !s.closed {
 			a.grant(s, now)
 		}
 	case s.closed:
-		a.settleTurn(s, now)
+		a.updateReady(s, now)
 	case s.Kind == Network:
-		a.ask(s, now)
+		a.requestSend(s, now)
 	default:
 		a.stage(s, now)
 	}
@@ -491,14 +491,14 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	if !s.closed {
 		f.writing++
 	}
-	f.backlog += s.owed()
-	f.lazy += s.tailing
+	f.backlog += s.undrained()
+	f.deferred += s.deferredBytes
 	if s.kept {
 		f.kept++
 	}
 	switch {
-	case s.lazy():
-		f.wait(s)
+	case s.deferred():
+		f.updateDeferred(s)
 	case s.unflushed > 0:
 		f.tails.set(s)
 	}
@@ -507,8 +507,8 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 // leave takes the stream and its backlog from its flow.
 func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	f := s.flow
-	a.forced.drop(s)
-	f.turns.leave(s)
+	a.forced.clearDeadline(s)
+	f.ready.leave(s)
 	a.announce(f, now)
 	f.parked.remove(s)
 	a.stagedFor(f, -s.ahead)
@@ -525,12 +525,12 @@ func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	if !s.closed {
 		f.writing--
 	}
-	f.backlog -= s.owed()
-	f.lazy -= s.tailing
+	f.backlog -= s.undrained()
+	f.deferred -= s.deferredBytes
 	if s.kept {
 		f.kept--
 	}
 }
 
 // owed returns the stream's part of the backlog: bytes written and not drained.
-func (s *Stream) owed() int64 { return s.pos - s.next + s.out }
+func (s *Stream) undrained() int64 { return s.pos - s.next + s.out }

@@ -2,8 +2,7 @@ package arbiter
 
 import "time"
 
-// tick does what becomes due by time alone. It looks at flows that are at work and at streams that
-// wait, not at all that are open.
+// tick does what becomes due by the passing of time. It visits flows at work and waiting streams, not all open ones.
 func (a *Arbiter) tick(now time.Duration) {
 	if a.cfg.Network {
 		a.freeSlots(now)
@@ -13,7 +12,7 @@ func (a *Arbiter) tick(now time.Duration) {
 		late = late || !a.cfg.Network && now-r.started > a.cfg.Stuck
 	}
 	if late != a.stuck {
-		a.stick(late, now)
+		a.setStuck(late, now)
 	}
 	a.pricing.verdict = a.pricing.tracker.Look(now)
 	a.backlog.measure(a, now)
@@ -21,30 +20,30 @@ func (a *Arbiter) tick(now time.Duration) {
 	a.sched.Trim()
 	for i := 0; i < len(a.active); {
 		f := a.active[i]
-		a.lessen(f)
+		a.shrinkBounds(f)
 		for f.tails.len() > 0 && now-f.tails.first().unflushed > a.cfg.FlushAge {
 			s := f.tails.first()
 			a.flush(s, now)
-			if s.unflushed = now; s.tailAt > 0 { // the rest does not fill a page, and waits for more
+			if s.unflushed = now; s.tailIndex > 0 { // the rest fills no page, and waits for more
 				f.tails.set(s)
 			}
 		}
-		if f.spilled.len() > 0 {
-			a.ageLazy(f, now)
-			a.relieve(f, now) // its bound may have become smaller
+		if f.deferredQueue.len() > 0 {
+			a.drainAged(f, now)
+			a.drainExcess(f, now) // the bound may have decreased
 			a.drainInTime(f, now)
 		}
-		a.wake(f, now)
+		a.grantParked(f, now)
 		if i < len(a.active) && a.active[i] == f {
-			if f.atWork(now) || f.lazy > 0 || f.tails.len() > 0 || f.parked.len() > 0 {
+			if f.atWork(now) || f.deferred > 0 || f.tails.len() > 0 || f.parked.len() > 0 {
 				i++
 			} else {
-				f.slept = now
+				f.inactiveSince = now
 				a.active = without(a.active, f)
 			}
 		}
 	}
-	a.stageShort(now)
+	a.retryStaging(now)
 	if now-a.swept >= forgetEvery {
 		a.swept = now
 		for i := 0; i < len(a.all); {
@@ -56,15 +55,15 @@ func (a *Arbiter) tick(now time.Duration) {
 	}
 }
 
-// stick opens all marks when a request is late: the device does not answer, and its streams meet
-// its state by themselves, as they would natively. It takes the marks back when none is late.
-func (a *Arbiter) stick(late bool, now time.Duration) {
+// setStuck opens all marks when a request is overdue: the device does not answer, and streams meet that by themselves,
+// as without the daemon. It restores the marks when no request is overdue.
+func (a *Arbiter) setStuck(late bool, now time.Duration) {
 	a.stuck = late
 	for _, s := range a.streams {
 		a.restartWait(s, now)
-		a.tell(s)
+		a.sendMark(s)
 	}
 }
 
-// Stuck reports whether the device has held a quantum for too long.
+// Stuck reports whether a request has been at the device for too long.
 func (a *Arbiter) Stuck() bool { return a.stuck }

@@ -6,23 +6,23 @@ import "time"
 // quantum, and a writer waits only while its flow's backlog is over its bound (backlog.go).
 
 // written takes a writer's progress.
-func (a *Arbiter) written(s *Stream, pos int64, now time.Duration) {
-	if a.wrote(s, pos, now); s.lazy() {
-		a.relieve(s.flow, now)
+func (a *Arbiter) writeProgress(s *Stream, pos int64, now time.Duration) {
+	if a.addBacklog(s, pos, now); s.deferred() {
+		a.drainExcess(s.flow, now)
 	}
-	a.settleTurn(s, now)
+	a.updateReady(s, now)
 	a.grant(s, now)
 }
 
 // wrote adds what was written to the backlog.
-func (a *Arbiter) wrote(s *Stream, pos int64, now time.Duration) {
-	bytes := s.within(pos) - s.pos
+func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
+	bytes := s.clampToFile(pos) - s.pos
 	if bytes <= 0 {
 		return
 	}
-	s.pass(bytes)
+	s.countStreamed(bytes)
 	s.pos += bytes
-	if s.gone {
+	if s.deleted {
 		s.next, s.done, s.flushTo = s.pos, s.pos, s.pos
 		return
 	}
@@ -32,10 +32,10 @@ func (a *Arbiter) wrote(s *Stream, pos int64, now time.Duration) {
 	f.backlog += bytes
 	s.latest = now
 	setDefault(&s.unflushed, now)
-	if s.lazy() {
-		s.tailing += bytes
-		f.lazy += bytes
-		f.wait(s)
+	if s.deferred() {
+		s.deferredBytes += bytes
+		f.deferred += bytes
+		f.updateDeferred(s)
 	} else {
 		f.tails.set(s)
 	}
@@ -44,7 +44,7 @@ func (a *Arbiter) wrote(s *Stream, pos int64, now time.Duration) {
 // within checks a claim that goes beyond a lease against the file, so that no frame makes a backlog
 // of bytes that do not exist: anybody can give a file any size, but not the space. HDFS reports what
 // it has flushed to the file, never more.
-func (s *Stream) within(pos int64) int64 {
+func (s *Stream) clampToFile(pos int64) int64 {
 	if pos-s.pos <= leaseBytes {
 		return pos
 	}
@@ -59,7 +59,7 @@ func (s *Stream) within(pos int64) int64 {
 // still being filled wait, unless everything is to be drained.
 func (a *Arbiter) drainEnd(s *Stream) int64 {
 	end := (s.next + a.quantum(s.flow)) / pageBytes * pageBytes
-	if s.lazy() || end > s.pos {
+	if s.deferred() || end > s.pos {
 		end = min(end, s.flushTo)
 	}
 	return max(end, s.next)
@@ -67,12 +67,12 @@ func (a *Arbiter) drainEnd(s *Stream) int64 {
 
 // flush lets all that is written be drained, as far as it fills pages.
 func (a *Arbiter) flush(s *Stream, now time.Duration) {
-	if s.lazy() {
+	if s.deferred() {
 		a.drainTo(s, s.pos)
 	} else {
 		s.flushTo = s.wholePages(s.pos)
 	}
-	a.settleTurn(s, now)
+	a.updateReady(s, now)
 }
 
 // wholePages returns the position without the page that the writer is filling.
@@ -84,12 +84,12 @@ func (s *Stream) wholePages(pos int64) int64 {
 }
 
 // asked notes that a request takes bytes of the stream.
-func (a *Arbiter) asked(s *Stream, bytes int64) {
+func (a *Arbiter) noteRequested(s *Stream, bytes int64) {
 	s.next += bytes
 	s.out += bytes
 	switch {
-	case s.lazy():
-		a.unkeep(s)
+	case s.deferred():
+		a.endKeeping(s)
 	case s.next == s.pos:
 		s.unflushed = 0
 		s.flow.tails.remove(s)
@@ -108,26 +108,26 @@ func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 			pos = written
 		}
 	}
-	a.wrote(s, pos, now)
+	a.addBacklog(s, pos, now)
 	s.closed = true
 	f := s.flow
 	f.writing--
 	f.parked.remove(s)
 	switch {
-	case !s.lazy():
+	case !s.deferred():
 		a.flush(s, now)
 	case s.Opening.File.Deleted():
-		a.vanish(s, now)
+		a.dropDeleted(s, now)
 		return
 	default:
-		a.keep(s, now)
-		a.relieve(f, now)
+		a.keepOpen(s, now)
+		a.drainExcess(f, now)
 	}
 	if s.Meta != nil {
 		if bytes, ok := s.Meta.Written(); ok {
 			s.meta = span{0, min(bytes, metaBytes(s.pos))}
 		}
 	}
-	a.settleTurn(s, now)
-	a.wake(f, now)
+	a.updateReady(s, now)
+	a.grantParked(f, now)
 }

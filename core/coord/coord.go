@@ -1,35 +1,31 @@
-// Package coord shares out what all devices of a cluster give: an application is due its
-// part of the total, not of each device (IBIS, section 5).
+// Package coord divides the service of all devices of a cluster: an application is entitled to a part of the
+// total, not to a part of each device (IBIS, section 5).
 //
-// Tasks and replicas lie unevenly. Two applications of one weight, one with data on all
-// nodes and one with data on a few, get equal parts of those few and unequal parts of the
-// whole. What is wanted is the weighted max-min division: no application's total can be
-// raised but by taking from one that has no more for its weight. It is reached when on
-// every device all applications that are served there have one level, total by weight,
-// and those that are not served have a higher one.
+// Tasks and replicas are spread unevenly. Of two applications of equal weight, one may have data on all nodes
+// and the other on a few. With equal parts of each device they get unequal parts of the whole. The goal is
+// the weighted max-min fair division: no application's total can be increased without decreasing that of
+// another one with no more service per weight. This is reached when on every device all applications served
+// there have the same level, which is total service by weight, and those not served there have a higher one.
 //
-// IBIS follows DSFQ: a request's start tag is put back by the cost of what other nodes have
-// served its flow since its previous request. Tags so add up whole totals, and over tens of
-// seconds the totals are right. But a node learns of the others once a period, and every node
-// then makes up for the whole difference: with n nodes it is made up for up to n times, and
-// from second to second the shares swing (TestSwingsOfDelays in package sim has figures). Here
-// every device makes up for its part of a difference: what it gives, of what all devices give
-// that serve the application and could serve it more. The parts add up to one correction. Each
-// is held against the device's own service as it was in the very totals that it answers, so
-// messages that are late make the division slow but not wrong. The outcome is weights for the
-// device's scheduler, which hold until the next exchange; what a flow does not use, others get
-// at once, from the scheduler.
+// IBIS uses DSFQ: a request's start tag is delayed by the cost of the service that other nodes have given to
+// its flow since its previous request. Tags then account for totals, and totals are right over tens of
+// seconds. But nodes learn about each other once a period, and each node corrects the whole difference: with
+// n nodes it is corrected up to n times, and shares oscillate from second to second (TestSwingsOfDelays in
+// package sim has figures). Here, each device corrects its part of a difference: the service that it gives,
+// divided by that of all devices that serve the application and could serve it more. The parts add up to one
+// correction. Each is computed from the device's own service as it was in the totals that are answered. So
+// late messages slow the convergence down but do not distort the division. The result is a set of weights
+// for the device's scheduler until the next exchange. The scheduler is work-conserving: what a flow does not
+// use goes to others at once.
 //
-// Rates are exchanged, not sums since the beginning: a node or a broker that starts again
-// has nothing to remember, one that lies has nothing to lie about but the last period, and
-// a flow that returns from a long stay elsewhere has no debt. On each device a flow keeps a
-// least part, so nobody starves for what it gets elsewhere.
+// Rates are exchanged, not sums since the start. So a node or broker that restarts has no state to recover, a
+// node can misreport only its last period, and a flow that returns after a long absence has no debt. Every
+// flow keeps a minimum part of each device (LeastPart), so no flow starves because of its service elsewhere.
 //
-// Where applications are in queues, all this is done at every level: a queue's total is held
-// against its siblings', and what it has on a device is divided among its members (tree.go).
+// If applications are in queues, the division is done at every level: a queue's total is compared with its
+// siblings', and its service on a device is divided among its members (tree.go).
 //
-// The package is pure, as all of core/ is. Rates are in device time: seconds of service a
-// second, over all devices.
+// The package is pure, like all of core. Rates are in seconds of device time per second, over all devices.
 package coord
 
 import (
@@ -38,43 +34,42 @@ import (
 	"slices"
 )
 
-// LeastPart is what a flow keeps of its local share on a device, however much its
-// application gets elsewhere: it must be seen to want more, and be served now and then. More
-// weighs in the total: on 1,500 simulated nodes 0.003, 0.01 and 0.03 left 0.6, 0.7 and 1.2 %
-// of the service misplaced. Less gains little, and on a slow disk a flow's turn then comes
-// later than a stream may wait.
+// LeastPart is the part of its local share that a flow keeps on a device, whatever its application gets
+// elsewhere: its demand must stay visible, and it must be served now and then. A larger value distorts the
+// totals: on 1,500 simulated nodes 0.003, 0.01 and 0.03 misallocated 0.6, 0.7 and 1.2 % of the service. A
+// smaller one gains little, and on a slow disk a flow would wait for its turn for longer than a stream bears.
 const LeastPart = 0.01
 
-// nothing is a rate that no clock shows, a thousandth of a nanosecond a second: in less, only
-// what is left of rounding would be divided.
-const nothing = 1e-12
+// epsilon is a rate below the resolution of any clock, a thousandth of a nanosecond per second. Anything
+// smaller is a rounding error.
+const epsilon = 1e-12
 
-// Claim is one member's claim to what its queue has on a device, as of the last totals; of the root that
-// is what the device gives.
+// Claim is the state of one member in its queue on a device, as of the last totals. For the root, the queue's
+// service is the device's.
 type Claim struct {
-	Weight float64 // in the queue, above 0
-	Own    float64 // rate of service here, as it went into Total
+	Weight float64 // in its queue, above 0
+	Own    float64 // rate of service here, as included in Total
 	Total  float64 // rate of service on all devices
-	// Room is the sum of what the devices give, all flows together, that have more to do
-	// for the application than they get done: this one's part of a correction is what it
-	// gives by Room. It is forced to at least what this device gives.
+	// Room is the rate of service, for all flows together, of those devices where the application has
+	// a backlog. This device corrects the part of a difference that its service is of Room. Room counts
+	// as at least this device's service.
 	Room float64
-	// Wants says that something of the application waited here. Another one gets what it
-	// asks for and has no part in the division.
+	// Wants is set if the application had a backlog here. One without a backlog gets what it asks for,
+	// and takes no part in the division.
 	Wants bool
 }
 
-// ErrClaim is returned for a claim that is no number, is negative or weighs nothing.
+// ErrClaim is returned for a claim with a weight of 0 or less, or with negative or NaN rates.
 var ErrClaim = errors.New("coord: a claim needs a weight above 0 and rates of 0 or more")
 
-// Divide returns what each claim is due of the device's service, as parts that only their
-// ratios count of. Each is above 0. parts is used again if it is large enough. Errors:
-// ErrClaim, and then nobody's part has changed.
+// Divide returns the part of the device's service that each claim is entitled to. All parts are above 0, and
+// only their ratios matter. The slice parts is reused if it is large enough. On ErrClaim no part has
+// changed.
 func Divide(parts []float64, claims []Claim) ([]float64, error) {
 	return divide(parts, claims, LeastPart)
 }
 
-// divide divides as Divide, with another least part of the local share, up to 1.
+// divide is Divide with another minimum part of the local share, up to 1.
 func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 	gives, weights := 0.0, 0.0
 	for i, c := range claims {
@@ -87,37 +82,38 @@ func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 		}
 	}
 	parts = slices.Grow(parts[:0], len(claims))[:len(claims)]
-	if gives < nothing {
-		// Nobody was served, or all were in full: the weights as they are.
+	if gives < epsilon {
+		// No member was served, or all demand was met: keep the ratio of the weights.
 		for i, c := range claims {
 			parts[i] = c.Weight
 		}
 		return parts, nil
 	}
-	level, sum := level(claims, gives, weights, least), 0.0
+	level, sum := targetLevel(claims, gives, weights, least), 0.0
 	for i, c := range claims {
-		low := local(c, least*gives, weights)
+		low := localShare(c, least*gives, weights)
 		if !c.Wants {
-			// What it would be due if it began to want more now.
+			// Its entitlement if it became backlogged now.
 			c.Room += gives
-			low = max(c.Own, local(c, least*gives, weights+c.Weight))
+			low = max(c.Own, localShare(c, least*gives, weights+c.Weight))
 		}
-		parts[i] = max(low, c.Own+gain(c, gives)*(c.Weight*level-c.Total))
+		parts[i] = max(low, c.Own+correctionPart(c, gives)*(c.Weight*level-c.Total))
 		if c.Wants {
 			sum += parts[i]
 		}
 	}
-	// They add up but for rounding, which is large where a total is, against what is given here.
+	// The parts add up except for rounding errors, which are large if a total is large compared with
+	// the service here.
 	for i := range parts {
 		parts[i] *= gives / sum
 	}
 	return parts, nil
 }
 
-// level finds the total by weight that the device brings its flows nearer to, such that
-// their parts add up to what it gives. A flow gets more than the least from that level on
-// where its correction reaches so far; from there its part grows with the level.
-func level(claims []Claim, gives, weights, least float64) float64 {
+// targetLevel finds the level, total service by weight, toward which the device moves its flows so that
+// their parts add up to its service. A flow gets more than its minimum if its correction reaches far enough;
+// from that level on, its part grows linearly.
+func targetLevel(claims []Claim, gives, weights, least float64) float64 {
 	type rise struct{ from, slope float64 }
 	var rises []rise
 	need := gives
@@ -125,7 +121,7 @@ func level(claims []Claim, gives, weights, least float64) float64 {
 		if !c.Wants {
 			continue
 		}
-		low, g := local(c, least*gives, weights), gain(c, gives)
+		low, g := localShare(c, least*gives, weights), correctionPart(c, gives)
 		rises = append(rises, rise{from: (c.Total - (c.Own-low)/g) / c.Weight, slope: g * c.Weight})
 		need -= low
 	}
@@ -150,7 +146,7 @@ func level(claims []Claim, gives, weights, least float64) float64 {
 	return at + need/slope
 }
 
-func gain(c Claim, gives float64) float64 { return gives / max(c.Room, gives) }
+func correctionPart(c Claim, gives float64) float64 { return gives / max(c.Room, gives) }
 
-// local is the claim's share by weight of what the device gives.
-func local(c Claim, gives, weights float64) float64 { return gives * c.Weight / weights }
+// localShare returns the claim's share by weight of the device's service.
+func localShare(c Claim, gives, weights float64) float64 { return gives * c.Weight / weights }

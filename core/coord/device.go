@@ -6,92 +6,90 @@ import (
 	"time"
 )
 
-// Use is what one member of a queue did on a device in one period. Members are applications
-// and queues; the root is the queue that is in none.
+// Use is the activity of one member of a queue on a device in one period. Members are applications and
+// queues.
 type Use struct {
-	// App is the caller's number of the member: 0 or more for an application, less for a queue.
+	// App is the caller's number of the member: 0 or more for an application, negative for a queue.
 	App int
 	// In is the number of the queue that the member is in; 0: the root.
 	In     int
-	Served time.Duration // device time; of a queue: what its members had is counted, and not this
-	Wanted time.Duration // how long something of it waited, up to the period's length; of a queue as Served
+	Served time.Duration // device time; ignored for a queue, where that of its members counts
+	Wanted time.Duration // how long it was backlogged, at most the period's length; ignored for a queue
 }
 
-// Part is a member's weight in its queue on a device, on the scale of the weights there: a
-// member that has no part yet fits in with its own weight.
+// Part is a member's weight in its queue on a device, on the scale of the policy's weights there. So a new
+// member without a part can use its own weight.
 type Part struct {
 	App    int
 	Weight float64
 }
 
-// Right is what the cluster says of a member: its weight in its queue, and its total.
+// Right is a member's cluster-wide state: its weight in its queue, and its total.
 type Right struct {
 	Weight float64
 	Total  Service
-	// In is the queue that the member is in by now, as in Use. A member that was in another
-	// one at the time of the report has no part until the next answer.
+	// In is the member's present queue, as in Use. A member that has changed its queue since the
+	// report gets no part until the next answer.
 	In int
 }
 
 const (
-	// keep is how many reports wait for an answer; an answer that is older than the
-	// oldest is of no use.
-	keep = 8
-	// notice is the part of a deviation from what was due that is taken over in a period.
-	// What a second shows of a slow disk is a handful of requests, the last of them cut
-	// off: the deviation of a single period says little, a lasting one much.
-	notice = 0.1
-	// home is how much of its correction a device spends on coming back to its local
-	// shares. Many divisions have the same totals; without it the device would drift among
-	// them, into ones where an application starves on one node and has all of another.
-	home = 0.02
+	// maxPending is the number of reports that can wait for an answer. Answers to older ones are
+	// ignored.
+	maxPending = 8
+	// deviationGain is the part of a deviation from the entitlement that enters its average in a
+	// period. A second of a slow disk has a handful of requests, the last of them cut off, so the
+	// deviation of a single period means little, and a lasting one much.
+	deviationGain = 0.1
+	// localPull is the part of its correction with which a device returns toward its local shares.
+	// Many divisions have the same totals. Without the pull, the device would drift into one where
+	// an application starves on one node and has all of another.
+	localPull = 0.02
 )
 
-// Device is one device's side of the exchange: what it reports, and what parts it makes of
-// the answer.
+// Device is the device's side of the exchange: it makes reports, and turns answers into parts.
 type Device struct {
 	parts   []Part    // in force, by App
 	bias    []bias    // by App
-	waiting []report  // without an answer, oldest first
-	out     []Service // of this report
+	waiting []report  // reports without an answer, oldest first
+	out     []Service // of the present report
 	next    []float64
-	groups  []group         // of this report
-	index   []place         // of the queues in it, by their number
-	wanted  []time.Duration // of its uses
-	needs   []need          // of the last answer's queues, by their number
+	groups  []group         // of the present report
+	index   []groupOf       // groups of its queues, sorted by the queue's number
+	wanted  []time.Duration // by use, in the present report
+	needs   []need          // of the queues in the last answer, sorted by the queue's number
 }
 
 type bias struct {
-	app int
-	off float64 // of what is served from what is due, seconds a second
+	app       int
+	deviation float64 // average difference of service and entitlement, in seconds per second
 }
 
 type report struct {
 	sequence uint64
-	uses     []use // group by group, in each by app
+	uses     []use // sorted by group, then by app
 	groups   int
 }
 
 type use struct {
-	app   int
-	in    int // the queue that it is in
-	group int // its queue's
-	opens int // the group that it is the queue of; 0: none
-	own   float64
-	wants bool
-	need  need // that was reported of it
+	app      int
+	in       int // its queue
+	group    int // the group of its queue
+	ownGroup int // the group of its members, if it is a queue; 0: none
+	own      float64
+	wants    bool
+	need     need // as reported
 }
 
-// Report makes of a period's uses what the node adds up over its devices and sends under
-// that number: for each of them, in their order, the rate and the room. It is for the
-// caller to use until the next one. uses has an App once at most, and each queue before
-// its members; length is above 0.
+// Report converts the uses of a period to the rates and rooms that the node adds up over its devices and
+// sends under the sequence number, in the order of uses. The result is valid until the next call. Each App
+// must occur at most once in uses, and each queue before its members. length must be above 0.
 //
-// The rate is not what was served in this period but what was due, by the parts in force,
-// and the usual deviation from it: see notice. What is due to a queue's members together is
-// what is due to the queue.
+// The reported rate is not the service of this period, but the entitlement by the parts in force plus the
+// average deviation from it (deviationGain). The entitlement of a queue's members together is the queue's
+// own.
 func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Service {
-	r, groups := d.grow(length, uses)
+	r, groups := d.buildGroups(length, uses)
 	r.sequence = sequence
 	d.out = d.out[:0]
 	for i := range r.uses {
@@ -106,8 +104,8 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 			if part := d.part(e.app); part > 0 {
 				due := g.served * part / g.parts
 				b := d.biasOf(e.app)
-				b.off += notice * (e.own - due - b.off)
-				e.own, rate = due, max(0, due+b.off)
+				b.deviation += deviationGain * (e.own - due - b.deviation)
+				e.own, rate = due, max(0, due+b.deviation)
 			}
 			s = Service{Rate: int64(rate * Second), Room: int64(g.served * Second)}
 			if e.app < 0 {
@@ -123,27 +121,27 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 		return !used
 	})
 	slices.SortStableFunc(r.uses, func(a, b use) int { return cmp.Compare(a.group, b.group) })
-	if len(d.waiting) == keep {
+	if len(d.waiting) == maxPending {
 		d.waiting = slices.Delete(d.waiting, 0, 1)
 	}
 	d.waiting = append(d.waiting, r)
 	return d.out
 }
 
-// Forget drops the reports that wait for an answer: with a new stream their numbers begin
-// anew. The parts stay.
+// Forget drops the reports that wait for an answer. It is called for a new stream, whose sequence numbers
+// begin at 1 again. The parts in force stay.
 func (d *Device) Forget() { d.waiting = d.waiting[:0] }
 
-// Drop forgets a member, whose number another may then have.
+// Drop forgets a member. Its number can then be reused.
 func (d *Device) Drop(app int) {
 	d.parts = slices.DeleteFunc(d.parts, func(p Part) bool { return p.App == app })
 	d.bias = slices.DeleteFunc(d.bias, func(b bias) bool { return b.app == app })
 }
 
-// Answer makes parts of the totals that answer the report of that number; right is asked
-// for every member in it, and those that it does not know are left out. The parts are
-// the device's until the next answer; the caller puts them into force at once. ok is false,
-// and the parts in force stay, if the answer is to no report that waits.
+// Answer computes parts from the totals in the answer to the report of that number. It calls right for each
+// member of the report; members that right does not know are left out. The caller puts the parts in force
+// at once; they are valid until the next answer. ok is false, and the parts in force stay, if no report of
+// that number is pending.
 func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (parts []Part, ok bool) {
 	i := slices.IndexFunc(d.waiting, func(r report) bool { return r.sequence == sequence })
 	if i < 0 {
@@ -153,7 +151,7 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	d.waiting = slices.Delete(d.waiting, 0, i+1)
 	d.parts = d.parts[:0]
 	shares := d.claim(r, right)
-	d.lift(shares)
+	d.raiseQueues(shares)
 	for g := range shares {
 		if !d.divide(shares, g) {
 			d.parts = d.parts[:0]
@@ -164,9 +162,9 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	return d.parts, true
 }
 
-// bringHome takes claims a little nearer to the local shares: what is added to one total
-// is taken from others', in parts of the correction that the device can make.
-func bringHome(claims []Claim) {
+// pullToLocal moves claims slightly toward the local shares: what is added to one total is subtracted from
+// others, in terms of the correction that the device can make.
+func pullToLocal(claims []Claim) {
 	gives, weights := 0.0, 0.0
 	for _, c := range claims {
 		if c.Wants {
@@ -176,12 +174,12 @@ func bringHome(claims []Claim) {
 	}
 	for i := range claims {
 		if c := &claims[i]; c.Wants {
-			c.Total = max(0, c.Total-home*(gives*c.Weight/weights-c.Own))
+			c.Total = max(0, c.Total-localPull*(gives*c.Weight/weights-c.Own))
 		}
 	}
 }
 
-// part is the weight in force, 0 if there is none.
+// part returns the part in force; 0: none.
 func (d *Device) part(app int) float64 {
 	i, ok := slices.BinarySearchFunc(d.parts, app, func(p Part, app int) int { return cmp.Compare(p.App, app) })
 	if !ok {

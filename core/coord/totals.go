@@ -5,28 +5,28 @@ import (
 	"fmt"
 )
 
-// MaxRate is the most that one member may report for all applications together: the
-// device time a second of 256 devices, as many as a node's daemon has.
+// MaxRate is the largest rate that one member may report for all applications together: 256 devices, the most
+// that a node's daemon has.
 const MaxRate = 256 * Second
 
-// MaxNeed is the most of Had and of Weight that one member may report for a queue.
+// MaxNeed bounds Had and Weight that one member may report for a queue.
 const MaxNeed = 100_000_000_000_000
 
-// Second is one second of device time a second, in the unit of Service.
+// Second is one second of device time per second, in the unit of Service.
 const Second = 1_000_000_000
 
-// Service is what an application gets, and what could be had for it.
+// Service is the service that an application gets, and could get.
 type Service struct {
-	Rate int64 // of service, nanoseconds of device time a second
-	// Room is the rate of service for all flows of those devices that have more to do for
-	// the application than they get done.
+	Rate int64 // of service, in nanoseconds of device time per second
+	// Room is the rate of service, for all flows, of those devices where the application has a
+	// backlog.
 	Room int64
-	// Had and Weight are a queue's only: what those of its members who want more have of its total, in
-	// billionths, and weigh, in millionths.
+	// Had and Weight are used for queues only: the part of the queue's total that its backlogged members
+	// have, in billionths, and their weight, in millionths.
 	Had, Weight int64
 }
 
-// App and Member are places in a Totals.
+// App and Member are numbers of applications and members in a Totals.
 type (
 	App    int32
 	Member int32
@@ -34,15 +34,15 @@ type (
 
 // The errors of Totals.
 var (
-	ErrTooManyMembers = errors.New("coord: no room for another node: raise the broker's bound of nodes")
-	ErrTooManyApps    = errors.New("coord: no room for another application: raise the broker's bound of applications")
-	ErrTooManyEntries = errors.New("coord: the node reports more applications than one may serve")
+	ErrTooManyMembers = errors.New("coord: too many nodes: the broker's limit is reached")
+	ErrTooManyApps    = errors.New("coord: too many applications: the broker's limit is reached")
+	ErrTooManyEntries = errors.New("coord: too many applications on one node")
 	ErrUnknown        = errors.New("coord: no such node or application entry")
-	ErrRate           = fmt.Errorf("coord: a node reports more than %d devices can give", MaxRate/Second)
+	ErrRate           = fmt.Errorf("coord: the reported rates exceed those of %d devices", MaxRate/Second)
 )
 
-// Totals adds up what the members report. Sums are of whole numbers, so nothing is left
-// of a member that is gone. What is kept of an application goes with its last member.
+// Totals adds up the reports of members, the nodes. Sums are integers, so nothing remains of a member that
+// has left. An application is dropped with its last member.
 type Totals struct {
 	maxMembers, maxApps, maxEntries int
 	maxRate                         int64 // of all entries of a member
@@ -57,7 +57,7 @@ type Totals struct {
 
 type member struct {
 	joined  bool
-	entries []entry // by the member's own numbers
+	entries []entry // by the member's numbering
 	rate    int64   // sum over entries
 }
 
@@ -72,27 +72,26 @@ type app struct {
 	total   Service
 }
 
-// NewTotals returns an empty account with bounds of at least 1: members, applications, and
-// applications of one member.
+// NewTotals returns empty totals with limits of at least 1: members, applications, and entries of one member.
 func NewTotals(maxMembers, maxApps, maxEntries int) *Totals {
 	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, maxRate: MaxRate, byName: map[string]App{}}
 }
 
-// NewQueueTotals returns an empty account of queues: the same, but that what a member serves may be
-// in as many entries as a queue may have queues above it, and itself.
+// NewQueueTotals returns empty totals of queues. Each service of a member may be in as many entries as there
+// are levels.
 func NewQueueTotals(maxMembers, maxQueues, maxEntries, levels int) *Totals {
 	t := NewTotals(maxMembers, maxQueues, maxEntries)
 	t.maxRate = int64(levels) * MaxRate
 	return t
 }
 
-// Members returns how many there are.
+// Members returns the number of members.
 func (t *Totals) Members() int { return t.live }
 
-// Apps returns how many applications some member has named.
+// Apps returns the number of applications that at least one member has named.
 func (t *Totals) Apps() int { return len(t.byName) }
 
-// Join admits a member that has reported nothing. Errors: ErrTooManyMembers.
+// Join adds a member without entries. Errors: ErrTooManyMembers.
 func (t *Totals) Join() (Member, error) {
 	if t.live >= t.maxMembers {
 		return 0, ErrTooManyMembers
@@ -108,7 +107,7 @@ func (t *Totals) Join() (Member, error) {
 	return Member(len(t.members) - 1), nil
 }
 
-// Leave takes a member's services out of the totals. Errors: ErrUnknown.
+// Leave removes a member and its service from the totals. Errors: ErrUnknown.
 func (t *Totals) Leave(m Member) error {
 	mb, err := t.member(m)
 	if err != nil {
@@ -123,8 +122,8 @@ func (t *Totals) Leave(m Member) error {
 	return nil
 }
 
-// Name says which application the member's entry i is, from now on; "" frees the entry.
-// Errors: ErrUnknown, ErrTooManyEntries, ErrTooManyApps; then the entry is as it was.
+// Name sets the application of a member's entry i; "" frees the entry. Errors: ErrUnknown,
+// ErrTooManyEntries and ErrTooManyApps; the entry is then unchanged.
 func (t *Totals) Name(m Member, i int, name string) (App, error) {
 	mb, err := t.member(m)
 	if err != nil {
@@ -164,8 +163,8 @@ func (t *Totals) Name(m Member, i int, name string) (App, error) {
 	return a, nil
 }
 
-// Report replaces what the member's entry i said before. Errors: ErrUnknown, and ErrRate
-// where it, or the member's services together, come to more than MaxRate or below 0; then it is as it was.
+// Report sets the service of a member's entry i. Errors: ErrUnknown, and ErrRate if a value is negative, or
+// if the service of the entry or of all entries is above MaxRate; the entry is then unchanged.
 func (t *Totals) Report(m Member, i int, s Service) error {
 	mb, err := t.member(m)
 	if err != nil {
@@ -188,7 +187,7 @@ func (t *Totals) Report(m Member, i int, s Service) error {
 	return nil
 }
 
-// Entry returns which application the member's entry i is, its name, and its total.
+// Entry returns the application of a member's entry i, its name and its total.
 func (t *Totals) Entry(m Member, i int) (a App, name string, total Service, ok bool) {
 	mb, err := t.member(m)
 	if err != nil || i < 0 || i >= len(mb.entries) || mb.entries[i].app < 0 {
@@ -198,7 +197,7 @@ func (t *Totals) Entry(m Member, i int) (a App, name string, total Service, ok b
 	return a, t.apps[a].name, t.apps[a].total, true
 }
 
-// Entries returns how many entries the member has had, freed ones among them.
+// Entries returns the number of entries that a member has used, including free ones.
 func (t *Totals) Entries(m Member) int {
 	mb, err := t.member(m)
 	if err != nil {
@@ -207,7 +206,7 @@ func (t *Totals) Entries(m Member) int {
 	return len(mb.entries)
 }
 
-// Rate returns the rate of service of all that the member has reported.
+// Rate returns the rate of service that a member has reported, over all entries.
 func (t *Totals) Rate(m Member) int64 {
 	mb, err := t.member(m)
 	if err != nil {
@@ -216,7 +215,7 @@ func (t *Totals) Rate(m Member) int64 {
 	return mb.rate
 }
 
-// Of returns an application's total by its name.
+// Of returns the total of an application by its name.
 func (t *Totals) Of(name string) (Service, bool) {
 	a, ok := t.byName[name]
 	if !ok {
@@ -225,7 +224,7 @@ func (t *Totals) Of(name string) (Service, bool) {
 	return t.apps[a].total, true
 }
 
-// Each calls f for every application, in the order of their places.
+// Each calls f for every application, in the order of their numbers.
 func (t *Totals) Each(f func(a App, name string, members int, total Service)) {
 	for i := range t.apps {
 		if ap := &t.apps[i]; ap.members > 0 {
@@ -241,7 +240,7 @@ func (t *Totals) member(m Member) (*member, error) {
 	return &t.members[m], nil
 }
 
-// drop frees a member's entry.
+// drop frees an entry of a member.
 func (t *Totals) drop(mb *member, i int) {
 	e := &mb.entries[i]
 	if e.app < 0 {

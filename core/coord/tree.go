@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Queues: every queue divides what it has on a device among its members, applications and
-// queues, as the device divides what it gives among those at the root. So a queue's total is
-// compared with its siblings', and a member's with those in its queue.
+// Queues: each queue divides its service on a device among its members, applications and queues, as the
+// device divides its service among the members of the root. So a queue's total is compared with its
+// siblings', and a member's total with those of the other members of its queue.
 
-// group is the members of one queue on a device, as of one report.
+// group is the members of one queue on a device, in one report.
 type group struct {
-	queue  int     // its place in the report's uses; of the root -1
-	served float64 // what those who want more had together
-	rest   float64 // what the others had
-	parts  float64 // in force, of those who want more
+	queue  int     // index of the queue in the report's uses; -1: the root
+	served float64 // service of the backlogged members
+	rest   float64 // service of the others
+	parts  float64 // sum of the parts in force of the backlogged members
 }
 
-// grow makes the tree of a period's uses: what queues had is added up, from the leaves, and
-// then what is in each of them.
-func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
+// buildGroups makes the groups of a period's uses. It adds up the service of queues from the leaves, and then
+// that of each group.
+func (d *Device) buildGroups(length time.Duration, uses []Use) (report, []group) {
 	r := report{uses: make([]use, len(uses))}
 	groups := append(d.groups[:0], group{queue: -1})
 	d.index = d.index[:0]
@@ -34,8 +34,8 @@ func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
 		d.wanted[i] = 0
 		if u.App < 0 {
 			at, _ := slices.BinarySearchFunc(d.index, u.App, byQueue)
-			d.index = slices.Insert(d.index, at, place{u.App, len(groups)})
-			e.opens = len(groups)
+			d.index = slices.Insert(d.index, at, groupOf{u.App, len(groups)})
+			e.ownGroup = len(groups)
 			groups = append(groups, group{queue: i})
 		} else {
 			e.own, d.wanted[i] = max(0, u.Served.Seconds()), u.Wanted
@@ -43,12 +43,12 @@ func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
 		}
 		r.uses[i] = e
 	}
-	// A device gives a second a second. What is booked in a lump, as after somebody's sync, or
+	// A device gives at most one second per second. Service that is booked in bulk, as after a sync, or
 	// at a cost that is not known well yet, counts no more than that.
 	seconds = max(seconds, all)
 	for i := len(uses) - 1; i >= 0; i-- {
 		e := &r.uses[i]
-		if q := groups[e.group].queue; q >= 0 { // members are behind their queue
+		if q := groups[e.group].queue; q >= 0 { // members come after their queue
 			r.uses[q].own += e.own
 			d.wanted[q] = min(length, d.wanted[q]+d.wanted[i])
 		}
@@ -67,62 +67,62 @@ func (d *Device) grow(length time.Duration, uses []Use) (report, []group) {
 	return r, groups
 }
 
-// place says which group a queue's members are.
-type place struct{ queue, group int }
+// groupOf maps a queue to the group of its members.
+type groupOf struct{ queue, group int }
 
-func byQueue(p place, queue int) int { return cmp.Compare(p.queue, queue) }
+func byQueue(p groupOf, queue int) int { return cmp.Compare(p.queue, queue) }
 
-// share is one queue's division of what it has here, as of an answer.
+// share is the division of one queue's service on this device, for one answer.
 type share struct {
-	queue   int // its number
+	queue   int // number of the queue
 	members []use
 	totals  []Service
 	claims  []Claim
-	in, at  int     // the share that the queue has a claim in, and which one; below 0: none
-	scarce  float64 // by how much the queue gets less than its local share; 1 or more
+	in, at  int     // the share of its parent, and its claim there; negative: none
+	scarce  float64 // local share divided by its part, at least 1
 	need    need
-	lift    float64 // what it is to have more, for its members' sake
+	raise   float64 // service that it should have in addition, for its members
 }
 
-// need is what those of a queue's members who want more have of its total, 0 to 1, and weigh, by the
-// part of a correction that the device makes for each of them. Over all devices it comes to what they
-// have, and weigh, together. It is of the total as of the same answer, so that one that goes up and down
-// moves nothing.
+// need is the part of a queue's total, 0 to 1, that its backlogged members have, and their weight, each
+// multiplied by the part of the correction that the device makes for the member. The sums over all devices
+// are the part and the weight of all these members. The part refers to the total in the same answer, so
+// fluctuations of the total have no effect.
 type need struct {
 	queue       int
 	had, weight float64
 }
 
-// unit is all of a queue's total in Service.Had, weightUnit a weight of 1 in Service.Weight.
+// needUnit is a queue's whole total in Service.Had, and weightUnit a weight of 1 in Service.Weight.
 const (
-	unit       = 1_000_000_000
+	needUnit   = 1_000_000_000
 	weightUnit = 1_000_000
 )
 
-// service adds a need to what is reported of a queue. What is beyond the bound counts less,
-// as only the ratio of the two says how much is due to a weight.
+// service writes a need into a queue's report. Values beyond the limit are scaled down together, as only their
+// ratio matters.
 func (n need) service(s *Service) {
-	fit := min(1, float64(MaxNeed)/max(n.had*unit, n.weight*weightUnit, 1))
-	s.Had, s.Weight = int64(n.had*fit*unit), int64(n.weight*fit*weightUnit)
+	fit := min(1, float64(MaxNeed)/max(n.had*needUnit, n.weight*weightUnit, 1))
+	s.Had, s.Weight = int64(n.had*fit*needUnit), int64(n.weight*fit*weightUnit)
 }
 
-// claim makes the claims to all queues of a report.
+// claim makes the claims in all queues of a report.
 func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 	shares := make([]share, r.groups)
 	for g := range shares {
 		shares[g] = share{in: -1, at: -1, scarce: 1}
 	}
 	for _, u := range r.uses {
-		if u.opens > 0 {
-			shares[u.opens].queue = u.app
+		if u.ownGroup > 0 {
+			shares[u.ownGroup].queue = u.app
 		}
 		rt, known := right(u.app)
 		if !known || !(rt.Weight > 0) || rt.In != u.in {
 			continue
 		}
 		s := &shares[u.group]
-		if u.opens > 0 {
-			shares[u.opens].in, shares[u.opens].at = u.group, len(s.claims)
+		if u.ownGroup > 0 {
+			shares[u.ownGroup].in, shares[u.ownGroup].at = u.group, len(s.claims)
 		}
 		s.members, s.totals = append(s.members, u), append(s.totals, rt.Total)
 		s.claims = append(s.claims, Claim{Weight: rt.Weight, Own: u.own, Wants: u.wants,
@@ -132,31 +132,31 @@ func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 }
 
 const (
-	// steer is the part of what a queue lacks here for its members that it is to get with an answer.
-	// With more of it queues' totals swing for longer when a member comes or goes, as the devices
-	// report that one after another.
-	steer = 0.25
-	// steerMost bounds that, as a part of the queue's total. Many divisions have the same totals of
-	// queues, and few of them are right for their members; but the queues' own come first, and
-	// where both cannot be had they are off by no more than this. With 0, 0.02, 0.05 and 0.1 it is 2.2, 1.4,
-	// 1.1 and 0.9 % that are misplaced on a hundred devices after thirty exchanges.
-	steerMost = 0.05
+	// raiseGain is the part of the missing service of its members that a queue gets with one answer.
+	// With a larger gain, totals of queues oscillate for longer when a member comes or goes, since
+	// devices report that one after another.
+	raiseGain = 0.25
+	// maxRaise bounds the raise as a part of the queue's total. Many divisions have the same totals of
+	// queues, and few of them are right for the queues' members. The queues' own totals have priority: if
+	// both cannot be right, they are off by at most this part. Values of 0, 0.02, 0.05 and 0.1 leave 2.2,
+	// 1.4, 1.1 and 0.9 % of the service misallocated on a hundred devices after thirty exchanges.
+	maxRaise = 0.05
 )
 
-// lift finds what queues are to have more here than their totals say, for their members' sake: two
-// that are on different devices have what is due to them only where their queue has.
-func (d *Device) lift(shares []share) {
+// raiseQueues finds the additional service that queues should have here for the sake of their members: two
+// members on different devices get their entitlements only where their queue has service.
+func (d *Device) raiseQueues(shares []share) {
 	d.needs = d.needs[:0]
-	for g := len(shares) - 1; g > 0; g-- { // members come behind their queue
+	for g := len(shares) - 1; g > 0; g-- { // members come after their queue
 		s := &shares[g]
 		if s.at < 0 {
 			continue
 		}
 		up := &shares[s.in]
 		c, all := &up.claims[s.at], up.totals[s.at]
-		if gives := given(s.claims); gives >= nothing && c.Total >= nothing {
+		if gives := wantedService(s.claims); gives >= epsilon && c.Total >= epsilon {
 			for _, m := range s.claims {
-				if part := gain(m, gives); m.Wants {
+				if part := correctionPart(m, gives); m.Wants {
 					s.need.had += part * m.Total / c.Total
 					s.need.weight += part * m.Weight
 				}
@@ -166,19 +166,19 @@ func (d *Device) lift(shares []share) {
 		d.needs = append(d.needs, s.need)
 		if all.Weight > 0 {
 			was := up.members[s.at].need
-			s.lift += c.Total * (was.weight*float64(all.Had)/unit/(float64(all.Weight)/weightUnit) - was.had)
+			s.raise += c.Total * (was.weight*float64(all.Had)/needUnit/(float64(all.Weight)/weightUnit) - was.had)
 		}
-		up.lift += s.lift // if that one has too little here, so has the queue that it is in
-		if gives := given(up.claims); c.Wants && gives >= nothing {
-			most := steerMost * c.Total
-			c.Total -= min(max(steer*s.lift/gain(*c, gives), -most), most)
+		up.raise += s.raise // a queue that has too little here makes its parent have too little
+		if gives := wantedService(up.claims); c.Wants && gives >= epsilon {
+			most := maxRaise * c.Total
+			c.Total -= min(max(raiseGain*s.raise/correctionPart(*c, gives), -most), most)
 		}
 	}
 	slices.SortFunc(d.needs, func(a, b need) int { return cmp.Compare(a.queue, b.queue) })
 }
 
-// given is what those who want more have together.
-func given(claims []Claim) (gives float64) {
+// wantedService returns the service of all backlogged members.
+func wantedService(claims []Claim) (gives float64) {
 	for _, c := range claims {
 		if c.Wants {
 			gives += c.Own
@@ -187,12 +187,12 @@ func given(claims []Claim) (gives float64) {
 	return gives
 }
 
-// divide adds the parts of one queue's members.
+// divide computes the parts of one queue's members.
 func (d *Device) divide(shares []share, group int) bool {
 	s := &shares[group]
-	bringHome(s.claims)
+	pullToLocal(s.claims)
 	next, err := divide(d.next, s.claims, min(1, LeastPart*s.scarce))
-	if err != nil { // the rates come from sums within bounds, and the weights are above 0
+	if err != nil { // not expected: rates are sums within limits, and weights are above 0
 		return false
 	}
 	d.next = next
@@ -204,9 +204,10 @@ func (d *Device) divide(shares []share, group int) bool {
 	for i, p := range next {
 		part := Part{App: s.members[i].app, Weight: p / sum * weights}
 		d.parts = append(d.parts, part)
-		if o := s.members[i].opens; o > 0 {
-			// Its members keep by as much more at least as it gets less, or one with the least part of a
-			// queue with the least part would have next to nothing.
+		if o := s.members[i].ownGroup; o > 0 {
+			// Its members keep a minimum that is larger by the factor by which the queue gets less than its
+			// local share. Otherwise a member with the minimum, of a queue with the minimum, would get almost
+			// nothing.
 			shares[o].scarce = max(1, s.scarce*s.claims[i].Weight/part.Weight)
 		}
 	}

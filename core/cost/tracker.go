@@ -2,98 +2,92 @@ package cost
 
 import "time"
 
-// Tracker corrects a model while the device runs and notices when the device
-// has become much slower than it was.
+// Tracker corrects a model while the device runs, and detects when the device has become much slower.
 //
-// While the device is busy, the time that passes is the cost of what it does. So
-// the tracker cuts the busy time into slices that end with a completion, and
-// holds each one's busy time against the predicted cost of what completed in
-// it. The quotient, smoothed and bounded, is the scale of the model. Reads and
-// writes have a scale each as far as the load tells them apart (stretch.go).
+// While the device is busy, the time that passes is the cost of its work. The tracker cuts the busy time into
+// slices that end with a completion, and compares the busy time of each slice with the predicted cost of the
+// requests completed in it. The quotient, smoothed and bounded, is the scale of the model. Reads and writes
+// have separate scales as far as the load distinguishes them (tilt.go).
 //
-// A device that works on several requests at a time is only partly busy with few
-// in flight: each counts with the part of the device that it keeps busy alone
-// (Model.Part), up to all of it.
+// A device that works on several requests at a time is only partly busy with a few in flight. Each request
+// counts with the part of the device that it keeps busy alone (Model.Part), up to the whole device.
 //
-// A slice that took 4 times its prediction is slow. Two slow ones in a row, of 4
-// busy seconds together, make the verdict Slow: ten times slower is noticed
-// within 10 s also where one request then takes 3 s, and a stall by itself, of
-// whatever cause, is within one slice and makes no verdict before it lasts 8 s.
-// Healthy slices (2 times at most), two in a row of 2 s together, end it. Slow
-// slices do not move the scale of the model, and it stays within a factor of 2
-// of where it began: a device that fades slowly is noticed as well.
+// A slice that takes 4 times its prediction is slow. Two slow slices in a row, with 4 busy seconds together,
+// give the verdict Slow. So a device that becomes ten times slower is detected within 10 s, even if a request
+// then takes 3 s. A single stall, whatever its cause, falls into one slice and gives no verdict before it lasts
+// 8 s. Two healthy slices in a row (at most 2 times the prediction), with 2 s together, end the verdict. Slow
+// slices do not change the model's scale, and the scale stays within a factor of 2 of its origin, so that a
+// gradual slowdown is detected as well.
 //
-// I/O of others on the device (Others) counts as done, so that load is not taken
-// for slowness, but its cost is a guess, so slices with much of it correct
-// nothing.
+// I/O of others on the device (Others) counts as work, so that load is not mistaken for slowness. But its cost
+// is an estimate, so slices with much of it do not correct the model.
 //
-// Times are durations since any fixed moment, from a clock that does not go
-// back. No method allocates. A Tracker belongs to one caller at a time.
+// Times are durations since any fixed moment, from a clock that does not go back. No method allocates. A
+// Tracker is not safe for concurrent use.
 type Tracker struct {
-	learning learning
-	tied     bool // both directions have one scale
+	learning    learning
+	sharedScale bool // reads and writes have one scale
 
-	scale  [2]float64 // read, write: of the healthy device
-	common float64    // what both have in common
-	tilt   float64    // reads are common*tilt, writes common/tilt
-	origin float64    // common stays within a factor of 2 of it
-	apart  apart      // what moves tilt
+	scale         [2]float64    // of reads and of writes
+	common        float64       // the common factor of both scales
+	tilt          float64       // reads are common*tilt, writes common/tilt
+	origin        float64       // of common, which stays within a factor of 2 of it
+	tiltEstimator tiltEstimator // estimates tilt
 
 	now      time.Duration
 	inFlight int
-	pending  float64 // predicted cost of what is in flight, ns, unscaled
-	parts    float64 // of the device that what is in flight would keep busy
+	pending  float64 // predicted cost in flight, in ns, unscaled
+	parts    float64 // sum of the parts of the device that the requests in flight keep busy alone
 
-	busy   float64    // of the open slice, ns
-	work   [2]float64 // predicted cost of what completed in it, ns, unscaled
+	busy   float64    // of the open slice, in ns
+	work   [2]float64 // predicted cost completed in the slice, in ns, unscaled
 	others float64
 
-	heard     time.Duration // of others, last; since then:
+	heard     time.Duration // time of the last call of Others; since then:
 	busySince float64       // ns
-	ownSince  float64       // predicted cost of what completed, ns, unscaled
-	shared    bool          // others had a part of the device then
+	ownSince  float64       // predicted cost completed, in ns, unscaled
+	shared    bool          // others used a relevant part of the device
 
 	slow, healthy run
 	verdict       Verdict
 }
 
-// Verdict is what a Tracker thinks of the device.
+// Verdict is a Tracker's judgement of the device.
 type Verdict struct {
 	Slow   bool
-	Factor float64 // times slower than it was when healthy; 1 unless Slow
+	Factor float64 // how many times slower the device is than when healthy; 1 unless Slow
 }
 
-// TrackerConfig sets up a Tracker.
+// TrackerConfig configures a Tracker.
 type TrackerConfig struct {
-	// Learn says that the model was not measured on this device, so that only
-	// its ratios mean something: the first seconds of load give its scale, the
-	// device cannot be called slow before, and reads and writes stay in the
-	// ratio that the model gives them.
+	// Learn is set if the model was not measured on this device, so that only its ratios are
+	// meaningful. The first seconds of load determine the scale. The device cannot be judged slow
+	// before that, and reads and writes keep the ratio of the model.
 	Learn bool
 }
 
 const (
-	sliceBusy   = float64(500 * time.Millisecond) // a slice ends with the first completion after it
-	slowAt      = 4.0                             // times the prediction
+	sliceBusy   = float64(500 * time.Millisecond) // a slice ends with the first completion after this
+	slowAt      = 4.0                             // multiple of the prediction
 	healthyAt   = 2.0
 	slowBusy    = float64(4 * time.Second)
 	healthyBusy = float64(2 * time.Second)
-	hangBusy    = float64(8 * time.Second) // without an end of the slice
+	hangBusy    = float64(8 * time.Second) // in one slice
 	runSlices   = 2
 
-	gain       = 0.05 // of a slice's error that the common scale takes over
-	errorMax   = 0.7  // an odd slice moves the scale by at most gain times this
-	driftMax   = 2.0  // of the common scale from its origin, either way
-	othersMax  = 0.1  // part of a slice's work, beyond which it corrects nothing
+	gain       = 0.05 // part of a slice's error that changes the common scale
+	errorMax   = 0.7  // bounds the error of one slice
+	driftMax   = 2.0  // of the common scale from its origin, in either direction
+	othersMax  = 0.1  // part of others in a slice's work, beyond which the slice corrects nothing
 	factorMax  = 1000.0
 	factorGain = 0.3
 
 	learnBusy   = float64(5 * time.Second)
 	learnSlices = 4
-	learnMax    = 100.0 // the learnt scale's bound, either way
+	learnMax    = 100.0 // of the learnt scale, in either direction
 )
 
-// run is slices of one kind in a row.
+// run is a sequence of slices of one kind.
 type run struct {
 	slices         int
 	busy, expected float64
@@ -105,23 +99,23 @@ func (r *run) add(busy, expected float64) {
 	r.expected += expected
 }
 
-// learning is what the first slices of an unprofiled device said. The worst of
-// them is left out: it may hold a stall.
+// learning holds the first slices of a device without a profile. The worst one is left out, since it may
+// contain a stall.
 type learning struct {
 	on         bool
 	all, worst run
 }
 
-// NewTracker returns a tracker of an idle device.
+// NewTracker returns the tracker of an idle device.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	t := &Tracker{tied: cfg.Learn, common: 1, tilt: 1, origin: 1, apart: newApart(), verdict: Verdict{Factor: 1}}
+	t := &Tracker{sharedScale: cfg.Learn, common: 1, tilt: 1, origin: 1, tiltEstimator: newTiltEstimator(), verdict: Verdict{Factor: 1}}
 	t.learning.on = cfg.Learn
 	t.rescale()
 	return t
 }
 
-// Start notes that the device was given a request of that predicted cost, which
-// alone keeps that part of the device busy.
+// Start records that a request of the predicted cost was given to the device. part is the part of the device
+// that the request keeps busy alone.
 func (t *Tracker) Start(now, predicted time.Duration, part float64) {
 	t.advance(now)
 	t.inFlight++
@@ -131,9 +125,8 @@ func (t *Tracker) Start(now, predicted time.Duration, part float64) {
 
 func bounded(part float64) float64 { return min(max(part, 1e-3), 1) }
 
-// End notes that a request is done. Predicted and part are what Start was told;
-// actual is the model's cost now that it is known what the request was, and 0 if
-// the device had nothing to do for it.
+// End records the end of a request. predicted and part must be those given to Start. actual is the model's cost
+// of the request as it turned out, and 0 if the device had nothing to do.
 func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, part float64, actual time.Duration) {
 	t.advance(now)
 	t.inFlight = max(t.inFlight-1, 0)
@@ -152,12 +145,10 @@ func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, pa
 	}
 }
 
-// Others notes what the device did for others than the caller since the last
-// call, as predicted cost; rather too much than too little. What is not
-// positive counts as 0. Of what they did the part counts that was beside the
-// caller's requests: what the device does for others while it does nothing for the
-// caller makes no request late. Until the next call slices correct the model only if
-// it is next to nothing: slices may be shorter than the time between calls.
+// Others records the predicted cost of the device's work for others since the last call, preferably too high
+// rather than too low. Negative values count as 0. Only the part of that work counts that was done while
+// requests of the caller were in flight: other work delays no request. Until the next call, slices correct the
+// model only if that part is negligible, since slices may be shorter than the time between calls.
 func (t *Tracker) Others(cost time.Duration) {
 	beside := float64(max(cost, 0))
 	if passed := float64(t.now - t.heard); passed > 0 {
@@ -168,12 +159,11 @@ func (t *Tracker) Others(cost time.Duration) {
 	t.heard, t.busySince, t.ownSince = t.now, 0, 0
 }
 
-// Healthy returns how many times the model's cost the healthy device takes, both
-// directions together, and whether that is known yet: without a profile it is not
-// before the device has been busy for some seconds.
+// Healthy returns the common scale of the healthy device: how many times the model's cost it takes. known is
+// false while the scale is being learnt.
 func (t *Tracker) Healthy() (scale float64, known bool) { return t.common, !t.learning.on }
 
-// Look returns the verdict, to be asked every second or more often.
+// Look returns the verdict. It must be called at least every second.
 func (t *Tracker) Look(now time.Duration) Verdict {
 	t.advance(now)
 	if !t.learning.on && !t.verdict.Slow && t.busy >= hangBusy {
@@ -190,8 +180,8 @@ func (t *Tracker) Look(now time.Duration) Verdict {
 // be this device's time now, slowness included.
 func (t *Tracker) Scale(write bool) float64 { return t.scale[index(write)] }
 
-// Tilt returns the part of Scale by which the directions differ: what both have
-// in common makes no difference to shares.
+// Tilt returns the part of Scale in which the directions differ. The common factor makes no difference to
+// shares.
 func (t *Tracker) Tilt(write bool) float64 {
 	if write {
 		return 1 / t.tilt
@@ -199,8 +189,7 @@ func (t *Tracker) Tilt(write bool) float64 {
 	return t.tilt
 }
 
-// Scaled returns a predicted cost multiplied with a factor such as Scale or
-// Tilt, 0 to Max.
+// Scaled returns a predicted cost multiplied by a factor such as Scale or Tilt, 0 to Max.
 func Scaled(predicted time.Duration, factor float64) time.Duration {
 	return time.Duration(min(max(float64(float64(predicted)*factor), 0), float64(Max)))
 }
@@ -225,14 +214,13 @@ func (t *Tracker) advance(now time.Duration) {
 	}
 }
 
-// expected is how long the slice's work should have taken, were the device
-// healthy. The conversions keep products from being fused with sums on machines
-// that would, so that all decide alike.
+// expected returns how long the slice's work should take on a healthy device. The conversions prevent fused
+// multiply-add, so that all machines compute the same.
 func (t *Tracker) expected() float64 {
 	return float64(t.common*t.tilt*t.work[0]) + float64(t.common/t.tilt*t.work[1]) + float64(t.common*t.others)
 }
 
-// close ends the slice and judges it.
+// close ends the slice and evaluates it.
 func (t *Tracker) close() {
 	busy, expected := t.busy, t.expected()
 	work := t.work
@@ -267,7 +255,7 @@ func (t *Tracker) close() {
 		t.rescale()
 		return
 	}
-	t.apart.cut()
+	t.tiltEstimator.restart()
 	t.rescale()
 }
 
@@ -280,18 +268,18 @@ func factor(busy, expected float64) float64 {
 
 // correct moves the scales by a part of a healthy slice's error.
 func (t *Tracker) correct(busy, expected float64, work [2]float64) {
-	t.common = min(max(t.common*(1+float64(gain*off(busy, expected))), t.origin/driftMax), t.origin*driftMax)
-	if !t.tied {
-		t.tilt = t.apart.tilt(t.tilt, busy, expected, work, t.pending)
+	t.common = min(max(t.common*(1+float64(gain*relativeError(busy, expected))), t.origin/driftMax), t.origin*driftMax)
+	if !t.sharedScale {
+		t.tilt = t.tiltEstimator.tilt(t.tilt, busy, expected, work, t.pending)
 	}
 }
 
-// off is a slice's error, bounded.
-func off(busy, expected float64) float64 {
+// relativeError returns the bounded relative error of a slice.
+func relativeError(busy, expected float64) float64 {
 	return min(max(2*(busy-expected)/(busy+expected), -errorMax), errorMax)
 }
 
-// learn takes the scale from the first slices.
+// learn determines the scale from the first slices.
 func (t *Tracker) learn(busy, raw float64) {
 	l := &t.learning
 	l.all.add(busy, raw)

@@ -1,23 +1,22 @@
-// Package limit says when something may go on without passing a rate.
+// Package limit enforces a rate: it decides when something may proceed without exceeding the rate.
 //
-// A share (package sfq) says how what is there is divided; it does not keep an
-// application from taking a device that nobody else wants. An operator who wants
-// that, because the device is somebody else's tomorrow or because its bytes are
-// paid for, sets a rate. So the limit stands before the scheduler: a flow over its
-// limit has nothing queued, and the scheduler, its tags and everybody else do not
-// notice.
+// A share (package sfq) divides what there is. It does not keep an application from using a whole device
+// that nobody else wants. An operator who wants that, because the device is reserved for others later or
+// because its bytes are paid for, sets a rate. The limit comes before the scheduler: a flow over its limit
+// is not backlogged, so neither the scheduler and its tags nor other flows are affected.
 //
-// The usual bucket of tokens has to choose its size: a small one loses rate to
-// every delay, a large one lets through a burst after each pause, and a request
-// larger than the bucket never fits. Here the account is kept in time instead, as
-// in the virtual scheduling form of the leaky bucket: a request of any size may go
-// as soon as the ones before it are paid for, and then takes its bytes' time at the
-// rate. What went past the bucket (the kernel wrote it out, a stream was let
-// through because it had waited too long) is charged afterwards and paid off first,
-// up to a bound, so that one mishap does not stop an application for minutes.
+// A token bucket needs a size: a small bucket loses rate with every delay, a large one lets a burst pass
+// after each pause, and a request larger than the bucket never fits. Here the account is kept in time, as
+// in the virtual scheduling form of the leaky bucket (GCRA): a request of any size may proceed once all
+// earlier ones are paid for, and then takes the time of its bytes at the rate. Bytes that bypassed the
+// limit, because the kernel wrote them out or a starved stream was let through, are charged afterwards.
+// They are paid off first, up to a bound, so that one event does not stop an application for minutes.
 //
-// The same account paces a device that has a rate of its own (a network
-// interface): there it belongs to all flows together.
+// The same account paces a device that has a rate of its own, such as a network interface. It then covers
+// all flows together.
+//
+// golang.org/x/time/rate does not fit: it has no bound on debt, cannot return unused bytes, and takes its
+// tokens as floats.
 package limit
 
 import (
@@ -27,30 +26,29 @@ import (
 	"time"
 )
 
-// Bounds of a rate, in bytes per second.
+// Limits of a rate, in bytes per second.
 const (
 	MinRate = 1 << 10
 	MaxRate = 1 << 40
 )
 
-// MaxTime bounds Config's times.
+// MaxTime is the largest Credit and Debt.
 const MaxTime = time.Hour
 
-// Config sets up a Bucket.
+// Config configures a Bucket.
 type Config struct {
 	// Rate is in bytes per second, MinRate to MaxRate.
 	Rate int64
 
-	// Credit is how much unused time may be made up for, 0 to MaxTime: after a
-	// pause as much as the rate gives in it goes at once. It makes up for a caller
-	// that comes late.
+	// Credit is the unused time that can be made up for, 0 to MaxTime: after a pause, as many bytes
+	// may pass at once as the rate gives in this time. It compensates for a caller that is late.
 	Credit time.Duration
 
-	// Debt bounds what Charge may make later requests wait, 0 to MaxTime.
+	// Debt bounds the wait that Charge can cause for later requests, 0 to MaxTime.
 	Debt time.Duration
 }
 
-// Validate refuses what is out of range.
+// Validate returns an error if a setting is out of range.
 func (c Config) Validate() error {
 	switch {
 	case c.Rate < MinRate || c.Rate > MaxRate:
@@ -63,30 +61,29 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Bucket is one limit's account. It belongs to one caller at a time. Times are
-// durations since any fixed moment, from a clock that does not go back.
+// Bucket is the account of one limit. It is not safe for concurrent use. Times are durations since any fixed
+// moment, from a clock that does not go back.
 type Bucket struct {
 	cfg Config
 
-	// All that was taken is paid for at this time, and rest/rate nanoseconds.
-	paid time.Duration
-	rest uint64
+	// Everything taken so far is paid for at this time plus remainder/rate nanoseconds.
+	paidUntil time.Duration
+	remainder uint64
 }
 
-// New makes a bucket without debt, and with all its credit.
+// New returns a bucket without debt, with full credit.
 func New(cfg Config) (*Bucket, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Bucket{cfg: cfg, paid: -far}, nil
+	return &Bucket{cfg: cfg, paidUntil: -never}, nil
 }
 
-// Rate is in bytes per second.
+// Rate returns the rate in bytes per second.
 func (b *Bucket) Rate() int64 { return b.cfg.Rate }
 
-// Take asks for bytes (a negative number counts as 0). If they may go now, they
-// are taken and wait is 0; if not, nothing is changed, and the same question is
-// worth asking again after wait, not before.
+// Take takes bytes if they may pass now, and returns 0. Otherwise it changes nothing and returns the time
+// after which the call is worth repeating. Negative numbers count as 0.
 func (b *Bucket) Take(now time.Duration, bytes int64) (wait time.Duration) {
 	if wait = b.Wait(now); wait == 0 {
 		b.add(now, bytes)
@@ -94,32 +91,30 @@ func (b *Bucket) Take(now time.Duration, bytes int64) (wait time.Duration) {
 	return wait
 }
 
-// Wait returns how long nothing may be taken, 0 if something may be now.
+// Wait returns the time until something may be taken; 0: now.
 func (b *Bucket) Wait(now time.Duration) time.Duration {
-	wait := b.paid - now
-	if b.rest > 0 {
-		wait++ // the part of a nanosecond
+	wait := b.paidUntil - now
+	if b.remainder > 0 {
+		wait++ // a part of a nanosecond
 	}
 	return max(0, wait)
 }
 
-// Charge books bytes that went without being asked for, and later requests wait
-// for them, by no more than Config.Debt. Negative bytes are given back: they were
-// taken and did not go.
+// Charge takes bytes that have passed without asking. Later requests wait for them, by at most Config.Debt.
+// Negative bytes are returned: they were taken and did not pass.
 func (b *Bucket) Charge(now time.Duration, bytes int64) {
 	if bytes < 0 {
 		b.giveBack(bytes)
 		return
 	}
-	most := max(b.paid, now+b.cfg.Debt)
+	most := max(b.paidUntil, now+b.cfg.Debt)
 	b.add(now, bytes)
-	if b.paid >= most {
-		b.paid, b.rest = most, 0
+	if b.paidUntil >= most {
+		b.paidUntil, b.remainder = most, 0
 	}
 }
 
-// SetRate changes the rate, which must be one that New takes. What is owed stays
-// owed, in bytes.
+// SetRate changes the rate, with the limits of Config.Rate. Debt is kept as a number of bytes.
 func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 	cfg := b.cfg
 	cfg.Rate = rate
@@ -127,13 +122,13 @@ func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 		return err
 	}
 	owed := int64(0)
-	if b.paid > now {
+	if b.paidUntil > now {
 		owed = math.MaxInt64
-		if hi, lo := bits.Mul64(uint64(b.paid-now), uint64(b.cfg.Rate)); hi < uint64(time.Second) {
+		if hi, lo := bits.Mul64(uint64(b.paidUntil-now), uint64(b.cfg.Rate)); hi < uint64(time.Second) {
 			q, _ := bits.Div64(hi, lo, uint64(time.Second))
 			owed = int64(min(q, math.MaxInt64))
 		}
-		b.paid, b.rest = now, 0
+		b.paidUntil, b.remainder = now, 0
 	}
 	b.cfg = cfg
 	if owed > 0 {
@@ -142,55 +137,55 @@ func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 	return nil
 }
 
-// add moves paid by the bytes' time, from now less the credit at the earliest.
+// add adds the time of the bytes, starting at now less the credit at the earliest.
 func (b *Bucket) add(now time.Duration, bytes int64) {
-	if first := now - b.cfg.Credit; b.paid < first {
-		b.paid, b.rest = first, 0
+	if first := now - b.cfg.Credit; b.paidUntil < first {
+		b.paidUntil, b.remainder = first, 0
 	}
-	took, rest := b.span(uint64(max(bytes, 0)))
-	rest += b.rest
+	took, rest := b.timeOf(uint64(max(bytes, 0)))
+	rest += b.remainder
 	if rest >= uint64(b.cfg.Rate) {
 		rest -= uint64(b.cfg.Rate)
 		took++
 	}
-	if took > far || b.paid > far-took {
-		b.paid, b.rest = far, 0
+	if took > never || b.paidUntil > never-took {
+		b.paidUntil, b.remainder = never, 0
 		return
 	}
-	b.paid, b.rest = b.paid+took, rest
+	b.paidUntil, b.remainder = b.paidUntil+took, rest
 }
 
-// giveBack takes the time of that many bytes, a negative number, off again.
+// giveBack removes the time of bytes, a negative number.
 func (b *Bucket) giveBack(bytes int64) {
-	took, rest := b.span(-uint64(bytes))
-	if rest > b.rest {
+	took, rest := b.timeOf(-uint64(bytes))
+	if rest > b.remainder {
 		took++
-		b.rest += uint64(b.cfg.Rate)
+		b.remainder += uint64(b.cfg.Rate)
 	}
-	b.rest -= rest
-	b.paid = max(b.paid, -far) - took
+	b.remainder -= rest
+	b.paidUntil = max(b.paidUntil, -never) - took
 }
 
-// far is a time that is never reached, and can be added to itself.
-const far = time.Duration(math.MaxInt64 / 4)
+// never is a time that is not reached. Two of them can be added without overflow.
+const never = time.Duration(math.MaxInt64 / 4)
 
-// span is how long that many bytes take at the rate, as whole nanoseconds and
-// what is left over, in bytes times nanoseconds per second. It is far at most.
-func (b *Bucket) span(bytes uint64) (took time.Duration, rest uint64) {
+// timeOf returns how long the bytes take at the rate: whole nanoseconds, at most never, and the remainder in
+// bytes times nanoseconds per second.
+func (b *Bucket) timeOf(bytes uint64) (took time.Duration, rest uint64) {
 	hi, lo := bits.Mul64(bytes, uint64(time.Second))
 	if hi >= uint64(b.cfg.Rate) {
-		return far, 0
+		return never, 0
 	}
 	q, rest := bits.Div64(hi, lo, uint64(b.cfg.Rate))
-	if q >= uint64(far) {
-		return far, 0
+	if q >= uint64(never) {
+		return never, 0
 	}
 	return time.Duration(q), rest
 }
 
-// Forfeit gives up all credit beyond keep, for a caller that wanted nothing meanwhile.
+// Forfeit drops all credit beyond keep. It is for a caller that had nothing to take meanwhile.
 func (b *Bucket) Forfeit(now, keep time.Duration) {
-	if first := now - keep; b.paid < first {
-		b.paid, b.rest = first, 0
+	if first := now - keep; b.paidUntil < first {
+		b.paidUntil, b.remainder = first, 0
 	}
 }

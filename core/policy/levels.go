@@ -2,18 +2,17 @@ package policy
 
 import "slices"
 
-// Level is a queue, or a group, on the way from the root to an application, with its weight
-// among its siblings.
+// Level is a queue or group on the path from the root to an application, with its weight among its siblings.
 type Level struct {
 	Queue  string
 	Weight int
 }
 
-// MaxWay is how many levels there may be: those of a queue, and a group in it.
+// MaxWay is the largest number of levels: those of a queue, and a group in it.
 const MaxWay = maxLevels + 1
 
-// Levels is the way from the root to what a grant is in, the topmost queue that has a weight
-// first; empty: it is the root's own. Grant.Weight counts in the last one.
+// Levels returns the path from the root to a grant's application: the queues that have a weight, topmost first,
+// and its group. Grant.Weight applies among the members of the last level. An empty path is the root.
 func (p *Policy) Levels(g Grant) []Level {
 	var down []Level
 	for queue := g.Queue; queue != ""; queue = above(queue) {

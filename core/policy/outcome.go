@@ -1,13 +1,13 @@
 package policy
 
-// Outcome is what an application gets where some others are at work beside it.
+// Outcome is what an application gets beside others at work.
 type Outcome struct {
 	Grant
-	Among float64 // the weight among all at work, as Weights has it
-	Due   float64 // the part of what they all get, 0 to 1
+	Among float64 // weight among all at work, as by Weights
+	Due   float64 // entitlement: part of all service, 0 to 1
 }
 
-// Outcomes says what each would get if these, and no others, were at work.
+// Outcomes returns what each application gets if exactly these are at work.
 func (p *Policy) Outcomes(atWork []Facts) []Outcome {
 	grants := make([]Grant, len(atWork))
 	for i, f := range atWork {

@@ -1,16 +1,16 @@
-// Package policy says what an operator's rules give each application: first match wins,
-// from the top, on what the cluster knows of it (queue, user, tags, name, type).
+// Package policy evaluates an operator's rules: which weight and limits each application has. The first rule that
+// matches what the cluster knows of the application (queue, user, tags, name, type) applies.
 //
-// An operator thinks in queues, users and jobs. So a rule gives an application its weight
-// among those of its queue, and queues have weights among their siblings; nodes divide level by
-// level (Levels). What an operator is shown is due to each is one number, of Weights: the
-// product, down from the root, of each part among those that are at work beside it. A
-// queue in which nobody is at work takes nothing from the others.
+// Operators think in queues, users and jobs. A rule gives an application its weight among the members of its
+// queue, and queues have weights among their siblings. Nodes divide service level by level (Levels). Operators
+// are shown one number for each application (Weights): the product, from the root down, of each member's part
+// among the members at work. A queue without applications at work takes nothing from its siblings.
 //
-// The package is pure; reading files and asking the ResourceManager are others' work.
+// The package is pure. It reads no files and asks no cluster manager.
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -18,120 +18,110 @@ import (
 	"strings"
 )
 
-// Bounds of a policy.
+// Limits of a policy.
 const (
 	MaxRules   = 10_000
 	MaxQueues  = 10_000
 	MaxPattern = 256 // bytes of a pattern
-	MaxValue   = 256 // bytes of a fact that patterns see; a literal one sees all
-	MaxTags    = 32  // tags of an application that count, the first ones; YARN allows 10
+	MaxValue   = 256 // bytes of a fact that a pattern is matched with; a literal is compared with all of it
+	MaxTags    = 32  // the first tags of an application, which count; YARN allows 10
 	MaxWeight  = 1_000_000
 	maxLevels  = 16
 )
 
-// WeightTag is the tag by which an application's submitter asks for a weight: io.weight=4.
+// WeightTag begins a tag with which a submitter asks for a weight: io.weight=4.
 const WeightTag = "io.weight="
 
-// Facts are what is known of an application. What is not known is empty, and matches
-// only patterns that match everything.
+// Facts is what is known of an application. What is not known is empty, and matches only patterns that match
+// everything.
 type Facts struct {
 	Flow  string // the name of its flows: the application's id, or that of a system flow
 	Queue string // root.etl.nightly
 	User  string
-	Name  string // as its submitter called it
+	Name  string // chosen by the submitter
 	Type  string // MAPREDUCE, SPARK
 	Tags  []string
-	// Bandwidth is what it holds of its cluster manager's resource of that name, in MB/s.
+	// Bandwidth is the amount of the cluster manager's bandwidth resource that it holds, in MB/s.
 	Bandwidth int64
 }
 
-// Rule matches applications by shell patterns (* ? [abc]); an empty one matches all.
-// Each must match; a tag's must match one of the tags.
+// Rule matches applications by shell patterns (* ? [abc]); an empty one matches everything. All patterns must
+// match; Tag must match one of the tags.
 type Rule struct {
 	Flow, Queue, User, Name, Type, Tag string
 
 	Weight int // 1 to MaxWeight
-	// MaxWeight is up to where a tag may ask for a weight; 0: it may not.
+	// MaxWeight is the largest weight that a tag can ask for; 0: tags are ignored.
 	MaxWeight int
 	Limit     int64 // bytes a second at one device; 0: none
-	// Reserve is what each application is to have at least, in bytes a second at one device;
-	// 0: nothing. It is checked and carried, and nothing enforces it yet.
+	// Reserve is the least rate of each application, in bytes a second at one device; 0: none. It is
+	// checked and passed on, but not enforced yet.
 	Reserve int64
-	// Group puts all that its rules match together as one with Weight; GroupQueue is where
-	// it stands, a queue that has a weight; empty: the root.
+	// Group collects all applications of its rules into one member with this Weight. It is in
+	// GroupQueue, a queue that has a weight; empty: the root.
 	Group, GroupQueue string
-	// Bandwidth: what an application holds, in MB/s, is its weight.
+	// Bandwidth: the bandwidth that an application holds, in MB/s, is its weight.
 	Bandwidth bool
 }
 
-// Queue is a queue's weight among its siblings. Applications of queues below it that have
-// no weight of their own count as its own.
+// Queue is the weight of a queue among its siblings. Applications in queues below it that have no weight of
+// their own count as members of this queue.
 type Queue struct {
 	Path   string
 	Weight int // 1 to MaxWeight
 }
 
-// Policy is a whole one. Default is the weight where no rule matches.
+// Policy is a complete policy. Default is the weight of applications that no rule matches.
 type Policy struct {
 	Default int
 	Rules   []Rule
 	Queues  []Queue
-	// Set are weights of single applications, by flow, above what the rules give.
+	// Set has weights of single applications by flow. They override the rules.
 	Set map[string]int
 
-	weights map[string]int // of Queues, by path, once they were validated
+	weights map[string]int // of Queues, by path; nil before Validate
 }
 
-// Grant is what the policy gives one application.
+// Grant is what the policy gives to one application.
 type Grant struct {
-	Rule   int    // the number of the rule, from 0; below 0: none matched
-	Weight int    // among those of its queue
-	Queue  string // the nearest one that has a weight; empty: none
+	Rule   int    // index of the rule; negative: none matched
+	Weight int    // among the members of its queue
+	Queue  string // the nearest queue with a weight; empty: none
 	Limit  int64
-	Tagged bool // the weight is the application's own wish
+	Tagged bool // the weight comes from a tag of the application
 	Set    bool // the weight was set for this application
-	// Group is what it counts in; Weight is then 1, and GroupWeight that of the group.
+	// Group is the application's group; Weight is then 1, and GroupWeight the weight of the group.
 	Group       string
 	GroupWeight int
 	Reserve     int64
 }
 
-// Validate says what is wrong with a policy, where, as "rules[3]" or "queues[0]"; nil if
-// nothing is. Queues may not change after that.
+// Validate checks a policy and returns all mistakes, joined; each is an *Error. Queues must not
+// change afterwards.
 func (p *Policy) Validate() error {
+	var mistakes []error
+	add := func(at, field, format string, args ...any) {
+		mistakes = append(mistakes, &Error{At: at, Field: field, What: fmt.Sprintf(format, args...)})
+	}
 	if p.Default < 1 || p.Default > MaxWeight {
-		return &Error{"default", fmt.Sprintf("weight %d: use 1 to %d", p.Default, MaxWeight)}
+		add("default", "", "weight %d: use 1 to %d", p.Default, MaxWeight)
 	}
 	if len(p.Rules) > MaxRules {
-		return &Error{"rules", fmt.Sprintf("%d rules: at most %d", len(p.Rules), MaxRules)}
+		add("rules", "", "%d rules: at most %d", len(p.Rules), MaxRules)
+		return errors.Join(mistakes...)
 	}
 	if len(p.Queues) > MaxQueues {
-		return &Error{"queues", fmt.Sprintf("%d queues: at most %d", len(p.Queues), MaxQueues)}
+		add("queues", "", "%d queues: at most %d", len(p.Queues), MaxQueues)
+		return errors.Join(mistakes...)
 	}
-	for i, r := range p.Rules {
-		if err := r.validate(); err != nil {
-			return &Error{fmt.Sprintf("rules[%d]", i), err.Error()}
-		}
+	p.validateQueues(add)
+	for i := range p.Rules {
+		at := fmt.Sprintf("rules[%d]", i)
+		p.Rules[i].validate(func(field, format string, args ...any) { add(at, field, format, args...) })
 	}
-	seen := map[string]bool{}
-	for i, q := range p.Queues {
-		at := fmt.Sprintf("queues[%d]", i)
-		switch levels := strings.Split(q.Path, "."); {
-		case q.Path == "" || len(q.Path) > MaxPattern || slices.Contains(levels, ""):
-			return &Error{at, fmt.Sprintf("queue %q: give its path, such as root.etl", clip(q.Path))}
-		case len(levels) > maxLevels:
-			return &Error{at, fmt.Sprintf("queue %q: at most %d levels", q.Path, maxLevels)}
-		case seen[q.Path]:
-			return &Error{at, fmt.Sprintf("queue %q has a weight already", q.Path)}
-		case q.Weight < 1 || q.Weight > MaxWeight:
-			return &Error{at, fmt.Sprintf("weight %d of queue %q: use 1 to %d", q.Weight, q.Path, MaxWeight)}
-		case strings.HasPrefix(q.Path, groupPrefix):
-			return &Error{at, fmt.Sprintf("queue %q: %s is what groups are called", clip(q.Path), groupPrefix)}
-		}
-		seen[q.Path] = true
-	}
-	if err := p.validateGroups(); err != nil {
-		return err
+	p.validateGroups(add)
+	if len(mistakes) > 0 {
+		return errors.Join(mistakes...)
 	}
 	p.weights = make(map[string]int, len(p.Queues))
 	for _, q := range p.Queues {
@@ -140,43 +130,72 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Error is a mistake in a policy. At names the place, as a path of fields.
-type Error struct{ At, What string }
+func (p *Policy) validateQueues(add func(at, field, format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, q := range p.Queues {
+		at := fmt.Sprintf("queues[%d]", i)
+		switch levels := strings.Split(q.Path, "."); {
+		case q.Path == "" || len(q.Path) > MaxPattern || slices.Contains(levels, ""):
+			add(at, "queue", "queue %q: give its path, such as root.etl", clip(q.Path))
+		case len(levels) > maxLevels:
+			add(at, "queue", "queue %q: at most %d levels", q.Path, maxLevels)
+		case seen[q.Path]:
+			add(at, "queue", "queue %q is listed twice", q.Path)
+		case strings.HasPrefix(q.Path, groupPrefix):
+			add(at, "queue", "queue %q: names that begin with %q are reserved for groups", clip(q.Path), groupPrefix)
+		}
+		if q.Weight < 1 || q.Weight > MaxWeight {
+			add(at, "weight", "weight %d of queue %q: use 1 to %d", q.Weight, clip(q.Path), MaxWeight)
+		}
+		seen[q.Path] = true
+	}
+}
+
+// Error is a mistake in a policy, or a warning about it. At is the entry, such as rules[3], and
+// Field the field of it, if there is one to name.
+type Error struct{ At, Field, What string }
 
 func (e *Error) Error() string { return e.At + ": " + e.What }
 
-func (r *Rule) validate() error {
-	for _, pattern := range []string{r.Flow, r.Queue, r.User, r.Name, r.Type, r.Tag} {
-		if len(pattern) > MaxPattern {
-			return fmt.Errorf("pattern %q...: at most %d bytes", clip(pattern), MaxPattern)
-		}
-		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("pattern %q: use * ? and [abc]", pattern)
+func (r *Rule) validate(add func(field, format string, args ...any)) {
+	for _, p := range r.patterns() {
+		if len(p.pattern) > MaxPattern {
+			add(p.field, "pattern %q...: at most %d bytes", clip(p.pattern), MaxPattern)
+		} else if _, err := path.Match(p.pattern, ""); err != nil {
+			add(p.field, "pattern %q: use * ? and [abc]", p.pattern)
 		}
 	}
 	switch {
 	case r.Weight < 1 || r.Weight > MaxWeight:
-		return fmt.Errorf("weight %d: use 1 to %d", r.Weight, MaxWeight)
+		add("weight", "weight %d: use 1 to %d", r.Weight, MaxWeight)
 	case r.MaxWeight < 0 || r.MaxWeight > MaxWeight:
-		return fmt.Errorf("max_weight %d: use 1 to %d", r.MaxWeight, MaxWeight)
+		add("max_weight", "max_weight %d: use 1 to %d", r.MaxWeight, MaxWeight)
 	case r.MaxWeight > 0 && r.MaxWeight < r.Weight:
-		return fmt.Errorf("max_weight %d is below the weight %d that is given without asking", r.MaxWeight, r.Weight)
+		add("max_weight", "max_weight %d is below the rule's weight %d", r.MaxWeight, r.Weight)
+	}
+	switch {
 	case r.Limit < 0:
-		return fmt.Errorf("limit %d: use 0 or more bytes a second", r.Limit)
+		add("limit", "limit %d: use 0 or more bytes a second", r.Limit)
 	case r.Reserve < 0:
-		return fmt.Errorf("reserve %d: use 0 or more bytes a second", r.Reserve)
+		add("reserve", "reserve %d: use 0 or more bytes a second", r.Reserve)
 	case r.Limit > 0 && r.Reserve > r.Limit:
-		return fmt.Errorf("reserve %d is above the limit %d", r.Reserve, r.Limit)
+		add("reserve", "reserve %d is above the limit %d", r.Reserve, r.Limit)
 	}
-	if err := r.validateGroup(); err != nil {
-		return err
-	}
-	return r.validateBandwidth()
+	r.validateGroup(add)
+	r.validateBandwidth(add)
+}
+
+// fieldPattern is a pattern of a rule, with the name of its field.
+type fieldPattern struct{ field, pattern string }
+
+// patterns returns the patterns of a rule, empty ones included.
+func (r *Rule) patterns() [6]fieldPattern {
+	return [6]fieldPattern{{"flow", r.Flow}, {"queue", r.Queue}, {"user", r.User}, {"name", r.Name}, {"type", r.Type}, {"tag", r.Tag}}
 }
 
 func clip(s string) string { return s[:min(len(s), 40)] }
 
-// Grant finds the first rule that matches.
+// Grant applies the first rule that matches.
 func (p *Policy) Grant(f Facts) Grant {
 	f.Tags = f.Tags[:min(len(f.Tags), MaxTags)]
 	g := Grant{Rule: -1, Weight: p.Default, Queue: p.queueOf(f.Queue)}
@@ -189,12 +208,12 @@ func (p *Policy) Grant(f Facts) Grant {
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}
-		if w, ok := r.held(f); ok {
+		if w, ok := r.bandwidthWeight(f); ok {
 			g.Weight = w
 		}
 		break
 	}
-	if w, set := p.Set[f.Flow]; set { // it counts by itself, in its own queue
+	if w, set := p.Set[f.Flow]; set { // it is a member of its own queue, and not of a group
 		g.Weight, g.Tagged, g.Set = w, false, true
 	} else if g.Rule >= 0 && p.Rules[g.Rule].Group != "" {
 		r := &p.Rules[g.Rule]
@@ -214,9 +233,8 @@ func (r *Rule) matches(f Facts) bool {
 	return r.Tag == "" || slices.ContainsFunc(f.Tags, func(tag string) bool { return match(r.Tag, tag) })
 }
 
-// match is path.Match with * over everything: names may have slashes. It takes as long as
-// the pattern times the value at worst, so of what a submitter may make as long as he
-// likes it sees the beginning only.
+// match is path.Match with * matching slashes as well, as names may contain them. Its worst case is the product
+// of the lengths. Submitters choose values of any length, so a pattern is matched with the beginning only.
 func match(pattern, value string) bool {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		return pattern == value
@@ -226,7 +244,7 @@ func match(pattern, value string) bool {
 	return ok && err == nil
 }
 
-// wish is the weight that a job's tags ask for. The least of several holds.
+// wish returns the weight that an application's tags ask for, the smallest one of several.
 func wish(tags []string) (int, bool) {
 	least := 0
 	for _, tag := range tags {
@@ -241,7 +259,7 @@ func wish(tags []string) (int, bool) {
 	return least, least > 0
 }
 
-// queueOf is the nearest queue, upwards, that has a weight.
+// queueOf returns the nearest queue with a weight, upwards.
 func (p *Policy) queueOf(queue string) string {
 	for ; queue != ""; queue = above(queue) {
 		if _, listed := p.weightOf(queue); listed {
@@ -251,10 +269,10 @@ func (p *Policy) queueOf(queue string) string {
 	return ""
 }
 
-// above is a queue's parent.
+// above returns the parent of a queue.
 func above(queue string) string { return queue[:max(strings.LastIndexByte(queue, '.'), 0)] }
 
-// weightOf is a queue's own weight.
+// weightOf returns a queue's own weight.
 func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	if p.weights != nil {
 		weight, listed = p.weights[queue]
@@ -267,15 +285,15 @@ func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	return p.Queues[i].Weight, true
 }
 
-// Weights are those of all that are at work, among all, as if there were no queues: of an
-// application without one its own; of the others' the part that they have in their queue,
-// of the part that it has in its parent, and so on, of the topmost queue's weight.
+// Weights returns the weight of each application at work among all of them, as if there were no queues: without a
+// queue its own weight; otherwise its part of its queue, times the queue's part of its parent, and so on, times
+// the weight of the topmost queue.
 func (p *Policy) Weights(atWork []Grant) []float64 {
 	weightOf := map[string]float64{}
 	for _, q := range p.Queues {
 		weightOf[q.Path] = float64(q.Weight)
 	}
-	groupIn := map[string]string{} // a group's level, and the queue that it stands in
+	groupIn := map[string]string{} // the queue that contains a group, by the group's level
 	parent := func(queue string) string {
 		if in, group := groupIn[queue]; group {
 			return in
@@ -288,10 +306,10 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 		}
 		return ""
 	}
-	// What each queue's children at work weigh together, queues and applications.
+	// Sum of the weights of each queue's children at work, queues and applications.
 	children := map[string]float64{}
 	counted := map[string]bool{}
-	in := make([]string, len(atWork)) // the level that each is in
+	in := make([]string, len(atWork)) // the queue or group of each application
 	for i, g := range atWork {
 		in[i] = g.Queue
 		if g.Group != "" {

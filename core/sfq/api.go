@@ -5,22 +5,22 @@ import (
 	"fmt"
 )
 
-// Bounds of weights and costs.
+// Limits of weights and costs.
 const (
 	MaxWeight = 1_000_000 // largest weight of a flow or queue
 	MaxCost   = 1 << 40   // largest cost of one request or charge, in cost units
 )
 
-// Flow names one application at the device. Numbers are dense, so callers may index with
-// them, and are given out again after RemoveFlow.
+// Flow is the number of a flow. Numbers are dense, so that they can index slices, and are reused after
+// RemoveFlow.
 type Flow int32
 
-// Ticket is the charge of one dispatched request, from Next to Settle.
+// Ticket is the charge of a dispatched request, from Next to Settle.
 type Ticket struct {
-	turn  uint64 // Scheduler.turns at its dispatch; 0: the ticket is not a Scheduler's
+	seq   uint64 // Scheduler.seq at the dispatch; 0: not the ticket of a Scheduler
 	cost  int64
 	flow  Flow
-	queue int32 // in which the flow was
+	queue int32 // of the flow, at the dispatch
 }
 
 // Flow returns the flow of the request.
@@ -29,39 +29,37 @@ func (t Ticket) Flow() Flow { return t.flow }
 // Cost returns what Next charged, in cost units.
 func (t Ticket) Cost() int64 { return t.cost }
 
-// MakeTicket returns a ticket for another algorithm that has the methods of a Scheduler. A
-// Scheduler refuses it.
+// MakeTicket returns a ticket for another algorithm with the methods of a Scheduler. A Scheduler does
+// not accept it.
 func MakeTicket(f Flow, cost int64) Ticket { return Ticket{flow: f, cost: cost} }
 
-// Errors, to be told apart by errors.Is. They are returned as they are, so that none costs
-// an allocation.
+// Errors, for errors.Is. They are returned as they are, without an allocation.
 var (
-	ErrTooManyFlows  = errors.New("sfq: no room for another flow: remove one, use a shared flow, or raise Config.MaxFlows")
-	ErrFlowBusy      = errors.New("sfq: the flow is ready or has outstanding requests: make it unready and settle them before removing it")
-	ErrUnknownFlow   = errors.New("sfq: no such flow: use a number that AddFlow returned and RemoveFlow has not taken back")
-	ErrTicket        = errors.New("sfq: nothing is outstanding on this ticket: settle each ticket that Next returned once")
-	ErrWeight        = fmt.Errorf("sfq: a weight must be 1 to %d: scale all weights alike, only their ratios count", MaxWeight)
-	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only of a flow that is not ready, or of a request that was not served): split the request", int64(MaxCost))
-	ErrQueue         = fmt.Errorf("sfq: a flow's queue has at most %d levels above it, each with a name of 1 to %d bytes: shorten its path", MaxLevels, MaxQueueName)
-	ErrTooManyQueues = errors.New("sfq: no room for another queue: put flows into fewer queues, or raise Config.MaxQueues")
+	ErrTooManyFlows  = errors.New("sfq: too many flows: remove one, use a shared flow, or raise Config.MaxFlows")
+	ErrFlowBusy      = errors.New("sfq: the flow is ready or has outstanding requests: announce cost 0 and settle the requests before removing it")
+	ErrUnknownFlow   = errors.New("sfq: no such flow: use a number that AddFlow returned and that was not removed since")
+	ErrTicket        = errors.New("sfq: no request is outstanding for this ticket: settle each ticket of Next once")
+	ErrWeight        = fmt.Errorf("sfq: a weight must be 1 to %d: scale all weights by one factor, as only their ratios matter", MaxWeight)
+	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only for a flow that is not ready, or a request that was not served): split the request", int64(MaxCost))
+	ErrQueue         = fmt.Errorf("sfq: a queue's path has at most %d levels, each with a name of 1 to %d bytes: shorten the path", MaxLevels, MaxQueueName)
+	ErrTooManyQueues = errors.New("sfq: too many queues: use fewer queues, or raise Config.MaxQueues")
 )
 
-// DefaultMaxLead is Config.MaxLead where that is 0: 10 s of a device whose cost unit is a
-// nanosecond.
+// DefaultMaxLead is the default of Config.MaxLead: 10 s of device time, for costs in nanoseconds.
 const DefaultMaxLead = 10_000_000_000
 
-// Config bounds a Scheduler.
+// Config sets the limits of a Scheduler.
 type Config struct {
-	// MaxFlows bounds the flows, 1 to 2^20; 0 means 65,536. A flow takes about 200 bytes,
-	// and memory is taken only as flows come.
+	// MaxFlows is the largest number of flows, 1 to 2^20; 0 means 65,536. A flow takes about 200
+	// bytes. Memory is allocated as flows are added.
 	MaxFlows int
 
-	// MaxQueues bounds the queues that flows are put into, 1 to 2^16; 0 means 4,096. One
-	// takes about 250 bytes, and memory is taken only as they come.
+	// MaxQueues is the largest number of queues, 1 to 2^16; 0 means 4,096. A queue takes about 250
+	// bytes. Memory is allocated as queues are used.
 	MaxQueues int
 
-	// MaxLead bounds for how long charges keep a flow from being dispatched, in cost units
-	// of the device's service, 1 to 2^60; 0 means DefaultMaxLead.
+	// MaxLead bounds how long charges can keep a flow from being dispatched, in cost units of the
+	// device's service, 1 to 2^60; 0 means DefaultMaxLead.
 	MaxLead int64
 }
 
@@ -86,18 +84,18 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// New returns an empty scheduler. An error says which setting to change.
+// New returns an empty scheduler. An error names the setting to change.
 func New(cfg Config) (*Scheduler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	s := &Scheduler{cfg: cfg}
-	s.plant(cfg.MaxQueues)
+	s.initTree(cfg.MaxQueues)
 	return s, nil
 }
 
-// AddFlow admits a flow of weight 1 to MaxWeight. It starts without debt or credit, also
-// when its number was another flow's before. Errors: ErrWeight, ErrTooManyFlows.
+// AddFlow adds a flow of weight 1 to MaxWeight. It starts without debt or credit, also if its number was
+// used before. Errors: ErrWeight, ErrTooManyFlows.
 func (s *Scheduler) AddFlow(weight int) (Flow, error) {
 	if weight < 1 || weight > MaxWeight {
 		return 0, ErrWeight
@@ -111,14 +109,14 @@ func (s *Scheduler) AddFlow(weight int) (Flow, error) {
 	} else {
 		return 0, ErrTooManyFlows
 	}
-	s.flows[f] = flow{member: member{weight: int32(weight)}} // of the root's period 0, so void
-	s.at.admit(f)
+	s.flows[f] = flow{member: member{weight: int32(weight)}} // busy period 0: the tags are void
+	s.positions.admit(f)
 	s.queues[0].members++
 	return f, nil
 }
 
-// RemoveFlow forgets a flow. Errors: ErrUnknownFlow, and ErrFlowBusy while it is ready or
-// has outstanding requests.
+// RemoveFlow removes a flow. Errors: ErrUnknownFlow, and ErrFlowBusy while the flow is ready or has
+// outstanding requests.
 func (s *Scheduler) RemoveFlow(f Flow) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -130,11 +128,11 @@ func (s *Scheduler) RemoveFlow(f Flow) error {
 	parent := fl.parent
 	*fl = flow{}
 	s.freeFlows = append(s.freeFlows, f)
-	s.part(parent)
+	s.leaveQueue(parent)
 	return nil
 }
 
-// flow looks a flow up. The pointer holds until the next AddFlow.
+// flow returns a flow by its number. The pointer is valid until the next AddFlow.
 func (s *Scheduler) flow(f Flow) (*flow, error) {
 	if f < 0 || int(f) >= len(s.flows) || s.flows[f].weight == 0 {
 		return nil, ErrUnknownFlow
@@ -142,8 +140,8 @@ func (s *Scheduler) flow(f Flow) (*flow, error) {
 	return &s.flows[f], nil
 }
 
-// Waiting returns how many flows are ready.
+// Waiting returns the number of ready flows.
 func (s *Scheduler) Waiting() int { return s.waiting }
 
-// Outstanding returns how many requests are dispatched and not settled.
+// Outstanding returns the number of requests that are dispatched and not settled.
 func (s *Scheduler) Outstanding() int { return s.queues[0].outstanding }

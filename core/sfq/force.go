@@ -1,8 +1,8 @@
 package sfq
 
-// Force dispatches a request of a flow out of its turn, at a cost of 1 to MaxCost, and leaves
-// v where it is. It is charged like service beside the queue (Charge), within Config.MaxLead,
-// and settled like any other request. Errors: ErrUnknownFlow, ErrCost.
+// Force dispatches a request of a flow out of turn, at a cost of 1 to MaxCost, without changing v. The
+// cost counts as a charge (Charge), bounded by Config.MaxLead. The request is settled like any other.
+// Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -15,22 +15,22 @@ func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 		s.begin(f)
 	}
 	fl.outstanding++
-	s.turns++
-	t := Ticket{turn: s.turns, cost: cost, flow: f, queue: fl.parent}
+	s.seq++
+	t := Ticket{seq: s.seq, cost: cost, flow: f, queue: fl.parent}
 	for id := f; id != root; {
 		m := s.member(id)
 		s.queues[m.parent].outstanding++
-		m.ran = true
-		s.charge(id, m, cost)
+		m.hasService = true
+		s.chargeMember(id, m, cost)
 		s.reorder(id)
 		id = ^Flow(m.parent)
 	}
 	return t, nil
 }
 
-// Due reports whether a flow that is not ready would be the next one if it became ready now:
-// whether its start tag, and that of each queue above it, would be the least. A flow that is
-// unknown is not due.
+// Due reports whether a flow that is not ready would be dispatched next if it became ready now: whether
+// its start tag, and that of each queue above it, would be the smallest. It returns false for an unknown
+// flow.
 func (s *Scheduler) Due(f Flow) bool {
 	if _, err := s.flow(f); err != nil {
 		return false
@@ -46,7 +46,7 @@ func (s *Scheduler) Due(f Flow) bool {
 				}
 			} else {
 				start := q.v
-				if m.period == q.busy {
+				if m.busyPeriod == q.busyPeriod {
 					start = maxTag(q.v, m.finish())
 				}
 				if first.start.less(start) {

@@ -1,27 +1,28 @@
 package sfq
 
-// heap holds the ready members of a queue by the start tag of their next request and,
-// between equal tags, by who became ready or was dispatched longest ago. It is
-// indexed, so that a member whose tag changed is moved in O(log n), and has four
-// children a node: half the levels of a binary heap, and siblings share cache
-// lines. Keys lie in the heap, so a comparison looks nowhere else.
+// heap holds the ready members of a queue by the start tag of their next request and, among equal tags,
+// by sequence number. It is indexed, so that a member whose tag has changed is moved in O(log n). Nodes
+// have four children: that halves the levels of a binary heap, and siblings share cache lines. Keys are
+// stored in the heap, so comparisons need no other memory. container/heap would allocate for each
+// operation.
 type heap struct {
 	entries []entry
-	*places
+	*heapPositions
 }
 
-// places says where members are in their heaps. Several heaps share it if each member is in
-// one of them at most.
-type places struct {
-	index []int32 // by slot of the member; its place in entries, or -1
+// heapPositions holds the positions of members in their heaps. Heaps can share it if each member is in at
+// most one of them.
+type heapPositions struct {
+	index []int32 // position in entries by the member's slot; -1: in no heap
 }
 
-// slot numbers flows and queues (below 0) in turn, so that few queues take little room.
+// slot maps flows and queues, whose numbers are negative, to even and odd indexes, so that few queues take
+// little room.
 func slot(id Flow) int { return int(id<<1 ^ id>>31) }
 
 type entry struct {
 	start  tag
-	turn   uint64
+	seq    uint64
 	member Flow
 }
 
@@ -29,20 +30,20 @@ func (a *entry) before(b *entry) bool {
 	if a.start != b.start {
 		return a.start.less(b.start)
 	}
-	return a.turn < b.turn
+	return a.seq < b.seq
 }
 
-// admit makes room for a member's index.
-func (p *places) admit(id Flow) {
+// admit makes room for a member.
+func (p *heapPositions) admit(id Flow) {
 	for slot(id) >= len(p.index) {
 		p.index = append(p.index, -1)
 	}
 }
 
 // has reports whether a member is in a heap.
-func (p *places) has(id Flow) bool { return p.index[slot(id)] >= 0 }
+func (p *heapPositions) has(id Flow) bool { return p.index[slot(id)] >= 0 }
 
-// set puts a member where its key belongs, whether it was in the heap or not.
+// set adds an entry, or moves it to its place.
 func (h *heap) set(e entry) {
 	i := int(h.index[slot(e.member)])
 	if i < 0 {
@@ -58,7 +59,7 @@ func (h *heap) set(e entry) {
 	}
 }
 
-// remove takes a member out, if it is there.
+// remove removes a member, if it is in the heap.
 func (h *heap) remove(id Flow) {
 	i := int(h.index[slot(id)])
 	if i < 0 {
@@ -78,7 +79,7 @@ func (h *heap) remove(id Flow) {
 	}
 }
 
-// up places e at i or above; entry i is a gap.
+// up puts e at position i or above; position i is free.
 func (h *heap) up(i int, e entry) {
 	entries, index := h.entries, h.index
 	for i > 0 {
@@ -94,7 +95,7 @@ func (h *heap) up(i int, e entry) {
 	index[slot(e.member)] = int32(i)
 }
 
-// down places e at i or below; entry i is a gap.
+// down puts e at position i or below; position i is free.
 func (h *heap) down(i int, e entry) {
 	entries, index := h.entries, h.index
 	for {

@@ -1,47 +1,45 @@
 package sfq
 
-// Queues: hierarchical start-time fair queueing (Goyal, Guo, Vin, "A hierarchical CPU
-// scheduler for multimedia operating systems", OSDI 1996, section 3). Each queue is an SFQ
-// over its members, flows and further queues, with a virtual time of its own that moves
-// when it is served, and is to its parent what a flow is: one weight, one start tag, and all
-// that its members were served for its service. So the rules of sfq.go hold at each level as
-// they stand. What a member does not use goes to the others in its queue, and only what
-// a queue does not use to its siblings. A product of the weights down from the root, one
-// number a flow, would give an idle member's part to everybody.
+// Queues: hierarchical start-time fair queueing (Goyal, Guo and Vin, "A hierarchical CPU scheduler for
+// multimedia operating systems", OSDI 1996, section 3). Each queue is an SFQ over its members, which are
+// flows and further queues. It has a virtual time of its own, which progresses while the queue is served.
+// To its parent, a queue is what a flow is: it has one weight and one start tag, and all service of its
+// members counts as its own. So the rules of sfq.go apply at each level unchanged. Service that a member
+// does not use goes to the other members of its queue, and only what the queue does not use goes to the
+// queue's siblings. With one weight for each flow, the product of the weights from the root, the unused
+// service of an idle member would go to all flows.
 //
-// The root is queue 0. Flows that were put into no other queue are in it. Queues come with the
-// first flow that names them and go with the last one, and the last request that was
-// charged to them.
+// The root is queue 0, and contains the flows that were put into no other queue. A queue exists from the
+// first flow that names it until its last flow and its last outstanding request are gone.
 
-// Bounds of queues.
+// Limits of queues.
 const (
-	MaxLevels    = 17  // between the root and a flow: 16 of queues, and a group in them
+	MaxLevels    = 17  // between the root and a flow: 16 queues and a group
 	MaxQueueName = 512 // bytes
 )
 
-// Level is a queue on the way from the root to a flow: its name and its weight among its
-// siblings.
+// Level is a queue on the path from the root to a flow: its name, and its weight among its siblings.
 type Level struct {
 	Name   string
 	Weight int
 }
 
-// root is the member that stands for the whole scheduler. Members are flows, from 0, and
-// queues, whose numbers are below 0: queue q is ^q.
+// root is the member that stands for the whole scheduler. Members are numbered: flows from 0, and queue q
+// as ^q, which is negative.
 const root = Flow(-1)
 
-const none = int32(-1) // the root's parent
+const none = int32(-1) // parent of the root
 
-// tree is the queues of a scheduler.
+// tree holds the queues of a scheduler.
 type tree struct {
-	queues    []queue // the root first
+	queues    []queue // the root is the first one
 	freeQueue []int32 // last in, first out
-	named     map[place]int32
-	at        places
+	byName    map[queueKey]int32
+	positions heapPositions
 	maxQueues int
 }
 
-type place struct {
+type queueKey struct {
 	parent int32
 	name   string
 }
@@ -50,23 +48,23 @@ type place struct {
 type queue struct {
 	member
 	v           tag
-	busy        uint64 // its busy period, from 1
-	ready       heap   // ready members,
-	weights     int64  // and the sum of their weights
+	busyPeriod  uint64 // number of the busy period, from 1
+	ready       heap   // the ready members
+	weights     int64  // sum of the weights of the ready members
 	outstanding int
 	members     int
 	name        string
 }
 
-func (t *tree) plant(maxQueues int) {
+func (t *tree) initTree(maxQueues int) {
 	t.maxQueues = maxQueues
-	t.named = map[place]int32{}
-	t.queues = []queue{{busy: 1, ready: heap{places: &t.at}}}
+	t.byName = map[queueKey]int32{}
+	t.queues = []queue{{busyPeriod: 1, ready: heap{heapPositions: &t.positions}}}
 	t.queues[0].weight, t.queues[0].parent = 1, none
 }
 
-// member returns a flow or a queue as its parent sees it. The pointer holds until the next
-// AddFlow or SetQueue.
+// member returns a flow or queue as its parent sees it. The pointer is valid until the next AddFlow or
+// SetQueue.
 func (s *Scheduler) member(id Flow) *member {
 	if id >= 0 {
 		return &s.flows[id].member
@@ -74,7 +72,7 @@ func (s *Scheduler) member(id Flow) *member {
 	return &s.queues[^id].member
 }
 
-// ready reports whether a member has something to dispatch.
+// ready reports whether a member has a request to dispatch.
 func (s *Scheduler) ready(id Flow) bool {
 	if id >= 0 {
 		return s.flows[id].cost > 0
@@ -82,11 +80,11 @@ func (s *Scheduler) ready(id Flow) bool {
 	return len(s.queues[^id].ready.entries) > 0
 }
 
-// SetQueue says which queue a flow is in, by the way from the root; an empty way is the
-// root itself. The weights hold from now on for all that is in these queues. A flow may
-// change its queue at any time: what is outstanding stays charged, and is corrected, where
-// it was, and what the flow is behind or ahead among its old siblings it is among the new
-// ones. Errors: ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
+// SetQueue puts a flow into a queue, given as the path from the root; an empty path is the root. The
+// weights of the path apply from now on to all flows in these queues. A flow may move at any time.
+// Outstanding requests stay charged to the old queue and are corrected there. The service by which the
+// flow is ahead of or behind its old siblings becomes its distance from the new ones. Errors:
+// ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
 func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -107,19 +105,19 @@ func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 			continue
 		}
 		var q int32
-		if q, known = s.named[place{to, l.Name}]; known {
+		if q, known = s.byName[queueKey{to, l.Name}]; known {
 			to = q
-		} else if len(s.named)+len(way)-i > s.maxQueues {
+		} else if len(s.byName)+len(way)-i > s.maxQueues {
 			return ErrTooManyQueues
 		}
 	}
 	to = 0
 	for _, l := range way {
-		q, known := s.named[place{to, l.Name}]
+		q, known := s.byName[queueKey{to, l.Name}]
 		if known {
 			s.reweigh(^Flow(q), int32(l.Weight))
 		} else {
-			q = s.open(to, l)
+			q = s.newQueue(to, l)
 		}
 		to = q
 	}
@@ -129,67 +127,66 @@ func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 	return nil
 }
 
-// open makes a queue.
-func (s *Scheduler) open(parent int32, l Level) int32 {
+// newQueue makes a queue.
+func (s *Scheduler) newQueue(parent int32, l Level) int32 {
 	q := int32(len(s.queues))
 	if n := len(s.freeQueue); n > 0 {
 		q, s.freeQueue = s.freeQueue[n-1], s.freeQueue[:n-1]
 	} else {
-		s.queues = append(s.queues, queue{ready: heap{places: &s.at}})
-		s.at.admit(^Flow(q))
+		s.queues = append(s.queues, queue{ready: heap{heapPositions: &s.positions}})
+		s.positions.admit(^Flow(q))
 	}
 	at := &s.queues[q]
-	at.member = member{weight: int32(l.Weight), parent: parent} // void, as those of a new flow
-	at.busy, at.name = 1, l.Name
-	s.named[place{parent, l.Name}] = q
+	at.member = member{weight: int32(l.Weight), parent: parent} // busy period 0: the tags are void
+	at.busyPeriod, at.name = 1, l.Name
+	s.byName[queueKey{parent, l.Name}] = q
 	s.queues[parent].members++
 	return q
 }
 
-// move takes a flow to another queue. If it is ready it is the last one there among equal
-// start tags.
+// move moves a flow to another queue. If it is ready, it is the last one among equal start tags there.
 func (s *Scheduler) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
-	s.valid(&fl.member)
+	s.resetIfStale(&fl.member)
 	ready := fl.cost > 0
 	if ready {
-		if to > 0 && !s.ready(^Flow(to)) { // before f is away: it may be what keeps a queue above both busy
+		if to > 0 && !s.ready(^Flow(to)) { // before f leaves: f may keep a queue above both of them busy
 			s.begin(^Flow(to))
 		}
 		cost := fl.cost
 		fl.cost = 0
-		s.place(f)
+		s.updateReady(f)
 		fl.cost = cost
-		s.turns++
-		fl.turn = s.turns
+		s.seq++
+		fl.seq = s.seq
 	}
 	fl.rebase(s.queues[from].v, s.queues[to].v, fl.weight, fl.weight)
-	fl.parent, fl.period = to, s.queues[to].busy
+	fl.parent, fl.busyPeriod = to, s.queues[to].busyPeriod
 	s.queues[to].members++
 	if ready {
-		s.place(f)
-		s.rest(from)
+		s.updateReady(f)
+		s.endBusyPeriod(from)
 	}
-	s.part(from)
+	s.leaveQueue(from)
 }
 
-// part ends one membership in a queue, and forgets queues that are empty.
-func (s *Scheduler) part(q int32) {
+// leaveQueue ends one membership in a queue, and removes queues that are empty.
+func (s *Scheduler) leaveQueue(q int32) {
 	s.queues[q].members--
 	for q > 0 && s.queues[q].members == 0 {
 		above := s.queues[q].parent
-		s.vanish(q)
+		s.removeIfEmpty(q)
 		q = above
 	}
 }
 
-// vanish forgets a queue that has no members and no outstanding requests.
-func (s *Scheduler) vanish(q int32) {
+// removeIfEmpty removes a queue that has no members and no outstanding requests.
+func (s *Scheduler) removeIfEmpty(q int32) {
 	at := &s.queues[q]
 	if q == 0 || at.members > 0 || at.outstanding > 0 || at.weight == 0 {
 		return
 	}
-	delete(s.named, place{at.parent, at.name})
+	delete(s.byName, queueKey{at.parent, at.name})
 	s.queues[at.parent].members--
 	at.weight, at.name = 0, ""
 	s.freeQueue = append(s.freeQueue, q)

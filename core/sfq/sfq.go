@@ -1,102 +1,98 @@
-// Package sfq decides which application's device request is dispatched next: start-time
-// fair queueing (SFQ), the family that IBIS builds on (section 4).
+// Package sfq implements start-time fair queueing (SFQ) over the flows of one device. It decides which
+// flow's request is dispatched next (IBIS, section 4).
 //
-// A flow is one application at one device. Each of its requests has a start tag S and a
-// finish tag F in virtual time v, which is service per weight:
+// A flow is one application at one device. Each request has a start tag S and a finish tag F in virtual
+// time v, whose unit is cost per weight:
 //
-//	S = max(v, F of the flow's previous request)    begin and member.start
-//	F = S + cost/weight                             Next, which books the cost in spend
-//	v = S of the request dispatched last            Next
+//	S = max(v, F of the flow's previous request)    begin, member.start
+//	F = S + cost/weight                             Next, which adds the cost (addService)
+//	v = S of the last dispatched request            Next
 //
-// The request with the smallest S is dispatched first. The paper's queue holds requests.
-// This one holds flows by the start tag of their next request (heap), as the later ones
-// cannot go before it: the caller keeps the requests and announces the next one's cost
-// (Ready). Next dispatches it, and Settle ends it at the cost that it really had. The
-// depth is the caller's too: SFQ(D) is a caller that keeps up to D requests outstanding,
-// SFQ(D2) one that moves D by latency (package depth). For two flows that are always ready
-// the service per weight then differs by no more than (D+1)(c_f/w_f + c_g/w_g), c being a
-// flow's largest cost.
+// The request with the smallest start tag is dispatched first. In the paper, the queue holds requests.
+// Here it holds flows, by the start tag of each flow's next request: later requests of a flow cannot
+// overtake it. The caller keeps the requests and announces the cost of the next one (Ready). Next
+// dispatches it, and Settle replaces the announced cost with the actual one.
 //
-// What the papers leave open is decided like this:
+// The depth D is the caller's. SFQ(D) is a caller with up to D outstanding requests, and SFQ(D2) one
+// that adjusts D by latency (package depth). For two flows f and g that are always backlogged, the
+// service per weight differs by at most (D+1)(c_f/w_f + c_g/w_g), where c is a flow's largest cost.
 //
-//   - A flow's requests are tagged in runs. A run begins when the flow becomes ready: its
-//     start tag is max(v, F), v as of that moment and F the finish tag of all that the flow
-//     was served before. Each later request of the run starts at the finish tag of the one
-//     before it. A run of which nothing was dispatched leaves no trace.
-//   - Between equal start tags the flow goes first that became ready, or was dispatched,
+// The papers leave some cases open. They are decided as follows:
+//
+//   - A flow is tagged in runs. A run begins when the flow becomes backlogged: its first start tag is
+//     max(v, F), with v as of that moment and F the finish tag of all earlier service. Each later
+//     request of the run starts at the finish tag of the one before it. A run in which nothing was
+//     dispatched has no effect.
+//   - Among equal start tags, the flow goes first that became backlogged, or was dispatched, the
 //     longest ago.
-//   - v never runs backwards. A correction can put a flow's next start tag below v: the
-//     flow is then served first, as is its due, but a flow that becomes ready meanwhile
-//     must not share in that credit.
-//   - Correction: a request that cost d more than announced moves the flow's later tags by
-//     d/weight. If it is of an earlier run it moves the F that the present run began from,
-//     so it can lower this run's start to v as of the run's beginning and no further: time
-//     in which a flow had nothing to dispatch earns no credit. The F of a flow that is not
-//     ready is moved too, and kept for as long as the flow stays.
-//   - What a flow is ahead of v, or behind it, is service: (tag - v) times weight. A change
-//     of weight keeps that, so tags become v + (tag - v) * old/new, and whatever is
-//     corrected later counts at the weight of that moment, as if it had been known before.
-//     A request that went at a tiny weight thus delays nobody for longer than that weight
-//     held, and a flow that changes its weight often gets what the weights were worth while
-//     they held, within one request.
-//   - Charge is a request that was served the moment it came: F = max(v, F) + cost/weight.
-//     What charges put a flow ahead by is bounded (lead.go).
-//   - A busy period ends when nothing is ready or outstanding. v would become the largest F,
-//     so every flow's next request would start at v: only differences count, hence v is set
-//     to 0 instead and all tags are void. Charges between two busy periods count in the
-//     second.
+//   - v never decreases. A correction can move a flow's next start tag below v. That flow is then
+//     served first, but a flow that becomes backlogged at that time starts at v and gains nothing.
+//   - Corrections: if a request costs d more than announced, the flow's later tags move by d/weight.
+//     If the request belongs to an earlier run, the F that the present run began from moves instead.
+//     That lowers the run's first start tag at most to v as of the run's beginning: a flow earns no
+//     credit for time without backlog. The F of an idle flow is corrected as well.
+//   - The distance of a tag from v stands for service: (tag - v) * weight. A change of weight keeps
+//     this service, so tags become v + (tag - v) * old/new, and later corrections count at the weight
+//     of their moment. So a request that was dispatched at a tiny weight delays its flow only for as
+//     long as that weight is in force, and a flow whose weight changes often gets the service that
+//     each weight was worth while in force, within one request.
+//   - Charge is like a request that is served as soon as it arrives: F = max(v, F) + cost/weight. The
+//     lead that charges cause is bounded (chargelead.go).
+//   - A busy period ends when no flow is backlogged and no request is outstanding. By the paper, v
+//     becomes the largest F, and every flow's next request starts at v. As only differences matter, v
+//     is set to 0 and all tags become void instead. Charges between two busy periods count in the
+//     second one.
 //
-// Flows can stand in queues with weights of their own (queue.go). All rules hold at each
-// level: a member is a flow, or a queue as its parent sees it.
+// Flows can be in queues that have weights of their own (queue.go). All rules apply at each level. A
+// member is a flow, or a queue as its parent sees it. In this package, a member that has a request to
+// dispatch is called ready; in the literature, it is backlogged.
 //
-// The package is pure: no clock, goroutine, lock, input or output, and nothing depends on
-// the iteration order of a map. The same calls give the same decisions in the daemon, in a
-// simulation and in a test. A Scheduler belongs to one caller at a time.
+// The package is pure: it has no clock, goroutine, lock or I/O, and does not depend on the iteration
+// order of maps. Equal sequences of calls lead to equal decisions in the daemon, the simulator and
+// tests. A Scheduler is not safe for concurrent use.
 package sfq
 
-// Scheduler orders the requests of many flows before one device. Methods that return an
-// error have changed nothing when they do. The zero value is not ready for use: see New.
+// Scheduler orders the requests of the flows of one device. A method that returns an error has changed
+// nothing. The zero value is not usable; see New.
 type Scheduler struct {
 	cfg       Config
 	flows     []flow
 	freeFlows []Flow // last in, first out
 	tree
 	waiting int    // ready flows
-	turns   uint64 // requests dispatched and runs begun so far
+	seq     uint64 // requests dispatched and runs begun so far
 }
 
-// flow is a member, and what only flows have.
+// flow is a member with the state that only flows have.
 type flow struct {
 	member
 	outstanding int32
-	cost        int64 // of its next request; 0: it is not ready
+	cost        int64 // of the next request; 0: the flow is not ready
 }
 
-// member is a flow's or a queue's place in its parent's virtual time. The start tag of its
-// next request is max(floor, prev) + served/weight. Tags are worked out when they are
-// needed: corrections and changes of weight thus cost a few additions and one move in the
-// heap, however many requests they concern.
+// member is the state of a flow or queue in the virtual time of its parent. The start tag of its next
+// request is max(floor, prev) + served/weight. Tags are computed when they are needed, so a correction
+// or a change of weight costs a few additions and one move in the heap, however many requests it
+// concerns.
 type member struct {
-	weight int32 // 0: a free slot
-	parent int32 // the queue of which it is a member
-	prev   tag   // F before the run, as corrected
+	weight int32 // 0: the slot is free
+	parent int32 // the queue that contains the member
+	prev   tag   // finish tag before the run, as corrected
 	floor  tag   // v when the run began
-	// served is the cost dispatched and charged in this run, less corrections. It is
-	// divided as one sum, so that the rounding (below 2^-32) is that of one division
-	// however long the run; only a change of weight, a correction across runs, and a cut
-	// of the lead round once more.
-	served  int64
-	charged tag    // the part of its lead that charges made (lead.go)
-	period  uint64 // the parent's busy period that all this belongs to; void in another
-	began   uint64 // Scheduler.turns when the run began
-	turn    uint64 // Scheduler.turns when it became ready or was last dispatched
-	ran     bool   // something was dispatched or charged in this run
+	// served is the cost of all dispatches and charges of this run, with corrections. It is divided
+	// by the weight as one sum, so the rounding error stays below 2^-32 for a run of any length.
+	// Changes of weight, corrections of earlier runs and cuts of the lead round once more.
+	served     int64
+	charged    tag    // the part of the lead that charges caused (chargelead.go)
+	busyPeriod uint64 // of the parent; in another busy period all tags are void
+	runStart   uint64 // Scheduler.seq at the beginning of the run
+	seq        uint64 // Scheduler.seq when the member became ready or was last dispatched
+	hasService bool   // whether this run has dispatches or charges
 }
 
-// Ready announces the cost of a flow's next request, 1 to MaxCost, or with cost 0 that the
-// flow has nothing to dispatch. A flow that was not ready begins a run. Between two
-// costs above 0 the flow keeps its place, and only what Next will charge changes.
-// Errors: ErrUnknownFlow, ErrCost.
+// Ready announces the cost of a flow's next request, 1 to MaxCost; 0 means that the flow has no
+// request. A flow that becomes ready begins a run. If the flow was ready before, only the cost that
+// Next will charge changes. Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Ready(f Flow, cost int64) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -111,18 +107,17 @@ func (s *Scheduler) Ready(f Flow, cost int64) error {
 	case was == 0 && cost > 0:
 		s.begin(f)
 		s.waiting++
-		s.place(f)
+		s.updateReady(f)
 	case was > 0 && cost == 0:
 		s.waiting--
-		s.place(f)
-		s.rest(fl.parent)
+		s.updateReady(f)
+		s.endBusyPeriod(fl.parent)
 	}
 	return nil
 }
 
-// Next dispatches the next request of the flow that is due, which has the smallest start
-// tag, and charges the announced cost. It reports whether any flow is ready. The flow
-// stays ready at the same cost until the caller says otherwise.
+// Next dispatches a request of the flow with the smallest start tag and charges the announced cost. ok
+// is false if no flow is ready. The flow stays ready at the same cost until the next call of Ready.
 func (s *Scheduler) Next() (Ticket, bool) {
 	if s.waiting == 0 {
 		return Ticket{}, false
@@ -137,26 +132,25 @@ func (s *Scheduler) Next() (Ticket, bool) {
 	}
 	fl := &s.flows[id]
 	fl.outstanding++
-	s.turns++
-	t := Ticket{turn: s.turns, cost: fl.cost, flow: id, queue: fl.parent}
+	s.seq++
+	t := Ticket{seq: s.seq, cost: fl.cost, flow: id, queue: fl.parent}
 	for id != root {
 		m := s.member(id)
-		m.turn, m.ran, m.charged = s.turns, true, tag{} // v has reached its start tag: no lead is left
-		m.spend(t.cost)
-		s.queues[m.parent].ready.set(entry{start: m.start(), turn: m.turn, member: id})
+		m.seq, m.hasService, m.charged = s.seq, true, tag{} // v has reached the start tag: the lead is 0
+		m.addService(t.cost)
+		s.queues[m.parent].ready.set(entry{start: m.start(), seq: m.seq, member: id})
 		id = ^Flow(m.parent)
 	}
 	return t, true
 }
 
-// Settle ends an outstanding request at the cost that it really had, 0 (it was not served,
-// so the whole charge is given back) to MaxCost. The flow may be in another queue by now:
-// then the queue that the request was charged to is corrected. Each ticket is settled once;
-// a second time is refused only where nothing else of the flow, or of the queue, is
-// outstanding. Errors: ErrTicket, ErrCost.
+// Settle ends an outstanding request and corrects its charge to the actual cost, 0 to MaxCost; 0 means
+// that the request was not served. If the flow has moved to another queue since, the queue that the
+// request was charged to is corrected. Each ticket must be settled once. A second call is detected only
+// if nothing else of the flow, or of the queue, is outstanding. Errors: ErrTicket, ErrCost.
 func (s *Scheduler) Settle(t Ticket, cost int64) error {
 	fl, err := s.flow(t.flow)
-	if err != nil || fl.outstanding == 0 || t.turn == 0 || t.turn > s.turns ||
+	if err != nil || fl.outstanding == 0 || t.seq == 0 || t.seq > s.seq ||
 		int(t.queue) >= len(s.queues) || s.queues[t.queue].outstanding == 0 {
 		return ErrTicket
 	}
@@ -168,18 +162,18 @@ func (s *Scheduler) Settle(t Ticket, cost int64) error {
 		s.queues[q].outstanding--
 	}
 	if d := cost - t.cost; d != 0 {
-		s.correct(t.flow, t.turn, d)
+		s.correct(t.flow, t.seq, d)
 		for q := t.queue; q > 0; q = s.queues[q].parent {
-			s.correct(^Flow(q), t.turn, d)
+			s.correct(^Flow(q), t.seq, d)
 		}
 	}
-	s.rest(t.queue)
+	s.endBusyPeriod(t.queue)
 	return nil
 }
 
-// Charge books service of cost 1 to MaxCost that the device gave the flow outside of the
-// queue, such as kernel writeback or readahead: all that the flow will dispatch moves back,
-// within Config.MaxLead. Errors: ErrUnknownFlow, ErrCost.
+// Charge adds service that the device gave to a flow outside of the scheduler, such as kernel writeback
+// or readahead, at a cost of 1 to MaxCost. It delays the flow's next requests, bounded by
+// Config.MaxLead. Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Charge(f Flow, cost int64) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -193,17 +187,17 @@ func (s *Scheduler) Charge(f Flow, cost int64) error {
 	}
 	for id := f; id != root; {
 		m := s.member(id)
-		m.ran = true
-		s.charge(id, m, cost)
+		m.hasService = true
+		s.chargeMember(id, m, cost)
 		s.reorder(id)
 		id = ^Flow(m.parent)
 	}
 	return nil
 }
 
-// SetWeight changes a flow's weight, 1 to MaxWeight, at once: what it was served stays its
-// service, and what it has to wait for that is as if the new weight had held when it was
-// dispatched. Errors: ErrUnknownFlow, ErrWeight.
+// SetWeight changes a flow's weight, 1 to MaxWeight, with immediate effect: the service by which the
+// flow is ahead or behind is kept, and its tags are scaled to the new weight. Errors: ErrUnknownFlow,
+// ErrWeight.
 func (s *Scheduler) SetWeight(f Flow, weight int) error {
 	if _, err := s.flow(f); err != nil {
 		return err
@@ -215,78 +209,76 @@ func (s *Scheduler) SetWeight(f Flow, weight int) error {
 	return nil
 }
 
-// begin starts a run of a flow that is not ready, and of the queues that it is in, as far as
-// they are not ready either.
+// begin begins a run of a flow that is not ready, and of those queues above it that are not ready.
 func (s *Scheduler) begin(f Flow) {
-	s.turns++
+	s.seq++
 	for id := f; id != root && (id == f || !s.ready(id)); {
 		m := s.member(id)
-		s.valid(m)
+		s.resetIfStale(m)
 		m.prev = m.finish()
 		m.floor = s.queues[m.parent].v
 		m.served = 0
-		m.ran = false
-		m.began, m.turn = s.turns, s.turns
+		m.hasService = false
+		m.runStart, m.seq = s.seq, s.seq
 		id = ^Flow(m.parent)
 	}
 }
 
-// valid resets a member's tags to the beginning of the present busy period, if they are of an
-// earlier one and so void.
-func (s *Scheduler) valid(m *member) {
-	if period := s.queues[m.parent].busy; m.period != period {
-		*m = member{weight: m.weight, parent: m.parent, period: period, began: s.turns, turn: m.turn}
+// resetIfStale resets the tags of a member if they belong to an earlier busy period.
+func (s *Scheduler) resetIfStale(m *member) {
+	if period := s.queues[m.parent].busyPeriod; m.busyPeriod != period {
+		*m = member{weight: m.weight, parent: m.parent, busyPeriod: period, runStart: s.seq, seq: m.seq}
 	}
 }
 
-// start returns the start tag S of a member's next request.
+// start returns the start tag of a member's next request.
 func (m *member) start() tag {
-	return maxTag(m.floor, m.prev).add(span(m.served, m.weight))
+	return maxTag(m.floor, m.prev).add(perWeight(m.served, m.weight))
 }
 
-// finish returns the finish tag F of all service of a member so far.
+// finish returns the finish tag of all service of a member so far.
 func (m *member) finish() tag {
-	if !m.ran {
+	if !m.hasService {
 		return m.prev
 	}
 	return m.start()
 }
 
-// spend books cost, or gives it back where negative, at the present weight.
-func (m *member) spend(cost int64) {
+// addService adds a cost, or a negative correction, at the present weight.
+func (m *member) addService(cost int64) {
 	m.served += cost
-	// Well before the sum overflows, the part that the weight divides without
-	// remainder is moved into the tags, which rounds nothing.
+	// Long before the sum can overflow, the part that is divisible by the weight moves into
+	// the tags. That part is exact.
 	if m.served > servedLimit || m.served < -servedLimit {
 		rest := m.served % int64(m.weight)
-		m.shift(span(m.served-rest, m.weight))
+		m.shiftTags(perWeight(m.served-rest, m.weight))
 		m.served = rest
 	}
 }
 
 const servedLimit = 1 << 60
 
-// shift moves all of a member's tags.
-func (m *member) shift(by tag) {
+// shiftTags moves all tags of a member.
+func (m *member) shiftTags(by tag) {
 	m.prev = m.prev.add(by)
 	m.floor = m.floor.add(by)
 }
 
-// rebase moves all of a member's tags to another weight, and to another virtual time, such that
-// the member stays ahead or behind by the same service.
+// rebase converts a member's tags to another weight and another virtual time. The service by which the
+// member is ahead or behind stays the same.
 func (m *member) rebase(from, to tag, old, weight int32) {
 	m.prev = to.add(m.prev.sub(from).scale(old, weight))
 	m.floor = to.add(m.floor.sub(from).scale(old, weight))
 }
 
-// reweigh changes the weight of a flow or a queue.
+// reweigh changes the weight of a flow or queue.
 func (s *Scheduler) reweigh(id Flow, weight int32) {
 	m := s.member(id)
 	if m.weight == weight {
 		return
 	}
 	q := &s.queues[m.parent]
-	s.valid(m)
+	s.resetIfStale(m)
 	m.fade(q.v)
 	m.rebase(q.v, q.v, m.weight, weight)
 	m.charged = m.charged.scale(m.weight, weight)
@@ -297,30 +289,30 @@ func (s *Scheduler) reweigh(id Flow, weight int32) {
 	s.reorder(id)
 }
 
-// correct moves the tags of a flow or a queue for a request that cost d more than it was charged.
+// correct moves the tags of a flow or queue because a request cost d more than it was charged.
 func (s *Scheduler) correct(id Flow, turn uint64, d int64) {
 	m := s.member(id)
-	s.valid(m)
+	s.resetIfStale(m)
 	m.fade(s.queues[m.parent].v)
-	if turn > m.began {
-		m.spend(d)
+	if turn > m.runStart {
+		m.addService(d)
 	} else {
-		m.prev = m.prev.add(span(d, m.weight))
+		m.prev = m.prev.add(perWeight(d, m.weight))
 	}
 	s.reorder(id)
 }
 
-// reorder puts a member whose tags have changed where it belongs, if it is ready.
+// reorder moves a ready member whose tags have changed to its place in the heap.
 func (s *Scheduler) reorder(id Flow) {
 	m := s.member(id)
 	if q := &s.queues[m.parent]; q.ready.has(id) {
-		q.ready.set(entry{start: m.start(), turn: m.turn, member: id})
+		q.ready.set(entry{start: m.start(), seq: m.seq, member: id})
 	}
 }
 
-// place puts a member among the ready members of its queue, or removes it from there. It goes on
-// with the queues above until one of them is as ready as before.
-func (s *Scheduler) place(id Flow) {
+// updateReady adds a member to the ready members of its queue, or removes it, and continues upwards
+// until the readiness of a queue has not changed.
+func (s *Scheduler) updateReady(id Flow) {
 	for id != root {
 		m := s.member(id)
 		q := &s.queues[m.parent]
@@ -330,7 +322,7 @@ func (s *Scheduler) place(id Flow) {
 		}
 		if ready {
 			q.weights += int64(m.weight)
-			q.ready.set(entry{start: m.start(), turn: m.turn, member: id})
+			q.ready.set(entry{start: m.start(), seq: m.seq, member: id})
 		} else {
 			q.weights -= int64(m.weight)
 			q.ready.remove(id)
@@ -339,18 +331,18 @@ func (s *Scheduler) place(id Flow) {
 	}
 }
 
-// rest ends the busy period of a queue in which nothing is ready or outstanding, and goes on with
-// the queues above. It forgets queues that are empty.
-func (s *Scheduler) rest(q int32) {
+// endBusyPeriod ends the busy period of a queue in which nothing is ready or outstanding, and continues
+// upwards. It removes empty queues.
+func (s *Scheduler) endBusyPeriod(q int32) {
 	for q != none {
 		at := &s.queues[q]
 		if at.outstanding > 0 || len(at.ready.entries) > 0 {
 			return
 		}
-		at.busy++
+		at.busyPeriod++
 		at.v = tag{}
 		above := at.parent
-		s.vanish(q)
+		s.removeIfEmpty(q)
 		q = above
 	}
 }

@@ -20,7 +20,7 @@ func TestTagArithmetic(t *testing.T) {
 			weight := rapid.Int32Range(1, MaxWeight).Draw(t, "weight")
 			want := new(big.Int).Lsh(big.NewInt(cost), 32)
 			// Div rounds down for positive divisors.
-			return span(cost, weight), want.Div(want, big.NewInt(int64(weight)))
+			return perWeight(cost, weight), want.Div(want, big.NewInt(int64(weight)))
 		}
 		a, wantA := draw()
 		b, wantB := draw()
@@ -47,7 +47,7 @@ func TestTagString(t *testing.T) {
 	}{
 		{0, 1, "0"}, {7, 1, "7"}, {1, 2, "0.5"}, {1, 3, "0.333"}, {2, 3, "0.667"}, {1, 1000, "0.001"}, {9999, 10000, "1"}, {MaxCost, 1, "1099511627776"},
 	} {
-		if got := span(test.cost, test.weight).String(); got != test.want {
+		if got := perWeight(test.cost, test.weight).String(); got != test.want {
 			t.Errorf("%d/%d prints as %s, want %s", test.cost, test.weight, got, test.want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestRatio(t *testing.T) {
 		a := rapid.Int64Range(0, 1<<60).Draw(t, "a")
 		b := rapid.Int64Range(1, 1<<62).Draw(t, "b")
 		want := new(big.Int).Lsh(big.NewInt(a), 32)
-		if got := ratio(a, b).value(); got.Cmp(want.Div(want, big.NewInt(b))) != 0 {
+		if got := divide(a, b).value(); got.Cmp(want.Div(want, big.NewInt(b))) != 0 {
 			t.Fatalf("%d/%d = %v, want %v", a, b, got, want)
 		}
 	})

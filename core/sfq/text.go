@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// String prints the whole state in a few lines, for tests and debugging.
+// String formats the state of the scheduler in a few lines, for tests and debugging.
 func (s *Scheduler) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "sfq: v %s, outstanding %d, ready %d\n", s.queues[0].v, s.Outstanding(), s.waiting)
@@ -36,12 +36,12 @@ func (s *Scheduler) String() string {
 	return b.String()
 }
 
-// tags prints a member's start tag if it is ready, else the finish tag of what it was
-// served, and the part of its lead that charges made.
+// tags formats a member's start tag if it is ready, otherwise its finish tag, and the part of the lead that
+// charges have caused.
 func (s *Scheduler) tags(id Flow) string {
 	m := *s.member(id)
 	q := &s.queues[m.parent]
-	if m.period != q.busy {
+	if m.busyPeriod != q.busyPeriod {
 		return ", tags void"
 	}
 	out := ", F " + m.finish().String()
@@ -54,7 +54,7 @@ func (s *Scheduler) tags(id Flow) string {
 	return out
 }
 
-// path returns a queue's names from the root on.
+// path returns the names of a queue's path from the root.
 func (s *Scheduler) path(q int32) string {
 	var names []string
 	for ; q > 0; q = s.queues[q].parent {

@@ -121,7 +121,7 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 	var n zkclient.Node
 	fixture.Eventually(t, "ZooKeeper says who leads", func() (ok bool) {
 		var err error
-		n, err = g.client.Newest(ctx, g.client.Path("epoch"))
+		n, err = g.client.GetLatest(ctx, g.client.Path("epoch"))
 		return err == nil // else the server asked is gone, and the next question goes to another one
 	})
 	var r struct {
@@ -133,7 +133,7 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 			t.Fatal(err)
 		}
 	}
-	g.began[r.Epoch] = n.Changed
+	g.began[r.Epoch] = n.ModifiedZxid
 	for i := range brokers {
 		if r.Address == address(i) {
 			return i, r.Epoch

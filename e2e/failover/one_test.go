@@ -80,7 +80,7 @@ func TestOneServer(t *testing.T) {
 
 	t.Run("conformance", func(t *testing.T) { conformance(t, server.Address, nil) })
 	t.Run("conformance by TLS", func(t *testing.T) { conformance(t, server.Secure, of(first, first)) })
-	const ownCert = "look at this broker's certificate (--cert) and at the CA that ZooKeeper trusts"
+	const ownCert = "check this broker's certificate (--cert) and the CA that ZooKeeper trusts"
 	for name, test := range map[string]struct {
 		server string
 		side   func() *tls.Config
@@ -89,8 +89,8 @@ func TestOneServer(t *testing.T) {
 		"a server of another authority": {server.Secure, of(second, first), "give the CA of ZooKeeper's servers (--zookeeper-ca)"},
 		"a broker of another authority": {server.Secure, of(first, second), ownCert},
 		"a broker without certificate":  {server.Secure, side(filepath.Join(first, "ca.pem"), "", ""), ownCert},
-		"plain to the secure port":      {server.Secure, nil, "that is its secure port (--zookeeper-ca)"},
-		"TLS to the plain port":         {server.Address, of(first, first), "or that is its plain port"},
+		"plain to the secure port":      {server.Secure, nil, "this is its secure port (--zookeeper-ca)"},
+		"TLS to the plain port":         {server.Address, of(first, first), "or this is its plain port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var own textLog // log is TestFailOver's too
@@ -143,7 +143,7 @@ func TestOneServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		place(second)
-		says(`msg="this broker leads no more"`, 1) // one that leads on would begin no epoch
+		says(`msg="this broker no longer leads"`, 1) // one that leads on would begin no epoch
 		if err := server.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ const (
 // broker is the production account behind messages.
 type broker struct {
 	totals *coord.Totals
-	begun  coord.Beginning
+	begun  coord.Startup
 	served []time.Duration // by application, with ruleDSFQ
 	life   int             // counts starts: a message to one that has ended is lost
 	down   bool
@@ -46,13 +46,13 @@ func (b *broker) start(c *Cluster) {
 	if c.exchange.Session > 0 {
 		b.begun.Least = succession
 	}
-	b.begun.Begin(c.now)
+	b.begun.Reset(c.now)
 	b.life++
 }
 
 // settled tells whether the broker's totals count as whole.
 func (c *Cluster) settled() bool {
-	return c.broker.begun.Whole(c.now, c.exchange.Period)
+	return c.broker.begun.Complete(c.now, c.exchange.Period)
 }
 
 // stop ends the broker. Every node sees the end of its stream, and a standby takes over

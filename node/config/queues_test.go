@@ -49,7 +49,7 @@ func TestBadQueues(t *testing.T) {
 	for text, want := range map[string]string{
 		"queues:\n  - {queue: a, weight: 1}\n  - {queue: b}":                 "line 3: queues[1]: weight 0",
 		"queues:\n  - {queue: a, weight: 1000001}":                           "line 2: queues[0]: weight 1000001",
-		"queues: [{queue: a, weight: 1}, {queue: a, weight: 2}]":             "line 1: queues[1]: queue \"a\" has a weight already",
+		"queues: [{queue: a, weight: 1}, {queue: a, weight: 2}]":             "line 1: queues[1]: queue \"a\" is listed twice",
 		"queues: [{weight: 1}]":                                              "queues[0]: queue \"\": give its path",
 		"queues: [{queue: a..b, weight: 1}]":                                 "such as root.etl",
 		"queues: [{queue: [a], weight: 1}]":                                  "line 1: a queue is a path",

@@ -2,6 +2,7 @@ package install
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,10 +15,10 @@ func TestDiffReadsAsPatchDoes(t *testing.T) {
 		want     string
 	}{
 		{file{}, file{exists: true, text: []byte("a\nb")}, "--- /dev/null\n+++ bf\n@@ -0,0 +1,2 @@\n+a\n+b\n\\ No newline at end of file\n"},
-		{file{exists: true, text: []byte("a\n")}, file{}, "--- af\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"},
+		{file{exists: true, text: []byte("a\n")}, file{}, "--- af\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"},
 		{file{exists: true, text: []byte("1\n2\n3\n4\n5\n6\n7\n8\n9\n")}, file{exists: true, text: []byte("0\n2\n3\n4\n5\n6\n7\n8\n9\n10\n")},
 			"--- af\n+++ bf\n@@ -1,4 +1,4 @@\n-1\n+0\n 2\n 3\n 4\n@@ -7,3 +7,4 @@\n 7\n 8\n 9\n+10\n"},
-		{file{exists: true, text: []byte("a")}, file{exists: true, text: []byte("a\n")}, "--- af\n+++ bf\n@@ -1,1 +1,1 @@\n-a\n\\ No newline at end of file\n+a\n"},
+		{file{exists: true, text: []byte("a")}, file{exists: true, text: []byte("a\n")}, "--- af\n+++ bf\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"},
 	} {
 		if got := unified("f", c.from, c.to); got != c.want {
 			t.Errorf("%q to %q is\n%swant\n%s", c.from.text, c.to.text, got, c.want)
@@ -27,9 +28,9 @@ func TestDiffReadsAsPatchDoes(t *testing.T) {
 
 // patched does what the hunks say, and checks that they fit.
 func patched(t *rapid.T, from, diff string) string {
-	old, at := lines([]byte(from)), 0
+	old, at := slices.Collect(strings.Lines(from)), 0
 	var out strings.Builder
-	ls := lines([]byte(diff))[2:]
+	ls := slices.Collect(strings.Lines(diff))[2:]
 	for i, l := range ls {
 		bare := i+1 < len(ls) && strings.HasPrefix(ls[i+1], "\\")
 		body := l[1:]
@@ -38,8 +39,8 @@ func patched(t *rapid.T, from, diff string) string {
 		}
 		switch l[0] {
 		case '@':
-			var start, count, a, b int
-			if _, err := fmt.Sscanf(l, "@@ -%d,%d +%d,%d @@", &start, &count, &a, &b); err != nil {
+			start, count := 0, 1 // a count of 1 is left out
+			if _, err := fmt.Sscanf(l, "@@ -%d,%d ", &start, &count); err != nil && start == 0 && count == 1 {
 				t.Fatalf("%q: %v", l, err)
 			}
 			if count > 0 {

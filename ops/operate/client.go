@@ -191,9 +191,10 @@ func (c *Client) Apply(ctx context.Context, text []byte, base uint64, note strin
 	return change(ctx, c, cluster.OperatorsClient.Apply, &cluster.ApplyRequest{Text: text, Base: base, Note: note})
 }
 
-// SetWeight sets the weight of one application; 0 takes it back.
-func (c *Client) SetWeight(ctx context.Context, application string, weight uint32) (*cluster.PolicyVersion, error) {
-	return change(ctx, c, cluster.OperatorsClient.SetWeight, &cluster.SetWeightRequest{Application: application, Weight: weight})
+// SetWeight sets the weight of one application; 0 removes it. With force, the application need
+// not be known.
+func (c *Client) SetWeight(ctx context.Context, application string, weight uint32, force bool) (*cluster.PolicyVersion, error) {
+	return change(ctx, c, cluster.OperatorsClient.SetWeight, &cluster.SetWeightRequest{Application: application, Weight: weight, Force: force})
 }
 
 // Nodes asks for all nodes.

@@ -81,7 +81,7 @@ func follows(leader string) func(context.Context) error {
 		if leader == "" {
 			return status.Error(codes.Unavailable, "this broker does not lead, and does not know who does")
 		}
-		return status.Errorf(codes.FailedPrecondition, "this broker does not lead: %s does", leader)
+		return status.Errorf(codes.FailedPrecondition, "this broker does not lead; the leader is %s", leader)
 	}
 }
 
@@ -114,7 +114,9 @@ func nobody(t *testing.T) string {
 var operations = map[string]func(context.Context, *Client) (*cluster.PolicyVersion, error){
 	"policy": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Policy(ctx, 0) },
 	"apply":  func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Apply(ctx, nil, 0, "") },
-	"weight": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.SetWeight(ctx, "a", 1) },
+	"weight": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) {
+		return c.SetWeight(ctx, "a", 1, false)
+	},
 }
 
 // TestOnce: after a failure a question goes on to the next broker, and a change only where
@@ -201,9 +203,9 @@ func TestNobodyLeads(t *testing.T) {
 		first, second func(context.Context) error
 		want          []string
 	}{
-		{follows("broker-3:9717"), follows("broker-3:9717"), []string{"broker-3:9717 leads, and is not among the brokers that were asked: add it to --broker", "this broker does not lead: broker-3:9717 does"}},
+		{follows("broker-3:9717"), follows("broker-3:9717"), []string{"broker-3:9717 leads, and is not among the brokers that were asked: add it to --broker", "this broker does not lead; the leader is broker-3:9717"}},
 		{follows("broker-3:9717"), follows(""), []string{"broker-3:9717 leads, and is not among"}},
-		{follows(down), follows(down), []string{"no broker that leads answers", "try again", "this broker does not lead: " + down + " does"}},
+		{follows(down), follows(down), []string{"no broker that leads answers", "try again", "this broker does not lead; the leader is " + down}},
 		{follows(""), follows(""), []string{"no broker that leads answers", "does not know who does"}},
 		{says(codes.FailedPrecondition), says(codes.FailedPrecondition), []string{"no broker answers: ", down + ": connection refused", "--broker HOST:PORT"}},
 	} {

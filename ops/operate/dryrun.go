@@ -55,6 +55,9 @@ func (p *Policy) Counts() (rules, queues, reserved int) {
 	return len(p.rules.Rules), len(p.rules.Queues), reserved
 }
 
+// Warnings returns a line for each rule that can never decide anything.
+func (p *Policy) Warnings() []string { return policyfile.Warnings(p.Text) }
+
 // Document is the text with the set weights behind it, as comments.
 func (p *Policy) Document() []byte {
 	text := slices.Clone(p.Text)

@@ -37,7 +37,7 @@ func caller(address string) context.Context {
 func (s *served) settled(t *testing.T, name, address string, hosts ...string) *session {
 	t.Helper()
 	got, err := s.join(from{ctx: caller(address)}, &cluster.Report{Sequence: 1,
-		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.lead.State().Epoch)
+		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.leadership.State().Epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +67,11 @@ func TestWhere(t *testing.T) {
 		"2001:db8::1":      "n1",
 		"192.0.2.2":        "n2",
 		"192.0.2.3":        "liar",
-		"10.0.0.2":         "NotFound: 10.0.0.2 is ambiguous: 2 nodes have it, liar, n2",
-		"172.17.0.1":       "NotFound: 172.17.0.1 is ambiguous: 2 nodes have it, n1, n2",
-		"192.0.2.7":        "NotFound: 192.0.2.7 is ambiguous: 2 nodes have it, twin1, twin2",
-		"192.0.2.9":        "NotFound: 192.0.2.9 is ambiguous: 2 nodes have it, here, twin2",
-		"192.0.2.200":      "NotFound: no node reports from 192.0.2.200 or says that it has that address",
+		"10.0.0.2":         "NotFound: 10.0.0.2 is ambiguous: 2 nodes have this address: liar, n2",
+		"172.17.0.1":       "NotFound: 172.17.0.1 is ambiguous: 2 nodes have this address: n1, n2",
+		"192.0.2.7":        "NotFound: 192.0.2.7 is ambiguous: 2 nodes have this address: twin1, twin2",
+		"192.0.2.9":        "NotFound: 192.0.2.9 is ambiguous: 2 nodes have this address: here, twin2",
+		"192.0.2.200":      "NotFound: no node reports from 192.0.2.200 or states this address",
 	} {
 		if got := b.where(address); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
@@ -91,7 +91,7 @@ func TestWhere(t *testing.T) {
 	for _, i := range []int{7, 3, 9, 1, 8, 2, 6} {
 		b.settled(t, fmt.Sprint("many", i), fmt.Sprint("192.0.2.10", i), "172.17.0.2")
 	}
-	if got := b.where("172.17.0.2"); got != "NotFound: 172.17.0.2 is ambiguous: 7 nodes have it, many1, many2, many3, many6, many7" {
+	if got := b.where("172.17.0.2"); got != "NotFound: 172.17.0.2 is ambiguous: 7 nodes have this address: many1, many2, many3, many6, many7" {
 		t.Error(got)
 	}
 
@@ -112,7 +112,7 @@ func TestWhere(t *testing.T) {
 func TestWhatANodeMayState(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	try := func(address string, hosts ...string) error {
-		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.lead.State().Epoch)
+		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.leadership.State().Epoch)
 		return err
 	}
 	many := func(n int) (hosts []string) {
@@ -144,8 +144,8 @@ func TestWhatANodeMayState(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.homes) != cluster.MaxHosts+1 || len(b.sessions) != 1 {
-		t.Errorf("%d homes of %d nodes", len(b.homes), len(b.sessions))
+	if len(b.nodesByAddress) != cluster.MaxHosts+1 || len(b.sessions) != 1 {
+		t.Errorf("%d homes of %d nodes", len(b.nodesByAddress), len(b.sessions))
 	}
 }
 
@@ -211,7 +211,7 @@ func FuzzPlaces(f *testing.F) {
 	f.Add("fe80::1%eth0", "[::]:1")
 	f.Add("::ffff:127.0.0.1", "x")
 	f.Fuzz(func(t *testing.T, host, address string) {
-		p, err := placeOf(caller("127.0.0.1"), &cluster.Node{Name: "n", Hosts: []string{host}, Address: address})
+		p, err := locationOf(caller("127.0.0.1"), &cluster.Node{Name: "n", Hosts: []string{host}, Address: address})
 		if err != nil {
 			return
 		}

@@ -29,12 +29,12 @@ func TestFactsArrive(t *testing.T) {
 	sequence := uint64(0)
 	weight := func(names ...*cluster.Name) float64 {
 		t.Helper()
-		b.matchAll() // a round
+		b.matchPending() // a round
 		b.mu.Lock()
-		b.settle()
+		b.computeRights()
 		b.mu.Unlock()
 		sequence++
-		a, err := b.take(s, &cluster.Report{Sequence: sequence, Names: names})
+		a, err := b.handleReport(s, &cluster.Report{Sequence: sequence, Names: names})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestFactsArrive(t *testing.T) {
 	if w := weight(); w != 0 || asked != 1 {
 		t.Errorf("told %v, asked %d times, though nobody said that anything has changed", w, asked)
 	}
-	b.Regrant([]string{"a", "somebody"})
+	b.FactsChanged([]string{"a", "somebody"})
 	if w := weight(); w != 60 {
 		t.Errorf("weight %v after the facts have changed", w)
 	}
@@ -79,25 +79,25 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.succeed()
+	b.updateLeadership()
 	s := bookedSession(t, b)
 	r := &cluster.Report{Sequence: 1}
-	const many = matchAtOnce + 50
+	const many = matchBatch + 50
 	for i := range uint32(many) {
 		r.Names = append(r.Names, &cluster.Name{Entry: i, Application: fmt.Sprint("a", i)})
 	}
-	a, err := b.take(s, r)
-	if err != nil || asked != matchAtOnce || len(a.GetRights()) != matchAtOnce {
-		t.Fatalf("%v: %d were matched and %d told at once, want %d", err, asked, len(a.GetRights()), matchAtOnce)
+	a, err := b.handleReport(s, r)
+	if err != nil || asked != matchBatch || len(a.GetRights()) != matchBatch {
+		t.Fatalf("%v: %d were matched and %d told at once, want %d", err, asked, len(a.GetRights()), matchBatch)
 	}
 	tell := func() (n int) {
 		t.Helper()
-		b.matchAll()
+		b.matchPending()
 		b.mu.Lock()
-		b.settle()
+		b.computeRights()
 		b.mu.Unlock()
 		r := &cluster.Report{Sequence: s.sequence + 1}
-		a, err := b.take(s, r)
+		a, err := b.handleReport(s, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,23 +110,23 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	if n := tell(); n != many || asked != 2*many {
 		t.Errorf("a new policy: %d told, %d matched in all", n, asked)
 	}
-	b.Regrant([]string{"a1", "a2", "nobody"})
-	if _, known := b.grants["a1"]; !known || len(b.stale) != 2 {
-		t.Errorf("what holds until it is matched anew is gone; %d are to be", len(b.stale))
+	b.FactsChanged([]string{"a1", "a2", "nobody"})
+	if _, known := b.grants["a1"]; !known || len(b.staleGrants) != 2 {
+		t.Errorf("what holds until it is matched anew is gone; %d are to be", len(b.staleGrants))
 	}
-	if n := tell(); n != 0 || asked != 2*many+2 || len(b.stale) != 0 {
-		t.Errorf("two others: %d told, %d matched in all, %d are to be", n, asked, len(b.stale))
+	if n := tell(); n != 0 || asked != 2*many+2 || len(b.staleGrants) != 0 {
+		t.Errorf("two others: %d told, %d matched in all, %d are to be", n, asked, len(b.staleGrants))
 	}
 }
 
 // bookedSession is that of a node that has said nothing yet.
 func bookedSession(t *testing.T, b *Broker) *session {
 	t.Helper()
-	apps, err := openBook(b.totals)
+	apps, err := newEntryTable(b.totals)
 	if err != nil {
 		t.Fatal(err)
 	}
-	queues, err := openBook(b.queues)
+	queues, err := newEntryTable(b.queues)
 	if err != nil {
 		t.Fatal(err)
 	}

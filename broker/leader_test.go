@@ -75,7 +75,7 @@ func severalBrokers(t *testing.T, n int) (all []*office, addresses []string, bro
 			t.Fatal(err)
 		}
 		o := &office{changes: make(chan struct{}, 1)}
-		b, err := New(t.Context(), Options{Lead: o})
+		b, err := New(t.Context(), Options{Leadership: o})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestStepsDown(t *testing.T) {
 			offices[0].set(leadership.State{Leader: "other:1", Epoch: epoch + 1})
 		}
 		if epoch == 3 { // its session is gone
-			brokers[0].succeed()
+			brokers[0].updateLeadership()
 		}
 		if err := stream.Send(&cluster.Report{Sequence: 2}); err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestStepsDown(t *testing.T) {
 			t.Errorf("epoch %d is over, and answers %v", epoch, a)
 		} else if named := stream.Trailer().Get(cluster.LeaderKey); epoch != 3 && !slices.Equal(named, []string{"other:1"}) {
 			t.Errorf("the leader is %v, by %v", named, err)
-		} else if epoch == 3 && (!slices.Equal(named, []string{"here:1"}) || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "leads anew")) {
+		} else if epoch == 3 && (!slices.Equal(named, []string{"here:1"}) || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "leadership epoch changed; open a new stream")) {
 			t.Errorf("it leads anew: %v, %v", named, err)
 		}
 	}

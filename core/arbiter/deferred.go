@@ -12,8 +12,8 @@ import "time"
 // descriptor is needed to notice the one and to do the other.
 
 const (
-	lookEvery = time.Second // between two checks for deleted files
-	maxKept   = 4096        // closed streams kept on the device
+	deletedCheckEvery = time.Second // between two checks for deleted files
+	maxKept           = 4096        // closed streams kept on the device
 )
 
 // drainTo lets a lazy stream's bytes up to a position be drained.
@@ -22,24 +22,24 @@ func (a *Arbiter) drainTo(s *Stream, to int64) {
 		return
 	}
 	bytes := to - s.flushTo
-	if s.tailing > 0 {
+	if s.deferredBytes > 0 {
 		// As if it had been written evenly.
-		part := float64(bytes) / float64(s.tailing)
+		part := float64(bytes) / float64(s.deferredBytes)
 		s.unflushed += time.Duration(part * float64(s.latest-s.unflushed))
 	}
 	s.flushTo = to
-	s.tailing -= bytes
-	s.flow.lazy -= bytes
-	if s.tailing == 0 {
+	s.deferredBytes -= bytes
+	s.flow.deferred -= bytes
+	if s.deferredBytes == 0 {
 		s.unflushed = 0
 	}
-	s.flow.wait(s)
+	s.flow.updateDeferred(s)
 }
 
 // relieve lets the oldest lazy bytes of the flow be drained until no more wait than may.
-func (a *Arbiter) relieve(f *flow, now time.Duration) {
+func (a *Arbiter) drainExcess(f *flow, now time.Duration) {
 	for {
-		over := f.lazy - a.lazyBound(f)
+		over := f.deferred - a.deferredBound(f)
 		if over <= 0 || !a.drainOldest(f, over, now) {
 			return
 		}
@@ -54,7 +54,7 @@ func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	case s == nil:
 		return false
 	case s.Opening.File.Deleted():
-		a.vanish(s, now)
+		a.dropDeleted(s, now)
 	default:
 		a.drainMore(s, bytes, now)
 	}
@@ -65,27 +65,27 @@ func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	quantum := a.quantum(s.flow)
 	to := s.pos
-	if bytes < s.tailing {
+	if bytes < s.deferredBytes {
 		to = min(to, s.flushTo+(bytes+quantum-1)/quantum*quantum)
 	}
 	a.drainTo(s, s.wholePages(to))
-	a.settleTurn(s, now)
+	a.updateReady(s, now)
 }
 
 // wait keeps a lazy stream among those that may be drained: those with more than the pages
 // that are being filled.
-func (f *flow) wait(s *Stream) {
-	if s.tailing >= 2*pageBytes || s.closed && s.tailing > 0 {
-		f.spilled.set(s)
+func (f *flow) updateDeferred(s *Stream) {
+	if s.deferredBytes >= 2*pageBytes || s.closed && s.deferredBytes > 0 {
+		f.deferredQueue.set(s)
 	} else {
-		f.spilled.remove(s)
+		f.deferredQueue.remove(s)
 	}
 }
 
 // unlist removes a stream from those with bytes that wait.
 func (f *flow) unlist(s *Stream) {
-	if s.lazy() {
-		f.spilled.remove(s)
+	if s.deferred() {
+		f.deferredQueue.remove(s)
 	} else {
 		f.tails.remove(s)
 	}
@@ -93,10 +93,10 @@ func (f *flow) unlist(s *Stream) {
 
 // oldest returns the lazy stream whose bytes have waited longest; nil if there is none.
 func (f *flow) oldest() *Stream {
-	if f.spilled.len() == 0 {
+	if f.deferredQueue.len() == 0 {
 		return nil
 	}
-	return f.spilled.first()
+	return f.deferredQueue.first()
 }
 
 // drainInTime begins to drain the flow's oldest streams while its share of the device can still
@@ -108,25 +108,25 @@ func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 		return
 	}
 	for f.early = min(f.early, a.quantum(f)) + a.drainable(f, tickPeriod); f.early >= a.quantum(f); {
-		left := kernelAge - time.Duration(float64(f.lazy)/float64(second)*float64(time.Second))
-		s, before := f.oldest(), f.lazy
+		left := kernelAge - time.Duration(float64(f.deferred)/float64(second)*float64(time.Second))
+		s, before := f.oldest(), f.deferred
 		if s == nil || now-s.unflushed <= max(a.cfg.FlushAge, left) || !a.drainOldest(f, 1, now) {
 			return
 		}
-		f.early -= before - f.lazy
+		f.early -= before - f.deferred
 	}
 }
 
 // keep keeps a closed stream with bytes that wait. Past a bound the oldest kept stream of the flow,
 // or of the device, is drained.
-func (a *Arbiter) keep(s *Stream, now time.Duration) {
-	if s.tailing == 0 {
+func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
+	if s.deferredBytes == 0 {
 		return
 	}
 	s.kept = true
 	s.flow.kept++
 	a.backlog.kept++
-	s.flow.wait(s)
+	s.flow.updateDeferred(s)
 	switch {
 	case s.flow.kept > a.cfg.LazyFiles:
 		a.flush(s.flow.oldestKept(), now)
@@ -145,7 +145,7 @@ func (a *Arbiter) keep(s *Stream, now time.Duration) {
 
 // oldestKept returns the flow's kept stream whose bytes have waited longest; nil if there is none.
 func (f *flow) oldestKept() (oldest *Stream) {
-	for _, s := range f.spilled.items {
+	for _, s := range f.deferredQueue.items {
 		if s.kept && (oldest == nil || s.before(oldest)) {
 			oldest = s
 		}
@@ -162,7 +162,7 @@ func (s *Stream) before(o *Stream) bool {
 }
 
 // unkeep ends the keeping of a stream of which all bytes are asked for.
-func (a *Arbiter) unkeep(s *Stream) {
+func (a *Arbiter) endKeeping(s *Stream) {
 	if s.kept && s.next == s.pos {
 		s.kept = false
 		s.flow.kept--
@@ -171,12 +171,12 @@ func (a *Arbiter) unkeep(s *Stream) {
 }
 
 // ageLazy drops the lazy streams of a flow whose files are deleted, and drains the old ones.
-func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
-	if now-f.looked >= lookEvery {
-		f.looked = now
-		for i := 0; i < f.spilled.len(); {
-			if s := f.spilled.items[i]; s.Opening.File.Deleted() {
-				a.vanish(s, now) // another one takes its place; one that is missed is looked at next time
+func (a *Arbiter) drainAged(f *flow, now time.Duration) {
+	if now-f.deletedCheck >= deletedCheckEvery {
+		f.deletedCheck = now
+		for i := 0; i < f.deferredQueue.len(); {
+			if s := f.deferredQueue.items[i]; s.Opening.File.Deleted() {
+				a.dropDeleted(s, now) // another one takes its place; one that is missed is looked at next time
 			} else {
 				i++
 			}
@@ -184,9 +184,9 @@ func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
 	}
 	for s := f.oldest(); s != nil && now-s.unflushed > a.cfg.LazyAge; s = f.oldest() {
 		before := s.flushTo
-		bytes := s.tailing
+		bytes := s.deferredBytes
 		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // all was written evenly
-			bytes = int64(float64(over) / float64(s.latest-s.unflushed) * float64(s.tailing))
+			bytes = int64(float64(over) / float64(s.latest-s.unflushed) * float64(s.deferredBytes))
 		}
 		a.drainMore(s, max(1, bytes), now)
 		if s.flushTo == before {
@@ -198,31 +198,31 @@ func (a *Arbiter) ageLazy(f *flow, now time.Duration) {
 // vanish drops a deleted file from the backlog. What is not at the device by now need not go
 // there; what a sync or the kernel has written is booked to the flow. A writer that still has
 // it open may go on, and nothing that it writes counts.
-func (a *Arbiter) vanish(s *Stream, now time.Duration) {
+func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	f := s.flow
 	before := f.backlog
 	start := s.next
-	a.skipRest(s, now)
-	s.gone = true
+	a.dropUndrained(s, now)
+	s.deleted = true
 	if bytes := before - f.backlog; bytes > 0 {
 		saved := s.Opening.File.Saved(start, bytes)
 		if saved > 0 {
-			a.bookBehind(s, saved, now)
+			a.bookUnscheduled(s, saved, now)
 		}
 		f.dropped++
 		f.droppedBytes += bytes - saved
 	}
-	a.unwant(s, now)
+	a.clearWant(s, now)
 	a.release(s, now)
-	a.wake(f, now)
+	a.grantParked(f, now)
 }
 
 // skipRest drops from the backlog what has not been asked for.
-func (a *Arbiter) skipRest(s *Stream, now time.Duration) {
+func (a *Arbiter) dropUndrained(s *Stream, now time.Duration) {
 	left := s.pos - s.next
-	if s.lazy() {
-		s.flow.lazy -= s.tailing
-		s.tailing = 0
+	if s.deferred() {
+		s.flow.deferred -= s.deferredBytes
+		s.deferredBytes = 0
 	}
 	s.flow.backlog -= left
 	a.backlog.all -= left
@@ -232,6 +232,6 @@ func (a *Arbiter) skipRest(s *Stream, now time.Duration) {
 	}
 	s.unflushed = 0
 	s.flow.unlist(s)
-	a.unkeep(s)
-	a.settleTurn(s, now)
+	a.endKeeping(s)
+	a.updateReady(s, now)
 }

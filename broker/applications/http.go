@@ -15,54 +15,54 @@ import (
 )
 
 const (
-	// maxBody is the largest answer: of a page of YARN's 64 KiB an application.
+	// maxBody bounds an answer, in bytes: 64 KiB for each application of a page.
 	maxBody = 64 << 20
-	// answerTime is how long an answer may take, to its last byte.
-	answerTime = 30 * time.Second
-	maxBases   = 16
-	// connectTime is how long a server's machine may take to accept a connection, which its
-	// kernel does: a machine that is gone is not to be waited for as one that is slow.
-	connectTime = 5 * time.Second
-	idleTime    = time.Minute
+	// answerTimeout bounds the time until the last byte of an answer.
+	answerTimeout = 30 * time.Second
+	maxServers    = 16
+	// connectTimeout bounds the time to connect. The kernel of the server's machine accepts
+	// connections, so a missing machine is noticed earlier than a slow server.
+	connectTimeout = 5 * time.Second
+	idleTimeout    = time.Minute
 )
 
-// servers are those of one cluster manager, of which one is active: it is asked first, the
-// others in turn when it does not answer as an active one does.
+// servers are the servers of one cluster manager, of which one is active. The active one is asked first,
+// and the others in turn if it does not answer as an active server.
 //
-// A standby's redirect is not followed: it may name any host, also one that nobody has
-// configured, and the active one is in the list. A standby may take seconds to answer, while it
-// looks for an active one itself.
+// Redirects of a standby are not followed: they may name any host, and the active server is on the list.
+// A standby may take seconds to answer, while it looks for the active server itself.
 type servers struct {
-	http   *http.Client
-	bases  []*url.URL
-	time   time.Duration
-	body   int64
-	active atomic.Int32
-	ever   atomic.Bool
-	busy   time.Duration // since spent was asked for
+	http     *http.Client
+	bases    []*url.URL
+	timeout  time.Duration
+	maxBody  int64
+	active   atomic.Int32
+	answered atomic.Bool
+	busy     time.Duration // since the last call of takeBusyTime
 }
 
 var (
-	errNotFound = errors.New("not known there")
-	errBody     = errors.New("the answer is too long")
-	// errNoneActive: all of several said so or were not reached. It may change at any moment.
-	errNoneActive = errors.New("none is active")
+	errNotFound    = errors.New("not found")
+	errBodyTooLong = errors.New("the answer is too long")
+	// errNoneActive means that all of several servers are standbys or not reachable, which may change
+	// at any moment.
+	errNoneActive = errors.New("no server is active")
 )
 
-// errNotActive is of a server that has no work with the question: a standby, or one that is
-// not reached.
+// errNotActive is the error of a server that does no work for a request: a standby, or one that cannot be
+// reached.
 type errNotActive struct{ error }
 
 func (e errNotActive) Unwrap() error { return e.error }
 
-// errBadRequest is an active server's refusal of the question itself.
+// errBadRequest means that an active server refused the request itself.
 type errBadRequest struct{ error }
 
 func newServers(addresses []string) (*servers, error) {
-	if len(addresses) > maxBases {
-		return nil, fmt.Errorf("%d addresses: at most %d", len(addresses), maxBases)
+	if len(addresses) > maxServers {
+		return nil, fmt.Errorf("%d addresses: at most %d", len(addresses), maxServers)
 	}
-	s := &servers{time: answerTime, body: maxBody}
+	s := &servers{timeout: answerTimeout, maxBody: maxBody}
 	for _, address := range addresses {
 		u, err := url.Parse(address)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -71,35 +71,35 @@ func newServers(addresses []string) (*servers, error) {
 		s.bases = append(s.bases, u)
 	}
 	s.http = &http.Client{
-		Transport: &http.Transport{Proxy: nil, DialContext: (&net.Dialer{Timeout: connectTime}).DialContext,
-			MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10},
+		Transport: &http.Transport{Proxy: nil, DialContext: (&net.Dialer{Timeout: connectTimeout}).DialContext,
+			MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s, nil
 }
 
 func (s *servers) address() string {
-	if !s.ever.Load() {
+	if !s.answered.Load() {
 		return ""
 	}
 	return s.bases[s.active.Load()].Redacted()
 }
 
-// spent is for how long a server has been kept busy by what was asked since the last call,
-// by one goroutine. Of what was answered, that is the time of the one that did; else of those
-// that may have been at work on it.
-func (s *servers) spent() time.Duration {
+// takeBusyTime returns for how long requests have kept a server busy since the last call. Of a request
+// that was answered, that is the time of the answering server; otherwise that of all servers that may have
+// worked on it.
+func (s *servers) takeBusyTime() time.Duration {
 	busy := s.busy
 	s.busy = 0
 	return busy
 }
 
-// renew has what follows begin with a new connection: one that stays would hide for answerTime
-// that there is no machine any more.
-func (s *servers) renew() { s.http.CloseIdleConnections() }
+// freshConnection makes the next request use a new connection. A connection that stays open would hide for
+// answerTimeout that the machine is gone.
+func (s *servers) freshConnection() { s.http.CloseIdleConnections() }
 
-// get asks for one document and has it read, from the active server if there is one. An
-// address may have a query of its own, such as user.name.
+// get requests a document and calls read for it, beginning with the active server. The server's address
+// may have a query of its own, such as user.name.
 func (s *servers) get(ctx context.Context, path string, query url.Values, read func(*json.Decoder) error) error {
 	var errs []error
 	var busy time.Duration
@@ -114,7 +114,7 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 		var idle errNotActive
 		if err == nil || errors.Is(err, errNotFound) || errors.As(err, &bad) {
 			s.active.Store(int32(at))
-			s.ever.Store(true)
+			s.answered.Store(true)
 			s.busy += took
 			return err
 		}
@@ -135,7 +135,7 @@ func (s *servers) get(ctx context.Context, path string, query url.Values, read f
 }
 
 func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query url.Values, read func(*json.Decoder) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.time)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	u := base.JoinPath(path)
 	all := base.Query()
@@ -160,66 +160,66 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	case code == http.StatusNotFound:
 		return errNotFound
 	case code == http.StatusUnauthorized:
-		return fmt.Errorf("%s: it wants to be told who asks (Kerberos), which the broker cannot", base.Host)
+		return fmt.Errorf("%s: it requires authentication (Kerberos), which the broker does not support", base.Host)
 	case code/100 == 3:
-		return errNotActive{fmt.Errorf("%s is a standby%s", base.Host, s.instead(base, resp))}
+		return errNotActive{fmt.Errorf("%s is a standby%s", base.Host, s.redirectNote(base, resp))}
 	case code == http.StatusBadRequest:
 		return errBadRequest{fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)}
 	case code/100 != 2:
 		return fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)
 	}
-	body := &bounded{r: resp.Body, left: s.body}
+	body := &cappedReader{r: resp.Body, left: s.maxBody}
 	if err := read(json.NewDecoder(body)); err != nil {
 		switch {
-		case errors.Is(err, errBody):
-			err = fmt.Errorf("%w: over %d bytes", errBody, s.body)
+		case errors.Is(err, errBodyTooLong):
+			err = fmt.Errorf("%w: over %d bytes", errBodyTooLong, s.maxBody)
 		case ctx.Err() != nil:
-			err = fmt.Errorf("the answer took more than %v: %w", s.time, err)
+			err = fmt.Errorf("the answer took more than %v: %w", s.timeout, err)
 		}
 		return fmt.Errorf("%s: %s: %w", base.Host, path, err)
 	}
 	return nil
 }
 
-// instead is where a redirect leads to, if that is none of ours.
-func (s *servers) instead(from *url.URL, resp *http.Response) string {
+// redirectNote describes where a redirect leads, if that is not one of the servers.
+func (s *servers) redirectNote(from *url.URL, resp *http.Response) string {
 	to, err := resp.Location()
 	if err != nil {
-		return " and knows of no active one"
+		return " and knows no active server"
 	}
 	for _, b := range s.bases {
 		if b != from && strings.EqualFold(b.Host, to.Host) {
 			return ""
 		}
 	}
-	return fmt.Sprintf(" and names %.100q, which is not among the addresses: add it if it is right", to.Host)
+	return fmt.Sprintf(" and names %.100q as active, which is not among the addresses: add it if it is one of them", to.Host)
 }
 
-// bounded fails past what is left, where io.LimitReader would say that all was read.
-type bounded struct {
+// cappedReader fails after too many bytes, where io.LimitReader would report the end of the input.
+type cappedReader struct {
 	r    io.Reader
 	left int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *cappedReader) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, errBody
+		return 0, errBodyTooLong
 	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	return n, err
 }
 
-// object goes through an object's members; each is read by its function, or skipped.
+// object reads an object and calls member for each name. What member does not read is skipped.
 func object(d *json.Decoder, member func(name string) (read bool, err error)) error {
 	t, err := d.Token()
 	switch {
 	case err != nil:
 		return err
-	case t == nil || t == "": // null, or what some serializers make of an empty one
+	case t == nil || t == "": // null, or an empty object as some serializers write it
 		return nil
 	case t != json.Delim('{'):
-		return fmt.Errorf("%.40q where an object is expected", fmt.Sprint(t))
+		return fmt.Errorf("%.40q, expected an object", fmt.Sprint(t))
 	}
 	for d.More() {
 		t, err := d.Token()
@@ -242,7 +242,7 @@ func object(d *json.Decoder, member func(name string) (read bool, err error)) er
 	return err
 }
 
-// array goes through an array's elements.
+// array reads an array and calls element for each element.
 func array(d *json.Decoder, element func() error) error {
 	t, err := d.Token()
 	switch {
@@ -251,7 +251,7 @@ func array(d *json.Decoder, element func() error) error {
 	case t == nil:
 		return nil
 	case t != json.Delim('['):
-		return fmt.Errorf("%.40q where a list is expected", fmt.Sprint(t))
+		return fmt.Errorf("%.40q, expected a list", fmt.Sprint(t))
 	}
 	for d.More() {
 		if err := element(); err != nil {
@@ -262,7 +262,7 @@ func array(d *json.Decoder, element func() error) error {
 	return err
 }
 
-// clip keeps what a string may have of memory.
+// clip returns a copy of the beginning of a string, as valid UTF-8.
 func clip(s string, most int) string {
 	return strings.Clone(strings.ToValidUTF8(s[:min(len(s), most)], ""))
 }

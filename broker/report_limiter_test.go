@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -18,34 +19,34 @@ import (
 // TestPaceOfANode: a new stream has what the node's last one has left of its budget, and
 // not without end.
 func TestPaceOfANode(t *testing.T) {
-	p := paces{of: map[string]*pace{}}
+	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
 	now := time.Now()
-	for i := range paceBurst {
+	for i := range reportBurst {
 		if w, err := p.begin("n", time.Second, now); w > 0 || err != nil {
 			t.Fatalf("stream %d waits %v, %v", i+1, w, err)
 		}
 	}
-	for i := range paceWaiting + 1 {
-		if w, err := p.begin("n", time.Second, now); w != time.Duration(i+1)*time.Second/paceFactor || err != nil {
+	for i := range maxWaitingReports + 1 {
+		if w, err := p.begin("n", time.Second, now); w != time.Duration(i+1)*time.Second/reportRateFactor || err != nil {
 			t.Fatalf("stream %d too many waits %v, %v", i+1, w, err)
 		}
 	}
-	if _, err := p.begin("n", time.Second, now); err != errPace {
+	if _, err := p.begin("n", time.Second, now); err != errReportRate {
 		t.Errorf("one more: %v", err)
 	}
 	if w, err := p.begin("other", time.Second, now); w > 0 || err != nil {
 		t.Errorf("another node waits %v, %v", w, err)
 	}
-	p.sweep(now.Add(periodMax + time.Second))
-	if len(p.of) != 1 {
-		t.Errorf("%d are remembered, want the one that has used its budget", len(p.of))
+	p.sweep(now.Add(maxPeriod + time.Second))
+	if len(p.byNode) != 1 {
+		t.Errorf("%d are remembered, want the one that has used its budget", len(p.byNode))
 	}
 	p.sweep(now.Add(time.Hour))
-	if len(p.of) != 0 {
+	if len(p.byNode) != 0 {
 		t.Error("one whose budget is full is remembered")
 	}
-	for i := range maxPaces {
-		p.of[fmt.Sprint(i)] = &pace{next: now, each: time.Second}
+	for i := range maxReportLimiters {
+		p.byNode[fmt.Sprint(i)] = newReportLimiter(time.Second)
 	}
 	if _, err := p.begin("n", time.Second, now); err != coord.ErrTooManyMembers {
 		t.Errorf("a name past the bound: %v", err)
@@ -58,16 +59,15 @@ func TestPaceOfANode(t *testing.T) {
 // TestAnotherPeriod: a node that reports oftener than before does not pay for its old period.
 func TestAnotherPeriod(t *testing.T) {
 	now := time.Now()
-	p := newPace(30 * time.Second)
-	for range paceBurst - 1 {
-		p.wait(now)
+	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
+	for range reportBurst - 1 {
+		p.wait("n", 30*time.Second, now)
 	}
-	p.to(time.Second, now)
-	if w := p.wait(now); w > 0 {
-		t.Errorf("the tenth report waits %v", w)
+	if w, err := p.begin("n", time.Second, now); w > 0 || err != nil {
+		t.Errorf("report %d waits %v, %v; want no wait", reportBurst, w, err)
 	}
-	if w := p.wait(now); w != time.Second/paceFactor {
-		t.Errorf("the one after waits %v", w)
+	if w := p.wait("n", time.Second, now); w != time.Second/reportRateFactor {
+		t.Errorf("report %d waits %v, want %v", reportBurst+1, w, time.Second/reportRateFactor)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestAnotherPeriod(t *testing.T) {
 // last; what is said of them in the log has a bound.
 func TestManyStreams(t *testing.T) {
 	b := bounded(t, nil, 100)
-	for i := range paceBurst + 3 {
+	for i := range reportBurst + 3 {
 		s := dial(t, b.address)
 		if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {
 			t.Fatal(err)
@@ -87,9 +87,11 @@ func TestManyStreams(t *testing.T) {
 	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
 		t.Error("none was slowed")
 	}
-	b.paces.mu.Lock()
-	b.paces.of["n"].next = time.Now().Add(time.Hour)
-	b.paces.mu.Unlock()
+	b.reportLimits.mu.Lock()
+	for range reportBurst + 2*maxWaitingReports { // more than the node can work off before its next stream
+		b.reportLimits.byNode["n"].Reserve()
+	}
+	b.reportLimits.mu.Unlock()
 	s := dial(t, b.address)
 	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {
 		t.Fatal(err)
@@ -105,9 +107,9 @@ func TestManyStreams(t *testing.T) {
 	log.Reset()
 	began := time.Now()
 	for range 100 {
-		quiet.comes("a node", &session{node: &cluster.Node{Name: "n"}})
+		quiet.logNode("a node", &session{node: &cluster.Node{Name: "n"}})
 	}
-	if n, most := strings.Count(log.String(), "\n"), perSecond*(2+int(time.Since(began)/time.Second)); n > most {
+	if n, most := strings.Count(log.String(), "\n"), logLinesPerSecond*(2+int(time.Since(began)/time.Second)); n > most {
 		t.Errorf("%d lines of 100 nodes", n)
 	}
 }
@@ -115,16 +117,16 @@ func TestManyStreams(t *testing.T) {
 // TestSettlesByThePeriod: totals lack nodes for as long as those may not have reported.
 func TestSettlesByThePeriod(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
-	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: settling, time.Second: settling,
-		10 * time.Second: 20 * time.Second, time.Hour: 2 * periodMax} {
+	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: startupWait, time.Second: startupWait,
+		10 * time.Second: 20 * time.Second, time.Hour: 2 * maxPeriod} {
 		s, err := b.join(from{ctx: caller("127.0.0.1")}, &cluster.Report{Sequence: 1,
-			Node: &cluster.Node{Name: "n", PeriodMs: uint32(period.Milliseconds())}}, b.lead.State().Epoch)
+			Node: &cluster.Node{Name: "n", PeriodMs: uint32(period.Milliseconds())}}, b.leadership.State().Epoch)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for ago, settles := range map[time.Duration]bool{want - time.Second: true, want + time.Millisecond: false} {
 			b.mu.Lock()
-			b.begun.Begin(time.Since(b.born) - ago)
+			b.startup.Reset(time.Since(b.created) - ago)
 			got := b.answer(s).GetSettling()
 			b.mu.Unlock()
 			if got != settles {
@@ -138,10 +140,10 @@ func TestSettlesByThePeriod(t *testing.T) {
 func TestHeardByNoClock(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	s := b.settled(t, "n", "192.0.2.1")
-	if at := time.Duration(s.heard.Load()); at < 0 || at > time.Since(b.born) {
+	if at := time.Duration(s.lastReport.Load()); at < 0 || at > time.Since(b.created) {
 		t.Errorf("heard %v after the broker was born", at)
 	}
-	if at := b.heardAt(s); time.Since(at) > time.Minute || at.After(time.Now().Add(time.Minute)) {
+	if at := b.lastReportAt(s); time.Since(at) > time.Minute || at.After(time.Now().Add(time.Minute)) {
 		t.Errorf("heard at %v", at)
 	}
 }

@@ -32,15 +32,15 @@ func TestSameRight(t *testing.T) {
 		return &policy.Policy{Default: 1, Queues: []policy.Queue{{Path: "q", Weight: weight}}}
 	}
 	g := policy.Grant{Weight: 1, Queue: "q"}
-	var w ways
-	first := right{weight: 1, own: 1, way: w.to(p(3), g)}
-	if again := (right{weight: 1, own: 1, way: w.to(p(3), g)}); !first.same(again) || first.way == again.way {
+	var w queuePaths
+	first := right{weight: 1, ownWeight: 1, path: w.pathOf(p(3), g)}
+	if again := (right{weight: 1, ownWeight: 1, path: w.pathOf(p(3), g)}); !first.same(again) || first.path == again.path {
 		t.Error("the same way, of another policy, is news")
 	}
 	for name, other := range map[string]right{
-		"another weight of the queue": {weight: 1, own: 1, way: w.to(p(4), g)},
-		"no queue":                    {weight: 1, own: 1, way: w.to(p(3), policy.Grant{Weight: 1})},
-		"another weight of its own":   {weight: 1, own: 2, way: first.way},
+		"another weight of the queue": {weight: 1, ownWeight: 1, path: w.pathOf(p(4), g)},
+		"no queue":                    {weight: 1, ownWeight: 1, path: w.pathOf(p(3), policy.Grant{Weight: 1})},
+		"another weight of its own":   {weight: 1, ownWeight: 2, path: first.path},
 	} {
 		if first.same(other) || other.same(first) {
 			t.Errorf("%s is no news", name)

@@ -60,62 +60,62 @@ type Parts struct {
 }
 
 // claim is a flow's place and weight among the others.
-type claim struct {
-	queue    *Queue // as the scheduler has it
-	level    *level // of which it is a member
-	weight   float64
-	whole    int     // weight in the scheduler
-	entitled float64 // what the weight comes to without queues, beside the flows at work, on the root's scale
+type leaf struct {
+	queue       *Queue    // as the scheduler has it
+	node        *treeNode // of which it is a member
+	weight      float64
+	schedWeight int     // weight in the scheduler
+	entitled    float64 // what the weight comes to without queues, beside the flows at work, on the root's scale
 }
 
 // levels is the tree of the queues in which the device's flows stand.
-type levels struct {
-	root   *level
-	byPath map[string]*level
-	all    []*level
+type queueTree struct {
+	root   *treeNode
+	byPath map[string]*treeNode
+	all    []*treeNode
 	parts  Parts
 	round  uint64 // of measure
 }
 
 // level is a queue, or the root.
-type level struct {
-	path    string
-	parent  *level // nil: the root
-	flows   int    // below it
-	weight  float64
-	whole   int
-	scale   int     // factor of the members' weights
-	largest float64 // weight of a member, when the scale was chosen
-	at      int     // in levels.all
+type treeNode struct {
+	path        string
+	parent      *treeNode // nil: the root
+	flows       int       // below it
+	weight      float64
+	schedWeight int
+	scale       int     // factor of the members' weights
+	largest     float64 // weight of a member, when the scale was chosen
+	at          int     // in levels.all
 
-	round   uint64  // when working was last counted
-	working float64 // sum of the weights of the members at work
+	round        uint64  // when working was last counted
+	weightAtWork float64 // sum of the weights of the members at work
 }
 
-func newLevels() levels {
-	return levels{root: &level{scale: 1, weight: 1}, byPath: map[string]*level{}}
+func newQueueTree() queueTree {
+	return queueTree{root: &treeNode{scale: 1, weight: 1}, byPath: map[string]*treeNode{}}
 }
 
 // SetParts puts parts in force; the zero value puts the rules' weights back in force.
 func (a *Arbiter) SetParts(p Parts) {
-	a.levels.parts = p
+	a.tree.parts = p
 	a.reweigh()
 }
 
 // claimOf returns what a new flow starts with, until it is weighed.
-func (l *levels) claimOf(f *flow) claim {
-	return claim{level: l.root, weight: 1, whole: 1, entitled: 1}
+func (l *queueTree) newLeaf(f *flow) leaf {
+	return leaf{node: l.root, weight: 1, schedWeight: 1, entitled: 1}
 }
 
 // weightOf returns a flow's weight at its level: its part, or its rule's weight.
-func (l *levels) weightOf(f *flow) float64 {
+func (l *queueTree) weightOf(f *flow) float64 {
 	if part := l.parts.Flows[f.name]; part > 0 {
 		return part
 	}
 	return float64(max(f.rule.Weight, 1))
 }
 
-func (l *levels) weightOfQueue(path string, rule int) float64 {
+func (l *queueTree) weightOfQueue(path string, rule int) float64 {
 	if part := l.parts.Queues[path]; part > 0 && l.parts.Flows != nil {
 		return part
 	}
@@ -123,14 +123,14 @@ func (l *levels) weightOfQueue(path string, rule int) float64 {
 }
 
 // enter puts a flow into the level of its rule's queue, which may be new.
-func (l *levels) enter(f *flow) {
+func (l *queueTree) enter(f *flow) {
 	want := f.rule.Queue
 	at := l.root
 	if want != nil {
 		for i, rule := range want.levels {
 			next := l.byPath[want.paths[i]]
 			if next == nil {
-				next = &level{path: want.paths[i], parent: at, scale: 1, at: len(l.all)}
+				next = &treeNode{path: want.paths[i], parent: at, scale: 1, at: len(l.all)}
 				l.byPath[next.path] = next
 				l.all = append(l.all, next)
 			}
@@ -138,24 +138,24 @@ func (l *levels) enter(f *flow) {
 			at = next
 		}
 	}
-	if at == f.claim.level {
+	if at == f.leaf.node {
 		return
 	}
 	for up := at; up != nil; up = up.parent {
 		up.flows++
 	}
-	l.abandon(f.claim.level)
-	f.claim.level = at
+	l.detach(f.leaf.node)
+	f.leaf.node = at
 }
 
 // leave takes a flow out of its level.
-func (l *levels) leave(f *flow) {
-	l.abandon(f.claim.level)
-	f.claim.level = l.root
+func (l *queueTree) leave(f *flow) {
+	l.detach(f.leaf.node)
+	f.leaf.node = l.root
 }
 
 // abandon counts a flow out of a level and of those above it, and forgets levels that are empty.
-func (l *levels) abandon(at *level) {
+func (l *queueTree) detach(at *treeNode) {
 	for ; at.parent != nil; at = at.parent {
 		if at.flows--; at.flows > 0 {
 			continue
@@ -169,38 +169,38 @@ func (l *levels) abandon(at *level) {
 }
 
 // inForce reports whether any flow stands in a queue.
-func (l *levels) inForce() bool { return len(l.all) > 0 }
+func (l *queueTree) inForce() bool { return len(l.all) > 0 }
 
 // reweigh weighs all flows, and chooses the scale of each level.
 func (a *Arbiter) reweigh() {
-	l := &a.levels
+	l := &a.tree
 	for _, f := range a.all {
 		l.enter(f)
-		f.claim.weight = l.weightOf(f)
+		f.leaf.weight = l.weightOf(f)
 	}
 	l.root.largest = 0
 	for _, at := range l.all {
 		at.largest = 0
 	}
 	for _, f := range a.all {
-		f.claim.level.largest = max(f.claim.level.largest, f.claim.weight)
+		f.leaf.node.largest = max(f.leaf.node.largest, f.leaf.weight)
 	}
 	for _, at := range l.all {
 		at.parent.largest = max(at.parent.largest, at.weight)
 	}
-	a.fit(l.root)
+	a.chooseScale(l.root)
 	for _, at := range l.all {
-		a.fit(at)
+		a.chooseScale(at)
 	}
 	for _, f := range a.all {
-		a.place(f)
+		a.applyWeights(f)
 	}
 }
 
 // fit chooses a level's scale.
-func (a *Arbiter) fit(at *level) {
+func (a *Arbiter) chooseScale(at *treeNode) {
 	at.scale = 1
-	if a.levels.parts.Flows == nil {
+	if a.tree.parts.Flows == nil {
 		return
 	}
 	for at.scale = a.cfg.WeightScale; at.scale > 1 && at.largest*float64(at.scale) > sfq.MaxWeight; {
@@ -208,40 +208,40 @@ func (a *Arbiter) fit(at *level) {
 	}
 }
 
-func (at *level) wholeOf(weight float64) int {
+func (at *treeNode) toSchedWeight(weight float64) int {
 	return int(min(max(math.Round(weight*float64(at.scale)), 1), sfq.MaxWeight))
 }
 
 // weigh weighs a new flow.
 func (a *Arbiter) weigh(f *flow) {
-	l := &a.levels
+	l := &a.tree
 	known := len(l.all)
 	l.enter(f)
-	f.claim.weight = l.weightOf(f)
-	if at := f.claim.level; len(l.all) != known || f.claim.weight > at.largest {
+	f.leaf.weight = l.weightOf(f)
+	if at := f.leaf.node; len(l.all) != known || f.leaf.weight > at.largest {
 		a.reweigh()
 	} else {
-		a.place(f)
+		a.applyWeights(f)
 	}
 	l.entitle(f, false)
 }
 
 // place gives the scheduler a flow's queue and weight, if it has others.
-func (a *Arbiter) place(f *flow) {
-	c := &f.claim
+func (a *Arbiter) applyWeights(f *flow) {
+	c := &f.leaf
 	moved := c.queue != f.rule.Queue
-	for at := c.level; at.parent != nil; at = at.parent {
-		if whole := at.parent.wholeOf(at.weight); whole != at.whole {
-			at.whole, moved = whole, true
+	for at := c.node; at.parent != nil; at = at.parent {
+		if whole := at.parent.toSchedWeight(at.weight); whole != at.schedWeight {
+			at.schedWeight, moved = whole, true
 		}
 	}
 	if moved {
 		var way []sfq.Level
 		if q := f.rule.Queue; q != nil {
 			way = make([]sfq.Level, len(q.levels))
-			at := c.level
+			at := c.node
 			for i := len(way) - 1; i >= 0; i-- {
-				way[i] = sfq.Level{Name: q.levels[i].Name, Weight: at.whole}
+				way[i] = sfq.Level{Name: q.levels[i].Name, Weight: at.schedWeight}
 				at = at.parent
 			}
 		}
@@ -251,13 +251,13 @@ func (a *Arbiter) place(f *flow) {
 			c.queue = f.rule.Queue
 		}
 	}
-	if whole := c.level.wholeOf(c.weight); whole != c.whole {
-		c.whole = whole
+	if whole := c.node.toSchedWeight(c.weight); whole != c.schedWeight {
+		c.schedWeight = whole
 		if err := a.sched.SetWeight(f.id, whole); err != nil {
 			a.fault("set weight of "+f.name, err)
 		}
 	}
-	if !a.levels.inForce() {
+	if !a.tree.inForce() {
 		c.entitled = c.weight
 	}
 }
@@ -265,19 +265,19 @@ func (a *Arbiter) place(f *flow) {
 // measure finds what each flow is entitled to beside all flows at work: the product, down from the
 // root, of each member's part of the weights at work beside it, on the root's scale. Bounds depend
 // on that; which flow is next does not.
-func (l *levels) measure(a *Arbiter, now time.Duration) {
+func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 	l.round++
 	for _, f := range a.active {
 		if !f.atWork(now) {
 			continue
 		}
-		weight := f.claim.weight
-		for at := f.claim.level; at != nil; at = at.parent {
+		weight := f.leaf.weight
+		for at := f.leaf.node; at != nil; at = at.parent {
 			counted := at.round == l.round
 			if !counted {
-				at.round, at.working = l.round, 0
+				at.round, at.weightAtWork = l.round, 0
 			}
-			at.working += weight
+			at.weightAtWork += weight
 			if counted {
 				break // the queue itself is counted already
 			}
@@ -290,12 +290,12 @@ func (l *levels) measure(a *Arbiter, now time.Duration) {
 }
 
 // entitle sets a flow's entitlement; counted says that it is one of those at work.
-func (l *levels) entitle(f *flow, counted bool) {
-	part, weight := 1.0, f.claim.weight
-	for at := f.claim.level; at.parent != nil; at = at.parent {
+func (l *queueTree) entitle(f *flow, counted bool) {
+	part, weight := 1.0, f.leaf.weight
+	for at := f.leaf.node; at.parent != nil; at = at.parent {
 		working := 0.0
 		if at.round == l.round {
-			working = at.working
+			working = at.weightAtWork
 		}
 		if !counted {
 			working += weight
@@ -303,5 +303,5 @@ func (l *levels) entitle(f *flow, counted bool) {
 		part *= weight / working
 		weight, counted = at.weight, at.round == l.round
 	}
-	f.claim.entitled = part * weight
+	f.leaf.entitled = part * weight
 }

@@ -19,14 +19,14 @@ func TestBeginning(t *testing.T) {
 		{"nobody", func(time.Duration) bool { return false }, false, 2 * time.Second},
 		{"all at once", func(after time.Duration) bool { return after <= 750*time.Millisecond }, false, 2 * time.Second},
 		{"the last after 10 s", func(after time.Duration) bool { return after <= 10*time.Second }, false, 11250 * time.Millisecond},
-		{"without an end", func(time.Duration) bool { return true }, false, SettleMost},
+		{"without an end", func(time.Duration) bool { return true }, false, MaxStartup},
 		{"one again and again", func(time.Duration) bool { return true }, true, 2 * time.Second},
 	} {
-		b := Beginning{Least: 2 * time.Second}
+		b := Startup{Least: 2 * time.Second}
 		for _, began := range []time.Duration{0, time.Hour} {
-			b.Begin(began)
+			b.Reset(began)
 			whole := time.Duration(-1)
-			for after := time.Duration(0); after < 2*SettleMost; after += 50 * time.Millisecond {
+			for after := time.Duration(0); after < 2*MaxStartup; after += 50 * time.Millisecond {
 				if c.comes(after) || after > 90*time.Second {
 					name := "one"
 					if !c.same {
@@ -34,7 +34,7 @@ func TestBeginning(t *testing.T) {
 					}
 					b.Join(name, began+after, period)
 				}
-				switch now := b.Whole(began+after, period); {
+				switch now := b.Complete(began+after, period); {
 				case now && whole < 0:
 					whole = after
 				case !now && whole >= 0:
@@ -46,9 +46,9 @@ func TestBeginning(t *testing.T) {
 			}
 		}
 	}
-	b := Beginning{Least: 2 * time.Second}
-	b.Begin(0)
-	if b.Whole(20*time.Second-1, 10*time.Second) || !b.Whole(20*time.Second, 10*time.Second) {
+	b := Startup{Least: 2 * time.Second}
+	b.Reset(0)
+	if b.Complete(20*time.Second-1, 10*time.Second) || !b.Complete(20*time.Second, 10*time.Second) {
 		t.Error("of a period of 10 s: not whole after two of them")
 	}
 }

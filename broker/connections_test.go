@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -40,7 +41,7 @@ func bounded(t *testing.T, secure *tls.Config, perAddress int) *served {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	listener, options := b.Bound(listener, secure, perAddress)
+	listener, options := b.LimitConnections(listener, secure, perAddress)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	var running sync.WaitGroup
@@ -106,7 +107,7 @@ func ends(t *testing.T, c net.Conn) {
 
 // TestConnectionBounds: each bound on connections, at its edge.
 func TestConnectionBounds(t *testing.T) {
-	l := newLimiter(8, func(string, net.Addr) {})
+	l := newConnLimiter(8, func(string, net.Addr) {})
 	now := time.Now()
 	port := uint16(0)
 	open := func(from string) (*conn, string) {
@@ -150,35 +151,35 @@ func TestConnectionBounds(t *testing.T) {
 
 // TestLine: no more handshakes are waited for than are worked on in time.
 func TestLine(t *testing.T) {
-	l := newLimiter(8, func(string, net.Addr) {})
+	l := newConnLimiter(8, func(string, net.Addr) {})
 	first := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
-	l.line.Store(lineMost)
+	l.handshakesWaiting.Store(maxHandshakesWaiting)
 	if r := l.admit(first, time.Now()); r != "line" {
 		t.Errorf("admitted to a full line: %q", r)
 	}
-	l.line.Store(lineMost - 1)
+	l.handshakesWaiting.Store(maxHandshakesWaiting - 1)
 	if r := l.admit(first, time.Now()); r != "" {
 		t.Errorf("refused (%q) with a place in the line", r)
 	}
-	for range cap(l.gate) {
-		l.gate <- struct{}{}
+	for range cap(l.handshakeSlots) {
+		l.handshakeSlots <- struct{}{}
 	}
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	go func() { _, _ = theirs.Write([]byte{22}) }()
 	var one [1]byte
-	l.line.Store(lineMost)
-	if _, err := (&hello{Conn: ours, limiter: l}).Read(one[:]); err != errLine {
+	l.handshakesWaiting.Store(maxHandshakesWaiting)
+	if _, err := (&handshakeConn{Conn: ours, limiter: l}).Read(one[:]); err != errHandshakeQueue {
 		t.Errorf("one more in a full line: %v", err)
 	}
-	if n := l.line.Load(); n != lineMost {
-		t.Errorf("%d are in the line after that, want %d", n, lineMost)
+	if n := l.handshakesWaiting.Load(); n != maxHandshakesWaiting {
+		t.Errorf("%d are in the line after that, want %d", n, maxHandshakesWaiting)
 	}
 }
 
 // TestAddressesAreForgotten: what is known of an address without connections goes.
 func TestAddressesAreForgotten(t *testing.T) {
-	l := newLimiter(1, func(string, net.Addr) {})
+	l := newConnLimiter(1, func(string, net.Addr) {})
 	now := time.Now()
 	c := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
 	if r := l.admit(c, now); r != "" {
@@ -189,11 +190,11 @@ func TestAddressesAreForgotten(t *testing.T) {
 		t.Error("an address with a connection is forgotten")
 	}
 	l.forget(c)
-	l.sweep(now.Add(8 * time.Second))
+	l.sweep(now.Add(8*time.Second - 1))
 	if len(l.peers) != 1 {
 		t.Error("an address that may not open as many again is forgotten")
 	}
-	l.sweep(now.Add(8*time.Second + 1))
+	l.sweep(now.Add(8 * time.Second))
 	if len(l.peers) != 0 {
 		t.Error("an address is not forgotten")
 	}
@@ -201,7 +202,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 
 // TestManyAddresses: addresses that had a connection keep no other from having one.
 func TestManyAddresses(t *testing.T) {
-	l := newLimiter(1, func(string, net.Addr) {})
+	l := newConnLimiter(1, func(string, net.Addr) {})
 	now := time.Now()
 	at := func(a byte, i int) *conn {
 		return &conn{limiter: l, from: netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}), 1)}
@@ -293,7 +294,7 @@ func TestSilentHandshakes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the broker has them", func() bool { return b.limiter.open() == 4*runtime.GOMAXPROCS(0) })
+	eventually(t, "the broker has them", func() bool { return b.connections.open() == 4*runtime.GOMAXPROCS(0) })
 	s, err := dialWith(t, b.address, of("n"))
 	if err != nil {
 		t.Fatal(err)
@@ -322,15 +323,15 @@ func TestIdleConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer idle.Close()
-	eventually(t, "the broker has both", func() bool { return b.limiter.open() == 2 })
-	b.limiter.mu.Lock()
-	since := b.limiter.conns[idle.LocalAddr().(*net.TCPAddr).AddrPort()].idle
-	b.limiter.mu.Unlock()
-	b.limiter.sweep(since.Add(introduction))
-	if n := b.limiter.open(); n != 2 {
+	eventually(t, "the broker has both", func() bool { return b.connections.open() == 2 })
+	b.connections.mu.Lock()
+	since := b.connections.conns[idle.LocalAddr().(*net.TCPAddr).AddrPort()].idle
+	b.connections.mu.Unlock()
+	b.connections.sweep(since.Add(introductionTimeout))
+	if n := b.connections.open(); n != 2 {
 		t.Fatalf("%d are open at the bound, want 2", n)
 	}
-	b.limiter.sweep(since.Add(introduction + 1))
+	b.connections.sweep(since.Add(introductionTimeout + 1))
 	ends(t, idle)
 	if got := count(t, b.Broker, `penstock_broker_connections_refused_total{reason="idle"}`); got != "1" {
 		t.Errorf("%q were closed as idle, want 1", got)
@@ -345,8 +346,8 @@ func TestIdleConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "its connection is idle", func() bool {
-		b.limiter.sweep(time.Now().Add(introduction + time.Second))
-		return b.limiter.open() == 0
+		b.connections.sweep(time.Now().Add(introductionTimeout + time.Second))
+		return b.connections.open() == 0
 	})
 }
 
@@ -372,7 +373,7 @@ func TestRefusedStreams(t *testing.T) {
 		}
 	}
 	const closed = `penstock_broker_connections_refused_total{reason="refusals"}`
-	for range strikes {
+	for range maxRefusals {
 		refused()
 	}
 	if got := count(t, b.Broker, closed); got != "" {
@@ -481,29 +482,30 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// TestPace: a node may report at twice its period for ever, and a few times at once.
-func TestPace(t *testing.T) {
+// TestReportRate: a node may report at twice its period for ever, and a few times at once.
+func TestReportRate(t *testing.T) {
 	now := time.Now()
-	p := newPace(time.Second)
-	for i := range paceBurst {
-		if w := p.wait(now); w > 0 {
+	p := newReportLimiter(time.Second)
+	wait := func() time.Duration { return p.ReserveN(now, 1).DelayFrom(now) }
+	for i := range reportBurst {
+		if w := wait(); w > 0 {
 			t.Fatalf("report %d of a burst waits %v", i+1, w)
 		}
 	}
-	if w := p.wait(now); w != time.Second/paceFactor {
+	if w := wait(); w != time.Second/reportRateFactor {
 		t.Errorf("the first too many waits %v", w)
 	}
 	now = now.Add(time.Hour)
 	for range 1000 {
-		if w := p.wait(now); w > 0 {
+		if w := wait(); w > 0 {
 			t.Fatalf("at twice the rate it waits %v", w)
 		}
-		now = now.Add(time.Second / paceFactor)
+		now = now.Add(time.Second / reportRateFactor)
 	}
 	for period, want := range map[time.Duration]time.Duration{0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond,
 		30 * time.Second: 15 * time.Second, 1000 * time.Hour: 15 * time.Second} {
-		if p := newPace(period); p.each != want {
-			t.Errorf("a period of %v: %v for a report, want %v", period, p.each, want)
+		if got := reportRate(period); got != rate.Every(want) {
+			t.Errorf("a period of %v: %v reports a second, want %v", period, got, rate.Every(want))
 		}
 	}
 }
@@ -512,7 +514,7 @@ func TestPace(t *testing.T) {
 func TestReportFlood(t *testing.T) {
 	b := bounded(t, nil, 10)
 	s := dial(t, b.address)
-	for i := range uint64(paceBurst + 5) {
+	for i := range uint64(reportBurst + 5) {
 		r := &cluster.Report{Sequence: i + 1}
 		if i == 0 {
 			r.Node = &cluster.Node{Name: "n", PeriodMs: 100}
@@ -521,7 +523,7 @@ func TestReportFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range uint64(paceBurst + 5) {
+	for i := range uint64(reportBurst + 5) {
 		if a, err := s.Recv(); err != nil || a.GetSequence() != i+1 {
 			t.Fatalf("answer %d: %v, %v", i+1, a, err)
 		}
@@ -529,26 +531,26 @@ func TestReportFlood(t *testing.T) {
 	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
 		t.Error("none was slowed")
 	}
-	if got := count(t, b.Broker, "penstock_broker_reports_total"); got != fmt.Sprint(paceBurst+5) {
+	if got := count(t, b.Broker, "penstock_broker_reports_total"); got != fmt.Sprint(reportBurst+5) {
 		t.Errorf("%s reports", got)
 	}
 }
 
-// TestQuiet: bad peers write no more than so many lines a second to the log.
-func TestQuiet(t *testing.T) {
-	var q quiet
+// TestLogLimiter: bad peers write no more than so many lines a second to the log.
+func TestLogLimiter(t *testing.T) {
+	q := newLogLimiter()
 	now := time.Unix(1000, 0)
-	for range perSecond {
-		if _, ok := q.say(now); !ok {
+	for range logLinesPerSecond {
+		if _, ok := q.allow(now); !ok {
 			t.Fatal("a line within the bound is not written")
 		}
 	}
 	for range 5 {
-		if _, ok := q.say(now); ok {
+		if _, ok := q.allow(now); ok {
 			t.Fatal("a line past the bound is written")
 		}
 	}
-	if unsaid, ok := q.say(now.Add(time.Second)); !ok || unsaid != 5 {
+	if unsaid, ok := q.allow(now.Add(time.Second)); !ok || unsaid != 5 {
 		t.Errorf("%d were not written, %v; want 5", unsaid, ok)
 	}
 }

@@ -13,9 +13,9 @@ import "time"
 // A file that has begun goes on for a while (Config.Run, RunTime), so that the flow's own files
 // do not make the disk seek after every quantum. The file is charged for it, so the others catch
 // up afterwards.
-type turns struct {
-	dirs [2]lane // reads, writes
-	v    int64   // virtual time of the directions
+type streamQueue struct {
+	dirs [2]directionQueue // reads, writes
+	v    int64             // virtual time of the directions
 
 	last  *Stream       // the stream that went last,
 	run   int64         // its bytes in a row,
@@ -23,55 +23,55 @@ type turns struct {
 }
 
 // lane is one direction.
-type lane struct {
+type directionQueue struct {
 	tag      int64
 	v        int64
-	users    pile[*user] // users with streams that wait
-	named    map[string]*user
-	departed []*user // users without streams that are ahead, at most maxDeparted
-	n        int     // streams that wait
+	users    indexedHeap[*userQueue] // users with streams that wait
+	byName   map[string]*userQueue
+	departed []*userQueue // users without streams that are ahead, at most maxDeparted
+	n        int          // streams that wait
 }
 
 // maxDeparted bounds how many users are remembered after their last streams.
 const maxDeparted = 64
 
 // user is one user's streams in one direction.
-type user struct {
-	name    string
-	tag     int64
-	v       int64
-	streams pile[*Stream] // those that wait
-	members int           // all streams that are here
-	lead    int64         // tag of a stream that left ahead of the others; the next one takes it over
-	at      int
-	seq     uint64
+type userQueue struct {
+	name         string
+	tag          int64
+	v            int64
+	streams      indexedHeap[*Stream] // those that wait
+	members      int                  // all streams that are here
+	inheritedTag int64                // tag of a stream that left ahead of the others; the next one takes it over
+	index        int
+	seq          uint64
 }
 
 // turn is a stream's place.
-type turn struct {
-	user *user
-	tag  int64
-	seq  int64
-	at   int
+type queueEntry struct {
+	user  *userQueue
+	tag   int64
+	seq   int64
+	index int
 }
 
-func newTurns() turns {
-	var t turns
+func newStreamQueue() streamQueue {
+	var t streamQueue
 	for i := range t.dirs {
-		t.dirs[i].users = pile[*user]{
-			less:  func(u, w *user) bool { return u.tag < w.tag || u.tag == w.tag && u.name < w.name },
-			place: func(u *user) *int { return &u.at },
+		t.dirs[i].users = indexedHeap[*userQueue]{
+			less:  func(u, w *userQueue) bool { return u.tag < w.tag || u.tag == w.tag && u.name < w.name },
+			index: func(u *userQueue) *int { return &u.index },
 		}
 	}
 	return t
 }
 
 // len returns how many streams wait.
-func (t *turns) len() int { return t.dirs[0].n + t.dirs[1].n }
+func (t *streamQueue) len() int { return t.dirs[0].n + t.dirs[1].n }
 
 // set notes whether a stream waits for its turn.
-func (t *turns) set(s *Stream, waits bool) {
-	u := s.turn.user
+func (t *streamQueue) set(s *Stream, waits bool) {
+	u := s.queued.user
 	if u == nil {
 		if !waits {
 			return
@@ -79,7 +79,7 @@ func (t *turns) set(s *Stream, waits bool) {
 		u = t.enter(s)
 	}
 	lane := &t.dirs[direction(s.Write)]
-	had := s.turn.at > 0
+	had := s.queued.index > 0
 	switch {
 	case waits == had:
 	case waits:
@@ -87,7 +87,7 @@ func (t *turns) set(s *Stream, waits bool) {
 			lane.tag = max(lane.tag, t.v)
 			lane.forgetDeparted()
 		}
-		s.turn.tag = max(s.turn.tag, u.v)
+		s.queued.tag = max(s.queued.tag, u.v)
 		u.streams.set(s)
 		if u.streams.len() == 1 {
 			u.tag = max(u.tag, lane.v)
@@ -102,42 +102,42 @@ func (t *turns) set(s *Stream, waits bool) {
 	}
 }
 
-func (t *turns) enter(s *Stream) *user {
+func (t *streamQueue) enter(s *Stream) *userQueue {
 	lane := &t.dirs[direction(s.Write)]
-	if lane.named == nil {
-		lane.named = map[string]*user{}
+	if lane.byName == nil {
+		lane.byName = map[string]*userQueue{}
 	}
-	u := lane.named[s.User]
+	u := lane.byName[s.User]
 	if u == nil {
-		u = &user{name: s.User, streams: pile[*Stream]{
+		u = &userQueue{name: s.User, streams: indexedHeap[*Stream]{
 			less: func(s, o *Stream) bool {
-				return s.turn.tag < o.turn.tag || s.turn.tag == o.turn.tag && s.turn.seq < o.turn.seq
+				return s.queued.tag < o.queued.tag || s.queued.tag == o.queued.tag && s.queued.seq < o.queued.seq
 			},
-			place: func(s *Stream) *int { return &s.turn.at },
+			index: func(s *Stream) *int { return &s.queued.index },
 		}}
-		lane.named[s.User] = u
+		lane.byName[s.User] = u
 	}
 	u.members++
 	u.seq++
-	s.turn = turn{user: u, tag: u.lead, seq: int64(u.seq)}
-	u.lead = 0
+	s.queued = queueEntry{user: u, tag: u.inheritedTag, seq: int64(u.seq)}
+	u.inheritedTag = 0
 	return u
 }
 
 // leave ends a stream's membership.
-func (t *turns) leave(s *Stream) {
-	u := s.turn.user
+func (t *streamQueue) leave(s *Stream) {
+	u := s.queued.user
 	if u == nil {
 		return
 	}
 	t.set(s, false)
-	if s.turn.tag > u.v && u.streams.len() > 0 {
-		u.lead = max(u.lead, s.turn.tag)
+	if s.queued.tag > u.v && u.streams.len() > 0 {
+		u.inheritedTag = max(u.inheritedTag, s.queued.tag)
 	}
 	if u.members--; u.members == 0 {
-		t.dirs[direction(s.Write)].depart(u)
+		t.dirs[direction(s.Write)].rememberDeparted(u)
 	}
-	s.turn = turn{}
+	s.queued = queueEntry{}
 	if t.last == s {
 		t.last = nil
 	}
@@ -145,7 +145,7 @@ func (t *turns) leave(s *Stream) {
 
 // depart remembers a user whose last stream has left, while the user is ahead of users that wait.
 // So a user that reads one file after the other gains nothing by that.
-func (l *lane) depart(u *user) {
+func (l *directionQueue) rememberDeparted(u *userQueue) {
 	kept := l.departed[:0]
 	for _, d := range l.departed {
 		if d != u && d.members == 0 && l.n > 0 && d.tag > l.v {
@@ -167,7 +167,7 @@ func (l *lane) depart(u *user) {
 }
 
 // forgetDeparted forgets all departed users. It is for a moment at which nobody waits.
-func (l *lane) forgetDeparted() {
+func (l *directionQueue) forgetDeparted() {
 	for _, d := range l.departed {
 		l.forget(d)
 	}
@@ -175,18 +175,18 @@ func (l *lane) forgetDeparted() {
 }
 
 // forget forgets a user without streams.
-func (l *lane) forget(u *user) {
+func (l *directionQueue) forget(u *userQueue) {
 	if u.members == 0 {
-		delete(l.named, u.name)
+		delete(l.byName, u.name)
 	}
 }
 
 // peek returns the stream that goes next, unless a run goes on. Some stream must wait.
-func (t *turns) peek() *Stream {
-	return t.lane().users.first().streams.first()
+func (t *streamQueue) peek() *Stream {
+	return t.nextDirection().users.first().streams.first()
 }
 
-func (t *turns) lane() *lane {
+func (t *streamQueue) nextDirection() *directionQueue {
 	reads, writes := &t.dirs[0], &t.dirs[1]
 	if writes.n == 0 || reads.n > 0 && reads.tag <= writes.tag {
 		return reads
@@ -195,38 +195,38 @@ func (t *turns) lane() *lane {
 }
 
 // take returns the stream that goes now.
-func (t *turns) take(run int64, runTime, now time.Duration) *Stream {
-	lane := t.lane()
+func (t *streamQueue) take(run int64, runTime, now time.Duration) *Stream {
+	lane := t.nextDirection()
 	s := lane.users.first().streams.first()
-	if l := t.last; l != nil && l.turn.at > 0 && &t.dirs[direction(l.Write)] == lane && t.run < run && now-t.since < runTime {
+	if l := t.last; l != nil && l.queued.index > 0 && &t.dirs[direction(l.Write)] == lane && t.run < run && now-t.since < runTime {
 		s = l
 	}
 	if s != t.last {
 		t.last, t.run, t.since = s, 0, now
 	}
 	t.v = max(t.v, lane.tag)
-	lane.v = max(lane.v, s.turn.user.tag)
-	s.turn.user.v = max(s.turn.user.v, s.turn.tag)
+	lane.v = max(lane.v, s.queued.user.tag)
+	s.queued.user.v = max(s.queued.user.v, s.queued.tag)
 	return s
 }
 
 // charge books device time of a stream that has taken its turn, or corrects it.
-func (t *turns) charge(s *Stream, bytes, cost int64) {
+func (t *streamQueue) charge(s *Stream, bytes, cost int64) {
 	if t.last == s {
 		t.run += bytes
 	}
-	u := s.turn.user
+	u := s.queued.user
 	if u == nil {
 		return // the stream has left
 	}
 	lane := &t.dirs[direction(s.Write)]
 	lane.tag += cost
 	u.tag += cost
-	s.turn.tag += cost
-	if s.turn.at > 0 {
+	s.queued.tag += cost
+	if s.queued.index > 0 {
 		u.streams.set(s)
 	}
-	if u.at > 0 {
+	if u.index > 0 {
 		lane.users.set(u)
 	}
 }

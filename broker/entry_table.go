@@ -1,0 +1,96 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"penstock/core/coord"
+)
+
+// The applications and the queues of a node are kept in the same way, each with entries of their own.
+
+func newEntryTable(t *coord.Totals) (entryTable, error) {
+	m, err := t.Join()
+	return entryTable{totals: t, member: m, byName: map[string]int{}}, err
+}
+
+// name sets the application or queue that entry i stands for. No two entries have the same name.
+func (k *entryTable) name(i int, name string) error {
+	if !utf8.ValidString(name) {
+		return errors.New("the name is not valid UTF-8")
+	}
+	if at, there := k.byName[name]; there && at != i {
+		return fmt.Errorf("entry %d has the same name", at)
+	}
+	if _, err := k.totals.Name(k.member, i, name); err != nil {
+		return err
+	}
+	for i >= len(k.sent) {
+		k.sent = append(k.sent, sentEntry{})
+	}
+	delete(k.byName, k.sent[i].name)
+	k.sent[i] = sentEntry{name: name}
+	if name != "" {
+		k.byName[name] = i
+	}
+	return nil
+}
+
+// entryColumns are the parallel lists of a report or an answer. had and weights are used for
+// queues only.
+type entryColumns struct {
+	entries                    []uint32
+	rates, rooms, had, weights []uint64
+}
+
+// report enters what a report says about entries into the totals. most bounds their number.
+func (k *entryTable) report(f entryColumns, queues bool, most int) error {
+	n := len(f.entries)
+	if n != len(f.rates) || n != len(f.rooms) || n > most || queues && (n != len(f.had) || n != len(f.weights)) {
+		return fmt.Errorf("lists of %d entries, %d rates, %d rooms, %d had and %d weights: they must be of equal length, at most %d",
+			n, len(f.rates), len(f.rooms), len(f.had), len(f.weights), most)
+	}
+	for i, e := range f.entries {
+		s := coord.Service{Rate: toInt64(f.rates[i]), Room: toInt64(f.rooms[i])}
+		if queues {
+			s.Had, s.Weight = toInt64(f.had[i]), toInt64(f.weights[i])
+		}
+		if err := k.totals.Report(k.member, int(e), s); err != nil {
+			return fmt.Errorf("entry %d: %w", e, err)
+		}
+	}
+	return nil
+}
+
+// toInt64 converts a number of the wire. One that is too large becomes negative, which Totals
+// refuses.
+func toInt64(n uint64) int64 {
+	if n > math.MaxInt64 {
+		return -1
+	}
+	return int64(n)
+}
+
+// changes returns the totals that have changed since the node was last told. It reuses the slices
+// of f.
+func (k *entryTable) changes(f entryColumns, queues bool) entryColumns {
+	f.entries, f.rates, f.rooms, f.had, f.weights = f.entries[:0], f.rates[:0], f.rooms[:0], f.had[:0], f.weights[:0]
+	for i := range k.sent {
+		at := &k.sent[i]
+		if at.name == "" {
+			continue
+		}
+		_, _, total, ok := k.totals.Entry(k.member, i)
+		if !ok || total == at.total {
+			continue
+		}
+		f.entries, f.rates, f.rooms = append(f.entries, uint32(i)), append(f.rates, uint64(total.Rate)), append(f.rooms, uint64(total.Room))
+		if queues {
+			f.had, f.weights = append(f.had, uint64(total.Had)), append(f.weights, uint64(total.Weight))
+		}
+		at.total = total
+	}
+	return f
+}

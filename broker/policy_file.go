@@ -1,0 +1,92 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"penstock/broker/policyfile"
+	"penstock/broker/store"
+	"penstock/settings"
+)
+
+const (
+	filePollInterval = 500 * time.Millisecond
+	// fileTimeout bounds one attempt to apply a policy file: three requests to the store.
+	fileTimeout = 3 * storeTimeout
+)
+
+// fileAuthor is the author of versions that come from a policy file. Their note is its path.
+const fileAuthor = "policy file"
+
+// ApplyFile makes a policy file the newest version, unless its text is in force or equals the last
+// version that came from a file: a version that operators applied later stays in force until the
+// file changes. A file with mistakes is refused.
+func (b *Broker) ApplyFile(ctx context.Context, file string) error {
+	text, err := settings.Read(file, policyfile.MaxBytes)
+	if err != nil {
+		return err
+	}
+	if _, err := policyfile.Parse(text); err != nil {
+		return invalidFileError{fmt.Errorf("%s: %w", file, err)}
+	}
+	latest, err := b.options.Store.Latest(ctx)
+	if err != nil || bytes.Equal(latest.Text, text) {
+		return err
+	}
+	taken := false
+	if err := b.options.Store.History(ctx, store.Keep, func(v store.Version) bool {
+		taken = v.Author == fileAuthor && bytes.Equal(v.Text, text)
+		return v.Author != fileAuthor
+	}); err != nil || taken {
+		return err
+	}
+	_, err = b.write(ctx, 0, fileAuthor, func(v *store.Version) error {
+		v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]
+		return nil
+	})
+	if errors.Is(err, errNotInForceYet) { // watchStore retries
+		b.log.Warn("the policy file is stored but not in force yet", "error", err)
+		return nil
+	}
+	return err
+}
+
+// invalidFileError is an error that lasts until the file changes.
+type invalidFileError struct{ error }
+
+// FollowFile applies the policy file each time it changes, until ctx ends. last is the
+// fingerprint of the file as it was applied before.
+func (b *Broker) FollowFile(ctx context.Context, file, last string) {
+	said := "" // fingerprint for which a temporary error was logged
+	ticker := time.NewTicker(filePollInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := settings.Fingerprint(file)
+		if now == last || !b.leadership.State().Leading {
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, fileTimeout)
+		err := b.ApplyFile(within, file)
+		cancel()
+		var bad invalidFileError
+		switch {
+		case err == nil:
+			last, said = now, ""
+		case errors.As(err, &bad):
+			last, said = now, ""
+			b.log.Error("policy file refused; the policy in force stays", "error", err)
+		case errors.Is(err, store.ErrNotLeader), ctx.Err() != nil: // this broker may become the leader
+		case said != now:
+			said = now
+			b.log.Error("the changed policy file is not in force yet; retrying", "error", err)
+		}
+	}
+}

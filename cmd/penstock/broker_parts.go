@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+
+	"google.golang.org/grpc"
+
+	rungroup "github.com/oklog/run"
+
+	"penstock/broker"
+	"penstock/wire/cluster"
+)
+
+// parts runs the parts of a broker side by side. When one of them ends, or the context does,
+// all others are stopped.
+type parts struct {
+	group rungroup.Group
+	ctx   context.Context
+}
+
+func newParts(ctx context.Context) *parts {
+	p := &parts{ctx: ctx}
+	p.add(func(ctx context.Context) { <-ctx.Done() })
+	return p
+}
+
+// add adds a part that runs until its context ends.
+func (p *parts) add(run func(context.Context)) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.group.Add(func() error {
+		run(ctx)
+		return nil
+	}, func(error) { cancel() })
+}
+
+// addMetrics adds the server of /metrics. The broker goes on without it if it fails.
+func (p *parts) addMetrics(b *broker.Broker, l net.Listener, log *slog.Logger) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.group.Add(func() error {
+		if err := b.ServeMetrics(l); err != nil && ctx.Err() == nil {
+			log.Error("the metrics server failed; the broker goes on without it", "error", err)
+		}
+		<-ctx.Done()
+		return nil
+	}, func(error) {
+		cancel()
+		l.Close()
+	})
+}
+
+// addServer adds the server for nodes and operators. Stopping it cuts all streams, which nodes
+// are prepared for.
+func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) {
+	listener, options := b.LimitConnections(listener, secure, perAddress)
+	server := grpc.NewServer(options...)
+	cluster.RegisterNodesServer(server, b)
+	cluster.RegisterOperatorsServer(server, b.Operators())
+	p.group.Add(func() error {
+		if err := server.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil
+	}, func(error) { server.Stop() })
+}
+
+// run returns when all parts have ended, with the error of the first one that did.
+func (p *parts) run() error { return p.group.Run() }

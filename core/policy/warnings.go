@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxComparisons bounds the work of Warnings: pairs of rules, all of those of some 2,800 rules.
+// Of further rules only duplicates, and rules behind one that matches everything, are found.
+const maxComparisons = 4_000_000
+
+// Warnings returns the rules that can never decide anything, in their order: duplicates of an
+// earlier rule, and rules whose matches an earlier rule takes all. The policy must be valid.
+func (p *Policy) Warnings() []*Error {
+	var all []*Error
+	same := map[[6]fieldPattern]int{}
+	catchAll := -1
+	left := maxComparisons
+	for i := range p.Rules {
+		patterns := p.Rules[i].patterns()
+		first, duplicate := same[patterns]
+		switch by := -1; {
+		case duplicate:
+			all = append(all, &Error{At: fmt.Sprintf("rules[%d]", i), What: fmt.Sprintf("duplicate: rules[%d] has the same patterns and comes first", first)})
+			continue
+		case catchAll >= 0:
+			all = append(all, unreachable(i, catchAll))
+		default:
+			for j := 0; j < i && left > 0 && by < 0; j++ {
+				left--
+				if p.Rules[j].covers(&p.Rules[i]) {
+					by = j
+				}
+			}
+			if by >= 0 {
+				all = append(all, unreachable(i, by))
+			}
+		}
+		same[patterns] = i
+		if catchAll < 0 && p.Rules[i].covers(&Rule{}) {
+			catchAll = i
+		}
+	}
+	return all
+}
+
+func unreachable(rule, by int) *Error {
+	return &Error{At: fmt.Sprintf("rules[%d]", rule), What: fmt.Sprintf("unreachable: rules[%d] matches everything that this rule matches, and comes first", by)}
+}
+
+// covers reports whether the rule matches every application that another rule matches, as far
+// as the patterns show it.
+func (r *Rule) covers(o *Rule) bool {
+	wide, narrow := r.patterns(), o.patterns()
+	for i := range wide {
+		if !covers(wide[i].pattern, narrow[i].pattern, wide[i].field == "tag") {
+			return false
+		}
+	}
+	return true
+}
+
+// covers reports whether every value that matches narrow also matches wide. It recognizes equal
+// patterns, a literal narrow pattern, and a wide pattern of the form prefix*. An application may
+// have no tags, so only the empty tag pattern covers one that is empty.
+func covers(wide, narrow string, tag bool) bool {
+	switch {
+	case wide == "" || wide == narrow:
+		return true
+	case narrow == "":
+		return wide == "*" && !tag
+	case wide == "*":
+		return true
+	}
+	const meta = `*?[\`
+	end := strings.IndexAny(narrow, meta)
+	if end < 0 {
+		return match(wide, narrow)
+	}
+	prefix, found := strings.CutSuffix(wide, "*")
+	return found && !strings.ContainsAny(prefix, meta) && strings.HasPrefix(narrow[:end], prefix)
+}
