@@ -33,7 +33,8 @@ type Result struct {
 	Builds     []string `json:"builds"` // of penstock; more than one is a warning
 	Warnings   []string `json:"warnings,omitempty"`
 
-	runs []Run
+	runs    []Run
+	pending int // runs that have not been done yet
 }
 
 // Figure is a phase's line. Times are seconds, rates decimal MB/s of all
@@ -58,6 +59,14 @@ type Figure struct {
 	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
 
 	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
+}
+
+// Range is the shortest and the longest run time; "-" with one run.
+func (f Figure) Range() string {
+	if len(f.RuntimesS) < 2 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f-%.1f", f.RuntimeSpread.Min, f.RuntimeSpread.Max)
 }
 
 // Summarise computes the result of phases from their runs; other phases' runs in
@@ -222,8 +231,8 @@ func (res Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\taggressor\tvs native\tdevice p99\tD at a bound\t")
 	for _, f := range res.Phases {
-		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
-			f.RuntimeSpread.Min, f.RuntimeSpread.Max, times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
+		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
+			f.Range(), times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
 			times(f.DeviceVsNative), optional(f.AggressorMBps, "%.1f MB/s"), times(f.AggressorVsNative), optional(f.DeviceP99MS, "%.0f ms"),
 			percent(f.TimeAtDepthBounds))
 	}

@@ -169,13 +169,16 @@ func TestReport(t *testing.T) {
 			plots++
 		}
 	}
-	if want := 1 + len(phases) + 2; plots != want {
-		t.Errorf("%d plots, want %d", plots, want)
+	if plots != 3 {
+		t.Errorf("%d charts, want run times, throughput, depth", plots)
 	}
 	for _, p := range phases {
-		if !strings.Contains(page, "<td>"+p.Name+"</td>") {
+		if !strings.Contains(page, " ("+p.Name+")</td>") {
 			t.Errorf("phase %s is not in the table", p.Name)
 		}
+	}
+	if !strings.Contains(page, "<h1>Protected: 105 s instead of 150 s; the disks just as busy</h1>") || strings.Contains(page, "reloads") {
+		t.Error("the page does not begin with the headline of a finished experiment")
 	}
 	for _, bad := range []string{"<script", "src=", "@import", "url(", "NaN", "ZgotmplZ"} {
 		if strings.Contains(page, bad) {
@@ -183,8 +186,62 @@ func TestReport(t *testing.T) {
 		}
 	}
 	var chart bytes.Buffer
-	if err := res.WriteSVG(&chart); err != nil || !strings.Contains(chart.String(), "1.05× floor") {
+	if err := res.WriteSVG(&chart); err != nil || !strings.Contains(chart.String(), "105 s, 1.05×") {
 		t.Errorf("chart: %v", err)
+	}
+}
+
+func TestHeadline(t *testing.T) {
+	for want, c := range map[string]struct {
+		floor, native, with, device float64
+	}{
+		"Protected: 72 s instead of 101 s; the disks just as busy":                 {70, 101, 72, 1.02},
+		"Protected: 72 s instead of 101 s; the disks move 12 % less":               {70, 101, 72, 0.88},
+		"Protected: 72 s instead of 101 s; the disks move 9 % more":                {0, 101, 72, 1.09},
+		"Protected: 72 s instead of 101 s":                                         {0, 101, 72, 0},
+		"Faster, but not protected: 90 s instead of 101 s; the disks just as busy": {70, 101, 90, 1},
+		"No difference: 100 s instead of 101 s; the disks just as busy":            {99, 101, 100, 1},
+		"Slower: 120 s instead of 101 s; the disks just as busy":                   {70, 101, 120, 1},
+	} {
+		res := Result{Setup: testSetup(), Native: "native-none", Phases: []Figure{{Name: "native-none", RuntimeS: c.native}, {Name: "sfqd2", RuntimeS: c.with}}}
+		if c.floor > 0 {
+			res.Phases = append(res.Phases, Figure{Name: "floor", RuntimeS: c.floor})
+		}
+		if c.device > 0 {
+			res.Phases[1].DeviceVsNative = &c.device
+		}
+		if got := res.Headline(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := (Result{Phases: []Figure{{Name: "sfqd2", RuntimeS: 5}}}).Headline(); got != "" {
+		t.Errorf("a headline without a native phase: %q", got)
+	}
+}
+
+// Each phase has a name of its own for people, also where several kernel schedulers ran.
+func TestPlainNames(t *testing.T) {
+	setup := testSetup()
+	setup.Intermediate = true
+	phases, err := ParsePhases([]string{"all"}, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := Result{Setup: setup}
+	for _, p := range phases {
+		res.Phases = append(res.Phases, Figure{Name: p.Name})
+	}
+	seen := map[string]string{}
+	for _, p := range phases {
+		name := res.plainName(p.Name)
+		if other, ok := seen[name]; ok || name == p.Name && name != "alone" {
+			t.Errorf("%s is called %q, as %q is", p.Name, name, other)
+		}
+		seen[name] = p.Name
+	}
+	res.Phases = res.Phases[:3]
+	if got := res.plainName(res.Phases[2].Name); got != "Hadoop today" {
+		t.Errorf("the only native phase is called %q", got)
 	}
 }
 
