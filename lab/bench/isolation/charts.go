@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	barsWidth   = 520 // points
-	panelWidth  = 290
+	barsWidth   = 660 // points
+	panelWidth  = 330
 	panelHeight = 130
+	// leastDrawn is the MB/s that bytes of neither job must reach to be drawn.
+	leastDrawn = 1
 )
 
 // runtimeChart draws the protected job's run time in each phase.
@@ -39,7 +41,7 @@ func (res Result) runtimeChart() chart.Bars {
 
 func phaseColour(phase string) chart.Colour {
 	switch {
-	case phase == "alone" || phase == "floor":
+	case phase == "alone" || phase == "floor" || phase == fullSpeed.Name:
 		return chart.Grey
 	case strings.HasPrefix(phase, nativePrefix):
 		return chart.Purple
@@ -79,8 +81,11 @@ func (res Result) throughputChart() (c chart.Lines, sources []string) {
 		}
 		p := chart.Panel{Title: res.plainName(f.Name), X: "seconds since " + titles[res.Setup.measured(Phase{Unprotected: f.Name == aggressorAlone})] + "'s start", Y: "MB/s"}
 		lines, source := throughputs(r)
-		for _, owner := range slices.Sorted(maps.Keys(lines)) {
+		for _, owner := range slices.Backward(slices.Sorted(maps.Keys(lines))) { // the protected job first
 			o := res.Setup.owned(owner)
+			if owner == ownerOther && !slices.ContainsFunc(lines[owner], func(at chart.Point) bool { return at.Y >= leastDrawn }) {
+				continue
+			}
 			p.Lines = append(p.Lines, chart.Line{Name: o.name, Colour: o.colour, Points: lines[owner]})
 		}
 		c.Panels = append(c.Panels, p)

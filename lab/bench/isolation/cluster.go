@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -65,7 +66,12 @@ func (m *Machine) governed() *hadoop.Governed {
 
 // prepareInputs writes what the jobs read, once, without the disks' limit. The
 // floor's aggressor needs a copy of its own on the other disks.
-func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) error {
+func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("prepare the jobs' inputs: %w", err)
+		}
+	}()
 	if err := m.Limit(ctx, false); err != nil {
 		return err
 	}

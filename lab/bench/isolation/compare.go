@@ -98,7 +98,7 @@ func (res Result) loser() string {
 	for _, f := range res.Phases {
 		if f.Name == "sfqd2" && f.AggressorMBps != nil && f.AggressorVsNative != nil {
 			return fmt.Sprintf("%s gets %.1f MB/s while %s runs, %.2f of what it gets natively.",
-				res.Setup.Against, *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
+				res.Setup.aggressor().title(), *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
 		}
 	}
 	return ""

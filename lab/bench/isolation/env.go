@@ -118,10 +118,19 @@ func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (
 	if err := m.startCluster(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.prepareInputs(ctx, phases); err != nil {
-		return nil, fmt.Errorf("prepare inputs: %w", err)
+	return m, m.prepareInputs(ctx, phases)
+}
+
+// change adopts another rate and size of the jobs; disks and cluster stay.
+func (m *Machine) change(ctx context.Context, setup Setup, phases []Phase) error {
+	m.setup = setup
+	if err := m.groupsPossible(phases); err != nil {
+		return err
 	}
-	return m, nil
+	if err := m.tuneKernel(ctx); err != nil {
+		return err
+	}
+	return m.prepareInputs(ctx, phases)
 }
 
 const socketPathMax = 107 // sun_path, less the final zero

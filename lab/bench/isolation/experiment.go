@@ -21,6 +21,7 @@ type Experiment struct {
 	// Otherwise only the first run of each phase does; in the later ones the
 	// aggressor is killed after the window, which takes half of the time.
 	CheckAll bool
+	After    func() error // called after each run that was journalled; nil: nothing
 
 	SampleEvery time.Duration // of the device counters; default 250 ms
 	ScrapeEvery time.Duration // of the daemon's metrics; default 1 s
@@ -65,6 +66,11 @@ func (x *Experiment) Run(ctx context.Context) error {
 			return err
 		}
 		x.Progress.finished(*r)
+		if x.After != nil {
+			if err := x.After(); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -174,7 +180,7 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 	if err := x.Env.DropCaches(ctx); err != nil {
 		return err
 	}
-	return x.Env.Limit(ctx, true)
+	return x.Env.Limit(ctx, !p.Unlimited)
 }
 
 // window waits for the measured job, which is the protected one where it runs, and

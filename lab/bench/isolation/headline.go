@@ -17,6 +17,8 @@ func (res Result) plainName(phase string) string {
 		}
 	}
 	switch phase {
+	case fullSpeed.Name:
+		return "alone, disks without a limit"
 	case "floor":
 		return "CPU contention only"
 	case "sfqd2":

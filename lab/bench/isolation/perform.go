@@ -27,6 +27,12 @@ type Request struct {
 	SVG      string // "" none
 	KeepLogs bool
 	Out      io.Writer // for the table
+	// Calibrate measures the protected job alone first, and sets the disks' rate by it.
+	Calibrate bool
+
+	begun       time.Time
+	reported    bool // the report's path was printed
+	calibration *Calibration
 }
 
 // Perform does the runs that are missing and writes the results of all. After a
@@ -46,6 +52,7 @@ func Perform(ctx context.Context, q Request) error {
 	}
 	defer journal.Close()
 	say := q.Options.Progress.Printf
+	q.begun = time.Now()
 	q.describe(say)
 	runErr := q.run(ctx, journal)
 	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
@@ -54,7 +61,9 @@ func Perform(ctx context.Context, q Request) error {
 	if len(journal.Runs()) == 0 {
 		return runErr
 	}
-	return errors.Join(runErr, q.write(Summarise(q.Setup, q.Phases, journal.Runs())))
+	res := q.summarise(journal)
+	res.pending = 0 // after a failure, too: nothing writes the report again
+	return errors.Join(runErr, q.write(res))
 }
 
 // describe prints what is fixed before anything is measured.
@@ -64,6 +73,10 @@ func (q *Request) describe(say func(string, ...any)) {
 		s.protected().size(), s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
 	if s.Intermediate {
 		say("intermediate data is on the contested disks")
+	}
+	if q.Calibrate {
+		say("first %s alone on disks without a limit, to choose their rate", s.protected().title())
+		return
 	}
 	say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
 		s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
@@ -89,14 +102,21 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 		return err
 	}
 	q.Options.RunDir = folder.Path
-	machine, err := StartMachine(ctx, q.Setup, q.Phases, q.Options)
+	first := q.Phases
+	if q.Calibrate {
+		first = []Phase{fullSpeed}
+	}
+	machine, err := StartMachine(ctx, q.Setup, first, q.Options)
 	if err != nil {
 		q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
 		return err
 	}
-	x := &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: machine, Journal: journal,
-		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll}
-	err = x.Run(ctx)
+	if q.Calibrate {
+		err = q.calibrate(ctx, machine)
+	}
+	if err == nil {
+		err = q.experiment(machine, journal).Run(ctx)
+	}
 	q.Options.Progress.Printf("putting everything back")
 	err = errors.Join(err, machine.Stop())
 	if err == nil && folder.Ours && !q.KeepLogs {
@@ -104,6 +124,39 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 	}
 	q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
 	return err
+}
+
+// experiment is what is to be run; after each run the report is written again.
+func (q *Request) experiment(e Environment, journal *Journal) *Experiment {
+	return &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: e, Journal: journal,
+		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll,
+		After: func() error { return q.writeReport(q.summarise(journal)) }}
+}
+
+func (q *Request) summarise(journal *Journal) Result {
+	res := Summarise(q.Setup, q.Phases, journal.Runs())
+	res.Calibration = q.calibration
+	for _, t := range Interleave(q.Phases, q.Runs) {
+		if !journal.Has(t) {
+			res.pending++
+		}
+	}
+	return res
+}
+
+// writeReport writes the HTML report, the first time with a line that says where.
+func (q *Request) writeReport(res Result) error {
+	if q.Report == "" {
+		return nil
+	}
+	if err := runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }); err != nil {
+		return err
+	}
+	if !q.reported && res.pending > 0 {
+		q.Options.Progress.Printf("%s  first picture: %s (the page reloads itself)", clock(time.Since(q.begun)), q.Report)
+	}
+	q.reported = true
+	return nil
 }
 
 // runPrefix begins the names of run folders.
@@ -117,10 +170,13 @@ func (q *Request) write(res Result) error {
 	}
 	errs = append(errs,
 		runs.WriteFile(q.JSON, res.WriteJSON),
-		runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }),
+		q.writeReport(res),
 		runs.WriteFile(q.SVG, res.WriteSVG))
 	if q.Report != "" {
 		fmt.Fprintln(q.Out, "report:", q.Report)
+	}
+	if text := res.Headline(); text != "" {
+		fmt.Fprintf(q.Out, "\n%s (%s in all)\n", text, clock(time.Since(q.begun)))
 	}
 	return errors.Join(errs...)
 }

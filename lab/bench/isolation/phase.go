@@ -49,6 +49,7 @@ type Phase struct {
 	GroupWeight int    // of the protected job's cgroup, the aggressor's having 1; 0 means none
 	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s read and as many written; 0 means none
 	Governed    bool   // penstock node runs
+	Unlimited   bool   // the disks' rate is not limited
 	Algorithm   string // the daemon's; "" when it does not run
 	Depth       int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
 }

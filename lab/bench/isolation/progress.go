@@ -23,6 +23,7 @@ type Progress struct {
 	todo     []Turn
 	kinds    []turnKind             // of todo
 	lengths  map[turnKind][]float64 // seconds of whole turns
+	ahead    int                    // turns to do that are not planned yet
 	turn     Turn
 	turnFrom time.Time
 	name     string
@@ -54,8 +55,13 @@ func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 		return
 	}
 	p.mu.Lock()
-	p.begun, p.setup, p.todo = time.Now(), setup, todo
-	p.lengths = map[turnKind][]float64{}
+	if p.begun.IsZero() {
+		p.begun = time.Now()
+	}
+	p.setup, p.todo = setup, todo
+	if p.lengths == nil {
+		p.lengths = map[turnKind][]float64{}
+	}
 	checked := map[string]bool{}
 	for _, r := range had {
 		k := turnKind{r.Phase, r.Killed}
@@ -172,7 +178,7 @@ func (p *Progress) remaining() string {
 	}
 	rough := turnOverhead.Seconds()*2 + float64(p.setup.Protected.InputBytes)/
 		float64(max(1, p.setup.Disk.BytesPerSecond*int64(p.setup.Disk.DataNodes)))*2
-	var sum float64
+	sum := rough * float64(p.ahead)
 	for i, t := range p.todo {
 		k := p.kinds[i]
 		one := rough

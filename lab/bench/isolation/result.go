@@ -31,7 +31,9 @@ type Result struct {
 	// otherwise only after the first of each phase (checked_runs).
 	CheckedAll bool     `json:"checked_all"`
 	Builds     []string `json:"builds"` // of penstock; more than one is a warning
-	Warnings   []string `json:"warnings,omitempty"`
+	// Calibration is the choice of the disks' rate where it was measured.
+	Calibration *Calibration `json:"calibration,omitempty"`
+	Warnings    []string     `json:"warnings,omitempty"`
 
 	runs    []Run
 	pending int // runs that have not been done yet
@@ -201,6 +203,9 @@ const (
 func (res Result) Notes() []string {
 	var notes []string
 	protected := res.Setup.protected().title()
+	if c := res.Calibration; c != nil {
+		notes = append(notes, c.text(protected))
+	}
 	if d := res.ProtectedDemand; d != nil {
 		text := fmt.Sprintf("%s alone asks for %.0f %% of its disks' rate", protected, *d*100)
 		if *d < demandMin || *d > demandMax {
@@ -208,7 +213,7 @@ func (res Result) Notes() []string {
 		}
 		notes = append(notes, text+".")
 	}
-	if res.Native != "" {
+	if res.natives() > 1 {
 		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed "+protected+" down least.")
 	}
 	for _, c := range res.Comparisons {

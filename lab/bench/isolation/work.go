@@ -98,6 +98,7 @@ func (s side) size() string {
 
 // source is what a job reads, and what its output must therefore be.
 type source struct {
+	of     side
 	words  *hadoop.WordCounts
 	rows   hadoop.Checksum128
 	answer string // digest of the query's rows
@@ -105,11 +106,17 @@ type source struct {
 
 // prepare writes what the side reads into a folder of HDFS.
 func (m *Machine) prepare(ctx context.Context, s side, dir string) (err error) {
-	if s.kind == teraGen {
+	had, ok := m.sources[dir]
+	if s.kind == teraGen || ok && had.of == s {
 		return nil
 	}
+	if ok {
+		if err := m.cluster.FS().Remove(ctx, dir); err != nil {
+			return err
+		}
+	}
 	m.options.Progress.Printf("writing the input of %s, %s", s.title(), s.size())
-	var made source
+	made := source{of: s}
 	switch {
 	case s.query() != "":
 		made.answer, err = m.prepareQuery(ctx, s, dir)
