@@ -30,6 +30,7 @@ type Result struct {
 	// CheckedAll says that the aggressor's output was checked after every run;
 	// otherwise only after the first of each phase (checked_runs).
 	CheckedAll bool     `json:"checked_all"`
+	Claims     []Claim  `json:"claims"`
 	Builds     []string `json:"builds"` // of penstock; more than one is a warning
 	// Calibration is the choice of the disks' rate where it was measured.
 	Calibration *Calibration `json:"calibration,omitempty"`
@@ -96,6 +97,7 @@ func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 	}
 	res.compare(phases, of)
 	res.Comparisons = comparisons(res.Phases)
+	res.Claims = res.claims()
 	return res
 }
 

@@ -144,6 +144,40 @@ func TestJSONForm(t *testing.T) {
 	}
 }
 
+func TestClaims(t *testing.T) {
+	phases, runs := sampleRuns()
+	res := Summarise(testSetup(), phases, runs)
+	byName := map[string]Claim{}
+	for _, c := range res.Claims {
+		_, name, _ := strings.Cut(c.Name, ", 32:1, ")
+		byName[name] = c
+	}
+	runtime, throughput := byName["sfqd2: run time / run time with CPU contention only"], byName["sfqd2: throughput of all disks / that of native-bfq"]
+	if math.Abs(runtime.Value-1.05) > 1e-9 || math.Abs(runtime.Low-1.04) > 1e-9 || math.Abs(runtime.High-1.06) > 1e-9 || runtime.Runs != 3 ||
+		runtime.Met == nil || !*runtime.Met || *runtime.Goal != ibisSlowdown || runtime.HigherIsBetter {
+		t.Errorf("run time: %+v", runtime)
+	}
+	if math.Abs(throughput.Value-0.97) > 1e-9 || throughput.Met == nil || !*throughput.Met || !throughput.HigherIsBetter {
+		t.Errorf("throughput: %+v", throughput)
+	}
+	if native := byName["native-bfq: run time / run time with CPU contention only"]; native.Value != 1.5 || native.Goal != nil || native.Met != nil {
+		t.Errorf("native: %+v", native)
+	}
+	if len(res.Claims) != 5+4 {
+		t.Errorf("%d claims: %v", len(res.Claims), byName)
+	}
+	for i := range runs { // slower than the goal, and the disks idle
+		if runs[i].Phase == "sfqd2" {
+			runs[i].RuntimeS, runs[i].DeviceMBps = 120, 10
+		}
+	}
+	for _, c := range Summarise(testSetup(), phases, runs).Claims {
+		if c.Goal != nil && *c.Met {
+			t.Errorf("met: %+v", c)
+		}
+	}
+}
+
 // The report is well-formed, names each phase and takes nothing from elsewhere.
 func TestReport(t *testing.T) {
 	phases, runs := sampleRuns()
