@@ -51,12 +51,12 @@ func (m *Machine) startCluster(ctx context.Context) error {
 	return m.cluster.Redirect(userElsewhere, elsewhere)
 }
 
-// userElsewhere submits the floor's aggressor: its intermediate data goes to the other
-// modelled disks, as its HDFS data does.
+// userElsewhere submits the floor's aggressor: its intermediate data is on the other modelled
+// disks, like its HDFS data.
 const userElsewhere = "elsewhere"
 
-// governed is what intermediate data on contested disks needs: tasks and NodeManager
-// with the agent. Else only the DataNodes have it.
+// governed returns the agent's settings for tasks and NodeManager, if intermediate data is on
+// contested disks. Else only the DataNodes run with the agent.
 func (m *Machine) governed() *hadoop.Governed {
 	if !m.setup.Intermediate {
 		return nil
@@ -64,8 +64,8 @@ func (m *Machine) governed() *hadoop.Governed {
 	return &hadoop.Governed{AgentJar: m.options.AgentJar, Socket: m.socket()}
 }
 
-// prepareInputs writes what the jobs read, once, without the disks' limit. The
-// floor's aggressor needs a copy of its own on the other disks.
+// prepareInputs writes the jobs' inputs, on disks without a limit. The floor's aggressor needs
+// a copy of its own on the other disks.
 func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) (err error) {
 	defer func() {
 		if err != nil {
@@ -100,7 +100,7 @@ func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) (err error)
 
 func aggressorInput(elsewhere bool) string { return place(elsewhere) + "/aggressor/input" }
 
-// place is the HDFS folder under which a phase's aggressor lives.
+// place is the HDFS folder of a phase's aggressor.
 func place(elsewhere bool) string {
 	if elsewhere {
 		return floorDir

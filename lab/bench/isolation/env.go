@@ -18,8 +18,7 @@ import (
 	"penstock/lab/spark"
 )
 
-// Options say where the real environment lives; nothing in them changes a
-// figure.
+// Options hold the paths of the real environment. They do not change a figure.
 type Options struct {
 	RunDir   string // private folder of this run, absolute
 	CacheDir string // downloads; kept between runs
@@ -29,14 +28,13 @@ type Options struct {
 	Progress *Progress
 }
 
-// Machine is the real environment: modelled disks, a real Hadoop on them, the
-// kernel's knobs and the penstock node daemon. Everything it changes is in the
-// run folder's ledger before it is changed, so a killed experiment is put back
-// by the next one or by `penstock-lab clean`.
+// Machine is the real environment: modelled disks, a real Hadoop on them, the kernel's
+// parameters and the penstock node daemon. Each change is in the run folder's ledger before it
+// is made: the next experiment, or `penstock-lab clean`, reverts those of a killed one.
 type Machine struct {
 	options Options
 	setup   Setup
-	book    *ledger.Ledger
+	ledger  *ledger.Ledger
 	disks   []*disk.Disk // contested, one per DataNode; then the other ones
 	cluster *hadoop.Cluster
 	daemon  *governor
@@ -49,7 +47,7 @@ type Machine struct {
 	jobSeq   int
 }
 
-// Probe completes a setup with what the machine is and what it lacks.
+// Probe adds the machine's properties and restrictions to a set-up.
 func Probe(s Setup) Setup {
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -66,7 +64,7 @@ func Probe(s Setup) Setup {
 	if reason := disk.Available(); reason != nil {
 		s.Disk.Modelled = false
 		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
-			"the phases do not differ in scheduler, the floor shares the disk with the others, and figures mean little.")
+			"all phases have the same scheduler, the floor shares the disk with the others, and the figures are not valid.")
 	}
 	if os.Geteuid() != 0 {
 		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found and caches are not dropped between runs.")
@@ -78,18 +76,18 @@ func Probe(s Setup) Setup {
 	return s
 }
 
-// StartMachine brings up disks, cluster and inputs. On an error, and when ctx
-// ends, everything is put back.
+// StartMachine starts disks and cluster and writes the inputs. After an error, and when ctx
+// ends, it restores the machine.
 func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, sources: map[string]source{}}
 	if n := len(m.socket()); n > socketPathMax {
-		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
+		return nil, fmt.Errorf("run folder %s: the path of the agent's socket in it has %d bytes, the kernel allows %d: choose a shorter --run-dir",
 			o.RunDir, n, socketPathMax)
 	}
 	if err := m.groupsPossible(phases); err != nil {
 		return nil, err
 	}
-	if m.book, err = ledger.Open(o.RunDir); err != nil {
+	if m.ledger, err = ledger.Open(o.RunDir); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -137,12 +135,12 @@ const socketPathMax = 107 // sun_path, less the final zero
 
 func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
 
-// tunePatience is how long to wait while another run on this machine has the
-// dirty limits: two experiments at once would measure each other.
+// tunePatience bounds the wait for another run's dirty limits on this machine: two experiments
+// at once would disturb each other.
 const tunePatience = 30 * time.Minute
 
-// tuneBackground sets where the kernel begins to write by itself in a phase, and how much
-// of that each contested disk has for sure.
+// tuneBackground sets the point from which the kernel writes dirty pages out in a phase, and
+// the part of it that is guaranteed to each contested disk.
 func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
 	bytes, age, percent := m.setup.Kernel.DirtyBackgroundBytes, m.setup.Kernel.DirtyExpireCentisecs, 0
 	if own := m.setup.Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
@@ -158,18 +156,17 @@ func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
 	if os.Geteuid() != 0 {
 		return nil // in the setup's notes
 	}
-	_, err := ledger.SetSysctl(ctx, m.book, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10))
+	_, err := ledger.SetSysctl(ctx, m.ledger, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10))
 	if err == nil {
-		_, err = ledger.SetSysctl(ctx, m.book, "vm/dirty_expire_centisecs", strconv.FormatInt(age, 10))
+		_, err = ledger.SetSysctl(ctx, m.ledger, "vm/dirty_expire_centisecs", strconv.FormatInt(age, 10))
 	}
 	if err != nil {
-		return fmt.Errorf("say when the kernel writes by itself: %w", err)
+		return fmt.Errorf("set the kernel's background dirty limit: %w", err)
 	}
 	return nil
 }
 
-// tuneKernel sets the dirty limits, as they are natively; the ledger knows
-// what they were.
+// tuneKernel sets the dirty limits of native phases. The ledger keeps the original ones.
 func (m *Machine) tuneKernel(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return nil // in the setup's notes
@@ -177,7 +174,7 @@ func (m *Machine) tuneKernel(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, tunePatience)
 	defer cancel()
 	waiting := time.AfterFunc(time.Second, func() {
-		m.options.Progress.Printf("another run has changed the kernel's dirty limits: waiting for it to end, %v at most", tunePatience)
+		m.options.Progress.Printf("waiting for another run that has changed the kernel's dirty limits, %v at most", tunePatience)
 	})
 	defer waiting.Stop()
 	k := m.setup.Kernel
@@ -189,15 +186,14 @@ func (m *Machine) tuneKernel(ctx context.Context) error {
 		{"vm/dirty_background_bytes", k.DirtyBackgroundBytes},
 		{"vm/dirty_expire_centisecs", k.DirtyExpireCentisecs},
 	} {
-		if _, err := ledger.SetSysctl(wait, m.book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
-			return fmt.Errorf("scale the kernel's dirty limits to the disk: %w", err)
+		if _, err := ledger.SetSysctl(wait, m.ledger, p.name, strconv.FormatInt(p.value, 10)); err != nil {
+			return fmt.Errorf("set the kernel's dirty limits: %w", err)
 		}
 	}
 	return nil
 }
 
-// Limit switches the modelled rate on or off on every disk. Off also lifts the
-// DataNodes' caps: there is then no limit at all.
+// Limit switches the modelled rate on or off on every disk. Off also lifts the DataNodes' caps.
 func (m *Machine) Limit(ctx context.Context, on bool) error {
 	if !on {
 		if err := m.throttle(ctx, 0); err != nil {
@@ -218,10 +214,10 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 	return errors.Join(errs...)
 }
 
-// throttle caps what each DataNode's own throttler lets pass, in MB/s; 0 means no
-// cap. The throttler knows directions but no applications, so the direction of
-// the aggressor is capped, and the protected job's I/O in it along with it:
-// TeraGen writes, TeraValidate and WordCount read, TeraSort first reads and then writes.
+// throttle sets the cap of each DataNode's own throttler, in MB/s; 0 means no cap. The throttler
+// distinguishes directions but not applications: the cap is for the aggressor's direction, and
+// applies to the protected job's I/O in it too. TeraGen writes, TeraValidate and WordCount read,
+// TeraSort first reads and then writes.
 func (m *Machine) throttle(ctx context.Context, mbps int) error {
 	if mbps == m.capped || m.cluster == nil {
 		return nil
@@ -277,8 +273,8 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	return err
 }
 
-// DropCaches writes back what is dirty and forgets what is cached, so that each
-// run reads its input from the disks. Files that come and go are watched from then on.
+// DropCaches writes dirty pages back and empties the page cache: each run reads its input from
+// the disks. From then on intermediate files are watched.
 func (m *Machine) DropCaches(context.Context) error {
 	if os.Geteuid() != 0 {
 		unix.Sync()
@@ -303,16 +299,15 @@ func (m *Machine) Release(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Weigh gives the daemon the applications' weights.
-func (m *Machine) Weigh(ctx context.Context, protected string, aggressors []string) error {
-	return m.daemon.weigh(ctx, protected, aggressors)
+// SetWeights gives the daemon the applications' weights.
+func (m *Machine) SetWeights(ctx context.Context, protected string, aggressors []string) error {
+	return m.daemon.setWeights(ctx, protected, aggressors)
 }
 
 // Metrics scrapes the daemon.
 func (m *Machine) Metrics(ctx context.Context) (Metrics, error) { return m.daemon.scrape(ctx) }
 
-// Disks reads the kernel's counters of every modelled disk. A plain folder has
-// none.
+// Disks reads the kernel's counters of every modelled disk. A plain folder has no counters.
 func (m *Machine) Disks() ([]DiskCounters, error) {
 	if !m.setup.Disk.Modelled {
 		return nil, nil
@@ -328,8 +323,8 @@ func (m *Machine) Disks() ([]DiskCounters, error) {
 	return out, nil
 }
 
-// Stop puts everything back: daemon, cluster, disks, kernel parameters. It may
-// be called after a start that failed half-way.
+// Stop stops daemon, cluster and disks and restores the kernel's parameters. It can be called
+// after a failed start.
 func (m *Machine) Stop() error {
 	errs := []error{m.Release(context.Background())}
 	if m.spark != nil {
@@ -341,9 +336,9 @@ func (m *Machine) Stop() error {
 	for _, d := range slices.Backward(m.disks) {
 		errs = append(errs, d.Stop())
 	}
-	if m.book != nil {
-		errs = append(errs, m.book.Close())
+	if m.ledger != nil {
+		errs = append(errs, m.ledger.Close())
 	}
-	m.spark, m.cluster, m.disks, m.book = nil, nil, nil, nil
+	m.spark, m.cluster, m.disks, m.ledger = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -22,12 +22,12 @@ type Metrics struct {
 	Reference map[string]float64 // seconds
 	Periods   map[string]Periods
 	FlowBytes map[FlowLabels]float64 // bytes since the daemon started
-	Weights   map[string]float64     // by flow; the daemon has one weight a flow
-	Reloads   float64                // weights files taken since the daemon started
+	Weights   map[string]float64     // by flow
+	Reloads   float64                // weights files loaded since the daemon started
 	Requests  []Bucket               // request latencies, cumulative, ascending
 }
 
-// Periods counts control periods by where the depth was.
+// Periods counts control periods by whether the depth was at a bound.
 type Periods struct{ Min, Max, Between float64 }
 
 // FlowLabels names one flow's bytes in one direction at one device.

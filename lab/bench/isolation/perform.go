@@ -13,7 +13,7 @@ import (
 	"penstock/lab/experiment/runs"
 )
 
-// Request is one call of the experiment from the command line.
+// Request is one experiment as the command line asks for it.
 type Request struct {
 	Setup    Setup
 	Phases   []Phase
@@ -35,9 +35,8 @@ type Request struct {
 	calibration *Calibration
 }
 
-// Perform does the runs that are missing and writes the results of all. After a
-// failure or Ctrl-C the results of what was finished are still written, and the
-// error returned.
+// Perform does the missing runs and writes the results of all. After a failure or Ctrl-C it
+// writes the results of the finished runs and returns the error.
 func Perform(ctx context.Context, q Request) error {
 	if err := q.Setup.useProfile(q.Options.Profile); err != nil {
 		return err
@@ -56,7 +55,7 @@ func Perform(ctx context.Context, q Request) error {
 	q.describe(say)
 	runErr := q.run(ctx, journal)
 	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
-		say("interrupted; the finished runs are in %s: the same command goes on from there", q.Resume)
+		say("interrupted; the finished runs are in %s: the same command continues", q.Resume)
 	}
 	if len(journal.Runs()) == 0 {
 		return runErr
@@ -66,7 +65,7 @@ func Perform(ctx context.Context, q Request) error {
 	return errors.Join(runErr, q.write(res))
 }
 
-// describe prints what is fixed before anything is measured.
+// describe prints the set-up before the first run.
 func (q *Request) describe(say func(string, ...any)) {
 	s := q.Setup
 	say("%s (%s, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases", s.protected().title(),
@@ -117,7 +116,7 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 	if err == nil {
 		err = q.experiment(machine, journal).Run(ctx)
 	}
-	q.Options.Progress.Printf("putting everything back")
+	q.Options.Progress.Printf("restoring the machine")
 	err = errors.Join(err, machine.Stop())
 	if err == nil && folder.Ours && !q.KeepLogs {
 		return os.RemoveAll(q.Options.RunDir)
@@ -181,8 +180,8 @@ func (q *Request) write(res Result) error {
 	return errors.Join(errs...)
 }
 
-// Override changes the fields of s that the JSON file at path names, in the
-// form of the "setup" of --json. A field that does not exist is an error.
+// Override changes the fields of s that are in the JSON file at path, which has the form of
+// "setup" in --json. An unknown field is an error.
 func (s *Setup) Override(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Progress tells a waiting person what happens: one line a step, and while a
-// job runs one line every few seconds, rewritten in place on a terminal. A nil
-// Progress is silent.
+// Progress prints a line for each step and, while a job runs, a line every few seconds, which
+// it rewrites on a terminal. A nil Progress prints nothing.
 type Progress struct {
 	Out      io.Writer
 	Terminal bool          // rewrite the live line
@@ -27,7 +26,7 @@ type Progress struct {
 	turn     Turn
 	turnFrom time.Time
 	name     string
-	said     time.Time
+	printed  time.Time
 	live     bool
 }
 
@@ -42,14 +41,14 @@ func (p *Progress) Printf(format string, args ...any) {
 	fmt.Fprintf(p.Out, format+"\n", args...)
 }
 
-// turnKind tells turns apart that take differently long: one whose aggressor is
-// killed after the window is much shorter.
+// turnKind distinguishes turns by how long they take: much shorter if the aggressor is killed
+// after the window.
 type turnKind struct {
 	phase  string
 	killed bool
 }
 
-// plan takes the turns that are to be done and the runs that are done already.
+// plan sets the turns to do and the finished runs.
 func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 	if p == nil {
 		return
@@ -92,7 +91,7 @@ func (p *Progress) step(t Turn, name string) {
 	p.name = name
 	p.clear()
 	fmt.Fprintf(p.Out, "%s  %-18s run %d  %-22s %s left\n", clock(time.Since(p.begun)), t.Phase.Name, t.Run, name, p.remaining())
-	p.said = time.Now()
+	p.printed = time.Now()
 }
 
 // throughput rewrites the live line with the last seconds' device MB/s.
@@ -109,10 +108,10 @@ func (p *Progress) throughput(samples []diskSample) {
 	case every == 0:
 		every = 10 * time.Second
 	}
-	if time.Since(p.said) < every || len(samples) < 2 {
+	if time.Since(p.printed) < every || len(samples) < 2 {
 		return
 	}
-	p.said = time.Now()
+	p.printed = time.Now()
 	last := samples[len(samples)-1]
 	from := last.at.Add(-2 * time.Second)
 	var mbps float64
@@ -145,9 +144,9 @@ func (p *Progress) finished(r Run) {
 	if r.Protected != "" {
 		name = p.setup.Protected.kind()
 	}
-	outputs := "outputs right"
+	outputs := "outputs correct"
 	if r.Killed {
-		outputs = "its output right, " + p.setup.Against + " killed"
+		outputs = "its output correct, " + p.setup.Against + " killed"
 	}
 	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: %s %.1f s, disks %.1f MB/s, %s\n",
 		clock(time.Since(p.begun)), r.Phase, r.Number, name, r.RuntimeS, r.DeviceMBps, outputs)
@@ -163,12 +162,11 @@ func (p *Progress) clear() {
 	}
 }
 
-// turnOverhead is what a turn takes beside the protected job and the work after it.
+// turnOverhead is the time of a turn beside the protected job and the work after it.
 const turnOverhead = 20 * time.Second
 
-// remaining is how long the turns to do should take: as long as turns of the same
-// kind, else as those of other phases that check as much, else as any, else by
-// the disk's rate.
+// remaining estimates the time for the turns to do: by turns of the same kind, else of other
+// phases that check as much, else by any turns, else by the disks' rate.
 func (p *Progress) remaining() string {
 	var all []float64
 	alike := map[bool][]float64{}

@@ -11,12 +11,12 @@ import (
 	"penstock/lab/spark"
 )
 
-// queryJob is a TPC-H query as Spark SQL. Its times are the query's own: starting
-// Spark is not what is compared (IBIS, section 7.4).
+// queryJob is a TPC-H query as Spark SQL. Its times are the query's own, without the start of
+// Spark (IBIS, section 7.4).
 type queryJob struct {
 	name   string
 	input  string
-	want   string // digest of its rows; "" not known yet
+	want   string // expected digest of its rows; "" before the first run
 	app    *spark.App
 	yarn   *hadoop.App
 	done   chan struct{}
@@ -25,7 +25,7 @@ type queryJob struct {
 	err    error       // valid after done
 }
 
-// startSpark makes Spark ready on the cluster.
+// startSpark starts Spark on the cluster.
 func (m *Machine) startSpark(ctx context.Context) error {
 	home, err := spark.Fetch(ctx, m.options.CacheDir, m.options.Progress.Printf)
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *Machine) submitQuery(ctx context.Context, s side, input, want string) (
 	app, err := m.spark.Submit(ctx, spark.Job{Name: s.kind, Script: script, Args: []string{m.cluster.DefaultFS() + input, s.query()},
 		Queue: s.queue, Executors: executors, CPUs: fmt.Sprint(s.cpu), Cgroup: m.groups.of(s.queue),
 		Settings: map[string]string{
-			// Joins go through the shuffle, as those of tables too large for memory do.
+			// Joins use the shuffle, as with tables too large for memory.
 			"spark.sql.autoBroadcastJoinThreshold": "-1",
 			"spark.sql.shuffle.partitions":         strconv.Itoa(s.partitions),
 			"spark.sql.adaptive.enabled":           "false",
@@ -81,15 +81,15 @@ func (q *queryJob) end(ctx context.Context) error {
 
 func (q *queryJob) Check(ctx context.Context) error {
 	if q.query.SHA256 != q.want {
-		return fmt.Errorf("%d rows with digest %.12s, not the %.12s of the query by itself", q.query.Rows, q.query.SHA256, q.want)
+		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.query.Rows, q.query.SHA256, q.want)
 	}
 	return q.end(ctx)
 }
 
-// Discard has nothing to delete: the rows went to the driver.
+// Discard does nothing: the rows went to the driver.
 func (q *queryJob) Discard(context.Context) error { return nil }
 
-// Kill ends the driver and the application; those that have ended stay as they are.
+// Kill ends the driver and the application, if they still run.
 func (q *queryJob) Kill(ctx context.Context) error {
 	q.app.Kill()
 	err := q.yarn.Kill(ctx)

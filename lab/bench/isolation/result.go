@@ -12,23 +12,21 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Result is what the experiment found, and the form of --json. A figure that
-// was not measured is null, never zero.
+// Result holds the experiment's figures, in the form of --json. A figure that was not
+// measured is null, never zero.
 type Result struct {
 	Setup  Setup    `json:"setup"`
 	Phases []Figure `json:"phases"`
 	// Native names the native phase that device_vs_native refers to: of those
 	// that ran, the one that slowed the protected job down least.
 	Native string `json:"native,omitempty"`
-	// ProtectedDemand is what the protected job alone asked of its disks while it did
-	// I/O, as a part of their rate; the experiment means something from a half
-	// to three quarters.
+	// ProtectedDemand is the part of the disks' rate that the protected job alone used while
+	// it did I/O. The experiment is valid between a half and three quarters.
 	ProtectedDemand *float64 `json:"protected_demand"`
-	// Comparisons set SFQ(D2) against the best fixed depth, the best cap of the
-	// throttler and deficit round robin, as far as they ran.
+	// Comparisons compare SFQ(D2) with the best phase of each family of peers that ran.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
-	// CheckedAll says that the aggressor's output was checked after every run;
-	// otherwise only after the first of each phase (checked_runs).
+	// CheckedAll reports whether the aggressor's output was checked after every run, or only
+	// after the first of each phase (checked_runs).
 	CheckedAll bool     `json:"checked_all"`
 	Claims     []Claim  `json:"claims"`
 	Builds     []string `json:"builds"` // of penstock; more than one is a warning
@@ -56,7 +54,7 @@ type Figure struct {
 	TimeAtDepthBounds *float64  `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
 	RequestP99MS      *float64  `json:"request_p99_ms"`           // Penstock's requests, median of the runs
 	DeviceP99MS       *float64  `json:"device_p99_ms"`            // the disks' own log, median of the runs
-	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // what the loser got, judged from the disks' log
+	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // by the disks' own log
 	AggressorSpread   *Spread   `json:"aggressor_spread_mb_s"`
 	AggressorVsNative *float64  `json:"aggressor_vs_native"` // against Result.Native
 	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
@@ -72,8 +70,8 @@ func (f Figure) Range() string {
 	return fmt.Sprintf("%.1f-%.1f", f.RuntimeSpread.Min, f.RuntimeSpread.Max)
 }
 
-// Summarise computes the result of phases from their runs; other phases' runs in
-// the journal are left out.
+// Summarise computes the result of the phases from their runs. It ignores runs of other
+// phases in the journal.
 func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 	res := Result{Setup: setup, CheckedAll: true}
 	of := map[string][]Run{}
@@ -171,7 +169,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 		}
 		f.Slowdown, f.SlowdownVsFloor = ratio(f.RuntimeS, alone), ratio(f.RuntimeS, floor)
 		if f.Name == "alone" || f.Name == "floor" {
-			continue // less is asked of the disks, or more disks are asked
+			continue // there is no contention for disks
 		}
 		mbps := orNaN(f.DeviceMBps)
 		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, nativeMBps), ratio(mbps, fastestMBps)
@@ -194,14 +192,14 @@ func orNaN(v *float64) float64 {
 	return *v
 }
 
-// demandMin and demandMax bound the demand for which the figures mean anything:
-// below, nothing is contended; above, the protected job has no slack.
+// demandMin and demandMax bound the demand for which the experiment is valid: below, there
+// is no contention; above, any share but the whole slows the protected job down.
 const (
 	demandMin = 0.50
 	demandMax = 0.75
 )
 
-// Notes are the caveats that a reader of the table must see.
+// Notes are remarks that a reader of the table needs.
 func (res Result) Notes() []string {
 	var notes []string
 	protected := res.Setup.protected().title()
@@ -209,23 +207,23 @@ func (res Result) Notes() []string {
 		notes = append(notes, c.text(protected))
 	}
 	if d := res.ProtectedDemand; d != nil {
-		text := fmt.Sprintf("%s alone asks for %.0f %% of its disks' rate", protected, *d*100)
+		text := fmt.Sprintf("%s alone uses %.0f %% of the disks' rate", protected, *d*100)
 		if *d < demandMin || *d > demandMax {
-			text += " (outside of 50 to 75 %: choose another --disk-rate before comparing)"
+			text += " (not 50 to 75 %: choose another --disk-rate before you compare)"
 		}
 		notes = append(notes, text+".")
 	}
 	if res.natives() > 1 {
-		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed "+protected+" down least.")
+		notes = append(notes, "Native is "+res.Native+", the native phase that slowed "+protected+" down least.")
 	}
 	for _, c := range res.Comparisons {
 		notes = append(notes, c.text(protected))
 	}
-	if text := res.loser(); text != "" {
+	if text := res.aggressorNote(); text != "" {
 		notes = append(notes, text)
 	}
 	if !res.CheckedAll {
-		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first of each phase: later ones were killed when "+protected+" had ended.")
+		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first run of each phase; later runs killed the aggressor when "+protected+" had ended.")
 	}
 	if len(res.Builds) > 1 {
 		notes = append(notes, "Runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")

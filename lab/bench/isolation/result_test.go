@@ -84,8 +84,8 @@ func TestSummariseWithoutReferencePhases(t *testing.T) {
 	}
 }
 
-// What the loser pays, and which outputs were checked, is told.
-func TestLoserAndChecks(t *testing.T) {
+// The notes state the aggressor's throughput, and the outputs that were checked.
+func TestAggressorAndChecks(t *testing.T) {
 	phases, runs := sampleRuns()
 	for i := range runs {
 		r := &runs[i]
@@ -103,7 +103,7 @@ func TestLoserAndChecks(t *testing.T) {
 		}
 	}
 	notes := strings.Join(res.Notes(), "\n")
-	for _, want := range []string{"TeraGen gets 4.0 MB/s while WordCount runs, 0.40 of", "after the first of each phase", "against sfqd-4, the best fixed depth", ": mixed."} {
+	for _, want := range []string{"TeraGen gets 4.0 MB/s while WordCount runs: 0.40 of", "after the first run of each phase", "against sfqd-4, the best fixed depth", ": mixed."} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no %q in\n%s", want, notes)
 		}

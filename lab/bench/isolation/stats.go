@@ -7,9 +7,8 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Spread describes a handful of runs. With few runs a standard deviation says
-// little and one slow run ruins a mean, so it is the median and the median
-// absolute deviation from it.
+// Spread describes a few runs by their median and the median absolute deviation from it: with
+// few runs one slow one distorts mean and standard deviation.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -17,8 +16,7 @@ type Spread struct {
 	MAD    float64 `json:"mad"`
 }
 
-// NewSpread summarises values in the values' own unit; no values give NaN
-// everywhere, which Ratio and the table turn into "not measured".
+// NewSpread returns the spread of the values, or NaN everywhere without values.
 func NewSpread(values []float64) Spread {
 	if len(values) == 0 {
 		nan := math.NaN()
@@ -32,8 +30,7 @@ func NewSpread(values []float64) Spread {
 	return Spread{Median: m, Min: slices.Min(values), Max: slices.Max(values), MAD: figures.Median(away)}
 }
 
-// ratio is a/b, or nil when either was not measured: JSON has no NaN, and a
-// missing figure must not look like a zero.
+// ratio returns a/b, or nil if either was not measured: JSON has no NaN.
 func ratio(a, b float64) *float64 {
 	r := a / b
 	if math.IsNaN(r) || math.IsInf(r, 0) {
