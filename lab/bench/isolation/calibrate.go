@@ -30,6 +30,7 @@ type Calibration struct {
 	DemandMBps float64 `json:"demand_mb_s"` // of the protected job alone on disks without a limit, while it does I/O
 	RuntimeS   float64 `json:"runtime_s"`   // there
 	RateMBps   float64 `json:"rate_mb_s"`   // of each disk
+	Disks      int     `json:"disks"`
 	LeastMBps  float64 `json:"least_mb_s"`
 	MostMBps   float64 `json:"most_mb_s"`
 	Part       float64 `json:"part"` // of all disks' rate that the demand is
@@ -43,8 +44,8 @@ func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
 		return s, Calibration{}, fmt.Errorf("measure %s alone: the disks' counters show no I/O; name their rate with --disk-rate", s.protected().title())
 	}
 	own := float64(s.Disk.BytesPerSecond) / megabyte
-	c := Calibration{DemandMBps: r.DemandMBps, RuntimeS: r.RuntimeS, LeastMBps: own / rateBound, MostMBps: own * rateBound}
-	disks := float64(s.Disk.DataNodes)
+	c := Calibration{DemandMBps: r.DemandMBps, RuntimeS: r.RuntimeS, Disks: s.Disk.DataNodes, LeastMBps: own / rateBound, MostMBps: own * rateBound}
+	disks := float64(c.Disks)
 	rate := math.Round(10*r.DemandMBps/calibratedPart/disks) / 10
 	c.RateMBps = min(max(rate, c.LeastMBps), c.MostMBps)
 	c.Part = r.DemandMBps / (c.RateMBps * disks)
@@ -73,10 +74,10 @@ func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
 
 // text says which rate was chosen and why.
 func (c Calibration) text(protected string) string {
-	text := fmt.Sprintf("Each disk moves %.1f MB/s: %s alone, on disks without a limit, moves %.1f MB/s while it does I/O, which is %.0f %% of that rate",
-		c.RateMBps, protected, c.DemandMBps, c.Part*100)
+	text := fmt.Sprintf("The disks (%d) have a rate of %.1f MB/s each. %s alone, on disks without a limit, moves %.1f MB/s while it does I/O: %.0f %% of their rate",
+		c.Disks, c.RateMBps, protected, c.DemandMBps, c.Part*100)
 	if c.Part < demandMin || c.Part > demandMax {
-		text += fmt.Sprintf(" and not %.0f to %.0f %%, since the rate is bounded: %g to %g MB/s", demandMin*100, demandMax*100, c.LeastMBps, c.MostMBps)
+		text += fmt.Sprintf(", not %.0f to %.0f %%, because the rate is bounded: %g to %g MB/s", demandMin*100, demandMax*100, c.LeastMBps, c.MostMBps)
 	}
 	return text + "."
 }

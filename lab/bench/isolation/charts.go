@@ -79,7 +79,7 @@ func (res Result) throughputChart() (c chart.Lines, sources []string) {
 		if !ok {
 			continue
 		}
-		p := chart.Panel{Title: res.plainName(f.Name), X: "seconds since " + titles[res.Setup.measured(Phase{Unprotected: f.Name == aggressorAlone})] + "'s start", Y: "MB/s"}
+		p := chart.Panel{Title: res.plainName(f.Name), X: "seconds since " + res.Setup.measured(Phase{Unprotected: f.Name == aggressorAlone}) + "'s start", Y: "MB/s"}
 		lines, source := throughputs(r)
 		for _, owner := range slices.Backward(slices.Sorted(maps.Keys(lines))) { // the protected job first
 			o := res.Setup.owned(owner)

@@ -98,7 +98,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	defer s.stop()
 	var aggressor Job
 	if t.Phase.Against {
-		x.Progress.step(t, "start "+x.Setup.Against)
+		x.Progress.step(t, "start "+x.Setup.aggressor().title())
 		if aggressor, err = x.Env.StartAggressor(ctx, t.Phase); err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	}
 	measured, protected, err := aggressor, Job(nil), error(nil)
 	if !t.Phase.Unprotected {
-		x.Progress.step(t, "start "+x.Setup.Protected.kind())
+		x.Progress.step(t, "start "+x.Setup.protected().title())
 		if protected, err = x.Env.StartProtected(ctx, t.Phase); err != nil {
 			return nil, err
 		}
@@ -235,7 +235,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	var err error
 	if aggressor != nil && !r.Killed {
 		check = append(check, aggressor)
-		x.Progress.step(t, "let "+x.Setup.Against+" finish")
+		x.Progress.step(t, "let "+x.Setup.aggressor().title()+" finish")
 		select {
 		case <-aggressor.Done():
 		case <-ctx.Done():

@@ -30,7 +30,6 @@ type Request struct {
 	// Calibrate measures the protected job alone first, and sets the disks' rate by it.
 	Calibrate bool
 
-	begun       time.Time
 	reported    bool // the report's path was printed
 	calibration *Calibration
 }
@@ -51,7 +50,10 @@ func Perform(ctx context.Context, q Request) error {
 	}
 	defer journal.Close()
 	say := q.Options.Progress.Printf
-	q.begun = time.Now()
+	q.Options.Progress.begin()
+	if q.Calibrate && q.Options.Progress != nil {
+		q.Options.Progress.PlainName = q.names().plainName
+	}
 	q.describe(say)
 	runErr := q.run(ctx, journal)
 	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
@@ -68,8 +70,8 @@ func Perform(ctx context.Context, q Request) error {
 // describe prints the set-up before the first run.
 func (q *Request) describe(say func(string, ...any)) {
 	s := q.Setup
-	say("%s (%s, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases", s.protected().title(),
-		s.protected().size(), s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
+	say("%s (%s, CPU %d) beside %s (%d MiB, CPU %d): %d phases, runs of each: %d", s.protected().title(),
+		s.protected().size(), s.Protected.CPU, s.aggressor().title(), s.Aggressor.Bytes/mib, s.Aggressor.CPU, len(q.Phases), q.Runs)
 	if s.Intermediate {
 		say("intermediate data is on the contested disks")
 	}
@@ -152,10 +154,19 @@ func (q *Request) writeReport(res Result) error {
 		return err
 	}
 	if !q.reported && res.pending > 0 {
-		q.Options.Progress.Printf("%s  first picture: %s (the page reloads itself)", clock(time.Since(q.begun)), q.Report)
+		q.Options.Progress.Printf("%s  first picture: %s (the page reloads itself)", q.Options.Progress.elapsed(), q.Report)
 	}
 	q.reported = true
 	return nil
+}
+
+// names returns a result of all phases without figures, for their plain names.
+func (q *Request) names() (res Result) {
+	res.Setup = q.Setup
+	for _, p := range q.Phases {
+		res.Phases = append(res.Phases, Figure{Name: p.Name})
+	}
+	return res
 }
 
 // runPrefix begins the names of run folders.
@@ -175,7 +186,7 @@ func (q *Request) write(res Result) error {
 		fmt.Fprintln(q.Out, "report:", q.Report)
 	}
 	if text := res.Headline(); text != "" {
-		fmt.Fprintf(q.Out, "\n%s (%s in all)\n", text, clock(time.Since(q.begun)))
+		fmt.Fprintf(q.Out, "\n%s (%s in all)\n", text, q.Options.Progress.elapsed())
 	}
 	return errors.Join(errs...)
 }

@@ -15,6 +15,8 @@ type Progress struct {
 	Out      io.Writer
 	Terminal bool          // rewrite the live line
 	Every    time.Duration // between live lines when not on a terminal; default 10 s
+	// PlainName returns a phase's name in the lines; nil: as on the command line.
+	PlainName func(phase string) string
 
 	mu       sync.Mutex
 	begun    time.Time
@@ -22,12 +24,39 @@ type Progress struct {
 	todo     []Turn
 	kinds    []turnKind             // of todo
 	lengths  map[turnKind][]float64 // seconds of whole turns
+	several  bool                   // runs of a phase
 	ahead    int                    // turns to do that are not planned yet
 	turn     Turn
 	turnFrom time.Time
 	name     string
 	printed  time.Time
 	live     bool
+}
+
+// begin starts the clock.
+func (p *Progress) begin() {
+	if p != nil {
+		p.begun = time.Now()
+	}
+}
+
+// elapsed is the time since begin.
+func (p *Progress) elapsed() string {
+	if p == nil {
+		return ""
+	}
+	return clock(time.Since(p.begun))
+}
+
+// label is the phase of a turn, with the run's number if there are several.
+func (p *Progress) label(phase string, run int) string {
+	if p.PlainName != nil {
+		phase = p.PlainName(phase)
+	}
+	if p.several {
+		phase += fmt.Sprintf(" run %d", run)
+	}
+	return fmt.Sprintf("%-27s", phase)
 }
 
 // Printf writes a line of its own, above the live line.
@@ -54,9 +83,6 @@ func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 		return
 	}
 	p.mu.Lock()
-	if p.begun.IsZero() {
-		p.begun = time.Now()
-	}
 	p.setup, p.todo = setup, todo
 	if p.lengths == nil {
 		p.lengths = map[turnKind][]float64{}
@@ -70,6 +96,7 @@ func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 	p.kinds = nil
 	for _, t := range todo {
 		name := t.Phase.Name
+		p.several = p.several || t.Run > 1
 		p.kinds = append(p.kinds, turnKind{name, t.Phase.Against && !checkAll && checked[name]})
 		checked[name] = true
 	}
@@ -90,7 +117,7 @@ func (p *Progress) step(t Turn, name string) {
 	}
 	p.name = name
 	p.clear()
-	fmt.Fprintf(p.Out, "%s  %-18s run %d  %-22s %s left\n", clock(time.Since(p.begun)), t.Phase.Name, t.Run, name, p.remaining())
+	fmt.Fprintf(p.Out, "%s  %s  %-20s %s left\n", p.elapsed(), p.label(t.Phase.Name, t.Run), name, p.remaining())
 	p.printed = time.Now()
 }
 
@@ -118,8 +145,7 @@ func (p *Progress) throughput(samples []diskSample) {
 	for _, name := range diskNames(samples) {
 		mbps += grown(samples, from, last.at, name, both) / megabyte / 2
 	}
-	text := fmt.Sprintf("%s  %-18s run %d  %-22s %s left  disks %5.1f MB/s", clock(time.Since(p.begun)),
-		p.turn.Phase.Name, p.turn.Run, p.name, p.remaining(), mbps)
+	text := fmt.Sprintf("%s  %s  %-20s %s left  disks %5.1f MB/s", p.elapsed(), p.label(p.turn.Phase.Name, p.turn.Run), p.name, p.remaining(), mbps)
 	if p.Terminal {
 		fmt.Fprintf(p.Out, "\r\x1b[K%s", text)
 		p.live = true
@@ -140,16 +166,12 @@ func (p *Progress) finished(r Run) {
 		p.todo, p.kinds = p.todo[1:], p.kinds[1:]
 	}
 	p.clear()
-	name := "aggressor alone"
-	if r.Protected != "" {
-		name = p.setup.Protected.kind()
-	}
 	outputs := "outputs correct"
 	if r.Killed {
-		outputs = "its output correct, " + p.setup.Against + " killed"
+		outputs = "its output correct, " + p.setup.aggressor().title() + " killed"
 	}
-	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: %s %.1f s, disks %.1f MB/s, %s\n",
-		clock(time.Since(p.begun)), r.Phase, r.Number, name, r.RuntimeS, r.DeviceMBps, outputs)
+	fmt.Fprintf(p.Out, "%s  %s  done: %s %.1f s, disks %.1f MB/s, %s\n", p.elapsed(), p.label(r.Phase, r.Number),
+		p.setup.measured(Phase{Unprotected: r.Protected == ""}), r.RuntimeS, r.DeviceMBps, outputs)
 	for _, w := range r.Warnings {
 		fmt.Fprintln(p.Out, "       note:", w)
 	}

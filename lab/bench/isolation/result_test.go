@@ -300,7 +300,7 @@ func TestProgressEstimates(t *testing.T) {
 	p.plan(testSetup(), turns, runs[:1], false)
 	p.step(turns[0], "prepare")
 	p.finished(Run{Phase: "alone", Number: 1, Protected: "application_1_0001", RuntimeS: 80, Warnings: []string{"odd"}})
-	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: wordcount 80.0 s", "odd"} {
+	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: WordCount 80.0 s", "odd"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -198,10 +198,10 @@ func (s side) directions() (writes, reads bool) {
 	return s.kind == teraGen || s.kind == teraSort, s.kind != teraGen
 }
 
-// measured returns the kind of job whose run is a phase's window.
+// measured names the job whose run is a phase's window.
 func (s Setup) measured(p Phase) string {
 	if p.Unprotected {
-		return s.Against
+		return s.aggressor().title()
 	}
-	return s.Protected.kind()
+	return s.protected().title()
 }
