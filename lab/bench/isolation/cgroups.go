@@ -54,7 +54,7 @@ func (m *Machine) makeGroups(p Phase) error {
 	}
 	m.groups = groups{}
 	for _, queue := range []string{hadoop.QueueProtected, hadoop.QueueAggressor} {
-		g, err := blkio.Make(m.ledger, fmt.Sprintf("penstock-%s-%s", filepath.Base(m.options.RunDir), queue))
+		g, err := blkio.Make(m.Book, fmt.Sprintf("penstock-%s-%s", filepath.Base(m.Dir), queue))
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (m *Machine) makeGroups(p Phase) error {
 	if p.GroupWeight > 0 {
 		return errors.Join(protected.SetWeight(p.GroupWeight), aggressor.SetWeight(blkio.WeightMin))
 	}
-	for _, d := range m.disks {
+	for _, d := range m.Disks {
 		if err := aggressor.SetCap(d.Device(), int64(p.GroupCap)*megabyte); err != nil {
 			return err
 		}

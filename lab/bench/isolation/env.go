@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"penstock/lab/disk"
-	"penstock/lab/hadoop"
 	"penstock/lab/ledger"
 	"penstock/lab/spark"
+	"penstock/lab/stand"
 )
 
 // Options hold the paths of the real environment. They do not change a figure.
@@ -28,17 +25,14 @@ type Options struct {
 	Progress *Progress
 }
 
-// Machine is the real environment: modelled disks, a real Hadoop on them, the kernel's
-// parameters and the penstock node daemon. Each change is in the run folder's ledger before it
-// is made: the next experiment, or `penstock-lab clean`, reverts those of a killed one.
+// Machine is the real environment: a stand with modelled disks and a real Hadoop on them, and the
+// penstock node daemon in governed phases.
 type Machine struct {
+	*stand.Stand
 	options Options
 	setup   Setup
-	ledger  *ledger.Ledger
-	disks   []*disk.Disk // contested, one per DataNode; then the other ones
-	cluster *hadoop.Cluster
 	daemon  *governor
-	capped  int // MB/s that each DataNode's throttler lets pass; 0 is no cap
+	capped  int // MB/s of each DataNode's throttler; 0 is no cap
 
 	spark    *spark.Spark // nil without TPC-H
 	groups   groups
@@ -80,64 +74,61 @@ func Probe(s Setup) Setup {
 // ends, it restores the machine.
 func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, sources: map[string]source{}}
-	if n := len(m.socket()); n > socketPathMax {
-		return nil, fmt.Errorf("run folder %s: the path of the agent's socket in it has %d bytes, the kernel allows %d: choose a shorter --run-dir",
-			o.RunDir, n, socketPathMax)
-	}
 	if err := m.groupsPossible(phases); err != nil {
 		return nil, err
 	}
-	if m.ledger, err = ledger.Open(o.RunDir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Stop())
-		}
-	}()
-	if err := m.tuneKernel(ctx); err != nil {
-		return nil, err
-	}
 	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, setup.Hadoop.Version, o.RunDir)
-	for _, kind := range []string{"disk", "other"} {
-		for i := range setup.Disk.DataNodes {
-			d, err := disk.Open(ctx, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), RunDir: o.RunDir,
-				Size: setup.Disk.SizeBytes, Scheduler: setup.Kernel.Scheduler,
-				Model: setup.Disk.model(), RequestKB: setup.Disk.RequestKB})
-			if err != nil {
-				return nil, err
-			}
-			m.disks = append(m.disks, d)
-		}
-	}
-	if err := m.Limit(ctx, false); err != nil {
+	if m.Stand, err = stand.Up(ctx, m.spec()); err != nil {
 		return nil, err
 	}
-	if err := m.startCluster(ctx); err != nil {
-		return nil, err
+	if err = m.redirect(); err == nil {
+		err = m.prepare(ctx, phases)
 	}
-	return m, m.prepareInputs(ctx, phases)
+	if err != nil {
+		return nil, errors.Join(err, m.Stop())
+	}
+	return m, nil
 }
 
-// change adopts another rate and size of the jobs; disks and cluster stay.
+// spec describes the stand. Its first disks are the contested ones, one for each DataNode; then
+// come the other ones.
+func (m *Machine) spec() stand.Spec {
+	o, d := m.options, m.setup.Disk
+	spec := stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Progress.Printf,
+		Sysctls: m.setup.dirtyLimits(), DisksOptional: true, Hadoop: m.cluster}
+	for _, kind := range []string{"disk", "other"} {
+		for i := range d.DataNodes {
+			spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), Size: d.SizeBytes,
+				Scheduler: m.setup.Kernel.Scheduler, RequestKB: d.RequestKB})
+		}
+	}
+	return spec
+}
+
+func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup.Disk.DataNodes] }
+
+// change adopts another rate of the disks and size of the jobs.
 func (m *Machine) change(ctx context.Context, setup Setup, phases []Phase) error {
 	m.setup = setup
 	if err := m.groupsPossible(phases); err != nil {
 		return err
 	}
-	if err := m.tuneKernel(ctx); err != nil {
+	if err := m.SetSysctls(ctx, setup.dirtyLimits()...); err != nil {
 		return err
 	}
-	return m.prepareInputs(ctx, phases)
+	return m.prepare(ctx, phases)
 }
 
-const socketPathMax = 107 // sun_path, less the final zero
+// dirtyLimits are the kernel's in native phases.
+func (s Setup) dirtyLimits() []stand.Sysctl {
+	return append([]stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(s.Kernel.DirtyBytes, 10)}},
+		background(s.Kernel.DirtyBackgroundBytes, s.Kernel.DirtyExpireCentisecs)...)
+}
 
-func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
-
-// tunePatience bounds the wait for another run's dirty limits on this machine: two experiments
-// at once would disturb each other.
-const tunePatience = 30 * time.Minute
+func background(bytes, centisecs int64) []stand.Sysctl {
+	return []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(bytes, 10)},
+		{Name: "vm/dirty_expire_centisecs", Value: strconv.FormatInt(centisecs, 10)}}
+}
 
 // tuneBackground sets the point from which the kernel writes dirty pages out in a phase, and
 // the part of it that is guaranteed to each contested disk.
@@ -147,50 +138,13 @@ func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
 		bytes, age, percent = own.DirtyBackgroundBytes, own.DirtyExpireCentisecs, own.DirtySharePercent
 	}
 	if m.setup.Disk.Modelled {
-		for _, d := range m.disks[:m.setup.Disk.DataNodes] {
+		for _, d := range m.contested() {
 			if err := d.SetDirtyShare(percent); err != nil {
 				return err
 			}
 		}
 	}
-	if os.Geteuid() != 0 {
-		return nil // in the setup's notes
-	}
-	_, err := ledger.SetSysctl(ctx, m.ledger, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10))
-	if err == nil {
-		_, err = ledger.SetSysctl(ctx, m.ledger, "vm/dirty_expire_centisecs", strconv.FormatInt(age, 10))
-	}
-	if err != nil {
-		return fmt.Errorf("set the kernel's background dirty limit: %w", err)
-	}
-	return nil
-}
-
-// tuneKernel sets the dirty limits of native phases. The ledger keeps the original ones.
-func (m *Machine) tuneKernel(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return nil // in the setup's notes
-	}
-	wait, cancel := context.WithTimeout(ctx, tunePatience)
-	defer cancel()
-	waiting := time.AfterFunc(time.Second, func() {
-		m.options.Progress.Printf("waiting for another run that has changed the kernel's dirty limits, %v at most", tunePatience)
-	})
-	defer waiting.Stop()
-	k := m.setup.Kernel
-	for _, p := range []struct {
-		name  string
-		value int64
-	}{
-		{"vm/dirty_bytes", k.DirtyBytes},
-		{"vm/dirty_background_bytes", k.DirtyBackgroundBytes},
-		{"vm/dirty_expire_centisecs", k.DirtyExpireCentisecs},
-	} {
-		if _, err := ledger.SetSysctl(wait, m.ledger, p.name, strconv.FormatInt(p.value, 10)); err != nil {
-			return fmt.Errorf("set the kernel's dirty limits: %w", err)
-		}
-	}
-	return nil
+	return m.SetSysctls(ctx, background(bytes, age)...)
 }
 
 // Limit switches the modelled rate on or off on every disk. Off also lifts the DataNodes' caps.
@@ -207,11 +161,7 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 	if on {
 		model = m.setup.Disk.model()
 	}
-	var errs []error
-	for _, d := range m.disks {
-		errs = append(errs, d.SetModel(model))
-	}
-	return errors.Join(errs...)
+	return m.SetModel(model)
 }
 
 // throttle sets the cap of each DataNode's own throttler, in MB/s; 0 means no cap. The throttler
@@ -219,7 +169,7 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 // applies to the protected job's I/O in it too. TeraGen writes, TeraValidate and WordCount read,
 // TeraSort first reads and then writes.
 func (m *Machine) throttle(ctx context.Context, mbps int) error {
-	if mbps == m.capped || m.cluster == nil {
+	if mbps == m.capped {
 		return nil
 	}
 	rate := ""
@@ -233,7 +183,7 @@ func (m *Machine) throttle(ctx context.Context, mbps int) error {
 	if _, reads := m.setup.aggressor().directions(); reads {
 		settings["dfs.datanode.data.read.bandwidthPerSec"] = rate
 	}
-	if err := m.cluster.Reconfigure(ctx, settings); err != nil {
+	if err := m.Hadoop.Reconfigure(ctx, settings); err != nil {
 		return fmt.Errorf("cap the DataNodes at %d MB/s: %w", mbps, err)
 	}
 	m.capped = mbps
@@ -247,13 +197,13 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 		kernel = m.setup.Kernel.Scheduler
 	}
 	if m.setup.Disk.Modelled {
-		for _, d := range m.disks {
+		for _, d := range m.Disks {
 			if err := d.SetScheduler(kernel); err != nil {
 				return err
 			}
 		}
 	}
-	if err := m.cluster.Check(); err != nil {
+	if err := m.Hadoop.Check(); err != nil {
 		return err
 	}
 	if err := m.throttle(ctx, p.Cap); err != nil {
@@ -284,7 +234,7 @@ func (m *Machine) DropCaches(context.Context) error {
 		return err
 	}
 	var err error
-	m.watchers, err = watch(m.disks)
+	m.watchers, err = watch(m.Disks)
 	return err
 }
 
@@ -307,13 +257,13 @@ func (m *Machine) SetWeights(ctx context.Context, protected string, aggressors [
 // Metrics scrapes the daemon.
 func (m *Machine) Metrics(ctx context.Context) (Metrics, error) { return m.daemon.scrape(ctx) }
 
-// Disks reads the kernel's counters of every modelled disk. A plain folder has no counters.
-func (m *Machine) Disks() ([]DiskCounters, error) {
+// Counters reads the kernel's counters of every modelled disk. A plain folder has no counters.
+func (m *Machine) Counters() ([]DiskCounters, error) {
 	if !m.setup.Disk.Modelled {
 		return nil, nil
 	}
 	var out []DiskCounters
-	for _, d := range m.disks {
+	for _, d := range m.Disks {
 		r, w, err := d.Counters()
 		if err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
@@ -323,22 +273,11 @@ func (m *Machine) Disks() ([]DiskCounters, error) {
 	return out, nil
 }
 
-// Stop stops daemon, cluster and disks and restores the kernel's parameters. It can be called
-// after a failed start.
+// Stop stops everything and restores the kernel's parameters.
 func (m *Machine) Stop() error {
 	errs := []error{m.Release(context.Background())}
 	if m.spark != nil {
 		errs = append(errs, m.spark.Stop())
 	}
-	if m.cluster != nil {
-		errs = append(errs, m.cluster.Stop())
-	}
-	for _, d := range slices.Backward(m.disks) {
-		errs = append(errs, d.Stop())
-	}
-	if m.ledger != nil {
-		errs = append(errs, m.ledger.Close())
-	}
-	m.spark, m.cluster, m.disks, m.ledger = nil, nil, nil, nil
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.Down())...)
 }

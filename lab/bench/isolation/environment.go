@@ -7,7 +7,7 @@ import (
 
 // Environment is what a run needs: modelled disks, a Hadoop cluster, the kernel's
 // parameters, the daemon. Machine is the real one. Methods are called from one goroutine,
-// except Disks and Metrics, which the sampler calls while the jobs run.
+// except Counters and Metrics, which the sampler calls while the jobs run.
 type Environment interface {
 	// Limit switches the modelled rate of the disks on or off. It is off while inputs
 	// are written and outputs checked.
@@ -25,8 +25,8 @@ type Environment interface {
 	// SetWeights gives the daemon the weights of the applications, whose ids are known
 	// only now.
 	SetWeights(ctx context.Context, protected string, aggressors []string) error
-	// Disks reads the device counters of every modelled disk.
-	Disks() ([]DiskCounters, error)
+	// Counters reads the device counters of every modelled disk.
+	Counters() ([]DiskCounters, error)
 	// Metrics reads the daemon's metrics; only called in governed phases.
 	Metrics(ctx context.Context) (Metrics, error)
 	// Judge attributes the device bytes of a window to the jobs, by the modelled disks'

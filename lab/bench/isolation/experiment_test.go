@@ -87,7 +87,7 @@ func (f *fake) StartProtected(context.Context, Phase) (Job, error) {
 	return j, err
 }
 
-func (f *fake) Disks() ([]DiskCounters, error) {
+func (f *fake) Counters() ([]DiskCounters, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++

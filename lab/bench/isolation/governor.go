@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,8 +32,8 @@ func startGovernor(ctx context.Context, m *Machine, p Phase) (*governor, error) 
 	if err != nil {
 		return nil, err
 	}
-	o.Book, o.Binary, o.Socket = m.ledger, m.options.Binary, m.socket()
-	o.Base = filepath.Join(m.options.RunDir, fmt.Sprintf("node-%s-%d", p.Name, m.jobSeq))
+	o.Book, o.Binary, o.Socket = m.Book, m.options.Binary, m.Socket(0)
+	o.Base = m.Path(fmt.Sprintf("node-%s-%d", p.Name, m.jobSeq))
 	d, err := daemon.Start(ctx, o)
 	if err != nil {
 		return nil, err

@@ -72,12 +72,12 @@ func (m *Machine) output(place, name string) string {
 
 // run submits a MapReduce job and watches it to its end.
 func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*job, error) {
-	app, err := m.cluster.Submit(ctx, spec)
+	app, err := m.Hadoop.Submit(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	watch, cancel := context.WithCancel(context.Background())
-	j := &job{app: app, fs: m.cluster.FS(), done: make(chan struct{}), cancel: cancel, check: check}
+	j := &job{app: app, fs: m.Hadoop.FS(), done: make(chan struct{}), cancel: cancel, check: check}
 	go func() {
 		defer close(j.done)
 		j.status, j.err = app.Wait(watch)
@@ -120,7 +120,7 @@ func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 // movedBy returns the bytes that the disks of the aggressor's data have moved; counted is
 // false if no disk has counters.
 func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
-	now, err := m.Disks()
+	now, err := m.Counters()
 	for i, d := range now {
 		if elsewhere := i >= m.setup.Disk.DataNodes; elsewhere == p.Elsewhere {
 			bytes += both(d)
@@ -135,7 +135,7 @@ func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want
 	report := sorted + "-validated"
 	j, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: sorted, Output: report,
 		Queue: queue}, func(ctx context.Context) error {
-		return m.cluster.VerifyTeraValidate(ctx, report, want)
+		return m.Hadoop.VerifyTeraValidate(ctx, report, want)
 	})
 	if err != nil {
 		return err

@@ -32,12 +32,12 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 	}
 	seen := m.watchers
 	if seen == nil {
-		seen = newWatchers(m.disks)
+		seen = newWatchers(m.Disks)
 	}
 	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
 	span := judge.Window{From: from.UnixNano() + toMonotonic, To: to.UnixNano() + toMonotonic}
 	t := newTally(span)
-	for i, d := range m.disks {
+	for i, d := range m.Disks {
 		if err := seen.all[i].Look(); err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func (m *Machine) note(ctx context.Context, o owners, owner string, j Job) error
 // -openforwrite` but without a JVM. Files of an aggressor that still runs are open for writing.
 func (m *Machine) fsck(ctx context.Context, path string) (string, error) {
 	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
 	if err != nil {
 		return "", err
 	}

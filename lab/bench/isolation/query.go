@@ -3,7 +3,6 @@ package isolation
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -31,18 +30,18 @@ func (m *Machine) startSpark(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.spark, err = spark.Start(ctx, spark.Config{RunDir: filepath.Join(m.options.RunDir, "spark"), Home: home,
-		Cluster: m.cluster, Governed: m.governed(), Progress: m.options.Progress.Printf})
+	m.spark, err = spark.Start(ctx, spark.Config{RunDir: m.Path("spark"), Home: home,
+		Cluster: m.Hadoop, Governed: m.Governed(0), Progress: m.options.Progress.Printf})
 	return err
 }
 
 // submitQuery starts the driver and returns when YARN has given the application its id.
 func (m *Machine) submitQuery(ctx context.Context, s side, input, want string) (*queryJob, error) {
-	script, err := spark.Script(m.options.RunDir, spark.TPCH)
+	script, err := spark.Script(m.Dir, spark.TPCH)
 	if err != nil {
 		return nil, err
 	}
-	app, err := m.spark.Submit(ctx, spark.Job{Name: s.kind, Script: script, Args: []string{m.cluster.DefaultFS() + input, s.query()},
+	app, err := m.spark.Submit(ctx, spark.Job{Name: s.kind, Script: script, Args: []string{m.Hadoop.DefaultFS() + input, s.query()},
 		Queue: s.queue, Executors: executors, CPUs: fmt.Sprint(s.cpu), Cgroup: m.groups.of(s.queue),
 		Settings: map[string]string{
 			// Joins use the shuffle, as with tables too large for memory.
@@ -54,7 +53,7 @@ func (m *Machine) submitQuery(ctx context.Context, s side, input, want string) (
 		return nil, err
 	}
 	watch, cancel := context.WithCancel(context.Background())
-	q := &queryJob{name: s.query(), input: input, want: want, app: app, yarn: m.cluster.Application(app.ID),
+	q := &queryJob{name: s.query(), input: input, want: want, app: app, yarn: m.Hadoop.Application(app.ID),
 		done: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(q.done)

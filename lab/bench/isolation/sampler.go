@@ -23,7 +23,7 @@ func newSampler(x *Experiment, t Turn) *sampler {
 	s := &sampler{cancel: cancel}
 	s.done.Go(func() {
 		s.err = every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
-			d, err := x.Env.Disks()
+			d, err := x.Env.Counters()
 			if err == nil {
 				s.disks = append(s.disks, diskSample{time.Now(), d})
 				x.Progress.throughput(s.disks)

@@ -104,14 +104,14 @@ type source struct {
 	answer string // digest of the query's rows
 }
 
-// prepare writes the side's input into a folder of HDFS, if it is not there.
-func (m *Machine) prepare(ctx context.Context, s side, dir string) (err error) {
+// prepareInput writes the side's input into a folder of HDFS, if it is not there.
+func (m *Machine) prepareInput(ctx context.Context, s side, dir string) (err error) {
 	had, ok := m.sources[dir]
 	if s.kind == teraGen || ok && had.of == s {
 		return nil
 	}
 	if ok {
-		if err := m.cluster.FS().Remove(ctx, dir); err != nil {
+		if err := m.Hadoop.FS().Remove(ctx, dir); err != nil {
 			return err
 		}
 	}
@@ -121,10 +121,10 @@ func (m *Machine) prepare(ctx context.Context, s side, dir string) (err error) {
 	case s.query() != "":
 		made.answer, err = m.prepareQuery(ctx, s, dir)
 	case s.kind == wordCount:
-		made.words, err = m.cluster.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.wordBytes,
+		made.words, err = m.Hadoop.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.wordBytes,
 			Vocabulary: s.vocabulary, Files: s.files, FileBytes: s.bytes / int64(s.files)})
 	default:
-		made.rows, err = m.cluster.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
+		made.rows, err = m.Hadoop.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
 			Rows: s.rows(), Files: s.files, Sorted: s.kind == teraValidate})
 	}
 	m.sources[dir] = made
@@ -138,7 +138,7 @@ func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer 
 	if err != nil {
 		return "", err
 	}
-	if err := tpch.Load(ctx, m.cluster.FS(), generator, m.options.RunDir, dir, s.scale, s.files); err != nil {
+	if err := tpch.Load(ctx, m.Hadoop.FS(), generator, m.Dir, dir, s.scale, s.files); err != nil {
 		return "", err
 	}
 	if err := m.startSpark(ctx); err != nil {
@@ -183,14 +183,14 @@ func (m *Machine) checkOutput(ctx context.Context, s side, input, output string)
 	want := m.sources[input]
 	switch s.kind {
 	case wordCount:
-		return m.cluster.VerifyWordCount(ctx, output, want.words)
+		return m.Hadoop.VerifyWordCount(ctx, output, want.words)
 	case teraGen:
-		_, err := m.cluster.VerifyRows(ctx, output, s.rows(), true)
+		_, err := m.Hadoop.VerifyRows(ctx, output, s.rows(), true)
 		return err
 	case teraSort:
 		return m.validateSorted(ctx, s.queue, output, want.rows)
 	}
-	return m.cluster.VerifyTeraValidate(ctx, output, want.rows)
+	return m.Hadoop.VerifyTeraValidate(ctx, output, want.rows)
 }
 
 // directions returns the directions of most of the job's HDFS bytes.
