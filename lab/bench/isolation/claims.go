@@ -1,20 +1,11 @@
 package isolation
 
-import "fmt"
+import (
+	"fmt"
 
-// Claim is one published figure with its interval, its goal and where the goal comes from.
-type Claim struct {
-	Name           string   `json:"name"`
-	Unit           string   `json:"unit"`
-	Value          float64  `json:"value"`
-	Low            float64  `json:"low"`
-	High           float64  `json:"high"`
-	Runs           int      `json:"runs"`
-	Goal           *float64 `json:"goal"`
-	HigherIsBetter bool     `json:"higher_is_better"`
-	Met            *bool    `json:"met"` // null without a goal
-	Source         string   `json:"source"`
-}
+	"penstock/lab/experiment/claims"
+	"penstock/lab/experiment/figures"
+)
 
 // Goals of IBIS, section 7.2, for WordCount beside TeraGen on hard disks.
 const (
@@ -24,28 +15,26 @@ const (
 
 // claims are the figures of each phase against the floor and against the native phase. Low and high
 // are the phase's least and greatest run against the other one's median.
-func (res Result) claims() []Claim {
+func (res Result) claims() []claims.Claim {
 	floor, native := res.phase("floor"), res.phase(res.Native)
 	pair := fmt.Sprintf("%s beside %s on %ss, %d:%d", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName(),
 		res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight)
 	ibis := res.Setup.protected().kind == wordCount && res.Setup.Against == teraGen && res.Setup.Disk.Kind == ""
-	var all []Claim
+	var all []claims.Claim
 	for _, f := range res.Phases {
 		if f.Name == "alone" || f.Name == "floor" || f.Name == aggressorAlone {
 			continue
 		}
-		add := func(what string, spread Spread, base float64, higherIsBetter bool, goal float64) {
+		add := func(what string, spread figures.Spread, base float64, higherIsBetter bool, goal float64) {
 			if ratio(spread.Median, base) == nil {
 				return
 			}
-			c := Claim{Name: pair + ", " + f.Name + ": " + what, Unit: "ratio", Value: spread.Median / base, Low: spread.Min / base, High: spread.Max / base,
+			c := claims.Claim{Name: pair + ", " + f.Name + ": " + what, Unit: "ratio", Value: spread.Median / base, Low: spread.Min / base, High: spread.Max / base,
 				Runs: len(f.RuntimesS), HigherIsBetter: higherIsBetter, Source: "IBIS, section 7.2"}
-			if ibis && f.Name == "sfqd2" {
-				met := c.Value <= goal
-				if higherIsBetter {
-					met = c.Value >= goal
-				}
-				c.Goal, c.Met = &goal, &met
+			if ibis && f.Name == "sfqd2" && higherIsBetter {
+				c = c.AtLeast(goal)
+			} else if ibis && f.Name == "sfqd2" {
+				c = c.AtMost(goal)
 			}
 			all = append(all, c)
 		}

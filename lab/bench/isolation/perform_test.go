@@ -36,8 +36,8 @@ func TestTheReportGrows(t *testing.T) {
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if len(pages) != 2 || !strings.Contains(pages[0], "1 more to run") || strings.Contains(pages[0], ">CPU contention only</text>") ||
-		strings.Contains(pages[1], "more to run") || !strings.Contains(pages[1], ">CPU contention only</text>") {
+	if len(pages) != 2 || !strings.Contains(pages[0], "Runs to do: 1.") || strings.Contains(pages[0], ">CPU contention only</text>") ||
+		strings.Contains(pages[1], "Runs to do") || !strings.Contains(pages[1], ">CPU contention only</text>") {
 		t.Errorf("%d pages", len(pages))
 	}
 	if n := strings.Count(out.String(), "first picture: "+q.Report); n != 1 {

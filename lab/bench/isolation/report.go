@@ -10,26 +10,24 @@ import (
 	"time"
 
 	"penstock/lab/chart"
+	"penstock/lab/experiment/page"
 )
 
 //go:embed report.html
 var reportHTML string
 
-var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"times": times, "percent": percent, "optional": optional,
-}).Parse(reportHTML))
+var reportTemplate = page.Must(reportHTML, template.FuncMap{"times": times, "percent": percent, "optional": optional})
 
 type reportView struct {
 	Result
-	Title, Headline, Made string
-	Reports               []string // notes, and those of the set-up
-	Runtime               template.HTML
-	Throughput            figureView
-	Depth                 []figureView
-	SetupJSON             string
-	Protected, Aggressor  string
-	Both                  bool // the aggressor's run times are there
-	Pending               int  // runs to do: the page is written again after each
+	Title, Made          string
+	Remarks              []string
+	Runtime              template.HTML
+	Throughput           figureView
+	Depth                []figureView
+	SetupJSON            string
+	Protected, Aggressor string
+	Both                 bool // the aggressor's run times are there
 }
 
 // PlainName is plainName for the template.
@@ -43,16 +41,15 @@ func (res Result) WriteReport(w io.Writer, made time.Time) error {
 		return err
 	}
 	v := reportView{
-		Result: res, Pending: res.pending,
-		Title: fmt.Sprintf("%s beside %s on %ss", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName()),
-		Made:  made.UTC().Format("2006-01-02 15:04 UTC"), Reports: append(res.Notes(), res.Setup.Notes...),
+		Result: res,
+		Title:  fmt.Sprintf("%s beside %s on %ss", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName()),
+		Made:   made.UTC().Format("2006-01-02 15:04 UTC"), Remarks: append(res.Notes(), res.Setup.Notes...),
 		SetupJSON: string(setup), Protected: res.Setup.protected().title(), Aggressor: res.Setup.aggressor().title(), Both: res.hasBoth(),
 	}
-	v.Headline = cmp.Or(res.Headline(), v.Title)
 	if err := v.figures(res); err != nil {
 		return err
 	}
-	return reportTemplate.Execute(w, v)
+	return reportTemplate.Write(w, page.Page{Headline: cmp.Or(res.Headline(), v.Title), Pending: res.pending, Body: v})
 }
 
 // WriteSVG writes the main chart alone, for a document.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
 
@@ -27,9 +28,9 @@ type Result struct {
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 	// CheckedAll reports whether the aggressor's output was checked after every run, or only
 	// after the first of each phase (checked_runs).
-	CheckedAll bool     `json:"checked_all"`
-	Claims     []Claim  `json:"claims"`
-	Builds     []string `json:"builds"` // of penstock; more than one is a warning
+	CheckedAll bool           `json:"checked_all"`
+	Claims     []claims.Claim `json:"claims"`
+	Builds     []string       `json:"builds"` // of penstock; more than one is a warning
 	// Calibration is the choice of the disks' rate where it was measured.
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"`
@@ -41,23 +42,23 @@ type Result struct {
 // Figure is a phase's line. Times are seconds, rates decimal MB/s of all
 // modelled disks, read and written, over the window in which both jobs run.
 type Figure struct {
-	Name              string    `json:"name"`
-	RuntimesS         []float64 `json:"runtimes_s"`
-	RuntimeS          float64   `json:"runtime_s"` // median
-	RuntimeSpread     Spread    `json:"runtime_spread_s"`
-	Slowdown          *float64  `json:"slowdown"`          // against alone
-	SlowdownVsFloor   *float64  `json:"slowdown_vs_floor"` // against floor
-	DeviceMBps        *float64  `json:"device_mb_s"`       // median
-	DeviceSpread      *Spread   `json:"device_spread_mb_s"`
-	DeviceVsNative    *float64  `json:"device_vs_native"`         // against Result.Native
-	DeviceVsFastest   *float64  `json:"device_vs_fastest_native"` // against the native with most MB/s
-	TimeAtDepthBounds *float64  `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
-	RequestP99MS      *float64  `json:"request_p99_ms"`           // Penstock's requests, median of the runs
-	DeviceP99MS       *float64  `json:"device_p99_ms"`            // the disks' own log, median of the runs
-	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // by the disks' own log
-	AggressorSpread   *Spread   `json:"aggressor_spread_mb_s"`
-	AggressorVsNative *float64  `json:"aggressor_vs_native"` // against Result.Native
-	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
+	Name              string          `json:"name"`
+	RuntimesS         []float64       `json:"runtimes_s"`
+	RuntimeS          float64         `json:"runtime_s"` // median
+	RuntimeSpread     figures.Spread  `json:"runtime_spread_s"`
+	Slowdown          *float64        `json:"slowdown"`          // against alone
+	SlowdownVsFloor   *float64        `json:"slowdown_vs_floor"` // against floor
+	DeviceMBps        *float64        `json:"device_mb_s"`       // median
+	DeviceSpread      *figures.Spread `json:"device_spread_mb_s"`
+	DeviceVsNative    *float64        `json:"device_vs_native"`         // against Result.Native
+	DeviceVsFastest   *float64        `json:"device_vs_fastest_native"` // against the native with most MB/s
+	TimeAtDepthBounds *float64        `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
+	RequestP99MS      *float64        `json:"request_p99_ms"`           // Penstock's requests, median of the runs
+	DeviceP99MS       *float64        `json:"device_p99_ms"`            // the disks' own log, median of the runs
+	AggressorMBps     *float64        `json:"aggressor_mb_s"`           // by the disks' own log
+	AggressorSpread   *figures.Spread `json:"aggressor_spread_mb_s"`
+	AggressorVsNative *float64        `json:"aggressor_vs_native"` // against Result.Native
+	CheckedRuns       int             `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
 
 	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
 }
@@ -123,15 +124,15 @@ func figure(p Phase, runs []Run) Figure {
 			atBounds = append(atBounds, (d.Min+d.Max)/(d.Min+d.Max+d.Between))
 		}
 	}
-	f.RuntimeSpread = NewSpread(f.RuntimesS)
+	f.RuntimeSpread = figures.NewSpread(f.RuntimesS)
 	f.RuntimeS = f.RuntimeSpread.Median
 	if len(mbps) > 0 {
-		spread := NewSpread(mbps)
+		spread := figures.NewSpread(mbps)
 		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
 	}
 	f.RequestP99MS, f.DeviceP99MS = ratio(figures.Median(p99), 1), ratio(figures.Median(deviceP99), 1)
 	if len(aggressor) > 0 {
-		spread := NewSpread(aggressor)
+		spread := figures.NewSpread(aggressor)
 		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
 	}
 	f.TimeAtDepthBounds = ratio(figures.Median(atBounds), 1)

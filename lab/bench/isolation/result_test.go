@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/lab/experiment/claims"
+	"penstock/lab/experiment/figures"
 )
 
 // sampleRuns are made up, with figures that are easy to compute by hand.
@@ -68,7 +71,7 @@ func TestSummarise(t *testing.T) {
 	if byName["sfqd-4"].TimeAtDepthBounds != nil || byName["alone"].DeviceVsNative != nil {
 		t.Error("a figure that means nothing was given")
 	}
-	if got := byName["alone"].RuntimeSpread; got != (Spread{80, 79, 81, 1}) {
+	if got := byName["alone"].RuntimeSpread; got != (figures.Spread{Median: 80, Min: 79, Max: 81, MAD: 1}) {
 		t.Errorf("spread %+v", got)
 	}
 }
@@ -147,7 +150,7 @@ func TestJSONForm(t *testing.T) {
 func TestClaims(t *testing.T) {
 	phases, runs := sampleRuns()
 	res := Summarise(testSetup(), phases, runs)
-	byName := map[string]Claim{}
+	byName := map[string]claims.Claim{}
 	for _, c := range res.Claims {
 		_, name, _ := strings.Cut(c.Name, ", 32:1, ")
 		byName[name] = c
