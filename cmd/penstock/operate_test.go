@@ -257,7 +257,7 @@ func TestPolicyCommands(t *testing.T) {
 	contains(t, good(t, "app", "status", "application_1_2"), "by set of version 2")
 	contains(t, good(t, "policy", "diff"), "--- version 1\n+++ version 2", "+# set for application_1_2: 5")
 	contains(t, good(t, "policy", "apply", example, "--wait", "0"), "version 2") // the same text is no new version
-	if _, err := penstock(t, "policy", "apply", file(t, "default: 2\n"), "--base", "1"); err == nil || !strings.Contains(err.Error(), "version 2 is in force, and this change was made from 1") {
+	if _, err := penstock(t, "policy", "apply", file(t, "default: 2\n"), "--base", "1"); err == nil || !strings.Contains(err.Error(), "version 2 is in force, but this change was made from version 1") {
 		t.Error(err)
 	}
 	contains(t, good(t, "policy", "apply", file(t, "default: 2\n"), "--base", "2", "--wait", "0"), "version 3 is written")

@@ -9,7 +9,7 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// BothSides is how the two sides of a phase fared, each over its own run.
+// BothSides holds the figures of the two sides of a phase, each over its own run.
 type BothSides struct {
 	Phase     string   `json:"-"`
 	Protected Side     `json:"protected"`
@@ -17,8 +17,8 @@ type BothSides struct {
 	Mean      *float64 `json:"mean_relative"` // of the two relative performances (IBIS, Figure 10b)
 }
 
-// Side is one of them: medians, decimal MB/s of all modelled disks by their own log. A
-// side that did not run has null.
+// Side holds the medians of one side: decimal MB/s of all modelled disks by their own log.
+// All are null if it did not run.
 type Side struct {
 	ReadMBps  *float64 `json:"read_mb_s"`
 	WriteMBps *float64 `json:"write_mb_s"`
@@ -26,7 +26,7 @@ type Side struct {
 	Relative  *float64 `json:"relative"` // its run time alone / here
 }
 
-// bothSides is nil if the aggressor ran in the phase but not to its own end.
+// bothSides returns nil if the aggressor was killed in the phase.
 func bothSides(p Phase, runs []Run) *BothSides {
 	var protected, aggressor sideRuns
 	for _, r := range runs {
@@ -58,7 +58,7 @@ func (s *sideRuns) side() Side {
 		RuntimeS: ratio(figures.Median(s.seconds), 1)}
 }
 
-// relate fills in the relative performances.
+// relate computes the relative performances.
 func (res *Result) relate() {
 	if !res.hasBoth() {
 		for i := range res.Phases {
@@ -83,12 +83,12 @@ func (res *Result) relate() {
 	}
 }
 
-// hasBoth says that an aggressor ran to its own end somewhere.
+// hasBoth reports whether an aggressor ran to its own end in any phase.
 func (res Result) hasBoth() bool {
 	return slices.ContainsFunc(res.Phases, func(f Figure) bool { return f.BothSides != nil && f.BothSides.Aggressor.RuntimeS != nil })
 }
 
-// writeBoth prints the two sides, if the aggressor's run times are there.
+// writeBoth prints the two sides if the aggressor ran to its end.
 func (res Result) writeBoth(w io.Writer) error {
 	if !res.hasBoth() {
 		return nil

@@ -2,10 +2,12 @@ package isolation
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 
 	"penstock/lab/hadoop"
+	"penstock/lab/stand"
 	"penstock/ops/install"
 )
 
@@ -16,60 +18,61 @@ const (
 	seed           = 20160531 // of all inputs; any number would do
 )
 
-func (m *Machine) startCluster(ctx context.Context) error {
-	say := m.options.Progress.Printf
-	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, m.setup.Hadoop.Version, say)
-	if err != nil {
-		return err
-	}
+// cluster describes Hadoop. Each DataNode has a contested disk and another one for the floor's
+// aggressor.
+func (m *Machine) cluster(s *stand.Stand) hadoop.Config {
 	cfg := hadoop.Config{
-		RunDir: filepath.Join(m.options.RunDir, "hadoop"), Version: m.setup.Hadoop.Version, Lib: lib,
-		Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
-		TaskSlots: max(m.setup.protected().tasks(), m.setup.Aggressor.Slots+m.setup.Aggressor.applications()-1), Progress: say,
-		Governed: m.governed(),
+		Version: m.setup.Hadoop.Version, Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
+		TaskSlots: max(m.setup.protected().tasks(), m.setup.Aggressor.Slots+m.setup.Aggressor.applications()-1),
 	}
 	n := m.setup.Disk.DataNodes
-	var elsewhere []string
 	for i := range n {
-		contested, other := m.disks[i].Mount(), m.disks[n+i].Mount()
+		contested, other := s.Disks[i].Mount(), s.Disks[n+i].Mount()
 		dn := hadoop.DataNode{Volumes: []hadoop.Volume{
 			{Dir: filepath.Join(contested, "dfs"), Type: "DISK"},
 			{Dir: filepath.Join(other, "dfs"), Type: "SSD"},
 		}}
 		if m.setup.Intermediate {
 			cfg.LocalDirs = append(cfg.LocalDirs, filepath.Join(contested, "local"))
-			elsewhere = append(elsewhere, filepath.Join(other, "local"))
 		} else {
-			dn.JVMArgs = []string{install.DataNodeOption(m.options.AgentJar, m.socket())}
+			dn.JVMArgs = []string{install.DataNodeOption(m.options.AgentJar, s.Socket(0))}
 		}
 		cfg.DataNodes = append(cfg.DataNodes, dn)
 	}
-	if m.cluster, err = hadoop.Start(ctx, cfg); err != nil || !m.setup.Intermediate {
-		return err
+	if m.setup.Intermediate {
+		cfg.Governed = s.Governed(0)
 	}
-	return m.cluster.Redirect(userElsewhere, elsewhere)
+	return cfg
 }
 
-// userElsewhere submits the floor's aggressor: its intermediate data goes to the other
-// modelled disks, as its HDFS data does.
-const userElsewhere = "elsewhere"
-
-// governed is what intermediate data on contested disks needs: tasks and NodeManager
-// with the agent. Else only the DataNodes have it.
-func (m *Machine) governed() *hadoop.Governed {
+// redirect puts the intermediate data of the floor's aggressor on the other disks.
+func (m *Machine) redirect() error {
 	if !m.setup.Intermediate {
 		return nil
 	}
-	return &hadoop.Governed{AgentJar: m.options.AgentJar, Socket: m.socket()}
+	var elsewhere []string
+	for _, d := range m.Disks[m.setup.Disk.DataNodes:] {
+		elsewhere = append(elsewhere, filepath.Join(d.Mount(), "local"))
+	}
+	return m.Hadoop.Redirect(userElsewhere, elsewhere)
 }
 
-// prepareInputs writes what the jobs read, once, without the disks' limit. The
-// floor's aggressor needs a copy of its own on the other disks.
-func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) error {
+// userElsewhere submits the floor's aggressor: its intermediate data is on the other modelled
+// disks, like its HDFS data.
+const userElsewhere = "elsewhere"
+
+// prepare writes the jobs' inputs, on disks without a limit. The floor's aggressor needs a copy of
+// its own on the other disks.
+func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the jobs' inputs: %w", err)
+		}
+	}()
 	if err := m.Limit(ctx, false); err != nil {
 		return err
 	}
-	fs := m.cluster.FS()
+	fs := m.Hadoop.FS()
 	if err := fs.Mkdir(ctx, floorDir); err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) error {
 		return err
 	}
 	if slices.ContainsFunc(phases, func(p Phase) bool { return !p.Unprotected }) {
-		if err := m.prepare(ctx, m.setup.protected(), protectedInput); err != nil {
+		if err := m.prepareInput(ctx, m.setup.protected(), protectedInput); err != nil {
 			return err
 		}
 	}
@@ -85,7 +88,7 @@ func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) error {
 		if !slices.ContainsFunc(phases, func(p Phase) bool { return p.Against && p.Elsewhere == elsewhere }) {
 			continue
 		}
-		if err := m.prepare(ctx, m.setup.aggressor(), aggressorInput(elsewhere)); err != nil {
+		if err := m.prepareInput(ctx, m.setup.aggressor(), aggressorInput(elsewhere)); err != nil {
 			return err
 		}
 	}
@@ -94,7 +97,7 @@ func (m *Machine) prepareInputs(ctx context.Context, phases []Phase) error {
 
 func aggressorInput(elsewhere bool) string { return place(elsewhere) + "/aggressor/input" }
 
-// place is the HDFS folder under which a phase's aggressor lives.
+// place is the HDFS folder of a phase's aggressor.
 func place(elsewhere bool) string {
 	if elsewhere {
 		return floorDir

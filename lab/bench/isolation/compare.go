@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Comparison sets SFQ(D2) against one peer, both under the same conditions.
+// Comparison compares SFQ(D2) with one peer under the same conditions.
 type Comparison struct {
 	With    string   `json:"with"`          // a phase
-	Role    string   `json:"role"`          // why that one
+	Role    string   `json:"role"`          // the reason to compare with it
 	Runtime float64  `json:"runtime_ratio"` // SFQ(D2)'s run time of the protected job / the peer's, medians
 	Device  *float64 `json:"device_ratio"`  // of the MB/s of all disks
 	Verdict string   `json:"verdict"`       // of SFQ(D2): better, as good, worse or mixed
 }
 
-// even is how far two medians may differ and still count as the same: repeated
-// runs of one phase differ by more, so that less says nothing.
+// even is the difference up to which two medians count as the same: repeated runs of one
+// phase differ by more.
 const even = 0.05
 
-// peers are the families of phases that SFQ(D2) is set against, each by its best.
+// peers are the families of phases that SFQ(D2) is compared with: with the best of each.
 var peers = []struct{ prefix, role string }{
 	{sfqdPrefix, "the best fixed depth"},
 	{throttlerPrefix, "the best cap of the DataNodes' own throttler"},
@@ -29,7 +29,7 @@ var peers = []struct{ prefix, role string }{
 	{drrPrefix, "deficit round robin"},
 }
 
-// comparisons set SFQ(D2) against the best of every family that ran.
+// comparisons compares SFQ(D2) with the best of every family that ran.
 func comparisons(figures []Figure) []Comparison {
 	i := slices.IndexFunc(figures, func(f Figure) bool { return f.Name == "sfqd2" })
 	if i < 0 {
@@ -50,9 +50,8 @@ func comparisons(figures []Figure) []Comparison {
 	return all
 }
 
-// bestOf is the phase of a family that an operator would choose: of those that
-// protect as well as any of them, within what counts as even, the one that keeps
-// the disks busiest.
+// bestOf returns the phase of a family that an operator would choose: of those whose run
+// time is even with the shortest, the one with the highest throughput.
 func bestOf(figures []Figure, prefix string) (best Figure, ok bool) {
 	least := math.Inf(1)
 	for _, f := range figures {
@@ -87,18 +86,18 @@ func verdictOf(c Comparison) string {
 	return "as good"
 }
 
-// text says it of the protected job.
+// text is the comparison in a sentence.
 func (c Comparison) text(protected string) string {
-	return fmt.Sprintf("SFQ(D2) against %s, %s: %s takes %.2f of its time, the disks move %s of its bytes a second: %s.",
-		c.With, c.Role, protected, c.Runtime, times(c.Device), c.Verdict)
+	return fmt.Sprintf("SFQ(D2) against %s, %s: %.2f of %s's run time, %s of the disks' throughput: %s.",
+		c.With, c.Role, c.Runtime, protected, times(c.Device), c.Verdict)
 }
 
-// loser says what the aggressor pays under SFQ(D2).
-func (res Result) loser() string {
+// aggressorNote is the aggressor's throughput under SFQ(D2), in a sentence.
+func (res Result) aggressorNote() string {
 	for _, f := range res.Phases {
 		if f.Name == "sfqd2" && f.AggressorMBps != nil && f.AggressorVsNative != nil {
-			return fmt.Sprintf("%s gets %.1f MB/s while %s runs, %.2f of what it gets natively.",
-				res.Setup.Against, *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
+			return fmt.Sprintf("%s gets %.1f MB/s while %s runs: %.2f of its native throughput.",
+				res.Setup.aggressor().title(), *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
 		}
 	}
 	return ""

@@ -4,7 +4,7 @@ import "penstock/lab/hadoop"
 
 // DefaultSetup is the experiment at the scale of a small machine: two modelled
 // hard disks, or one solid-state disk, that the protected job alone keeps half to
-// three quarters busy (docs/design/isolation.md). An error says which flag is wrong.
+// three quarters busy (docs/design/isolation.md). An error names the wrong flag.
 func DefaultSetup(protected, against, kind string) (Setup, error) {
 	d, err := newDisk(kind)
 	if err != nil {
@@ -25,22 +25,22 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 		Hadoop: HadoopSetup{Version: hadoop.DefaultVersion, Replication: 1, BlockBytes: 8 * mib},
 	}
 	if against == teraSort {
-		// A map sorts what it has read: more maps, fewer spills each; and on one
-		// CPU half the bytes last longer than those of the other aggressors.
+		// A map sorts its input: more maps have fewer spills each. On one CPU half
+		// the bytes last longer than those of the other aggressors.
 		s.Aggressor.Bytes, s.Aggressor.Files = 1024*mib, 8
 	}
 	if kind == SSD {
-		// Longer words cost less CPU a byte, so that WordCount reads what half to
-		// three quarters of the faster disk give.
+		// Longer words cost less CPU a byte: WordCount then reads at half to three
+		// quarters of the faster disk's rate.
 		s.Protected.InputBytes, s.Protected.WordBytes = 640*mib, 12
 		s.Aggressor.Bytes = 4096 * mib // to outlast it at twice the rate
 		if against == teraSort {
 			s.Aggressor.Bytes = 1536 * mib
 		}
-		// Nothing seeks, so a smaller quantum loses nothing. The references are, as
-		// on the hard disk, the time of two quanta, the least depth that keeps the
-		// disk busy, and a tenth: over 8 channels a quantum is two rounds of 64 KiB
-		// each, 28 ms read and 46 ms written.
+		// There are no seeks: a smaller quantum loses nothing. As on the hard disk,
+		// the references are the time of two quanta, the least depth that keeps the
+		// disk busy, plus a tenth. Over 8 channels a quantum is two rounds of 64 KiB
+		// each: 28 ms read and 46 ms written.
 		s.Penstock.QuantumBytes = mib
 		s.Penstock.ReferenceRead = LatencySetup{FixedMillis: 4, PerMiBMillis: 58}
 		s.Penstock.ReferenceWrite = LatencySetup{FixedMillis: 6, PerMiBMillis: 95}
@@ -55,8 +55,8 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 	return s, nil
 }
 
-// protect makes another job than WordCount the protected one. They keep as much on
-// local disks as in HDFS, so that belongs to what is contested.
+// protect makes job the protected one instead of WordCount. The other jobs write as much
+// to local disks as to HDFS, so their intermediate data is on the contested disks.
 func (s *Setup) protect(job string) {
 	s.SetIntermediate(true)
 	s.Protected = ProtectedSetup{Job: job, CPU: s.Protected.CPU}
@@ -68,20 +68,20 @@ func (s *Setup) protect(job string) {
 	}
 }
 
-// backlog is how far a flow may be ahead of a disk in the page cache, where spills are
-// not governed. Where they are, everything is as the daemon has it by default, and the
-// page cache may hold, natively as under Penstock, what the two contested disks write in
-// ten seconds before the kernel writes by itself: as it is on a node with faster disks and
-// more memory. dirtyIntermediate is that. From there to the limit, twice as much, the
-// kernel holds nobody up to half of the way; under Penstock that is what the daemon uses,
-// three quarters of where the kernel then begins, as the operator's guide says.
+// backlog is the dirty data of a flow on a disk where spills are not governed. Where they
+// are governed, the daemon has its default, and the page cache may hold dirtyIntermediate
+// before the kernel writes by itself, natively as under Penstock: the two contested disks
+// write that in ten seconds, as on a node with faster disks and more memory. The limit is
+// twice as much, and the kernel delays no writer before half of the way to it. Under
+// Penstock the daemon uses that room: three quarters of the point where the kernel begins,
+// as the operator's guide recommends.
 const (
 	backlog           = 12 * mib
 	dirtyIntermediate = 256 * mib
 )
 
-// SetIntermediate puts intermediate data on the contested disks, or not. TeraSort then
-// moves three to four times as many bytes there.
+// SetIntermediate chooses whether intermediate data is on the contested disks. TeraSort
+// moves three to four times as many bytes there if it is.
 func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return

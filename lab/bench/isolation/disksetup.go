@@ -19,10 +19,9 @@ const (
 	SSD = "ssd"
 )
 
-// DiskSetup is the modelled disk, two of them per DataNode: the contested one,
-// and the other one that the aggressor of the floor uses. What a hard disk does
-// not have is left out of the JSON, as it was before there was another kind, so
-// that older journals stay those of the same setup.
+// DiskSetup is the modelled disk. Each DataNode has two: the contested one, and the other
+// one for the aggressor of the floor. Fields that a hard disk lacks are left out of the
+// JSON: journals from before there was another kind stay valid.
 type DiskSetup struct {
 	Kind           string `json:"kind,omitempty"` // SSD; "" is a hard disk
 	BytesPerSecond int64  `json:"bytes_per_second"`
@@ -48,8 +47,8 @@ func newDisk(kind string) (DiskSetup, error) {
 		m, d.DataNodes = disk.HDD(disk.HDDRate), 2
 	case SSD:
 		m, d.DataNodes, d.Kind = disk.SSD(disk.SSDRate), 1, SSD
-		// In proportion to the rate: with the 1 MiB of faster disks, a queue that
-		// writeback has filled is over a second of this one's time.
+		// In proportion to the rate: with 1 MiB, as faster disks have it, a queue full
+		// of writeback takes this disk over a second.
 		d.RequestKB = 128
 	default:
 		return d, fmt.Errorf("--disk %q: choose %s or %s", kind, HDD, SSD)
@@ -69,9 +68,8 @@ func (d *DiskSetup) SetRate(bytesPerSecond int64) {
 	d.BytesPerSecond = bytesPerSecond
 }
 
-// useProfile notes the profile of the disks in the setup. The daemon leaves a
-// profile of another disk aside and goes on; here that would be another
-// experiment, so it is refused.
+// useProfile notes the profile of the disks in the setup. The daemon ignores a profile of
+// another disk; here that would be another experiment, and is an error.
 func (s *Setup) useProfile(file string) error {
 	if file == "" {
 		return nil
@@ -82,7 +80,7 @@ func (s *Setup) useProfile(file string) error {
 	}
 	own := profile.Device{Name: s.Disk.kindName(), Bytes: s.Disk.SizeBytes, Rotational: s.Disk.Channels == 0}
 	if err := p.Fits(own); err != nil {
-		return fmt.Errorf("profile %s is not of this experiment's disks: %w; measure one that `penstock-lab disk run --kind %s --size %dM` makes",
+		return fmt.Errorf("profile %s is of another kind of disk than this experiment's: %w; profile a disk made by `penstock-lab disk run --kind %s --size %dM`",
 			file, err, cmp.Or(s.Disk.Kind, HDD), s.Disk.SizeBytes/mib)
 	}
 	content, err := os.ReadFile(file)
@@ -100,9 +98,9 @@ func (d DiskSetup) model() disk.Model {
 		ReadLatency: us(d.ReadLatencyMicros), WriteLatency: us(d.WriteLatencyMicros)}
 }
 
-// caps are what "throttler" stands for: a sixth, a third, a half and two thirds
-// of a disk's rate in the aggressor's direction, in whole MB/s. A smaller cap
-// idles the disk, a larger one hardly binds.
+// caps are the caps of the phases that "throttler" stands for: a sixth, a third, a half
+// and two thirds of a disk's rate in the aggressor's direction, in whole MB/s. With a
+// smaller cap the disk is idle, a larger one has hardly an effect.
 func (s Setup) caps() []int {
 	rate := s.Disk.BytesPerSecond
 	if _, reads := s.aggressor().directions(); !reads {

@@ -5,21 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"penstock/lab/disk"
-	"penstock/lab/hadoop"
 	"penstock/lab/ledger"
 	"penstock/lab/spark"
+	"penstock/lab/stand"
 )
 
-// Options say where the real environment lives; nothing in them changes a
-// figure.
+// Options hold the paths of the real environment. They do not change a figure.
 type Options struct {
 	RunDir   string // private folder of this run, absolute
 	CacheDir string // downloads; kept between runs
@@ -29,18 +25,14 @@ type Options struct {
 	Progress *Progress
 }
 
-// Machine is the real environment: modelled disks, a real Hadoop on them, the
-// kernel's knobs and the penstock node daemon. Everything it changes is in the
-// run folder's ledger before it is changed, so a killed experiment is put back
-// by the next one or by `penstock-lab clean`.
+// Machine is the real environment: a stand with modelled disks and a real Hadoop on them, and the
+// penstock node daemon in governed phases.
 type Machine struct {
+	*stand.Stand
 	options Options
 	setup   Setup
-	book    *ledger.Ledger
-	disks   []*disk.Disk // contested, one per DataNode; then the other ones
-	cluster *hadoop.Cluster
 	daemon  *governor
-	capped  int // MB/s that each DataNode's throttler lets pass; 0 is no cap
+	capped  int // MB/s of each DataNode's throttler; 0 is no cap
 
 	spark    *spark.Spark // nil without TPC-H
 	groups   groups
@@ -49,7 +41,7 @@ type Machine struct {
 	jobSeq   int
 }
 
-// Probe completes a setup with what the machine is and what it lacks.
+// Probe adds the machine's properties and restrictions to a set-up.
 func Probe(s Setup) Setup {
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -66,7 +58,7 @@ func Probe(s Setup) Setup {
 	if reason := disk.Available(); reason != nil {
 		s.Disk.Modelled = false
 		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
-			"the phases do not differ in scheduler, the floor shares the disk with the others, and figures mean little.")
+			"all phases have the same scheduler, the floor shares the disk with the others, and the figures are not valid.")
 	}
 	if os.Geteuid() != 0 {
 		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found and caches are not dropped between runs.")
@@ -78,117 +70,84 @@ func Probe(s Setup) Setup {
 	return s
 }
 
-// StartMachine brings up disks, cluster and inputs. On an error, and when ctx
-// ends, everything is put back.
+// StartMachine starts disks and cluster and writes the inputs. After an error, and when ctx
+// ends, it restores the machine.
 func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, sources: map[string]source{}}
-	if n := len(m.socket()); n > socketPathMax {
-		return nil, fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
-			o.RunDir, n, socketPathMax)
-	}
 	if err := m.groupsPossible(phases); err != nil {
 		return nil, err
 	}
-	if m.book, err = ledger.Open(o.RunDir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Stop())
-		}
-	}()
-	if err := m.tuneKernel(ctx); err != nil {
-		return nil, err
-	}
 	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, setup.Hadoop.Version, o.RunDir)
-	for _, kind := range []string{"disk", "other"} {
-		for i := range setup.Disk.DataNodes {
-			d, err := disk.Open(ctx, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), RunDir: o.RunDir,
-				Size: setup.Disk.SizeBytes, Scheduler: setup.Kernel.Scheduler,
-				Model: setup.Disk.model(), RequestKB: setup.Disk.RequestKB})
-			if err != nil {
-				return nil, err
-			}
-			m.disks = append(m.disks, d)
-		}
-	}
-	if err := m.Limit(ctx, false); err != nil {
+	if m.Stand, err = stand.Up(ctx, m.spec()); err != nil {
 		return nil, err
 	}
-	if err := m.startCluster(ctx); err != nil {
-		return nil, err
+	if err = m.redirect(); err == nil {
+		err = m.prepare(ctx, phases)
 	}
-	if err := m.prepareInputs(ctx, phases); err != nil {
-		return nil, fmt.Errorf("prepare inputs: %w", err)
+	if err != nil {
+		return nil, errors.Join(err, m.Stop())
 	}
 	return m, nil
 }
 
-const socketPathMax = 107 // sun_path, less the final zero
+// spec describes the stand. Its first disks are the contested ones, one for each DataNode; then
+// come the other ones.
+func (m *Machine) spec() stand.Spec {
+	o, d := m.options, m.setup.Disk
+	spec := stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Progress.Printf,
+		Sysctls: m.setup.dirtyLimits(), DisksOptional: true, Hadoop: m.cluster}
+	for _, kind := range []string{"disk", "other"} {
+		for i := range d.DataNodes {
+			spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), Size: d.SizeBytes,
+				Scheduler: m.setup.Kernel.Scheduler, RequestKB: d.RequestKB})
+		}
+	}
+	return spec
+}
 
-func (m *Machine) socket() string { return filepath.Join(m.options.RunDir, "agent.sock") }
+func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup.Disk.DataNodes] }
 
-// tunePatience is how long to wait while another run on this machine has the
-// dirty limits: two experiments at once would measure each other.
-const tunePatience = 30 * time.Minute
+// change adopts another rate of the disks and size of the jobs.
+func (m *Machine) change(ctx context.Context, setup Setup, phases []Phase) error {
+	m.setup = setup
+	if err := m.groupsPossible(phases); err != nil {
+		return err
+	}
+	if err := m.SetSysctls(ctx, setup.dirtyLimits()...); err != nil {
+		return err
+	}
+	return m.prepare(ctx, phases)
+}
 
-// tuneBackground sets where the kernel begins to write by itself in a phase, and how much
-// of that each contested disk has for sure.
+// dirtyLimits are the kernel's in native phases.
+func (s Setup) dirtyLimits() []stand.Sysctl {
+	return append([]stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(s.Kernel.DirtyBytes, 10)}},
+		background(s.Kernel.DirtyBackgroundBytes, s.Kernel.DirtyExpireCentisecs)...)
+}
+
+func background(bytes, centisecs int64) []stand.Sysctl {
+	return []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(bytes, 10)},
+		{Name: "vm/dirty_expire_centisecs", Value: strconv.FormatInt(centisecs, 10)}}
+}
+
+// tuneBackground sets the point from which the kernel writes dirty pages out in a phase, and
+// the part of it that is guaranteed to each contested disk.
 func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
 	bytes, age, percent := m.setup.Kernel.DirtyBackgroundBytes, m.setup.Kernel.DirtyExpireCentisecs, 0
 	if own := m.setup.Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
 		bytes, age, percent = own.DirtyBackgroundBytes, own.DirtyExpireCentisecs, own.DirtySharePercent
 	}
 	if m.setup.Disk.Modelled {
-		for _, d := range m.disks[:m.setup.Disk.DataNodes] {
+		for _, d := range m.contested() {
 			if err := d.SetDirtyShare(percent); err != nil {
 				return err
 			}
 		}
 	}
-	if os.Geteuid() != 0 {
-		return nil // in the setup's notes
-	}
-	_, err := ledger.SetSysctl(ctx, m.book, "vm/dirty_background_bytes", strconv.FormatInt(bytes, 10))
-	if err == nil {
-		_, err = ledger.SetSysctl(ctx, m.book, "vm/dirty_expire_centisecs", strconv.FormatInt(age, 10))
-	}
-	if err != nil {
-		return fmt.Errorf("say when the kernel writes by itself: %w", err)
-	}
-	return nil
+	return m.SetSysctls(ctx, background(bytes, age)...)
 }
 
-// tuneKernel sets the dirty limits, as they are natively; the ledger knows
-// what they were.
-func (m *Machine) tuneKernel(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return nil // in the setup's notes
-	}
-	wait, cancel := context.WithTimeout(ctx, tunePatience)
-	defer cancel()
-	waiting := time.AfterFunc(time.Second, func() {
-		m.options.Progress.Printf("another run has changed the kernel's dirty limits: waiting for it to end, %v at most", tunePatience)
-	})
-	defer waiting.Stop()
-	k := m.setup.Kernel
-	for _, p := range []struct {
-		name  string
-		value int64
-	}{
-		{"vm/dirty_bytes", k.DirtyBytes},
-		{"vm/dirty_background_bytes", k.DirtyBackgroundBytes},
-		{"vm/dirty_expire_centisecs", k.DirtyExpireCentisecs},
-	} {
-		if _, err := ledger.SetSysctl(wait, m.book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
-			return fmt.Errorf("scale the kernel's dirty limits to the disk: %w", err)
-		}
-	}
-	return nil
-}
-
-// Limit switches the modelled rate on or off on every disk. Off also lifts the
-// DataNodes' caps: there is then no limit at all.
+// Limit switches the modelled rate on or off on every disk. Off also lifts the DataNodes' caps.
 func (m *Machine) Limit(ctx context.Context, on bool) error {
 	if !on {
 		if err := m.throttle(ctx, 0); err != nil {
@@ -202,19 +161,15 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 	if on {
 		model = m.setup.Disk.model()
 	}
-	var errs []error
-	for _, d := range m.disks {
-		errs = append(errs, d.SetModel(model))
-	}
-	return errors.Join(errs...)
+	return m.SetModel(model)
 }
 
-// throttle caps what each DataNode's own throttler lets pass, in MB/s; 0 means no
-// cap. The throttler knows directions but no applications, so the direction of
-// the aggressor is capped, and the protected job's I/O in it along with it:
-// TeraGen writes, TeraValidate and WordCount read, TeraSort first reads and then writes.
+// throttle sets the cap of each DataNode's own throttler, in MB/s; 0 means no cap. The throttler
+// distinguishes directions but not applications: the cap is for the aggressor's direction, and
+// applies to the protected job's I/O in it too. TeraGen writes, TeraValidate and WordCount read,
+// TeraSort first reads and then writes.
 func (m *Machine) throttle(ctx context.Context, mbps int) error {
-	if mbps == m.capped || m.cluster == nil {
+	if mbps == m.capped {
 		return nil
 	}
 	rate := ""
@@ -228,7 +183,7 @@ func (m *Machine) throttle(ctx context.Context, mbps int) error {
 	if _, reads := m.setup.aggressor().directions(); reads {
 		settings["dfs.datanode.data.read.bandwidthPerSec"] = rate
 	}
-	if err := m.cluster.Reconfigure(ctx, settings); err != nil {
+	if err := m.Hadoop.Reconfigure(ctx, settings); err != nil {
 		return fmt.Errorf("cap the DataNodes at %d MB/s: %w", mbps, err)
 	}
 	m.capped = mbps
@@ -242,13 +197,13 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 		kernel = m.setup.Kernel.Scheduler
 	}
 	if m.setup.Disk.Modelled {
-		for _, d := range m.disks {
+		for _, d := range m.Disks {
 			if err := d.SetScheduler(kernel); err != nil {
 				return err
 			}
 		}
 	}
-	if err := m.cluster.Check(); err != nil {
+	if err := m.Hadoop.Check(); err != nil {
 		return err
 	}
 	if err := m.throttle(ctx, p.Cap); err != nil {
@@ -268,8 +223,8 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	return err
 }
 
-// DropCaches writes back what is dirty and forgets what is cached, so that each
-// run reads its input from the disks. Files that come and go are watched from then on.
+// DropCaches writes dirty pages back and empties the page cache: each run reads its input from
+// the disks. From then on intermediate files are watched.
 func (m *Machine) DropCaches(context.Context) error {
 	if os.Geteuid() != 0 {
 		unix.Sync()
@@ -279,7 +234,7 @@ func (m *Machine) DropCaches(context.Context) error {
 		return err
 	}
 	var err error
-	m.watchers, err = watch(m.disks)
+	m.watchers, err = watch(m.Disks)
 	return err
 }
 
@@ -294,22 +249,21 @@ func (m *Machine) Release(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Weigh gives the daemon the applications' weights.
-func (m *Machine) Weigh(ctx context.Context, protected string, aggressors []string) error {
-	return m.daemon.weigh(ctx, protected, aggressors)
+// SetWeights gives the daemon the applications' weights.
+func (m *Machine) SetWeights(ctx context.Context, protected string, aggressors []string) error {
+	return m.daemon.setWeights(ctx, protected, aggressors)
 }
 
 // Metrics scrapes the daemon.
 func (m *Machine) Metrics(ctx context.Context) (Metrics, error) { return m.daemon.scrape(ctx) }
 
-// Disks reads the kernel's counters of every modelled disk. A plain folder has
-// none.
-func (m *Machine) Disks() ([]DiskCounters, error) {
+// Counters reads the kernel's counters of every modelled disk. A plain folder has no counters.
+func (m *Machine) Counters() ([]DiskCounters, error) {
 	if !m.setup.Disk.Modelled {
 		return nil, nil
 	}
 	var out []DiskCounters
-	for _, d := range m.disks {
+	for _, d := range m.Disks {
 		r, w, err := d.Counters()
 		if err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
@@ -319,22 +273,11 @@ func (m *Machine) Disks() ([]DiskCounters, error) {
 	return out, nil
 }
 
-// Stop puts everything back: daemon, cluster, disks, kernel parameters. It may
-// be called after a start that failed half-way.
+// Stop stops everything and restores the kernel's parameters.
 func (m *Machine) Stop() error {
 	errs := []error{m.Release(context.Background())}
 	if m.spark != nil {
 		errs = append(errs, m.spark.Stop())
 	}
-	if m.cluster != nil {
-		errs = append(errs, m.cluster.Stop())
-	}
-	for _, d := range slices.Backward(m.disks) {
-		errs = append(errs, d.Stop())
-	}
-	if m.book != nil {
-		errs = append(errs, m.book.Close())
-	}
-	m.spark, m.cluster, m.disks, m.book = nil, nil, nil, nil
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.Down())...)
 }

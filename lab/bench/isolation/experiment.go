@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Experiment runs the turns that the journal does not have yet.
+// Experiment runs the turns that are missing in the journal.
 type Experiment struct {
 	Setup    Setup
 	Phases   []Phase
@@ -18,9 +18,10 @@ type Experiment struct {
 	Progress *Progress // nil: silent
 	Build    string    // version of penstock, noted in each run
 	// CheckAll lets the aggressor finish after every run and checks its output.
-	// Otherwise only the first run of each phase does; in the later ones the
-	// aggressor is killed after the window, which takes half of the time.
+	// Otherwise only the first run of each phase does so; later runs kill the
+	// aggressor after the window, which saves half of the time.
 	CheckAll bool
+	After    func() error // called after each run that was journalled; nil: nothing
 
 	SampleEvery time.Duration // of the device counters; default 250 ms
 	ScrapeEvery time.Duration // of the daemon's metrics; default 1 s
@@ -30,21 +31,19 @@ type Experiment struct {
 // cleanupPatience bounds what is done after a failure or Ctrl-C.
 const cleanupPatience = 90 * time.Second
 
-// ErrCheck says that a job's outputs are not what they must be.
+// ErrCheck reports that a job's output is wrong.
 var ErrCheck = errors.New("output check failed")
 
-// ErrNotGoverned says that a run under Penstock was not: the daemon saw nothing
-// of a job, or not with the weight that it was to have. Its figures would be the
-// kernel's.
+// ErrNotGoverned reports that the daemon moved no bytes for a job, or not with its weight:
+// the figures of the run would be the kernel's.
 var ErrNotGoverned = errors.New("the run was not governed by Penstock")
 
-// ErrOutlasted says that the aggressor ended before the protected job, so that
-// the run's end measures nothing.
+// ErrOutlasted reports that the aggressor ended before the protected job: there was no
+// contention at the run's end.
 var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
 
-// Run does the missing turns in order. It stops at the first failure: a figure
-// from a setup in which a phase fails is not worth the hours. Finished runs are
-// in the journal by then.
+// Run does the missing turns in order and stops at the first failure. Finished runs are in
+// the journal.
 func (x *Experiment) Run(ctx context.Context) error {
 	var todo []Turn
 	for _, t := range Interleave(x.Phases, x.Runs) {
@@ -65,6 +64,11 @@ func (x *Experiment) Run(ctx context.Context) error {
 			return err
 		}
 		x.Progress.finished(*r)
+		if x.After != nil {
+			if err := x.After(); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -79,7 +83,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	defer cancel()
 	var jobs []Job
 	defer func() {
-		// The caller's context may be over; putting things back must go on.
+		// The machine is restored even if the caller's context has ended.
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 		defer cancel()
 		err = errors.Join(err, x.cleanUp(after, jobs, err != nil))
@@ -94,7 +98,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	defer s.stop()
 	var aggressor Job
 	if t.Phase.Against {
-		x.Progress.step(t, "start "+x.Setup.Against)
+		x.Progress.step(t, "start "+x.Setup.aggressor().title())
 		if aggressor, err = x.Env.StartAggressor(ctx, t.Phase); err != nil {
 			return nil, err
 		}
@@ -103,7 +107,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	}
 	measured, protected, err := aggressor, Job(nil), error(nil)
 	if !t.Phase.Unprotected {
-		x.Progress.step(t, "start "+x.Setup.Protected.kind())
+		x.Progress.step(t, "start "+x.Setup.protected().title())
 		if protected, err = x.Env.StartProtected(ctx, t.Phase); err != nil {
 			return nil, err
 		}
@@ -112,7 +116,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 		r.Protected = protected.Application()
 	}
 	if t.Phase.Governed {
-		if err := x.Env.Weigh(ctx, r.Protected, r.aggressors()); err != nil {
+		if err := x.Env.SetWeights(ctx, r.Protected, r.aggressors()); err != nil {
 			return nil, err
 		}
 	}
@@ -133,21 +137,21 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 	return r, x.afterwards(ctx, t, r, from, to, protected, aggressor)
 }
 
-// governed checks, from the last scrape, that the daemon moved every job's bytes
-// by their weights.
+// governed checks in the last scrape that the daemon moved bytes for every job, with the
+// job's weight.
 func (x *Experiment) governed(r *Run, scrapes []scrapeSample) error {
 	if len(scrapes) == 0 {
-		return fmt.Errorf("%w: its metrics could not be read once", ErrNotGoverned)
+		return fmt.Errorf("%w: the daemon's metrics could not be read", ErrNotGoverned)
 	}
 	last := scrapes[len(scrapes)-1].m
-	due := map[string]int{}
+	weights := map[string]int{}
 	if r.Protected != "" {
-		due[r.Protected] = x.Setup.Penstock.ProtectedWeight
+		weights[r.Protected] = x.Setup.Penstock.ProtectedWeight
 	}
 	for _, flow := range r.aggressors() {
-		due[flow] = x.Setup.Penstock.AggressorWeight
+		weights[flow] = x.Setup.Penstock.AggressorWeight
 	}
-	for flow, weight := range due {
+	for flow, weight := range weights {
 		var moved float64
 		for k, v := range last.FlowBytes {
 			if k.Flow == flow {
@@ -155,7 +159,7 @@ func (x *Experiment) governed(r *Run, scrapes []scrapeSample) error {
 			}
 		}
 		if moved == 0 {
-			return fmt.Errorf("%w: the daemon moved nothing for %s; is the agent in the DataNodes? See their logs", ErrNotGoverned, flow)
+			return fmt.Errorf("%w: the daemon moved no bytes for %s: check in the DataNodes' logs that they run with the agent", ErrNotGoverned, flow)
 		}
 		if w := last.Weights[flow]; w != float64(weight) {
 			return fmt.Errorf("%w: %s had weight %v, not %d", ErrNotGoverned, flow, w, weight)
@@ -174,12 +178,12 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 	if err := x.Env.DropCaches(ctx); err != nil {
 		return err
 	}
-	return x.Env.Limit(ctx, true)
+	return x.Env.Limit(ctx, !p.Unlimited)
 }
 
-// window waits for the measured job, which is the protected one where it runs, and
-// returns its start and finish. The aggressor must still run then, or each side is
-// measured over its own run and the result says so.
+// window waits for the measured job, which is the protected one where it runs, and returns
+// its start and end. If the aggressor has ended before, that is an error, or with Both a
+// warning in the result.
 func (x *Experiment) window(ctx context.Context, r *Run, protected, aggressor Job) (from, to time.Time, err error) {
 	var early <-chan struct{}
 	if aggressor != nil && aggressor != protected {
@@ -198,7 +202,7 @@ func (x *Experiment) window(ctx context.Context, r *Run, protected, aggressor Jo
 			if !x.Setup.Both {
 				return from, to, ErrOutlasted
 			}
-			r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: beside one that went on the protected job would have taken longer", ended.Sub(begun).Seconds()))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention to its end the protected job would have taken longer", ended.Sub(begun).Seconds()))
 		}
 		select {
 		case <-protected.Done():
@@ -211,8 +215,9 @@ func (x *Experiment) window(ctx context.Context, r *Run, protected, aggressor Jo
 	return protected.Times()
 }
 
-// afterwards finishes the run: the aggressor ends, without the disks' limit unless
-// its run time counts, or is ended; the judge speaks, outputs are checked and deleted.
+// afterwards finishes the run: the aggressor ends or is killed, the judge attributes the
+// device bytes, and outputs are checked. The disks have no limit then, unless the
+// aggressor's run time counts.
 func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor Job) error {
 	begin := time.Now()
 	own := x.Setup.Both && aggressor != nil // the aggressor's own run time counts
@@ -230,7 +235,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	var err error
 	if aggressor != nil && !r.Killed {
 		check = append(check, aggressor)
-		x.Progress.step(t, "let "+x.Setup.Against+" finish")
+		x.Progress.step(t, "let "+x.Setup.aggressor().title()+" finish")
 		select {
 		case <-aggressor.Done():
 		case <-ctx.Done():
@@ -256,7 +261,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	if v := r.AggressorVerdict; v != nil {
 		v.MBps = nil // sums are all that is used
 	}
-	if r.Killed { // not before: its files say whose the bytes were
+	if r.Killed { // not before: the judge needs its files
 		if err := aggressor.Kill(ctx); err != nil {
 			return err
 		}

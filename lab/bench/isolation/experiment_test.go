@@ -46,8 +46,8 @@ func (f *fake) Limit(_ context.Context, on bool) error   { return f.call("limit 
 func (f *fake) Arrange(_ context.Context, p Phase) error { return f.call("arrange %s", p.Name) }
 func (f *fake) DropCaches(context.Context) error         { return f.call("drop caches") }
 func (f *fake) Release(context.Context) error            { return f.call("release") }
-func (f *fake) Weigh(_ context.Context, p string, a []string) error {
-	return f.call("weigh %s %s", p, strings.Join(a, " "))
+func (f *fake) SetWeights(_ context.Context, p string, a []string) error {
+	return f.call("set weights %s %s", p, strings.Join(a, " "))
 }
 func (f *fake) Metrics(context.Context) (Metrics, error) {
 	return Metrics{
@@ -87,7 +87,7 @@ func (f *fake) StartProtected(context.Context, Phase) (Job, error) {
 	return j, err
 }
 
-func (f *fake) Disks() ([]DiskCounters, error) {
+func (f *fake) Counters() ([]DiskCounters, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
@@ -170,7 +170,7 @@ func TestOrderOfATurn(t *testing.T) {
 	}
 	want := []string{
 		"limit false", "arrange sfqd2", "drop caches", "limit true",
-		"start aggressor", "start protected", "weigh app-protected app-aggressor",
+		"start aggressor", "start protected", "set weights app-protected app-aggressor",
 		"times protected", "limit false", "times aggressor",
 		"judge", "check protected", "check aggressor",
 		"limit false", "discard protected", "discard aggressor", "release",
@@ -226,7 +226,7 @@ func TestAloneHasNoAggressorAndNoDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range f.calls {
-		if strings.Contains(c, "aggressor") || strings.HasPrefix(c, "weigh") {
+		if strings.Contains(c, "aggressor") || strings.HasPrefix(c, "set weights") {
 			t.Errorf("alone called %q", c)
 		}
 	}
@@ -274,7 +274,7 @@ func TestRunsAreInterleavedAndResumed(t *testing.T) {
 func TestFailuresArePutBack(t *testing.T) {
 	broken := errors.New("broken")
 	for _, at := range []string{"arrange sfqd2", "drop caches", "limit true", "start aggressor", "start protected",
-		"weigh app-protected app-aggressor", "times protected", "times aggressor", "check protected", "check aggressor"} {
+		"set weights app-protected app-aggressor", "times protected", "times aggressor", "check protected", "check aggressor"} {
 		f := &fake{fail: map[string]error{at: broken}}
 		x := experiment(t, f, "sfqd2")
 		err := x.Run(context.Background())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// governor is the daemon of a governed phase, configured as its users configure it:
-// by two files, of which the weights are reloaded while it runs.
+// governor is the daemon of a governed phase. Like its users it configures the daemon with
+// two files, and changes the weights while the daemon runs.
 type governor struct {
 	*daemon.Daemon
 	setup PenstockSetup
@@ -33,8 +32,8 @@ func startGovernor(ctx context.Context, m *Machine, p Phase) (*governor, error) 
 	if err != nil {
 		return nil, err
 	}
-	o.Book, o.Binary, o.Socket = m.book, m.options.Binary, m.socket()
-	o.Base = filepath.Join(m.options.RunDir, fmt.Sprintf("node-%s-%d", p.Name, m.jobSeq))
+	o.Book, o.Binary, o.Socket = m.Book, m.options.Binary, m.Socket(0)
+	o.Base = m.Path(fmt.Sprintf("node-%s-%d", p.Name, m.jobSeq))
 	d, err := daemon.Start(ctx, o)
 	if err != nil {
 		return nil, err
@@ -42,7 +41,7 @@ func startGovernor(ctx context.Context, m *Machine, p Phase) (*governor, error) 
 	return &governor{Daemon: d, setup: m.setup.Penstock}, nil
 }
 
-// daemonOptions is what a phase says of the daemon's settings.
+// daemonOptions returns the daemon's settings for a phase.
 func daemonOptions(s PenstockSetup, p Phase, profile string) (o daemon.Options, err error) {
 	o = daemon.Options{Mode: "enforce", LogLevel: "info", Patience: daemonPatience, Peer: p.Peer()}
 	if o.Device, err = sectionOf(deviceSettings(s, p, profile)); err != nil {
@@ -52,7 +51,7 @@ func daemonOptions(s PenstockSetup, p Phase, profile string) (o daemon.Options, 
 	return o, err
 }
 
-// sectionOf is a section of the settings, indented as a part of the whole.
+// sectionOf returns a section of the settings file, indented.
 func sectionOf(settings map[string]any) (string, error) {
 	b, err := yaml.Marshal(settings)
 	if err != nil {
@@ -65,9 +64,8 @@ func sectionOf(settings map[string]any) (string, error) {
 	return out.String(), nil
 }
 
-// deviceSettings is the same for every device: they are all alike. A profile tells
-// what a request costs and how long it may take; without one the setup's lines do
-// both.
+// deviceSettings returns the settings of every device. A profile gives the costs and the
+// reference latencies; without one the set-up's lines do.
 func deviceSettings(s PenstockSetup, p Phase, profile string) map[string]any {
 	line := func(l LatencySetup) map[string]any {
 		return map[string]any{"fixed": millis(l.FixedMillis), "per_mib": millis(l.PerMiBMillis)}
@@ -75,7 +73,7 @@ func deviceSettings(s PenstockSetup, p Phase, profile string) map[string]any {
 	depth := map[string]any{}
 	device := map[string]any{"algorithm": p.Algorithm, "quantum": bytesIn(s.QuantumBytes), "ahead": s.Ahead, "depth": depth}
 	if s.BacklogBytes > 0 {
-		device["backlog"], device["dirty"] = bytesIn(s.BacklogBytes), bytesIn(s.BacklogBytes) // of two disks less than the kernel lets be
+		device["backlog"], device["dirty"] = bytesIn(s.BacklogBytes), bytesIn(s.BacklogBytes) // together less than the kernel's limit
 	}
 	if profile != "" {
 		device["profile"] = profile
@@ -118,8 +116,8 @@ func weightsFile(s PenstockSetup, protected string, aggressors []string) (string
 	return string(b), err
 }
 
-// weigh writes the weights and waits until the daemon has taken them.
-func (g *governor) weigh(ctx context.Context, protected string, aggressors []string) error {
+// setWeights writes the weights and waits until the daemon uses them.
+func (g *governor) setWeights(ctx context.Context, protected string, aggressors []string) error {
 	before, err := g.scrape(ctx)
 	if err != nil {
 		return err
@@ -145,7 +143,7 @@ func (g *governor) weigh(ctx context.Context, protected string, aggressors []str
 		case <-g.Exited():
 			return fmt.Errorf("penstock node ended: see %s", g.Log)
 		case <-ctx.Done():
-			return fmt.Errorf("penstock node does not take the new weights: %w: see %s", errors.Join(err, ctx.Err()), g.Log)
+			return fmt.Errorf("penstock node did not load the new weights: %w: see %s", errors.Join(err, ctx.Err()), g.Log)
 		}
 	}
 }
@@ -158,11 +156,11 @@ func (g *governor) scrape(ctx context.Context) (Metrics, error) {
 	return ParseMetrics(bytes.NewReader(page))
 }
 
-// stop ends the daemon. One that died before is an error: the run was not governed
-// to its end.
+// stop ends the daemon. It returns an error if the daemon had died before: the run was then
+// not governed to its end.
 func (g *governor) stop() error {
 	if !g.Alive() {
-		return fmt.Errorf("penstock node had ended by itself: see %s", g.Log)
+		return fmt.Errorf("penstock node had ended before it was stopped: see %s", g.Log)
 	}
 	return g.Stop()
 }

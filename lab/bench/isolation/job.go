@@ -20,8 +20,8 @@ type job struct {
 	check  func(context.Context) error
 }
 
-// warmBytes is how much the aggressor's disks must have moved before the
-// protected job starts: more than any job's own files, so tasks do I/O by then.
+// warmBytes is the least that the aggressor's disks move before the protected job starts:
+// more than any job's own files, so the aggressor's tasks do I/O by then.
 const warmBytes = 16 * mib
 
 // StartProtected submits the protected job.
@@ -38,7 +38,7 @@ func (m *Machine) StartProtected(ctx context.Context, p Phase) (Job, error) {
 func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error) {
 	var jobs []*job
 	defer func() {
-		if err != nil { // nobody knows of these jobs yet, so they are ended here
+		if err != nil { // the caller does not know these jobs
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 			defer cancel()
 			for _, j := range jobs {
@@ -61,10 +61,10 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error
 	if len(jobs) == 1 {
 		return jobs[0], nil
 	}
-	return newCrowd(jobs), nil
+	return newJobGroup(jobs), nil
 }
 
-// output is a folder that no other run uses.
+// output returns a new folder.
 func (m *Machine) output(place, name string) string {
 	m.jobSeq++
 	return fmt.Sprintf("%s/output/%s-%d", place, name, m.jobSeq)
@@ -72,12 +72,12 @@ func (m *Machine) output(place, name string) string {
 
 // run submits a MapReduce job and watches it to its end.
 func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*job, error) {
-	app, err := m.cluster.Submit(ctx, spec)
+	app, err := m.Hadoop.Submit(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	watch, cancel := context.WithCancel(context.Background())
-	j := &job{app: app, fs: m.cluster.FS(), done: make(chan struct{}), cancel: cancel, check: check}
+	j := &job{app: app, fs: m.Hadoop.FS(), done: make(chan struct{}), cancel: cancel, check: check}
 	go func() {
 		defer close(j.done)
 		j.status, j.err = app.Wait(watch)
@@ -85,10 +85,9 @@ func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.C
 	return j, nil
 }
 
-// warm waits until the aggressor has a task, and its own disks have then moved
-// warmBytes or, where there are no counters, the job reports progress. Only a
-// task's I/O counts: TeraSort's client reads a sample of the input before it
-// submits, and what it has asked for is still being sent after that.
+// warm waits until the aggressor has a task and its disks have then moved warmBytes or,
+// without counters, the job reports progress. Only I/O after the first task's start counts:
+// TeraSort's client reads a sample of the input before that.
 func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -118,10 +117,10 @@ func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 	}
 }
 
-// movedBy adds up what the disks of the aggressor's data have moved; counted is
-// false where no disk has counters.
+// movedBy returns the bytes that the disks of the aggressor's data have moved; counted is
+// false if no disk has counters.
 func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
-	now, err := m.Disks()
+	now, err := m.Counters()
 	for i, d := range now {
 		if elsewhere := i >= m.setup.Disk.DataNodes; elsewhere == p.Elsewhere {
 			bytes += both(d)
@@ -130,13 +129,13 @@ func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
 	return bytes, len(now) > 0, err
 }
 
-// validateSorted runs TeraValidate over TeraSort's output, on every CPU: all of
-// the input's rows must be there, in order.
+// validateSorted runs TeraValidate over TeraSort's output, on every CPU: it must hold all
+// of the input's rows, in order.
 func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want hadoop.Checksum128) error {
 	report := sorted + "-validated"
 	j, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: sorted, Output: report,
 		Queue: queue}, func(ctx context.Context) error {
-		return m.cluster.VerifyTeraValidate(ctx, report, want)
+		return m.Hadoop.VerifyTeraValidate(ctx, report, want)
 	})
 	if err != nil {
 		return err
@@ -167,7 +166,7 @@ func (j *job) Check(ctx context.Context) error { return j.check(ctx) }
 
 func (j *job) Discard(ctx context.Context) error { return j.fs.Remove(ctx, j.app.Job.Output) }
 
-// Kill ends the job; one that has ended stays as it is.
+// Kill ends the job, if it still runs.
 func (j *job) Kill(ctx context.Context) error {
 	err := j.app.Kill(ctx)
 	j.cancel()

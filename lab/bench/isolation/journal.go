@@ -6,8 +6,7 @@ import (
 	"penstock/lab/experiment/journal"
 )
 
-// Journal keeps finished runs, so that an experiment of an hour survives Ctrl-C,
-// kill -9 and a power cut.
+// Journal keeps finished runs across Ctrl-C, kill -9 and power cuts.
 type Journal struct {
 	*journal.Journal[Setup, Run]
 }
@@ -26,12 +25,12 @@ func OpenJournal(path string, setup Setup) (*Journal, error) {
 // Runs are the finished runs, oldest first.
 func (j *Journal) Runs() []Run { return j.Entries() }
 
-// Has says whether the turn is done already.
+// Has reports whether the turn is done.
 func (j *Journal) Has(t Turn) bool {
 	return slices.ContainsFunc(j.Runs(), func(r Run) bool { return r.Phase == t.Phase.Name && r.Number == t.Run })
 }
 
-// Checked says whether a run of the phase has had both outputs checked.
+// Checked reports whether both outputs were checked in a run of the phase.
 func (j *Journal) Checked(p Phase) bool {
 	return slices.ContainsFunc(j.Runs(), func(r Run) bool { return r.Phase == p.Name && !r.Killed })
 }

@@ -14,12 +14,12 @@ import (
 	"penstock/lab/judge"
 )
 
-// Judge joins the modelled disks' request logs to the files' places, the NameNode's
-// word on which blocks are whose, and the names that YARN gives the folders of
-// applications. Without intermediate data one look at the files' places after the
-// window will do: no block file of either job is deleted before, and none of an
-// aggressor that still runs. What was (jobs' own files) and what is no file's
-// (journal, bitmaps) is "other".
+// Judge attributes the requests in the modelled disks' logs by the extents of files. A block
+// file belongs to the job whose HDFS files have the block, by the NameNode, and an
+// intermediate file to the application after which YARN named its folder. Without
+// intermediate data it reads the extents once, after the window: no block file of either
+// job is deleted before. Deleted files, and blocks of no file (journal, bitmaps), count as
+// "other".
 func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor Job) (*Verdict, error) {
 	if !m.setup.Disk.Modelled {
 		return nil, nil
@@ -32,12 +32,12 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 	}
 	seen := m.watchers
 	if seen == nil {
-		seen = newWatchers(m.disks)
+		seen = newWatchers(m.Disks)
 	}
 	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
 	span := judge.Window{From: from.UnixNano() + toMonotonic, To: to.UnixNano() + toMonotonic}
 	t := newTally(span)
-	for i, d := range m.disks {
+	for i, d := range m.Disks {
 		if err := seen.all[i].Look(); err != nil {
 			return nil, err
 		}
@@ -52,8 +52,7 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 	return t.verdict(), nil
 }
 
-// note notes the owner of every block of the job's input and output, and of its
-// applications. A job that does not run has none.
+// note adds the blocks of the job's input and output, and its applications, to the owners.
 func (m *Machine) note(ctx context.Context, o owners, owner string, j Job) error {
 	if j == nil {
 		return nil
@@ -80,12 +79,11 @@ func (m *Machine) note(ctx context.Context, o owners, owner string, j Job) error
 	return nil
 }
 
-// fsck asks the NameNode for the blocks below an HDFS path: what `hdfs fsck
-// -files -blocks -openforwrite` prints, without a JVM. Files that are open for
-// writing are those of an aggressor that still runs.
+// fsck asks the NameNode for the blocks below an HDFS path, like `hdfs fsck -files -blocks
+// -openforwrite` but without a JVM. Files of an aggressor that still runs are open for writing.
 func (m *Machine) fsck(ctx context.Context, path string) (string, error) {
 	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cluster.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
 	if err != nil {
 		return "", err
 	}

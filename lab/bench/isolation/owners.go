@@ -13,8 +13,8 @@ import (
 	"penstock/lab/judge"
 )
 
-// owners tell by a file's path whose it is: blocks by their number, intermediate data
-// by the application that YARN names its folder after.
+// owners attribute files by their paths: blocks by their number, intermediate data by the
+// application after which YARN named its folder.
 type owners struct{ blocks, applications map[string]string }
 
 func (o owners) of(path string) string {
@@ -31,15 +31,14 @@ func (o owners) of(path string) string {
 
 var blockName = regexp.MustCompile(`blk_\d+`)
 
-// blockID is the block of a DataNode's file: of blk_12 and of blk_12_34.meta
-// alike.
+// blockID returns the block of a DataNode's file, for blk_12 and blk_12_34.meta alike.
 func blockID(path string) string { return blockName.FindString(filepath.Base(path)) }
 
-// lookEvery is how often the places of intermediate files are looked at: they live for
-// seconds, and are not written to the device at once.
+// lookEvery is the interval at which the extents of intermediate files are read: such files
+// live for seconds, and get their extents when they are written out.
 const lookEvery = time.Second
 
-// watchers look at the files of every disk while jobs run.
+// watchers read the extents of every disk's files while jobs run.
 type watchers struct {
 	all    []*judge.Watcher
 	cancel context.CancelFunc
@@ -55,8 +54,7 @@ func newWatchers(disks []*disk.Disk) *watchers {
 	return w
 }
 
-// watch returns once every disk has been looked at: the first look reads all
-// directories.
+// watch returns when every disk has been read once, with all directories.
 func watch(disks []*disk.Disk) (*watchers, error) {
 	w := newWatchers(disks)
 	for _, one := range w.all {
@@ -72,7 +70,7 @@ func watch(disks []*disk.Disk) (*watchers, error) {
 	return w, nil
 }
 
-// stop ends the watching. A nil one has none.
+// stop ends the watchers. They can be nil.
 func (w *watchers) stop() error {
 	if w == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"penstock/lab/experiment/runs"
 )
 
-// Request is one call of the experiment from the command line.
+// Request is one experiment as the command line asks for it.
 type Request struct {
 	Setup    Setup
 	Phases   []Phase
@@ -27,11 +27,15 @@ type Request struct {
 	SVG      string // "" none
 	KeepLogs bool
 	Out      io.Writer // for the table
+	// Calibrate measures the protected job alone first, and sets the disks' rate by it.
+	Calibrate bool
+
+	reported    bool // the report's path was printed
+	calibration *Calibration
 }
 
-// Perform does the runs that are missing and writes the results of all. After a
-// failure or Ctrl-C the results of what was finished are still written, and the
-// error returned.
+// Perform does the missing runs and writes the results of all. After a failure or Ctrl-C it
+// writes the results of the finished runs and returns the error.
 func Perform(ctx context.Context, q Request) error {
 	if err := q.Setup.useProfile(q.Options.Profile); err != nil {
 		return err
@@ -46,24 +50,34 @@ func Perform(ctx context.Context, q Request) error {
 	}
 	defer journal.Close()
 	say := q.Options.Progress.Printf
+	q.Options.Progress.begin()
+	if q.Calibrate && q.Options.Progress != nil {
+		q.Options.Progress.PlainName = q.names().plainName
+	}
 	q.describe(say)
 	runErr := q.run(ctx, journal)
 	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
-		say("interrupted; the finished runs are in %s: the same command goes on from there", q.Resume)
+		say("interrupted; the finished runs are in %s: the same command continues", q.Resume)
 	}
 	if len(journal.Runs()) == 0 {
 		return runErr
 	}
-	return errors.Join(runErr, q.write(Summarise(q.Setup, q.Phases, journal.Runs())))
+	res := q.summarise(journal)
+	res.pending = 0 // after a failure, too: nothing writes the report again
+	return errors.Join(runErr, q.write(res))
 }
 
-// describe prints what is fixed before anything is measured.
+// describe prints the set-up before the first run.
 func (q *Request) describe(say func(string, ...any)) {
 	s := q.Setup
-	say("%s (%s, CPU %d) against %s (%d MiB, CPU %d), %d runs of %d phases", s.protected().title(),
-		s.protected().size(), s.Protected.CPU, s.Against, s.Aggressor.Bytes/mib, s.Aggressor.CPU, q.Runs, len(q.Phases))
+	say("%s (%s, CPU %d) beside %s (%d MiB, CPU %d): %d phases, runs of each: %d", s.protected().title(),
+		s.protected().size(), s.Protected.CPU, s.aggressor().title(), s.Aggressor.Bytes/mib, s.Aggressor.CPU, len(q.Phases), q.Runs)
 	if s.Intermediate {
 		say("intermediate data is on the contested disks")
+	}
+	if q.Calibrate {
+		say("first %s alone on disks without a limit, to choose their rate", s.protected().title())
+		return
 	}
 	say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
 		s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
@@ -89,21 +103,70 @@ func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
 		return err
 	}
 	q.Options.RunDir = folder.Path
-	machine, err := StartMachine(ctx, q.Setup, q.Phases, q.Options)
+	first := q.Phases
+	if q.Calibrate {
+		first = []Phase{fullSpeed}
+	}
+	machine, err := StartMachine(ctx, q.Setup, first, q.Options)
 	if err != nil {
 		q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
 		return err
 	}
-	x := &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: machine, Journal: journal,
-		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll}
-	err = x.Run(ctx)
-	q.Options.Progress.Printf("putting everything back")
+	if q.Calibrate {
+		err = q.calibrate(ctx, machine)
+	}
+	if err == nil {
+		err = q.experiment(machine, journal).Run(ctx)
+	}
+	q.Options.Progress.Printf("restoring the machine")
 	err = errors.Join(err, machine.Stop())
 	if err == nil && folder.Ours && !q.KeepLogs {
 		return os.RemoveAll(q.Options.RunDir)
 	}
 	q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
 	return err
+}
+
+// experiment is what is to be run; after each run the report is written again.
+func (q *Request) experiment(e Environment, journal *Journal) *Experiment {
+	return &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: e, Journal: journal,
+		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll,
+		After: func() error { return q.writeReport(q.summarise(journal)) }}
+}
+
+func (q *Request) summarise(journal *Journal) Result {
+	res := Summarise(q.Setup, q.Phases, journal.Runs())
+	res.Calibration = q.calibration
+	for _, t := range Interleave(q.Phases, q.Runs) {
+		if !journal.Has(t) {
+			res.pending++
+		}
+	}
+	return res
+}
+
+// writeReport writes the HTML report, the first time with a line that says where.
+func (q *Request) writeReport(res Result) error {
+	if q.Report == "" {
+		return nil
+	}
+	if err := runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }); err != nil {
+		return err
+	}
+	if !q.reported && res.pending > 0 {
+		q.Options.Progress.Printf("%s  first picture: %s (the page reloads itself)", q.Options.Progress.elapsed(), q.Report)
+	}
+	q.reported = true
+	return nil
+}
+
+// names returns a result of all phases without figures, for their plain names.
+func (q *Request) names() (res Result) {
+	res.Setup = q.Setup
+	for _, p := range q.Phases {
+		res.Phases = append(res.Phases, Figure{Name: p.Name})
+	}
+	return res
 }
 
 // runPrefix begins the names of run folders.
@@ -117,16 +180,19 @@ func (q *Request) write(res Result) error {
 	}
 	errs = append(errs,
 		runs.WriteFile(q.JSON, res.WriteJSON),
-		runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }),
+		q.writeReport(res),
 		runs.WriteFile(q.SVG, res.WriteSVG))
 	if q.Report != "" {
 		fmt.Fprintln(q.Out, "report:", q.Report)
 	}
+	if text := res.Headline(); text != "" {
+		fmt.Fprintf(q.Out, "\n%s (%s in all)\n", text, q.Options.Progress.elapsed())
+	}
 	return errors.Join(errs...)
 }
 
-// Override changes the fields of s that the JSON file at path names, in the
-// form of the "setup" of --json. A field that does not exist is an error.
+// Override changes the fields of s that are in the JSON file at path, which has the form of
+// "setup" in --json. An unknown field is an error.
 func (s *Setup) Override(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

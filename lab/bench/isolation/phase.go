@@ -9,7 +9,7 @@ import (
 	"penstock/lab/blkio"
 )
 
-// KernelSchedulers are the kernel's I/O schedulers that "native" stands for.
+// KernelSchedulers are the kernel's I/O schedulers of the phases that "native" stands for.
 var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
 
 // depthMax bounds the fixed depth of sfqd-<D> and drr-<D>, capMax the throttler's
@@ -19,13 +19,12 @@ const (
 	capMax   = 10_000
 )
 
-// fixedDepths are what "sfqd" stands for: IBIS, Figure 6, compares SFQ(D2) with
-// these, from no concurrency to the most that its controller uses.
+// fixedDepths are the depths of the phases that "sfqd" stands for: IBIS, Figure 6, compares
+// SFQ(D2) with these, from no concurrency to the maximum of its controller.
 var fixedDepths = []int{1, 2, 4, 8, 12}
 
-// drrDepth is the depth of "drr": the one at which SFQ(D2) settles on these disks
-// (docs/design/isolation.md), so that what is compared is the order of requests
-// and not how many of them are outstanding.
+// drrDepth is the depth of "drr". SFQ(D2) settles at the same depth on these disks
+// (docs/design/isolation.md): the comparison is of the order of requests, not of their number.
 const drrDepth = 2
 
 const (
@@ -49,28 +48,28 @@ type Phase struct {
 	GroupWeight int    // of the protected job's cgroup, the aggressor's having 1; 0 means none
 	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s read and as many written; 0 means none
 	Governed    bool   // penstock node runs
+	Unlimited   bool   // the disks' rate is not limited
 	Algorithm   string // the daemon's; "" when it does not run
 	Depth       int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
 }
 
-// Native says that the two jobs meet on the same disks as Hadoop has it.
+// Native reports whether the two jobs share disks without any control but the kernel's.
 func (p Phase) Native() bool {
 	return p.Against && !p.Unprotected && !p.Elsewhere && !p.Governed && p.Cap == 0 && !p.Grouped()
 }
 
-// Grouped says that the two sides' containers are in cgroups.
+// Grouped reports whether the two sides' containers are in cgroups.
 func (p Phase) Grouped() bool { return p.GroupWeight > 0 || p.GroupCap > 0 }
 
 // Peer reports whether the daemon's scheduler is one that it is compared with.
 func (p Phase) Peer() bool { return p.Algorithm == "drr" }
 
-// Adaptive says that SFQ(D2) chooses the depth.
+// Adaptive reports whether SFQ(D2) chooses the depth.
 func (p Phase) Adaptive() bool { return p.Algorithm == "sfqd2" }
 
-// ParsePhases turns names from the command line into phases, in the order
-// given and each once. Some names stand for several: "native" for one phase a
-// kernel scheduler, "sfqd" for one a depth, "throttler" for one a cap, which
-// follow from the setup, and "all" for everything.
+// ParsePhases returns the phases with the given names, in this order and each once. Some
+// names stand for several phases: "native" for all kernel schedulers, "sfqd" for several
+// depths, "throttler" for caps that follow from the set-up, and "all" for everything.
 func ParsePhases(names []string, s Setup) ([]Phase, error) {
 	var phases []Phase
 	for _, name := range names {
@@ -142,8 +141,8 @@ func (s Setup) allPhases() []string {
 	return append(all, "drr", "sfqd", "sfqd2")
 }
 
-// What "cgroup" stands for: the weights of IBIS, section 7.4, and its cap, which is
-// there 1 MB/s of a faster disk.
+// Weight and cap of the phases that "cgroup" stands for are those of IBIS, section 7.4, where
+// the cap of 1 MB/s is on a faster disk.
 const (
 	groupWeight = 100
 	groupCap    = 1
@@ -151,7 +150,7 @@ const (
 
 func parseGrouped(name string, s Setup) ([]Phase, error) {
 	if !s.Intermediate {
-		return nil, fmt.Errorf("phase %q: cgroups hold what tasks do themselves, which is not on the contested disks: add --intermediate", name)
+		return nil, fmt.Errorf("phase %q: cgroups control only the I/O of tasks, which is not on the contested disks: add --intermediate", name)
 	}
 	switch {
 	case name == "cgroup":
@@ -193,7 +192,7 @@ func throttled(mbps int) Phase {
 	return Phase{Name: throttlerPrefix + strconv.Itoa(mbps), Against: true, Cap: mbps}
 }
 
-// groupWeights needs bfq: no other scheduler of the kernel knows weights.
+// groupWeights needs bfq, the only kernel scheduler with weights.
 func groupWeights(weight int) Phase {
 	return Phase{Name: weightsPrefix + strconv.Itoa(weight), Against: true, Kernel: "bfq", GroupWeight: weight}
 }

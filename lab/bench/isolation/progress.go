@@ -9,13 +9,14 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Progress tells a waiting person what happens: one line a step, and while a
-// job runs one line every few seconds, rewritten in place on a terminal. A nil
-// Progress is silent.
+// Progress prints a line for each step and, while a job runs, a line every few seconds, which
+// it rewrites on a terminal. A nil Progress prints nothing.
 type Progress struct {
 	Out      io.Writer
 	Terminal bool          // rewrite the live line
 	Every    time.Duration // between live lines when not on a terminal; default 10 s
+	// PlainName returns a phase's name in the lines; nil: as on the command line.
+	PlainName func(phase string) string
 
 	mu       sync.Mutex
 	begun    time.Time
@@ -23,11 +24,39 @@ type Progress struct {
 	todo     []Turn
 	kinds    []turnKind             // of todo
 	lengths  map[turnKind][]float64 // seconds of whole turns
+	several  bool                   // runs of a phase
+	ahead    int                    // turns to do that are not planned yet
 	turn     Turn
 	turnFrom time.Time
 	name     string
-	said     time.Time
+	printed  time.Time
 	live     bool
+}
+
+// begin starts the clock.
+func (p *Progress) begin() {
+	if p != nil {
+		p.begun = time.Now()
+	}
+}
+
+// elapsed is the time since begin.
+func (p *Progress) elapsed() string {
+	if p == nil {
+		return ""
+	}
+	return clock(time.Since(p.begun))
+}
+
+// label is the phase of a turn, with the run's number if there are several.
+func (p *Progress) label(phase string, run int) string {
+	if p.PlainName != nil {
+		phase = p.PlainName(phase)
+	}
+	if p.several {
+		phase += fmt.Sprintf(" run %d", run)
+	}
+	return fmt.Sprintf("%-27s", phase)
 }
 
 // Printf writes a line of its own, above the live line.
@@ -41,21 +70,23 @@ func (p *Progress) Printf(format string, args ...any) {
 	fmt.Fprintf(p.Out, format+"\n", args...)
 }
 
-// turnKind tells turns apart that take differently long: one whose aggressor is
-// killed after the window is much shorter.
+// turnKind distinguishes turns by how long they take: much shorter if the aggressor is killed
+// after the window.
 type turnKind struct {
 	phase  string
 	killed bool
 }
 
-// plan takes the turns that are to be done and the runs that are done already.
+// plan sets the turns to do and the finished runs.
 func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
-	p.begun, p.setup, p.todo = time.Now(), setup, todo
-	p.lengths = map[turnKind][]float64{}
+	p.setup, p.todo = setup, todo
+	if p.lengths == nil {
+		p.lengths = map[turnKind][]float64{}
+	}
 	checked := map[string]bool{}
 	for _, r := range had {
 		k := turnKind{r.Phase, r.Killed}
@@ -65,6 +96,7 @@ func (p *Progress) plan(setup Setup, todo []Turn, had []Run, checkAll bool) {
 	p.kinds = nil
 	for _, t := range todo {
 		name := t.Phase.Name
+		p.several = p.several || t.Run > 1
 		p.kinds = append(p.kinds, turnKind{name, t.Phase.Against && !checkAll && checked[name]})
 		checked[name] = true
 	}
@@ -85,8 +117,8 @@ func (p *Progress) step(t Turn, name string) {
 	}
 	p.name = name
 	p.clear()
-	fmt.Fprintf(p.Out, "%s  %-18s run %d  %-22s %s left\n", clock(time.Since(p.begun)), t.Phase.Name, t.Run, name, p.remaining())
-	p.said = time.Now()
+	fmt.Fprintf(p.Out, "%s  %s  %-20s %s left\n", p.elapsed(), p.label(t.Phase.Name, t.Run), name, p.remaining())
+	p.printed = time.Now()
 }
 
 // throughput rewrites the live line with the last seconds' device MB/s.
@@ -103,18 +135,17 @@ func (p *Progress) throughput(samples []diskSample) {
 	case every == 0:
 		every = 10 * time.Second
 	}
-	if time.Since(p.said) < every || len(samples) < 2 {
+	if time.Since(p.printed) < every || len(samples) < 2 {
 		return
 	}
-	p.said = time.Now()
+	p.printed = time.Now()
 	last := samples[len(samples)-1]
 	from := last.at.Add(-2 * time.Second)
 	var mbps float64
 	for _, name := range diskNames(samples) {
 		mbps += grown(samples, from, last.at, name, both) / megabyte / 2
 	}
-	text := fmt.Sprintf("%s  %-18s run %d  %-22s %s left  disks %5.1f MB/s", clock(time.Since(p.begun)),
-		p.turn.Phase.Name, p.turn.Run, p.name, p.remaining(), mbps)
+	text := fmt.Sprintf("%s  %s  %-20s %s left  disks %5.1f MB/s", p.elapsed(), p.label(p.turn.Phase.Name, p.turn.Run), p.name, p.remaining(), mbps)
 	if p.Terminal {
 		fmt.Fprintf(p.Out, "\r\x1b[K%s", text)
 		p.live = true
@@ -135,16 +166,12 @@ func (p *Progress) finished(r Run) {
 		p.todo, p.kinds = p.todo[1:], p.kinds[1:]
 	}
 	p.clear()
-	name := "aggressor alone"
-	if r.Protected != "" {
-		name = p.setup.Protected.kind()
-	}
-	outputs := "outputs right"
+	outputs := "outputs correct"
 	if r.Killed {
-		outputs = "its output right, " + p.setup.Against + " killed"
+		outputs = "its output correct, " + p.setup.aggressor().title() + " killed"
 	}
-	fmt.Fprintf(p.Out, "%s  %-18s run %d  done: %s %.1f s, disks %.1f MB/s, %s\n",
-		clock(time.Since(p.begun)), r.Phase, r.Number, name, r.RuntimeS, r.DeviceMBps, outputs)
+	fmt.Fprintf(p.Out, "%s  %s  done: %s %.1f s, disks %.1f MB/s, %s\n", p.elapsed(), p.label(r.Phase, r.Number),
+		p.setup.measured(Phase{Unprotected: r.Protected == ""}), r.RuntimeS, r.DeviceMBps, outputs)
 	for _, w := range r.Warnings {
 		fmt.Fprintln(p.Out, "       note:", w)
 	}
@@ -157,12 +184,11 @@ func (p *Progress) clear() {
 	}
 }
 
-// turnOverhead is what a turn takes beside the protected job and the work after it.
+// turnOverhead is the time of a turn beside the protected job and the work after it.
 const turnOverhead = 20 * time.Second
 
-// remaining is how long the turns to do should take: as long as turns of the same
-// kind, else as those of other phases that check as much, else as any, else by
-// the disk's rate.
+// remaining estimates the time for the turns to do: by turns of the same kind, else of other
+// phases that check as much, else by any turns, else by the disks' rate.
 func (p *Progress) remaining() string {
 	var all []float64
 	alike := map[bool][]float64{}
@@ -172,7 +198,7 @@ func (p *Progress) remaining() string {
 	}
 	rough := turnOverhead.Seconds()*2 + float64(p.setup.Protected.InputBytes)/
 		float64(max(1, p.setup.Disk.BytesPerSecond*int64(p.setup.Disk.DataNodes)))*2
-	var sum float64
+	sum := rough * float64(p.ahead)
 	for i, t := range p.todo {
 		k := p.kinds[i]
 		one := rough

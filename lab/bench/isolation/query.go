@@ -3,7 +3,6 @@ package isolation
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -11,12 +10,12 @@ import (
 	"penstock/lab/spark"
 )
 
-// queryJob is a TPC-H query as Spark SQL. Its times are the query's own: starting
-// Spark is not what is compared (IBIS, section 7.4).
+// queryJob is a TPC-H query as Spark SQL. Its times are the query's own, without the start of
+// Spark (IBIS, section 7.4).
 type queryJob struct {
 	name   string
 	input  string
-	want   string // digest of its rows; "" not known yet
+	want   string // expected digest of its rows; "" before the first run
 	app    *spark.App
 	yarn   *hadoop.App
 	done   chan struct{}
@@ -25,27 +24,27 @@ type queryJob struct {
 	err    error       // valid after done
 }
 
-// startSpark makes Spark ready on the cluster.
+// startSpark starts Spark on the cluster.
 func (m *Machine) startSpark(ctx context.Context) error {
 	home, err := spark.Fetch(ctx, m.options.CacheDir, m.options.Progress.Printf)
 	if err != nil {
 		return err
 	}
-	m.spark, err = spark.Start(ctx, spark.Config{RunDir: filepath.Join(m.options.RunDir, "spark"), Home: home,
-		Cluster: m.cluster, Governed: m.governed(), Progress: m.options.Progress.Printf})
+	m.spark, err = spark.Start(ctx, spark.Config{RunDir: m.Path("spark"), Home: home,
+		Cluster: m.Hadoop, Governed: m.Governed(0), Progress: m.options.Progress.Printf})
 	return err
 }
 
 // submitQuery starts the driver and returns when YARN has given the application its id.
 func (m *Machine) submitQuery(ctx context.Context, s side, input, want string) (*queryJob, error) {
-	script, err := spark.Script(m.options.RunDir, spark.TPCH)
+	script, err := spark.Script(m.Dir, spark.TPCH)
 	if err != nil {
 		return nil, err
 	}
-	app, err := m.spark.Submit(ctx, spark.Job{Name: s.kind, Script: script, Args: []string{m.cluster.DefaultFS() + input, s.query()},
+	app, err := m.spark.Submit(ctx, spark.Job{Name: s.kind, Script: script, Args: []string{m.Hadoop.DefaultFS() + input, s.query()},
 		Queue: s.queue, Executors: executors, CPUs: fmt.Sprint(s.cpu), Cgroup: m.groups.of(s.queue),
 		Settings: map[string]string{
-			// Joins go through the shuffle, as those of tables too large for memory do.
+			// Joins use the shuffle, as with tables too large for memory.
 			"spark.sql.autoBroadcastJoinThreshold": "-1",
 			"spark.sql.shuffle.partitions":         strconv.Itoa(s.partitions),
 			"spark.sql.adaptive.enabled":           "false",
@@ -54,7 +53,7 @@ func (m *Machine) submitQuery(ctx context.Context, s side, input, want string) (
 		return nil, err
 	}
 	watch, cancel := context.WithCancel(context.Background())
-	q := &queryJob{name: s.query(), input: input, want: want, app: app, yarn: m.cluster.Application(app.ID),
+	q := &queryJob{name: s.query(), input: input, want: want, app: app, yarn: m.Hadoop.Application(app.ID),
 		done: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(q.done)
@@ -81,15 +80,15 @@ func (q *queryJob) end(ctx context.Context) error {
 
 func (q *queryJob) Check(ctx context.Context) error {
 	if q.query.SHA256 != q.want {
-		return fmt.Errorf("%d rows with digest %.12s, not the %.12s of the query by itself", q.query.Rows, q.query.SHA256, q.want)
+		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.query.Rows, q.query.SHA256, q.want)
 	}
 	return q.end(ctx)
 }
 
-// Discard has nothing to delete: the rows went to the driver.
+// Discard does nothing: the rows went to the driver.
 func (q *queryJob) Discard(context.Context) error { return nil }
 
-// Kill ends the driver and the application; those that have ended stay as they are.
+// Kill ends the driver and the application, if they still run.
 func (q *queryJob) Kill(ctx context.Context) error {
 	q.app.Kill()
 	err := q.yarn.Kill(ctx)

@@ -1,135 +1,67 @@
 package isolation
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
-	"strings"
 	"time"
+
+	"penstock/lab/chart"
+	"penstock/lab/experiment/page"
 )
 
 //go:embed report.html
 var reportHTML string
 
-var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"times": times, "percent": percent, "optional": optional,
-}).Parse(reportHTML))
-
-// figureView is a plot with its caption.
-type figureView struct {
-	SVG     template.HTML
-	Caption string
-}
+var reportTemplate = page.Must(reportHTML, template.FuncMap{"times": times, "percent": percent, "optional": optional})
 
 type reportView struct {
-	Title      string
-	Made       string
-	Result     Result
-	Notes      []string
-	Runtime    figureView
-	Throughput []figureView
-	Depth      []figureView
-	Setup      string // JSON
-	Modelled   bool
-	Protected  string
-	Both       bool // the aggressor's run times are there
+	Result
+	Title, Made          string
+	Remarks              []string
+	Runtime              template.HTML
+	Throughput           figureView
+	Depth                []figureView
+	SetupJSON            string
+	Protected, Aggressor string
+	Both                 bool // the aggressor's run times are there
 }
 
-// WriteReport writes one HTML page that needs nothing else: no script, no font,
-// no image from anywhere.
+// PlainName is plainName for the template.
+func (v reportView) PlainName(phase string) string { return v.plainName(phase) }
+
+// WriteReport writes one HTML page that needs nothing else: no script, no font, no image from
+// elsewhere.
 func (res Result) WriteReport(w io.Writer, made time.Time) error {
 	setup, err := json.MarshalIndent(res.Setup, "", "  ")
 	if err != nil {
 		return err
 	}
 	v := reportView{
-		Title:  fmt.Sprintf("%s against %s on a %s", res.Setup.protected().title(), res.Setup.Against, res.Setup.Disk.kindName()),
-		Made:   made.UTC().Format("2006-01-02 15:04 UTC"),
-		Result: res, Notes: append(res.Notes(), res.Setup.Notes...),
-		Setup: string(setup), Modelled: res.Setup.Disk.Modelled,
-		Protected: res.Setup.protected().title(), Both: res.hasBoth(),
+		Result: res,
+		Title:  fmt.Sprintf("%s beside %s on %ss", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName()),
+		Made:   made.UTC().Format("2006-01-02 15:04 UTC"), Remarks: append(res.Notes(), res.Setup.Notes...),
+		SetupJSON: string(setup), Protected: res.Setup.protected().title(), Aggressor: res.Setup.aggressor().title(), Both: res.hasBoth(),
 	}
-	if v.Runtime, err = res.runtimeFigure(); err != nil {
+	if err := v.figures(res); err != nil {
 		return err
 	}
-	if err := res.timeFigures(&v); err != nil {
-		return err
-	}
-	return reportTemplate.Execute(w, v)
-}
-
-func (res Result) runtimeFigure() (figureView, error) {
-	p, err := runtimePlot(res)
-	if err != nil {
-		return figureView{}, err
-	}
-	s, err := svg(p, plotWidth, res.chartHeight(), true)
-	return figureView{SVG: template.HTML(s), Caption: "Median run time of " + res.Setup.protected().title() + " in each phase; circles are single runs."}, err
-}
-
-// timeFigures draws, for the typical run of each phase, what happened over time.
-func (res Result) timeFigures(v *reportView) error {
-	var yMax float64
-	var runs []Run
-	for _, f := range res.Phases {
-		r, ok := typical(res.runs, f)
-		if !ok {
-			continue
-		}
-		runs = append(runs, r)
-		lines, _ := throughputs(r)
-		for _, l := range lines {
-			for _, pt := range l {
-				yMax = max(yMax, pt.Y*1.1)
-			}
-		}
-	}
-	for _, r := range runs {
-		p, source, err := throughputPlot(r, yMax)
-		if err != nil {
-			return err
-		}
-		s, err := svg(p, plotWidth, plotHeight*3/4, true)
-		if err != nil {
-			return err
-		}
-		v.Throughput = append(v.Throughput, figureView{template.HTML(s), source})
-		if len(busyDevices(r)) == 0 || !strings.HasPrefix(r.Phase, "sfqd2") {
-			continue
-		}
-		depth, latency, err := depthPlots(r)
-		if err != nil {
-			return err
-		}
-		upper, err := svg(depth, plotWidth, plotHeight*3/4, true)
-		if err != nil {
-			return err
-		}
-		lower, err := svg(latency, plotWidth, plotHeight*3/4, true)
-		if err != nil {
-			return err
-		}
-		v.Depth = append(v.Depth, figureView{template.HTML(upper + lower),
-			fmt.Sprintf("%s, run %d: the depth of each device (above) and the mean latency of its requests against the reference (below), by control period.", r.Phase, r.Number)})
-	}
-	return nil
+	return reportTemplate.Write(w, page.Page{Headline: cmp.Or(res.Headline(), v.Title), Pending: res.pending, Body: v})
 }
 
 // WriteSVG writes the main chart alone, for a document.
 func (res Result) WriteSVG(w io.Writer) error {
-	p, err := runtimePlot(res)
+	c := res.runtimeChart()
+	c.Title = fmt.Sprintf("%s beside %s, %s, %d:%d", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName(),
+		res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight)
+	svg, err := chart.File(c)
 	if err != nil {
 		return err
 	}
-	protected, aggressor := res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight
-	p.Title.Text = fmt.Sprintf("%s beside %s, %s, %d:%d", res.Setup.protected().title(), res.Setup.Against, res.Setup.Disk.kindName(), protected, aggressor)
-	s, err := svg(p, plotWidth, res.chartHeight(), false)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, s)
+	_, err = w.Write(svg)
 	return err
 }
 

@@ -9,59 +9,70 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
 
-// Result is what the experiment found, and the form of --json. A figure that
-// was not measured is null, never zero.
+// Result holds the experiment's figures, in the form of --json. A figure that was not
+// measured is null, never zero.
 type Result struct {
 	Setup  Setup    `json:"setup"`
 	Phases []Figure `json:"phases"`
 	// Native names the native phase that device_vs_native refers to: of those
 	// that ran, the one that slowed the protected job down least.
 	Native string `json:"native,omitempty"`
-	// ProtectedDemand is what the protected job alone asked of its disks while it did
-	// I/O, as a part of their rate; the experiment means something from a half
-	// to three quarters.
+	// ProtectedDemand is the part of the disks' rate that the protected job alone used while
+	// it did I/O. The experiment is valid between a half and three quarters.
 	ProtectedDemand *float64 `json:"protected_demand"`
-	// Comparisons set SFQ(D2) against the best fixed depth, the best cap of the
-	// throttler and deficit round robin, as far as they ran.
+	// Comparisons compare SFQ(D2) with the best phase of each family of peers that ran.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
-	// CheckedAll says that the aggressor's output was checked after every run;
-	// otherwise only after the first of each phase (checked_runs).
-	CheckedAll bool     `json:"checked_all"`
-	Builds     []string `json:"builds"` // of penstock; more than one is a warning
-	Warnings   []string `json:"warnings,omitempty"`
+	// CheckedAll reports whether the aggressor's output was checked after every run, or only
+	// after the first of each phase (checked_runs).
+	CheckedAll bool           `json:"checked_all"`
+	Claims     []claims.Claim `json:"claims"`
+	Builds     []string       `json:"builds"` // of penstock; more than one is a warning
+	// Calibration is the choice of the disks' rate where it was measured.
+	Calibration *Calibration `json:"calibration,omitempty"`
+	Warnings    []string     `json:"warnings,omitempty"`
 
-	runs []Run
+	runs    []Run
+	pending int // runs that have not been done yet
 }
 
 // Figure is a phase's line. Times are seconds, rates decimal MB/s of all
 // modelled disks, read and written, over the window in which both jobs run.
 type Figure struct {
-	Name              string    `json:"name"`
-	RuntimesS         []float64 `json:"runtimes_s"`
-	RuntimeS          float64   `json:"runtime_s"` // median
-	RuntimeSpread     Spread    `json:"runtime_spread_s"`
-	Slowdown          *float64  `json:"slowdown"`          // against alone
-	SlowdownVsFloor   *float64  `json:"slowdown_vs_floor"` // against floor
-	DeviceMBps        *float64  `json:"device_mb_s"`       // median
-	DeviceSpread      *Spread   `json:"device_spread_mb_s"`
-	DeviceVsNative    *float64  `json:"device_vs_native"`         // against Result.Native
-	DeviceVsFastest   *float64  `json:"device_vs_fastest_native"` // against the native with most MB/s
-	TimeAtDepthBounds *float64  `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
-	RequestP99MS      *float64  `json:"request_p99_ms"`           // Penstock's requests, median of the runs
-	DeviceP99MS       *float64  `json:"device_p99_ms"`            // the disks' own log, median of the runs
-	AggressorMBps     *float64  `json:"aggressor_mb_s"`           // what the loser got, judged from the disks' log
-	AggressorSpread   *Spread   `json:"aggressor_spread_mb_s"`
-	AggressorVsNative *float64  `json:"aggressor_vs_native"` // against Result.Native
-	CheckedRuns       int       `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
+	Name              string          `json:"name"`
+	RuntimesS         []float64       `json:"runtimes_s"`
+	RuntimeS          float64         `json:"runtime_s"` // median
+	RuntimeSpread     figures.Spread  `json:"runtime_spread_s"`
+	Slowdown          *float64        `json:"slowdown"`          // against alone
+	SlowdownVsFloor   *float64        `json:"slowdown_vs_floor"` // against floor
+	DeviceMBps        *float64        `json:"device_mb_s"`       // median
+	DeviceSpread      *figures.Spread `json:"device_spread_mb_s"`
+	DeviceVsNative    *float64        `json:"device_vs_native"`         // against Result.Native
+	DeviceVsFastest   *float64        `json:"device_vs_fastest_native"` // against the native with most MB/s
+	TimeAtDepthBounds *float64        `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
+	RequestP99MS      *float64        `json:"request_p99_ms"`           // Penstock's requests, median of the runs
+	DeviceP99MS       *float64        `json:"device_p99_ms"`            // the disks' own log, median of the runs
+	AggressorMBps     *float64        `json:"aggressor_mb_s"`           // by the disks' own log
+	AggressorSpread   *figures.Spread `json:"aggressor_spread_mb_s"`
+	AggressorVsNative *float64        `json:"aggressor_vs_native"` // against Result.Native
+	CheckedRuns       int             `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
 
 	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
 }
 
-// Summarise computes the result of phases from their runs; other phases' runs in
-// the journal are left out.
+// Range is the shortest and the longest run time; "-" with one run.
+func (f Figure) Range() string {
+	if len(f.RuntimesS) < 2 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f-%.1f", f.RuntimeSpread.Min, f.RuntimeSpread.Max)
+}
+
+// Summarise computes the result of the phases from their runs. It ignores runs of other
+// phases in the journal.
 func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 	res := Result{Setup: setup, CheckedAll: true}
 	of := map[string][]Run{}
@@ -85,6 +96,7 @@ func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 	}
 	res.compare(phases, of)
 	res.Comparisons = comparisons(res.Phases)
+	res.Claims = res.claims()
 	return res
 }
 
@@ -112,15 +124,15 @@ func figure(p Phase, runs []Run) Figure {
 			atBounds = append(atBounds, (d.Min+d.Max)/(d.Min+d.Max+d.Between))
 		}
 	}
-	f.RuntimeSpread = NewSpread(f.RuntimesS)
+	f.RuntimeSpread = figures.NewSpread(f.RuntimesS)
 	f.RuntimeS = f.RuntimeSpread.Median
 	if len(mbps) > 0 {
-		spread := NewSpread(mbps)
+		spread := figures.NewSpread(mbps)
 		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
 	}
 	f.RequestP99MS, f.DeviceP99MS = ratio(figures.Median(p99), 1), ratio(figures.Median(deviceP99), 1)
 	if len(aggressor) > 0 {
-		spread := NewSpread(aggressor)
+		spread := figures.NewSpread(aggressor)
 		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
 	}
 	f.TimeAtDepthBounds = ratio(figures.Median(atBounds), 1)
@@ -158,7 +170,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 		}
 		f.Slowdown, f.SlowdownVsFloor = ratio(f.RuntimeS, alone), ratio(f.RuntimeS, floor)
 		if f.Name == "alone" || f.Name == "floor" {
-			continue // less is asked of the disks, or more disks are asked
+			continue // there is no contention for disks
 		}
 		mbps := orNaN(f.DeviceMBps)
 		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, nativeMBps), ratio(mbps, fastestMBps)
@@ -181,35 +193,38 @@ func orNaN(v *float64) float64 {
 	return *v
 }
 
-// demandMin and demandMax bound the demand for which the figures mean anything:
-// below, nothing is contended; above, the protected job has no slack.
+// demandMin and demandMax bound the demand for which the experiment is valid: below, there
+// is no contention; above, any share but the whole slows the protected job down.
 const (
 	demandMin = 0.50
 	demandMax = 0.75
 )
 
-// Notes are the caveats that a reader of the table must see.
+// Notes are remarks that a reader of the table needs.
 func (res Result) Notes() []string {
 	var notes []string
 	protected := res.Setup.protected().title()
+	if c := res.Calibration; c != nil {
+		notes = append(notes, c.text(protected))
+	}
 	if d := res.ProtectedDemand; d != nil {
-		text := fmt.Sprintf("%s alone asks for %.0f %% of its disks' rate", protected, *d*100)
+		text := fmt.Sprintf("%s alone uses %.0f %% of the disks' rate", protected, *d*100)
 		if *d < demandMin || *d > demandMax {
-			text += " (outside of 50 to 75 %: choose another --disk-rate before comparing)"
+			text += " (not 50 to 75 %: choose another --disk-rate before you compare)"
 		}
 		notes = append(notes, text+".")
 	}
-	if res.Native != "" {
-		notes = append(notes, "Native is "+res.Native+": of the native phases that ran, the one that slowed "+protected+" down least.")
+	if res.natives() > 1 {
+		notes = append(notes, "Native is "+res.Native+", the native phase that slowed "+protected+" down least.")
 	}
 	for _, c := range res.Comparisons {
 		notes = append(notes, c.text(protected))
 	}
-	if text := res.loser(); text != "" {
+	if text := res.aggressorNote(); text != "" {
 		notes = append(notes, text)
 	}
 	if !res.CheckedAll {
-		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first of each phase: later ones were killed when "+protected+" had ended.")
+		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first run of each phase; later runs killed the aggressor when "+protected+" had ended.")
 	}
 	if len(res.Builds) > 1 {
 		notes = append(notes, "Runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
@@ -222,8 +237,8 @@ func (res Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\taggressor\tvs native\tdevice p99\tD at a bound\t")
 	for _, f := range res.Phases {
-		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%.1f-%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
-			f.RuntimeSpread.Min, f.RuntimeSpread.Max, times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
+		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
+			f.Range(), times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
 			times(f.DeviceVsNative), optional(f.AggressorMBps, "%.1f MB/s"), times(f.AggressorVsNative), optional(f.DeviceP99MS, "%.0f ms"),
 			percent(f.TimeAtDepthBounds))
 	}

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/lab/experiment/claims"
+	"penstock/lab/experiment/figures"
 )
 
 // sampleRuns are made up, with figures that are easy to compute by hand.
@@ -68,7 +71,7 @@ func TestSummarise(t *testing.T) {
 	if byName["sfqd-4"].TimeAtDepthBounds != nil || byName["alone"].DeviceVsNative != nil {
 		t.Error("a figure that means nothing was given")
 	}
-	if got := byName["alone"].RuntimeSpread; got != (Spread{80, 79, 81, 1}) {
+	if got := byName["alone"].RuntimeSpread; got != (figures.Spread{Median: 80, Min: 79, Max: 81, MAD: 1}) {
 		t.Errorf("spread %+v", got)
 	}
 }
@@ -84,8 +87,8 @@ func TestSummariseWithoutReferencePhases(t *testing.T) {
 	}
 }
 
-// What the loser pays, and which outputs were checked, is told.
-func TestLoserAndChecks(t *testing.T) {
+// The notes state the aggressor's throughput, and the outputs that were checked.
+func TestAggressorAndChecks(t *testing.T) {
 	phases, runs := sampleRuns()
 	for i := range runs {
 		r := &runs[i]
@@ -103,7 +106,7 @@ func TestLoserAndChecks(t *testing.T) {
 		}
 	}
 	notes := strings.Join(res.Notes(), "\n")
-	for _, want := range []string{"teragen gets 4.0 MB/s while WordCount runs, 0.40 of", "after the first of each phase", "against sfqd-4, the best fixed depth", ": mixed."} {
+	for _, want := range []string{"TeraGen gets 4.0 MB/s while WordCount runs: 0.40 of", "after the first run of each phase", "against sfqd-4, the best fixed depth", ": mixed."} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no %q in\n%s", want, notes)
 		}
@@ -144,6 +147,40 @@ func TestJSONForm(t *testing.T) {
 	}
 }
 
+func TestClaims(t *testing.T) {
+	phases, runs := sampleRuns()
+	res := Summarise(testSetup(), phases, runs)
+	byName := map[string]claims.Claim{}
+	for _, c := range res.Claims {
+		_, name, _ := strings.Cut(c.Name, ", 32:1, ")
+		byName[name] = c
+	}
+	runtime, throughput := byName["sfqd2: run time / run time with CPU contention only"], byName["sfqd2: throughput of all disks / that of native-bfq"]
+	if math.Abs(runtime.Value-1.05) > 1e-9 || math.Abs(runtime.Low-1.04) > 1e-9 || math.Abs(runtime.High-1.06) > 1e-9 || runtime.Runs != 3 ||
+		runtime.Met == nil || !*runtime.Met || *runtime.Goal != ibisSlowdown || runtime.HigherIsBetter {
+		t.Errorf("run time: %+v", runtime)
+	}
+	if math.Abs(throughput.Value-0.97) > 1e-9 || throughput.Met == nil || !*throughput.Met || !throughput.HigherIsBetter {
+		t.Errorf("throughput: %+v", throughput)
+	}
+	if native := byName["native-bfq: run time / run time with CPU contention only"]; native.Value != 1.5 || native.Goal != nil || native.Met != nil {
+		t.Errorf("native: %+v", native)
+	}
+	if len(res.Claims) != 5+4 {
+		t.Errorf("%d claims: %v", len(res.Claims), byName)
+	}
+	for i := range runs { // slower than the goal, and the disks idle
+		if runs[i].Phase == "sfqd2" {
+			runs[i].RuntimeS, runs[i].DeviceMBps = 120, 10
+		}
+	}
+	for _, c := range Summarise(testSetup(), phases, runs).Claims {
+		if c.Goal != nil && *c.Met {
+			t.Errorf("met: %+v", c)
+		}
+	}
+}
+
 // The report is well-formed, names each phase and takes nothing from elsewhere.
 func TestReport(t *testing.T) {
 	phases, runs := sampleRuns()
@@ -169,13 +206,16 @@ func TestReport(t *testing.T) {
 			plots++
 		}
 	}
-	if want := 1 + len(phases) + 2; plots != want {
-		t.Errorf("%d plots, want %d", plots, want)
+	if plots != 3 {
+		t.Errorf("%d charts, want run times, throughput, depth", plots)
 	}
 	for _, p := range phases {
-		if !strings.Contains(page, "<td>"+p.Name+"</td>") {
+		if !strings.Contains(page, " ("+p.Name+")</td>") {
 			t.Errorf("phase %s is not in the table", p.Name)
 		}
+	}
+	if !strings.Contains(page, "<h1>Protected: 105 s instead of 150 s; the disks just as busy</h1>") || strings.Contains(page, "reloads") {
+		t.Error("the page does not begin with the headline of a finished experiment")
 	}
 	for _, bad := range []string{"<script", "src=", "@import", "url(", "NaN", "ZgotmplZ"} {
 		if strings.Contains(page, bad) {
@@ -183,8 +223,62 @@ func TestReport(t *testing.T) {
 		}
 	}
 	var chart bytes.Buffer
-	if err := res.WriteSVG(&chart); err != nil || !strings.Contains(chart.String(), "1.05× floor") {
+	if err := res.WriteSVG(&chart); err != nil || !strings.Contains(chart.String(), "105 s, 1.05×") {
 		t.Errorf("chart: %v", err)
+	}
+}
+
+func TestHeadline(t *testing.T) {
+	for want, c := range map[string]struct {
+		floor, native, with, device float64
+	}{
+		"Protected: 72 s instead of 101 s; the disks just as busy":                 {70, 101, 72, 1.02},
+		"Protected: 72 s instead of 101 s; the disks move 12 % less":               {70, 101, 72, 0.88},
+		"Protected: 72 s instead of 101 s; the disks move 9 % more":                {0, 101, 72, 1.09},
+		"Protected: 72 s instead of 101 s":                                         {0, 101, 72, 0},
+		"Faster, but not protected: 90 s instead of 101 s; the disks just as busy": {70, 101, 90, 1},
+		"No difference: 100 s instead of 101 s; the disks just as busy":            {99, 101, 100, 1},
+		"Slower: 120 s instead of 101 s; the disks just as busy":                   {70, 101, 120, 1},
+	} {
+		res := Result{Setup: testSetup(), Native: "native-none", Phases: []Figure{{Name: "native-none", RuntimeS: c.native}, {Name: "sfqd2", RuntimeS: c.with}}}
+		if c.floor > 0 {
+			res.Phases = append(res.Phases, Figure{Name: "floor", RuntimeS: c.floor})
+		}
+		if c.device > 0 {
+			res.Phases[1].DeviceVsNative = &c.device
+		}
+		if got := res.Headline(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := (Result{Phases: []Figure{{Name: "sfqd2", RuntimeS: 5}}}).Headline(); got != "" {
+		t.Errorf("a headline without a native phase: %q", got)
+	}
+}
+
+// Each phase has a name of its own for people, also where several kernel schedulers ran.
+func TestPlainNames(t *testing.T) {
+	setup := testSetup()
+	setup.Intermediate = true
+	phases, err := ParsePhases([]string{"all"}, setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := Result{Setup: setup}
+	for _, p := range phases {
+		res.Phases = append(res.Phases, Figure{Name: p.Name})
+	}
+	seen := map[string]string{}
+	for _, p := range phases {
+		name := res.plainName(p.Name)
+		if other, ok := seen[name]; ok || name == p.Name && name != "alone" {
+			t.Errorf("%s is called %q, as %q is", p.Name, name, other)
+		}
+		seen[name] = p.Name
+	}
+	res.Phases = res.Phases[:3]
+	if got := res.plainName(res.Phases[2].Name); got != "Hadoop today" {
+		t.Errorf("the only native phase is called %q", got)
 	}
 }
 
@@ -209,7 +303,7 @@ func TestProgressEstimates(t *testing.T) {
 	p.plan(testSetup(), turns, runs[:1], false)
 	p.step(turns[0], "prepare")
 	p.finished(Run{Phase: "alone", Number: 1, Protected: "application_1_0001", RuntimeS: 80, Warnings: []string{"odd"}})
-	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: wordcount 80.0 s", "odd"} {
+	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: WordCount 80.0 s", "odd"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

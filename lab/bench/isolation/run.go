@@ -11,13 +11,13 @@ import (
 // decimal megabytes.
 const megabyte = 1_000_000
 
-// Run is one finished run of one phase, as the journal keeps it. Every figure is
-// over the window, the time in which both jobs run: from the protected job's start to
-// its finish as the ResourceManager saw them, or from its query's to its answer.
+// Run is one finished run of one phase, as the journal keeps it. Every figure is over the
+// window, in which both jobs run: from the protected job's start to its end by the
+// ResourceManager, or from its query to the answer.
 type Run struct {
 	Phase   string    `json:"phase"`
 	Number  int       `json:"run"`
-	Build   string    `json:"build"` // of penstock, so that a report can tell builds apart
+	Build   string    `json:"build"` // of penstock
 	Started time.Time `json:"started"`
 
 	Protected  string  `json:"protected"`           // application id
@@ -31,26 +31,26 @@ type Run struct {
 	Depth        *Periods `json:"depth_periods,omitempty"`  // control periods in the window, busy devices
 	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // Penstock's requests
 	AfterS       float64  `json:"after_s"`                  // from the window's end until the outputs were checked
-	// AggressorRuntimeS is from its start to its own end, where that is waited for.
+	// AggressorRuntimeS is from the aggressor's start to its end; 0 if it was not waited for.
 	AggressorRuntimeS float64  `json:"aggressor_runtime_s,omitempty"`
 	AggressorVerdict  *Verdict `json:"aggressor_verdict,omitempty"` // over that time, without a series
 
 	Killed   bool     `json:"aggressor_killed,omitempty"` // after the window, so its output was not checked
 	Series   Series   `json:"series"`                     // for the plots
 	Verdict  *Verdict `json:"verdict,omitempty"`          // the independent judge's account
-	Warnings []string `json:"warnings,omitempty"`         // what did not go as it should, short of failure
+	Warnings []string `json:"warnings,omitempty"`         // problems short of failure
 }
 
 func (r *Run) aggressors() []string { return strings.Fields(r.Aggressor) }
 
-// Series is what a run looked like, in steps from the window's start.
+// Series is the run over time, in steps from the window's start.
 type Series struct {
 	StepSeconds float64              `json:"step_s"`
 	Disks       map[string][]float64 `json:"disks_mb_s"` // read + written, MB/s
 	Scrapes     []Scrape             `json:"scrapes,omitempty"`
 }
 
-// Scrape is what the plots need of one scrape of the daemon.
+// Scrape is the part of one scrape of the daemon that the charts need.
 type Scrape struct {
 	At          float64            `json:"at_s"`
 	Depth       map[string]float64 `json:"depth,omitempty"`
@@ -59,7 +59,7 @@ type Scrape struct {
 	FlowBytes   map[string]float64 `json:"flow_bytes,omitempty"` // by flow, all devices, since the daemon started
 }
 
-// diskSample and scrapeSample are what the sampler collects.
+// diskSample and scrapeSample are collected by the sampler.
 type diskSample struct {
 	at    time.Time
 	disks []DiskCounters
@@ -72,8 +72,7 @@ type scrapeSample struct {
 
 const seriesStep = time.Second
 
-// measure fills in everything of a run that follows from the samples and the
-// window.
+// measure computes the run's figures from the samples and the window.
 func (r *Run) measure(disks []diskSample, scrapes []scrapeSample, from, to time.Time) {
 	r.RuntimeS = to.Sub(from).Seconds()
 	names := diskNames(disks)
@@ -117,7 +116,7 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 		}
 		r.Series.Scrapes = append(r.Series.Scrapes, out)
 	}
-	// A device that only saw a stray block says nothing about the controller.
+	// A device with only a few blocks says nothing about the controller.
 	busy := map[string]float64{}
 	for k, v := range last.FlowBytes {
 		busy[k.Device] += v - first.FlowBytes[k]
@@ -141,7 +140,7 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 	}
 }
 
-// busyBytes is how much a device must have moved in the window for its depth to
+// busyBytes is the least that a device must have moved in the window for its depth to
 // count.
 const busyBytes = 16 * mib
 
@@ -160,8 +159,8 @@ func diskNames(samples []diskSample) []string {
 	return names
 }
 
-// grown is how much a counter grew from one instant to another, between samples
-// by a straight line; instants outside the samples count as the nearest sample.
+// grown returns the growth of a counter from one instant to another, by linear
+// interpolation between samples. Instants outside the samples count as the nearest one.
 func grown(samples []diskSample, from, to time.Time, name string, of func(DiskCounters) int64) float64 {
 	return counterAt(samples, to, name, of) - counterAt(samples, from, name, of)
 }
@@ -191,9 +190,8 @@ func counter(s diskSample, name string, of func(DiskCounters) int64) float64 {
 	return 0
 }
 
-// demand is the device MB/s between the instants at which 5 % and 95 % of the
-// bytes were moved: job start-up and clean-up do no I/O and must not make a
-// disk look idle.
+// demand returns the device MB/s between the instants at which 5 % and 95 % of the bytes
+// were moved: start and end of a job do no I/O.
 func demand(s Series) float64 {
 	var total []float64
 	var sum float64

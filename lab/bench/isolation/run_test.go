@@ -57,20 +57,26 @@ func TestDemandLeavesOutStartAndEnd(t *testing.T) {
 const scrapeText = `# HELP penstock_device_depth Requests in flight allowed.
 # TYPE penstock_device_depth gauge
 penstock_device_depth{device="loop1"} 3
+# TYPE penstock_device_latency_seconds gauge
 penstock_device_latency_seconds{device="loop1"} 0.25
+# TYPE penstock_device_latency_reference_seconds gauge
 penstock_device_latency_reference_seconds{device="loop1"} 0.38
+# TYPE penstock_device_depth_periods_total counter
 penstock_device_depth_periods_total{at="min",device="loop1"} PMIN
 penstock_device_depth_periods_total{at="max",device="loop1"} PMAX
 penstock_device_depth_periods_total{at="between",device="loop1"} PBETWEEN
 penstock_device_depth_periods_total{at="min",device="idle"} PIDLE
+# TYPE penstock_flow_bytes_total counter
 penstock_flow_bytes_total{device="loop1",direction="read",flow="application_1_0001"} BYTES
 penstock_flow_bytes_total{device="loop1",direction="write",flow="odd \"name\", with } and \\ in it"} 7 1700000000000
 penstock_flow_bytes_total{device="network",direction="write",flow="application_1_0001"} 9e+09
+# TYPE penstock_request_latency_seconds histogram
 penstock_request_latency_seconds_bucket{device="network",le="0.1"} 1000
 penstock_request_latency_seconds_bucket{device="loop1",le="0.1"} B1
 penstock_request_latency_seconds_bucket{device="loop1",le="0.5"} B2
 penstock_request_latency_seconds_bucket{device="loop1",le="+Inf"} B3
 penstock_request_latency_seconds_sum{device="loop1"} 1.5e+1
+penstock_request_latency_seconds_count{device="loop1"} B3
 go_goroutines 12
 `
 
@@ -108,8 +114,9 @@ func TestScrapes(t *testing.T) {
 }
 
 func TestParseMetricsRefuses(t *testing.T) {
-	for _, bad := range []string{"name", "name{a=\"b\" 1", "name{a=b} 1", "name x", "penstock_request_latency_seconds_bucket{le=\"x\"} 1"} {
-		if _, err := ParseMetrics(strings.NewReader(bad)); err == nil {
+	for _, bad := range []string{"name", "name{a=\"b\" 1", "name{a=b} 1", "name x",
+		"# TYPE penstock_request_latency_seconds histogram\npenstock_request_latency_seconds_bucket{le=\"x\"} 1"} {
+		if _, err := ParseMetrics(strings.NewReader(bad + "\n")); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -21,8 +22,8 @@ func newSampler(x *Experiment, t Turn) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sampler{cancel: cancel}
 	s.done.Go(func() {
-		s.err = every(ctx, cmpOr(x.SampleEvery, 250*time.Millisecond), func() error {
-			d, err := x.Env.Disks()
+		s.err = every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
+			d, err := x.Env.Counters()
 			if err == nil {
 				s.disks = append(s.disks, diskSample{time.Now(), d})
 				x.Progress.throughput(s.disks)
@@ -32,8 +33,8 @@ func newSampler(x *Experiment, t Turn) *sampler {
 	})
 	if t.Phase.Governed {
 		s.done.Go(func() {
-			every(ctx, cmpOr(x.ScrapeEvery, time.Second), func() error {
-				// A late or lost scrape is a gap in a plot, not a failed run.
+			every(ctx, cmp.Or(x.ScrapeEvery, time.Second), func() error {
+				// A lost scrape is a gap in a chart, not a failed run.
 				if m, err := x.Env.Metrics(ctx); err == nil {
 					s.scrapes = append(s.scrapes, scrapeSample{time.Now(), m})
 				}
@@ -44,8 +45,8 @@ func newSampler(x *Experiment, t Turn) *sampler {
 	return s
 }
 
-// stop takes a last sample of the counters, ends the sampling and returns what
-// went wrong. It may be called again.
+// stop takes a last sample of the counters, ends the sampling and returns its error. It can
+// be called again.
 func (s *sampler) stop() error {
 	s.cancel()
 	s.done.Wait()
@@ -66,11 +67,4 @@ func every(ctx context.Context, interval time.Duration, f func() error) error {
 			return f()
 		}
 	}
-}
-
-func cmpOr(d, or time.Duration) time.Duration {
-	if d == 0 {
-		return or
-	}
-	return d
 }

@@ -16,9 +16,8 @@ import (
 
 const mib = 1 << 20
 
-// Setup is everything that may change a figure. It is the same in every phase
-// and is hashed into the journal; which phases run, and how often, is not part
-// of it.
+// Setup is everything that may change a figure. It is the same in every phase and part of the
+// journal. The phases, and the number of their runs, are not part of it.
 type Setup struct {
 	Against   string         `json:"against"` // one of Aggressors
 	Protected ProtectedSetup `json:"protected"`
@@ -28,24 +27,23 @@ type Setup struct {
 	Penstock  PenstockSetup  `json:"penstock"`
 	Hadoop    HadoopSetup    `json:"hadoop"`
 	Machine   MachineSetup   `json:"machine"`
-	Notes     []string       `json:"notes,omitempty"` // deviations found at start, in words
+	Notes     []string       `json:"notes,omitempty"` // restrictions of this machine
 
-	// Intermediate puts what tasks keep for a while on the contested disks, too, and
-	// governs it: spills, shuffle, what NodeManager and executors serve of it. Else it
-	// is on the run folder's disk.
+	// Intermediate puts intermediate data (spills, shuffle) on the contested disks, too,
+	// and governs it. Else it is on the run folder's disk.
 	Intermediate bool `json:"intermediate,omitempty"`
-	// Both lets the aggressor run to its own end, on the disks as they are, for the
-	// relative performance of both sides.
+	// Both lets the aggressor run to its own end on the limited disks, for the relative
+	// performance of both sides.
 	Both bool `json:"both,omitempty"`
 }
 
 // ProtectedSetup is one of Protecteds. WordCount is one wave of long maps, like the
-// paper's. What a job does not use is 0, and left out where it came later, so that
-// older journals stay those of the same setup.
+// paper's. Fields that a job does not use are 0. Later fields are then left out of the
+// JSON: older journals stay valid.
 type ProtectedSetup struct {
 	InputBytes int64 `json:"input_bytes"`
 	Files      int   `json:"files"`      // one map each, spread over the disks; of TPC-H's large tables: parts
-	WordBytes  int   `json:"word_bytes"` // mean; longer words make the job hungrier for I/O on the same CPU
+	WordBytes  int   `json:"word_bytes"` // mean; with longer words the job reads faster on the same CPU
 	Vocabulary int   `json:"vocabulary"` // distinct words
 	Reduces    int   `json:"reduces"`
 	SortMB     int   `json:"sort_mb"` // mapreduce.task.io.sort.mb: a map reads while it sorts only with small buffers
@@ -64,8 +62,8 @@ func (p ProtectedSetup) kind() string { return cmp.Or(p.Job, wordCount) }
 type AggressorSetup struct {
 	Bytes int64 `json:"bytes"`
 	Slots int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
-	// Applications is how many jobs, of an equal part of the bytes and the slots each,
-	// the aggressor consists of; 0 is 1. Only TeraGen can be divided.
+	// Applications is the number of jobs of the aggressor, each with an equal part of the
+	// bytes and the slots; 0 is 1. Only TeraGen can be divided.
 	Applications int `json:"applications,omitempty"`
 	Files        int `json:"files"` // of the input, one map each; TeraGen has none
 	Reduces      int `json:"reduces"`
@@ -78,8 +76,8 @@ type AggressorSetup struct {
 
 func (a AggressorSetup) applications() int { return max(1, a.Applications) }
 
-// Divide makes the aggressor n applications: each has the same number of tasks,
-// one if there are not enough for all.
+// Divide divides the aggressor into n applications with the same number of tasks: one, if
+// there are fewer tasks than applications.
 func (a *AggressorSetup) Divide(n int) {
 	a.Applications = n
 	if n > 0 && a.Slots%n != 0 {
@@ -94,8 +92,8 @@ func (a AggressorSetup) each() AggressorSetup {
 	return a
 }
 
-// KernelSetup holds the kernel's knobs; dirty limits are scaled to the disk, or
-// the page cache of a large machine would swallow the whole experiment.
+// KernelSetup holds the kernel's parameters. Dirty limits are in proportion to the disk: the
+// page cache of a large machine could hold all of the experiment's data.
 type KernelSetup struct {
 	Scheduler            string `json:"scheduler"` // in every phase but the native ones
 	DirtyBytes           int64  `json:"dirty_bytes"`
@@ -115,8 +113,8 @@ type PenstockSetup struct {
 	// 0: both as in the others.
 	DirtyBackgroundBytes int64 `json:"dirty_background_bytes,omitempty"`
 	DirtyExpireCentisecs int64 `json:"dirty_expire_centisecs,omitempty"`
-	// DirtySharePercent of that is each contested disk's for sure (min_ratio); 0: by what
-	// it wrote lately, as natively.
+	// DirtySharePercent of that is guaranteed to each contested disk (min_ratio); 0: in
+	// proportion to its recent writes, as natively.
 	DirtySharePercent int `json:"dirty_share_percent,omitempty"`
 
 	ProtectedWeight int          `json:"protected_weight"`
@@ -128,8 +126,8 @@ type PenstockSetup struct {
 	DepthGain       float64      `json:"depth_gain"`
 	ReferenceRead   LatencySetup `json:"reference_read"`
 	ReferenceWrite  LatencySetup `json:"reference_write"`
-	// ProfileSHA256 is the digest of the device's profile, whose costs and
-	// reference latencies then hold instead of the two above; "" without one.
+	// ProfileSHA256 is the digest of the device's profile, whose costs and reference
+	// latencies replace the two above; "" without a profile.
 	ProfileSHA256 string `json:"profile_sha256,omitempty"`
 }
 
@@ -139,22 +137,22 @@ type LatencySetup struct {
 	PerMiBMillis float64 `json:"per_mib_ms"`
 }
 
-// HadoopSetup says what the jobs run on.
+// HadoopSetup is the cluster of the jobs.
 type HadoopSetup struct {
 	Version     string `json:"version"`
 	Replication int    `json:"replication"`
 	BlockBytes  int64  `json:"block_bytes"`
 }
 
-// MachineSetup keeps figures of two machines apart.
+// MachineSetup distinguishes the figures of different machines.
 type MachineSetup struct {
 	KernelRelease string `json:"kernel_release"`
 	CPUs          int    `json:"cpus"`
 	MemoryBytes   int64  `json:"memory_bytes"`
 }
 
-// SetWeights reads "32:1", the protected job's weight and the aggressor's. The
-// files that both jobs' clients read and write count as the protected job's.
+// SetWeights reads the weights of the protected job and the aggressor, as "32:1". Files of both
+// jobs' clients have the protected job's weight.
 func (s *Setup) SetWeights(text string) error {
 	left, right, _ := strings.Cut(text, ":")
 	protected, err := strconv.Atoi(left)
@@ -166,7 +164,7 @@ func (s *Setup) SetWeights(text string) error {
 	return nil
 }
 
-// Validate rejects what cannot be run, naming the field to change.
+// Validate returns an error that names the field to change if the set-up cannot run.
 func (s Setup) Validate() error {
 	switch {
 	case !slices.Contains(Aggressors, s.Against):

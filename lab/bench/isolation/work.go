@@ -9,8 +9,8 @@ import (
 	"penstock/lab/tpch"
 )
 
-// What the two sides can run. The TPC-H queries run as Spark SQL on YARN (IBIS, section
-// 7.4), the others on MapReduce.
+// Jobs of the two sides. The TPC-H queries run as Spark SQL on YARN (IBIS, section 7.4), the
+// others on MapReduce.
 const (
 	wordCount    = string(hadoop.WordCount)
 	teraGen      = string(hadoop.TeraGen)
@@ -28,14 +28,14 @@ var (
 	Aggressors = []string{teraGen, teraSort, teraValidate, wordCount}
 )
 
-// DefaultAggressor is the aggressor when none is named; docs/design/contention.md
-// compares what the three do to WordCount.
+// DefaultAggressor is the aggressor if none is named; docs/design/contention.md compares the
+// three.
 const DefaultAggressor = "teragen"
 
 var titles = map[string]string{wordCount: "WordCount", teraGen: "TeraGen", teraSort: "TeraSort", teraValidate: "TeraValidate",
 	tpchQ9: "TPC-H Q9", tpchQ21: "TPC-H Q21"}
 
-// side is what one side runs, and with what; see ProtectedSetup and AggressorSetup.
+// side is the job of one side with its parameters; see ProtectedSetup and AggressorSetup.
 type side struct {
 	kind                          string
 	queue                         string
@@ -72,15 +72,15 @@ func (s side) query() string {
 
 func (s side) rows() int64 { return s.bytes / hadoop.RowBytes }
 
-// A Spark executor and its application master take as much of a queue as three tasks,
-// and two.
+// A Spark executor takes as much of a queue as three tasks, and its application master as
+// two.
 const (
 	executors     = 2
 	executorTasks = 3
 	driverTasks   = 2
 )
 
-// tasks is how many tasks' room its queue must have beside an application master's.
+// tasks is the number of tasks for which its queue has room beside an application master.
 func (s side) tasks() int {
 	if s.query() != "" {
 		return driverTasks + executors*executorTasks - 1
@@ -88,7 +88,7 @@ func (s side) tasks() int {
 	return max(s.slots, 1)
 }
 
-// size says how large it is.
+// size is the job's size for a reader.
 func (s side) size() string {
 	if s.query() != "" {
 		return fmt.Sprintf("scale factor %g", s.scale)
@@ -96,48 +96,55 @@ func (s side) size() string {
 	return fmt.Sprintf("%d MiB", s.bytes/mib)
 }
 
-// source is what a job reads, and what its output must therefore be.
+// source is the input of a job, with the output that follows from it.
 type source struct {
+	of     side
 	words  *hadoop.WordCounts
 	rows   hadoop.Checksum128
 	answer string // digest of the query's rows
 }
 
-// prepare writes what the side reads into a folder of HDFS.
-func (m *Machine) prepare(ctx context.Context, s side, dir string) (err error) {
-	if s.kind == teraGen {
+// prepareInput writes the side's input into a folder of HDFS, if it is not there.
+func (m *Machine) prepareInput(ctx context.Context, s side, dir string) (err error) {
+	had, ok := m.sources[dir]
+	if s.kind == teraGen || ok && had.of == s {
 		return nil
 	}
+	if ok {
+		if err := m.Hadoop.FS().Remove(ctx, dir); err != nil {
+			return err
+		}
+	}
 	m.options.Progress.Printf("writing the input of %s, %s", s.title(), s.size())
-	var made source
+	made := source{of: s}
 	switch {
 	case s.query() != "":
 		made.answer, err = m.prepareQuery(ctx, s, dir)
 	case s.kind == wordCount:
-		made.words, err = m.cluster.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.wordBytes,
+		made.words, err = m.Hadoop.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.wordBytes,
 			Vocabulary: s.vocabulary, Files: s.files, FileBytes: s.bytes / int64(s.files)})
 	default:
-		made.rows, err = m.cluster.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
+		made.rows, err = m.Hadoop.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
 			Rows: s.rows(), Files: s.files, Sorted: s.kind == teraValidate})
 	}
 	m.sources[dir] = made
 	return err
 }
 
-// prepareQuery writes TPC-H's tables and runs the query once, without the disks' limit
-// and with nothing beside it: what it answers then it must always answer.
+// prepareQuery writes TPC-H's tables and runs the query once, alone and on disks without a
+// limit. Later runs must give the same answer.
 func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer string, err error) {
 	generator, err := tpch.Fetch(ctx, m.options.CacheDir)
 	if err != nil {
 		return "", err
 	}
-	if err := tpch.Load(ctx, m.cluster.FS(), generator, m.options.RunDir, dir, s.scale, s.files); err != nil {
+	if err := tpch.Load(ctx, m.Hadoop.FS(), generator, m.Dir, dir, s.scale, s.files); err != nil {
 		return "", err
 	}
 	if err := m.startSpark(ctx); err != nil {
 		return "", err
 	}
-	m.options.Progress.Printf("running %s once, for its answer", s.title())
+	m.options.Progress.Printf("running %s once, for the expected answer", s.title())
 	q, err := m.submitQuery(ctx, s, dir, "")
 	if err != nil {
 		return "", err
@@ -171,30 +178,30 @@ func (m *Machine) submit(ctx context.Context, s side, input, output string, p Ph
 	return m.run(ctx, spec, func(ctx context.Context) error { return m.checkOutput(ctx, s, input, output) })
 }
 
-// checkOutput holds a job's output against what its input was made for.
+// checkOutput compares a job's output with the one that follows from its input.
 func (m *Machine) checkOutput(ctx context.Context, s side, input, output string) error {
 	want := m.sources[input]
 	switch s.kind {
 	case wordCount:
-		return m.cluster.VerifyWordCount(ctx, output, want.words)
+		return m.Hadoop.VerifyWordCount(ctx, output, want.words)
 	case teraGen:
-		_, err := m.cluster.VerifyRows(ctx, output, s.rows(), true)
+		_, err := m.Hadoop.VerifyRows(ctx, output, s.rows(), true)
 		return err
 	case teraSort:
 		return m.validateSorted(ctx, s.queue, output, want.rows)
 	}
-	return m.cluster.VerifyTeraValidate(ctx, output, want.rows)
+	return m.Hadoop.VerifyTeraValidate(ctx, output, want.rows)
 }
 
-// directions are those in which the job moves most of its HDFS bytes.
+// directions returns the directions of most of the job's HDFS bytes.
 func (s side) directions() (writes, reads bool) {
 	return s.kind == teraGen || s.kind == teraSort, s.kind != teraGen
 }
 
-// measured is the kind of job whose run a phase's window is.
+// measured names the job whose run is a phase's window.
 func (s Setup) measured(p Phase) string {
 	if p.Unprotected {
-		return s.Against
+		return s.aggressor().title()
 	}
-	return s.Protected.kind()
+	return s.protected().title()
 }

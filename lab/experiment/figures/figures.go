@@ -77,3 +77,26 @@ func PairedRatio(values, bases []float64) *Ratio {
 	half := t * deviation / math.Sqrt(n)
 	return &Ratio{Mean: math.Exp(mean), Low: math.Exp(mean - half), High: math.Exp(mean + half), Pairs: len(logs)}
 }
+
+// Spread describes a few runs by their median and the median absolute deviation from it: with
+// few runs one slow one distorts mean and standard deviation.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	MAD    float64 `json:"mad"`
+}
+
+// NewSpread returns the spread of the values, or NaN everywhere without values.
+func NewSpread(values []float64) Spread {
+	if len(values) == 0 {
+		nan := math.NaN()
+		return Spread{nan, nan, nan, nan}
+	}
+	m := Median(values)
+	away := make([]float64, len(values))
+	for i, v := range values {
+		away[i] = math.Abs(v - m)
+	}
+	return Spread{Median: m, Min: slices.Min(values), Max: slices.Max(values), MAD: Median(away)}
+}

@@ -84,3 +84,22 @@ func TestIntervalHoldsTheTruth(t *testing.T) {
 	}
 	near(t, "part of intervals that hold the truth", float64(held)/tries, figures.Confidence, 0.02)
 }
+
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   figures.Spread
+	}{
+		{[]float64{5}, figures.Spread{Median: 5, Min: 5, Max: 5, MAD: 0}},
+		{[]float64{1, 9}, figures.Spread{Median: 5, Min: 1, Max: 9, MAD: 4}},
+		{[]float64{100, 1, 3, 2, 4}, figures.Spread{Median: 3, Min: 1, Max: 100, MAD: 1}}, // one slow run moves neither median nor MAD
+		{[]float64{4, 1, 3, 2}, figures.Spread{Median: 2.5, Min: 1, Max: 4, MAD: 1}},
+	} {
+		if got := figures.NewSpread(c.values); got != c.want {
+			t.Errorf("NewSpread(%v) = %+v, want %+v", c.values, got, c.want)
+		}
+	}
+	if got := figures.NewSpread(nil); !math.IsNaN(got.Median) || !math.IsNaN(got.MAD) {
+		t.Errorf("NewSpread(nil) = %+v, want NaN", got)
+	}
+}

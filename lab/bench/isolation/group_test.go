@@ -9,14 +9,14 @@ import (
 	"penstock/lab/hadoop"
 )
 
-func TestCrowd(t *testing.T) {
+func TestJobGroup(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	made := func(id string, started, elapsed time.Duration) *job {
 		return &job{app: &hadoop.App{ID: id}, done: make(chan struct{}),
 			status: hadoop.Status{Started: begin.Add(started), Elapsed: elapsed}}
 	}
 	a, b := made("application_1_1", 2*time.Second, 10*time.Second), made("application_1_2", time.Second, 20*time.Second)
-	c := newCrowd([]*job{a, b})
+	c := newJobGroup([]*job{a, b})
 	if got := (&Run{Aggressor: c.Application()}).aggressors(); strings.Join(got, ",") != "application_1_1,application_1_2" {
 		t.Errorf("applications %q", got)
 	}

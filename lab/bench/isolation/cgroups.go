@@ -10,11 +10,11 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// groups are the cgroups that the two sides' containers join, by queue: what YARN
-// extended by cgroups does in IBIS, section 7.4.
+// groups are the cgroups of the two sides' containers, by queue, like YARN with cgroups in
+// IBIS, section 7.4.
 type groups map[string]*blkio.Group
 
-// of is the folder of a queue's cgroup, "" when there is none.
+// of returns the folder of a queue's cgroup, or "" without one.
 func (g groups) of(queue string) string {
 	if one := g[queue]; one != nil {
 		return one.Path
@@ -22,7 +22,7 @@ func (g groups) of(queue string) string {
 	return ""
 }
 
-// remove removes them; what still runs in one goes to the root's.
+// remove removes the cgroups. Processes in them move to the root cgroup.
 func (g groups) remove() error {
 	var errs []error
 	for _, one := range g {
@@ -31,7 +31,7 @@ func (g groups) remove() error {
 	return errors.Join(errs...)
 }
 
-// groupsPossible says, before anything is started, why there can be no cgroups.
+// groupsPossible returns an error if a phase needs cgroups and they cannot be made.
 func (m *Machine) groupsPossible(phases []Phase) error {
 	i := slices.IndexFunc(phases, Phase.Grouped)
 	if i < 0 {
@@ -41,20 +41,20 @@ func (m *Machine) groupsPossible(phases []Phase) error {
 		return fmt.Errorf("phase %s: %w", phases[i].Name, err)
 	}
 	if !m.setup.Disk.Modelled {
-		return fmt.Errorf("phase %s needs modelled disks: cgroups would hold the machine's own", phases[i].Name)
+		return fmt.Errorf("phase %s needs modelled disks: the cgroups would limit the machine's own disks", phases[i].Name)
 	}
 	return nil
 }
 
-// makeGroups makes the phase's cgroups. Their names are those of every phase, so that
-// one JAVA_HOME does for all.
+// makeGroups makes the phase's cgroups. Their names are the same in every phase, as the
+// containers' JAVA_HOME refers to them.
 func (m *Machine) makeGroups(p Phase) error {
 	if !p.Grouped() {
 		return nil
 	}
 	m.groups = groups{}
 	for _, queue := range []string{hadoop.QueueProtected, hadoop.QueueAggressor} {
-		g, err := blkio.Make(m.book, fmt.Sprintf("penstock-%s-%s", filepath.Base(m.options.RunDir), queue))
+		g, err := blkio.Make(m.Book, fmt.Sprintf("penstock-%s-%s", filepath.Base(m.Dir), queue))
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (m *Machine) makeGroups(p Phase) error {
 	if p.GroupWeight > 0 {
 		return errors.Join(protected.SetWeight(p.GroupWeight), aggressor.SetWeight(blkio.WeightMin))
 	}
-	for _, d := range m.disks {
+	for _, d := range m.Disks {
 		if err := aggressor.SetCap(d.Device(), int64(p.GroupCap)*megabyte); err != nil {
 			return err
 		}

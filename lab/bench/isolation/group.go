@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// crowd is an aggressor of several applications, one job each: many small jobs
-// hurt a neighbour in another way than one large one, since a scheduler that
-// serves in turns makes it wait for all of their turns.
-type crowd struct {
+// jobGroup is an aggressor of several applications, one job each. Many small jobs hurt a
+// neighbour in another way than a large one: under a scheduler that serves applications in
+// turn it waits for all of their turns.
+type jobGroup struct {
 	jobs []*job
 	done chan struct{}
 }
 
-func newCrowd(jobs []*job) *crowd {
-	c := &crowd{jobs: jobs, done: make(chan struct{})}
+func newJobGroup(jobs []*job) *jobGroup {
+	c := &jobGroup{jobs: jobs, done: make(chan struct{})}
 	go func() {
 		for _, j := range jobs {
 			<-j.done
@@ -26,7 +26,7 @@ func newCrowd(jobs []*job) *crowd {
 	return c
 }
 
-func (c *crowd) Application() string {
+func (c *jobGroup) Application() string {
 	var ids []string
 	for _, j := range c.jobs {
 		ids = append(ids, j.app.ID)
@@ -34,11 +34,10 @@ func (c *crowd) Application() string {
 	return strings.Join(ids, " ")
 }
 
-func (c *crowd) Done() <-chan struct{} { return c.done }
+func (c *jobGroup) Done() <-chan struct{} { return c.done }
 
-// Times are from the first one's start to the first one's end: until then all
-// of them ran.
-func (c *crowd) Times() (started, finished time.Time, err error) {
+// Times returns the first start and the first end: all jobs run between them.
+func (c *jobGroup) Times() (started, finished time.Time, err error) {
 	for i, j := range c.jobs {
 		s, f, e := j.Times()
 		err = errors.Join(err, e)
@@ -52,19 +51,19 @@ func (c *crowd) Times() (started, finished time.Time, err error) {
 	return started, finished, err
 }
 
-func (c *crowd) Check(ctx context.Context) error {
+func (c *jobGroup) Check(ctx context.Context) error {
 	return c.each(func(j *job) error { return j.Check(ctx) })
 }
 
-func (c *crowd) Discard(ctx context.Context) error {
+func (c *jobGroup) Discard(ctx context.Context) error {
 	return c.each(func(j *job) error { return j.Discard(ctx) })
 }
 
-func (c *crowd) Kill(ctx context.Context) error {
+func (c *jobGroup) Kill(ctx context.Context) error {
 	return c.each(func(j *job) error { return j.Kill(ctx) })
 }
 
-func (c *crowd) paths() []string {
+func (c *jobGroup) paths() []string {
 	var all []string
 	for _, j := range c.jobs {
 		all = append(all, j.paths()...)
@@ -72,7 +71,7 @@ func (c *crowd) paths() []string {
 	return all
 }
 
-func (c *crowd) each(do func(*job) error) error {
+func (c *jobGroup) each(do func(*job) error) error {
 	var errs []error
 	for _, j := range c.jobs {
 		errs = append(errs, do(j))

@@ -1,0 +1,113 @@
+package isolation
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// fullSpeed is the protected job alone on disks without a limit: what the CPU lets it read.
+var fullSpeed = Phase{Name: "full-speed", Unlimited: true}
+
+const (
+	// calibratedPart is the part of the disks' rate that the protected job alone is to use: in the
+	// middle of demandMin and demandMax.
+	calibratedPart = 0.62
+	// rateBound is how far the rate may be from the kind's own: at a quarter of it a quantum takes
+	// 0.7 s, at four times it the aggressor's output still fits on the disk.
+	rateBound = 4
+	// calibratedSeconds is how long the protected job does I/O at most, and leastInput the part of
+	// its input that is left for that: a slow machine shows the same within the same time.
+	calibratedSeconds = 18
+	leastInput        = 1. / 3
+	// calibratedBytes is what the aggressor writes at the kind's own rate, and more in proportion:
+	// it must outlast the protected job.
+	calibratedBytes = 2560 * mib
+)
+
+// Calibration is the choice of the disks' rate, and its reason.
+type Calibration struct {
+	DemandMBps float64 `json:"demand_mb_s"` // of the protected job alone on disks without a limit, while it does I/O
+	RuntimeS   float64 `json:"runtime_s"`   // there
+	RateMBps   float64 `json:"rate_mb_s"`   // of each disk
+	Disks      int     `json:"disks"`
+	LeastMBps  float64 `json:"least_mb_s"`
+	MostMBps   float64 `json:"most_mb_s"`
+	Part       float64 `json:"part"` // of all disks' rate that the demand is
+}
+
+// Calibrate returns the set-up with disks whose rate the protected job alone uses for the most
+// part, but not wholly, on this machine: r is its run on disks without a limit. The same run always
+// gives the same set-up.
+func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
+	if !(r.DemandMBps > 0) {
+		return s, Calibration{}, fmt.Errorf("measure %s alone: the disks' counters show no I/O; name their rate with --disk-rate", s.protected().title())
+	}
+	own := float64(s.Disk.BytesPerSecond) / megabyte
+	c := Calibration{DemandMBps: r.DemandMBps, RuntimeS: r.RuntimeS, Disks: s.Disk.DataNodes, LeastMBps: own / rateBound, MostMBps: own * rateBound}
+	disks := float64(c.Disks)
+	rate := math.Round(10*r.DemandMBps/calibratedPart/disks) / 10
+	c.RateMBps = min(max(rate, c.LeastMBps), c.MostMBps)
+	c.Part = r.DemandMBps / (c.RateMBps * disks)
+
+	faster := c.RateMBps / own
+	s.Disk.SetRate(int64(math.Round(c.RateMBps * megabyte)))
+	scale := func(bytes int64) int64 { return max(1, int64(math.Round(float64(bytes)*faster/mib))) * mib }
+	s.Kernel.DirtyBackgroundBytes = scale(s.Kernel.DirtyBackgroundBytes)
+	s.Kernel.DirtyBytes = max(scale(s.Kernel.DirtyBytes), s.Kernel.DirtyBackgroundBytes+mib)
+	if s.Penstock.BacklogBytes > 0 {
+		s.Penstock.BacklogBytes = max(scale(s.Penstock.BacklogBytes), 2*s.Penstock.QuantumBytes)
+	}
+	if s.Penstock.DirtyBackgroundBytes > 0 {
+		s.Penstock.DirtyBackgroundBytes = min(scale(s.Penstock.DirtyBackgroundBytes), s.Kernel.DirtyBytes-mib)
+	}
+	s.Penstock.ReferenceRead.PerMiBMillis /= faster
+	s.Penstock.ReferenceWrite.PerMiBMillis /= faster
+	s.Aggressor.Bytes = int64(float64(max(s.Aggressor.Bytes, calibratedBytes)) * max(1, faster))
+	if p := &s.Protected; p.InputBytes > 0 {
+		most := int64(r.DemandMBps * megabyte * calibratedSeconds)
+		p.InputBytes = min(p.InputBytes, max(most, int64(float64(p.InputBytes)*leastInput)))
+		p.InputBytes -= p.InputBytes % (mib * int64(p.Files))
+	}
+	return s, c, s.Validate()
+}
+
+// text says which rate was chosen and why.
+func (c Calibration) text(protected string) string {
+	text := fmt.Sprintf("The disks (%d) have a rate of %.1f MB/s each. %s alone, on disks without a limit, moves %.1f MB/s while it does I/O: %.0f %% of their rate",
+		c.Disks, c.RateMBps, protected, c.DemandMBps, c.Part*100)
+	if c.Part < demandMin || c.Part > demandMax {
+		text += fmt.Sprintf(", not %.0f to %.0f %%, because the rate is bounded: %g to %g MB/s", demandMin*100, demandMax*100, c.LeastMBps, c.MostMBps)
+	}
+	return text + "."
+}
+
+// calibrate runs the protected job alone on disks without a limit, chooses their rate, and changes
+// the set-up and the machine accordingly.
+func (q *Request) calibrate(ctx context.Context, m *Machine) error {
+	trial, err := OpenJournal("", q.Setup)
+	if err != nil {
+		return err
+	}
+	x := q.experiment(m, trial)
+	x.Phases, x.Runs, x.After = []Phase{fullSpeed}, 1, nil
+	if p := q.Options.Progress; p != nil {
+		p.ahead = len(q.Phases) * q.Runs
+		defer func() { p.ahead = 0 }()
+	}
+	if err := x.Run(ctx); err != nil {
+		return err
+	}
+	setup, c, err := Calibrate(q.Setup, trial.Runs()[0])
+	if err != nil {
+		return err
+	}
+	first := Summarise(setup, x.Phases, trial.Runs())
+	first.Calibration, first.pending = &c, len(q.Phases)*q.Runs
+	if err := q.writeReport(first); err != nil {
+		return err
+	}
+	q.Setup, q.calibration = setup, &c
+	q.Options.Progress.Printf("%s", c.text(setup.protected().title()))
+	return m.change(ctx, setup, q.Phases)
+}

@@ -1,0 +1,231 @@
+package isolation
+
+import (
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"penstock/lab/chart"
+)
+
+const (
+	barsWidth   = 660 // points
+	panelWidth  = 330
+	panelHeight = 130
+	// leastDrawn is the MB/s that bytes of neither job must reach to be drawn.
+	leastDrawn = 1
+)
+
+// runtimeChart draws the protected job's run time in each phase.
+func (res Result) runtimeChart() chart.Bars {
+	c := chart.Bars{Width: barsWidth, X: res.Setup.protected().title() + "'s run time, s"}
+	for _, f := range res.Phases {
+		if f.Name == aggressorAlone {
+			continue
+		}
+		label := fmt.Sprintf("%.0f s", f.RuntimeS)
+		if v := f.SlowdownVsFloor; v != nil && f.Name != "alone" && f.Name != "floor" {
+			label += fmt.Sprintf(", %.2f×", *v)
+		}
+		c.Rows = append(c.Rows, chart.Row{Name: res.plainName(f.Name), Bars: []chart.Bar{{Colour: phaseColour(f.Name), Value: f.RuntimeS,
+			Low: f.RuntimeSpread.Min, High: f.RuntimeSpread.Max, Runs: len(f.RuntimesS), Label: label}}})
+	}
+	if slices.ContainsFunc(res.Phases, func(f Figure) bool { return f.Name == "floor" }) {
+		c.X += " (×: against CPU contention only)"
+	}
+	return c
+}
+
+func phaseColour(phase string) chart.Colour {
+	switch {
+	case phase == "alone" || phase == "floor" || phase == fullSpeed.Name:
+		return chart.Grey
+	case strings.HasPrefix(phase, nativePrefix):
+		return chart.Purple
+	case strings.HasPrefix(phase, sfqdPrefix) || phase == "sfqd2":
+		return chart.Blue
+	}
+	return chart.Teal
+}
+
+// owned is a line of the throughput charts, for the device bytes of one owner.
+type owned struct {
+	name   string
+	colour chart.Colour
+}
+
+const ownerTotal = "total"
+
+func (s Setup) owned(owner string) owned {
+	switch owner {
+	case ownerProtected, wordCount: // its name in older journals
+		return owned{s.protected().title(), chart.Blue}
+	case ownerAggressor:
+		return owned{s.aggressor().title(), chart.Orange}
+	case ownerTotal:
+		return owned{"all bytes", chart.Grey}
+	}
+	return owned{"other", chart.Grey}
+}
+
+// throughputChart draws the device bytes of each phase's typical run over time, by owner.
+func (res Result) throughputChart() (c chart.Lines, sources []string) {
+	c = chart.Lines{Columns: 2, Shared: true, Width: panelWidth, Height: panelHeight}
+	for _, f := range res.Phases {
+		r, ok := typical(res.runs, f)
+		if !ok {
+			continue
+		}
+		p := chart.Panel{Title: res.plainName(f.Name), X: "seconds since " + res.Setup.measured(Phase{Unprotected: f.Name == aggressorAlone}) + "'s start", Y: "MB/s"}
+		lines, source := throughputs(r)
+		for _, owner := range slices.Backward(slices.Sorted(maps.Keys(lines))) { // the protected job first
+			o := res.Setup.owned(owner)
+			if owner == ownerOther && !slices.ContainsFunc(lines[owner], func(at chart.Point) bool { return at.Y >= leastDrawn }) {
+				continue
+			}
+			p.Lines = append(p.Lines, chart.Line{Name: o.name, Colour: o.colour, Points: lines[owner]})
+		}
+		c.Panels = append(c.Panels, p)
+		if !slices.Contains(sources, source) {
+			sources = append(sources, source)
+		}
+	}
+	return c, sources
+}
+
+// throughputs returns MB/s over time by owner, and who says so: the disks' own log where it was
+// judged, else the daemon, else the device counters, which know no owners.
+func throughputs(r Run) (map[string][]chart.Point, string) {
+	out := map[string][]chart.Point{}
+	if v := r.Verdict; v != nil {
+		for owner, mbps := range v.MBps {
+			out[owner] = steps(mbps, v.StepSeconds)
+		}
+		return out, "the modelled disks' request log and file extents"
+	}
+	if s := r.Series.Scrapes; len(s) > 1 {
+		for i := 1; i < len(s); i++ {
+			sums := map[string]float64{ownerProtected: 0, ownerAggressor: 0, ownerOther: 0}
+			for flow, bytes := range s[i].FlowBytes {
+				sums[ownerOf(r, flow)] += bytes - s[i-1].FlowBytes[flow]
+			}
+			for owner, b := range sums {
+				out[owner] = append(out[owner], chart.Point{X: s[i].At, Y: b / megabyte / max(0.01, s[i].At-s[i-1].At)})
+			}
+		}
+		return out, "Penstock's metrics"
+	}
+	out[ownerTotal] = steps(total(r.Series), r.Series.StepSeconds)
+	return out, "device counters, which do not tell the jobs apart"
+}
+
+func ownerOf(r Run, flow string) string {
+	switch {
+	case flow == r.Protected:
+		return ownerProtected
+	case slices.Contains(r.aggressors(), flow):
+		return ownerAggressor
+	}
+	return ownerOther
+}
+
+func steps(mbps []float64, step float64) []chart.Point {
+	points := make([]chart.Point, len(mbps))
+	for i, v := range mbps {
+		points[i] = chart.Point{X: (float64(i) + 0.5) * step, Y: v}
+	}
+	return points
+}
+
+// total is the MB/s of all disks by step.
+func total(s Series) (sum []float64) {
+	for _, name := range slices.Sorted(maps.Keys(s.Disks)) {
+		for i, v := range s.Disks[name] {
+			if i == len(sum) {
+				sum = append(sum, 0)
+			}
+			sum[i] += v
+		}
+	}
+	return sum
+}
+
+// depthChart draws IBIS, Figure 7: the depth over time, and beside it the latency that it was
+// adapted to, against its reference.
+func depthChart(r Run) chart.Lines {
+	depth := chart.Panel{Title: "depth", X: "seconds", Y: "requests in flight"}
+	latency := chart.Panel{Title: "latency", X: "seconds", Y: "ms"}
+	for i, device := range busyDevices(r) {
+		line := func(name string, dashed bool, of func(Scrape) map[string]float64) chart.Line {
+			l := chart.Line{Name: name, Colour: chart.Palette(i), Dashed: dashed}
+			for _, s := range r.Series.Scrapes {
+				if v, ok := of(s)[device]; ok {
+					l.Points = append(l.Points, chart.Point{X: s.At, Y: v})
+				}
+			}
+			return l
+		}
+		depth.Lines = append(depth.Lines, line(device, false, func(s Scrape) map[string]float64 { return s.Depth }))
+		latency.Lines = append(latency.Lines, line(device, false, func(s Scrape) map[string]float64 { return s.LatencyMS }),
+			line(device+", reference", true, func(s Scrape) map[string]float64 { return s.ReferenceMS }))
+	}
+	return chart.Lines{Columns: 2, Width: panelWidth, Height: panelHeight, Panels: []chart.Panel{depth, latency}}
+}
+
+// busyDevices are the devices whose latency ever was above zero.
+func busyDevices(r Run) []string {
+	seen := map[string]bool{}
+	for _, s := range r.Series.Scrapes {
+		for device, ms := range s.LatencyMS {
+			if ms > 0 {
+				seen[device] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// typical is the run of a phase whose run time is nearest to the phase's median.
+func typical(runs []Run, f Figure) (Run, bool) {
+	best, found := Run{}, false
+	for _, r := range runs {
+		if r.Phase == f.Name && (!found || math.Abs(r.RuntimeS-f.RuntimeS) < math.Abs(best.RuntimeS-f.RuntimeS)) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+// figureView is a chart with its caption.
+type figureView struct {
+	SVG     template.HTML
+	Caption string
+}
+
+// figures draws the report's charts.
+func (v *reportView) figures(res Result) (err error) {
+	if v.Runtime, err = chart.Inline(res.runtimeChart()); err != nil {
+		return err
+	}
+	throughput, sources := res.throughputChart()
+	v.Throughput.Caption = strings.Join(sources, "; ")
+	if v.Throughput.SVG, err = chart.Inline(throughput); err != nil {
+		return err
+	}
+	for _, f := range res.Phases {
+		r, ok := typical(res.runs, f)
+		if !ok || len(busyDevices(r)) == 0 || f.Name != "sfqd2" {
+			continue
+		}
+		svg, err := chart.Inline(depthChart(r))
+		if err != nil {
+			return err
+		}
+		v.Depth = append(v.Depth, figureView{svg, fmt.Sprintf("%s, run %d: the depth of each device, and the mean latency of its requests against the reference, by control period.",
+			res.plainName(r.Phase), r.Number)})
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package isolation
+
+import (
+	"fmt"
+	"strings"
+)
+
+// plainName is a phase's name for a reader who does not know Penstock's words.
+func (res Result) plainName(phase string) string {
+	for prefix, format := range map[string]string{nativePrefix: "Hadoop today, %s", throttlerPrefix: "DataNode throttler, %s MB/s",
+		weightsPrefix: "cgroup weights, %s:1", capsPrefix: "cgroup cap, %s MB/s", drrPrefix: "DRR, depth %s", sfqdPrefix: "SFQ(D), depth %s"} {
+		if rest, ok := strings.CutPrefix(phase, prefix); ok {
+			if prefix == nativePrefix && res.natives() == 1 {
+				return "Hadoop today"
+			}
+			return fmt.Sprintf(format, rest)
+		}
+	}
+	switch phase {
+	case fullSpeed.Name:
+		return "alone, disks without a limit"
+	case "floor":
+		return "CPU contention only"
+	case "sfqd2":
+		return "with Penstock"
+	case aggressorAlone:
+		return res.Setup.aggressor().title() + " alone"
+	}
+	return phase
+}
+
+func (res Result) natives() (n int) {
+	for _, f := range res.Phases {
+		if strings.HasPrefix(f.Name, nativePrefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (res Result) phase(name string) *Figure {
+	for i := range res.Phases {
+		if res.Phases[i].Name == name {
+			return &res.Phases[i]
+		}
+	}
+	return nil
+}
+
+// Headline is the result in one sentence: the protected job's run time with Penstock instead of
+// natively, and what that does to the disks' throughput. It is empty without both phases.
+func (res Result) Headline() string {
+	with, native := res.phase("sfqd2"), res.phase(res.Native)
+	if with == nil || native == nil {
+		return ""
+	}
+	verdict := "Protected"
+	floor := res.phase("floor")
+	switch ratio := with.RuntimeS / native.RuntimeS; {
+	case ratio > 1+even:
+		verdict = "Slower"
+	case ratio > 1/(1+even):
+		verdict = "No difference"
+	case floor != nil && with.RuntimeS-floor.RuntimeS > (native.RuntimeS-floor.RuntimeS)/2:
+		verdict = "Faster, but not protected" // most of what contention for disks costs is still there
+	}
+	text := fmt.Sprintf("%s: %.0f s instead of %.0f s", verdict, with.RuntimeS, native.RuntimeS)
+	if d := with.DeviceVsNative; d != nil {
+		text += "; " + busyness(*d)
+	}
+	return text
+}
+
+// busyness compares the disks' throughput with what it is natively.
+func busyness(ratio float64) string {
+	switch {
+	case ratio > 1+even:
+		return fmt.Sprintf("the disks move %.0f %% more", (ratio-1)*100)
+	case ratio < 1/(1+even):
+		return fmt.Sprintf("the disks move %.0f %% less", (1-ratio)*100)
+	}
+	return "the disks just as busy"
+}

@@ -1,0 +1,63 @@
+package isolation
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The report is there after the first run, says how much is to come, and its path is printed once.
+func TestTheReportGrows(t *testing.T) {
+	var out bytes.Buffer
+	phases, err := ParsePhases([]string{"alone", "floor"}, testSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := Request{Setup: testSetup(), Phases: phases, Runs: 1, Report: filepath.Join(t.TempDir(), "new", "demo.html"),
+		Options: Options{Progress: &Progress{Out: &out}}}
+	journal, err := OpenJournal("", q.Setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := q.experiment(finisher{&fake{}}, journal)
+	after := x.After
+	var pages []string
+	x.After = func() error {
+		if err := after(); err != nil {
+			return err
+		}
+		page, err := os.ReadFile(q.Report)
+		pages = append(pages, string(page))
+		return err
+	}
+	if err := x.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(pages) != 2 || !strings.Contains(pages[0], "Runs to do: 1.") || strings.Contains(pages[0], ">CPU contention only</text>") ||
+		strings.Contains(pages[1], "Runs to do") || !strings.Contains(pages[1], ">CPU contention only</text>") {
+		t.Errorf("%d pages", len(pages))
+	}
+	if n := strings.Count(out.String(), "first picture: "+q.Report); n != 1 {
+		t.Errorf("the report's path is printed %d times:\n%s", n, out.String())
+	}
+}
+
+func TestFullSpeedHasNoLimit(t *testing.T) {
+	f := &fake{}
+	x := experiment(t, f, "alone")
+	x.Phases = []Phase{fullSpeed}
+	if err := x.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range f.calls {
+		if c == "limit true" || strings.Contains(c, "aggressor") {
+			t.Errorf("the run at full speed called %q", c)
+		}
+	}
+	if len(x.Journal.Runs()) != 1 {
+		t.Errorf("%d runs", len(x.Journal.Runs()))
+	}
+}

@@ -1,0 +1,33 @@
+// Package claims holds the figures that are published: each with its interval, its goal and the
+// goal's source. Every bench writes them as "claims" of its JSON; docs/results.md is made from them.
+package claims
+
+// Claim is one published figure.
+type Claim struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"` // "s", "MB/s"; "ratio" for a quotient
+	// Value is between Low and High, by Runs runs.
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Runs  int     `json:"runs"`
+	// Goal and Met are null for a figure without a goal.
+	Goal           *float64 `json:"goal"`
+	HigherIsBetter bool     `json:"higher_is_better"`
+	Met            *bool    `json:"met"`
+	Source         string   `json:"source"` // of the goal or the experiment, in a few words
+}
+
+// AtLeast returns the claim with a goal that its value must reach. Higher is then better.
+func (c Claim) AtLeast(goal float64) Claim {
+	met := c.Value >= goal
+	c.Goal, c.Met, c.HigherIsBetter = &goal, &met, true
+	return c
+}
+
+// AtMost returns the claim with a goal that its value must not exceed. Lower is then better.
+func (c Claim) AtMost(goal float64) Claim {
+	met := c.Value <= goal
+	c.Goal, c.Met, c.HigherIsBetter = &goal, &met, false
+	return c
+}
