@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

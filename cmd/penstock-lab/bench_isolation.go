@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

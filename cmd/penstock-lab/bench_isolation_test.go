@@ -3,9 +3,10 @@ package main
 import (
 	"errors"
 	"io"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
+
+	"penstock/cmd/internal/cli"
 )
 
 // What is wrong on the command line is said before anything is started, with the

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"

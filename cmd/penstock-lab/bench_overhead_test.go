@@ -2,9 +2,10 @@ package main
 
 import (
 	"errors"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
+
+	"penstock/cmd/internal/cli"
 )
 
 // Wrong flags end with code 2 and say what to use, before anything is started.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
 	"penstock/cmd/internal/cli"
 
 	"penstock/lab/disk"

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"penstock/lab/disk"
 

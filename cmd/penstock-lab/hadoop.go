@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"

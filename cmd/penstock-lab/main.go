@@ -18,9 +18,9 @@ func newRoot() *cobra.Command {
 		Use:   "penstock-lab",
 		Short: "Penstock's laboratory: real Hadoop on modelled disks, benchmarks, simulator",
 	}
-	root.AddCommand(newDemoCommand())
-	root.AddCommand(newDiskCommand(), newHadoopCommand(), newNodeCommand(), newClean())
-	root.AddCommand(newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand())
+	cli.Group(root, "Show", newDemoCommand())
+	cli.Group(root, "Bring up", newDiskCommand(), newHadoopCommand(), newNodeCommand(), newClean())
+	cli.Group(root, "Measure", newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand())
 	return cli.Root(root)
 }
 

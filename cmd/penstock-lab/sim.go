@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"penstock/cmd/internal/cli"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
+
+	"penstock/cmd/internal/cli"
 )
 
 func TestSimCommand(t *testing.T) {

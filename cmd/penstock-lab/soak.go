@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
+
+	"penstock/cmd/internal/cli"
 
 	"penstock/lab/bench/soak"
 	"penstock/lab/hadoop"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,14 @@ import (
 )
 
 func newBrokerCommand() *cobra.Command {
+	cmd := brokerRun() // also runs without "run", as it used to
+	run := brokerRun()
+	run.Use = "run"
+	cmd.AddCommand(run)
+	return cmd
+}
+
+func brokerRun() *cobra.Command {
 	var listen, metrics, policyFile, storeDir, format, level string
 	var perAddress int
 	var files cluster.Files

@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"penstock/cmd/internal/cli"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

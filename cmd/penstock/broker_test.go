@@ -3,9 +3,10 @@ package main
 import (
 	"errors"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
+
+	"penstock/cmd/internal/cli"
 )
 
 // TestBrokerWrongUse: flags that would do nothing are refused, before anybody is dialled.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"

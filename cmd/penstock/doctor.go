@@ -3,9 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"penstock/cmd/internal/cli"
 	"slices"
 	"strings"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

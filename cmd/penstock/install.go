@@ -6,8 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"slices"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,29 +16,40 @@ func newRoot() *cobra.Command {
 		Use:   "penstock",
 		Short: "Per-application I/O control for shared big-data clusters",
 	}
-	root.AddCommand(newNodeCommand(), newBrokerCommand(), newCertsCommand(), newInstallCommand(), newProfileCommand())
-	root.AddCommand(newPolicyCommand(), newAppCommand())
-	root.AddCommand(newTopCommand(), newDoctorCommand())
+	cli.Group(root, "Operate", newNodeCommand(), newBrokerCommand(), newInstallCommand(), newCertsCommand(), newProfileCommand(), newPolicyCommand(), newAppCommand())
+	cli.Group(root, "Inspect", newStatusCommand(), newTopCommand(), newDoctorCommand())
 	for _, name := range []string{"testbed", "bench", "sim", "demo"} {
 		root.AddCommand(newMoved(name))
 	}
 	return cli.Root(root)
 }
 
+// movedTo are commands that penstock-lab has now, by their old names.
+var movedTo = map[string]string{
+	"testbed disk": "disk run", "testbed check": "disk check", "testbed clean": "clean", "testbed hadoop": "hadoop",
+	"testbed node": "node", "testbed soak": "soak",
+}
+
 // newMoved answers a command that penstock-lab has now.
 func newMoved(name string) *cobra.Command {
-	now := map[string]string{
-		"testbed": "penstock-lab (disk run, disk check, clean, hadoop, node and soak)",
-	}[name]
-	if now == "" {
-		now = "penstock-lab " + name
-	}
 	return &cobra.Command{
 		Use:                name,
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.Usage(fmt.Errorf("%q has moved: use %s", name, now))
+		RunE: func(_ *cobra.Command, args []string) error {
+			old := name
+			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				old += " " + args[0]
+			}
+			now := movedTo[old]
+			switch {
+			case now != "":
+			case name == "testbed":
+				now = "--help"
+			default:
+				now = old
+			}
+			return cli.Usage(fmt.Errorf("%q has moved to a program of its own: use penstock-lab %s", old, now))
 		},
 	}
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-	"penstock/cmd/internal/cli"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

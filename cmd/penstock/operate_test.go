@@ -10,11 +10,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"

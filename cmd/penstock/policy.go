@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"penstock/cmd/internal/cli"
 	"slices"
 	"strconv"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"

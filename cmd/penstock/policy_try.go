@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"penstock/cmd/internal/cli"
 	"slices"
 	"strconv"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"

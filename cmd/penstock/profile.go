@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"penstock/node/profile"
 	"penstock/ops/measure"

@@ -8,10 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"penstock/cmd/internal/cli"
 	"strings"
 	"syscall"
 	"time"
+
+	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -28,7 +30,7 @@ func Fetch(ctx context.Context, address string) (*Document, error) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no daemon answers at %s (is penstock node running, and this its \"listen\"?): %w", address, err)
+		return nil, fmt.Errorf("no daemon answers at %s: %w: start it with penstock node run, or give its \"listen\" address with --address", address, plain(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
@@ -43,6 +45,18 @@ func Fetch(ctx context.Context, address string) (*Document, error) {
 		return nil, fmt.Errorf("status of %s: %w", address, err)
 	}
 	return d, nil
+}
+
+// plain returns the cause of a failed request, such as "connection refused", without the
+// request, the address and the system call that the errors around it repeat.
+func plain(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	if call := (*os.SyscallError)(nil); errors.As(err, &call) {
+		err = call.Err
+	}
+	return err
 }
 
 // Parse reads a document. Unknown fields are left out: a newer daemon has more.

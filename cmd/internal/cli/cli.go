@@ -33,8 +33,8 @@ func (e UsageError) Unwrap() error { return e.Err }
 func Root(root *cobra.Command) *cobra.Command {
 	root.Version = Version
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
-	root.AddCommand(newReference(root))
+	root.SetFlagErrorFunc(wrongFlag)
+	root.AddCommand(newReference(root), newVersion(root))
 	strict(root)
 	return root
 }
