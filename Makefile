@@ -75,6 +75,7 @@ lint: check-generated ## Check format, vet, staticcheck and the rules of STYLE.m
 	  if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w on them):"; echo "$$bad"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	go run ./cmd/penstock-lab results --check
 	go test -count=1 ./tidy
 
 .PHONY: fuzz
@@ -124,6 +125,10 @@ check-generated:
 reference: ## Write docs/reference/cli from what the commands say of themselves
 	go run ./cmd/penstock reference docs/reference/cli
 	go run ./cmd/penstock-lab reference docs/reference/cli
+
+.PHONY: results
+results: ## Write docs/results.md from results/
+	go run ./cmd/penstock-lab results
 
 .PHONY: clean
 clean: ## Remove what the build made; downloads in .cache/ stay

@@ -20,7 +20,7 @@ func newRoot() *cobra.Command {
 	}
 	cli.Group(root, "Show", newDemoCommand())
 	cli.Group(root, "Bring up", newDiskCommand(), newHadoopCommand(), newNodeCommand(), newClean())
-	cli.Group(root, "Measure", newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand())
+	cli.Group(root, "Measure", newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand(), newResultsCommand())
 	return cli.Root(root)
 }
 

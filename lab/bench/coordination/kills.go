@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/lab/disk"
+	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/runs"
 	"penstock/lab/judge"
 )
@@ -90,8 +91,9 @@ type Soak struct {
 
 // SoakResult is the form of its --json.
 type SoakResult struct {
-	Seed   uint64  `json:"seed"`
-	Rounds []Kills `json:"rounds"`
+	Seed   uint64         `json:"seed"`
+	Rounds []Kills        `json:"rounds"`
+	Claims []claims.Claim `json:"claims"`
 }
 
 // Perform starts a machine and kills its broker. It ends with the first round in which
@@ -174,7 +176,16 @@ func within(ctx context.Context, p Place, work func(*Machine) error) (err error)
 }
 
 // WriteJSON writes the result.
-func (r SoakResult) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+func (r SoakResult) WriteJSON(w io.Writer) error {
+	var misplaced, pauses []float64
+	for _, k := range r.Rounds {
+		misplaced, pauses = append(misplaced, 100*k.Outcome.Misplaced), append(pauses, float64(k.PauseMS))
+	}
+	r.Claims = claims.Add([]claims.Claim{},
+		claims.Of("disk time misallocated while the broker is killed", "%", misplaced...).AtMost(100*MaxMisplaced),
+		claims.Of("longest pause of a task in a round", "ms", pauses...))
+	return writeJSON(w, r)
+}
 
 // WriteTable writes what all rounds came to.
 func (r SoakResult) WriteTable(w io.Writer) error {

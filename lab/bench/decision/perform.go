@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"text/tabwriter"
 	"time"
+
+	"penstock/lab/experiment/claims"
 )
 
 // Bounds of a request.
@@ -51,13 +53,14 @@ func (q Request) Validate() error {
 // Result is the form of --json. What was not measured is empty, and LeftOut says
 // why.
 type Result struct {
-	CPUs       int        `json:"cpus"`
-	Go         string     `json:"go"`
-	Decisions  []Decision `json:"decisions"`
-	Quanta     []Quantum  `json:"device_loop"`
-	RoundTrips []Timing   `json:"round_trips_go"` // client and server in one process
-	Agent      []Timing   `json:"agent"`          // calls of the agent, and trips from its JVM
-	LeftOut    string     `json:"left_out,omitempty"`
+	CPUs       int            `json:"cpus"`
+	Go         string         `json:"go"`
+	Decisions  []Decision     `json:"decisions"`
+	Quanta     []Quantum      `json:"device_loop"`
+	RoundTrips []Timing       `json:"round_trips_go"` // client and server in one process
+	Agent      []Timing       `json:"agent"`          // calls of the agent, and trips from its JVM
+	LeftOut    string         `json:"left_out,omitempty"`
+	Claims     []claims.Claim `json:"claims"`
 }
 
 // Perform measures everything that can be measured here.
@@ -135,8 +138,28 @@ func roundTrips(ctx context.Context, dir string, n int) (_ []Timing, err error) 
 	return all, nil
 }
 
+// claims are the times of one decision, of a quantum's way through the device loop, and of the
+// agent's calls: the median as the value, the 99th percentile as the high end.
+func (r Result) claims() []claims.Claim {
+	of := func(name string, p50, p99 float64) claims.Claim {
+		return claims.Claim{Name: name, Unit: "ns", Value: p50, Low: p50, High: p99, Runs: 1, Source: "p50 and p99 within one run"}
+	}
+	all := []claims.Claim{}
+	for _, d := range r.Decisions {
+		all = append(all, of(fmt.Sprintf("%s, one decision among %d flows", d.Algorithm, d.Flows), d.P50, d.P99))
+	}
+	for _, q := range r.Quanta {
+		all = append(all, of(fmt.Sprintf("device loop, one quantum among %d flows", q.Flows), q.P50, q.P99))
+	}
+	for _, t := range r.Agent {
+		all = append(all, of("agent, "+t.Name, t.P50, t.P99))
+	}
+	return all
+}
+
 // WriteJSON writes the figures in the documented form.
 func (r Result) WriteJSON(w io.Writer) error {
+	r.Claims = r.claims()
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)

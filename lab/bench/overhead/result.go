@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
 
@@ -16,14 +17,15 @@ import (
 // null. Ratios are to the native variant of the same rounds, with their 95 %
 // confidence intervals.
 type Result struct {
-	Setup    Setup    `json:"setup"`
-	Rounds   int      `json:"rounds"`
-	Bytes    int64    `json:"bytes_per_variant"` // moved by streams, in all rounds
-	Streams  []Stream `json:"streams"`
-	Jobs     []Job    `json:"jobs"`
-	Memory   []Memory `json:"daemon_memory"`
-	Verdicts []Target `json:"targets"`
-	Builds   []string `json:"builds"` // of penstock; more than one is a warning
+	Setup    Setup          `json:"setup"`
+	Rounds   int            `json:"rounds"`
+	Bytes    int64          `json:"bytes_per_variant"` // moved by streams, in all rounds
+	Streams  []Stream       `json:"streams"`
+	Jobs     []Job          `json:"jobs"`
+	Memory   []Memory       `json:"daemon_memory"`
+	Verdicts []Target       `json:"targets"`
+	Builds   []string       `json:"builds"` // of penstock; more than one is a warning
+	Claims   []claims.Claim `json:"claims"`
 }
 
 // Stream is one operation of one variant: medians over the rounds, per decimal
@@ -114,6 +116,7 @@ func Summarise(setup Setup, rounds []Round) Result {
 		}
 	}
 	res.judge()
+	res.Claims = res.claims()
 	return res
 }
 

@@ -8,17 +8,19 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
 
 // YARNResult is what was found of TeraSort on YARN, and the form of --json.
 type YARNResult struct {
-	Setup      YARNSetup    `json:"setup"`
-	Rounds     int          `json:"rounds"`
-	Figures    []YARNFigure `json:"figures"`
-	DaemonPeak int64        `json:"daemon_peak_bytes"`
-	Verdicts   []Target     `json:"targets"`
-	Builds     []string     `json:"builds"` // of penstock; more than one is a warning
+	Setup      YARNSetup      `json:"setup"`
+	Rounds     int            `json:"rounds"`
+	Figures    []YARNFigure   `json:"figures"`
+	DaemonPeak int64          `json:"daemon_peak_bytes"`
+	Verdicts   []Target       `json:"targets"`
+	Builds     []string       `json:"builds"` // of penstock; more than one is a warning
+	Claims     []claims.Claim `json:"claims"`
 }
 
 // YARNFigure is one figure, in seconds, without Penstock and with all of it. The
@@ -74,6 +76,7 @@ func SummariseYARN(setup YARNSetup, rounds []YARNRound) YARNResult {
 		}
 	}
 	res.Verdicts = append(res.Verdicts, memoryTarget("everything on", res.DaemonPeak))
+	res.Claims = res.claims()
 	return res
 }
 

@@ -66,6 +66,7 @@ func (r Result) WriteTable(w io.Writer) error {
 
 // WriteJSON writes everything.
 func (r Result) WriteJSON(w io.Writer) error {
+	r.Claims = r.claims()
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)

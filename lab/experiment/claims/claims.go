@@ -2,6 +2,12 @@
 // goal's source. Every bench writes them as "claims" of its JSON; docs/results.md is made from them.
 package claims
 
+import (
+	"slices"
+
+	"penstock/lab/experiment/figures"
+)
+
 // Claim is one published figure.
 type Claim struct {
 	Name string `json:"name"`
@@ -30,4 +36,29 @@ func (c Claim) AtMost(goal float64) Claim {
 	met := c.Value <= goal
 	c.Goal, c.Met, c.HigherIsBetter = &goal, &met, false
 	return c
+}
+
+// Of returns the claim of several runs: their median, least and greatest value. Without runs it
+// is the zero claim, which Add leaves out.
+func Of(name, unit string, values ...float64) Claim {
+	if len(values) == 0 {
+		return Claim{}
+	}
+	return Claim{Name: name, Unit: unit, Value: figures.Median(values), Low: slices.Min(values), High: slices.Max(values), Runs: len(values)}
+}
+
+// From returns the claim with its source.
+func (c Claim) From(source string) Claim {
+	c.Source = source
+	return c
+}
+
+// Add appends the claims that have a value.
+func Add(all []Claim, more ...Claim) []Claim {
+	for _, c := range more {
+		if c.Runs > 0 {
+			all = append(all, c)
+		}
+	}
+	return all
 }
