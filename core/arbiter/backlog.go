@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// backlog is the state behind the bounds of writers: the bytes that all flows have written and the device does not
-// have yet, which flows have used the device recently, and how fast it was meanwhile. An entitlement counts only by
-// the part of the time in which its flow wants the device: a flow of large weight that writes a line of a log now and
-// then takes room from nobody.
+// backlog is the state behind the bounds of writers: the bytes that all flows have written and the
+// device does not have yet, which flows have used the device recently, and how fast it was
+// meanwhile. An entitlement counts only by the part of the time in which its flow wants the device:
+// a flow of large weight that writes a line of a log now and then takes room from nobody.
 type backlog struct {
 	all      int64          // bytes
 	writing  int64          // number of flows with writers
@@ -28,8 +28,8 @@ type deferredTotals struct {
 
 const (
 	// drainTime is the time in which a flow's share of the device must be able to drain the part of
-	// its backlog beyond the basic one. If the share then becomes small, this much device time may go to
-	// earlier writes. deferredDrainTime is the same for deferred bytes.
+	// its backlog beyond the basic one. If the share then becomes small, this much device time may
+	// go to earlier writes. deferredDrainTime is the same for deferred bytes.
 	drainTime         = 8 * time.Second
 	deferredDrainTime = 12 * time.Second
 
@@ -83,7 +83,8 @@ func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// rate returns the device's bytes per second, averaged over recent ticks with requests; 0 if there were none.
+// rate returns the device's bytes per second, averaged over recent ticks with requests; 0 if there
+// were none.
 func (b *backlog) rate() float64 {
 	if b.seen <= 0 {
 		return 0
@@ -91,8 +92,8 @@ func (b *backlog) rate() float64 {
 	return b.bytes / b.seen / tickPeriod.Seconds()
 }
 
-// drainable returns how many bytes the flow's share of the device drains in a time, beside the flows that used the
-// device recently; 0 if that is not known.
+// drainable returns how many bytes the flow's share of the device drains in a time, beside the
+// flows that used the device recently; 0 if that is not known.
 func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	others := a.backlog.claims
 	if f.inactiveSince == 0 && f.used > 0 {
@@ -102,18 +103,21 @@ func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	return int64(a.backlog.rate() * share * in.Seconds())
 }
 
-// demand returns the flow's entitlement times the part of the recent time in which it wanted the device.
+// demand returns the flow's entitlement times the part of the recent time in which it wanted the
+// device.
 func (f *flow) demand() float64 { return f.leaf.entitled * f.busy }
 
-// portion returns the flow's part of bytes that are divided among flows with the entitlement all, itself included.
+// portion returns the flow's part of bytes that are divided among flows with the entitlement all,
+// itself included.
 func (f *flow) portion(bytes int64, all float64) int64 {
 	return int64(float64(bytes) * f.leaf.entitled / max(all, f.leaf.entitled))
 }
 
-// backlogBound returns the backlog that a flow may have: Config.Backlog; or an equal part of Config.Dirty if many flows
-// write; or what its limit drains in time. A flow with a large share of the device may have more, as the page cache would
-// absorb a burst without the daemon too: its part of what the others leave, as far as its share drains all of it well
-// before the kernel writes back by itself.
+// backlogBound returns the backlog that a flow may have: Config.Backlog; or an equal part of
+// Config.Dirty if many flows write; or what its limit drains in time. A flow with a large share of
+// the device may have more, as the page cache would absorb a burst without the daemon too: its part
+// of what the others leave, as far as its share drains all of it well before the kernel writes back
+// by itself.
 func (a *Arbiter) backlogBound(f *flow) int64 {
 	writing := max(1, a.backlog.writing)
 	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
@@ -126,10 +130,11 @@ func (a *Arbiter) backlogBound(f *flow) int64 {
 	return f.room
 }
 
-// deferredBound returns how many bytes of a flow may be deferred: its part of Config.Lazy, as far as its share of the
-// device could drain it in deferredDrainTime, and the bound of its backlog less what each flow may have anyway. With more
-// of them, the kernel would write some back first, in its own order. The flow's other writers get what deferred bytes
-// leave, and not the other way round: their bytes have to reach the device, and deferred ones may not have to.
+// deferredBound returns how many bytes of a flow may be deferred: its part of Config.Lazy, as far
+// as its share of the device could drain it in deferredDrainTime, and the bound of its backlog less
+// what each flow may have anyway. With more of them, the kernel would write some back first, in its
+// own order. The flow's other writers get what deferred bytes leave, and not the other way round:
+// their bytes have to reach the device, and deferred ones may not have to.
 func (a *Arbiter) deferredBound(f *flow) int64 {
 	backlog := a.backlogBound(f)
 	half := backlog / 2
@@ -145,8 +150,8 @@ func (a *Arbiter) deferredBound(f *flow) int64 {
 	return f.deferredRoom + backlog - min(backlog, a.cfg.Backlog)
 }
 
-// deferredPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that, also of what others
-// leave of theirs.
+// deferredPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that,
+// also of what others leave of theirs.
 func (a *Arbiter) deferredPortion(f *flow) int64 {
 	s := &a.backlog.deferred
 	portion := f.portion(a.cfg.Lazy, s.weight)
@@ -156,9 +161,9 @@ func (a *Arbiter) deferredPortion(f *flow) int64 {
 	return portion
 }
 
-// shrinkBounds lets bounds that have become smaller decrease slowly, by less than the flow's share drains in a tick. If
-// they decreased at once, writers would wait until all of the difference is drained, which at a small share takes longer
-// than a client should wait.
+// shrinkBounds lets bounds that have become smaller decrease slowly, by less than the flow's share
+// drains in a tick. If they decreased at once, writers would wait until all of the difference is
+// drained, which at a small share takes longer than a client should wait.
 func (a *Arbiter) shrinkBounds(f *flow) {
 	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // at once if nothing has been drained yet
 	if drains := a.drainable(f, tickPeriod); drains > 0 {
@@ -182,8 +187,9 @@ func (a *Arbiter) freeRoom(f *flow) int64 {
 	return room
 }
 
-// grant gives a writer a lease while its flow's backlog is below the bound, and parks the writer otherwise. The rest of the
-// bound is divided equally, so that no writer of the flow can use all of it.
+// grant gives a writer a lease while its flow's backlog is below the bound, and parks the writer
+// otherwise. The rest of the bound is divided equally, so that no writer of the flow can use all of
+// it.
 func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	f := s.flow
 	room := a.freeRoom(f)
@@ -216,8 +222,8 @@ func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int
 	return lease
 }
 
-// grantParked gives leases to the flow's parked writers, longest wait first, while there is room. If there are many, it
-// continues in the next call of Decide.
+// grantParked gives leases to the flow's parked writers, longest wait first, while there is room.
+// If there are many, it continues in the next call of Decide.
 func (a *Arbiter) grantParked(f *flow, now time.Duration) {
 	if f.parked.len() == 0 || f.granting {
 		return
@@ -249,8 +255,9 @@ func (a *Arbiter) continueGrants(now time.Duration) {
 	}
 }
 
-// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with many writers: the oldest part
-// is drained as it is. If there is none, a quantum of the oldest deferred bytes is drained.
+// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with many
+// writers: the oldest part is drained as it is. If there is none, a quantum of the oldest deferred
+// bytes is drained.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 	if f.ready.dirs[1].n > 0 {
 		return // a write is queued already

@@ -30,12 +30,13 @@ type Config struct {
 	Depth depth.Config
 
 	// Quantum is the size of a device request in bytes, 64 KiB to 64 MiB, whole pages. It must be
-	// worth its seek: on a slow modelled disk, quanta of 64 KiB reached 0.65 of the native throughput,
-	// 1 MiB 0.95 and 2 MiB 0.97. Default 2 MiB.
+	// worth its seek: on a slow modelled disk, quanta of 64 KiB reached 0.65 of the native
+	// throughput, 1 MiB 0.95 and 2 MiB 0.97. Default 2 MiB.
 	Quantum int64
 
-	// Ahead is the number of quanta that are staged ahead of a reader, in addition to those in flight,
-	// 1 to 16. Default 2: with 1, a protected reader has no request ready whenever one ends.
+	// Ahead is the number of quanta that are staged ahead of a reader, in addition to those in
+	// flight, 1 to 16. Default 2: with 1, a protected reader has no request ready whenever one
+	// ends.
 	Ahead int
 
 	// Backlog is the number of bytes, at least two quanta, that every application may have written
@@ -61,8 +62,9 @@ type Config struct {
 	Run     int64
 	RunTime time.Duration
 
-	// Cost is the device time of requests, from the device's profile. Without a profile, the reference
-	// latencies of Depth replace it: their ratios are used, and the scale is learnt from the first load.
+	// Cost is the device time of requests, from the device's profile. Without a profile, the
+	// reference latencies of Depth replace it: their ratios are used, and the scale is learnt from
+	// the first load.
 	Cost cost.Model
 
 	// Seek is the assumed additional cost of a random request if there is no profile, 0 to 1 s. It
@@ -90,32 +92,33 @@ type Config struct {
 	// quantum. It must be well below the kernel's 30 s. Default 5 s.
 	FlushAge time.Duration
 
-	// Lazy bounds the deferred bytes of all applications together: those of kind intermediate that need
-	// not be drained yet. Each application may have a part by its weight, in addition to Backlog and
-	// Dirty, or less if its share would take too long to drain that. At least 64 KiB. Default half of
-	// Dirty. SetRoom changes it.
+	// Lazy bounds the deferred bytes of all applications together: those of kind intermediate that
+	// need not be drained yet. Each application may have a part by its weight, in addition to
+	// Backlog and Dirty, or less if its share would take too long to drain that. At least 64 KiB.
+	// Default half of Dirty. SetRoom changes it.
 	Lazy int64
 
-	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise drained only as far as
-	// Lazy requires. Default 22 s.
+	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise drained only as far
+	// as Lazy requires. Default 22 s.
 	LazyAge time.Duration
 
-	// LazyFiles bounds the closed files of one application with deferred bytes, 1 to 65,536. Beyond it
-	// the oldest is drained. Each file holds a descriptor. Default 1,024.
+	// LazyFiles bounds the closed files of one application with deferred bytes, 1 to 65,536. Beyond
+	// it the oldest is drained. Each file holds a descriptor. Default 1,024.
 	LazyFiles int
 
-	// Network is set for a network device, which sends and has no files. Rate is its rate in bytes per
-	// second; 0: not known, and nothing is held back.
+	// Network is set for a network device, which sends and has no files. Rate is its rate in bytes
+	// per second; 0: not known, and nothing is held back.
 	Network bool
 	Rate    int64
 
-	// WeightScale is the largest factor between weights and the scheduler's weights, 1 to 1,000,000. With
-	// it, parts (SetParts) can be finer than weights; without parts, the factor is 1. At each level of the
-	// queue tree, it is halved until the largest weight fits. Default 1.
+	// WeightScale is the largest factor between weights and the scheduler's weights, 1 to
+	// 1,000,000. With it, parts (SetParts) can be finer than weights; without parts, the factor is
+	// 1. At each level of the queue tree, it is halved until the largest weight fits. Default 1.
 	WeightScale int
 
-	// MaxFlows bounds the flows of the device. Beyond it, a new application replaces the flow that has been
-	// idle the longest or, if all have streams, joins the unattributed flow. Default 4,096.
+	// MaxFlows bounds the flows of the device. Beyond it, a new application replaces the flow that
+	// has been idle the longest or, if all have streams, joins the unattributed flow. Default
+	// 4,096.
 	MaxFlows int
 }
 
@@ -203,8 +206,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Stride returns the bytes between two progress reports of an agent: few enough that a lease or a staged range does not
-// run out unnoticed.
+// Stride returns the bytes between two progress reports of an agent: few enough that a lease or a
+// staged range does not run out unnoticed.
 func (c Config) Stride() uint32 { return uint32(min(c.Quantum/4, leaseBytes/2)) }
 
 func setDefault[T comparable](v *T, def T) {

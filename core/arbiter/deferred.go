@@ -2,14 +2,15 @@ package arbiter
 
 import "time"
 
-// Deferred writes. What a task spills to a local disk is often merged and deleted before the device would see it without
-// the daemon, and draining it at once is wasted work. So bytes of kind intermediate are deferred: they stay in the page
-// cache while the flow has no more of them than deferredBound. Beyond that, the oldest are drained first. In any case, old
-// bytes are drained before the kernel's own 30 s are over, since the kernel's writeback follows no shares; the more there
-// are, the earlier.
+// Deferred writes. What a task spills to a local disk is often merged and deleted before the device
+// would see it without the daemon, and draining it at once is wasted work. So bytes of kind
+// intermediate are deferred: they stay in the page cache while the flow has no more of them than
+// deferredBound. Beyond that, the oldest are drained first. In any case, old bytes are drained
+// before the kernel's own 30 s are over, since the kernel's writeback follows no shares; the more
+// there are, the earlier.
 //
-// A closed stream with deferred bytes is kept, with its descriptor, until it is drained or its file is deleted. The
-// descriptor is needed for both.
+// A closed stream with deferred bytes is kept, with its descriptor, until it is drained or its file
+// is deleted. The descriptor is needed for both.
 
 const (
 	deletedCheckEvery = time.Second // between two checks for deleted files
@@ -46,8 +47,9 @@ func (a *Arbiter) drainExcess(f *flow, now time.Duration) {
 	}
 }
 
-// drainOldest releases that many bytes of the flow's oldest deferred stream, in whole quanta, or drops the stream from the
-// backlog if its file is deleted. It reports whether there was such a stream.
+// drainOldest releases that many bytes of the flow's oldest deferred stream, in whole quanta, or
+// drops the stream from the backlog if its file is deleted. It reports whether there was such a
+// stream.
 func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	s := f.oldest()
 	switch {
@@ -72,8 +74,8 @@ func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	a.updateReady(s, now)
 }
 
-// updateDeferred adds a stream to the flow's deferred streams, or removes it: it must have more than the pages that are
-// being filled.
+// updateDeferred adds a stream to the flow's deferred streams, or removes it: it must have more
+// than the pages that are being filled.
 func (f *flow) updateDeferred(s *Stream) {
 	if s.deferredBytes >= 2*pageBytes || s.closed && s.deferredBytes > 0 {
 		f.deferredQueue.set(s)
@@ -99,8 +101,9 @@ func (f *flow) oldest() *Stream {
 	return f.deferredQueue.first()
 }
 
-// drainInTime starts to drain the flow's oldest deferred bytes while its share can still drain all of them before the kernel
-// would. It runs at every tick and releases no more than the share drains, as the share may be small only for a moment.
+// drainInTime starts to drain the flow's oldest deferred bytes while its share can still drain all
+// of them before the kernel would. It runs at every tick and releases no more than the share
+// drains, as the share may be small only for a moment.
 func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	second := a.drainable(f, time.Second)
 	if second <= 0 {
@@ -116,8 +119,8 @@ func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	}
 }
 
-// keepOpen keeps a closed stream that has deferred bytes. Beyond a bound, the oldest kept stream of the flow, or of the
-// device, is drained.
+// keepOpen keeps a closed stream that has deferred bytes. Beyond a bound, the oldest kept stream of
+// the flow, or of the device, is drained.
 func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
 	if s.deferredBytes == 0 {
 		return
@@ -142,7 +145,8 @@ func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
 	}
 }
 
-// oldestKept returns the flow's kept stream whose bytes have waited the longest; nil if there is none.
+// oldestKept returns the flow's kept stream whose bytes have waited the longest; nil if there is
+// none.
 func (f *flow) oldestKept() (oldest *Stream) {
 	for _, s := range f.deferredQueue.items {
 		if s.kept && (oldest == nil || s.before(oldest)) {
@@ -194,9 +198,9 @@ func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 	}
 }
 
-// dropDeleted drops a deleted file from the backlog. Bytes that are not requested yet need not be drained; bytes that a sync
-// or the kernel has written are charged to the flow. A writer with the file still open goes on, and what it writes does not
-// count.
+// dropDeleted drops a deleted file from the backlog. Bytes that are not requested yet need not be
+// drained; bytes that a sync or the kernel has written are charged to the flow. A writer with the
+// file still open goes on, and what it writes does not count.
 func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	f := s.flow
 	before := f.backlog

@@ -2,25 +2,29 @@ package arbiter
 
 import "time"
 
-// Forced packets. With a small share or a low limit, a stream's turn may not come before its client gives up. The client
-// then asks another replica, which makes the overload worse. So a stream that has waited for its patience is starved and
-// gets one packet, regardless of its flow's share or limit:
+// Forced packets. With a small share or a low limit, a stream's turn may not come before its client
+// gives up. The client then asks another replica, which makes the overload worse. So a stream that
+// has waited for its patience is starved and gets one packet, regardless of its flow's share or
+// limit:
 //
-//   - Within the depth, one packet at a time. Flows with starved streams take turns, and within a flow the stream with the
-//     earliest deadline goes first. A packet waits behind the requests that are at the device. So if many streams are starved
-//     at once, one at a time is too slow, and more packets are in flight the later the first stream is.
-//   - From a small budget of device time, so that other flows keep their shares whatever the number of starved streams. If
-//     many streams begin to starve at once, the budget cannot serve all at their deadlines. So a stream that has waited for a
-//     quarter of its patience reserves a second for its packet (packetschedule.go): at its deadline or, if that is taken, a
-//     little later or earlier.
-//   - Charged to the flow and to its limit, so that over time the flow gets no more than its entitlement.
+//   - Within the depth, one packet at a time. Flows with starved streams take turns, and within a
+//     flow the stream with the earliest deadline goes first. A packet waits behind the requests
+//     that are at the device. So if many streams are starved at once, one at a time is too slow,
+//     and more packets are in flight the later the first stream is.
+//   - From a small budget of device time, so that other flows keep their shares whatever the number
+//     of starved streams. If many streams begin to starve at once, the budget cannot serve all at
+//     their deadlines. So a stream that has waited for a quarter of its patience reserves a second
+//     for its packet (packetschedule.go): at its deadline or, if that is taken, a little later or
+//     earlier.
+//   - Charged to the flow and to its limit, so that over time the flow gets no more than its
+//     entitlement.
 //
-// After the packet, the patience begins again. If a packet is smaller than what the reader needs at once, more packets follow
-// soon, up to packetBytes. How much a reader needs at once is not known. So a reader with less than packetBytes ahead may be
-// stalled, and gets a deadline.
+// After the packet, the patience begins again. If a packet is smaller than what the reader needs at
+// once, more packets follow soon, up to packetBytes. How much a reader needs at once is not known.
+// So a reader with less than packetBytes ahead may be stalled, and gets a deadline.
 //
-// Nearly all waits are short. So a stream stays in the heap when its wait ends, with its old key, and is moved when it comes up
-// too early.
+// Nearly all waits are short. So a stream stays in the heap when its wait ends, with its old key,
+// and is moved when it comes up too early.
 type forced struct {
 	waiting   indexedHeap[*Stream] // streams that are or were stalled, by the time of the next check
 	overdue   indexedHeap[*flow]   // flows with starved readers; the flow whose last forced packet is the oldest comes first
@@ -36,16 +40,16 @@ const (
 	forcedBytes  = 64 << 10  // a packet of HDFS
 	readAtOnce   = 128 << 10 // what most servers read at once
 	ownChecksums = 48 << 10  // readahead of the kernel for a process whose checksums are not staged
-	// The budget is a tenth of the device time, and a quarter in a burst of forcedBurst. If 200 readers
-	// begin to starve at once on a slow disk with packets of 20 ms, the budget serves all of them in 40 s:
-	// between a quarter of their patience and the moment at which their clients give up. Up to
-	// forcedCredit of delay by other flows' quanta is made up for.
+	// The budget is a tenth of the device time, and a quarter in a burst of forcedBurst. If 200
+	// readers begin to starve at once on a slow disk with packets of 20 ms, the budget serves all
+	// of them in 40 s: between a quarter of their patience and the moment at which their clients
+	// give up. Up to forcedCredit of delay by other flows' quanta is made up for.
 	forcedFraction = 10
 	burstSpacing   = 4
 	forcedBurst    = time.Second
 	forcedCredit   = 500 * time.Millisecond
-	// Clients give up after 5 s at the earliest. One that states less than 3 s would only get ahead of
-	// others.
+	// Clients give up after 5 s at the earliest. One that states less than 3 s would only get ahead
+	// of others.
 	minPatience = 3 * time.Second
 	// A packet that was too small is followed by another one after a sixteenth of the patience. The
 	// client's own time-out is 4/3 of the patience.
@@ -79,9 +83,9 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// stalledSince returns since when a stream is stalled; 0: it is not. A reader with little ahead of it may need more at once than
-// it has. It counts as stalled since its last progress if it has less than packetBytes ahead, or less than readAtOnce once
-// Config.Staged is used up.
+// stalledSince returns since when a stream is stalled; 0: it is not. A reader with little ahead of
+// it may need more at once than it has. It counts as stalled since its last progress if it has less
+// than packetBytes ahead, or less than readAtOnce once Config.Staged is used up.
 func (a *Arbiter) stalledSince(s *Stream) time.Duration {
 	if s.waiting == 0 && !s.Write && s.Kind != Network && s.mark != Open {
 		if ahead := s.done - s.pos; ahead < readAtOnce || ahead < packetBytes && a.staged < a.cfg.Staged {
@@ -137,8 +141,8 @@ func (a *Arbiter) packetTime(bytes int64) time.Duration {
 	return 2*a.pricing.served(false, false, bytes) - a.pricing.served(false, true, bytes)
 }
 
-// check handles all streams whose time has come: starved writers and senders go on at once, since they need no request;
-// readers make their reservations; and starved readers are queued.
+// check handles all streams whose time has come: starved writers and senders go on at once, since
+// they need no request; readers make their reservations; and starved readers are queued.
 func (l *forced) check(a *Arbiter, now time.Duration) {
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
@@ -309,8 +313,8 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	a.startRequest(r, now)
 }
 
-// ended handles the end of a reader's forced packet. If the reader is still stalled, the packet was smaller than what it reads
-// at once.
+// ended handles the end of a reader's forced packet. If the reader is still stalled, the packet was
+// smaller than what it reads at once.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if a.stalledSince(s) > 0 {
 		l.setDeadline(s, now+a.patience(s)/repeatAfter)

@@ -6,9 +6,10 @@ import (
 	"penstock/core/limit"
 )
 
-// Limits. A flow with a limit is backlogged for the scheduler only while the limit allows its next request. Bytes that the limit
-// allows while other flows are served first can be made up for, up to limitCredit. Otherwise a flow whose share is above its limit
-// would not reach the limit on a busy device. A flow without demand gets idleCredit only.
+// Limits. A flow with a limit is backlogged for the scheduler only while the limit allows its next
+// request. Bytes that the limit allows while other flows are served first can be made up for, up to
+// limitCredit. Otherwise a flow whose share is above its limit would not reach the limit on a busy
+// device. A flow without demand gets idleCredit only.
 
 const (
 	limitCredit = 800 * time.Millisecond
@@ -19,12 +20,13 @@ const (
 	// seconds, and the flow causes at most ten seeks a second.
 	limitQuantum = 100 * time.Millisecond
 
-	// The backlog of a flow with a limit is at most what the limit drains in this time. With more, the
-	// kernel would write it back by itself.
+	// The backlog of a flow with a limit is at most what the limit drains in this time. With more,
+	// the kernel would write it back by itself.
 	limitBacklog = 2 * time.Second
 )
 
-// heldBack reports whether the flow's limit delays its next request. If so, the flow is checked again when the limit allows it.
+// heldBack reports whether the flow's limit delays its next request. If so, the flow is checked
+// again when the limit allows it.
 func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	if f.limit == nil {
 		return false

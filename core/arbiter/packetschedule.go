@@ -2,8 +2,8 @@ package arbiter
 
 import "time"
 
-// packetSchedule reserves device time for forced packets, second by second: at most a tenth of each second, the budget of forced
-// packets. A reservation is the number of its second, from 1.
+// packetSchedule reserves device time for forced packets, second by second: at most a tenth of each
+// second, the budget of forced packets. A reservation is the number of its second, from 1.
 type packetSchedule struct {
 	seconds []scheduleSecond // by number modulo the length
 }
@@ -32,8 +32,9 @@ func (p *packetSchedule) second(number int64) *scheduleSecond {
 	return b
 }
 
-// reserve reserves a second for a packet with the given device time: that of the deadline or, if that is full, a later one up to
-// latest, or an earlier one. It returns the time of the packet, which is the deadline if no second has room.
+// reserve reserves a second for a packet with the given device time: that of the deadline or, if
+// that is full, a later one up to latest, or an earlier one. It returns the time of the packet,
+// which is the deadline if no second has room.
 func (p *packetSchedule) reserve(now, deadline, latest, took time.Duration) (at time.Duration, place int64) {
 	number := func(t time.Duration) int64 { return int64(t/time.Second) + 1 }
 	first, due := number(now), number(deadline)
