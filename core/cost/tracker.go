@@ -171,7 +171,7 @@ func (t *Tracker) Healthy() (scale float64, known bool) { return t.common, !t.le
 func (t *Tracker) Look(now time.Duration) Verdict {
 	t.advance(now)
 	if !t.learning.on && !t.verdict.Slow && t.busy >= hangBusy {
-		// Nothing has ended for long. Whatever is in flight may be nearly done.
+		// No request has ended for long, and those in flight may be nearly done.
 		if most := t.expected() + float64(t.common*t.pending); t.busy >= slowAt*most {
 			t.verdict = Verdict{Slow: true, Factor: factor(t.busy, most)}
 			t.rescale()
@@ -180,8 +180,8 @@ func (t *Tracker) Look(now time.Duration) Verdict {
 	return t.verdict
 }
 
-// Scale returns what a direction's predicted costs are to be multiplied with to
-// be this device's time now, slowness included.
+// Scale returns the factor between predicted costs of a direction and present device time, including
+// a slowdown.
 func (t *Tracker) Scale(write bool) float64 { return t.scale[index(write)] }
 
 // Tilt returns the part of Scale in which the directions differ. The common factor makes no
