@@ -355,12 +355,12 @@ func TestBadNodes(t *testing.T) {
 		"a later report":   {[]*cluster.Report{{Sequence: 7, Node: &cluster.Node{Name: "bad"}}}, codes.InvalidArgument, "has sequence number 7, not 1"},
 		"replayed":         {second(func(r *cluster.Report) { r.Sequence = 1 }), codes.InvalidArgument, "report 1 follows report 1"},
 		"one left out":     {second(func(r *cluster.Report) { r.Sequence = 3 }), codes.InvalidArgument, "report 3 follows report 1"},
-		"absurd service":   {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{1 << 42}, []uint64{0} }), codes.InvalidArgument, "more than 256 devices"},
-		"beyond all":       {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{1 << 63}, []uint64{0} }), codes.InvalidArgument, "more than 256 devices"},
-		"absurd room":      {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{0}, []uint64{1 << 50} }), codes.InvalidArgument, "more than 256 devices"},
+		"absurd service":   {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{1 << 42}, []uint64{0} }), codes.InvalidArgument, "exceed those of 256 devices"},
+		"beyond all":       {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{1 << 63}, []uint64{0} }), codes.InvalidArgument, "exceed those of 256 devices"},
+		"absurd room":      {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{0}, []uint64{0}, []uint64{1 << 50} }), codes.InvalidArgument, "exceed those of 256 devices"},
 		"uneven lists":     {second(func(r *cluster.Report) { r.Entries = []uint32{0} }), codes.InvalidArgument, "must be of equal length"},
 		"no such entry":    {second(func(r *cluster.Report) { r.Entries, r.Rates, r.Rooms = []uint32{5}, []uint64{0}, []uint64{0} }), codes.InvalidArgument, "entry 5"},
-		"too many entries": {second(func(r *cluster.Report) { r.Names = []*cluster.Name{{Entry: cluster.MaxEntries, Application: "b"}} }), codes.InvalidArgument, "more applications than one may serve"},
+		"too many entries": {second(func(r *cluster.Report) { r.Names = []*cluster.Name{{Entry: cluster.MaxEntries, Application: "b"}} }), codes.InvalidArgument, "too many applications on one node"},
 		"a long entry":     {second(func(r *cluster.Report) { r.Names = []*cluster.Name{{Entry: 1, Application: long}} }), codes.InvalidArgument, "at most 256 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

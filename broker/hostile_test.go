@@ -266,7 +266,7 @@ func TestTooManyApplications(t *testing.T) {
 	if err := s.Send(names(node, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "bound of applications") {
+	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many applications: the broker's limit") {
 		t.Errorf("application %d: %v", maxApps+1, err)
 	}
 	if err := first.Send(&cluster.Report{Sequence: 2, Entries: []uint32{0}, Rates: []uint64{5}, Rooms: []uint64{5}}); err != nil {

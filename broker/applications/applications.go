@@ -1,14 +1,14 @@
-// Package applications is a directory of the cluster's applications: their queue, user, name, type and
-// tags, and how much of a YARN resource they hold, by the names of their flows.
+// Package applications is a directory of the cluster's applications: their queue, user, name, type
+// and tags, and how much of a YARN resource they hold, by the names of their flows.
 //
-// A node knows an application by its id only, while a policy refers to queues, users and tags. YARN's
-// ResourceManager and Spark's master know both. Each of them is polled by a goroutine of its own. Facts
-// never waits for them: it answers with what is known, at least the flow's name, and later changes are
-// announced through Run.
+// A node knows an application by its id only, while a policy refers to queues, users and tags.
+// YARN's ResourceManager and Spark's master know both. Each of them is polled by a goroutine of its
+// own. Facts never waits for them: it answers with what is known, at least the flow's name, and
+// later changes are announced through Run.
 //
-// Each poll lists the applications at work, since the containers that they hold change. An application
-// that a node serves and the last list lacks, because it has just begun or ended, is looked up by
-// itself, at a limited rate.
+// Each poll lists the applications at work, since the containers that they hold change. An
+// application that a node serves and the last list lacks, because it has just begun or ended, is
+// looked up by itself, at a limited rate.
 //
 // Facts outlive their source. A source that is down changes nothing, and an application that is gone
 // from a list may still have data to write. A source that has just taken over may report less than is
@@ -31,7 +31,8 @@ import (
 
 // Limits of a directory.
 const (
-	// MaxApplications bounds the applications that are kept. Of further ones only the flows' names are known.
+	// MaxApplications bounds the applications that are kept. Of further ones only the flows' names
+	// are known.
 	MaxApplications = 100_000
 	maxPending      = 10_000 // flows to be looked up
 	// lookupsPerSecond bounds single look-ups.
@@ -202,8 +203,8 @@ func (d *Directory) Sources() []Source {
 	return list
 }
 
-// Run polls the sources until ctx ends. It calls changed with the flows whose facts have changed, from
-// several goroutines. changed may call Facts.
+// Run polls the sources until ctx ends. It calls changed with the flows whose facts have changed,
+// from several goroutines. changed may call Facts.
 func (d *Directory) Run(ctx context.Context, changed func(flows []string)) {
 	var group sync.WaitGroup
 	for _, s := range d.sources {
@@ -247,8 +248,8 @@ func (d *Directory) noActiveServer(s *source) bool {
 	return errors.Is(s.err, errNoneActive)
 }
 
-// list updates the directory from a list of the applications at work. Applications that a complete list
-// lacks stay known for a while, but hold nothing any more.
+// list updates the directory from a list of the applications at work. Applications that a complete
+// list lacks stay known for a while, but hold nothing any more.
 func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	d.mu.Lock()
 	s.round++
@@ -302,8 +303,8 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	return changed
 }
 
-// update stores what a source reports of an application, in a list or a look-up. It reports whether the
-// facts have changed, and whether there was no room. d.mu is held.
+// update stores what a source reports of an application, in a list or a look-up. It reports whether
+// the facts have changed, and whether there was no room. d.mu is held.
 func (d *Directory) update(s *source, a Application) (different, full bool) {
 	if a.activeSince != 0 {
 		if s.activeSince != 0 && s.activeSince != a.activeSince { // another server has taken over, or the server was restarted
@@ -344,17 +345,17 @@ func (d *Directory) update(s *source, a Application) (different, full bool) {
 	return different, false
 }
 
-// restarted notes that the source seems to have restarted: until it has settled, its lists only add to
-// what is known. Between two such phases at least one list counts fully, or a source that restarts
-// again and again would never lower anything. Directory.mu is held.
+// restarted notes that the source seems to have restarted: until it has settled, its lists only add
+// to what is known. Between two such phases at least one list counts fully, or a source that
+// restarts again and again would never lower anything. Directory.mu is held.
 func (s *source) restarted(period time.Duration) {
 	if now := time.Now(); !now.Before(s.settledAt.Add(2 * period)) {
 		s.settledAt = now.Add(settleTime)
 	}
 }
 
-// makeRoom drops applications that have ended, and those that were in none of the last two lists, which
-// were incomplete. d.mu is held.
+// makeRoom drops applications that have ended, and those that were in none of the last two lists,
+// which were incomplete. d.mu is held.
 func (d *Directory) makeRoom(s *source) {
 	for flow, e := range d.apps {
 		if e.Ended || e.from == s && e.round+1 < s.round {

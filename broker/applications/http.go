@@ -26,11 +26,11 @@ const (
 	idleTimeout    = time.Minute
 )
 
-// servers are the servers of one cluster manager, of which one is active. The active one is asked first,
-// and the others in turn if it does not answer as an active server.
+// servers are the servers of one cluster manager, of which one is active. The active one is asked
+// first, and the others in turn if it does not answer as an active server.
 //
-// Redirects of a standby are not followed: they may name any host, and the active server is on the list.
-// A standby may take seconds to answer, while it looks for the active server itself.
+// Redirects of a standby are not followed: they may name any host, and the active server is on the
+// list. A standby may take seconds to answer, while it looks for the active server itself.
 type servers struct {
 	http     *http.Client
 	bases    []*url.URL
@@ -49,8 +49,8 @@ var (
 	errNoneActive = errors.New("no server is active")
 )
 
-// errNotActive is the error of a server that does no work for a request: a standby, or one that cannot be
-// reached.
+// errNotActive is the error of a server that does no work for a request: a standby, or one that
+// cannot be reached.
 type errNotActive struct{ error }
 
 func (e errNotActive) Unwrap() error { return e.error }
@@ -85,21 +85,21 @@ func (s *servers) address() string {
 	return s.bases[s.active.Load()].Redacted()
 }
 
-// takeBusyTime returns for how long requests have kept a server busy since the last call. Of a request
-// that was answered, that is the time of the answering server; otherwise that of all servers that may have
-// worked on it.
+// takeBusyTime returns for how long requests have kept a server busy since the last call. Of a
+// request that was answered, that is the time of the answering server; otherwise that of all
+// servers that may have worked on it.
 func (s *servers) takeBusyTime() time.Duration {
 	busy := s.busy
 	s.busy = 0
 	return busy
 }
 
-// freshConnection makes the next request use a new connection. A connection that stays open would hide for
-// answerTimeout that the machine is gone.
+// freshConnection makes the next request use a new connection. A connection that stays open would
+// hide for answerTimeout that the machine is gone.
 func (s *servers) freshConnection() { s.http.CloseIdleConnections() }
 
-// get requests a document and calls read for it, beginning with the active server. The server's address
-// may have a query of its own, such as user.name.
+// get requests a document and calls read for it, beginning with the active server. The server's
+// address may have a query of its own, such as user.name.
 func (s *servers) get(ctx context.Context, path string, query url.Values, read func(*json.Decoder) error) error {
 	var errs []error
 	var busy time.Duration

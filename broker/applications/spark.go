@@ -12,8 +12,8 @@ import (
 // sparkType is the type that YARN reports for Spark applications, so that one rule matches both.
 const sparkType = "SPARK"
 
-// spark reads the JSON page of a standalone master. The page contains everything: workers, running and
-// recent applications. Spark has no single look-ups, queues or tags.
+// spark reads the JSON page of a standalone master. The page contains everything: workers, running
+// and recent applications. Spark has no single look-ups, queues or tags.
 type spark struct{ *servers }
 
 func newSpark(addresses []string) (*spark, error) {

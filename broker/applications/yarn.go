@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pageSize is the number of applications of one answer, and maxPages bounds the answers of a list:
-	// enough for a full directory, with half-full pages on average and some empty ones.
+	// pageSize is the number of applications of one answer, and maxPages bounds the answers of a
+	// list: enough for a full directory, with half-full pages on average and some empty ones.
 	pageSize = 1000
 	maxPages = 400
 	// queueRefreshInterval is the least time between two requests for the scheduler's queues.
@@ -155,8 +155,9 @@ func (y *yarn) application(ctx context.Context, a *yarnApp) Application {
 	return app
 }
 
-// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports it. An older one may report only
-// the leaf's name, which is then looked up. A name that several leaves have is returned as it is.
+// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports it. An older one may
+// report only the leaf's name, which is then looked up. A name that several leaves have is returned
+// as it is.
 func (y *yarn) queuePath(ctx context.Context, queue string) string {
 	if queue == "" || queue == "root" || strings.HasPrefix(queue, "root.") {
 		return queue

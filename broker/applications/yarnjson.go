@@ -9,8 +9,8 @@ import (
 	"penstock/core/policy"
 )
 
-// DefaultResource is the YARN resource type by which applications request bandwidth. It has no dot, as
-// MapReduce would not find it among a job's settings otherwise.
+// DefaultResource is the YARN resource type by which applications request bandwidth. It has no dot,
+// as MapReduce would not find it among a job's settings otherwise.
 const DefaultResource = "disk-bandwidth"
 
 // Limits of what is kept of one application, in bytes.
@@ -116,7 +116,8 @@ func (a *yarnApp) application(resource string) Application {
 	return app
 }
 
-// bytes returns the amount in the base unit; 0 for a unit that YARN does not have (UnitsConversionUtil).
+// bytes returns the amount in the base unit; 0 for a unit that YARN does not have
+// (UnitsConversionUtil).
 func (r amount) bytes() float64 {
 	factor := map[string]float64{"p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
 		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}[r.Units]
@@ -131,8 +132,8 @@ type queue struct {
 	} `json:"queues"`
 }
 
-// parseQueues returns the full paths of the scheduler's leaf queues by name. A name of several leaves maps
-// to the empty string.
+// parseQueues returns the full paths of the scheduler's leaf queues by name. A name of several
+// leaves maps to the empty string.
 func parseQueues(d *json.Decoder) (map[string]string, error) {
 	var doc struct {
 		Scheduler struct {

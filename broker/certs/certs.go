@@ -35,10 +35,10 @@ const (
 // and may not report as nodes; holders of other certificates may report and not change the policy.
 const Operator = cluster.OperatorUnit
 
-// Make writes NAME.pem and NAME.key into a folder for each machine and operator, and ca.pem and ca.key
-// unless they exist. A machine's name may be an IP address. Every machine's certificate is also valid
-// for localhost, under which a broker is asked on its own machine. Existing files are not
-// overwritten.
+// Make writes NAME.pem and NAME.key into a folder for each machine and operator, and ca.pem and
+// ca.key unless they exist. A machine's name may be an IP address. Every machine's certificate is
+// also valid for localhost, under which a broker is asked on its own machine. Existing files are
+// not overwritten.
 func Make(dir string, machines, operators []string) (made []string, err error) {
 	for _, name := range slices.Concat(machines, operators) {
 		if name == "" || name == caName || strings.ContainsAny(name, "/\\") || strings.HasPrefix(name, ".") || len(name) > 253 {
@@ -140,8 +140,8 @@ func readPEM(file string) ([]byte, error) {
 	return block.Bytes, nil
 }
 
-// write signs a certificate and writes it and its key. The key is written first, readable by its owner
-// only.
+// write signs a certificate and writes it and its key. The key is written first, readable by its
+// owner only.
 func write(dir, name string, template *x509.Certificate, span time.Duration, parent *x509.Certificate, public *ecdsa.PublicKey,
 	own, signer *ecdsa.PrivateKey) (made []string, err error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))

@@ -65,8 +65,8 @@ func NewElection(client *zkclient.Client, name, address string, log *slog.Logger
 		log: log, changes: make(chan struct{}, 1)}, nil
 }
 
-// State implements Leadership. A leader that was suspended for a while notices here that its lease has
-// ended, before anything else does.
+// State implements Leadership. A leader that was suspended for a while notices here that its lease
+// has ended, before anything else does.
 func (e *Election) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,7 +118,8 @@ func (e *Election) stepDown(s State) {
 	}
 }
 
-// errSessionEnded means that the candidate's znode is gone: the session ended, or somebody removed it.
+// errSessionEnded means that the candidate's znode is gone: the session ended, or somebody removed
+// it.
 var errSessionEnded = errors.New("the session with ZooKeeper has ended")
 
 // campaign is one candidacy. It lasts as long as its session.
@@ -295,8 +296,8 @@ func decodeRecord(text []byte) (r record) {
 	return r
 }
 
-// sequence returns the number that ZooKeeper has appended to a candidate's name. A name without one is
-// not a broker's and is sorted last.
+// sequence returns the number that ZooKeeper has appended to a candidate's name. A name without one
+// is not a broker's and is sorted last.
 func sequence(name string) int64 {
 	n, err := strconv.ParseInt(name[strings.LastIndexByte(name, '-')+1:], 10, 64)
 	if err != nil || n < 0 {

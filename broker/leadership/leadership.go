@@ -2,12 +2,12 @@
 // changes the policy.
 //
 // With two leaders, each would add up the reports of a part of the nodes, and each could overwrite
-// the other's policy. Every leadership has an epoch that is larger than all before it. Safety does not
-// depend on clocks: each change of the policy is one ZooKeeper transaction with a check of the epoch,
-// so a former leader cannot change the policy (store.ZooKeeper). Clocks keep a node from being answered
-// by two brokers: a leader holds a lease, which ends by its own monotonic clock before ZooKeeper can
-// elect a successor, also if the process was suspended meanwhile. And a node ignores answers of an
-// epoch below the largest one that it has seen.
+// the other's policy. Every leadership has an epoch that is larger than all before it. Safety does
+// not depend on clocks: each change of the policy is one ZooKeeper transaction with a check of the
+// epoch, so a former leader cannot change the policy (store.ZooKeeper). Clocks keep a node from
+// being answered by two brokers: a leader holds a lease, which ends by its own monotonic clock
+// before ZooKeeper can elect a successor, also if the process was suspended meanwhile. And a node
+// ignores answers of an epoch below the largest one that it has seen.
 package leadership
 
 import "time"

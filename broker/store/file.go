@@ -17,10 +17,10 @@ import (
 	"penstock/settings"
 )
 
-// File keeps versions in a folder, one file each, for a cluster without ZooKeeper. A version is written
-// to a temporary file, synced and renamed. So after a crash it exists as a whole or not at all, and an
-// incomplete file is a sign of later damage. A damaged newest version is an error: which other version
-// should be in force is for the operator to decide.
+// File keeps versions in a folder, one file each, for a cluster without ZooKeeper. A version is
+// written to a temporary file, synced and renamed. So after a crash it exists as a whole or not at
+// all, and an incomplete file is a sign of later damage. A damaged newest version is an error:
+// which other version should be in force is for the operator to decide.
 type File struct {
 	dir  string
 	lock *os.File

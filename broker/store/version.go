@@ -79,8 +79,8 @@ func header(body []byte) []byte {
 	return []byte(magic + hex.EncodeToString(sum[:]) + "\n")
 }
 
-// Decode decodes what Encode returned, and fails for anything else: a part of it, additional bytes, or
-// changed ones.
+// Decode decodes what Encode returned, and fails for anything else: a part of it, additional bytes,
+// or changed ones.
 func Decode(text []byte) (Version, error) {
 	if len(text) > maxRecord {
 		return Version{}, fmt.Errorf("a version has at most %d bytes", maxRecord)

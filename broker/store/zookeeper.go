@@ -36,15 +36,15 @@ const (
 	versionsNode = "versions" // one child for each version
 )
 
-// Fence is the leadership under which versions are written. Each write is one transaction with a check
-// that the znode at path has the version. leading is false if this broker does not lead.
+// Fence is the leadership under which versions are written. Each write is one transaction with a
+// check that the znode at path has the version. leading is false if this broker does not lead.
 type Fence interface {
 	Fence() (path string, version int32, epoch uint64, leading bool)
 }
 
-// ZooKeeper keeps the versions of several brokers, a znode for each version. A version is written in one
-// transaction with checks of the leadership's epoch and of the newest number. So a former leader can
-// write nothing, however late its message arrives.
+// ZooKeeper keeps the versions of several brokers, a znode for each version. A version is written
+// in one transaction with checks of the leadership's epoch and of the newest number. So a former
+// leader can write nothing, however late its message arrives.
 type ZooKeeper struct {
 	client *zkclient.Client
 	fence  Fence
@@ -58,8 +58,8 @@ type ZooKeeper struct {
 	stopped sync.WaitGroup
 }
 
-// NewZooKeeper returns the store in the client's folder. It watches for versions of other brokers until
-// it is closed. Closing it leaves the client open.
+// NewZooKeeper returns the store in the client's folder. It watches for versions of other brokers
+// until it is closed. Closing it leaves the client open.
 func NewZooKeeper(client *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
 	ctx, stop := context.WithCancel(context.Background())
 	z := &ZooKeeper{client: client, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}

@@ -49,8 +49,8 @@ const (
 )
 
 // Lease returns how long a leader may lead after it sent a message that ZooKeeper's majority then
-// acknowledged: two thirds of a session. The last third covers a server that forwards with a delay, of
-// half a tick at most, that it has heard from the session.
+// acknowledged: two thirds of a session. The last third covers a server that forwards with a delay,
+// of half a tick at most, that it has heard from the session.
 func Lease(session time.Duration) time.Duration { return session * 2 / 3 }
 
 // Folder is the folder of brokers' znodes, unless the list of servers names another one.
@@ -387,7 +387,8 @@ func CheckOp(path string, version int32) any {
 	return &zk.CheckVersionRequest{Path: path, Version: version}
 }
 
-// SetOp is an operation for Multi that sets the data of a znode, if it has the version or version is -1.
+// SetOp is an operation for Multi that sets the data of a znode, if it has the version or version
+// is -1.
 func SetOp(path string, data []byte, version int32) any {
 	return &zk.SetDataRequest{Path: path, Data: data, Version: version}
 }

@@ -52,8 +52,8 @@ func tlsHint(err error) string {
 	return alertHint(err)
 }
 
-// handshakeHint returns what to check after a failed handshake of ZooKeeper. In TLS 1.3, a server that
-// refuses the client's certificate does so here.
+// handshakeHint returns what to check after a failed handshake of ZooKeeper. In TLS 1.3, a server
+// that refuses the client's certificate does so here.
 func handshakeHint(err error, secure bool) string {
 	switch {
 	case !isDisconnect(err):

@@ -54,8 +54,8 @@ func (l *handshakeConn) SetReadDeadline(t time.Time) error {
 	return l.Conn.SetReadDeadline(t)
 }
 
-// readTimeout returns how long the server may be silent. The library pings it three times in a granted
-// session, which may be longer than the requested one.
+// readTimeout returns how long the server may be silent. The library pings it three times in a
+// granted session, which may be longer than the requested one.
 func (l *handshakeConn) readTimeout() time.Duration {
 	session := l.client.Session()
 	if l.received < handshakeBytes {

@@ -27,8 +27,8 @@ func (n *hostProvider) Init(servers []string) error {
 // Len implements zk.HostProvider.
 func (n *hostProvider) Len() int { return len(n.servers) }
 
-// Next implements zk.HostProvider. Once all servers have been tried for the length of a leader's lease,
-// again is true: the library then pauses for a second, and fails calls that were not sent.
+// Next implements zk.HostProvider. Once all servers have been tried for the length of a leader's
+// lease, again is true: the library then pauses for a second, and fails calls that were not sent.
 func (n *hostProvider) Next() (server string, again bool) {
 	if n.searching.IsZero() {
 		n.searching = time.Now()
@@ -46,8 +46,9 @@ func (n *hostProvider) Next() (server string, again bool) {
 	return server, again
 }
 
-// pause returns the wait between two rounds. A connection must also last for that long; otherwise the
-// next attempt waits, so that a server that accepts and closes connections is not asked without pause.
+// pause returns the wait between two rounds. A connection must also last for that long; otherwise
+// the next attempt waits, so that a server that accepts and closes connections is not asked without
+// pause.
 func (n *hostProvider) pause() time.Duration {
 	return min(n.client.Session()/roundsPerSession, libraryPause)
 }

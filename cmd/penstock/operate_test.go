@@ -197,7 +197,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 	}
 	for _, args := range []string{"policy history", "policy test " + example, "policy diff " + example, "policy apply " + example, "node list", "app list", "top --cluster --once"} {
 		var usage cli.UsageError
-		if _, err := penstock(t, strings.Fields(args)...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), ": connection refused (--broker HOST:PORT") {
+		if _, err := penstock(t, strings.Fields(args)...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), ": connection refused (give its address with --broker HOST:PORT") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -348,7 +348,7 @@ func TestNotLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := penstock(t, "policy", "apply", file(t, "default: 2\n"), "--broker", address, "--wait", "300ms", "--json")
-	if r := decoded[applied](t, out); err == nil || !strings.Contains(err.Error(), "1 of 1 have it not: stubborn") || r.Live || r.Version != 1 {
+	if r := decoded[applied](t, out); err == nil || !strings.Contains(err.Error(), "1 of 1 do not have it: stubborn") || r.Live || r.Version != 1 {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -6,16 +6,17 @@ import (
 	"penstock/core/sfq"
 )
 
-// Anticipation. A flow that reads one block or column after the other, each as a stream of its own, is not backlogged
-// in between, for the milliseconds of its think time. A work-conserving scheduler then serves other flows, and the flow
-// returns behind their quanta. At a weight of 100:1, a flow with 5 ms of think time completes 54 reads in 20 s of a
-// modelled disk's virtual time, and 890 if the device waits for it ("deceptive idleness": Iyer and Druschel,
-// Anticipatory scheduling, SOSP 2001, sections 2 and 3). IBIS, section 4, is such a scheduler.
+// Anticipation. A flow that reads one block or column after the other, each as a stream of its own,
+// is not backlogged in between, for the milliseconds of its think time. A work-conserving scheduler
+// then serves other flows, and the flow returns behind their quanta. At a weight of 100:1, a flow
+// with 5 ms of think time completes 54 reads in 20 s of a modelled disk's virtual time, and 890 if
+// the device waits for it ("deceptive idleness": Iyer and Druschel, Anticipatory scheduling, SOSP
+// 2001, sections 2 and 3). IBIS, section 4, is such a scheduler.
 //
-// So half of D is reserved for a flow that mostly returns at once, whose entitlement is at least twice that of all
-// backlogged flows together, and which would be the next one if it were backlogged. If nothing is in flight, the device
-// idles for it for a moment. The scheduler counts that time as service of the flow, which thus gains no share; the account
-// of service does not.
+// So half of D is reserved for a flow that mostly returns at once, whose entitlement is at least
+// twice that of all backlogged flows together, and which would be the next one if it were
+// backlogged. If nothing is in flight, the device idles for it for a moment. The scheduler counts
+// that time as service of the flow, which thus gains no share; the account of service does not.
 type anticipation struct {
 	ready      int     // number of backlogged flows
 	waiting    float64 // sum of their entitlements
@@ -74,14 +75,15 @@ func (e *anticipation) drop(f *flow) {
 	}
 }
 
-// returnsSoon reports whether slots may be reserved for the flow: it mostly returns at once, and nothing else would hold
-// it back.
+// returnsSoon reports whether slots may be reserved for the flow: it mostly returns at once, and
+// nothing else would hold it back.
 func (a *Arbiter) returnsSoon(f *flow) bool {
 	return f.soonAverage >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
 }
 
-// expected looks for flows that outweigh all backlogged flows and are not backlogged themselves. It reports whether slots
-// are reserved, and for which flow, and until when, an otherwise idle device waits; idle is nil if for none.
+// expected looks for flows that outweigh all backlogged flows and are not backlogged themselves. It
+// reports whether slots are reserved, and for which flow, and until when, an otherwise idle device
+// waits; idle is nil if for none.
 func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time.Duration) {
 	e := &a.anticipation
 	if a.control == nil || len(e.candidates) == 0 || e.ready == 0 {
@@ -100,8 +102,8 @@ func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time
 	return keep, idle, until
 }
 
-// slots returns how many requests may be in flight now: D, half of it while a flow is expected, or none while the device
-// idles for a flow.
+// slots returns how many requests may be in flight now: D, half of it while a flow is expected, or
+// none while the device idles for a flow.
 func (a *Arbiter) slots(now time.Duration) int {
 	e := &a.anticipation
 	keep, idle, until := a.expected(now)
@@ -141,8 +143,8 @@ func (a *Arbiter) chargeUnscheduled(f *flow, cost int64) {
 	}
 }
 
-// idleFor returns how long the device idles for a flow: a part of the time of another flow's quantum; 0 on a device that
-// is too fast for that.
+// idleFor returns how long the device idles for a flow: a part of the time of another flow's
+// quantum; 0 on a device that is too fast for that.
 func (a *Arbiter) idleFor() time.Duration {
 	d := a.pricing.served(false, true, a.cfg.Quantum) / idleFraction
 	if d < minIdle {
@@ -151,7 +153,8 @@ func (a *Arbiter) idleFor() time.Duration {
 	return min(d, maxIdle)
 }
 
-// arrives notes that a stream of the flow wants a request and, if the flow was not backlogged, whether it returned soon.
+// arrives notes that a stream of the flow wants a request and, if the flow was not backlogged,
+// whether it returned soon.
 func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	a.activate(f, now)
 	if f.ready.len() > 0 {

@@ -1,21 +1,22 @@
 // Package arbiter decides what one device does next.
 //
-// The problem: weights apply only to requests that queue, and the threads of a shared server do page-cache I/O
-// that never queues anywhere. So the daemon does the device I/O itself, in quanta: it stages what applications
-// read, and drains what they wrote (IBIS, sections 3 and 4, taken one step further). The arbiter decides which
-// quantum is dispatched next, how many are in flight, how far each stream may go, and how long it may wait.
+// The problem: weights apply only to requests that queue, and the threads of a shared server do
+// page-cache I/O that never queues anywhere. So the daemon does the device I/O itself, in quanta:
+// it stages what applications read, and drains what they wrote (IBIS, sections 3 and 4, taken one
+// step further). The arbiter decides which quantum is dispatched next, how many are in flight, how
+// far each stream may go, and how long it may wait.
 //
-// The design is a state machine without clock, threads, files or locks, in the style of a consensus library.
-// Events come in, each with the time at which it happened: Open, Progress, Close, Done, Reassign, Apply,
-// SetParts, Observe. Decide returns actions (start this request, let this stream go up to this position, close
-// its files) and the time of the next call. Facts that only the kernel knows come through File, which the caller
-// implements. The daemon, the simulator and the tests run the same code, and equal sequences of events lead to
-// equal decisions.
+// The design is a state machine without clock, threads, files or locks, in the style of a consensus
+// library. Events come in, each with the time at which it happened: Open, Progress, Close, Done,
+// Reassign, Apply, SetParts, Observe. Decide returns actions (start this request, let this stream
+// go up to this position, close its files) and the time of the next call. Facts that only the
+// kernel knows come through File, which the caller implements. The daemon, the simulator and the
+// tests run the same code, and equal sequences of events lead to equal decisions.
 //
-// A flow is one application's queue at the device. The scheduler (core/sfq) selects the flow. Only then a stream
-// of the flow is selected (streamqueue.go), and a request exists only once it is dispatched. So a stream costs a
-// few words, whatever it claims, and closing it leaves nothing to revoke. Each further decision has a file and a
-// type of its own:
+// A flow is one application's queue at the device. The scheduler (core/sfq) selects the flow. Only
+// then a stream of the flow is selected (streamqueue.go), and a request exists only once it is
+// dispatched. So a stream costs a few words, whatever it claims, and closing it leaves nothing to
+// revoke. Each further decision has a file and a type of its own:
 //
 //	anticipation.go    idling for a flow that is about to return
 //	forced.go          streams that have waited for too long
@@ -163,8 +164,8 @@ func (a *Arbiter) fault(what string, err error) {
 	a.faults.what, a.faults.err = what, err
 }
 
-// Fault returns the last error, its subject, and the number of errors so far. err is nil if there was no error
-// since the last call.
+// Fault returns the last error, its subject, and the number of errors so far. err is nil if there
+// was no error since the last call.
 func (a *Arbiter) Fault() (what string, count int64, err error) {
 	what, count, err = a.faults.what, a.faults.count, a.faults.err
 	a.faults.err = nil
@@ -223,9 +224,9 @@ func (a *Arbiter) schedule(o Options) (err error) {
 	return nil
 }
 
-// Decide does what is due and starts the requests that may start. It returns the actions of all events since the
-// last call, in order, and the time by which it must be called again. The actions are valid until the next call of
-// any method.
+// Decide does what is due and starts the requests that may start. It returns the actions of all
+// events since the last call, in order, and the time by which it must be called again. The actions
+// are valid until the next call of any method.
 func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Duration) {
 	if now >= a.next {
 		a.tick(now)
@@ -259,9 +260,9 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	return actions, max(again, now+1)
 }
 
-// Idle reports whether ticks have nothing to do except removing unused flows: no flow is at work or has a backlog,
-// and nothing is in flight. Only an event changes that, so the caller may wait for one instead of calling Decide at
-// the returned time.
+// Idle reports whether ticks have nothing to do except removing unused flows: no flow is at work or
+// has a backlog, and nothing is in flight. Only an event changes that, so the caller may wait for
+// one instead of calling Decide at the returned time.
 func (a *Arbiter) Idle() bool {
 	return len(a.active) == 0 && len(a.running) == 0 && a.roomQueue.len() == 0 && len(a.grantQueue) == 0 &&
 		a.held.len() == 0 && a.forced.waiting.len() == 0 && a.forced.overdue.len() == 0 && !a.stuck
@@ -320,14 +321,15 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	}
 }
 
-// Delay charges a flow for service that it got on other devices: the delay of DSFQ (Wang and Merchant, 2007), which
-// IBIS uses in section 5, bounded by Config.Debt. It is for comparisons only; the daemon coordinates by SetParts.
+// Delay charges a flow for service that it got on other devices: the delay of DSFQ (Wang and
+// Merchant, 2007), which IBIS uses in section 5, bounded by Config.Debt. It is for comparisons
+// only; the daemon coordinates by SetParts.
 func (a *Arbiter) Delay(flow string, service time.Duration) {
 	if f := a.flows[flow]; f != nil && service > 0 {
 		a.chargeUnscheduled(f, a.pricing.tagOf(service))
 	}
 }
 
-// MinLimit is the lowest limit, in bytes a second. A lower one would not hold, since a stream that has waited for
-// MaxWait is let through regardless of its limit.
+// MinLimit is the lowest limit, in bytes a second. A lower one would not hold, since a stream that
+// has waited for MaxWait is let through regardless of its limit.
 const MinLimit = 64 << 10

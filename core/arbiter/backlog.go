@@ -2,52 +2,51 @@ package arbiter
 
 import "time"
 
-// backlog is the bytes that all flows have written and the device does not have yet, and what
-// bounds them: which flows have used the device lately, and how fast it was meanwhile. A weight
-// counts only by how much of the time its flow wants the device: a heavy flow that writes a line
-// of a log now and then takes room from nobody.
+// backlog is the state behind the bounds of writers: the bytes that all flows have written and the
+// device does not have yet, which flows have used the device recently, and how fast it was
+// meanwhile. An entitlement counts only by the part of the time in which its flow wants the device:
+// a flow of large weight that writes a line of a log now and then takes room from nobody.
 type backlog struct {
 	all      int64          // bytes
-	writing  int64          // flows with writers
-	kept     int            // closed streams whose files wait to be deleted or drained
+	writing  int64          // number of flows with writers
+	kept     int            // closed streams with deferred bytes
 	deferred deferredTotals // of flows
-	large    float64        // entitlement of the flows that have more than each may have anyway
-	claims   float64        // entitlement of those that have used the device lately, by how much of the time
+	large    float64        // entitlement of the flows with more than the basic backlog
+	claims   float64        // entitlement of the flows that used the device recently, by the part of the time
 
-	moved int64   // bytes since the last tick
-	bytes float64 // moving average of a tick with a request, from 0 on
-	seen  float64 // how far from 0 it has come, 0..1
+	moved int64   // bytes moved since the last tick
+	bytes float64 // moving average of bytes in a tick with a request, beginning at 0
+	seen  float64 // weight of the ticks in the average, 0 to 1
 }
 
-// spills sums up what waits and need not be drained yet.
+// deferredTotals sums up the deferred bytes of all flows.
 type deferredTotals struct {
-	weight float64 // entitlement of the flows that have some
-	using  float64 // of those that use more than half of their part
-	others int64   // bytes kept for the others: twice what they have
+	weight float64 // entitlement of the flows with deferred bytes
+	using  float64 // entitlement of those that use more than half of their part
+	others int64   // bytes reserved for the others: twice what they have deferred
 }
 
 const (
-	// drainTime is how long a flow's share of the device may take to drain the part of its
-	// backlog that not every flow may have. If the share becomes small, this much of the
-	// device's time may go to what was written before. lazyTime is the same for bytes that
-	// need not be drained yet.
+	// drainTime is the time in which a flow's share of the device must be able to drain the part of
+	// its backlog beyond the basic one. If the share then becomes small, this much device time may
+	// go to earlier writes. deferredDrainTime is the same for deferred bytes.
 	drainTime         = 8 * time.Second
 	deferredDrainTime = 12 * time.Second
 
-	// kernelAge is the age at which the kernel writes pages by itself at the latest: 30 s
-	// (vm.dirty_expire_centisecs) and the 5 s between two looks, by default.
+	// kernelAge is the age at which the kernel writes pages back by itself at the latest: 30 s
+	// (vm.dirty_expire_centisecs) and the 5 s between two checks, by default.
 	kernelAge = 35 * time.Second
 
-	shrinkRate  = 0.4             // each of a flow's two bounds may sink by so much of what the flow drains
-	recently    = 2 * time.Second // a flow contends for so long after its last request
-	averageGain = 0.03            // of one tick, in averages over some 3 s
-	busyGain    = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts in full
+	shrinkRate  = 0.4             // each of a flow's two bounds may decrease by this part of what the flow drains
+	recently    = 2 * time.Second // a flow counts as using the device for this long after its last request
+	averageGain = 0.03            // of one tick, in moving averages over some 3 s
+	busyGain    = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts fully
 
-	grantsAtOnce = 64 // leases given in one turn
-	tailsAtOnce  = 16 // parts looked at for one that fills a page
+	grantsAtOnce = 64 // leases granted in one call
+	tailsAtOnce  = 16 // tails checked for one that fills a page
 )
 
-// measure looks at all flows that are at work. It runs at every tick.
+// measure visits all flows at work. It runs at every tick.
 func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	a.tree.measure(a, now)
 	b.deferred, b.large, b.claims = deferredTotals{}, 0, 0
@@ -84,8 +83,8 @@ func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// rate returns the device's bytes a second, averaged over the last ticks in which it had
-// requests; 0 if there were none yet.
+// rate returns the device's bytes per second, averaged over recent ticks with requests; 0 if there
+// were none.
 func (b *backlog) rate() float64 {
 	if b.seen <= 0 {
 		return 0
@@ -93,8 +92,8 @@ func (b *backlog) rate() float64 {
 	return b.bytes / b.seen / tickPeriod.Seconds()
 }
 
-// drainable returns how many bytes the flow's share of the device drains in some time, beside
-// the flows that have used the device lately; 0 while that is not known.
+// drainable returns how many bytes the flow's share of the device drains in a time, beside the
+// flows that used the device recently; 0 if that is not known.
 func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	others := a.backlog.claims
 	if f.inactiveSince == 0 && f.used > 0 {
@@ -104,21 +103,21 @@ func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	return int64(a.backlog.rate() * share * in.Seconds())
 }
 
-// claimed returns the flow's entitlement times the part of the time in which it has wanted the
-// device lately.
+// demand returns the flow's entitlement times the part of the recent time in which it wanted the
+// device.
 func (f *flow) demand() float64 { return f.leaf.entitled * f.busy }
 
-// portion returns the flow's part of bytes that flows of entitlement all, itself among them,
-// divide.
+// portion returns the flow's part of bytes that are divided among flows with the entitlement all,
+// itself included.
 func (f *flow) portion(bytes int64, all float64) int64 {
 	return int64(float64(bytes) * f.leaf.entitled / max(all, f.leaf.entitled))
 }
 
-// bound returns the backlog that a flow may have: Config.Backlog, or an equal part of
-// Config.Dirty where many flows write, or what its limit drains in time. A flow whose share of
-// the device is large may have more, since natively the page cache takes a burst: its part of
-// what the others leave, as far as its share drains all of it well before the kernel writes by
-// itself.
+// backlogBound returns the backlog that a flow may have: Config.Backlog; or an equal part of
+// Config.Dirty if many flows write; or what its limit drains in time. A flow with a large share of
+// the device may have more, as the page cache would absorb a burst without the daemon too: its part
+// of what the others leave, as far as its share drains all of it well before the kernel writes back
+// by itself.
 func (a *Arbiter) backlogBound(f *flow) int64 {
 	writing := max(1, a.backlog.writing)
 	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
@@ -131,11 +130,11 @@ func (a *Arbiter) backlogBound(f *flow) int64 {
 	return f.room
 }
 
-// lazyBound returns how many bytes of a flow may wait undrained: its part of Config.Lazy, as
-// far as its share of the device could drain that in lazyTime, and its backlog's bound less what
-// each flow may have anyway. If a flow of little weight had more, the kernel would write some of
-// it first, in its own order. Its other writers have what the spills leave, and not the other
-// way round: what they write has to reach the device, and a spill perhaps need not.
+// deferredBound returns how many bytes of a flow may be deferred: its part of Config.Lazy, as far
+// as its share of the device could drain it in deferredDrainTime, and the bound of its backlog less
+// what each flow may have anyway. With more of them, the kernel would write some back first, in its
+// own order. The flow's other writers get what deferred bytes leave, and not the other way round:
+// their bytes have to reach the device, and deferred ones may not have to.
 func (a *Arbiter) deferredBound(f *flow) int64 {
 	backlog := a.backlogBound(f)
 	half := backlog / 2
@@ -151,7 +150,7 @@ func (a *Arbiter) deferredBound(f *flow) int64 {
 	return f.deferredRoom + backlog - min(backlog, a.cfg.Backlog)
 }
 
-// lazyPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that,
+// deferredPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that,
 // also of what others leave of theirs.
 func (a *Arbiter) deferredPortion(f *flow) int64 {
 	s := &a.backlog.deferred
@@ -162,35 +161,35 @@ func (a *Arbiter) deferredPortion(f *flow) int64 {
 	return portion
 }
 
-// lessen lets bounds that have become smaller sink slowly, by less than the flow's share drains
-// in a tick. If they sank at once, its writers would wait until all of the difference is
+// shrinkBounds lets bounds that have become smaller decrease slowly, by less than the flow's share
+// drains in a tick. If they decreased at once, writers would wait until all of the difference is
 // drained, which at a small share takes longer than a client should wait.
 func (a *Arbiter) shrinkBounds(f *flow) {
-	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // nothing drained yet: at once
+	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // at once if nothing has been drained yet
 	if drains := a.drainable(f, tickPeriod); drains > 0 {
 		step = int64(shrinkRate * float64(drains))
 	}
 	f.room, f.deferredRoom = 0, 0
-	a.deferredBound(f) // sets both as they would be now
+	a.deferredBound(f) // sets both to their present values
 	if f.limit == nil {
 		f.room, f.deferredRoom = max(f.room, room-step), max(f.deferredRoom, lazy-step)
 	}
 }
 
-// free returns how many bytes the flow's writers may still write within its bounds.
+// freeRoom returns how many bytes the flow's writers may still write within its bounds.
 func (a *Arbiter) freeRoom(f *flow) int64 {
 	bound := a.backlogBound(f)
 	room := bound - f.backlog
 	if f.limit == nil && f.deferred > 0 {
 		wait := a.deferredBound(f)
-		room = min(room+min(f.deferred, wait), bound+f.deferredRoom-f.backlog) // what may wait undrained does not count
+		room = min(room+min(f.deferred, wait), bound+f.deferredRoom-f.backlog) // deferred bytes do not count
 	}
 	return room
 }
 
-// grant gives a writer a lease while its flow's backlog is under the bound; otherwise the writer
-// is parked until there is room. What is left of the bound is divided equally, so that no writer
-// of the flow can fill it alone.
+// grant gives a writer a lease while its flow's backlog is below the bound, and parks the writer
+// otherwise. The rest of the bound is divided equally, so that no writer of the flow can use all of
+// it.
 func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	f := s.flow
 	room := a.freeRoom(f)
@@ -216,16 +215,15 @@ func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int
 	lease = min(leaseBytes, max(leaseFloor, room/int64(max(1, s.flow.writing))))
 	s.mark = max(s.mark, s.pos+lease)
 	a.updateWait(s, now)
-	// While the mark that the agent knows leaves enough room, a new one is not worth a
-	// frame.
+	// A new mark is not worth a frame while the agent's mark leaves enough room.
 	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
 		a.sendMark(s)
 	}
 	return lease
 }
 
-// wake gives leases to the flow's parked writers, the one parked longest first, while there is
-// room; if there are many, in several turns.
+// grantParked gives leases to the flow's parked writers, longest wait first, while there is room.
+// If there are many, it continues in the next call of Decide.
 func (a *Arbiter) grantParked(f *flow, now time.Duration) {
 	if f.parked.len() == 0 || f.granting {
 		return
@@ -246,7 +244,7 @@ func (a *Arbiter) grantParked(f *flow, now time.Duration) {
 	}
 }
 
-// grantMore goes on where wake stopped in the last turn.
+// continueGrants continues what grantParked left.
 func (a *Arbiter) continueGrants(now time.Duration) {
 	flows := len(a.grantQueue)
 	for range flows {
@@ -257,19 +255,19 @@ func (a *Arbiter) continueGrants(now time.Duration) {
 	}
 }
 
-// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with
-// many writers: one of the oldest parts goes out as it is. If there is none, a quantum of the
-// oldest spill goes.
+// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with many
+// writers: the oldest part is drained as it is. If there is none, a quantum of the oldest deferred
+// bytes is drained.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 	if f.ready.dirs[1].n > 0 {
-		return // something goes next
+		return // a write is queued already
 	}
 	for n := 0; n < tailsAtOnce && f.tails.len() > 0; n++ {
 		s := f.tails.first()
 		if a.flush(s, now); s.queued.index > 0 {
 			return
 		}
-		s.unflushed = now // what does not fill a page waits for more
+		s.unflushed = now // it fills no page, and waits for more
 		f.tails.set(s)
 	}
 	a.drainOldest(f, 1, now)

@@ -2,28 +2,29 @@ package arbiter
 
 import "time"
 
-// Lazily drained writes. What a task spills to a local disk is often merged and deleted before
-// a device would natively have seen it, and draining it at once is work for nothing. So bytes of
-// kind intermediate stay in the page cache while no more of the flow wait than lazyBound. Beyond
-// that the oldest go first. Old bytes are drained in any case before the kernel's own 30 s are
-// over, since what the kernel writes has no share; the more there are, the earlier.
+// Deferred writes. What a task spills to a local disk is often merged and deleted before the device
+// would see it without the daemon, and draining it at once is wasted work. So bytes of kind
+// intermediate are deferred: they stay in the page cache while the flow has no more of them than
+// deferredBound. Beyond that, the oldest are drained first. In any case, old bytes are drained
+// before the kernel's own 30 s are over, since the kernel's writeback follows no shares; the more
+// there are, the earlier.
 //
-// A closed stream is kept, with its descriptor, until it is drained or its file is deleted. The
-// descriptor is needed to notice the one and to do the other.
+// A closed stream with deferred bytes is kept, with its descriptor, until it is drained or its file
+// is deleted. The descriptor is needed for both.
 
 const (
 	deletedCheckEvery = time.Second // between two checks for deleted files
-	maxKept           = 4096        // closed streams kept on the device
+	maxKept           = 4096        // bound of the kept streams of the device
 )
 
-// drainTo lets a lazy stream's bytes up to a position be drained.
+// drainTo releases the deferred bytes of a stream up to a position.
 func (a *Arbiter) drainTo(s *Stream, to int64) {
 	if to = min(to, s.pos); to <= s.flushTo {
 		return
 	}
 	bytes := to - s.flushTo
 	if s.deferredBytes > 0 {
-		// As if it had been written evenly.
+		// The bytes count as written evenly over time.
 		part := float64(bytes) / float64(s.deferredBytes)
 		s.unflushed += time.Duration(part * float64(s.latest-s.unflushed))
 	}
@@ -36,7 +37,7 @@ func (a *Arbiter) drainTo(s *Stream, to int64) {
 	s.flow.updateDeferred(s)
 }
 
-// relieve lets the oldest lazy bytes of the flow be drained until no more wait than may.
+// drainExcess releases the flow's oldest deferred bytes beyond its bound.
 func (a *Arbiter) drainExcess(f *flow, now time.Duration) {
 	for {
 		over := f.deferred - a.deferredBound(f)
@@ -46,8 +47,9 @@ func (a *Arbiter) drainExcess(f *flow, now time.Duration) {
 	}
 }
 
-// drainOldest lets so many bytes of the flow's oldest lazy stream be drained, in whole quanta, or
-// drops the stream from the backlog if its file is deleted. It reports whether there was one.
+// drainOldest releases that many bytes of the flow's oldest deferred stream, in whole quanta, or
+// drops the stream from the backlog if its file is deleted. It reports whether there was such a
+// stream.
 func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	s := f.oldest()
 	switch {
@@ -61,7 +63,7 @@ func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	return true
 }
 
-// drainMore lets so many further bytes of a lazy stream be drained, in whole quanta.
+// drainMore releases that many further deferred bytes of a stream, in whole quanta.
 func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	quantum := a.quantum(s.flow)
 	to := s.pos
@@ -72,8 +74,8 @@ func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	a.updateReady(s, now)
 }
 
-// wait keeps a lazy stream among those that may be drained: those with more than the pages
-// that are being filled.
+// updateDeferred adds a stream to the flow's deferred streams, or removes it: it must have more
+// than the pages that are being filled.
 func (f *flow) updateDeferred(s *Stream) {
 	if s.deferredBytes >= 2*pageBytes || s.closed && s.deferredBytes > 0 {
 		f.deferredQueue.set(s)
@@ -82,7 +84,7 @@ func (f *flow) updateDeferred(s *Stream) {
 	}
 }
 
-// unlist removes a stream from those with bytes that wait.
+// unlist removes a stream from the queues of undrained streams.
 func (f *flow) unlist(s *Stream) {
 	if s.deferred() {
 		f.deferredQueue.remove(s)
@@ -91,7 +93,7 @@ func (f *flow) unlist(s *Stream) {
 	}
 }
 
-// oldest returns the lazy stream whose bytes have waited longest; nil if there is none.
+// oldest returns the stream whose deferred bytes have waited the longest; nil if there is none.
 func (f *flow) oldest() *Stream {
 	if f.deferredQueue.len() == 0 {
 		return nil
@@ -99,9 +101,9 @@ func (f *flow) oldest() *Stream {
 	return f.deferredQueue.first()
 }
 
-// drainInTime begins to drain the flow's oldest streams while its share of the device can still
-// drain all of them before the kernel would. It runs at every tick and lets no more go than the
-// share drains, as the share may be small only for a moment.
+// drainInTime starts to drain the flow's oldest deferred bytes while its share can still drain all
+// of them before the kernel would. It runs at every tick and releases no more than the share
+// drains, as the share may be small only for a moment.
 func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	second := a.drainable(f, time.Second)
 	if second <= 0 {
@@ -117,8 +119,8 @@ func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	}
 }
 
-// keep keeps a closed stream with bytes that wait. Past a bound the oldest kept stream of the flow,
-// or of the device, is drained.
+// keepOpen keeps a closed stream that has deferred bytes. Beyond a bound, the oldest kept stream of
+// the flow, or of the device, is drained.
 func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
 	if s.deferredBytes == 0 {
 		return
@@ -143,7 +145,8 @@ func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
 	}
 }
 
-// oldestKept returns the flow's kept stream whose bytes have waited longest; nil if there is none.
+// oldestKept returns the flow's kept stream whose bytes have waited the longest; nil if there is
+// none.
 func (f *flow) oldestKept() (oldest *Stream) {
 	for _, s := range f.deferredQueue.items {
 		if s.kept && (oldest == nil || s.before(oldest)) {
@@ -153,7 +156,7 @@ func (f *flow) oldestKept() (oldest *Stream) {
 	return oldest
 }
 
-// before orders streams by how long their bytes have waited, then by the flow's name.
+// before orders streams by how long their bytes have waited, then by the name of the flow.
 func (s *Stream) before(o *Stream) bool {
 	if s.unflushed != o.unflushed {
 		return s.unflushed < o.unflushed
@@ -161,7 +164,7 @@ func (s *Stream) before(o *Stream) bool {
 	return s.flow.name < o.flow.name
 }
 
-// unkeep ends the keeping of a stream of which all bytes are asked for.
+// endKeeping ends the keeping of a stream once all its bytes are requested.
 func (a *Arbiter) endKeeping(s *Stream) {
 	if s.kept && s.next == s.pos {
 		s.kept = false
@@ -170,13 +173,13 @@ func (a *Arbiter) endKeeping(s *Stream) {
 	}
 }
 
-// ageLazy drops the lazy streams of a flow whose files are deleted, and drains the old ones.
+// drainAged drops the deferred streams of a flow whose files are deleted, and drains old ones.
 func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 	if now-f.deletedCheck >= deletedCheckEvery {
 		f.deletedCheck = now
 		for i := 0; i < f.deferredQueue.len(); {
 			if s := f.deferredQueue.items[i]; s.Opening.File.Deleted() {
-				a.dropDeleted(s, now) // another one takes its place; one that is missed is looked at next time
+				a.dropDeleted(s, now) // another stream takes its index; a stream that is missed is checked next time
 			} else {
 				i++
 			}
@@ -185,7 +188,7 @@ func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 	for s := f.oldest(); s != nil && now-s.unflushed > a.cfg.LazyAge; s = f.oldest() {
 		before := s.flushTo
 		bytes := s.deferredBytes
-		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // all was written evenly
+		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // the bytes count as written evenly over time
 			bytes = int64(float64(over) / float64(s.latest-s.unflushed) * float64(s.deferredBytes))
 		}
 		a.drainMore(s, max(1, bytes), now)
@@ -195,9 +198,9 @@ func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 	}
 }
 
-// vanish drops a deleted file from the backlog. What is not at the device by now need not go
-// there; what a sync or the kernel has written is booked to the flow. A writer that still has
-// it open may go on, and nothing that it writes counts.
+// dropDeleted drops a deleted file from the backlog. Bytes that are not requested yet need not be
+// drained; bytes that a sync or the kernel has written are charged to the flow. A writer with the
+// file still open goes on, and what it writes does not count.
 func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	f := s.flow
 	before := f.backlog
@@ -217,7 +220,7 @@ func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	a.grantParked(f, now)
 }
 
-// skipRest drops from the backlog what has not been asked for.
+// dropUndrained drops from the backlog what is not requested yet.
 func (a *Arbiter) dropUndrained(s *Stream, now time.Duration) {
 	left := s.pos - s.next
 	if s.deferred() {

@@ -2,8 +2,8 @@ package arbiter
 
 import "time"
 
-// The life of a request: when the scheduler selects its flow, it is made from the demand of a stream and started.
-// When it ends, its cost is settled.
+// The life of a request: when the scheduler selects its flow, it is made from the demand of a
+// stream and started. When it ends, its cost is settled.
 
 // nextOf returns the next request of a stream; bytes is 0 if the stream wants none.
 func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
@@ -228,7 +228,8 @@ func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	}
 }
 
-// settleCost corrects a request's charge to its actual cost, in the scheduler and in the flow's queue of streams.
+// settleCost corrects a request's charge to its actual cost, in the scheduler and in the flow's
+// queue of streams.
 func (a *Arbiter) settleCost(r *Request, actual int64) {
 	if err := a.sched.Settle(r.ticket, actual); err != nil {
 		a.fault("settle", err)

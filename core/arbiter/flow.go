@@ -88,8 +88,8 @@ func (f *flow) book(k Kind, write bool, bytes, service int64) {
 	f.kinds[k].service += service
 }
 
-// flow returns the flow of that name, new or existing. If there are too many flows and all have streams, it returns
-// the unattributed flow.
+// flow returns the flow of that name, new or existing. If there are too many flows and all have
+// streams, it returns the unattributed flow.
 func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if f := a.flows[name]; f != nil {
 		return f
@@ -128,8 +128,8 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	return f
 }
 
-// forgetIdlest makes room for a flow by removing the one that has been without streams the longest. It reports
-// whether there was one.
+// forgetIdlest makes room for a flow by removing the one that has been without streams the longest.
+// It reports whether there was one.
 func (a *Arbiter) forgetIdlest() bool {
 	var idlest *flow
 	for _, f := range a.all {
@@ -140,8 +140,8 @@ func (a *Arbiter) forgetIdlest() bool {
 	return idlest != nil && a.forgetFlow(idlest)
 }
 
-// forgetFlow removes a flow without streams, and reports whether it could. A flow with requests in flight must stay,
-// as it pays for them even if their streams belong to another flow by now.
+// forgetFlow removes a flow without streams, and reports whether it could. A flow with requests in
+// flight must stay, as it pays for them even if their streams belong to another flow by now.
 func (a *Arbiter) forgetFlow(f *flow) bool {
 	if f.inFlight > 0 {
 		return false

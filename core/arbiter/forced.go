@@ -2,57 +2,59 @@ package arbiter
 
 import "time"
 
-// The forced lane. A share may be so small, or a limit so low, that a stream's turn does not come
-// before its client gives up. The client then asks another replica, which makes everything worse.
-// So a stream that has waited for its patience gets one packet, whatever its flow's share or limit
-// says:
+// Forced packets. With a small share or a low limit, a stream's turn may not come before its client
+// gives up. The client then asks another replica, which makes the overload worse. So a stream that
+// has waited for its patience is starved and gets one packet, regardless of its flow's share or
+// limit:
 //
-//   - inside the depth, one at a time. Flows with such streams take turns, and within a flow the
-//     stream that is longest past its time goes first. At the device a packet waits for what is
-//     there before it. So if many streams are past their time at once, one at a time is too slow,
-//     and more go together the later the first of them is;
-//   - out of a small budget of the device's time, so that other flows keep their shares however
-//     many streams starve. If many begin to starve at once, the budget is not enough for all at
-//     their deadlines. So a stream that has waited for a quarter of its patience books a place
-//     (places.go): at its deadline or, if that is taken, a little later or earlier;
-//   - charged to the flow and to its limit, so that over time the flow gets no more than its due.
+//   - Within the depth, one packet at a time. Flows with starved streams take turns, and within a
+//     flow the stream with the earliest deadline goes first. A packet waits behind the requests
+//     that are at the device. So if many streams are starved at once, one at a time is too slow,
+//     and more packets are in flight the later the first stream is.
+//   - From a small budget of device time, so that other flows keep their shares whatever the number
+//     of starved streams. If many streams begin to starve at once, the budget cannot serve all at
+//     their deadlines. So a stream that has waited for a quarter of its patience reserves a second
+//     for its packet (packetschedule.go): at its deadline or, if that is taken, a little later or
+//     earlier.
+//   - Charged to the flow and to its limit, so that over time the flow gets no more than its
+//     entitlement.
 //
-// Then the stream's patience begins again. If one packet is less than its reader needs at a time,
-// the next ones come soon, up to packetBytes. How much a reader needs at a time is not known, so
-// one that has less than packetBytes ahead may stand still, and has a deadline.
+// After the packet, the patience begins again. If a packet is smaller than what the reader needs at
+// once, more packets follow soon, up to packetBytes. How much a reader needs at once is not known.
+// So a reader with less than packetBytes ahead may be stalled, and gets a deadline.
 //
-// Nearly all waits are short, so the end of one leaves the stream where it is in the pile, and the
-// next one begins there. A stream is moved when it comes up too early.
+// Nearly all waits are short. So a stream stays in the heap when its wait ends, with its old key,
+// and is moved when it comes up too early.
 type forced struct {
-	waiting   indexedHeap[*Stream] // streams that may stand still, or did, by when they are looked at
-	overdue   indexedHeap[*flow]   // flows with readers past their deadlines; the flow that had a packet longest ago is first
+	waiting   indexedHeap[*Stream] // streams that are or were stalled, by the time of the next check
+	overdue   indexedHeap[*flow]   // flows with starved readers; the flow whose last forced packet is the oldest comes first
 	schedule  packetSchedule
-	inFlight  int           // packets at the device
-	tokens    time.Duration // of the budget, at since
-	nextCheck time.Duration // when to look again; 0: at the next event
+	inFlight  int           // forced packets in flight
+	tokens    time.Duration // budget of device time, as of refilled
+	nextCheck time.Duration // time of the next check; 0: at the next event
 	refilled  time.Duration
-	notBefore time.Duration // no packet before this
+	notBefore time.Duration // no packet starts before this
 }
 
 const (
-	forcedBytes  = 64 << 10  // one packet of HDFS
-	readAtOnce   = 128 << 10 // what most servers read at a time
-	ownChecksums = 48 << 10  // what the kernel reads ahead for a process whose checksums are not staged
-	// The budget: a tenth of the device's time, and a quarter in a burst of forcedBurst. So if
-	// 200 readers begin to starve at once, each has its packet of 20 ms on a slow disk, 40 s for
-	// all, between a quarter of its patience and the moment at which its client gives up. Up to
-	// forcedCredit of delay by other flows' quanta is made up for.
+	forcedBytes  = 64 << 10  // a packet of HDFS
+	readAtOnce   = 128 << 10 // what most servers read at once
+	ownChecksums = 48 << 10  // readahead of the kernel for a process whose checksums are not staged
+	// The budget is a tenth of the device time, and a quarter in a burst of forcedBurst. If 200
+	// readers begin to starve at once on a slow disk with packets of 20 ms, the budget serves all
+	// of them in 40 s: between a quarter of their patience and the moment at which their clients
+	// give up. Up to forcedCredit of delay by other flows' quanta is made up for.
 	forcedFraction = 10
 	burstSpacing   = 4
 	forcedBurst    = time.Second
 	forcedCredit   = 500 * time.Millisecond
-	// Clients give up after 5 s at the earliest. One that names less than 3 s would only be first
-	// in line.
+	// Clients give up after 5 s at the earliest. One that states less than 3 s would only get ahead
+	// of others.
 	minPatience = 3 * time.Second
-	// A packet that was too small is followed by another one after a sixteenth of the patience.
-	// A client's own time-out is 4/3 of it.
+	// A packet that was too small is followed by another one after a sixteenth of the patience. The
+	// client's own time-out is 4/3 of the patience.
 	repeatAfter = 16
-	// A place is booked after a quarter of the patience.
+	// A second is reserved after a quarter of the patience.
 	reserveAfter = 4
 )
 
@@ -81,9 +83,9 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// standsSince returns when a stream began to stand still; 0: it does not stand. A reader with little
-// ahead of it may need more at a time than it has. It counts as standing since it last went on: with
-// less than packetBytes ahead, or with less than readAtOnce once Config.Staged is used up.
+// stalledSince returns since when a stream is stalled; 0: it is not. A reader with little ahead of
+// it may need more at once than it has. It counts as stalled since its last progress if it has less
+// than packetBytes ahead, or less than readAtOnce once Config.Staged is used up.
 func (a *Arbiter) stalledSince(s *Stream) time.Duration {
 	if s.waiting == 0 && !s.Write && s.Kind != Network && s.mark != Open {
 		if ahead := s.done - s.pos; ahead < readAtOnce || ahead < packetBytes && a.staged < a.cfg.Staged {
@@ -95,7 +97,7 @@ func (a *Arbiter) stalledSince(s *Stream) time.Duration {
 
 // watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
-	if s.probe > 0 && s.pos >= s.probe { // it has gone on: what it waits for now is something else
+	if s.probe > 0 && s.pos >= s.probe { // the stream has made progress: its present wait is another one
 		l.clearDeadline(s)
 		s.probe = 0
 	}
@@ -111,7 +113,7 @@ func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
 	}
 }
 
-// expect sets the deadline of a wait that has begun at some time.
+// startWait sets the deadline of a wait that began at the given time.
 func (l *forced) startWait(a *Arbiter, s *Stream, since time.Duration) {
 	s.deadline, s.reservation = since+a.patience(s), notReserved
 	if at := a.reservationTime(s); s.forcedIndex == 0 || at < s.checkAt {
@@ -120,27 +122,27 @@ func (l *forced) startWait(a *Arbiter, s *Stream, since time.Duration) {
 	}
 }
 
-// bookingTime returns when a stream books its place.
+// reservationTime returns when a stream makes its reservation.
 func (a *Arbiter) reservationTime(s *Stream) time.Duration {
 	p := a.patience(s)
 	return s.deadline - p + p/reserveAfter
 }
 
-// book books a place for a stream.
+// reserve makes the reservation of a stream.
 func (l *forced) reserve(a *Arbiter, s *Stream, now time.Duration) {
 	if s.reservation = noReservation; s.Write || s.Kind == Network {
-		return // its lease moves on without a packet
+		return // it needs no device request
 	}
 	s.deadline, s.reservation = l.schedule.reserve(now, s.deadline, s.deadline+a.patience(s)/repeatAfter, a.packetTime(forcedBytes))
 }
 
-// packetTime returns the device's time for a packet: a seek to it, and one back.
+// packetTime returns the device time of a packet: a seek to it, and one back.
 func (a *Arbiter) packetTime(bytes int64) time.Duration {
 	return 2*a.pricing.served(false, false, bytes) - a.pricing.served(false, true, bytes)
 }
 
-// look lets writers and senders through whose patience is over, since they need no request. It
-// has readers book their places, and puts those whose time has come in line.
+// check handles all streams whose time has come: starved writers and senders go on at once, since
+// they need no request; readers make their reservations; and starved readers are queued.
 func (l *forced) check(a *Arbiter, now time.Duration) {
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
@@ -170,34 +172,34 @@ func (l *forced) check(a *Arbiter, now time.Duration) {
 	}
 }
 
-// candidate returns the reader that is to be let through now; nil if there is none.
+// candidate returns the reader that gets a forced packet now; nil if there is none.
 func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	l.nextCheck = 0
 	l.check(a, now)
 	for l.overdue.len() > 0 {
 		s := l.overdue.first().overdue.first()
 		if s.meta.next < s.meta.end && s.inFlight == 0 {
-			// Not even its checksums are staged. Two packets would take longer than one, so its
-			// process reads them by itself as it goes: 1/128 of the data.
+			// Its checksums are not staged either. Two packets would take longer than one, so its
+			// process reads the checksums itself: 1/128 of the data.
 			bytes := min(s.meta.end-s.meta.next, ownChecksums)
 			s.meta, s.done = span{}, max(s.done, s.From)
 			a.bookUnscheduled(s, bytes, now)
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 && s.inFlight == 0 {
 			if a.stage(s, now); s.deadline == 0 {
-				continue // it does not wait any more
+				continue // it is no longer starved
 			}
 			if s.want == 0 && s.next < s.To && s.next-s.pos < packetBytes { // there was no room to stage
 				s.want = min(forcedBytes, s.To-s.next)
 				a.updateReady(s, now)
 			}
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 || s.inFlight > 0 { // it is at the device
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.inFlight > 0 { // its request is in flight
 			l.setDeadline(s, now+a.patience(s)/repeatAfter)
 			continue
 		}
 		if l.inFlight > 0 && l.inFlight >= l.maxInFlight(a, s, now) {
-			return nil // its end is an event
+			return nil // the end of a packet is an event
 		}
 		if wait := l.wait(now); wait > 0 {
 			if at := now + wait; l.nextCheck == 0 || at < l.nextCheck {
@@ -210,7 +212,7 @@ func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	return nil
 }
 
-// drop forgets a stream's deadline.
+// clearDeadline clears a stream's deadline and reservation.
 func (l *forced) clearDeadline(s *Stream) {
 	if s.deadline == 0 {
 		return
@@ -225,13 +227,13 @@ func (l *forced) clearDeadline(s *Stream) {
 	}
 }
 
-// forget forgets a stream that has ended.
+// forget removes a stream that has ended.
 func (l *forced) forget(s *Stream) {
 	l.clearDeadline(s)
 	l.waiting.remove(s)
 }
 
-// put gives a stream another deadline.
+// setDeadline gives a stream another deadline, without a reservation.
 func (l *forced) setDeadline(s *Stream, at time.Duration) {
 	if l.clearDeadline(s); s.closed {
 		return
@@ -240,7 +242,7 @@ func (l *forced) setDeadline(s *Stream, at time.Duration) {
 	l.waiting.set(s)
 }
 
-// wait returns how long it takes until the budget allows a packet.
+// wait returns the time until the budget allows a packet.
 func (l *forced) wait(now time.Duration) time.Duration {
 	if passed := now - l.refilled; passed > 0 {
 		l.tokens = min(forcedBurst, l.tokens+passed/forcedFraction)
@@ -252,31 +254,31 @@ func (l *forced) wait(now time.Duration) time.Duration {
 	return max(0, l.notBefore-now)
 }
 
-// atOnce returns how many packets may be at the device while s is the first in line.
+// maxInFlight returns how many forced packets may be in flight while s is the first starved stream.
 func (l *forced) maxInFlight(a *Arbiter, s *Stream, now time.Duration) int {
 	return 1 + int((now-s.deadline)/(a.patience(s)/repeatAfter))
 }
 
-// spend takes a packet's device time from the budget.
+// spend takes the device time of a packet from the budget.
 func (l *forced) spend(took, now time.Duration) {
 	l.tokens -= took
 	l.notBefore = max(l.notBefore, now-forcedCredit) + took*burstSpacing
 }
 
-// giveBack gives the budget the time of a packet that proved resident.
+// refund returns the time of a packet that turned out to be resident.
 func (l *forced) refund(took time.Duration) {
 	l.tokens = min(forcedBurst, l.tokens+took)
 	l.notBefore -= took * burstSpacing
 }
 
-// letThrough lets a writer or a sender go on for a packet.
+// admitPacket lets a writer or sender go on by one packet.
 func (a *Arbiter) admitPacket(s *Stream, now time.Duration) {
 	s.flow.forced++
 	s.flow.forcedBytes += leaseFloor
 	s.waiting = now
 	a.forced.clearDeadline(s)
 	s.mark = max(s.mark, s.pos+leaseFloor)
-	if s.parkedIndex > 0 { // it goes to the end
+	if s.parkedIndex > 0 { // it moves to the end of the queue
 		s.parked = now
 		s.flow.parked.set(s)
 	}
@@ -311,8 +313,8 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 	a.startRequest(r, now)
 }
 
-// ended looks at a reader whose packet has been staged. If it does not go on, the packet was less
-// than it reads at a time.
+// ended handles the end of a reader's forced packet. If the reader is still stalled, the packet was
+// smaller than what it reads at once.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if a.stalledSince(s) > 0 {
 		l.setDeadline(s, now+a.patience(s)/repeatAfter)

@@ -1,8 +1,8 @@
 package arbiter
 
-// indexedHeap is a binary heap whose items know their positions, so that an item whose key has changed is moved, and an
-// item is removed, in O(log n). container/heap would need an interface conversion, and so an allocation, for each
-// operation.
+// indexedHeap is a binary heap whose items know their positions, so that an item whose key has
+// changed is moved, and an item is removed, in O(log n). container/heap would need an interface
+// conversion, and so an allocation, for each operation.
 type indexedHeap[T any] struct {
 	items []T
 	less  func(a, b T) bool

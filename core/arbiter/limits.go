@@ -6,27 +6,27 @@ import (
 	"penstock/core/limit"
 )
 
-// Limits. A limited flow is ready for the scheduler only while its limit allows its next
-// request. What falls due while it is ready and others are served first is made up for, up to
-// limitCredit: otherwise a flow whose share is above its limit would not reach the limit on a busy
-// device. A flow that wanted nothing has idleCredit only.
+// Limits. A flow with a limit is backlogged for the scheduler only while the limit allows its next
+// request. Bytes that the limit allows while other flows are served first can be made up for, up to
+// limitCredit. Otherwise a flow whose share is above its limit would not reach the limit on a busy
+// device. A flow without demand gets idleCredit only.
 
 const (
 	limitCredit = 800 * time.Millisecond
 	idleCredit  = 10 * time.Millisecond
-	limitDebt   = 10 * time.Second // see core/limit
+	limitDebt   = 10 * time.Second // see limit.Config
 
-	// A limited flow's quantum is what its limit gives in this time: the rate holds over
-	// seconds, and the flow makes the disk seek no more than ten times a second.
+	// The quantum of a flow with a limit is what the limit gives in this time: the rate is exact over
+	// seconds, and the flow causes at most ten seeks a second.
 	limitQuantum = 100 * time.Millisecond
 
-	// A limited flow's backlog is at most what its limit drains in this time. Otherwise the
-	// kernel would write it out by itself.
+	// The backlog of a flow with a limit is at most what the limit drains in this time. With more,
+	// the kernel would write it back by itself.
 	limitBacklog = 2 * time.Second
 )
 
-// heldBack reports whether the flow's limit holds its next request back. If so, the flow is looked
-// at again when the limit allows it.
+// heldBack reports whether the flow's limit delays its next request. If so, the flow is checked
+// again when the limit allows it.
 func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	if f.limit == nil {
 		return false
@@ -53,7 +53,7 @@ func (a *Arbiter) releaseHeld(now time.Duration) {
 	}
 }
 
-// takeLimit charges bytes to the flow's limit, or gives back what was charged and not used.
+// takeLimit charges bytes to the flow's limit, or returns what was charged and not used.
 func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 	if f.limit == nil || bytes == 0 {
 		return
@@ -62,7 +62,7 @@ func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 	a.announce(f, now)
 }
 
-// setRule puts a rule in force for the flow.
+// setRule sets the rule of a flow.
 func (a *Arbiter) setRule(f *flow, rule Rule, now time.Duration) {
 	f.rule = rule
 	switch {
@@ -85,7 +85,7 @@ func (a *Arbiter) setRule(f *flow, rule Rule, now time.Duration) {
 	a.announce(f, now)
 }
 
-// quantum returns the bytes of one request of the flow.
+// quantum returns the size of the flow's requests in bytes.
 func (a *Arbiter) quantum(f *flow) int64 {
 	if f.limit == nil {
 		return a.cfg.Quantum

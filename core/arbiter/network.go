@@ -8,21 +8,22 @@ import (
 	"penstock/core/limit"
 )
 
-// The network device. The daemon does not send anything itself: a request is the permission to
-// send a quantum. The same scheduler dispatches it when the quanta before it have had their time
-// at the device's rate. That raises the stream's mark. The request ends when the agent reports
-// that the quantum is sent, or when the stream closes.
+// The network device. The daemon does not send anything itself. A request is the permission to send
+// a quantum. The scheduler dispatches it once the quanta before it have had their time at the
+// device's rate, and it raises the stream's mark. The request ends when the agent reports that the
+// quantum is sent, or when the stream closes.
 //
-// The rate is what is divided. The depth bounds what is out if the network is slower than the rate
-// says. A receiver may be slow and must not hold a slot: a quantum that is not sent within slotWait
-// gives its slot back, and a stream is only a few quanta ahead of its position.
+// The rate is what the shares divide. The depth bounds the quanta in flight if the network is
+// slower than the rate. A slow receiver must not hold a slot: a quantum that is not sent within
+// slotWait gives its slot back, and a stream has permission for at most a few quanta ahead of its
+// position.
 
 const (
 	networkQuantum = 256 << 10
 	networkAhead   = 4
 	networkDepth   = 64
-	paceCredit     = 5 * time.Millisecond // for a caller that comes late
-	paceDebt       = time.Second          // for what was sent without permission
+	paceCredit     = 5 * time.Millisecond // for a caller that is late
+	paceDebt       = time.Second          // for bytes sent without permission
 	slotWait       = 200 * time.Millisecond
 )
 
@@ -32,7 +33,7 @@ func (c *Config) networkDefaults() {
 	setDefault(&c.Quantum, networkQuantum)
 	setDefault(&c.Ahead, networkAhead)
 	setDefault(&c.FixedDepth, networkDepth)
-	line := cost.Line{PerMiB: 10 * time.Millisecond} // the rate is not known: only bytes count
+	line := cost.Line{PerMiB: 10 * time.Millisecond} // without a rate, only bytes count
 	if c.Rate > 0 {
 		line.PerMiB = min(cost.PerMiBMax, max(cost.PerMiBMin, time.Duration(float64(1<<20)/float64(c.Rate)*float64(time.Second))))
 		same := cost.Coefficients{Random: line, Sequential: line}
@@ -41,15 +42,15 @@ func (c *Config) networkDefaults() {
 	c.Depth = depth.Config{Read: depth.Line(line)}
 }
 
-// pace is the rate of a device that has one.
+// pacer is the rate of a network device.
 type pacer struct {
 	rate        *limit.Bucket // nil: none
-	unscheduled *limit.Bucket // the part of it that streams without permission may use
-	at          time.Duration // when it allows the next request; 0: none waits for it
+	unscheduled *limit.Bucket // the part of it that unpermitted bytes can use up
+	at          time.Duration // when it allows the next request; 0: no request waits for it
 }
 
-// newPace makes the pace of a device with a rate. In the long run, what is sent without permission
-// takes at most three quarters of the rate.
+// newPacer makes the pacer of a device. In the long run, bytes sent without permission use up at
+// most three quarters of the rate.
 func newPacer(c *Config) (p pacer, err error) {
 	if !c.Network || c.Rate == 0 {
 		return p, nil
@@ -68,7 +69,7 @@ func (p *pacer) wait(now time.Duration) time.Duration {
 	return p.rate.Wait(now)
 }
 
-// ask finds what the sender wants next, and sends its mark.
+// requestSend finds the next quantum that the sender wants, and sends the stream's mark.
 func (a *Arbiter) requestSend(s *Stream, now time.Duration) {
 	if a.pace.rate == nil {
 		s.mark = Open
@@ -89,7 +90,7 @@ func (a *Arbiter) requestSend(s *Stream, now time.Duration) {
 	a.sendMark(s)
 }
 
-// allow lets a stream send the quantum of a request.
+// permit permits the stream to send the quantum of a request.
 func (a *Arbiter) permit(r *Request, now time.Duration) {
 	s := r.Stream
 	s.sending = append(s.sending, r)
@@ -99,7 +100,7 @@ func (a *Arbiter) permit(r *Request, now time.Duration) {
 	a.requestSend(s, now)
 }
 
-// passed takes the sender's progress.
+// sendProgress records the sender's progress.
 func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 	if pos = min(pos, s.To); pos <= s.pos {
 		return
@@ -111,7 +112,7 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 		s.next, s.done = pos, pos
 	}
 	s.pos = pos
-	unasked := max(0, pos-s.next) // it was not held: in observe mode, or the daemon was away
+	unasked := max(0, pos-s.next) // it did not wait: in observe mode, or while the daemon was down
 	s.next = max(s.next, pos)
 	s.done = max(s.done, pos)
 	ended := 0
@@ -130,9 +131,9 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// unasked books what was sent without permission, by a stream that is observed or was let through.
-// It took a part of the rate, which is missing for the others; as it does not wait for its turn, it
-// must not take all of it.
+// bookUnpermitted books bytes that were sent without permission, by a stream in observe mode or one
+// that was let through. They used a part of the rate, which the others lack. As they do not wait
+// for their turn, they must not use up all of it.
 func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
 	a.bookUnscheduled(s, bytes, now)
 	if a.pace.unscheduled.Wait(now) == 0 {
@@ -141,7 +142,7 @@ func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
 	}
 }
 
-// finishSend ends a request of which so many bytes were sent.
+// finishSend ends a request of which that many bytes were sent.
 func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	f := r.flow
 	if r.index > 0 {
@@ -166,7 +167,7 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	a.spare = append(a.spare, r)
 }
 
-// closeSend ends a stream. What it was allowed to send and has not sent is given back.
+// closeSend ends a stream. Permissions that it has not used are returned.
 func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
 	if pos >= 0 {
 		a.sendProgress(s, pos, now)
@@ -179,7 +180,7 @@ func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
 	s.sending = nil
 }
 
-// freeSlots takes back the slots of quanta that are not sent in time.
+// freeSlots frees the slots of quanta that are not sent in time.
 func (a *Arbiter) freeSlots(now time.Duration) {
 	for i := 0; i < len(a.running); {
 		r := a.running[i]
@@ -190,7 +191,7 @@ func (a *Arbiter) freeSlots(now time.Duration) {
 		a.settleCost(r, r.cost)
 		r.settled = true
 		a.removeRunning(r, now)
-		r.Stream.inFlight++ // it still belongs to the stream, and ends with it
+		r.Stream.inFlight++ // the request still belongs to the stream, and ends with it
 		r.flow.inFlight++
 		r.flow.draining += direction(r.Write)
 	}

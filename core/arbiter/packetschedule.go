@@ -2,16 +2,16 @@ package arbiter
 
 import "time"
 
-// places says, second by second, for how much device time packets are booked: a tenth of it at the
-// most, the budget of the forced lane. A place is the number of its second, from 1 on.
+// packetSchedule reserves device time for forced packets, second by second: at most a tenth of each
+// second, the budget of forced packets. A reservation is the number of its second, from 1.
 type packetSchedule struct {
-	seconds []scheduleSecond // by number, modulo their count
+	seconds []scheduleSecond // by number modulo the length
 }
 
 type scheduleSecond struct {
 	number int64
 	time   time.Duration
-	each   time.Duration // of a packet
+	each   time.Duration // device time of the last packet
 }
 
 const (
@@ -19,7 +19,7 @@ const (
 	noReservation = -1
 )
 
-// newPlaces returns places for so long ahead.
+// newPacketSchedule returns a schedule that reaches that far ahead.
 func newPacketSchedule(ahead time.Duration) packetSchedule {
 	return packetSchedule{seconds: make([]scheduleSecond, int(ahead/time.Second)+3)}
 }
@@ -32,9 +32,9 @@ func (p *packetSchedule) second(number int64) *scheduleSecond {
 	return b
 }
 
-// book books a place for a packet that takes so much of the device's time: at the deadline or, if that
-// is taken, later but no later than latest, or earlier. It returns when the packet is to go, which is
-// the deadline if nothing is free.
+// reserve reserves a second for a packet with the given device time: that of the deadline or, if
+// that is full, a later one up to latest, or an earlier one. It returns the time of the packet,
+// which is the deadline if no second has room.
 func (p *packetSchedule) reserve(now, deadline, latest, took time.Duration) (at time.Duration, place int64) {
 	number := func(t time.Duration) int64 { return int64(t/time.Second) + 1 }
 	first, due := number(now), number(deadline)
@@ -52,7 +52,7 @@ func (p *packetSchedule) reserve(now, deadline, latest, took time.Duration) (at 
 	return deadline, noReservation
 }
 
-// take takes a packet's time from a second, and reports whether it was free.
+// tryReserve reserves a packet's device time in a second, and reports whether there was room.
 func (p *packetSchedule) tryReserve(number int64, took time.Duration) bool {
 	b := p.second(number)
 	if b.time+took/2 > time.Second/forcedFraction && b.time > 0 {
@@ -63,7 +63,7 @@ func (p *packetSchedule) tryReserve(number int64, took time.Duration) bool {
 	return true
 }
 
-// free gives a place back.
+// release gives a reservation back.
 func (p *packetSchedule) release(place int64) {
 	if place <= 0 {
 		return

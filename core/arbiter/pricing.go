@@ -8,32 +8,32 @@ import (
 	"penstock/core/sfq"
 )
 
-// pricing says what requests cost. A request is announced at the cost of one that goes on where
-// the device is, since most do. Its end shows whether it did, and the flow's tags move by the
+// pricing is the cost of requests. A request is announced at the cost of a sequential one, since
+// most requests are. Its end shows whether it was, and the flow's tags are corrected by the
 // difference.
 //
-// A request was sequential if the one that completed just before it, on the whole device, was of
-// the same open file and ended where it begins. What counts is the order of completion and not of
-// dispatch: the kernel and the disk reorder what is in flight. Places are offsets in files and not
-// blocks of the device: file systems lay out a block file of 128 MiB in one piece or a few, so
-// asking for its extents (FIEMAP), a call for each quantum, would correct one seek in some dozens
-// of quanta. A stream that goes on in a file that another stream has left counts as a new place.
+// A request counts as sequential if the request that completed just before it on the device was of
+// the same open file and ended where it begins. The order of completion counts, and not that of
+// dispatch, as kernel and disk reorder requests in flight. Positions are offsets in files and not
+// blocks of the device: file systems lay out a block file of 128 MiB in one or a few extents, so
+// looking up its extents (FIEMAP), one call for each quantum, would correct one seek in some dozens
+// of quanta. A stream that continues in a file where another stream has stopped counts as random.
 type pricing struct {
 	model   cost.Model
-	lines   [2][2]cost.Line // of the model, by direction; of a new place and of one that goes on
-	guessed bool            // the model is not a profile's: tags do not count seeks
+	lines   [2][2]cost.Line // of the model, by direction; random, sequential
+	guessed bool            // there is no profile: tags do not include seeks
 	tracker *cost.Tracker
 	verdict cost.Verdict
-	tags    [2][2]memo // the last one, by direction, and whether the request goes on
-	times   [2][2]memo // likewise, of service
+	tags    [2][2]memo // the last tag by direction, and whether the request was sequential
+	times   [2][2]memo // the same for service
 	part    [2]partMemo
 
-	file File // of the last request that completed
+	file File // of the last completed request
 	end  int64
 
-	own             foreign.Counters // what the device has done for the flows' requests
-	work            time.Duration    // its cost, since the last look
-	unscheduledWork time.Duration    // cost of what the kernel moved for the flows by itself, since the last look
+	own             foreign.Counters // the device's work for the flows' requests
+	work            time.Duration    // its cost since the last Observe
+	unscheduledWork time.Duration    // cost of what the kernel moved for the flows outside of the schedule, since the last Observe
 	foreign         *foreign.Estimate
 	others          foreign.Result
 }
@@ -41,8 +41,8 @@ type pricing struct {
 // Profiled reports whether the costs were measured.
 func (c Config) Profiled() bool { return c.Cost != (cost.Model{}) }
 
-// Model returns the profile's model or, without a profile, one made of the reference latencies:
-// costs grow with a request's size as they do, and a new place costs Seek on top.
+// Model returns the profile's model. Without a profile, it is made from the reference latencies:
+// costs grow with the size of a request as they do, and random requests cost Seek in addition.
 func (c Config) Model() cost.Model {
 	if c.Profiled() {
 		return c.Cost
@@ -79,30 +79,30 @@ func (p *pricing) of(write, goesOn bool, bytes int64) time.Duration {
 	return lines[0].Of(bytes)
 }
 
-// price is a cost in two units: for the scheduler, and for the account of service.
+// price is a cost in two units: that of the scheduler, and that of the account of service.
 type price struct {
-	tag     int64 // in the scheduler's units: nanoseconds of the model
-	service int64 // ns of the device's time as it is now
+	tag     int64 // for the scheduler, in nanoseconds of the model
+	service int64 // device time at its present speed, in ns
 }
 
 func (p price) plus(q price) price { return price{p.tag + q.tag, p.service + q.service} }
 
 // price returns the price of a request. The tag leaves out the correction that reads and writes
-// have in common: it makes no difference to shares, and each change of it would disturb them. A
-// guessed seek counts in the account only.
+// have in common: it makes no difference to shares, and its changes would disturb them. A guessed
+// seek is in the account only.
 func (p *pricing) price(write, goesOn bool, bytes int64) price {
 	return price{tag: p.tag(write, goesOn || p.guessed, bytes), service: p.service(write, goesOn, bytes)}
 }
 
-// memo is a product of the model's cost and a factor. Nearly all requests are whole quanta, and
-// factors change a few times a second at the most.
+// memo is a cost of the model multiplied by a factor. Nearly all requests are whole quanta, and
+// factors change at most a few times a second.
 type memo struct {
 	bytes  int64
 	factor float64
 	scaled int64
 }
 
-// partMemo is the part of the device that a request of so many bytes keeps busy.
+// partMemo is the part of the device that a request of that size keeps busy alone.
 type partMemo struct {
 	bytes int64
 	part  float64
@@ -138,23 +138,23 @@ func (p *pricing) charge(write bool, bytes int64) int64 {
 	return min(sfq.MaxCost, p.tag(write, true, bytes))
 }
 
-// served returns the device's time for a request, at its present speed.
+// served returns the device time of a request at the present speed.
 func (p *pricing) served(write, goesOn bool, bytes int64) time.Duration {
 	return time.Duration(p.service(write, goesOn, bytes))
 }
 
-// tagOf returns a time of the device in the scheduler's units.
+// tagOf converts device time to the scheduler's unit.
 func (p *pricing) tagOf(d time.Duration) int64 {
 	return max(1, int64(min(float64(sfq.MaxCost), float64(d)/p.tracker.Scale(false)*p.tracker.Tilt(false))))
 }
 
-// started notes a request that goes to the device.
+// started records a request that is given to the device.
 func (p *pricing) started(r *Request, now time.Duration) {
 	r.predicted, r.part = p.of(r.Write, true, r.Length), p.partOf(r.Write, r.Length)
 	p.tracker.Start(now, r.predicted, r.part)
 }
 
-// finished returns the price of a request that is done, 0 if the device had nothing to do for it.
+// finished returns the price of a completed request; 0 if the device had nothing to do.
 func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	var done time.Duration
 	var paid price
@@ -174,16 +174,16 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	return paid
 }
 
-// unscheduled returns the price of what the kernel read ahead or wrote out by itself. It did so
-// between other requests, so at a new place. It is the flows' own work and nothing foreign.
+// unscheduled returns the price of kernel readahead or writeback. It is random, as it comes between
+// other requests. It is the flows' own I/O and not foreign.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
 	p.foreign.Moved(write, bytes)
 	p.unscheduledWork = min(p.unscheduledWork+p.of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
 }
 
-// bookBehind books bytes that the kernel moved for a stream outside of the schedule. They may be
-// many at once, as after a sync; Config.Debt bounds how long the flow has to wait for them.
+// bookUnscheduled charges bytes that the kernel moved for a stream outside of the schedule. They
+// may be many at once, as after a sync; Config.Debt bounds how long the flow waits for them.
 func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	f, price := s.flow, a.pricing.unscheduled(s.Write, bytes)
 	f.unscheduled += bytes
@@ -192,8 +192,8 @@ func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	a.takeLimit(f, bytes, now)
 }
 
-// Observe takes what the kernel has counted for the device, for all its users together, since any
-// moment in the past. From that follows what others did. It is to be called about once a second.
+// Observe takes the kernel's counters of the device, for all its users together, since any fixed
+// moment. It computes the foreign I/O from them, and should be called about once a second.
 func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	p := &a.pricing
 	var flying foreign.Counters
@@ -213,5 +213,5 @@ func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	}
 }
 
-// Slow reports whether the device has become slow.
+// Slow returns whether the device has become slow, and by how much.
 func (a *Arbiter) Slow() cost.Verdict { return a.pricing.verdict }

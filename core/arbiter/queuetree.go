@@ -7,26 +7,27 @@ import (
 	"penstock/core/sfq"
 )
 
-// Queues and parts: what each flow weighs.
+// Queues and parts: the weight of each flow.
 //
-// A flow's weight counts among the members of its queue, and a queue's among its siblings
-// (core/sfq, queue.go). The rules give both. While the cluster's totals are in force, parts take
-// their place at every level: what a member is due here of what all devices give (core/coord).
-// So what a member does not use goes to its siblings first, with a broker and without one.
+// A flow's weight applies among the members of its queue, and a queue's among its siblings
+// (core/sfq, queue.go). The rules give both. While the cluster's totals are in force, parts replace
+// them at every level: a part is what a member is entitled to on this device, out of the service of
+// all devices (core/coord). So what a member does not use goes to its siblings first, with a broker
+// and without one.
 //
-// The scheduler's weights are whole numbers, and parts are not. Each level has one scale that
-// makes whole numbers of them, as large as the largest weight there allows. So the largest is
-// above half of sfq.MaxWeight, unless all are below 1, and no member is off by more than two
-// millionths of it. A change of scale changes nothing else: the scheduler keeps what a member is
-// ahead or behind as service.
+// The scheduler's weights are integers, and parts are not. Each level has one scale that converts
+// them, as large as the largest weight there allows. So the largest weight is above half of
+// sfq.MaxWeight, unless all are below 1, and the rounding error of any member is at most two
+// millionths of it. A change of scale has no other effect: the scheduler keeps a member's lead or
+// lag as service.
 
-// Queue is where a flow stands: the way from the root. It does not change.
+// Queue is a queue, as the path from the root. It is immutable.
 type Queue struct {
 	levels []sfq.Level
-	paths  []string // of each level, from the root
+	paths  []string // path of each level, from the root
 }
 
-// NewQueue makes a queue of at least one level.
+// NewQueue returns a queue of at least one level.
 func NewQueue(levels []sfq.Level) *Queue {
 	q := &Queue{levels: levels}
 	path := ""
@@ -45,50 +46,51 @@ func (q *Queue) Name() string {
 	return q.levels[len(q.levels)-1].Name
 }
 
-// Levels returns the way from the root. The caller must not change it.
+// Levels returns the path from the root. The caller must not change it.
 func (q *Queue) Levels() []sfq.Level { return q.levels }
 
 // Paths returns the path of each level, such as "/a" and "/a/b". The caller must not change it.
 func (q *Queue) Paths() []string { return q.paths }
 
-// Parts says what members are due here of what all devices of the cluster give, by the broker's
-// totals, on the scale of the weights at their level: flows by name, queues by path. Members that
-// are not named keep their rules' weights. If Flows is nil, no parts are in force.
+// Parts is what members are entitled to on this device, out of the service of all devices, by the
+// broker's totals: flows by name, queues by path. Parts are on the scale of the weights at their
+// level. Members that are not named keep their rules' weights. If Flows is nil, no parts are in
+// force.
 type Parts struct {
 	Flows  map[string]float64
 	Queues map[string]float64
 }
 
-// claim is a flow's place and weight among the others.
+// leaf is a flow's place in the queue tree.
 type leaf struct {
-	queue       *Queue    // as the scheduler has it
-	node        *treeNode // of which it is a member
+	queue       *Queue    // as set in the scheduler
+	node        *treeNode // the flow is a member of this node
 	weight      float64
 	schedWeight int     // weight in the scheduler
-	entitled    float64 // what the weight comes to without queues, beside the flows at work, on the root's scale
+	entitled    float64 // the equivalent weight at the root without queues, beside the flows at work
 }
 
-// levels is the tree of the queues in which the device's flows stand.
+// queueTree is the tree of the queues that contain the device's flows.
 type queueTree struct {
 	root   *treeNode
 	byPath map[string]*treeNode
 	all    []*treeNode
 	parts  Parts
-	round  uint64 // of measure
+	round  uint64 // number of the call of measure
 }
 
-// level is a queue, or the root.
+// treeNode is a queue, or the root.
 type treeNode struct {
 	path        string
-	parent      *treeNode // nil: the root
-	flows       int       // below it
+	parent      *treeNode // nil for the root
+	flows       int       // flows below it
 	weight      float64
 	schedWeight int
 	scale       int     // factor of the members' weights
-	largest     float64 // weight of a member, when the scale was chosen
-	at          int     // in levels.all
+	largest     float64 // largest weight of a member when the scale was chosen
+	at          int     // index in queueTree.all
 
-	round        uint64  // when working was last counted
+	round        uint64  // call of measure in which weightAtWork was computed
 	weightAtWork float64 // sum of the weights of the members at work
 }
 
@@ -96,13 +98,13 @@ func newQueueTree() queueTree {
 	return queueTree{root: &treeNode{scale: 1, weight: 1}, byPath: map[string]*treeNode{}}
 }
 
-// SetParts puts parts in force; the zero value puts the rules' weights back in force.
+// SetParts puts parts in force. The zero value puts the rules' weights back in force.
 func (a *Arbiter) SetParts(p Parts) {
 	a.tree.parts = p
 	a.reweigh()
 }
 
-// claimOf returns what a new flow starts with, until it is weighed.
+// newLeaf returns the initial place of a new flow.
 func (l *queueTree) newLeaf(f *flow) leaf {
 	return leaf{node: l.root, weight: 1, schedWeight: 1, entitled: 1}
 }
@@ -122,7 +124,7 @@ func (l *queueTree) weightOfQueue(path string, rule int) float64 {
 	return float64(rule)
 }
 
-// enter puts a flow into the level of its rule's queue, which may be new.
+// enter puts a flow into the node of its rule's queue, which may be new.
 func (l *queueTree) enter(f *flow) {
 	want := f.rule.Queue
 	at := l.root
@@ -148,13 +150,13 @@ func (l *queueTree) enter(f *flow) {
 	f.leaf.node = at
 }
 
-// leave takes a flow out of its level.
+// leave removes a flow from its node.
 func (l *queueTree) leave(f *flow) {
 	l.detach(f.leaf.node)
 	f.leaf.node = l.root
 }
 
-// abandon counts a flow out of a level and of those above it, and forgets levels that are empty.
+// detach subtracts a flow from a node and those above it, and removes empty nodes.
 func (l *queueTree) detach(at *treeNode) {
 	for ; at.parent != nil; at = at.parent {
 		if at.flows--; at.flows > 0 {
@@ -168,10 +170,10 @@ func (l *queueTree) detach(at *treeNode) {
 	}
 }
 
-// inForce reports whether any flow stands in a queue.
+// inForce reports whether any flow is in a queue.
 func (l *queueTree) inForce() bool { return len(l.all) > 0 }
 
-// reweigh weighs all flows, and chooses the scale of each level.
+// reweigh computes the weights of all flows, and chooses the scale of each level.
 func (a *Arbiter) reweigh() {
 	l := &a.tree
 	for _, f := range a.all {
@@ -197,7 +199,7 @@ func (a *Arbiter) reweigh() {
 	}
 }
 
-// fit chooses a level's scale.
+// chooseScale chooses the scale of a level.
 func (a *Arbiter) chooseScale(at *treeNode) {
 	at.scale = 1
 	if a.tree.parts.Flows == nil {
@@ -212,7 +214,7 @@ func (at *treeNode) toSchedWeight(weight float64) int {
 	return int(min(max(math.Round(weight*float64(at.scale)), 1), sfq.MaxWeight))
 }
 
-// weigh weighs a new flow.
+// weigh computes the weight of a new flow.
 func (a *Arbiter) weigh(f *flow) {
 	l := &a.tree
 	known := len(l.all)
@@ -226,7 +228,7 @@ func (a *Arbiter) weigh(f *flow) {
 	l.entitle(f, false)
 }
 
-// place gives the scheduler a flow's queue and weight, if it has others.
+// applyWeights sets a flow's queue and weights in the scheduler, where they have changed.
 func (a *Arbiter) applyWeights(f *flow) {
 	c := &f.leaf
 	moved := c.queue != f.rule.Queue
@@ -262,9 +264,9 @@ func (a *Arbiter) applyWeights(f *flow) {
 	}
 }
 
-// measure finds what each flow is entitled to beside all flows at work: the product, down from the
-// root, of each member's part of the weights at work beside it, on the root's scale. Bounds depend
-// on that; which flow is next does not.
+// measure computes each flow's entitlement beside all flows at work: the product, from the root
+// down, of each member's part of the weights at work beside it, on the root's scale. Bounds depend
+// on it, and the order of dispatch does not.
 func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 	l.round++
 	for _, f := range a.active {
@@ -279,7 +281,7 @@ func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 			}
 			at.weightAtWork += weight
 			if counted {
-				break // the queue itself is counted already
+				break // the node itself is counted already
 			}
 			weight = at.weight
 		}
@@ -289,7 +291,7 @@ func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// entitle sets a flow's entitlement; counted says that it is one of those at work.
+// entitle sets a flow's entitlement. counted is set if the flow is among those at work.
 func (l *queueTree) entitle(f *flow, counted bool) {
 	part, weight := 1.0, f.leaf.weight
 	for at := f.leaf.node; at.parent != nil; at = at.parent {

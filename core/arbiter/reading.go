@@ -2,34 +2,34 @@ package arbiter
 
 import "time"
 
-// Staged reads (IBIS, section 3, persistent I/O; the departure is that the
-// server's own read never queues: it finds its range in the page cache).
+// Staged reads (IBIS, section 3, persistent I/O). In departure from IBIS, the server's own read
+// never queues: it finds its range in the page cache.
 
-// openRead begins a read. The checksums of the range are staged first: the DataNode reads them
-// before the first byte of data, and the first mark says that they are there.
+// openRead begins a read. The checksums of the range are staged first, since the DataNode reads
+// them before the data. The first mark implies that they are staged.
 func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	s.To = max(s.To, s.From)
 	s.ramp = min(firstStage, a.cfg.Quantum)
 	s.mark = -1
 	if s.Meta != nil {
 		if s.meta = metaSpan(s); s.meta.next < s.meta.end {
-			s.done = -1 // until they are there
+			s.done = -1 // until they are staged
 		}
 	}
 	a.stage(s, now)
 }
 
-// Bounds of HDFS's checksum files: a header, and 4 bytes for each 512 of data.
+// Format of HDFS's checksum files: a header, and 4 bytes for each 512 bytes of data.
 const (
 	metaHeader   = 7
 	chunkBytes   = 512
 	checksumSize = 4
 )
 
-// metaSpan returns the part of the checksums' file that belongs to the stream's range, in whole
-// pages; empty if all of it is resident. The file is a header and a checksum for each chunk, in
-// order, so its parts correspond to parts of the block. It counts as no longer than the block
-// allows, whatever its size.
+// metaSpan returns the part of the checksum file that belongs to the stream's range, in whole
+// pages; empty if all of it is resident. The file consists of a header and one checksum for each
+// chunk in order, so its parts correspond to parts of the block. Its size counts at most as far as
+// the block's size allows.
 func metaSpan(s *Stream) span {
 	block, ok := s.Opening.File.Written()
 	if !ok || block <= 0 {
@@ -48,27 +48,27 @@ func metaSpan(s *Stream) span {
 	return span{start, end}
 }
 
-// metaBytes returns how many bytes the checksums of so much data take at most.
+// metaBytes returns the largest size of the checksums of that much data.
 func metaBytes(block int64) int64 {
 	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
 }
 
-// blockedPart says how much of Config.Staged, one part in so many, may stand behind a request of
-// one reader that the device delays.
+// blockedPart bounds what is staged behind a delayed request of one reader: a quarter of
+// Config.Staged.
 const blockedPart = 4
 
-// stage finds what the stream wants next, and sends its mark.
+// stage finds the next request that the stream wants, and sends its mark.
 //
-// Quanta are asked for up to Ahead quanta beyond the reader. The first is small, and each is
-// twice as large as the one before: a client that opens a block for a few bytes does not cost a
-// quantum. What is resident costs nothing and does not count as ahead. Nor does what the reader
-// cannot have yet, while few of the flow's streams wait: what is at the device and, as a disk
-// serves first what is nearest, what has come before an earlier part. Otherwise the D slots take
-// all that a single reader asks for, its flow has nothing ready when one of its requests ends, and
-// its weight has no effect. What has just come for a reader that stood at its mark does not count
-// either: it reads on before it reports.
+// Quanta are requested up to Config.Ahead quanta beyond the reader. The first quantum is small and
+// each following one is twice as large, so that a client that opens a block for a few bytes does
+// not cost a quantum. Resident ranges cost nothing and do not count as ahead. While few streams of
+// the flow wait, bytes do not count either that the reader cannot have yet: those in flight, and
+// those that have arrived before an earlier part, as disks reorder. Otherwise all requests of a
+// single reader could be in flight in the D slots, its flow would not be backlogged when one of
+// them ends, and its weight would have no effect. Bytes that have just arrived for a reader at its
+// mark do not count, as it reads on before it reports.
 func (a *Arbiter) stage(s *Stream, now time.Duration) {
-	const freeRanges = 64 // resident quanta that are skipped in one call
+	const freeRanges = 64 // bound of the resident quanta that are skipped in one call
 	f, quantum := s.flow, a.quantum(s.flow)
 	at := s.pos
 	if s.waiting > 0 {
@@ -82,7 +82,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 		}
 		s.ramp = min(s.ramp, quantum)
 		n := min(s.ramp, s.To-s.next)
-		// Quanta end on multiples of the ramp, so that requests stay aligned.
+		// Quanta end at multiples of the ramp, so that requests stay aligned.
 		if over := (s.next + n) % s.ramp; over < n {
 			n -= over
 		}
@@ -117,7 +117,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 	a.sendMark(s)
 }
 
-// read takes the reader's progress.
+// readProgress records the reader's progress.
 func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	pos = min(pos, s.To)
 	if pos <= s.pos {
@@ -129,8 +129,8 @@ func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 		a.forced.clearDeadline(s)
 	}
 	if pos > s.next {
-		// The reader was not held (in observe mode, or the daemon was away), and the kernel
-		// fetched pages for it: charge those that were not resident at the open.
+		// The reader did not wait (in observe mode, or while the daemon was down), and the kernel
+		// fetched pages for it. Those that were not resident at the open are charged.
 		if bytes := s.skipped(s.next, s.clampRead(pos), a.cfg.Quantum); bytes > 0 {
 			a.bookUnscheduled(s, bytes, now)
 		}
@@ -145,8 +145,8 @@ func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// readable checks a claim to have read, of more than a lease, against the file: the kernel fetches
-// no more for a reader than the file takes of its device.
+// clampRead checks a claimed position more than a lease ahead against the file: the kernel fetches
+// no more for a reader than what the file occupies.
 func (s *Stream) clampRead(pos int64) int64 {
 	if pos-s.next <= leaseBytes {
 		return pos

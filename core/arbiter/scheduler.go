@@ -2,9 +2,10 @@ package arbiter
 
 import "penstock/core/sfq"
 
-// Scheduler orders flows: by start tags (package sfq), or by another algorithm that SFQ is compared with. The arbiter
-// announces the flows that are backlogged and the cost of their next requests, asks for the next flow, and settles
-// the actual cost. The depth is the arbiter's decision. Package sfq documents the methods in detail.
+// Scheduler orders flows: by start tags (package sfq), or by another algorithm that SFQ is compared
+// with. The arbiter announces the flows that are backlogged and the cost of their next requests,
+// asks for the next flow, and settles the actual cost. The depth is the arbiter's decision. Package
+// sfq documents the methods in detail.
 type Scheduler interface {
 	AddFlow(weight int) (sfq.Flow, error)
 	RemoveFlow(sfq.Flow) error

@@ -16,58 +16,58 @@ type Snapshot struct {
 	Algorithm   string
 	Depth       int
 	Outstanding int
-	Backlog     int64   // bytes, all flows
-	Staged      int64   // bytes ahead of readers
-	Rate        float64 // the device's bytes a second while it had requests, lately
+	Backlog     int64   // bytes of all flows
+	Staged      int64   // bytes staged ahead of readers
+	Rate        float64 // the device's recent bytes per second while it had requests
 	Stuck       bool
 	Errors      int64
-	Control     *depth.Report  // nil where the depth is fixed
+	Control     *depth.Report  // nil if the depth is fixed
 	Slow        cost.Verdict   // whether the device has become slow
-	Scale       [2]float64     // factors of the model's costs, of reads and of writes
-	Others      foreign.Result // what others did on the device lately
+	Scale       [2]float64     // factors of the model's costs for reads and writes
+	Others      foreign.Result // recent foreign I/O
 	Flows       []FlowSnapshot
 }
 
-// KindSnapshot is a flow's account of one kind. Counts grow only.
+// KindSnapshot is a flow's account of one kind. Counts only grow.
 type KindSnapshot struct {
 	Kind     Kind
-	Streamed [2]int64      // bytes that streams have read and written, from the page cache as well
+	Streamed [2]int64      // bytes that streams have read and written, including the page cache's
 	Bytes    [2]int64      // read, written by the device
 	Service  time.Duration // of the device's time
 }
 
-// FlowSnapshot is one flow's account. Byte counts grow only.
+// FlowSnapshot is one flow's account. Byte counts only grow.
 type FlowSnapshot struct {
 	Name      string
 	Weight    int
-	Part      float64       // in force instead of Weight; 0: none
-	Queue     string        // the queue in which Weight counts; empty: none
-	Queues    []string      // the paths of that queue and those above it, from the root
-	Entitled  float64       // what the weight comes to without queues, beside the flows at work
-	Wanted    time.Duration // how long it was ready in all
+	Part      float64       // the part that replaces Weight; 0: none
+	Queue     string        // the flow's queue; empty: the root
+	Queues    []string      // paths of the queues from the root to Queue
+	Entitled  float64       // the equivalent weight without queues, beside the flows at work
+	Wanted    time.Duration // total time for which it was backlogged
 	Mode      Mode
 	Limit     int64          // bytes a second; 0: none
 	Streams   int            // open
-	Queued    int            // streams with a request that waits for its turn
+	Queued    int            // streams with a queued request
 	Waiting   int            // writers that wait for a lease
 	Backlog   int64          // bytes
-	Kinds     []KindSnapshot // those of its streams so far
+	Kinds     []KindSnapshot // kinds of its streams so far
 	Bytes     [2]int64       // read, written by the device
-	Resident  int64          // bytes read that needed no device
-	Behind    int64          // of Bytes, what the kernel moved outside of the schedule
+	Resident  int64          // bytes read that needed no device I/O
+	Behind    int64          // part of Bytes that the kernel moved outside of the schedule
 	Service   time.Duration  // of the device's time
 	Requests  int64
 	Waits     int64
-	Forced    int64 // packets let through when a stream's patience was over
+	Forced    int64 // forced packets
 	WouldWait time.Duration
 
 	ForcedBytes  int64
-	Standing     int   // streams at their marks, or beyond them in observe mode
-	Refused      int64 // operations, since too many of its streams waited
-	LimitWaits   int64 // times that the next request waited for the limit
-	Lazy         int64 // bytes of kind intermediate that need not be drained yet
-	Kept         int   // closed files of kind intermediate that wait to be deleted or drained
-	Dropped      int64 // of them, deleted before they were drained
+	Standing     int   // streams at their marks or, in observe mode, beyond them
+	Refused      int64 // operations refused because too many streams of the flow waited
+	LimitWaits   int64 // number of waits for the limit
+	Lazy         int64 // deferred bytes
+	Kept         int   // closed files with deferred bytes
+	Dropped      int64 // files deleted before they were drained
 	DroppedBytes int64
 }
 
@@ -107,8 +107,8 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	return snap
 }
 
-// Use returns the service that the device has given a flow so far, and how long the flow was ready
-// in all; 0 if there is no such flow.
+// Use returns the device time that a flow has got so far, and the total time for which it was
+// backlogged; 0 if there is no such flow.
 func (a *Arbiter) Use(now time.Duration, flow string) (service, wanted time.Duration) {
 	f := a.flows[flow]
 	if f == nil {
@@ -130,8 +130,8 @@ func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	return all
 }
 
-// Held describes what is held for streams. It is empty once no stream is open or waits to be
-// drained, which tests check at their ends.
+// Held describes the resources held for streams. It is empty once no stream is open or waits to be
+// drained. Tests check that at their ends.
 func (a *Arbiter) Held() string {
 	var b strings.Builder
 	if a.backlog.all != 0 || a.backlog.writing != 0 || a.backlog.kept != 0 || a.staged != 0 || len(a.streams) != 0 || len(a.running) != 0 || a.forced.waiting.len() != 0 || a.anticipation.ready != 0 {

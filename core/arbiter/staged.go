@@ -2,14 +2,14 @@ package arbiter
 
 import "time"
 
-// What is staged ahead of readers has a bound (Config.Staged). Otherwise the page cache would drop
-// pages before their readers come, and they would be fetched twice, the second time outside of the
-// schedule. Past the bound a flow has an equal part of it at most, and all flows twice the bound.
-// Beyond that only readers at their marks are staged for, in small quanta, and past one and a half of
-// the bound in packets. So all of them go on, however many there are, with as little as possible
-// ahead of each, and a flow whose readers do not read on takes no room from others.
+// Staged bytes ahead of readers are bounded (Config.Staged). Otherwise the page cache would drop
+// pages before they are read, and they would be fetched again outside of the schedule. Beyond the
+// bound, a flow may have at most an equal part of it, and all flows together twice the bound.
+// Beyond that, only readers at their marks are staged for, in small quanta, and from one and a half
+// of the bound on in packets. So all readers go on, whatever their number, with as little as
+// possible ahead of each, and a flow whose readers do not read on takes no room from others.
 
-// stageable returns how many of n bytes may be staged for the stream now.
+// stagingRoom returns how many of n bytes may be staged for the stream now.
 func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
 	switch {
 	case a.staged+n <= a.cfg.Staged:
@@ -24,9 +24,9 @@ func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
 	return min(n, leaseFloor)
 }
 
-// fitting returns how many of the n bytes that the stream wants are staged now that its turn has
-// come: at least a packet. There may have been more room when it was looked at, as all streams that
-// open at once find the same room.
+// fitToRoom returns how many of the n bytes that the stream wants are staged now that its turn has
+// come: at least a packet. There may have been more room when the request was planned, as all
+// streams that open at once see the same room.
 func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
 	if s.Kind == Network {
 		return n
@@ -34,7 +34,7 @@ func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
 	return max(a.stagingRoom(s, n), min(n, leaseFloor))
 }
 
-// setStaged notes how many bytes are staged, or being staged, ahead of a reader.
+// setStaged records how many bytes are staged, or being staged, ahead of a reader.
 func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	if s.Write || s.Kind == Network {
 		return
@@ -45,7 +45,7 @@ func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	s.ahead = bytes
 }
 
-// stagedFor notes that more bytes, or less, are ahead of a flow's readers.
+// stagedFor adds to the bytes staged ahead of a flow's readers.
 func (a *Arbiter) stagedFor(f *flow, more int64) {
 	was := f.staged > 0
 	f.staged += more
@@ -57,10 +57,10 @@ func (a *Arbiter) stagedFor(f *flow, more int64) {
 	}
 }
 
-// lookLimit bounds how many streams one tick looks at.
+// maxRetries bounds the streams that are retried in one tick.
 const maxRetries = 16
 
-// shortOf notes that there is no room to stage for a stream.
+// waitForRoom queues a stream for which there is no room to stage.
 func (a *Arbiter) waitForRoom(s *Stream) {
 	if s.roomIndex == 0 {
 		a.roomSeq++
@@ -69,7 +69,7 @@ func (a *Arbiter) waitForRoom(s *Stream) {
 	}
 }
 
-// stageShort looks again at streams for which there was no room. It runs at every tick.
+// retryStaging retries streams for which there was no room. It runs at every tick.
 func (a *Arbiter) retryStaging(now time.Duration) {
 	for n := min(a.roomQueue.len(), maxRetries); n > 0; n-- {
 		s := a.roomQueue.first()

@@ -6,14 +6,14 @@ import (
 	"penstock/core/sfq"
 )
 
-// Kind says what a stream's bytes are. The values are those of the wire format.
+// Kind is the kind of a stream's bytes. The values are those of the wire format.
 type Kind uint8
 
 // The kinds.
 const (
-	Persistent   Kind = iota // HDFS's data
-	Intermediate             // what tasks keep on local disks for a while
-	Network                  // what is sent to another node
+	Persistent   Kind = iota // HDFS data
+	Intermediate             // temporary data of tasks on local disks
+	Network                  // data sent to another node
 	kinds
 )
 
@@ -26,128 +26,127 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// File answers questions about a file that only the kernel can answer. The answers hold for the
-// moment. None may wait for the device.
+// File answers questions about a file that only the kernel can answer. Answers are valid for the
+// moment. No method may wait for the device.
 type File interface {
 	// Missing returns how many bytes of a range are not in the page cache.
 	Missing(off, length int64) int64
-	// Saved returns how many bytes that were written to a range the device has by now.
+	// Saved returns how many of the bytes that were written to a range the device has by now.
 	Saved(off, length int64) int64
-	// Written returns how far the file can have been written: its size, or the space that it
-	// takes if that is less, in bytes. ok is false if neither is known.
+	// Written returns a bound of what was written to the file, in bytes: the smaller one of its
+	// size and the space that it occupies. ok is false if neither is known.
 	Written() (bytes int64, ok bool)
 	// Deleted reports whether the file no longer has a name.
 	Deleted() bool
 }
 
-// Opening describes a stream.
+// Opening describes a new stream.
 type Opening struct {
 	Flow     string
-	User     string // whose streams take turns together, within the flow
+	User     string // within the flow, users have equal shares
 	Kind     Kind
 	Write    bool
 	File     File          // nil on a network device
-	Meta     File          // the checksums of a block; nil if there are none
-	Asked    bool          // the flow is a claim that is being verified; Reassign follows
-	From, To int64         // offsets; To is for reads, and for what is sent (0: not known)
-	Missing  []int64       // read: bytes that were not in the page cache at open, by quantum from From on
-	Patience time.Duration // how long the client bears a wait; 0: not known
+	Meta     File          // the checksum file of a block; nil: none
+	Asked    bool          // the flow is a claim that is being verified, and Reassign follows
+	From, To int64         // offsets; To is for reads and sends (0: not known)
+	Missing  []int64       // read: bytes that were not resident at the open, by quantum beginning at From
+	Patience time.Duration // how long the client waits before it gives up; 0: not known
 	Ref      any           // for the caller
 
-	// Flight bounds how many of the reader's requests are at the device at a time; 0: only the
-	// depth does. It is for comparisons with a kernel, whose readahead asks for little.
+	// Flight bounds the reader's requests in flight; 0: only the depth does. It is for comparisons
+	// with the kernel, whose readahead requests little at a time.
 	Flight int
 
-	// Refusable says that the operation can still be refused, with the mark Refused. Threads
-	// is how many threads its server has for all operations, 0 if that is not known.
+	// Refusable is set if the operation can still be refused (mark Refused). Threads is the number
+	// of threads that the server has for all operations; 0: not known.
 	Refusable bool
 	Threads   int
 }
 
-// Stream is one operation of a process on one file: the arbiter's state of it. All positions
-// are offsets of that file in bytes.
+// Stream is one operation of a process on one file. Positions are offsets in the file, in bytes:
 //
-//	read:   from <= done <= next <= to; pos is where the reader is
-//	write:  from <= done <= next <= pos; pos is where the writer is
-//	sent:   from <= pos, done <= next <= to; pos is how far it was sent
+//	read:   from <= done <= next <= to; pos is the reader's position
+//	write:  from <= done <= next <= pos; pos is the writer's position
+//	send:   from <= pos, done <= next <= to; pos is how far the data is sent
 //
-// Up to done everything is staged, drained or may be sent; up to next it has been asked for.
+// Everything up to done is staged, drained or may be sent. Everything up to next is requested.
 type Stream struct {
 	Opening
 	flow     *flow
 	pos      int64
 	next     int64
 	done     int64
-	pending  []piece // asked for and beyond done, in order
-	first    int64   // number of the first of them
-	inFlight int     // requests that have started and not ended
-	mark     int64   // how far the stream may go under enforcement
-	sent     int64   // the last mark that the agent got; -1: none
+	pending  []piece // requested parts beyond done, in order
+	first    int64   // number of the first pending part
+	inFlight int     // requests in flight
+	mark     int64   // how far the stream may go in enforce mode
+	sent     int64   // the last mark sent to the agent; -1: none
 	closed   bool
-	released bool // nothing is held for it any more
+	released bool // nothing is held for the stream any more
 
-	want          int64 // read and network: bytes of the next request; 0: none
-	ramp          int64 // read: the most that the next quantum may be
-	meta          span  // of the checksums' file, not asked for yet
+	want          int64 // read, send: bytes of the next request; 0: none
+	ramp          int64 // read: bound of the next quantum
+	meta          span  // part of the checksum file that is not requested yet
 	ahead         int64 // read: bytes staged, or being staged, ahead of the reader
-	roomIndex     int   // read: in Arbiter.shorts
-	roomSeq       int64 // and its number there
-	probe         int64 // read: where it has to come, or the packet that was let through was too small; 0: there is none
+	roomIndex     int   // read: index in Arbiter.roomQueue
+	roomSeq       int64 // read: its key there
+	probe         int64 // read: position that shows that the forced packet was large enough; 0: no forced packet
 	flushTo       int64 // write: drained up to here although it fills no quantum
-	deferredBytes int64 // lazy: bytes that wait and need not be drained yet
-	unattributed  int64 // bytes that it has passed while it was Asked
+	deferredBytes int64 // write: deferred bytes
+	unattributed  int64 // bytes passed while Asked
 	sending       []*Request
 	queued        queueEntry
-	index         int           // in Arbiter.streams, from 1
-	tailIndex     int           // in flow.tails or flow.spilled
-	forcedIndex   int           // in forced.waiting
-	overdueIndex  int           // in flow.overdue
-	parkedIndex   int           // in flow.parked
-	parked        time.Duration // when it came there
-	out           int64         // write: bytes of data at the device
+	index         int           // index in Arbiter.streams, from 1
+	tailIndex     int           // index in flow.tails or flow.deferredQueue
+	forcedIndex   int           // index in forced.waiting
+	overdueIndex  int           // index in flow.overdue
+	parkedIndex   int           // index in flow.parked
+	parked        time.Duration // when it was parked
+	out           int64         // write: bytes of data in flight
 
-	unflushed   time.Duration // write: when the oldest bytes that are not asked for were reported; 0: there are none
-	latest      time.Duration // write: when the newest were reported
-	kept        bool          // lazy: closed, and counted as kept
-	deleted     bool          // lazy: the file is deleted
-	waiting     time.Duration // since when it stands at its mark, or beyond it in observe mode; 0: it does not
-	deadline    time.Duration // when it is let through; 0: never
-	reservation int64         // that it has booked in the forced lane
-	checkAt     time.Duration // its key in forced.waiting, no later than what is to be done for it
-	moved       time.Duration // read: when it was opened, went on, or had a packet
+	unflushed   time.Duration // write: when the oldest bytes that are not requested were reported; 0: none
+	latest      time.Duration // write: when the newest bytes were reported
+	kept        bool          // write: closed and kept for its deferred bytes
+	deleted     bool          // write: the file is deleted
+	waiting     time.Duration // since when it is at its mark or, in observe mode, beyond it; 0: it is not
+	deadline    time.Duration // when it gets a forced packet; 0: never
+	reservation int64         // in forced.schedule
+	checkAt     time.Duration // key in forced.waiting, at most the time of its next event
+	moved       time.Duration // read: when it was opened, made progress or had a forced packet
 }
 
 // span is a range of a file.
 type span struct{ next, end int64 }
 
-// piece is a part of a stream that is at the device, or that is finished behind such a part.
+// piece is a requested part of a stream that is in flight, or finished behind such a part.
 type piece struct {
-	end      int64 // where done stands when this and all before it are finished
+	end      int64 // value of done once this part and all before it are finished
 	finished bool
 }
 
-// Request is one quantum at the device.
+// Request is one device request.
 type Request struct {
 	Stream         *Stream
-	Meta           bool // it is of the checksums' file
+	Meta           bool // on the checksum file
 	Write          bool
 	Offset, Length int64
 
-	flow        *flow // pays for it
+	flow        *flow // pays for the request
 	ticket      sfq.Ticket
-	piece       int64 // number in the stream's pending
+	piece       int64 // number of its pending part
 	started     time.Duration
 	cost        int64 // as charged
-	skipLatency bool  // it started while slots were kept free: its latency says nothing about the depth
-	settled     bool  // network: it is settled already
+	skipLatency bool  // it started while slots were reserved: its latency does not reflect the depth
+	settled     bool  // network: the cost is settled
 	forced      bool
-	index       int // in Arbiter.running, from 1
+	index       int // index in Arbiter.running, from 1
 
-	predicted time.Duration // by the model, and
-	part      float64       // of the device that it keeps busy
+	predicted time.Duration // cost by the model
+	part      float64       // part of the device that it keeps busy alone
 }
 
-// File returns the file that the request reads or writes.
+// File returns the file of the request.
 func (r *Request) File() File {
 	if r.Meta {
 		return r.Stream.Meta
@@ -157,25 +156,25 @@ func (r *Request) File() File {
 
 // Result is the outcome of a request.
 type Result struct {
-	Moved   int64         // bytes that the device moved for it
-	Earlier int64         // write: bytes of it that the kernel or a sync had written before
-	Latency time.Duration // of the I/O; 0: none was needed
+	Moved   int64         // bytes that the device moved
+	Earlier int64         // write: bytes that the kernel or a sync had written before
+	Latency time.Duration // of the I/O; 0: there was none
 	Err     error
 }
 
 // drains reports whether the stream's bytes are drained to a device.
 func (s *Stream) drains() bool { return s.Write && s.Kind != Network }
 
-// lazy reports whether the stream is drained lazily.
+// deferred reports whether draining of the stream is deferred.
 func (s *Stream) deferred() bool { return s.Write && s.Kind == Intermediate }
 
-// add notes a part that is asked for, and returns its number.
+// addPending adds a requested part, and returns its number.
 func (s *Stream) addPending(end int64, finished bool) int64 {
 	s.pending = append(s.pending, piece{end, finished})
 	return s.first + int64(len(s.pending)) - 1
 }
 
-// advance moves done over the finished parts at the head.
+// advance moves done over the finished parts at the front.
 func (s *Stream) advance() {
 	n := 0
 	for n < len(s.pending) && s.pending[n].finished {
@@ -189,7 +188,7 @@ func (s *Stream) advance() {
 	s.pending = s.pending[:copy(s.pending, s.pending[n:])]
 }
 
-// pass counts bytes that the stream has passed, once its flow is certain.
+// countStreamed counts bytes that the stream has passed, once its flow is verified.
 func (s *Stream) countStreamed(bytes int64) {
 	if s.Asked {
 		s.unattributed += bytes
@@ -198,8 +197,8 @@ func (s *Stream) countStreamed(bytes int64) {
 	}
 }
 
-// skipped returns how many bytes of [a, b) were not resident at open. What was missing of a
-// quantum counts as spread evenly over it.
+// skipped returns how many bytes of [a, b) were not resident at the open. Missing bytes of a
+// quantum count as evenly spread.
 func (s *Stream) skipped(a, b, quantum int64) (bytes int64) {
 	if a >= s.To {
 		return 0
@@ -254,17 +253,17 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	return s
 }
 
-// threadsPart says which part of a server's threads may wait for one flow: one in so many.
+// threadsPart bounds the server's threads that may wait for one flow: a quarter.
 const threadsPart = 4
 
-// crowded reports whether a stream is to be refused: so many of its flow wait that it would take
-// a thread that other flows need.
+// crowded reports whether a stream must be refused: so many streams of its flow wait that it would
+// take a thread that other flows need.
 func (a *Arbiter) crowded(s *Stream) bool {
 	return s.Refusable && !s.Write && s.Kind == Persistent && s.Threads > 0 && a.modeOf(s.flow) == Enforce && !a.stuck &&
 		s.flow.stalled >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
 }
 
-// refuse has the stream's operation refused, as HDFS does when all threads are busy.
+// refuse refuses the stream's operation, as HDFS does when all threads are busy.
 func (a *Arbiter) refuse(s *Stream, now time.Duration) {
 	s.flow.refused++
 	s.closed = true
@@ -272,7 +271,7 @@ func (a *Arbiter) refuse(s *Stream, now time.Duration) {
 	a.release(s, now)
 }
 
-// Progress takes how far the stream's reader or writer is.
+// Progress records the position of the stream's reader or writer.
 func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
 	switch {
 	case s.closed || s.released:
@@ -285,8 +284,8 @@ func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
 	}
 }
 
-// Close ends a stream. pos is its last position, or negative when its process is gone and
-// the file itself has to tell.
+// Close ends a stream. pos is its last position. It is negative if the process is gone; the file's
+// size counts then.
 func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 	if s.closed || s.released {
 		return
@@ -306,7 +305,7 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 	}
 	a.forced.clearDeadline(s)
 	s.Missing = nil
-	if a.modeOf(s.flow) == Enforce { // nobody waits for what is still to be drained
+	if a.modeOf(s.flow) == Enforce { // no process waits for the rest to be drained
 		a.endWait(s, now)
 	}
 	a.release(s, now)
@@ -315,13 +314,13 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 // Ended reports whether nothing is held for the stream any more.
 func (s *Stream) Ended() bool { return s.released }
 
-// unwant drops what a stream wants and has not asked for.
+// clearWant drops what a stream wants and has not requested.
 func (a *Arbiter) clearWant(s *Stream, now time.Duration) {
 	s.want, s.meta = 0, span{}
 	a.updateReady(s, now)
 }
 
-// release forgets a closed stream once nothing of it is at the device or waits to be drained.
+// release removes a closed stream once nothing of it is in flight or waits to be drained.
 func (a *Arbiter) release(s *Stream, now time.Duration) {
 	if !s.closed || s.released || s.inFlight > 0 || s.kept || s.meta.next < s.meta.end {
 		return
@@ -347,16 +346,16 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 	a.act(Action{Kind: Release, Stream: s})
 }
 
-// tell sends the stream's mark if the agent has another one.
+// sendMark sends the stream's mark if the agent has another one.
 func (a *Arbiter) sendMark(s *Stream) {
 	if s.closed {
-		return // gone, or not governed any more
+		return // closed, or no longer governed
 	}
 	mark := s.mark
 	if a.modeOf(s.flow) != Enforce || a.stuck {
 		mark = Open
 	} else if mark < 0 && s.sent == Open {
-		mark = s.From // it was open and is not any more: its process may read the checksums, its data waits
+		mark = s.From // the mark was open and is no longer: the process may read the checksums, and waits for the data
 	}
 	if mark >= 0 && mark != s.sent {
 		s.sent = mark
@@ -364,12 +363,12 @@ func (a *Arbiter) sendMark(s *Stream) {
 	}
 }
 
-// watchWait notes when a stream comes to stand at its mark, or in observe mode beyond the mark
-// that enforcing would have set, and when it goes on.
+// updateWait notes when a stream arrives at its mark or, in observe mode, beyond the mark of
+// enforce mode, and when it goes on.
 func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	at := s.mark != Open && s.pos >= s.mark
 	if !s.Write {
-		// A reader's mark is checked a packet ahead of its position.
+		// The agent checks a reader's mark one packet ahead of its position.
 		at = s.mark != Open && s.pos+leaseFloor > s.mark
 	}
 	switch {
@@ -387,8 +386,8 @@ func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	a.forced.watch(a, s, now)
 }
 
-// endWait ends the wait of a closed stream. In observe mode a fast writer is
-// done before a quantum is drained, and would have waited until now.
+// endWait ends the wait of a closed stream. In observe mode, a fast writer is done before a quantum
+// is drained, and would have waited until now.
 func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	if s.waiting > 0 {
 		s.mark = Open
@@ -397,8 +396,7 @@ func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	a.forced.clearDeadline(s)
 }
 
-// restartWait makes a stream's wait begin now. It is for moments after which it waits for another
-// reason than before.
+// restartWait lets a stream's wait begin now, when its reason changes.
 func (a *Arbiter) restartWait(s *Stream, now time.Duration) {
 	if s.moved = now; s.waiting > 0 {
 		s.waiting = now
@@ -407,7 +405,7 @@ func (a *Arbiter) restartWait(s *Stream, now time.Duration) {
 	a.forced.watch(a, s, now)
 }
 
-// forget stops governing a stream, which stays open in its process.
+// ungovern stops governing a stream, which stays open in its process.
 func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 	if !s.closed {
 		s.sent = Open
@@ -429,11 +427,11 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 	a.release(s, now)
 }
 
-// Reassign says which flow a stream belongs to. When it was opened that was a claim; now it is
-// certain. If it is another flow, what the stream did so far stays charged to the old one, and
-// its backlog moves. A stream does not move if it has ended, or if it was opened while its flow
-// was off and so goes ungoverned to its end. The bytes that an Asked stream has passed are
-// counted now, also if it has ended: a short one may be over before its flow is certain.
+// Reassign sets the verified flow of a stream; at its opening the flow was a claim. If it is
+// another flow, what the stream did so far stays charged to the old flow, and its backlog moves. A
+// stream does not move if it has ended, or if its flow's mode was off when it was opened; it then
+// stays ungoverned. Bytes that an Asked stream has passed are counted now, also if the stream has
+// ended before it was verified.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
 	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unattributed
@@ -445,7 +443,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 		a.ungovern(s, now)
 		return
 	}
-	if s.waiting > 0 { // until now it waited as one of the old flow
+	if s.waiting > 0 { // so far it waited as a stream of the old flow
 		if a.modeOf(old) == Observe {
 			old.wouldWait += now - s.waiting
 		}
@@ -504,7 +502,7 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	}
 }
 
-// leave takes the stream and its backlog from its flow.
+// leave removes the stream and its backlog from its flow.
 func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	f := s.flow
 	a.forced.clearDeadline(s)
@@ -532,5 +530,5 @@ func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	}
 }
 
-// owed returns the stream's part of the backlog: bytes written and not drained.
+// undrained returns the stream's part of the backlog: bytes written and not drained.
 func (s *Stream) undrained() int64 { return s.pos - s.next + s.out }

@@ -2,52 +2,52 @@ package arbiter
 
 import "time"
 
-// turns decides which of a flow's streams goes when the flow is due.
+// streamQueue decides which of a flow's streams goes when the flow is selected.
 //
-// Reads and writes of one flow have half of its device time each while both wait. Within each
-// direction users take turns, and the streams of a user, by device time as well. So larger quanta
-// or more files gain nothing, and a writer beside a hundred readers has half of the flow. Each of
-// the three levels follows the rule of package sfq with weights of 1: the smallest start tag goes
-// first, and one that comes back begins at the virtual time.
+// Reads and writes of one flow have half of its device time each while both are queued. Within each
+// direction, users have equal shares of device time, and so have the streams of a user. So larger
+// quanta or more files gain nothing, and a writer beside a hundred readers gets half of the flow.
+// Each of the three levels is an SFQ with weights of 1, as in package sfq: the smallest start tag
+// goes first, and one that returns begins at the virtual time.
 //
-// A file that has begun goes on for a while (Config.Run, RunTime), so that the flow's own files
-// do not make the disk seek after every quantum. The file is charged for it, so the others catch
-// up afterwards.
+// A file that was selected is served for a while (Config.Run, RunTime), so that the flow's own
+// files do not cause a seek after every quantum. The file is charged for it, so the others catch up
+// afterwards.
 type streamQueue struct {
 	dirs [2]directionQueue // reads, writes
 	v    int64             // virtual time of the directions
 
-	last  *Stream       // the stream that went last,
-	run   int64         // its bytes in a row,
-	since time.Duration // and when its run began
+	last  *Stream       // the last selected stream
+	run   int64         // its bytes in a row
+	since time.Duration // when its run began
 }
 
-// lane is one direction.
+// directionQueue is one direction.
 type directionQueue struct {
 	tag      int64
 	v        int64
-	users    indexedHeap[*userQueue] // users with streams that wait
+	users    indexedHeap[*userQueue] // users with queued streams
 	byName   map[string]*userQueue
-	departed []*userQueue // users without streams that are ahead, at most maxDeparted
-	n        int          // streams that wait
+	departed []*userQueue // users without streams that are ahead of v, at most maxDeparted
+	n        int          // number of queued streams
 }
 
-// maxDeparted bounds how many users are remembered after their last streams.
+// maxDeparted bounds the users that are remembered after their last streams.
 const maxDeparted = 64
 
-// user is one user's streams in one direction.
+// userQueue is one user's streams in one direction.
 type userQueue struct {
 	name         string
 	tag          int64
 	v            int64
-	streams      indexedHeap[*Stream] // those that wait
-	members      int                  // all streams that are here
-	inheritedTag int64                // tag of a stream that left ahead of the others; the next one takes it over
+	streams      indexedHeap[*Stream] // queued streams
+	members      int                  // all streams of the user
+	inheritedTag int64                // tag of a stream that left ahead of v; the next new stream inherits it
 	index        int
 	seq          uint64
 }
 
-// turn is a stream's place.
+// queueEntry is a stream's place in the queue.
 type queueEntry struct {
 	user  *userQueue
 	tag   int64
@@ -66,10 +66,10 @@ func newStreamQueue() streamQueue {
 	return t
 }
 
-// len returns how many streams wait.
+// len returns the number of queued streams.
 func (t *streamQueue) len() int { return t.dirs[0].n + t.dirs[1].n }
 
-// set notes whether a stream waits for its turn.
+// set adds a stream to the queue, or removes it.
 func (t *streamQueue) set(s *Stream, waits bool) {
 	u := s.queued.user
 	if u == nil {
@@ -124,7 +124,7 @@ func (t *streamQueue) enter(s *Stream) *userQueue {
 	return u
 }
 
-// leave ends a stream's membership.
+// leave removes a stream that leaves the flow.
 func (t *streamQueue) leave(s *Stream) {
 	u := s.queued.user
 	if u == nil {
@@ -143,8 +143,8 @@ func (t *streamQueue) leave(s *Stream) {
 	}
 }
 
-// depart remembers a user whose last stream has left, while the user is ahead of users that wait.
-// So a user that reads one file after the other gains nothing by that.
+// rememberDeparted remembers a user whose last stream has left, as long as the user is ahead of
+// queued users. So a user that reads one file after the other does not gain by that.
 func (l *directionQueue) rememberDeparted(u *userQueue) {
 	kept := l.departed[:0]
 	for _, d := range l.departed {
@@ -166,7 +166,7 @@ func (l *directionQueue) rememberDeparted(u *userQueue) {
 	l.departed = kept
 }
 
-// forgetDeparted forgets all departed users. It is for a moment at which nobody waits.
+// forgetDeparted forgets all departed users. It is called when no stream is queued.
 func (l *directionQueue) forgetDeparted() {
 	for _, d := range l.departed {
 		l.forget(d)
@@ -181,7 +181,7 @@ func (l *directionQueue) forget(u *userQueue) {
 	}
 }
 
-// peek returns the stream that goes next, unless a run goes on. Some stream must wait.
+// peek returns the stream that goes next, unless a run continues. The queue must not be empty.
 func (t *streamQueue) peek() *Stream {
 	return t.nextDirection().users.first().streams.first()
 }
@@ -194,7 +194,7 @@ func (t *streamQueue) nextDirection() *directionQueue {
 	return writes
 }
 
-// take returns the stream that goes now.
+// take selects the stream that goes now.
 func (t *streamQueue) take(run int64, runTime, now time.Duration) *Stream {
 	lane := t.nextDirection()
 	s := lane.users.first().streams.first()
@@ -210,7 +210,7 @@ func (t *streamQueue) take(run int64, runTime, now time.Duration) *Stream {
 	return s
 }
 
-// charge books device time of a stream that has taken its turn, or corrects it.
+// charge adds device time to a selected stream, or corrects it.
 func (t *streamQueue) charge(s *Stream, bytes, cost int64) {
 	if t.last == s {
 		t.run += bytes

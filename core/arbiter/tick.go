@@ -2,7 +2,8 @@ package arbiter
 
 import "time"
 
-// tick does what becomes due by the passing of time. It visits flows at work and waiting streams, not all open ones.
+// tick does what becomes due by the passing of time. It visits flows at work and waiting streams,
+// not all open ones.
 func (a *Arbiter) tick(now time.Duration) {
 	if a.cfg.Network {
 		a.freeSlots(now)
@@ -55,8 +56,8 @@ func (a *Arbiter) tick(now time.Duration) {
 	}
 }
 
-// setStuck opens all marks when a request is overdue: the device does not answer, and streams meet that by themselves,
-// as without the daemon. It restores the marks when no request is overdue.
+// setStuck opens all marks when a request is overdue: the device does not answer, and streams meet
+// that by themselves, as without the daemon. It restores the marks when no request is overdue.
 func (a *Arbiter) setStuck(late bool, now time.Duration) {
 	a.stuck = late
 	for _, s := range a.streams {

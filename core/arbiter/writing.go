@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// Drained writes. The writer's threads only fill the page cache. It is written out quantum by
-// quantum, and a writer waits only while its flow's backlog is over its bound (backlog.go).
+// Drained writes. The writer's threads only fill the page cache, which is written out quantum by
+// quantum. A writer waits only while its flow's backlog is above the bound (backlog.go).
 
-// written takes a writer's progress.
+// writeProgress records the writer's progress.
 func (a *Arbiter) writeProgress(s *Stream, pos int64, now time.Duration) {
 	if a.addBacklog(s, pos, now); s.deferred() {
 		a.drainExcess(s.flow, now)
@@ -14,7 +14,7 @@ func (a *Arbiter) writeProgress(s *Stream, pos int64, now time.Duration) {
 	a.grant(s, now)
 }
 
-// wrote adds what was written to the backlog.
+// addBacklog adds what was written to the backlog.
 func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
 	bytes := s.clampToFile(pos) - s.pos
 	if bytes <= 0 {
@@ -41,9 +41,9 @@ func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// within checks a claim that goes beyond a lease against the file, so that no frame makes a backlog
-// of bytes that do not exist: anybody can give a file any size, but not the space. HDFS reports what
-// it has flushed to the file, never more.
+// clampToFile checks a claimed position more than a lease ahead against the file, so that no frame
+// can create a backlog of bytes that do not exist: a file can be given any size, but not the space.
+// HDFS reports what it has flushed to the file, never more.
 func (s *Stream) clampToFile(pos int64) int64 {
 	if pos-s.pos <= leaseBytes {
 		return pos
@@ -55,8 +55,8 @@ func (s *Stream) clampToFile(pos int64) int64 {
 	return max(s.pos, min(pos, written))
 }
 
-// drainEnd returns where the stream's next request ends; s.next if there is none. Pages that are
-// still being filled wait, unless everything is to be drained.
+// drainEnd returns the end of the stream's next request; s.next if there is none. Pages that are
+// still being filled wait, unless everything must be drained.
 func (a *Arbiter) drainEnd(s *Stream) int64 {
 	end := (s.next + a.quantum(s.flow)) / pageBytes * pageBytes
 	if s.deferred() || end > s.pos {
@@ -65,7 +65,7 @@ func (a *Arbiter) drainEnd(s *Stream) int64 {
 	return max(end, s.next)
 }
 
-// flush lets all that is written be drained, as far as it fills pages.
+// flush releases all that is written, as far as it fills pages.
 func (a *Arbiter) flush(s *Stream, now time.Duration) {
 	if s.deferred() {
 		a.drainTo(s, s.pos)
@@ -83,7 +83,7 @@ func (s *Stream) wholePages(pos int64) int64 {
 	return max(s.next, pos/pageBytes*pageBytes)
 }
 
-// asked notes that a request takes bytes of the stream.
+// noteRequested records that a request takes bytes of the stream.
 func (a *Arbiter) noteRequested(s *Stream, bytes int64) {
 	s.next += bytes
 	s.out += bytes
@@ -94,16 +94,17 @@ func (a *Arbiter) noteRequested(s *Stream, bytes int64) {
 		s.unflushed = 0
 		s.flow.tails.remove(s)
 	default:
-		s.unflushed = s.latest // what is left is younger than a quantum
+		s.unflushed = s.latest // the rest is younger than a quantum
 		s.flow.tails.set(s)
 	}
 }
 
-// closeWrite ends a writer. The tail and the checksums are drained; the process does not wait.
+// closeWrite ends a writer. The tail and the checksums are drained without the process waiting for
+// it.
 func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 	if pos < 0 {
-		// The agent is gone, with its process or its connection. What it did not report is
-		// in the file.
+		// The agent is gone, with its process or its connection. What it did not report is in the
+		// file.
 		if written, ok := s.Opening.File.Written(); ok {
 			pos = written
 		}

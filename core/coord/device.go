@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Use is the activity of one member of a queue on a device in one period. Members are applications and
-// queues.
+// Use is the activity of one member of a queue on a device in one period. Members are applications
+// and queues.
 type Use struct {
 	// App is the caller's number of the member: 0 or more for an application, negative for a queue.
 	App int
@@ -17,8 +17,8 @@ type Use struct {
 	Wanted time.Duration // how long it was backlogged, at most the period's length; ignored for a queue
 }
 
-// Part is a member's weight in its queue on a device, on the scale of the policy's weights there. So a new
-// member without a part can use its own weight.
+// Part is a member's weight in its queue on a device, on the scale of the policy's weights there.
+// So a new member without a part can use its own weight.
 type Part struct {
 	App    int
 	Weight float64
@@ -81,13 +81,14 @@ type use struct {
 	need     need // as reported
 }
 
-// Report converts the uses of a period to the rates and rooms that the node adds up over its devices and
-// sends under the sequence number, in the order of uses. The result is valid until the next call. Each App
-// must occur at most once in uses, and each queue before its members. length must be above 0.
+// Report converts the uses of a period to the rates and rooms that the node adds up over its
+// devices and sends under the sequence number, in the order of uses. The result is valid until the
+// next call. Each App must occur at most once in uses, and each queue before its members. length
+// must be above 0.
 //
-// The reported rate is not the service of this period, but the entitlement by the parts in force plus the
-// average deviation from it (deviationGain). The entitlement of a queue's members together is the queue's
-// own.
+// The reported rate is not the service of this period, but the entitlement by the parts in force
+// plus the average deviation from it (deviationGain). The entitlement of a queue's members together
+// is the queue's own.
 func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Service {
 	r, groups := d.buildGroups(length, uses)
 	r.sequence = sequence
@@ -128,8 +129,8 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 	return d.out
 }
 
-// Forget drops the reports that wait for an answer. It is called for a new stream, whose sequence numbers
-// begin at 1 again. The parts in force stay.
+// Forget drops the reports that wait for an answer. It is called for a new stream, whose sequence
+// numbers begin at 1 again. The parts in force stay.
 func (d *Device) Forget() { d.waiting = d.waiting[:0] }
 
 // Drop forgets a member. Its number can then be reused.
@@ -138,10 +139,10 @@ func (d *Device) Drop(app int) {
 	d.bias = slices.DeleteFunc(d.bias, func(b bias) bool { return b.app == app })
 }
 
-// Answer computes parts from the totals in the answer to the report of that number. It calls right for each
-// member of the report; members that right does not know are left out. The caller puts the parts in force
-// at once; they are valid until the next answer. ok is false, and the parts in force stay, if no report of
-// that number is pending.
+// Answer computes parts from the totals in the answer to the report of that number. It calls right
+// for each member of the report; members that right does not know are left out. The caller puts the
+// parts in force at once; they are valid until the next answer. ok is false, and the parts in force
+// stay, if no report of that number is pending.
 func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (parts []Part, ok bool) {
 	i := slices.IndexFunc(d.waiting, func(r report) bool { return r.sequence == sequence })
 	if i < 0 {
@@ -162,8 +163,8 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	return d.parts, true
 }
 
-// pullToLocal moves claims slightly toward the local shares: what is added to one total is subtracted from
-// others, in terms of the correction that the device can make.
+// pullToLocal moves claims slightly toward the local shares: what is added to one total is
+// subtracted from others, in terms of the correction that the device can make.
 func pullToLocal(claims []Claim) {
 	gives, weights := 0.0, 0.0
 	for _, c := range claims {

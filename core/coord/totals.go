@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// MaxRate is the largest rate that one member may report for all applications together: 256 devices, the most
-// that a node's daemon has.
+// MaxRate is the largest rate that one member may report for all applications together: 256
+// devices, the most that a node's daemon has.
 const MaxRate = 256 * Second
 
 // MaxNeed bounds Had and Weight that one member may report for a queue.
@@ -21,8 +21,8 @@ type Service struct {
 	// Room is the rate of service, for all flows, of those devices where the application has a
 	// backlog.
 	Room int64
-	// Had and Weight are used for queues only: the part of the queue's total that its backlogged members
-	// have, in billionths, and their weight, in millionths.
+	// Had and Weight are used for queues only: the part of the queue's total that its backlogged
+	// members have, in billionths, and their weight, in millionths.
 	Had, Weight int64
 }
 
@@ -41,8 +41,8 @@ var (
 	ErrRate           = fmt.Errorf("coord: the reported rates exceed those of %d devices", MaxRate/Second)
 )
 
-// Totals adds up the reports of members, the nodes. Sums are integers, so nothing remains of a member that
-// has left. An application is dropped with its last member.
+// Totals adds up the reports of members, the nodes. Sums are integers, so nothing remains of a
+// member that has left. An application is dropped with its last member.
 type Totals struct {
 	maxMembers, maxApps, maxEntries int
 	maxRate                         int64 // of all entries of a member
@@ -72,13 +72,14 @@ type app struct {
 	total   Service
 }
 
-// NewTotals returns empty totals with limits of at least 1: members, applications, and entries of one member.
+// NewTotals returns empty totals with limits of at least 1: members, applications, and entries of
+// one member.
 func NewTotals(maxMembers, maxApps, maxEntries int) *Totals {
 	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, maxRate: MaxRate, byName: map[string]App{}}
 }
 
-// NewQueueTotals returns empty totals of queues. Each service of a member may be in as many entries as there
-// are levels.
+// NewQueueTotals returns empty totals of queues. Each service of a member may be in as many entries
+// as there are levels.
 func NewQueueTotals(maxMembers, maxQueues, maxEntries, levels int) *Totals {
 	t := NewTotals(maxMembers, maxQueues, maxEntries)
 	t.maxRate = int64(levels) * MaxRate
@@ -163,8 +164,9 @@ func (t *Totals) Name(m Member, i int, name string) (App, error) {
 	return a, nil
 }
 
-// Report sets the service of a member's entry i. Errors: ErrUnknown, and ErrRate if a value is negative, or
-// if the service of the entry or of all entries is above MaxRate; the entry is then unchanged.
+// Report sets the service of a member's entry i. Errors: ErrUnknown, and ErrRate if a value is
+// negative, or if the service of the entry or of all entries is above MaxRate; the entry is then
+// unchanged.
 func (t *Totals) Report(m Member, i int, s Service) error {
 	mb, err := t.member(m)
 	if err != nil {

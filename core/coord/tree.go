@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Queues: each queue divides its service on a device among its members, applications and queues, as the
-// device divides its service among the members of the root. So a queue's total is compared with its
-// siblings', and a member's total with those of the other members of its queue.
+// Queues: each queue divides its service on a device among its members, applications and queues, as
+// the device divides its service among the members of the root. So a queue's total is compared with
+// its siblings', and a member's total with those of the other members of its queue.
 
 // group is the members of one queue on a device, in one report.
 type group struct {
@@ -18,8 +18,8 @@ type group struct {
 	parts  float64 // sum of the parts in force of the backlogged members
 }
 
-// buildGroups makes the groups of a period's uses. It adds up the service of queues from the leaves, and then
-// that of each group.
+// buildGroups makes the groups of a period's uses. It adds up the service of queues from the
+// leaves, and then that of each group.
 func (d *Device) buildGroups(length time.Duration, uses []Use) (report, []group) {
 	r := report{uses: make([]use, len(uses))}
 	groups := append(d.groups[:0], group{queue: -1})
@@ -43,8 +43,8 @@ func (d *Device) buildGroups(length time.Duration, uses []Use) (report, []group)
 		}
 		r.uses[i] = e
 	}
-	// A device gives at most one second per second. Service that is booked in bulk, as after a sync, or
-	// at a cost that is not known well yet, counts no more than that.
+	// A device gives at most one second per second. Service that is booked in bulk, as after a
+	// sync, or at a cost that is not known well yet, counts no more than that.
 	seconds = max(seconds, all)
 	for i := len(uses) - 1; i >= 0; i-- {
 		e := &r.uses[i]
@@ -84,10 +84,10 @@ type share struct {
 	raise   float64 // service that it should have in addition, for its members
 }
 
-// need is the part of a queue's total, 0 to 1, that its backlogged members have, and their weight, each
-// multiplied by the part of the correction that the device makes for the member. The sums over all devices
-// are the part and the weight of all these members. The part refers to the total in the same answer, so
-// fluctuations of the total have no effect.
+// need is the part of a queue's total, 0 to 1, that its backlogged members have, and their weight,
+// each multiplied by the part of the correction that the device makes for the member. The sums over
+// all devices are the part and the weight of all these members. The part refers to the total in the
+// same answer, so fluctuations of the total have no effect.
 type need struct {
 	queue       int
 	had, weight float64
@@ -99,8 +99,8 @@ const (
 	weightUnit = 1_000_000
 )
 
-// service writes a need into a queue's report. Values beyond the limit are scaled down together, as only their
-// ratio matters.
+// service writes a need into a queue's report. Values beyond the limit are scaled down together, as
+// only their ratio matters.
 func (n need) service(s *Service) {
 	fit := min(1, float64(MaxNeed)/max(n.had*needUnit, n.weight*weightUnit, 1))
 	s.Had, s.Weight = int64(n.had*fit*needUnit), int64(n.weight*fit*weightUnit)
@@ -136,15 +136,17 @@ const (
 	// With a larger gain, totals of queues oscillate for longer when a member comes or goes, since
 	// devices report that one after another.
 	raiseGain = 0.25
-	// maxRaise bounds the raise as a part of the queue's total. Many divisions have the same totals of
-	// queues, and few of them are right for the queues' members. The queues' own totals have priority: if
-	// both cannot be right, they are off by at most this part. Values of 0, 0.02, 0.05 and 0.1 leave 2.2,
-	// 1.4, 1.1 and 0.9 % of the service misallocated on a hundred devices after thirty exchanges.
+	// maxRaise bounds the raise as a part of the queue's total. Many divisions have the same totals
+	// of queues, and few of them are right for the queues' members. The queues' own totals have
+	// priority: if both cannot be right, they are off by at most this part. Values of 0, 0.02, 0.05
+	// and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the service misallocated on a hundred devices after
+	// thirty exchanges.
 	maxRaise = 0.05
 )
 
-// raiseQueues finds the additional service that queues should have here for the sake of their members: two
-// members on different devices get their entitlements only where their queue has service.
+// raiseQueues finds the additional service that queues should have here for the sake of their
+// members: two members on different devices get their entitlements only where their queue has
+// service.
 func (d *Device) raiseQueues(shares []share) {
 	d.needs = d.needs[:0]
 	for g := len(shares) - 1; g > 0; g-- { // members come after their queue
@@ -205,9 +207,9 @@ func (d *Device) divide(shares []share, group int) bool {
 		part := Part{App: s.members[i].app, Weight: p / sum * weights}
 		d.parts = append(d.parts, part)
 		if o := s.members[i].ownGroup; o > 0 {
-			// Its members keep a minimum that is larger by the factor by which the queue gets less than its
-			// local share. Otherwise a member with the minimum, of a queue with the minimum, would get almost
-			// nothing.
+			// Its members keep a minimum that is larger by the factor by which the queue gets less
+			// than its local share. Otherwise a member with the minimum, of a queue with the
+			// minimum, would get almost nothing.
 			shares[o].scarce = max(1, s.scarce*s.claims[i].Weight/part.Weight)
 		}
 	}

@@ -1,16 +1,17 @@
-// Package cost estimates how much device time a request takes, with a linear model, and corrects the model
-// while the device runs (tracker.go).
+// Package cost estimates how much device time a request takes, with a linear model, and corrects
+// the model while the device runs (tracker.go).
 //
-// Shares are shares of service, and service is device time, not bytes: on a hard disk, 64 KiB at a new place
-// take as long as one more megabyte of a sequential read, and an SSD writes slower than it reads. The device
-// time of a single request cannot be observed while others are in flight, as its latency is mostly waiting.
-// So the cost is predicted: a part for each request and a part for each byte, separately for reads and
-// writes, sequential and random. This is the linear model of the kernel's iocost controller. IBIS (section 4)
-// charges bytes, and leaves device time to the choice of the depth. Here, the tags of SFQ move by device time,
-// so that weights divide the scarce resource.
+// Shares are shares of service, and service is device time, not bytes: on a hard disk, 64 KiB at a
+// new place take as long as one more megabyte of a sequential read, and an SSD writes slower than
+// it reads. The device time of a single request cannot be observed while others are in flight, as
+// its latency is mostly waiting. So the cost is predicted: a part for each request and a part for
+// each byte, separately for reads and writes, sequential and random. This is the linear model of
+// the kernel's iocost controller. IBIS (section 4) charges bytes, and leaves device time to the
+// choice of the depth. Here, the tags of SFQ move by device time, so that weights divide the scarce
+// resource.
 //
-// The unit is time at saturation: a busy device does a second of cost in a second. If a device works on
-// several requests at a time, each costs less than its latency.
+// The unit is time at saturation: a busy device does a second of cost in a second. If a device
+// works on several requests at a time, each costs less than its latency.
 package cost
 
 import (
@@ -33,8 +34,8 @@ const (
 // Line is a cost that is linear in a request's bytes: Fixed, plus PerMiB for each MiB.
 type Line struct{ Fixed, PerMiB time.Duration }
 
-// Of returns the cost of a request of that many bytes, 0 to Max, rounded down to nanoseconds. Negative values
-// count as 0.
+// Of returns the cost of a request of that many bytes, 0 to Max, rounded down to nanoseconds.
+// Negative values count as 0.
 func (l Line) Of(bytes int64) time.Duration {
 	hi, lo := bits.Mul64(uint64(max(l.PerMiB, 0)), uint64(max(bytes, 0)))
 	if hi >= 1<<19 { // the quotient does not fit a Duration
@@ -58,9 +59,10 @@ func (l Line) validate(what string) error {
 	return errors.Join(errs...)
 }
 
-// Coefficients are the costs of one direction. A request is Sequential if it begins where the device's last
-// one ended. Alone is the latency of a random request on an otherwise idle device. It is larger than the cost
-// if the device works on several requests at a time. Zero means equal to the cost.
+// Coefficients are the costs of one direction. A request is Sequential if it begins where the
+// device's last one ended. Alone is the latency of a random request on an otherwise idle device. It
+// is larger than the cost if the device works on several requests at a time. Zero means equal to
+// the cost.
 type Coefficients struct{ Random, Sequential, Alone Line }
 
 func (c Coefficients) validate(what string) error {
@@ -94,12 +96,12 @@ func (m *Model) of(write bool) *Coefficients {
 	return &m.Read
 }
 
-// wholeFrom is the part of the device above which a request counts as keeping all of it busy, since measured
-// lines have errors of some percent.
+// wholeFrom is the part of the device above which a request counts as keeping all of it busy, since
+// measured lines have errors of some percent.
 const wholeFrom = 0.9
 
-// Part returns the part of the device, above 0 to 1, that a request keeps busy while it is alone: its cost
-// divided by its latency.
+// Part returns the part of the device, above 0 to 1, that a request keeps busy while it is alone:
+// its cost divided by its latency.
 func (m Model) Part(write bool, bytes int64) float64 {
 	c := m.of(write)
 	cost, alone := c.Random.Of(bytes), c.Alone.Of(bytes)
@@ -109,8 +111,8 @@ func (m Model) Part(write bool, bytes int64) float64 {
 	return float64(cost) / float64(alone)
 }
 
-// Validate returns an error for a model that no disk has: values beyond the limits, or random requests that
-// are cheaper than sequential ones. Of works for such a model as well.
+// Validate returns an error for a model that no disk has: values beyond the limits, or random
+// requests that are cheaper than sequential ones. Of works for such a model as well.
 func (m Model) Validate() error {
 	return errors.Join(m.Read.validate("reads"), m.Write.validate("writes"))
 }

@@ -87,12 +87,12 @@ func TestBoundsOfAModel(t *testing.T) {
 		t.Errorf("the edges are refused: %v", err)
 	}
 	for want, change := range map[string]func(*cost.Coefficients){
-		"0 to 1s":    func(c *cost.Coefficients) { c.Random.Fixed++ },
-		"no disk is": func(c *cost.Coefficients) { c.Sequential.PerMiB-- },
-		"that slow":  func(c *cost.Coefficients) { c.Random.PerMiB++ },
-		"alone":      func(c *cost.Coefficients) { c.Alone = cost.Line{Fixed: cost.FixedMax + 1, PerMiB: time.Second} },
-		"must be 0":  func(c *cost.Coefficients) { c.Sequential.Fixed = -1 },
-		"cheaper":    func(c *cost.Coefficients) { c.Random.PerMiB, c.Sequential.PerMiB = cost.PerMiBMin, cost.PerMiBMax },
+		"0 to 1s":     func(c *cost.Coefficients) { c.Random.Fixed++ },
+		"faster than": func(c *cost.Coefficients) { c.Sequential.PerMiB-- },
+		"slower than": func(c *cost.Coefficients) { c.Random.PerMiB++ },
+		"alone":       func(c *cost.Coefficients) { c.Alone = cost.Line{Fixed: cost.FixedMax + 1, PerMiB: time.Second} },
+		"use 0 to":    func(c *cost.Coefficients) { c.Sequential.Fixed = -1 },
+		"cheaper":     func(c *cost.Coefficients) { c.Random.PerMiB, c.Sequential.PerMiB = cost.PerMiBMin, cost.PerMiBMax },
 	} {
 		bad := edge
 		change(&bad)

@@ -2,21 +2,22 @@ package cost
 
 import "math"
 
-// The tilt corrects the ratio of the costs of reads and writes. If intervals with more reads take longer than
-// predicted, compared with intervals with more writes, reads cost more than the model says, and the two scales
-// move apart. Under a constant mixture they move together, and the profile's ratio stays.
+// The tilt corrects the ratio of the costs of reads and writes. If intervals with more reads take
+// longer than predicted, compared with intervals with more writes, reads cost more than the model
+// says, and the two scales move apart. Under a constant mixture they move together, and the
+// profile's ratio stays.
 //
-// Requests in flight at the ends of an interval are counted in a later interval than some of their work was
-// done in. That alone correlates error and mixture: while an elevator passes over a write in favour of reads,
-// the device works on nothing that completes as a write, and when the writes complete they seem to have cost
-// too little. Ratios learnt from intervals of half a second run away for this reason, by a third in half a
-// minute on a hard disk. So ratios are learnt from stretches: consecutive slices that together are several
-// times as long as the work in flight at both ends. Only the part of a change of mixture counts that the ends
-// cannot explain.
+// Requests in flight at the ends of an interval are counted in a later interval than some of their
+// work was done in. That alone correlates error and mixture: while an elevator passes over a write
+// in favour of reads, the device works on nothing that completes as a write, and when the writes
+// complete they seem to have cost too little. Ratios learnt from intervals of half a second run
+// away for this reason, by a third in half a minute on a hard disk. So ratios are learnt from
+// stretches: consecutive slices that together are several times as long as the work in flight at
+// both ends. Only the part of a change of mixture counts that the ends cannot explain.
 //
-// A device may also change its speed for good, for example when a cache is full or a limit is set. Whatever
-// the mixture does at that time would seem to be the cause. So the running means are short, and they restart
-// if error and mixture differ from them by more than reads and writes can.
+// A device may also change its speed for good, for example when a cache is full or a limit is set.
+// Whatever the mixture does at that time would seem to be the cause. So the running means are
+// short, and they restart if error and mixture differ from them by more than reads and writes can.
 
 const (
 	stretchEnds = 4.0 // least work of a stretch, as a multiple of the work in flight at its ends
@@ -43,7 +44,8 @@ func newTiltEstimator() tiltEstimator { return tiltEstimator{mix: -1} }
 // restart drops the open stretch, after a slice that is not usable.
 func (a *tiltEstimator) restart() { *a = tiltEstimator{mix: a.mix, off: a.off} }
 
-// tilt returns the tilt after another slice. pending is the predicted cost in flight at the slice's end.
+// tilt returns the tilt after another slice. pending is the predicted cost in flight at the slice's
+// end.
 func (a *tiltEstimator) tilt(tilt, busy, expected float64, work [2]float64, pending float64) float64 {
 	if !a.open {
 		a.restart()

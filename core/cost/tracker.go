@@ -4,26 +4,29 @@ import "time"
 
 // Tracker corrects a model while the device runs, and detects when the device has become much slower.
 //
-// While the device is busy, the time that passes is the cost of its work. The tracker cuts the busy time into
-// slices that end with a completion, and compares the busy time of each slice with the predicted cost of the
-// requests completed in it. The quotient, smoothed and bounded, is the scale of the model. Reads and writes
-// have separate scales as far as the load distinguishes them (tilt.go).
+// While the device is busy, the time that passes is the cost of its work. The tracker cuts the busy
+// time into slices that end with a completion, and compares the busy time of each slice with the
+// predicted cost of the requests completed in it. The quotient, smoothed and bounded, is the scale
+// of the model. Reads and writes have separate scales as far as the load distinguishes them
+// (tilt.go).
 //
-// A device that works on several requests at a time is only partly busy with a few in flight. Each request
-// counts with the part of the device that it keeps busy alone (Model.Part), up to the whole device.
+// A device that works on several requests at a time is only partly busy with a few in flight. Each
+// request counts with the part of the device that it keeps busy alone (Model.Part), up to the whole
+// device.
 //
-// A slice that takes 4 times its prediction is slow. Two slow slices in a row, with 4 busy seconds together,
-// give the verdict Slow. So a device that becomes ten times slower is detected within 10 s, even if a request
-// then takes 3 s. A single stall, whatever its cause, falls into one slice and gives no verdict before it lasts
-// 8 s. Two healthy slices in a row (at most 2 times the prediction), with 2 s together, end the verdict. Slow
-// slices do not change the model's scale, and the scale stays within a factor of 2 of its origin, so that a
-// gradual slowdown is detected as well.
+// A slice that takes 4 times its prediction is slow. Two slow slices in a row, with 4 busy seconds
+// together, give the verdict Slow. So a device that becomes ten times slower is detected within 10
+// s, even if a request then takes 3 s. A single stall, whatever its cause, falls into one slice and
+// gives no verdict before it lasts 8 s. Two healthy slices in a row (at most 2 times the
+// prediction), with 2 s together, end the verdict. Slow slices do not change the model's scale, and
+// the scale stays within a factor of 2 of its origin, so that a gradual slowdown is detected as
+// well.
 //
-// I/O of others on the device (Others) counts as work, so that load is not mistaken for slowness. But its cost
-// is an estimate, so slices with much of it do not correct the model.
+// I/O of others on the device (Others) counts as work, so that load is not mistaken for slowness.
+// But its cost is an estimate, so slices with much of it do not correct the model.
 //
-// Times are durations since any fixed moment, from a clock that does not go back. No method allocates. A
-// Tracker is not safe for concurrent use.
+// Times are durations since any fixed moment, from a clock that does not go back. No method
+// allocates. A Tracker is not safe for concurrent use.
 type Tracker struct {
 	learning    learning
 	sharedScale bool // reads and writes have one scale
@@ -99,8 +102,8 @@ func (r *run) add(busy, expected float64) {
 	r.expected += expected
 }
 
-// learning holds the first slices of a device without a profile. The worst one is left out, since it may
-// contain a stall.
+// learning holds the first slices of a device without a profile. The worst one is left out, since
+// it may contain a stall.
 type learning struct {
 	on         bool
 	all, worst run
@@ -114,8 +117,8 @@ func NewTracker(cfg TrackerConfig) *Tracker {
 	return t
 }
 
-// Start records that a request of the predicted cost was given to the device. part is the part of the device
-// that the request keeps busy alone.
+// Start records that a request of the predicted cost was given to the device. part is the part of
+// the device that the request keeps busy alone.
 func (t *Tracker) Start(now, predicted time.Duration, part float64) {
 	t.advance(now)
 	t.inFlight++
@@ -125,8 +128,8 @@ func (t *Tracker) Start(now, predicted time.Duration, part float64) {
 
 func bounded(part float64) float64 { return min(max(part, 1e-3), 1) }
 
-// End records the end of a request. predicted and part must be those given to Start. actual is the model's cost
-// of the request as it turned out, and 0 if the device had nothing to do.
+// End records the end of a request. predicted and part must be those given to Start. actual is the
+// model's cost of the request as it turned out, and 0 if the device had nothing to do.
 func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, part float64, actual time.Duration) {
 	t.advance(now)
 	t.inFlight = max(t.inFlight-1, 0)
@@ -145,10 +148,11 @@ func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, pa
 	}
 }
 
-// Others records the predicted cost of the device's work for others since the last call, preferably too high
-// rather than too low. Negative values count as 0. Only the part of that work counts that was done while
-// requests of the caller were in flight: other work delays no request. Until the next call, slices correct the
-// model only if that part is negligible, since slices may be shorter than the time between calls.
+// Others records the predicted cost of the device's work for others since the last call, preferably
+// too high rather than too low. Negative values count as 0. Only the part of that work counts that
+// was done while requests of the caller were in flight: other work delays no request. Until the
+// next call, slices correct the model only if that part is negligible, since slices may be shorter
+// than the time between calls.
 func (t *Tracker) Others(cost time.Duration) {
 	beside := float64(max(cost, 0))
 	if passed := float64(t.now - t.heard); passed > 0 {
@@ -159,15 +163,15 @@ func (t *Tracker) Others(cost time.Duration) {
 	t.heard, t.busySince, t.ownSince = t.now, 0, 0
 }
 
-// Healthy returns the common scale of the healthy device: how many times the model's cost it takes. known is
-// false while the scale is being learnt.
+// Healthy returns the common scale of the healthy device: how many times the model's cost it takes.
+// known is false while the scale is being learnt.
 func (t *Tracker) Healthy() (scale float64, known bool) { return t.common, !t.learning.on }
 
 // Look returns the verdict. It must be called at least every second.
 func (t *Tracker) Look(now time.Duration) Verdict {
 	t.advance(now)
 	if !t.learning.on && !t.verdict.Slow && t.busy >= hangBusy {
-		// Nothing has ended for long. Whatever is in flight may be nearly done.
+		// No request has ended for long, and those in flight may be nearly done.
 		if most := t.expected() + float64(t.common*t.pending); t.busy >= slowAt*most {
 			t.verdict = Verdict{Slow: true, Factor: factor(t.busy, most)}
 			t.rescale()
@@ -176,12 +180,12 @@ func (t *Tracker) Look(now time.Duration) Verdict {
 	return t.verdict
 }
 
-// Scale returns what a direction's predicted costs are to be multiplied with to
-// be this device's time now, slowness included.
+// Scale returns the factor between predicted costs of a direction and present device time, including
+// a slowdown.
 func (t *Tracker) Scale(write bool) float64 { return t.scale[index(write)] }
 
-// Tilt returns the part of Scale in which the directions differ. The common factor makes no difference to
-// shares.
+// Tilt returns the part of Scale in which the directions differ. The common factor makes no
+// difference to shares.
 func (t *Tracker) Tilt(write bool) float64 {
 	if write {
 		return 1 / t.tilt
@@ -214,8 +218,8 @@ func (t *Tracker) advance(now time.Duration) {
 	}
 }
 
-// expected returns how long the slice's work should take on a healthy device. The conversions prevent fused
-// multiply-add, so that all machines compute the same.
+// expected returns how long the slice's work should take on a healthy device. The conversions
+// prevent fused multiply-add, so that all machines compute the same.
 func (t *Tracker) expected() float64 {
 	return float64(t.common*t.tilt*t.work[0]) + float64(t.common/t.tilt*t.work[1]) + float64(t.common*t.others)
 }

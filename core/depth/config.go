@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Line is the reference latency of one direction, from the device's profile: Fixed, plus PerMiB for each
-// MiB of the request.
+// Line is the reference latency of one direction, from the device's profile: Fixed, plus PerMiB for
+// each MiB of the request.
 type Line struct{ Fixed, PerMiB time.Duration }
 
 func (l Line) at(bytes int64) float64 {

@@ -1,50 +1,51 @@
-// Package depth controls the depth D of SFQ(D) and so turns it into SFQ(D2) (IBIS, section 4). At the end
-// of every period, usually one second,
+// Package depth controls the depth D of SFQ(D) and so turns it into SFQ(D2) (IBIS, section 4). At
+// the end of every period, usually one second,
 //
 //	D' = D + K (Lref - L) / Lref
 //
-// where L is the mean latency of the period and Lref the reference latency of the device shortly before
-// saturation. Above Lref, requests wait inside the device, out of the scheduler's reach, so D decreases.
-// Below Lref, the device could serve more requests in parallel, so D increases.
+// where L is the mean latency of the period and Lref the reference latency of the device shortly
+// before saturation. Above Lref, requests wait inside the device, out of the scheduler's reach, so
+// D decreases. Below Lref, the device could serve more requests in parallel, so D increases.
 //
-// In the paper, K multiplies a difference of times and has no stated unit. Here the error is relative to
-// Lref, so K is a number of requests. If latency grows in proportion to the depth and reaches Lref at
-// depth D*, each period multiplies the error by 1 - K/D*. There is no overshoot for K up to D*, and the
-// loop is unstable from 2 D*. K = 1 suits the slowest devices (D* = 1) and settles within a few D* periods
-// on others.
+// In the paper, K multiplies a difference of times and has no stated unit. Here the error is
+// relative to Lref, so K is a number of requests. If latency grows in proportion to the depth and
+// reaches Lref at depth D*, each period multiplies the error by 1 - K/D*. There is no overshoot for
+// K up to D*, and the loop is unstable from 2 D*. K = 1 suits the slowest devices (D* = 1) and
+// settles within a few D* periods on others.
 //
-// L and Lref are means over the requests completed in the period. Each request contributes the reference
-// latency of its own direction and size. That equals the paper's weighting of reads and writes by their
-// share, and covers mixed sizes as well.
+// L and Lref are means over the requests completed in the period. Each request contributes the
+// reference latency of its own direction and size. That equals the paper's weighting of reads and
+// writes by their share, and covers mixed sizes as well.
 //
 // There are four departures from the paper.
 //
-// Foreign I/O. The paper's scheduler sees all I/O of its device. Here, I/O of others takes device time that
-// no depth can recover, and governed requests wait behind it inside the device. If others keep the device
-// busy for a part p of the time, the governed requests by themselves need (1 - p) L; for a device that
-// serves requests in turn this is exact. Only (1 - p) L moves D (Others). Otherwise whoever floods the
-// device from outside would push the governed flows to the minimum depth and get the rest.
+// Foreign I/O. The paper's scheduler sees all I/O of its device. Here, I/O of others takes device
+// time that no depth can recover, and governed requests wait behind it inside the device. If others
+// keep the device busy for a part p of the time, the governed requests by themselves need (1 - p)
+// L; for a device that serves requests in turn this is exact. Only (1 - p) L moves D (Others).
+// Otherwise whoever floods the device from outside would push the governed flows to the minimum
+// depth and get the rest.
 //
-// Unsaturated periods. If the depth never held a request back in a period, low latency shows low load and
-// not spare capacity. D does not increase then; otherwise it would wind up to its maximum in quiet times
-// and be too large for the next burst.
+// Unsaturated periods. If the depth never held a request back in a period, low latency shows low
+// load and not spare capacity. D does not increase then; otherwise it would wind up to its maximum
+// in quiet times and be too large for the next burst.
 //
-// Idle periods. A period without completed requests carries no information. D stays, and the period is not
-// reported.
+// Idle periods. A period without completed requests carries no information. D stays, and the period
+// is not reported.
 //
-// Clipped decreases. The paper's step is at most K upwards and unbounded downwards. A single cache flush of
-// 2 s inside the device would take D from 12 to 1, and recovery would take 11 periods of lost throughput,
-// although no depth could have shortened the flush. So a late period, one whose step is below -K, lowers D
-// by at most K; the next late period in a row by at most 2 K, then 4 K. A flush costs one request of depth,
-// while lasting high latency takes D from 12 to 1 in four periods. The step is clipped and not the
-// statistic: if the flush ends with the period, all completed requests were hit by it, and a median or
-// trimmed mean is as late as the mean. Moreover, Lref is a mean of a skewed distribution, so a statistic
-// without the slow requests would settle above D*. The clipped mean keeps the equilibrium, as no step near
-// it is late.
+// Clipped decreases. The paper's step is at most K upwards and unbounded downwards. A single cache
+// flush of 2 s inside the device would take D from 12 to 1, and recovery would take 11 periods of
+// lost throughput, although no depth could have shortened the flush. So a late period, one whose
+// step is below -K, lowers D by at most K; the next late period in a row by at most 2 K, then 4 K.
+// A flush costs one request of depth, while lasting high latency takes D from 12 to 1 in four
+// periods. The step is clipped and not the statistic: if the flush ends with the period, all
+// completed requests were hit by it, and a median or trimmed mean is as late as the mean. Moreover,
+// Lref is a mean of a skewed distribution, so a statistic without the slow requests would settle
+// above D*. The clipped mean keeps the equilibrium, as no step near it is late.
 //
-// D is kept as a real number, so that small errors add up, and is rounded down when it is applied. There is
-// no hysteresis: if the right depth lies between two integers, alternating between them in proportion meets
-// Lref on average.
+// D is kept as a real number, so that small errors add up, and is rounded down when it is applied.
+// There is no hysteresis: if the right depth lies between two integers, alternating between them in
+// proportion meets Lref on average.
 package depth
 
 import "time"
@@ -74,12 +75,12 @@ func New(cfg Config) (*Controller, error) {
 	return &Controller{cfg: cfg, depth: cfg.Start, fall: cfg.Gain}, nil
 }
 
-// Depth returns the depth in force: D rounded down, with a tolerance of a millionth so that three increases
-// by a third make one.
+// Depth returns the depth in force: D rounded down, with a tolerance of a millionth so that three
+// increases by a third make one.
 func (c *Controller) Depth() int { return int(c.depth + 1e-6) }
 
-// Observe records a completed request: its direction, its size in bytes, and the time from its dispatch to
-// its completion. Negative values, which only a broken clock can cause, count as 0.
+// Observe records a completed request: its direction, its size in bytes, and the time from its
+// dispatch to its completion. Negative values, which only a broken clock can cause, count as 0.
 func (c *Controller) Observe(write bool, bytes int64, latency time.Duration) {
 	line := c.cfg.Read
 	if write {
@@ -93,8 +94,8 @@ func (c *Controller) Observe(write bool, bytes int64, latency time.Duration) {
 // Limited records that in this period a request waited for no other reason than the depth.
 func (c *Controller) Limited() { c.limited = true }
 
-// Others sets the part of the device's busy time, 0 to 1, that foreign requests take. It applies until the
-// next call. NaN counts as 0.
+// Others sets the part of the device's busy time, 0 to 1, that foreign requests take. It applies
+// until the next call. NaN counts as 0.
 func (c *Controller) Others(part float64) {
 	if !(part > 0) {
 		part = 0

@@ -1,26 +1,30 @@
-// Package foreign estimates the I/O of others on a device: of other processes, of file systems for their own
-// blocks, and of the kernel's writeback for others.
+// Package foreign estimates the I/O of others on a device: of other processes, of file systems for
+// their own blocks, and of the kernel's writeback for others.
 //
-// The kernel counts the requests and bytes of a device for all its users together, and the caller knows its own.
-// The difference in bytes is foreign. Its device time is not known: 70 requests of 64 KiB a second take 0.4 s
-// of a disk of 12 MB/s if they are sequential and 1.1 s if they are random, with equal counters. A single
-// estimate would be wrong for one of its two uses, so there are two.
+// The kernel counts the requests and bytes of a device for all its users together, and the caller
+// knows its own. The difference in bytes is foreign. Its device time is not known: 70 requests of
+// 64 KiB a second take 0.4 s of a disk of 12 MB/s if they are sequential and 1.1 s if they are
+// random, with equal counters. A single estimate would be wrong for one of its two uses, so there
+// are two.
 //
-// Cost is an upper estimate: each request is random, but all of them together take no more than the elapsed time
-// less the caller's own. cost.Tracker uses it to tell load from slowness, where too small a value makes a
-// healthy disk look slow. On a device that is always busy, the bound is exact.
+// Cost is an upper estimate: each request is random, but all of them together take no more than the
+// elapsed time less the caller's own. cost.Tracker uses it to tell load from slowness, where too
+// small a value makes a healthy disk look slow. On a device that is always busy, the bound is
+// exact.
 //
-// Part is a lower estimate. The depth controller uses it: the time of others is subtracted from the latency, so
-// too large a value lets governed requests queue up inside the device, out of the scheduler's reach. Only
-// requests that must be small count as random: among n requests of b bytes, at least n - b/64 KiB are smaller
-// than 64 KiB. Requests of streams are larger, since the kernel reads ahead and merges. For larger requests at
-// random places, the transfer time, which is counted, is a good part of the whole.
+// Part is a lower estimate. The depth controller uses it: the time of others is subtracted from the
+// latency, so too large a value lets governed requests queue up inside the device, out of the
+// scheduler's reach. Only requests that must be small count as random: among n requests of b bytes,
+// at least n - b/64 KiB are smaller than 64 KiB. Requests of streams are larger, since the kernel
+// reads ahead and merges. For larger requests at random places, the transfer time, which is
+// counted, is a good part of the whole.
 //
-// The kernel counts a request when it ends, and the caller a quantum when all of it has ended. So a lead of the
-// kernel's counters is foreign only as far as it exceeds what the caller has in flight; the rest is decided
-// later. No byte is lost that way, but few bytes beside many in flight are found late: 30 pages a second beside
-// two quanta of 1 MiB after a quarter of a minute. A quantum becomes several requests of the kernel. Their number
-// is learnt from intervals without relevant foreign I/O.
+// The kernel counts a request when it ends, and the caller a quantum when all of it has ended. So a
+// lead of the kernel's counters is foreign only as far as it exceeds what the caller has in flight;
+// the rest is decided later. No byte is lost that way, but few bytes beside many in flight are
+// found late: 30 pages a second beside two quanta of 1 MiB after a quarter of a minute. A quantum
+// becomes several requests of the kernel. Their number is learnt from intervals without relevant
+// foreign I/O.
 package foreign
 
 import (
@@ -42,8 +46,8 @@ func (c *Counters) Add(write bool, bytes int64) {
 // Result is the foreign I/O of an interval.
 type Result struct {
 	// Cost is the upper estimate of its cost since the last call of Observe, by the model: 0 to the
-	// elapsed time less the cost of the caller's own. Work of the kernel for the caller's flows (Moved)
-	// is the caller's own; a cost.Tracker gets it in addition to Cost.
+	// elapsed time less the cost of the caller's own. Work of the kernel for the caller's flows
+	// (Moved) is the caller's own; a cost.Tracker gets it in addition to Cost.
 	Cost time.Duration
 	// Part is the lower estimate of its part of the device's busy time in the last seconds, 0 to
 	// depth.OthersMax.
@@ -79,8 +83,9 @@ func New(model cost.Model) *Estimate {
 	return &Estimate{model: model, scale: 1, directions: [2]directionEstimate{newDirectionEstimate(), newDirectionEstimate()}}
 }
 
-// Correct sets how many times the model's cost the healthy device takes, for the bounds by elapsed time. It is 1
-// until the first call. 0, a negative number or NaN means that it is not known; these bounds do not apply then.
+// Correct sets how many times the model's cost the healthy device takes, for the bounds by elapsed
+// time. It is 1 until the first call. 0, a negative number or NaN means that it is not known; these
+// bounds do not apply then.
 func (e *Estimate) Correct(scale float64) {
 	if !(scale > 0) {
 		scale = 0
@@ -88,9 +93,9 @@ func (e *Estimate) Correct(scale float64) {
 	e.scale = scale
 }
 
-// Moved counts bytes that the kernel moved for the caller's flows outside of its requests, such as readahead and
-// writeback. They are the caller's own, at the cost of one random request. If they were found as foreign before,
-// they are subtracted from later Results.
+// Moved counts bytes that the kernel moved for the caller's flows outside of its requests, such as
+// readahead and writeback. They are the caller's own, at the cost of one random request. If they
+// were found as foreign before, they are subtracted from later Results.
 func (e *Estimate) Moved(write bool, bytes int64) {
 	if bytes <= 0 {
 		return
@@ -104,11 +109,11 @@ func (e *Estimate) add(work time.Duration) {
 	e.work = min(e.work+min(max(work, 0), workMax), workMax)
 }
 
-// Observe evaluates the interval since the last call, and should be called about once a second. device and own
-// are the counters of the device and of the caller, which must not decrease; flying is what the caller has in
-// flight; work is the cost of the caller's requests that ended in the interval. The first call finds nothing. If
-// counters have decreased, or increased by more than any disk can do, another device has the name, and the
-// estimate restarts.
+// Observe evaluates the interval since the last call, and should be called about once a second.
+// device and own are the counters of the device and of the caller, which must not decrease; flying
+// is what the caller has in flight; work is the cost of the caller's requests that ended in the
+// interval. The first call finds nothing. If counters have decreased, or increased by more than any
+// disk can do, another device has the name, and the estimate restarts.
 func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work time.Duration) Result {
 	e.add(work)
 	elapsed := now - e.now

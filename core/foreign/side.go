@@ -20,8 +20,8 @@ type directionEstimate struct {
 	learnt          bool
 	unmatched       float64 // foreign requests whose bytes may still count as in flight
 
-	// Bytes that were reported as foreign and not claimed by the caller later, and bytes that the caller
-	// claimed and that were not yet subtracted from a later result.
+	// Bytes that were reported as foreign and not claimed by the caller later, and bytes that the
+	// caller claimed and that were not yet subtracted from a later result.
 	reported, reclaimed float64
 
 	byteRate, rate float64 // of foreign I/O, per nanosecond
@@ -29,16 +29,16 @@ type directionEstimate struct {
 
 func newDirectionEstimate() directionEstimate { return directionEstimate{pieces: 1.0 / pieceBytes} }
 
-// interval is what happened since the last call: the device's counts, the caller's, and what the caller has in
-// flight now.
+// interval is what happened since the last call: the device's counts, the caller's, and what the
+// caller has in flight now.
 type interval struct {
 	deviceBytes, deviceRequests float64 // bytes, requests
 	ownBytes, ownRequests       float64
 	flyingBytes, flyingRequests float64
 }
 
-// update returns the foreign bytes and requests of an interval. Bytes are exact in the long run. Requests depend
-// on the estimate of pieces, so they count only as far as there are bytes for them.
+// update returns the foreign bytes and requests of an interval. Bytes are exact in the long run.
+// Requests depend on the estimate of pieces, so they count only as far as there are bytes for them.
 func (s *directionEstimate) update(n interval) (bytes, requests float64) {
 	bytes, claimed := s.bytes.move(n.deviceBytes-n.ownBytes, n.flyingBytes)
 	s.reclaimed += claimed
@@ -68,7 +68,8 @@ func (s *directionEstimate) learn(n interval, others float64) {
 	s.learnt = true
 }
 
-// claim returns the bytes to report: those found, less those that the caller claimed after they were reported.
+// claim returns the bytes to report: those found, less those that the caller claimed after they
+// were reported.
 func (s *directionEstimate) claim(found float64) int64 {
 	s.reclaimed = min(s.reclaimed, s.reported)
 	back := min(s.reclaimed, found)
@@ -90,12 +91,12 @@ func (s *directionEstimate) lowerCost(c *cost.Coefficients) float64 {
 		float64(s.byteRate/(1<<20)*float64(c.Sequential.PerMiB))
 }
 
-// counterLead is the lead of the device's counter over the caller's that is not foreign. The two are not read at
-// the same moment, so it may be negative, down to what was in flight.
+// counterLead is the lead of the device's counter over the caller's that is not foreign. The two
+// are not read at the same moment, so it may be negative, down to what was in flight.
 type counterLead struct{ by, flying float64 }
 
-// move adds the difference of the increases, and returns what is foreign of it, or what the caller claims beyond
-// what was in flight.
+// move adds the difference of the increases, and returns what is foreign of it, or what the caller
+// claims beyond what was in flight.
 func (a *counterLead) move(more, flying float64) (others, claimed float64) {
 	a.by += more
 	others = max(0, a.by-flying)

@@ -1,22 +1,24 @@
 // Package limit enforces a rate: it decides when something may proceed without exceeding the rate.
 //
-// A share (package sfq) divides what there is. It does not keep an application from using a whole device
-// that nobody else wants. An operator who wants that, because the device is reserved for others later or
-// because its bytes are paid for, sets a rate. The limit comes before the scheduler: a flow over its limit
-// is not backlogged, so neither the scheduler and its tags nor other flows are affected.
+// A share (package sfq) divides what there is. It does not keep an application from using a whole
+// device that nobody else wants. An operator who wants that, because the device is reserved for
+// others later or because its bytes are paid for, sets a rate. The limit comes before the
+// scheduler: a flow over its limit is not backlogged, so neither the scheduler and its tags nor
+// other flows are affected.
 //
-// A token bucket needs a size: a small bucket loses rate with every delay, a large one lets a burst pass
-// after each pause, and a request larger than the bucket never fits. Here the account is kept in time, as
-// in the virtual scheduling form of the leaky bucket (GCRA): a request of any size may proceed once all
-// earlier ones are paid for, and then takes the time of its bytes at the rate. Bytes that bypassed the
-// limit, because the kernel wrote them out or a starved stream was let through, are charged afterwards.
-// They are paid off first, up to a bound, so that one event does not stop an application for minutes.
+// A token bucket needs a size: a small bucket loses rate with every delay, a large one lets a burst
+// pass after each pause, and a request larger than the bucket never fits. Here the account is kept
+// in time, as in the virtual scheduling form of the leaky bucket (GCRA): a request of any size may
+// proceed once all earlier ones are paid for, and then takes the time of its bytes at the rate.
+// Bytes that bypassed the limit, because the kernel wrote them out or a starved stream was let
+// through, are charged afterwards. They are paid off first, up to a bound, so that one event does
+// not stop an application for minutes.
 //
-// The same account paces a device that has a rate of its own, such as a network interface. It then covers
-// all flows together.
+// The same account paces a device that has a rate of its own, such as a network interface. It then
+// covers all flows together.
 //
-// golang.org/x/time/rate does not fit: it has no bound on debt, cannot return unused bytes, and takes its
-// tokens as floats.
+// golang.org/x/time/rate does not fit: it has no bound on debt, cannot return unused bytes, and
+// takes its tokens as floats.
 package limit
 
 import (
@@ -61,8 +63,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Bucket is the account of one limit. It is not safe for concurrent use. Times are durations since any fixed
-// moment, from a clock that does not go back.
+// Bucket is the account of one limit. It is not safe for concurrent use. Times are durations since
+// any fixed moment, from a clock that does not go back.
 type Bucket struct {
 	cfg Config
 
@@ -82,8 +84,8 @@ func New(cfg Config) (*Bucket, error) {
 // Rate returns the rate in bytes per second.
 func (b *Bucket) Rate() int64 { return b.cfg.Rate }
 
-// Take takes bytes if they may pass now, and returns 0. Otherwise it changes nothing and returns the time
-// after which the call is worth repeating. Negative numbers count as 0.
+// Take takes bytes if they may pass now, and returns 0. Otherwise it changes nothing and returns
+// the time after which the call is worth repeating. Negative numbers count as 0.
 func (b *Bucket) Take(now time.Duration, bytes int64) (wait time.Duration) {
 	if wait = b.Wait(now); wait == 0 {
 		b.add(now, bytes)
@@ -100,8 +102,8 @@ func (b *Bucket) Wait(now time.Duration) time.Duration {
 	return max(0, wait)
 }
 
-// Charge takes bytes that have passed without asking. Later requests wait for them, by at most Config.Debt.
-// Negative bytes are returned: they were taken and did not pass.
+// Charge takes bytes that have passed without asking. Later requests wait for them, by at most
+// Config.Debt. Negative bytes are returned: they were taken and did not pass.
 func (b *Bucket) Charge(now time.Duration, bytes int64) {
 	if bytes < 0 {
 		b.giveBack(bytes)
@@ -169,8 +171,8 @@ func (b *Bucket) giveBack(bytes int64) {
 // never is a time that is not reached. Two of them can be added without overflow.
 const never = time.Duration(math.MaxInt64 / 4)
 
-// timeOf returns how long the bytes take at the rate: whole nanoseconds, at most never, and the remainder in
-// bytes times nanoseconds per second.
+// timeOf returns how long the bytes take at the rate: whole nanoseconds, at most never, and the
+// remainder in bytes times nanoseconds per second.
 func (b *Bucket) timeOf(bytes uint64) (took time.Duration, rest uint64) {
 	hi, lo := bits.Mul64(bytes, uint64(time.Second))
 	if hi >= uint64(b.cfg.Rate) {

@@ -2,7 +2,8 @@ package policy
 
 import "slices"
 
-// Level is a queue or group on the path from the root to an application, with its weight among its siblings.
+// Level is a queue or group on the path from the root to an application, with its weight among its
+// siblings.
 type Level struct {
 	Queue  string
 	Weight int
@@ -11,8 +12,9 @@ type Level struct {
 // MaxWay is the largest number of levels: those of a queue, and a group in it.
 const MaxWay = maxLevels + 1
 
-// Levels returns the path from the root to a grant's application: the queues that have a weight, topmost first,
-// and its group. Grant.Weight applies among the members of the last level. An empty path is the root.
+// Levels returns the path from the root to a grant's application: the queues that have a weight,
+// topmost first, and its group. Grant.Weight applies among the members of the last level. An empty
+// path is the root.
 func (p *Policy) Levels(g Grant) []Level {
 	var down []Level
 	for queue := g.Queue; queue != ""; queue = above(queue) {

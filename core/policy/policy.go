@@ -1,10 +1,12 @@
-// Package policy evaluates an operator's rules: which weight and limits each application has. The first rule that
-// matches what the cluster knows of the application (queue, user, tags, name, type) applies.
+// Package policy evaluates an operator's rules: which weight and limits each application has. The
+// first rule that matches what the cluster knows of the application (queue, user, tags, name, type)
+// applies.
 //
-// Operators think in queues, users and jobs. A rule gives an application its weight among the members of its
-// queue, and queues have weights among their siblings. Nodes divide service level by level (Levels). Operators
-// are shown one number for each application (Weights): the product, from the root down, of each member's part
-// among the members at work. A queue without applications at work takes nothing from its siblings.
+// Operators think in queues, users and jobs. A rule gives an application its weight among the
+// members of its queue, and queues have weights among their siblings. Nodes divide service level by
+// level (Levels). Operators are shown one number for each application (Weights): the product, from
+// the root down, of each member's part among the members at work. A queue without applications at
+// work takes nothing from its siblings.
 //
 // The package is pure. It reads no files and asks no cluster manager.
 package policy
@@ -32,8 +34,8 @@ const (
 // WeightTag begins a tag with which a submitter asks for a weight: io.weight=4.
 const WeightTag = "io.weight="
 
-// Facts is what is known of an application. What is not known is empty, and matches only patterns that match
-// everything.
+// Facts is what is known of an application. What is not known is empty, and matches only patterns
+// that match everything.
 type Facts struct {
 	Flow  string // the name of its flows: the application's id, or that of a system flow
 	Queue string // root.etl.nightly
@@ -45,8 +47,8 @@ type Facts struct {
 	Bandwidth int64
 }
 
-// Rule matches applications by shell patterns (* ? [abc]); an empty one matches everything. All patterns must
-// match; Tag must match one of the tags.
+// Rule matches applications by shell patterns (* ? [abc]); an empty one matches everything. All
+// patterns must match; Tag must match one of the tags.
 type Rule struct {
 	Flow, Queue, User, Name, Type, Tag string
 
@@ -64,8 +66,8 @@ type Rule struct {
 	Bandwidth bool
 }
 
-// Queue is the weight of a queue among its siblings. Applications in queues below it that have no weight of
-// their own count as members of this queue.
+// Queue is the weight of a queue among its siblings. Applications in queues below it that have no
+// weight of their own count as members of this queue.
 type Queue struct {
 	Path   string
 	Weight int // 1 to MaxWeight
@@ -233,8 +235,9 @@ func (r *Rule) matches(f Facts) bool {
 	return r.Tag == "" || slices.ContainsFunc(f.Tags, func(tag string) bool { return match(r.Tag, tag) })
 }
 
-// match is path.Match with * matching slashes as well, as names may contain them. Its worst case is the product
-// of the lengths. Submitters choose values of any length, so a pattern is matched with the beginning only.
+// match is path.Match with * matching slashes as well, as names may contain them. Its worst case is
+// the product of the lengths. Submitters choose values of any length, so a pattern is matched with
+// the beginning only.
 func match(pattern, value string) bool {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		return pattern == value
@@ -285,9 +288,9 @@ func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	return p.Queues[i].Weight, true
 }
 
-// Weights returns the weight of each application at work among all of them, as if there were no queues: without a
-// queue its own weight; otherwise its part of its queue, times the queue's part of its parent, and so on, times
-// the weight of the topmost queue.
+// Weights returns the weight of each application at work among all of them, as if there were no
+// queues: without a queue its own weight; otherwise its part of its queue, times the queue's part
+// of its parent, and so on, times the weight of the topmost queue.
 func (p *Policy) Weights(atWork []Grant) []float64 {
 	weightOf := map[string]float64{}
 	for _, q := range p.Queues {

@@ -11,8 +11,8 @@ const (
 	MaxCost   = 1 << 40   // largest cost of one request or charge, in cost units
 )
 
-// Flow is the number of a flow. Numbers are dense, so that they can index slices, and are reused after
-// RemoveFlow.
+// Flow is the number of a flow. Numbers are dense, so that they can index slices, and are reused
+// after RemoveFlow.
 type Flow int32
 
 // Ticket is the charge of a dispatched request, from Next to Settle.
@@ -35,14 +35,14 @@ func MakeTicket(f Flow, cost int64) Ticket { return Ticket{flow: f, cost: cost} 
 
 // Errors, for errors.Is. They are returned as they are, without an allocation.
 var (
-	ErrTooManyFlows  = errors.New("sfq: too many flows: remove one, use a shared flow, or raise Config.MaxFlows")
-	ErrFlowBusy      = errors.New("sfq: the flow is ready or has outstanding requests: announce cost 0 and settle the requests before removing it")
-	ErrUnknownFlow   = errors.New("sfq: no such flow: use a number that AddFlow returned and that was not removed since")
-	ErrTicket        = errors.New("sfq: no request is outstanding for this ticket: settle each ticket of Next once")
-	ErrWeight        = fmt.Errorf("sfq: a weight must be 1 to %d: scale all weights by one factor, as only their ratios matter", MaxWeight)
-	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only for a flow that is not ready, or a request that was not served): split the request", int64(MaxCost))
-	ErrQueue         = fmt.Errorf("sfq: a queue's path has at most %d levels, each with a name of 1 to %d bytes: shorten the path", MaxLevels, MaxQueueName)
-	ErrTooManyQueues = errors.New("sfq: too many queues: use fewer queues, or raise Config.MaxQueues")
+	ErrTooManyFlows  = errors.New("sfq: no room for another flow: remove one, use a shared flow, or raise Config.MaxFlows")
+	ErrFlowBusy      = errors.New("sfq: the flow is ready or has outstanding requests: make it unready and settle them before removing it")
+	ErrUnknownFlow   = errors.New("sfq: no such flow: use a number that AddFlow returned and RemoveFlow has not taken back")
+	ErrTicket        = errors.New("sfq: nothing is outstanding on this ticket: settle each ticket that Next returned once")
+	ErrWeight        = fmt.Errorf("sfq: a weight must be 1 to %d: scale all weights alike, only their ratios count", MaxWeight)
+	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only of a flow that is not ready, or of a request that was not served): split the request", int64(MaxCost))
+	ErrQueue         = fmt.Errorf("sfq: a flow's queue has at most %d levels above it, each with a name of 1 to %d bytes: shorten its path", MaxLevels, MaxQueueName)
+	ErrTooManyQueues = errors.New("sfq: no room for another queue: put flows into fewer queues, or raise Config.MaxQueues")
 )
 
 // DefaultMaxLead is the default of Config.MaxLead: 10 s of device time, for costs in nanoseconds.
@@ -94,8 +94,8 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, nil
 }
 
-// AddFlow adds a flow of weight 1 to MaxWeight. It starts without debt or credit, also if its number was
-// used before. Errors: ErrWeight, ErrTooManyFlows.
+// AddFlow adds a flow of weight 1 to MaxWeight. It starts without debt or credit, also if its
+// number was used before. Errors: ErrWeight, ErrTooManyFlows.
 func (s *Scheduler) AddFlow(weight int) (Flow, error) {
 	if weight < 1 || weight > MaxWeight {
 		return 0, ErrWeight

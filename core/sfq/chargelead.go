@@ -2,22 +2,22 @@ package sfq
 
 import "math/bits"
 
-// The lead of a member is the distance of its next start tag from v. While others are ready, the member
-// waits until v has caught up. A lead that the member's own requests cause is never cut: one request at
-// weight 1 beside a flow of weight 1,000 rightly causes a long wait, and a caller with one request at a
-// time cannot make it longer. Charges have no such bound. A flow with ten minutes of service outside of
-// the scheduler, as while a node only observes, would be locked out for ten minutes once it has to queue,
-// and for 32 times as long beside a flow of weight 32.
+// The lead of a member is the distance of its next start tag from v. While others are ready, the
+// member waits until v has caught up. A lead that the member's own requests cause is never cut: one
+// request at weight 1 beside a flow of weight 1,000 rightly causes a long wait, and a caller with
+// one request at a time cannot make it longer. Charges have no such bound. A flow with ten minutes
+// of service outside of the scheduler, as while a node only observes, would be locked out for ten
+// minutes once it has to queue, and for 32 times as long beside a flow of weight 32.
 //
-// So each member keeps the part of its lead that charges have caused (charged). This part is cut to the
-// progress of v in MaxLead of device time if all members that are ready now stay ready: MaxLead / W,
-// where W is the sum of their weights and the member's own. The virtual time of a queue progresses while
-// the queue is served, so its members have the queue's share of MaxLead (budget). v catches up with the
-// part of the own requests first, so charged is at most the whole lead (fade). W grows when other members
-// become ready; Trim takes that into account.
+// So each member keeps the part of its lead that charges have caused (charged). This part is cut to
+// the progress of v in MaxLead of device time if all members that are ready now stay ready: MaxLead
+// / W, where W is the sum of their weights and the member's own. The virtual time of a queue
+// progresses while the queue is served, so its members have the queue's share of MaxLead (budget).
+// v catches up with the part of the own requests first, so charged is at most the whole lead
+// (fade). W grows when other members become ready; Trim takes that into account.
 
-// Trim cuts the leads that charges have caused to the bound of Config.MaxLead, beside the members that are
-// ready now. It visits all flows and queues, and is meant for a slow timer.
+// Trim cuts the leads that charges have caused to the bound of Config.MaxLead, beside the members
+// that are ready now. It visits all flows and queues, and is meant for a slow timer.
 func (s *Scheduler) Trim() {
 	for f := range s.flows {
 		s.trim(Flow(f))
@@ -100,8 +100,8 @@ func (s *Scheduler) boundLead(id Flow, m *member) {
 	m.shiftTags(tag{}.sub(over))
 }
 
-// budget returns a queue's share of the device's next MaxLead of service, if all members that are ready now
-// stay ready.
+// budget returns a queue's share of the device's next MaxLead of service, if all members that are
+// ready now stay ready.
 func (s *Scheduler) budget(q int32) int64 {
 	if q == 0 {
 		return s.cfg.MaxLead

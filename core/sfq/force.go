@@ -1,8 +1,8 @@
 package sfq
 
-// Force dispatches a request of a flow out of turn, at a cost of 1 to MaxCost, without changing v. The
-// cost counts as a charge (Charge), bounded by Config.MaxLead. The request is settled like any other.
-// Errors: ErrUnknownFlow, ErrCost.
+// Force dispatches a request of a flow out of turn, at a cost of 1 to MaxCost, without changing v.
+// The cost counts as a charge (Charge), bounded by Config.MaxLead. The request is settled like any
+// other. Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -28,9 +28,9 @@ func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 	return t, nil
 }
 
-// Due reports whether a flow that is not ready would be dispatched next if it became ready now: whether
-// its start tag, and that of each queue above it, would be the smallest. It returns false for an unknown
-// flow.
+// Due reports whether a flow that is not ready would be dispatched next if it became ready now:
+// whether its start tag, and that of each queue above it, would be the smallest. It returns false
+// for an unknown flow.
 func (s *Scheduler) Due(f Flow) bool {
 	if _, err := s.flow(f); err != nil {
 		return false

@@ -1,16 +1,16 @@
 package sfq
 
-// Queues: hierarchical start-time fair queueing (Goyal, Guo and Vin, "A hierarchical CPU scheduler for
-// multimedia operating systems", OSDI 1996, section 3). Each queue is an SFQ over its members, which are
-// flows and further queues. It has a virtual time of its own, which progresses while the queue is served.
-// To its parent, a queue is what a flow is: it has one weight and one start tag, and all service of its
-// members counts as its own. So the rules of sfq.go apply at each level unchanged. Service that a member
-// does not use goes to the other members of its queue, and only what the queue does not use goes to the
-// queue's siblings. With one weight for each flow, the product of the weights from the root, the unused
-// service of an idle member would go to all flows.
+// Queues: hierarchical start-time fair queueing (Goyal, Guo and Vin, "A hierarchical CPU scheduler
+// for multimedia operating systems", OSDI 1996, section 3). Each queue is an SFQ over its members,
+// which are flows and further queues. It has a virtual time of its own, which progresses while the
+// queue is served. To its parent, a queue is what a flow is: it has one weight and one start tag,
+// and all service of its members counts as its own. So the rules of sfq.go apply at each level
+// unchanged. Service that a member does not use goes to the other members of its queue, and only
+// what the queue does not use goes to the queue's siblings. With one weight for each flow, the
+// product of the weights from the root, the unused service of an idle member would go to all flows.
 //
-// The root is queue 0, and contains the flows that were put into no other queue. A queue exists from the
-// first flow that names it until its last flow and its last outstanding request are gone.
+// The root is queue 0, and contains the flows that were put into no other queue. A queue exists
+// from the first flow that names it until its last flow and its last outstanding request are gone.
 
 // Limits of queues.
 const (
@@ -24,8 +24,8 @@ type Level struct {
 	Weight int
 }
 
-// root is the member that stands for the whole scheduler. Members are numbered: flows from 0, and queue q
-// as ^q, which is negative.
+// root is the member that stands for the whole scheduler. Members are numbered: flows from 0, and
+// queue q as ^q, which is negative.
 const root = Flow(-1)
 
 const none = int32(-1) // parent of the root
@@ -63,8 +63,8 @@ func (t *tree) initTree(maxQueues int) {
 	t.queues[0].weight, t.queues[0].parent = 1, none
 }
 
-// member returns a flow or queue as its parent sees it. The pointer is valid until the next AddFlow or
-// SetQueue.
+// member returns a flow or queue as its parent sees it. The pointer is valid until the next AddFlow
+// or SetQueue.
 func (s *Scheduler) member(id Flow) *member {
 	if id >= 0 {
 		return &s.flows[id].member
@@ -80,11 +80,11 @@ func (s *Scheduler) ready(id Flow) bool {
 	return len(s.queues[^id].ready.entries) > 0
 }
 
-// SetQueue puts a flow into a queue, given as the path from the root; an empty path is the root. The
-// weights of the path apply from now on to all flows in these queues. A flow may move at any time.
-// Outstanding requests stay charged to the old queue and are corrected there. The service by which the
-// flow is ahead of or behind its old siblings becomes its distance from the new ones. Errors:
-// ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
+// SetQueue puts a flow into a queue, given as the path from the root; an empty path is the root.
+// The weights of the path apply from now on to all flows in these queues. A flow may move at any
+// time. Outstanding requests stay charged to the old queue and are corrected there. The service by
+// which the flow is ahead of or behind its old siblings becomes its distance from the new ones.
+// Errors: ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
 func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -144,7 +144,8 @@ func (s *Scheduler) newQueue(parent int32, l Level) int32 {
 	return q
 }
 
-// move moves a flow to another queue. If it is ready, it is the last one among equal start tags there.
+// move moves a flow to another queue. If it is ready, it is the last one among equal start tags
+// there.
 func (s *Scheduler) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
 	s.resetIfStale(&fl.member)

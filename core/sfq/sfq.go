@@ -1,17 +1,17 @@
-// Package sfq implements start-time fair queueing (SFQ) over the flows of one device. It decides which
-// flow's request is dispatched next (IBIS, section 4).
+// Package sfq implements start-time fair queueing (SFQ) over the flows of one device. It decides
+// which flow's request is dispatched next (IBIS, section 4).
 //
-// A flow is one application at one device. Each request has a start tag S and a finish tag F in virtual
-// time v, whose unit is cost per weight:
+// A flow is one application at one device. Each request has a start tag S and a finish tag F in
+// virtual time v, whose unit is cost per weight:
 //
 //	S = max(v, F of the flow's previous request)    begin, member.start
 //	F = S + cost/weight                             Next, which adds the cost (addService)
 //	v = S of the last dispatched request            Next
 //
-// The request with the smallest start tag is dispatched first. In the paper, the queue holds requests.
-// Here it holds flows, by the start tag of each flow's next request: later requests of a flow cannot
-// overtake it. The caller keeps the requests and announces the cost of the next one (Ready). Next
-// dispatches it, and Settle replaces the announced cost with the actual one.
+// The request with the smallest start tag is dispatched first. In the paper, the queue holds
+// requests. Here it holds flows, by the start tag of each flow's next request: later requests of a
+// flow cannot overtake it. The caller keeps the requests and announces the cost of the next one
+// (Ready). Next dispatches it, and Settle replaces the announced cost with the actual one.
 //
 // The depth D is the caller's. SFQ(D) is a caller with up to D outstanding requests, and SFQ(D2) one
 // that adjusts D by latency (package depth). For two flows f and g that are always backlogged, the
@@ -52,8 +52,8 @@
 // tests. A Scheduler is not safe for concurrent use.
 package sfq
 
-// Scheduler orders the requests of the flows of one device. A method that returns an error has changed
-// nothing. The zero value is not usable; see New.
+// Scheduler orders the requests of the flows of one device. A method that returns an error has
+// changed nothing. The zero value is not usable; see New.
 type Scheduler struct {
 	cfg       Config
 	flows     []flow
@@ -70,10 +70,10 @@ type flow struct {
 	cost        int64 // of the next request; 0: the flow is not ready
 }
 
-// member is the state of a flow or queue in the virtual time of its parent. The start tag of its next
-// request is max(floor, prev) + served/weight. Tags are computed when they are needed, so a correction
-// or a change of weight costs a few additions and one move in the heap, however many requests it
-// concerns.
+// member is the state of a flow or queue in the virtual time of its parent. The start tag of its
+// next request is max(floor, prev) + served/weight. Tags are computed when they are needed, so a
+// correction or a change of weight costs a few additions and one move in the heap, however many
+// requests it concerns.
 type member struct {
 	weight int32 // 0: the slot is free
 	parent int32 // the queue that contains the member
@@ -116,8 +116,9 @@ func (s *Scheduler) Ready(f Flow, cost int64) error {
 	return nil
 }
 
-// Next dispatches a request of the flow with the smallest start tag and charges the announced cost. ok
-// is false if no flow is ready. The flow stays ready at the same cost until the next call of Ready.
+// Next dispatches a request of the flow with the smallest start tag and charges the announced cost.
+// ok is false if no flow is ready. The flow stays ready at the same cost until the next call of
+// Ready.
 func (s *Scheduler) Next() (Ticket, bool) {
 	if s.waiting == 0 {
 		return Ticket{}, false
@@ -144,10 +145,11 @@ func (s *Scheduler) Next() (Ticket, bool) {
 	return t, true
 }
 
-// Settle ends an outstanding request and corrects its charge to the actual cost, 0 to MaxCost; 0 means
-// that the request was not served. If the flow has moved to another queue since, the queue that the
-// request was charged to is corrected. Each ticket must be settled once. A second call is detected only
-// if nothing else of the flow, or of the queue, is outstanding. Errors: ErrTicket, ErrCost.
+// Settle ends an outstanding request and corrects its charge to the actual cost, 0 to MaxCost; 0
+// means that the request was not served. If the flow has moved to another queue since, the queue
+// that the request was charged to is corrected. Each ticket must be settled once. A second call is
+// detected only if nothing else of the flow, or of the queue, is outstanding. Errors: ErrTicket,
+// ErrCost.
 func (s *Scheduler) Settle(t Ticket, cost int64) error {
 	fl, err := s.flow(t.flow)
 	if err != nil || fl.outstanding == 0 || t.seq == 0 || t.seq > s.seq ||
@@ -171,8 +173,8 @@ func (s *Scheduler) Settle(t Ticket, cost int64) error {
 	return nil
 }
 
-// Charge adds service that the device gave to a flow outside of the scheduler, such as kernel writeback
-// or readahead, at a cost of 1 to MaxCost. It delays the flow's next requests, bounded by
+// Charge adds service that the device gave to a flow outside of the scheduler, such as kernel
+// writeback or readahead, at a cost of 1 to MaxCost. It delays the flow's next requests, bounded by
 // Config.MaxLead. Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Charge(f Flow, cost int64) error {
 	fl, err := s.flow(f)
@@ -264,8 +266,8 @@ func (m *member) shiftTags(by tag) {
 	m.floor = m.floor.add(by)
 }
 
-// rebase converts a member's tags to another weight and another virtual time. The service by which the
-// member is ahead or behind stays the same.
+// rebase converts a member's tags to another weight and another virtual time. The service by which
+// the member is ahead or behind stays the same.
 func (m *member) rebase(from, to tag, old, weight int32) {
 	m.prev = to.add(m.prev.sub(from).scale(old, weight))
 	m.floor = to.add(m.floor.sub(from).scale(old, weight))
@@ -331,8 +333,8 @@ func (s *Scheduler) updateReady(id Flow) {
 	}
 }
 
-// endBusyPeriod ends the busy period of a queue in which nothing is ready or outstanding, and continues
-// upwards. It removes empty queues.
+// endBusyPeriod ends the busy period of a queue in which nothing is ready or outstanding, and
+// continues upwards. It removes empty queues.
 func (s *Scheduler) endBusyPeriod(q int32) {
 	for q != none {
 		at := &s.queues[q]

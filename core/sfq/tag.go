@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// tag is a point in virtual time, in cost units per weight: a signed fixed-point number of 128 bits, 96
-// before the binary point and 32 behind it.
+// tag is a point in virtual time, in cost units per weight: a signed fixed-point number of 128
+// bits, 96 before the binary point and 32 behind it.
 //
-// Integers, because the rounding error of a float grows with its size: a device that is busy for weeks
-// could no longer tell small requests apart, and two machines might round differently.
+// Integers, because the rounding error of a float grows with its size: a device that is busy for
+// weeks could no longer tell small requests apart, and two machines might round differently.
 //
-// 32 bits behind the point, because the smallest step, one cost unit at MaxWeight, is then 4,295 units of
-// the last place.
+// 32 bits behind the point, because the smallest step, one cost unit at MaxWeight, is then 4,295
+// units of the last place.
 //
-// 128 bits in all, because a request moves a tag by less than 2^41. So a busy period can have 2^54 of the
-// largest requests at weight 1 before tags overflow: over 50 years at ten million requests a second. A
-// change of weight can scale a distance by up to 2^20, once, however often the weight changes, since the
-// service is kept. That leaves 2^34 of the largest requests, or 600,000 years for costs in nanoseconds.
-// Hence no operation checks for overflow.
+// 128 bits in all, because a request moves a tag by less than 2^41. So a busy period can have 2^54
+// of the largest requests at weight 1 before tags overflow: over 50 years at ten million requests a
+// second. A change of weight can scale a distance by up to 2^20, once, however often the weight
+// changes, since the service is kept. That leaves 2^34 of the largest requests, or 600,000 years
+// for costs in nanoseconds. Hence no operation checks for overflow.
 //
 // Rounding errors do not accumulate; see member.served.
 type tag struct {
@@ -39,7 +39,8 @@ func (a tag) sub(b tag) tag {
 	return tag{a.hi - b.hi - int64(borrow), lo}
 }
 
-// scale returns a*num/den, rounded down, for num and den of 1 to MaxWeight. The result must be in range.
+// scale returns a*num/den, rounded down, for num and den of 1 to MaxWeight. The result must be in
+// range.
 func (a tag) scale(num, den int32) tag {
 	negative := a.hi < 0
 	if negative {

@@ -36,8 +36,8 @@ func (s *Scheduler) String() string {
 	return b.String()
 }
 
-// tags formats a member's start tag if it is ready, otherwise its finish tag, and the part of the lead that
-// charges have caused.
+// tags formats a member's start tag if it is ready, otherwise its finish tag, and the part of the
+// lead that charges have caused.
 func (s *Scheduler) tags(id Flow) string {
 	m := *s.member(id)
 	q := &s.queues[m.parent]

@@ -1,5 +1,5 @@
-// Package operate is the operators' side of the broker: how it is asked, what a policy
-// would change before it is in force, and the view of the whole cluster.
+// Package operate is the operators' client of the broker. It makes requests, shows what a policy
+// would change before it is in force, and draws the view of the whole cluster.
 package operate
 
 import (
@@ -26,22 +26,22 @@ import (
 )
 
 const (
-	// answerMost bounds an answer in bytes: a hundred thousand applications with their facts.
-	answerMost = 256 << 20
-	// wait bounds one question to one broker.
-	wait = 20 * time.Second
-	// again is the time between two looks at the nodes.
-	again = 100 * time.Millisecond
+	// maxAnswer bounds an answer in bytes: a hundred thousand applications with their facts.
+	maxAnswer = 256 << 20
+	// requestTimeout bounds one request to one broker.
+	requestTimeout = 20 * time.Second
+	// pollInterval is the time between two requests for the nodes' state.
+	pollInterval = 100 * time.Millisecond
 )
 
-// Client asks brokers: the first of its addresses that answers and leads.
+// Client sends requests to the first of several brokers that answers and leads.
 type Client struct {
 	addresses []string
 	conns     []*grpc.ClientConn
 }
 
-// New returns a client for brokers' addresses; secure is nil for a broker on this machine
-// that has no certificates. Nothing is asked yet.
+// New returns a client of brokers at these addresses. secure is nil for a broker on this machine
+// that has no certificates. New does not connect.
 func New(addresses []string, secure *tls.Config) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
@@ -49,8 +49,8 @@ func New(addresses []string, secure *tls.Config) (*Client, error) {
 	}
 	c := &Client{addresses: addresses}
 	for _, a := range addresses {
-		conn, err := grpc.NewClient(a, grpc.WithTransportCredentials(creds), grpc.WithStatsHandler(watcher{}),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerMost)))
+		conn, err := grpc.NewClient(a, grpc.WithTransportCredentials(creds), grpc.WithStatsHandler(sentHandler{}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 		if err != nil {
 			c.Close()
 			return nil, fmt.Errorf("broker %s: %w", a, err)
@@ -60,22 +60,22 @@ func New(addresses []string, secure *tls.Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Client) Close() {
 	for _, conn := range c.conns {
 		conn.Close()
 	}
 }
 
-// sentKey is of a call's context: whether the call has gone out to a broker.
+// sentKey is the context key of an atomic.Bool that is set once a call was sent.
 type sentKey struct{}
 
-// watcher notes that calls go out. A call that fails before did not reach a broker.
-type watcher struct{}
+// sentHandler notes when calls are sent. A call that fails before that did not reach a broker.
+type sentHandler struct{}
 
-func (watcher) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (sentHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-func (watcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (sentHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if _, out := s.(*stats.OutHeader); out {
 		if sent, ok := ctx.Value(sentKey{}).(*atomic.Bool); ok {
 			sent.Store(true)
@@ -83,38 +83,38 @@ func (watcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-func (watcher) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (sentHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-func (watcher) HandleConn(context.Context, stats.ConnStats) {}
+func (sentHandler) HandleConn(context.Context, stats.ConnStats) {}
 
-// ErrUnsure: a change was sent to a broker that did not say what became of it.
-var ErrUnsure = errors.New("it may be written or not: look at `penstock policy history`, and try again if it is not there")
+// ErrUnsure means that the outcome of a change is not known.
+var ErrUnsure = errors.New("the change may or may not have been made: check `penstock policy history`, and try again if it is missing")
 
 type call[Q, A any] func(cluster.OperatorsClient, context.Context, Q, ...grpc.CallOption) (A, error)
 
-// ask puts a question to the first broker that answers and leads. The one that another
-// names as the leader is asked next, if it is among the addresses.
+// ask sends a request to the first broker that answers and leads. If a broker names the leader and
+// that one is among the addresses, it is tried next.
 func ask[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) (A, error) {
-	return put(ctx, c, call, question, false)
+	return send(ctx, c, call, question, false)
 }
 
-// change is ask for what must not be done twice. After a failure it goes on to another
-// broker only if the one before has certainly done nothing. Errors: ErrUnsure.
+// change is ask for requests that must not be repeated. After a failure, it tries another broker
+// only if the request certainly had no effect. Errors: ErrUnsure.
 func change[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) (A, error) {
-	return put(ctx, c, call, question, true)
+	return send(ctx, c, call, question, true)
 }
 
-func put[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, once bool) (A, error) {
+func send[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, once bool) (A, error) {
 	var none A
 	var failed []string
-	refused, leader := false, "" // by who does not lead; who does
+	refused, leader := false, "" // a broker refused since it does not lead; the leader
 	left := slices.Clone(c.addresses)
 	for len(left) > 0 {
 		address := left[max(0, slices.Index(left, leader))]
 		left = slices.DeleteFunc(left, func(a string) bool { return a == address })
 		var sent atomic.Bool
 		var trailer metadata.MD
-		one, cancel := context.WithTimeout(context.WithValue(ctx, sentKey{}, &sent), wait)
+		one, cancel := context.WithTimeout(context.WithValue(ctx, sentKey{}, &sent), requestTimeout)
 		answer, err := call(cluster.NewOperatorsClient(c.conns[slices.Index(c.addresses, address)]), one, question, grpc.Trailer(&trailer))
 		cancel()
 		if err == nil {
@@ -124,18 +124,18 @@ func put[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, 
 		named := trailer.Get(cluster.LeaderKey)
 		unsure := once && sent.Load() && len(named) == 0
 		switch s.Code() {
-		// A store refuses before it writes anything what a broker asks of it that leads no more.
+		// A store refuses the write of a former leader before it has any effect.
 		case codes.FailedPrecondition:
 			unsure = false
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		case codes.Unimplemented:
-			return none, fmt.Errorf("broker %s is too old to be asked this: %s", address, s.Message())
+			return none, fmt.Errorf("broker %s does not support this request, upgrade it: %s", address, s.Message())
 		default:
 			return none, &Error{s.Code(), s.Message()}
 		}
 		switch {
 		case unsure:
-			return none, fmt.Errorf("broker %s has not said what became of the change (%s): %w", address, s.Message(), ErrUnsure)
+			return none, fmt.Errorf("broker %s did not confirm the change (%s): %w", address, s.Message(), ErrUnsure)
 		case ctx.Err() != nil:
 			return none, ctx.Err()
 		case s.Code() == codes.Canceled:
@@ -149,17 +149,17 @@ func put[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, 
 	}
 	switch {
 	case leader != "" && !slices.Contains(c.addresses, leader):
-		return none, fmt.Errorf("%s leads, and is not among the brokers that were asked: add it to --broker or PENSTOCK_BROKER (%s)", Printable(leader), strings.Join(failed, "; "))
+		return none, fmt.Errorf("the leader %s is not among the given brokers: add it to --broker or PENSTOCK_BROKER (%s)", Printable(leader), strings.Join(failed, "; "))
 	case refused:
-		return none, fmt.Errorf("no broker that leads answers; another one may lead soon, try again: %s", strings.Join(failed, "; "))
+		return none, fmt.Errorf("no leading broker answers; a new one may be elected soon, try again: %s", strings.Join(failed, "; "))
 	}
-	return none, fmt.Errorf("no broker answers: %s (--broker HOST:PORT or PENSTOCK_BROKER says where it is; one with certificates needs --ca, --cert and --key)", strings.Join(failed, "; "))
+	return none, fmt.Errorf("no broker answers: %s (give its address with --broker HOST:PORT or PENSTOCK_BROKER; a broker with certificates also needs --ca, --cert and --key)", strings.Join(failed, "; "))
 }
 
-// wrapped is how gRPC tells of a connection that could not be made.
+// wrapped matches gRPC's message about a failed connection.
 var wrapped = regexp.MustCompile(`^connection error: desc = "(?:transport: )?(?:[Ee]rror while dialing: )?(?:dial tcp(?: [^ ]+)?: )?(?:connect: )?(.*)"$`)
 
-// short is gRPC's message without what only says that it was gRPC's.
+// short returns gRPC's message without the parts that only name gRPC.
 func short(message string) string {
 	if m := wrapped.FindStringSubmatch(message); m != nil {
 		return m[1]
@@ -167,7 +167,7 @@ func short(message string) string {
 	return message
 }
 
-// Error is a broker's refusal.
+// Error is a refusal by a broker.
 type Error struct {
 	Code codes.Code
 	What string
@@ -175,18 +175,18 @@ type Error struct {
 
 func (e *Error) Error() string { return e.What }
 
-// Policy asks for a version; 0: the newest.
+// Policy returns a version of the policy; 0: the newest.
 func (c *Client) Policy(ctx context.Context, version uint64) (*cluster.PolicyVersion, error) {
 	return ask(ctx, c, cluster.OperatorsClient.Policy, &cluster.PolicyRequest{Version: version})
 }
 
-// History asks for up to limit versions, newest first.
+// History returns up to limit versions, newest first.
 func (c *Client) History(ctx context.Context, limit int) ([]*cluster.PolicyVersion, error) {
 	a, err := ask(ctx, c, cluster.OperatorsClient.History, &cluster.HistoryRequest{Limit: uint32(limit)})
 	return a.GetVersions(), err
 }
 
-// Apply makes a text the policy.
+// Apply makes a text the newest version of the policy.
 func (c *Client) Apply(ctx context.Context, text []byte, base uint64, note string) (*cluster.PolicyVersion, error) {
 	return change(ctx, c, cluster.OperatorsClient.Apply, &cluster.ApplyRequest{Text: text, Base: base, Note: note})
 }
@@ -197,23 +197,23 @@ func (c *Client) SetWeight(ctx context.Context, application string, weight uint3
 	return change(ctx, c, cluster.OperatorsClient.SetWeight, &cluster.SetWeightRequest{Application: application, Weight: weight, Force: force})
 }
 
-// Nodes asks for all nodes.
+// Nodes returns all nodes.
 func (c *Client) Nodes(ctx context.Context) (*cluster.ListNodesAnswer, error) {
 	return ask(ctx, c, cluster.OperatorsClient.ListNodes, &cluster.ListNodesRequest{})
 }
 
-// Applications asks for one application, or for all that are at work.
+// Applications returns one application, or all that are at work.
 func (c *Client) Applications(ctx context.Context, application string) ([]*cluster.ApplicationState, error) {
 	a, err := ask(ctx, c, cluster.OperatorsClient.ListApplications, &cluster.ListApplicationsRequest{Application: application})
 	return a.GetApplications(), err
 }
 
-// ErrNotLive: some nodes do not have a version yet.
+// ErrNotLive means that some nodes do not have a version in force yet.
 var ErrNotLive = errors.New("not in force at all nodes")
 
-// Await waits until all nodes that report have a version in force, at most so long, and
-// says how many there are. Nodes of a broker that leads since lately may be on their way
-// to it; they are waited for. Errors: ErrNotLive, with the names of some that have it not.
+// Await waits until all reporting nodes have a version in force, for at most the given time, and
+// returns their number. It also waits while a new leader's nodes may not have reported yet. Errors:
+// ErrNotLive, with the names of some nodes.
 func (c *Client) Await(ctx context.Context, version uint64, most time.Duration) (nodes int, err error) {
 	const named = 5
 	deadline := time.Now().Add(most)
@@ -233,17 +233,17 @@ func (c *Client) Await(ctx context.Context, version uint64, most time.Duration) 
 		}
 		if time.Now().After(deadline) {
 			if len(without) == 0 {
-				return len(a.GetNodes()), fmt.Errorf("version %d may be %w: the %d that report have it after %v, and the broker leads since so lately that others may not have come to it yet; `penstock node list` shows who has it",
+				return len(a.GetNodes()), fmt.Errorf("version %d may be %w: the %d reporting nodes have it after %v, but the broker began to lead a moment ago and other nodes may not have reported yet; see `penstock node list`",
 					version, ErrNotLive, len(a.GetNodes()), most)
 			}
 			some := strings.Join(without[:min(named, len(without))], ", ")
-			return len(a.GetNodes()), fmt.Errorf("version %d is %w after %v: %d of %d have it not: %s; the broker goes on giving it to them, and `penstock node list` shows who has it",
+			return len(a.GetNodes()), fmt.Errorf("version %d is %w after %v: %d of %d do not have it: %s; the broker keeps sending it to them, see `penstock node list`",
 				version, ErrNotLive, most, len(without), len(a.GetNodes()), some)
 		}
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(again):
+		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -203,10 +203,10 @@ func TestNobodyLeads(t *testing.T) {
 		first, second func(context.Context) error
 		want          []string
 	}{
-		{follows("broker-3:9717"), follows("broker-3:9717"), []string{"broker-3:9717 leads, and is not among the brokers that were asked: add it to --broker", "this broker does not lead; the leader is broker-3:9717"}},
-		{follows("broker-3:9717"), follows(""), []string{"broker-3:9717 leads, and is not among"}},
-		{follows(down), follows(down), []string{"no broker that leads answers", "try again", "this broker does not lead; the leader is " + down}},
-		{follows(""), follows(""), []string{"no broker that leads answers", "does not know who does"}},
+		{follows("broker-3:9717"), follows("broker-3:9717"), []string{"the leader broker-3:9717 is not among the given brokers: add it to --broker", "this broker does not lead; the leader is broker-3:9717"}},
+		{follows("broker-3:9717"), follows(""), []string{"the leader broker-3:9717 is not among"}},
+		{follows(down), follows(down), []string{"no leading broker answers", "try again", "this broker does not lead; the leader is " + down}},
+		{follows(""), follows(""), []string{"no leading broker answers", "does not know who does"}},
 		{says(codes.FailedPrecondition), says(codes.FailedPrecondition), []string{"no broker answers: ", down + ": connection refused", "--broker HOST:PORT"}},
 	} {
 		addresses := []string{open(t, test.first).address, open(t, test.second).address, down}
@@ -235,7 +235,7 @@ func TestAwaitSettling(t *testing.T) {
 		t.Errorf("%d nodes, %v", nodes, err)
 	}
 	asked.Store(-1000)
-	if _, err := c.Await(t.Context(), 7, time.Millisecond); !errors.Is(err, ErrNotLive) || !strings.Contains(err.Error(), "lately") {
+	if _, err := c.Await(t.Context(), 7, time.Millisecond); !errors.Is(err, ErrNotLive) || !strings.Contains(err.Error(), "began to lead a moment ago") {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Policy is a policy that can be asked what it would give.
+// Policy is a policy that can be evaluated.
 type Policy struct {
-	Name  string // for people: a file's, or version 7
+	Name  string // for messages: the file's name, or "version 7"
 	Text  []byte
 	Set   map[string]int
 	rules *policy.Policy
 	lines []int
 }
 
-// ParsePolicy reads a policy, with weights set beside it.
+// ParsePolicy parses a policy. set are weights of single applications.
 func ParsePolicy(name string, text []byte, set map[string]int) (*Policy, error) {
 	p, err := policyfile.Parse(text)
 	if err != nil {
@@ -32,7 +32,7 @@ func ParsePolicy(name string, text []byte, set map[string]int) (*Policy, error) 
 	return &Policy{name, text, set, p, policyfile.RuleLines(text)}, nil
 }
 
-// OfVersion reads a version.
+// OfVersion parses a version of the broker's policy.
 func OfVersion(v *cluster.PolicyVersion) (*Policy, error) {
 	set := map[string]int{}
 	for name, weight := range v.GetWeights() {
@@ -45,7 +45,7 @@ func OfVersion(v *cluster.PolicyVersion) (*Policy, error) {
 	return ParsePolicy(name, v.GetText(), set)
 }
 
-// Counts says how large the policy is, and how many rules have a reservation.
+// Counts returns the numbers of rules, of queues, and of rules with a reservation.
 func (p *Policy) Counts() (rules, queues, reserved int) {
 	for _, r := range p.rules.Rules {
 		if r.Reserve > 0 {
@@ -58,7 +58,7 @@ func (p *Policy) Counts() (rules, queues, reserved int) {
 // Warnings returns a line for each rule that can never decide anything.
 func (p *Policy) Warnings() []string { return policyfile.Warnings(p.Text) }
 
-// Document is the text with the set weights behind it, as comments.
+// Document returns the text, followed by the set weights as comments.
 func (p *Policy) Document() []byte {
 	text := slices.Clone(p.Text)
 	if len(p.Set) > 0 && len(text) > 0 && text[len(text)-1] != '\n' {
@@ -70,13 +70,13 @@ func (p *Policy) Document() []byte {
 	return text
 }
 
-// Given is what a policy gives an application.
+// Given is what a policy gives to an application.
 type Given struct {
 	Rule    int     `json:"rule"`           // from 0; -1: none matched
 	Line    int     `json:"line,omitempty"` // of the rule
 	Set     bool    `json:"set"`            // the weight was set for this application
-	Tagged  bool    `json:"tagged"`         // the weight is its own wish
-	Own     int     `json:"own_weight"`     // among those of its queue or group
+	Tagged  bool    `json:"tagged"`         // the weight comes from a tag of the application
+	Own     int     `json:"own_weight"`     // among the members of its queue or group
 	Queue   string  `json:"queue,omitempty"`
 	Group   string  `json:"group,omitempty"`
 	Weight  float64 `json:"weight"` // among all at work
@@ -87,7 +87,7 @@ type Given struct {
 	ReserveEnforced bool `json:"reserve_enforced"`
 }
 
-// Why says in a word or two what the weight is from.
+// Why says briefly where the weight comes from.
 func (g Given) Why() string {
 	why := "default"
 	switch {
@@ -105,7 +105,7 @@ func (g Given) Why() string {
 	return why
 }
 
-// Of says what the policy gives each of those at work.
+// Of returns what the policy gives to each application at work.
 func (p *Policy) Of(atWork []policy.Facts) []Given {
 	given := make([]Given, len(atWork))
 	for i, o := range p.rules.Outcomes(atWork) {
@@ -118,7 +118,7 @@ func (p *Policy) Of(atWork []policy.Facts) []Given {
 	return given
 }
 
-// FactsOf are what the broker knows of applications.
+// FactsOf returns the facts that the broker knows of applications.
 func FactsOf(states []*cluster.ApplicationState) []policy.Facts {
 	facts := make([]policy.Facts, len(states))
 	for i, s := range states {
@@ -127,7 +127,7 @@ func FactsOf(states []*cluster.ApplicationState) []policy.Facts {
 	return facts
 }
 
-// Change is what one application at work has of two policies.
+// Change is what an application at work gets under two policies.
 type Change struct {
 	Application string `json:"application"`
 	User        string `json:"user,omitempty"`
@@ -136,13 +136,13 @@ type Change struct {
 	New         Given  `json:"new"`
 }
 
-// Differs says that the application would notice: in what it is due, by a ten thousandth at
-// least, or in its limit or reservation.
+// Differs reports whether the application would notice a difference: in its entitlement, by a ten
+// thousandth at least, or in its limit or reservation.
 func (c Change) Differs() bool {
 	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limit != c.New.Limit || c.Old.Reserve != c.New.Reserve
 }
 
-// Compare says what each of those at work would have of another policy.
+// Compare returns what each application at work gets under both policies.
 func Compare(old, new *Policy, atWork []policy.Facts) []Change {
 	was, is := old.Of(atWork), new.Of(atWork)
 	changes := make([]Change, len(atWork))
@@ -152,8 +152,8 @@ func Compare(old, new *Policy, atWork []policy.Facts) []Change {
 	return changes
 }
 
-// ParseFacts reads what is stated of an application: flow, queue, user, name, type, tags
-// and bandwidth, as in "user=alice,queue=root.etl,tag=gold".
+// ParseFacts parses facts of an application, such as "user=alice,queue=root.etl,tag=gold". The keys
+// are flow, queue, user, name, type, tag and bandwidth.
 func ParseFacts(stated []string) (policy.Facts, error) {
 	f := policy.Facts{Flow: "application_0_0"}
 	for _, list := range stated {
@@ -174,7 +174,7 @@ func ParseFacts(stated []string) (policy.Facts, error) {
 			case into != nil:
 				*into = value
 			default:
-				return f, fmt.Errorf("%q: there are flow, queue, user, name, type, tag and bandwidth", key)
+				return f, fmt.Errorf("%q: use flow, queue, user, name, type, tag or bandwidth", key)
 			}
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Printable makes what other processes have named fit for a terminal.
+// Printable returns a string from another process in a form that is safe for a terminal.
 func Printable(s string) string { return screen.Printable(s) }
 
-// Table writes rows under heads, as screen.NewTable has them.
+// Table writes rows below heads, in the format of screen.NewTable.
 func Table(w io.Writer, heads string, rows func(add func(cells ...string))) error {
 	t := screen.NewTable(heads)
 	rows(t.Add)
@@ -25,7 +25,7 @@ func write(w io.Writer, t *screen.Table) error {
 	return err
 }
 
-// Counted is a number of things.
+// Counted returns a number with a noun, such as "2 nodes".
 func Counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -33,13 +33,13 @@ func Counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Percent, Weight, Rate and Service write numbers for people.
+// Percent formats a part as a percentage.
 func Percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
 
-// Weight writes a weight among all at work.
+// Weight formats a weight among all applications at work.
 func Weight(w float64) string { return fmt.Sprintf("%.4g", w) }
 
-// Rate writes bytes a second; none for 0.
+// Rate formats bytes per second; empty for 0.
 func Rate(bytesPerSecond int64) string {
 	if bytesPerSecond == 0 {
 		return ""
@@ -47,11 +47,11 @@ func Rate(bytesPerSecond int64) string {
 	return fmt.Sprintf("%.1f MiB/s", float64(bytesPerSecond)/(1<<20))
 }
 
-// Service writes a rate of service, in devices that are busy with it.
+// Service formats a rate of service as a number of busy devices.
 func Service(ns uint64) string { return fmt.Sprintf("%.2f", float64(ns)/1e9) }
 
-// applications are those at work. Figures come first: on a narrow terminal the queue's
-// name is what can be missed.
+// applications returns the table of applications at work. Numbers come first: on a narrow terminal,
+// the name of the queue can be cut off.
 func applications(states []*cluster.ApplicationState) *screen.Table {
 	t := screen.NewTable("APPLICATION|>SHARE|>DUE|>WEIGHT|>DEVICES|>NODES|USER|QUEUE|>LIMIT|GROUP")
 	for _, s := range states {
@@ -61,12 +61,12 @@ func applications(states []*cluster.ApplicationState) *screen.Table {
 	return t
 }
 
-// Applications writes applications at work.
+// Applications writes the table of applications at work.
 func Applications(w io.Writer, states []*cluster.ApplicationState) error {
 	return write(w, applications(states))
 }
 
-// Nodes writes the nodes, seen at a time.
+// Nodes writes the table of nodes, as of a time.
 func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
 	return Table(w, "NODE|>POLICY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
 		for _, n := range a.GetNodes() {
@@ -80,18 +80,18 @@ func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
 	})
 }
 
-// NodesNote says why nodes may be missing, or is empty.
+// NodesNote explains why nodes may be missing; empty if none are.
 func NodesNote(a *cluster.ListNodesAnswer) string {
 	switch {
 	case a.GetSettling():
-		return "the broker leads since lately: not all nodes may have come to it yet"
+		return "the broker began to lead a moment ago: some nodes may not have reported yet"
 	case len(a.GetNodes()) == 0:
-		return "no node reports to this broker: nodes have its address in their settings, under broker"
+		return "no node reports to this broker: set its address in the nodes' settings, under broker"
 	}
 	return ""
 }
 
-// Changes writes what applications would have, the old beside the new.
+// Changes writes what applications get under two policies, old > new.
 func Changes(w io.Writer, changes []Change) error {
 	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|BY", func(add func(...string)) {
 		both := func(old, new string) string {

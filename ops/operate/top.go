@@ -12,14 +12,14 @@ import (
 	"penstock/wire/cluster"
 )
 
-// View is one look at the whole cluster.
+// View is the state of the whole cluster at one moment.
 type View struct {
 	Nodes        *cluster.ListNodesAnswer
 	Applications []*cluster.ApplicationState
 	At           time.Time
 }
 
-// Look asks for one.
+// Look returns a view.
 func (c *Client) Look(ctx context.Context) (*View, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
@@ -29,13 +29,13 @@ func (c *Client) Look(ctx context.Context) (*View, error) {
 	return &View{nodes, apps, time.Now()}, err
 }
 
-// Columns are what applications can be sorted by in the cluster's view.
+// Columns are the columns by which applications can be sorted.
 var Columns = []string{"share", "due", "weight", "nodes", "application"}
 
-// Selection says what of a look is drawn; its filter is for applications' ids, queues and users.
+// Selection is the part of a view to draw. Its filter applies to applications' ids, queues and users.
 type Selection = screen.Selection
 
-// chosen are the applications to be shown, in order.
+// chosen returns the selected applications in order.
 func chosen(v *View, s Selection) []*cluster.ApplicationState {
 	var some []*cluster.ApplicationState
 	for _, a := range v.Applications {
@@ -61,8 +61,7 @@ func chosen(v *View, s Selection) []*cluster.ApplicationState {
 	return some
 }
 
-// headline says how large the cluster is and which policy holds, from its oldest to its
-// newest version at a node.
+// headline describes the size of the cluster, and the oldest and newest policy in force at a node.
 func (v *View) headline() string {
 	rate, low, high := uint64(0), uint64(0), uint64(0)
 	for i, n := range v.Nodes.GetNodes() {
@@ -83,7 +82,7 @@ func (v *View) headline() string {
 		Service(rate) + " devices busy", policy}, "  ")
 }
 
-// note says why there is nothing to see.
+// note explains why there is nothing to see; empty if there is.
 func (v *View) note() string {
 	if note := NodesNote(v.Nodes); note != "" || len(v.Applications) > 0 {
 		return note
@@ -91,7 +90,7 @@ func (v *View) note() string {
 	return "no application is at work"
 }
 
-// Text draws a look for a pipe or a file.
+// Text formats a view for a pipe or a file.
 func (v *View) Text(s Selection) string {
 	lines := []string{v.headline()}
 	if note := v.note(); note != "" {
@@ -100,7 +99,7 @@ func (v *View) Text(s Selection) string {
 	return strings.Join(append(lines, applications(chosen(v, s)).Lines()...), "\n") + "\n"
 }
 
-// Live is the terminal's view of the cluster, which source looks at.
+// Live returns the terminal's view of the cluster. source reads the state.
 func Live(source func(context.Context) (*View, error)) screen.View[*View] {
 	return screen.View[*View]{Title: "penstock cluster", Asked: "the broker", Columns: Columns, Source: source,
 		Draw: func(v *View, s Selection, _ int) screen.Page {

@@ -1,5 +1,5 @@
-// Package storetest says what every store of policy versions does, as tests that each
-// store's own tests call with a way to open it.
+// Package storetest has tests that every store of policy versions must pass. Each store's tests call
+// them with a function that opens the store.
 package storetest
 
 import (
@@ -17,13 +17,13 @@ import (
 	"penstock/broker/store"
 )
 
-// Place is where a store keeps its versions; each call opens it.
+// Place opens the store of one test; each call opens the same store.
 type Place func(t testing.TB) store.Store
 
-// patience is how long a change may take to be seen.
+// patience bounds the time until a change is visible.
 const patience = 30 * time.Second
 
-// version is the one with a number, different from all others.
+// version returns a version that differs from those with other numbers.
 func version(number uint64) store.Version {
 	return store.Version{Number: number, Text: fmt.Appendf(nil, "default: %d\n", number), Weights: map[string]int{"application_1_1": int(number)},
 		Author: "alice", Note: "the " + fmt.Sprint(number) + "th \"<&>\n", Time: time.UnixMilli(1_700_000_000_000 + int64(number)).UTC()}
@@ -50,7 +50,7 @@ func appendAll(t testing.TB, s store.Store, from, to uint64) {
 	}
 }
 
-// history is a store's as a list.
+// history returns a store's history as a list.
 func history(ctx context.Context, s store.Store, limit int) (all []store.Version, err error) {
 	err = s.History(ctx, limit, func(v store.Version) bool {
 		all = append(all, v)
@@ -75,7 +75,7 @@ func closeStore(t testing.TB, s store.Store) {
 	}
 }
 
-// Run tests one store at a time; place makes an empty place for each test.
+// Run tests a store that one broker has open at a time. place makes an empty store for each test.
 func Run(t *testing.T, place func(t testing.TB) Place) {
 	open := func(t *testing.T) store.Store {
 		s := place(t)(t)
@@ -124,7 +124,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		}
 	})
 	t.Run("history", func(t *testing.T) {
-		// It ends where it is told to, and versions may come meanwhile.
+		// History ends when each returns false, and versions may be appended meanwhile.
 		s := open(t)
 		appendAll(t, s, 1, 4)
 		var seen []uint64
@@ -194,7 +194,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		}
 	})
 	t.Run("at once", func(t *testing.T) {
-		// Of all who write the same number one wins.
+		// Exactly one of several writers of the same number succeeds.
 		s := open(t)
 		const writers, each = 8, 10
 		var all sync.WaitGroup
@@ -242,7 +242,7 @@ func weights(count int) map[string]int {
 	return w
 }
 
-// Lasting tests a store that outlives the broker, against a list.
+// Lasting tests a store that outlives the broker, against a model that is a list.
 func Lasting(t *testing.T, place func(t testing.TB) Place) {
 	rapid.Check(t, func(r *rapid.T) {
 		open := place(t)
