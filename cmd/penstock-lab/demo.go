@@ -30,8 +30,8 @@ The HTML report is written after each run; the output says where. It begins with
 result in a sentence. "bench isolation" compares with all kernel schedulers and other
 controls, and gives medians.
 
-Exit codes: 0 done; 1 a run, a check of outputs or putting back failed; 2 wrong
-flags; 130 interrupted.`,
+Exit codes: 0 done; 1 a run, a check of outputs or the restoring of the machine
+failed; 2 wrong flags; 130 interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.request.Calibrate = f.rate == ""
