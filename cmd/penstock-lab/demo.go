@@ -21,8 +21,8 @@ func newDemoCommand() *cobra.Command {
   with Penstock          both on the same disks, weights 32:1 (sfqd2)
 
 A run of WordCount alone, on disks without a limit, comes first. The disks then get
-the rate of which it uses 62 %: at less than 50 % there is no contention, at more
-than 75 % nothing to spare. The rate is between a quarter of the disks' usual rate
+a rate of which its throughput there is 70 %. At less than 50 % there would be no
+contention, at more than 75 % nothing to spare. The rate is between a quarter of the disks' usual rate
 and four times it (3 and 48 MB/s for hard disks), and on a slow machine the input
 shrinks to at least a third. --disk-rate sets the rate without a measurement.
 
