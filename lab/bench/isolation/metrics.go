@@ -17,7 +17,7 @@ type Metrics struct {
 	FlowBytes map[FlowLabels]float64 // bytes since the daemon started
 	Weights   map[string]float64     // by flow
 	Reloads   float64                // weights files loaded since the daemon started
-	Requests  []daemon.Bucket               // request latencies, cumulative, ascending
+	Requests  []daemon.Bucket        // request latencies, cumulative, ascending
 }
 
 // Periods counts control periods by whether the depth was at a bound.
