@@ -19,13 +19,13 @@ func newBenchIsolation() *cobra.Command {
 	var f isolationFlags
 	cmd := &cobra.Command{
 		Use:   "isolation",
-		Short: "Does a protected job keep its run time beside an aggressor, and do the disks stay busy?",
-		Long: `The isolation experiment of IBIS, sections 7.2 and 7.4, on a real Hadoop with
-modelled disks: WordCount, TeraSort or a TPC-H query of Spark SQL, protected, beside
-TeraGen, TeraSort, TeraValidate or WordCount, in phases:
+		Short: "Measure how well a job is protected from another one on the same disks, and at what throughput",
+		Long: `Repeats the isolation experiment of IBIS, sections 7.2 and 7.4, on a real Hadoop
+with modelled disks. The protected job is WordCount, TeraSort or a TPC-H query of
+Spark SQL; the aggressor is TeraGen, TeraSort, TeraValidate or WordCount. Phases:
 
-  alone        the protected job by itself; aggressor-alone: the other one
-  floor        the aggressor's data on other modelled disks: what sharing CPU costs
+  alone        the protected job by itself; aggressor-alone: the aggressor
+  floor        the aggressor's data on other modelled disks: only CPU is contended
   native       together under a kernel I/O scheduler: stands for native-mq-deadline,
                native-bfq and native-none
   throttler-N  together, the DataNodes' own throttler at N MB/s each, in the
@@ -40,25 +40,25 @@ TeraGen, TeraSort, TeraValidate or WordCount, in phases:
                for 1, 2, 4, 8 and 12
   sfqd2        together under Penstock, SFQ(D2)
 
-"all" stands for all of them. The report says which depth and which cap was best.
+"all" stands for all of them. The report names the best depth and the best cap.
 
-What tasks keep for a while (spills, shuffle) is on the contested disks, and governed
-there, when the protected job is TeraSort or TPC-H, or with --intermediate; cgroups
-need that. With --both the aggressor runs to its own end, and both sides' performance
-relative to their run times alone is told.
+Intermediate data (spills, shuffle) is on the contested disks, and governed there, if
+the protected job is TeraSort or TPC-H, or with --intermediate; cgroups need that.
+With --both the aggressor runs to its own end, and the report compares both sides'
+run times with those alone.
 
-Runs are interleaved. With --resume, finished runs are kept in a journal: after
-Ctrl-C, kill -9 or a failure the same command goes on from there; it refuses a
-journal of another setup. A run takes one to two minutes. The protected job's output
-is checked after every run; the aggressor's after the first run of each phase in the
-journal, and in later runs the aggressor is killed when the protected job has ended,
-which saves most of that time. --check all and --both check it every time.
+Runs are interleaved. With --resume, a journal keeps finished runs: after Ctrl-C,
+kill -9 or a failure the same command continues. It refuses a journal of another
+set-up. A run takes one to two minutes. The protected job's output is checked after
+every run, the aggressor's after the first run of each phase in the journal. Later
+runs kill the aggressor when the protected job has ended, which saves half of the
+time. With --check all and --both it is checked every time.
 
-Needs root and /dev/fuse for the modelled disks (without them it says so), Java,
-and, the first time, Maven, and for TPC-H Python with pip.
+Needs root and /dev/fuse for the modelled disks, Java, the first time Maven, and for
+TPC-H Python with pip.
 
-Exit codes: 0 done; 1 a run, a check of outputs or putting back failed; 2 wrong
-flags; 130 interrupted.`,
+Exit codes: 0 done; 1 a run, a check of outputs or the restoring of the machine
+failed; 2 wrong flags; 130 interrupted.`,
 		Example: `  penstock-lab bench isolation --against terasort --phases alone,floor,native,sfqd2 \
       --runs 5 --resume terasort.jsonl --json terasort.json --report terasort.html
   penstock-lab bench isolation --protected tpch-q21 --against terasort --weights 100:1 --both \
@@ -92,7 +92,7 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.StringVar(&f.weights, "weights", "", "weights of the protected job and the aggressor (default 32:1)")
 	flags.StringVar(&f.hadoop, "hadoop", "", "Hadoop's version: "+strings.Join(hadoop.Versions, ", ")+" (default "+hadoop.DefaultVersion+")")
 	flags.StringVar(&f.profile, "profile", "", "profile `FILE` of the disks, from penstock profile: costs and reference latencies")
-	flags.StringVar(&f.check, "check", check, "after which runs the aggressor's output is checked: all, or the first of each phase")
+	flags.StringVar(&f.check, "check", check, "runs after which the aggressor's output is checked: all, or the first of each phase")
 	flags.StringSliceVar(&f.phases, "phases", strings.Split(phases, ","), "phases to run, in this order")
 	flags.IntVar(&q.Runs, "runs", runs, "runs of each phase")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished runs; made if missing")
@@ -102,10 +102,10 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
 	flags.StringVar(&f.setup, "setup", "", "JSON `FILE` with fields of the setup to change, in the form of --json's \"setup\"")
 	flags.BoolVar(&f.intermediate, "intermediate", false, "put intermediate data on the contested disks (default: if the protected job is not WordCount)")
-	flags.BoolVar(&f.request.Setup.Both, "both", false, "let the aggressor run to its own end, on the disks as they are, and compare both sides")
+	flags.BoolVar(&f.request.Setup.Both, "both", false, "let the aggressor run to its own end on the limited disks, and compare both sides")
 	flags.StringVar(&f.protectedSize, "protected-size", "", "the protected job's input (K, M, G: powers of 1024); TPC-H has a scale in --setup")
 	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes, of all its applications")
-	flags.IntVar(&f.applications, "applications", 1, "applications that TeraGen comes as, an equal part of the bytes and of its 4 tasks each, at least one task")
+	flags.IntVar(&f.applications, "applications", 1, "number of TeraGen applications; each has an equal part of the bytes and of the 4 tasks, at least one task")
 	flags.StringVar(&f.rate, "disk-rate", "", "rate of each modelled disk in bytes per second; an SSD's writes keep their proportion")
 	flags.StringVar(&f.runDir, "run-dir", "", "run folder (default: a new one in ./run)")
 	flags.StringVar(&f.cacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")

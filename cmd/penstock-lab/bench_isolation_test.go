@@ -9,8 +9,8 @@ import (
 	"penstock/cmd/internal/cli"
 )
 
-// What is wrong on the command line is said before anything is started, with the
-// flag's name or the choice that there is.
+// Wrong flags are usage errors before anything is started. The error names the flag or the valid
+// choices.
 func TestBenchIsolationRefusesWrongFlags(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--weights 32", "--weights"},

@@ -21,8 +21,8 @@ func newDemoCommand() *cobra.Command {
   with Penstock          both on the same disks, weights 32:1 (sfqd2)
 
 A run of WordCount alone, on disks without a limit, comes first. The disks then get
-the rate of which it uses 62 %: at less than 50 % there is no contention, at more
-than 75 % nothing to spare. The rate is between a quarter of the disks' usual rate
+a rate of which its throughput there is 70 %. At less than 50 % there would be no
+contention, at more than 75 % nothing to spare. The rate is between a quarter of the disks' usual rate
 and four times it (3 and 48 MB/s for hard disks), and on a slow machine the input
 shrinks to at least a third. --disk-rate sets the rate without a measurement.
 
@@ -30,8 +30,8 @@ The HTML report is written after each run; the output says where. It begins with
 result in a sentence. "bench isolation" compares with all kernel schedulers and other
 controls, and gives medians.
 
-Exit codes: 0 done; 1 a run, a check of outputs or putting back failed; 2 wrong
-flags; 130 interrupted.`,
+Exit codes: 0 done; 1 a run, a check of outputs or the restoring of the machine
+failed; 2 wrong flags; 130 interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.request.Calibrate = f.rate == ""

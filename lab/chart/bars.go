@@ -156,11 +156,11 @@ func (b drawnBar) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 	start, end := b.span()
 	if b.Runs > 1 {
-		style := lineStyle(ink, false)
-		style.Width = 1
-		c.StrokeLine2(style, x(start), middle, x(end), middle)
-		for _, cap := range []float64{start, end} {
-			c.StrokeLine2(style, x(cap), middle-half/2, x(cap), middle+half/2)
+		for _, style := range []draw.LineStyle{{Color: ground.drawn(), Width: 3}, {Color: ink.drawn(), Width: 1}} { // it stands out from the bar
+			c.StrokeLine2(style, x(start), middle, x(end), middle)
+			for _, cap := range []float64{start, end} {
+				c.StrokeLine2(style, x(cap), middle-half/2, x(cap), middle+half/2)
+			}
 		}
 	}
 	c.FillText(labelStyle(), vg.Point{X: x(end) + labelGap, Y: middle}, b.Label)

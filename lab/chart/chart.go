@@ -101,15 +101,20 @@ func svg(c Chart, ownGround bool) (string, error) {
 	if title != "" {
 		strip += titleRow
 	}
-	canvas := vgsvg.New(width, height+strip)
+	var margin vg.Length
+	if ownGround {
+		margin = fileMargin
+	}
+	canvas := vgsvg.New(width+2*margin, height+strip+2*margin)
 	whole := draw.New(canvas)
 	if ownGround {
 		whole.SetColor(ground.drawn())
 		whole.Fill(whole.Rectangle.Path())
+		whole = draw.Crop(whole, margin, -margin, margin, -margin)
 	}
 	top := whole.Max.Y
 	if title != "" {
-		whole.FillText(textStyle(fontSize+2, text.XLeft, text.YCenter), vg.Point{X: inset, Y: top - titleRow/2}, title)
+		whole.FillText(textStyle(fontSize+2, text.XLeft, text.YCenter), vg.Point{X: whole.Min.X + inset, Y: top - titleRow/2}, title)
 		top -= titleRow
 	}
 	for i, row := range rows {
@@ -130,11 +135,12 @@ func svg(c Chart, ownGround bool) (string, error) {
 }
 
 const (
-	fontSize  = 9
-	legendRow = 16
-	titleRow  = 20
-	stripGap  = 6 // below the legend
-	inset     = 4 // of title and legend
+	fontSize   = 9
+	fileMargin = 8
+	legendRow  = 16
+	titleRow   = 20
+	stripGap   = 6 // below the legend
+	inset      = 4 // of title and legend
 )
 
 func textStyle(size font.Length, x text.XAlignment, y text.YAlignment) text.Style {

@@ -135,7 +135,7 @@ func TestInlineHasNoGround(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, drawing, _ := strings.Cut(string(page), "</style>")
-	if strings.Contains(drawing, "#FFFFFF") || !strings.HasPrefix(string(page), "<svg ") || !strings.Contains(string(page), `aria-label="Run time &amp; more"`) {
+	if strings.Contains(drawing, "fill:#FFFFFF") || !strings.HasPrefix(string(page), "<svg ") || !strings.Contains(string(page), `aria-label="Run time &amp; more"`) {
 		t.Errorf("inline: %.200s", page)
 	}
 	if _, drawing, _ := strings.Cut(string(file), "</style>"); !strings.Contains(drawing, "fill:#FFFFFF") {

@@ -48,7 +48,7 @@ func TestCalibrateFollowsTheMachine(t *testing.T) {
 
 func TestCalibrateIsBounded(t *testing.T) {
 	own := testSetup()
-	for demand, want := range map[float64]float64{0.5: 3, 3.6: 3, 60: 48, 5000: 48} {
+	for demand, want := range map[float64]float64{0.5: 3, 4: 3, 70: 48, 5000: 48} {
 		s, c := calibrated(t, demand)
 		if c.RateMBps != want || s.Disk.BytesPerSecond != int64(want*megabyte) {
 			t.Errorf("%v MB/s: disks of %v MB/s, %d bytes/s, want %v", demand, c.RateMBps, s.Disk.BytesPerSecond, want)

@@ -1,7 +1,6 @@
 package isolation
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -149,11 +148,11 @@ func (g *governor) setWeights(ctx context.Context, protected string, aggressors 
 }
 
 func (g *governor) scrape(ctx context.Context) (Metrics, error) {
-	page, err := g.Get(ctx, "/metrics")
+	m, err := g.Scrape(ctx)
 	if err != nil {
 		return Metrics{}, err
 	}
-	return ParseMetrics(bytes.NewReader(page))
+	return newMetrics(m), nil
 }
 
 // stop ends the daemon. It returns an error if the daemon had died before: the run was then

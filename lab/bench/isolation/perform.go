@@ -41,6 +41,7 @@ func Perform(ctx context.Context, q Request) error {
 		return err
 	}
 	q.Setup = Probe(q.Setup)
+	q.Calibrate = q.Calibrate && q.Setup.Disk.Modelled
 	if err := q.Setup.Validate(); err != nil {
 		return err
 	}
@@ -77,10 +78,10 @@ func (q *Request) describe(say func(string, ...any)) {
 	}
 	if q.Calibrate {
 		say("first %s alone on disks without a limit, to choose their rate", s.protected().title())
-		return
+	} else {
+		say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
+			s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
 	}
-	say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
-		s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
 	if s.Penstock.ProfileSHA256 != "" {
 		say("device profile %s (sha256 %.12s)", q.Options.Profile, s.Penstock.ProfileSHA256)
 	}
@@ -89,45 +90,35 @@ func (q *Request) describe(say func(string, ...any)) {
 	}
 }
 
-func (q *Request) run(ctx context.Context, journal *Journal) (err error) {
+func (q *Request) run(ctx context.Context, journal *Journal) error {
 	todo := Interleave(q.Phases, q.Runs)
 	if !slices.ContainsFunc(todo, func(t Turn) bool { return !journal.Has(t) }) {
 		q.Options.Progress.Printf("all runs are in the journal")
 		return nil
 	}
-	if err := runs.Recover(runPrefix, q.Options.Progress.Printf); err != nil {
-		return err
-	}
-	folder, err := runs.Make(q.Options.RunDir, runPrefix)
-	if err != nil {
-		return err
-	}
-	q.Options.RunDir = folder.Path
-	first := q.Phases
-	if q.Calibrate {
-		first = []Phase{fullSpeed}
-	}
-	machine, err := StartMachine(ctx, q.Setup, first, q.Options)
-	if err != nil {
-		q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
-		return err
-	}
-	if q.Calibrate {
-		err = q.calibrate(ctx, machine)
-	}
-	if err == nil {
-		err = q.experiment(machine, journal).Run(ctx)
-	}
-	q.Options.Progress.Printf("restoring the machine")
-	err = errors.Join(err, machine.Stop())
-	if err == nil && folder.Ours && !q.KeepLogs {
-		return os.RemoveAll(q.Options.RunDir)
-	}
-	q.Options.Progress.Printf("logs: %s", q.Options.RunDir)
-	return err
+	say := q.Options.Progress.Printf
+	return runs.Within(q.Options.RunDir, "isolation-", q.KeepLogs, say, func(dir string) error {
+		q.Options.RunDir = dir
+		first := q.Phases
+		if q.Calibrate {
+			first = []Phase{fullSpeed}
+		}
+		machine, err := StartMachine(ctx, q.Setup, first, q.Options)
+		if err != nil {
+			return err
+		}
+		if q.Calibrate {
+			err = q.calibrate(ctx, machine)
+		}
+		if err == nil {
+			err = q.experiment(machine, journal).Run(ctx)
+		}
+		say("restoring the machine")
+		return errors.Join(err, machine.Stop())
+	})
 }
 
-// experiment is what is to be run; after each run the report is written again.
+// experiment returns the experiment. It writes the report again after each run.
 func (q *Request) experiment(e Environment, journal *Journal) *Experiment {
 	return &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: e, Journal: journal,
 		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll,
@@ -168,9 +159,6 @@ func (q *Request) names() (res Result) {
 	}
 	return res
 }
-
-// runPrefix begins the names of run folders.
-const runPrefix = "isolation-"
 
 func (q *Request) write(res Result) error {
 	fmt.Fprintln(q.Out)

@@ -55,13 +55,31 @@ func Recover(prefix string, say func(format string, args ...any)) error {
 			switch err := ledger.Recover(dir); {
 			case errors.Is(err, ledger.ErrInUse): // a living run
 			case err != nil:
-				return fmt.Errorf("put back what a killed run left in %s: %w", dir, err)
+				return fmt.Errorf("undo what a killed run left in %s: %w", dir, err)
 			default:
-				say("put back what a killed run had left: %s", dir)
+				say("undone what a killed run had left: %s", dir)
 			}
 		}
 	}
 	return nil
+}
+
+// Within calls work with a run folder: path, or if that is "" a new one whose name begins with
+// prefix. Before, it undoes what killed runs with that prefix have left. A new folder is removed
+// after success unless keep is set; otherwise its path is printed, for the logs.
+func Within(path, prefix string, keep bool, say func(format string, args ...any), work func(dir string) error) error {
+	if err := Recover(prefix, say); err != nil {
+		return err
+	}
+	folder, err := Make(path, prefix)
+	if err != nil {
+		return err
+	}
+	if err = work(folder.Path); err == nil && folder.Ours && !keep {
+		return os.RemoveAll(folder.Path)
+	}
+	say("logs: %s", folder.Path)
+	return err
 }
 
 // WriteFile writes a whole file or none, so that a reader never sees half of it.

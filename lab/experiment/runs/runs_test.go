@@ -2,6 +2,7 @@ package runs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,30 @@ import (
 
 	"penstock/lab/ledger"
 )
+
+func TestWithin(t *testing.T) {
+	t.Chdir(t.TempDir())
+	failed := errors.New("failed")
+	for _, c := range []struct {
+		path   string
+		keep   bool
+		err    error
+		remain bool
+	}{{"", false, nil, false}, {"", true, nil, true}, {"", false, failed, true}, {"given", false, nil, true}} {
+		var dir, said string
+		err := Within(c.path, "x-", c.keep, func(format string, args ...any) { said = fmt.Sprintf(format, args...) }, func(d string) error {
+			dir = d
+			if _, err := os.Stat(d); err != nil {
+				t.Error(err)
+			}
+			return c.err
+		})
+		_, stat := os.Stat(dir)
+		if !errors.Is(err, c.err) || (stat == nil) != c.remain || strings.Contains(said, dir) != c.remain {
+			t.Errorf("%+v: %v; the folder: %v; printed %q", c, err, stat, said)
+		}
+	}
+}
 
 func TestMake(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment/page"
 	"penstock/lab/sim"
 )
 
@@ -20,11 +21,9 @@ import (
 const mostRows = 20
 
 //go:embed page.html
-var page string
+var body string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"percent": percent, "time": seconds, "slow": slow, "converged": converged,
-}).Parse(page))
+var pageTemplate = page.Must(body, template.FuncMap{"percent": percent, "time": seconds, "slow": slow, "converged": converged})
 
 func percent(part float64) string { return fmt.Sprintf("%.2f %%", 100*part) }
 
@@ -150,10 +149,10 @@ func (r Report) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return pageTemplate.Execute(w, struct {
+	return pageTemplate.Write(w, page.Page{Headline: r.Title, Body: struct {
 		Report
 		Rows   []sim.Application
 		Left   int
 		Charts []template.HTML
-	}{r, furthest(r.Result), max(0, len(r.Shares)-mostRows), charts})
+	}{r, furthest(r.Result), max(0, len(r.Shares)-mostRows), charts}})
 }
