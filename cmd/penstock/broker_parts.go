@@ -15,8 +15,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// parts runs the parts of a broker side by side. When one of them ends, or the context does,
-// all others are stopped.
+// parts runs the parts of a broker side by side. When the server fails, or the context ends, all
+// are stopped.
 type parts struct {
 	group rungroup.Group
 	ctx   context.Context
@@ -28,11 +28,12 @@ func newParts(ctx context.Context) *parts {
 	return p
 }
 
-// add adds a part that runs until its context ends.
+// add adds a part that runs until its context ends. One that ends earlier stops no other.
 func (p *parts) add(run func(context.Context)) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.group.Add(func() error {
 		run(ctx)
+		<-ctx.Done()
 		return nil
 	}, func(error) { cancel() })
 }
