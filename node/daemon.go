@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"os/user"
 	"slices"
@@ -219,55 +220,68 @@ func userID(name string) (uint32, error) {
 	return uint32(id), err
 }
 
-// Run serves until ctx ends.
-func (d *Daemon) Run(ctx context.Context) error {
+// listenForAgents opens the agents' socket with the permissions of the settings.
+func (d *Daemon) listenForAgents() (*net.UnixListener, error) {
 	gid := -1
 	if d.settings.SocketGroup != "" {
 		g, err := user.LookupGroup(d.settings.SocketGroup)
 		if err != nil {
-			return fmt.Errorf("socket_group: %w", err)
+			return nil, fmt.Errorf("socket_group: %w", err)
 		}
 		if gid, err = strconv.Atoi(g.Gid); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	mode, err := strconv.ParseUint(d.settings.SocketMode, 8, 32)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	listener, err := ipc.Listen(d.settings.Socket, os.FileMode(mode), gid)
+	return ipc.Listen(d.settings.Socket, os.FileMode(mode), gid)
+}
+
+// Run serves until ctx ends. Its parts are goroutines of one group, which end when ctx does:
+//
+//	HTTP server      metrics, status, health
+//	peers' server    answers other nodes
+//	coordination     the stream to the broker
+//	foreign I/O      follows who uses the devices past the daemon
+//	file watcher     reloads weights, checks the kill switch
+//
+// A part that fails is logged and stops no other: the daemon goes on governing. The socket
+// server and the device loops are not in the group. The loops end after the agents'
+// connections, so that the last marks still reach the agents.
+func (d *Daemon) Run(ctx context.Context) error {
+	listener, err := d.listenForAgents()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var ports sync.WaitGroup
+	var parts sync.WaitGroup
 	defer func() {
 		cancel()
-		ports.Wait()
+		parts.Wait()
 	}()
 	defer d.identity.Close()
 	var web *webServer
 	if d.settings.Listen != "off" {
-		if web, err = d.serveHTTP(ctx, &ports, d.settings.Listen); err != nil {
+		if web, err = d.serveHTTP(ctx, &parts, d.settings.Listen); err != nil {
 			listener.Close()
 			return err
 		}
 		defer web.close()
 	}
-
 	if d.remote != nil {
 		defer d.remote.Close()
 	}
 	if d.answers != nil {
-		if err := d.answerPeers(ctx, &ports); err != nil {
+		if err := d.answerPeers(ctx, &parts); err != nil {
 			listener.Close()
 			return err
 		}
 	}
 
-	// The loops end after the connections, so that marks sent at the end still
-	// find their way.
 	loopCtx, stopLoops := context.WithCancel(context.Background())
+	defer stopLoops()
 	var loops sync.WaitGroup
 	d.mu.Lock()
 	d.run = func(g *governed) {
@@ -277,25 +291,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.ready = true
 	d.mu.Unlock()
+	d.checkKillSwitch() // before the first agent connects
 
-	d.checkKillSwitch() // before the first agent comes
-	go d.watch(ctx)
+	parts.Go(func() { d.watch(ctx) })
 	if d.settings.Foreign == "users" {
-		var watching sync.WaitGroup
-		watching.Go(func() { d.users.follow(ctx, d.deviceNames) })
-		defer func() {
-			cancel()
-			watching.Wait()
-		}()
+		parts.Go(func() { d.users.follow(ctx, d.deviceNames) })
 	}
 	if d.cluster != nil {
-		var coordinating sync.WaitGroup
 		d.cluster.Version = d.Build
-		coordinating.Go(func() { d.cluster.Run(ctx) })
-		defer func() {
-			cancel()
-			coordinating.Wait()
-		}()
+		parts.Go(func() { d.cluster.Run(ctx) })
 	}
 	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
 	served := make(chan error, 1)
@@ -305,6 +309,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		served <- err
 	case <-ctx.Done():
 	}
+	cancel()
 	d.mu.Lock()
 	d.ready = false
 	d.mu.Unlock()
@@ -319,9 +324,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	select {
 	case err = <-ended:
 	case <-time.After(stopWait):
-		// What the device owes is the kernel's business from here on; waiting for
-		// it would hold up a restart for as long as the device hangs.
-		stopLoops()
+		// The kernel completes what the device still owes. Waiting for it would hold up a restart
+		// for as long as the device hangs.
 		d.log.Error("a device has not answered: stopping without it", "waited", stopWait)
 	}
 	return err

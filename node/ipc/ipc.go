@@ -118,8 +118,8 @@ type Server struct {
 	mu        sync.Mutex
 	bounds    Bounds
 	agents    map[*connection]Agent
-	greetings []*greeting // oldest first
-	framesOf  *pace       // rates of frames
+	greetings []*greeting   // oldest first
+	framesOf  *rateLimiters // rates of frames
 
 	streams       Quota        // of tasks and executors
 	taskOpens     atomic.Int32 // files being opened for tasks and executors
@@ -174,7 +174,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer conns.Wait()
 	spare := newSpare()
 	defer spare.close()
-	pace := newPace()
+	connectRates := newRateLimiters()
 	for {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -189,7 +189,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			spare.refuse(l)
 			continue
 		}
-		owner, pid, err := s.admit(c, pace)
+		owner, pid, err := s.admit(c, connectRates)
 		if err != nil {
 			s.Stats.Refused.Add(1)
 			s.Limited.Once(slog.LevelWarn, "agent refused", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
@@ -253,7 +253,7 @@ func reason(uid uint32, err error) string {
 
 // admit decides by the kernel's word whether a connection is listened to at all, without
 // waiting for anything.
-func (s *Server) admit(c *net.UnixConn, pace pace) (Owner, int32, error) {
+func (s *Server) admit(c *net.UnixConn, connectRates rateLimiters) (Owner, int32, error) {
 	cred, err := s.credentials(c)
 	if err != nil {
 		return Owner{}, 0, refuse("credentials", "peer credentials: %w", err)
@@ -264,12 +264,12 @@ func (s *Server) admit(c *net.UnixConn, pace pace) (Owner, int32, error) {
 	}
 	now := time.Now()
 	serves := s.Allow(cred.Uid, wire.RoleDataNode)
-	if !serves && !pace.user(cred.Uid, now) {
+	if !serves && !connectRates.user(cred.Uid, now) {
 		s.Stats.Hurried.Add(1)
 		return owner, cred.Pid, refuse("pace of user", "%w: more than %d connections a second of user %d", ErrBound, connectsOfUser, cred.Uid)
 	}
 	owner = s.ownerOf(cred.Pid, cred.Uid)
-	if !pace.owner(owner, now) {
+	if !connectRates.owner(owner, now) {
 		s.Stats.Hurried.Add(1)
 		return owner, cred.Pid, refuse("pace", "%w: more than %d connections a second of %s", ErrBound, connectsOfProcess, owner.Container)
 	}

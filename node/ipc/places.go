@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"penstock/node/recent"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"penstock/wire"
 )
 
@@ -177,29 +178,38 @@ const (
 	ratesKept         = 4096
 )
 
-// pace are the rates of those who connect; it belongs to the accepting goroutine.
-type pace struct {
-	users  *recent.Map[uint32, *rate.Limiter]
-	owners *recent.Map[Owner, *rate.Limiter]
+// rateLimiters are the token buckets of peers, by user and by owner. A peer may choose how many
+// users and owners there are, so only the most recently used are kept. They are not safe for
+// concurrent use.
+type rateLimiters struct {
+	users  *simplelru.LRU[uint32, *rate.Limiter]
+	owners *simplelru.LRU[Owner, *rate.Limiter]
 }
 
-func newPace() pace {
-	return pace{recent.New[uint32, *rate.Limiter](ratesKept), recent.New[Owner, *rate.Limiter](ratesKept)}
+func newRateLimiters() rateLimiters {
+	users, _ := simplelru.NewLRU[uint32, *rate.Limiter](ratesKept, nil) // fails for a size below 1 only
+	owners, _ := simplelru.NewLRU[Owner, *rate.Limiter](ratesKept, nil)
+	return rateLimiters{users, owners}
 }
 
-func (p pace) user(uid uint32, now time.Time) bool {
-	return within(p.users.Get(uid), connectsOfUser, userBurst, now)
+// user reports whether the user may connect now.
+func (r rateLimiters) user(uid uint32, now time.Time) bool {
+	return bucket(r.users, uid, connectsOfUser, userBurst).AllowN(now, 1)
 }
 
-func (p pace) owner(o Owner, now time.Time) bool {
-	return within(p.owners.Get(o), connectsOfProcess, processBurst, now)
+// owner reports whether the process or container may connect now.
+func (r rateLimiters) owner(o Owner, now time.Time) bool {
+	return bucket(r.owners, o, connectsOfProcess, processBurst).AllowN(now, 1)
 }
 
-func within(l **rate.Limiter, perSecond rate.Limit, burst int, now time.Time) bool {
-	if *l == nil {
-		*l = rate.NewLimiter(perSecond, burst)
+// bucket returns the token bucket of a key, which is full at first.
+func bucket[K comparable](of *simplelru.LRU[K, *rate.Limiter], key K, perSecond rate.Limit, burst int) *rate.Limiter {
+	l, ok := of.Get(key)
+	if !ok {
+		l = rate.NewLimiter(perSecond, burst)
+		of.Add(key, l)
 	}
-	return (*l).AllowN(now, 1)
+	return l
 }
 
 // Rates of frames from tasks and executors. Past them the connection is not read for a
@@ -223,17 +233,13 @@ func (s *Server) frameRates(role wire.Role, o Owner) []*rate.Limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.framesOf == nil {
-		p := newPace()
-		s.framesOf = &p
+		r := newRateLimiters()
+		s.framesOf = &r
 	}
-	container, user := s.framesOf.owners.Get(o), s.framesOf.users.Get(o.UID)
-	if *container == nil {
-		*container = rate.NewLimiter(framesOfContainer, containerFrames)
+	return []*rate.Limiter{
+		bucket(s.framesOf.owners, o, framesOfContainer, containerFrames),
+		bucket(s.framesOf.users, o.UID, framesOfUser, userFrames),
 	}
-	if *user == nil {
-		*user = rate.NewLimiter(framesOfUser, userFrames)
-	}
-	return []*rate.Limiter{*container, *user}
 }
 
 // pay waits until frames of that number may be taken.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"penstock/wire"
 )
@@ -426,18 +425,17 @@ func TestBoundsFor(t *testing.T) {
 	}
 }
 
-func TestPaceHasABound(t *testing.T) {
-	p := newPace()
+func TestTheNumberOfRateLimitersIsBounded(t *testing.T) {
+	p := newRateLimiters()
 	for i := range int32(10 * ratesKept) {
 		p.owner(Owner{uint32(i), ""}, time.Now())
 	}
 	if p.owners.Len() != ratesKept {
 		t.Errorf("%d rates kept", p.owners.Len())
 	}
-	var l *rate.Limiter
 	now := time.Now()
-	for i := range 11 {
-		if within(&l, 1, 10, now) != (i < 10) {
+	for i := range userBurst + 1 {
+		if p.user(7, now) != (i < userBurst) {
 			t.Errorf("connection %d", i)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"penstock/node/recent"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Bounds of a Limiter.
@@ -36,7 +36,7 @@ type Limiter struct {
 
 	mu    sync.Mutex
 	lines *rate.Limiter
-	said  *recent.Map[condition, account]
+	said  *simplelru.LRU[condition, *account]
 }
 
 type condition struct{ message, peer string }
@@ -51,8 +51,8 @@ type account struct {
 func New(log *slog.Logger) *Limiter { return with(log, time.Now) }
 
 func with(log *slog.Logger, clock func() time.Time) *Limiter {
-	return &Limiter{log: log, clock: clock, lines: rate.NewLimiter(rate.Every(lineEvery), lineBurst),
-		said: recent.New[condition, account](conditions)}
+	said, _ := simplelru.NewLRU[condition, *account](conditions, nil) // fails for a size below 1 only
+	return &Limiter{log: log, clock: clock, lines: rate.NewLimiter(rate.Every(lineEvery), lineBurst), said: said}
 }
 
 // Once writes a line about a condition of a peer, once in the time Every. The message is
@@ -68,7 +68,11 @@ func (l *Limiter) Some(n int, level slog.Level, message, peer string, args ...an
 	}
 	l.mu.Lock()
 	now := l.clock()
-	a := l.said.Get(condition{message, peer})
+	a, ok := l.said.Get(condition{message, peer})
+	if !ok {
+		a = &account{}
+		l.said.Add(condition{message, peer}, a)
+	}
 	if a.began.IsZero() || now.Sub(a.began) >= Every {
 		a.began, a.lines = now, 0
 	}
