@@ -345,7 +345,7 @@ func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Option
 		with.Binary = s.Spec.Binary
 	}
 	if with.Base == "" {
-		with.Base = s.Path(fmt.Sprintf("node%d", i))
+		with.Base = s.Path(fmt.Sprintf("daemon%d", i)) // a disk may be called node0
 	}
 	if s.starts[i]++; s.starts[i] > 1 {
 		with.Base += fmt.Sprintf("-%d", s.starts[i]) // each start keeps its log
