@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"penstock/cmd/internal/cli"
 
@@ -72,15 +71,14 @@ interrupted.`,
 	flags.StringVar(&f.json, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
 	flags.StringVar(&f.report, "report", "", "write the HTML report to `FILE`")
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
-	flags.StringVar(&q.Options.RunDir, "run-dir", "", "run folder (default: a new one in ./run)")
-	flags.StringVar(&q.Options.CacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
-	flags.StringVar(&q.Options.AgentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
+	f.at.register(flags)
 	flags.StringArrayVar(&q.Options.JVMArgs, "datanode-opt", nil, "option of both DataNodes' JVMs, as for a profiler; {place} becomes agent or native")
 	return cmd
 }
 
 type overheadFlags struct {
-	request                        overhead.Request
+	at                             place
+	request                        overhead.Request[overhead.Setup]
 	bytes, rate, warm, job, hadoop string
 	yarn                           string
 	yarnSetup                      overhead.YARNSetup
@@ -97,22 +95,11 @@ func (f *overheadFlags) perform(cmd *cobra.Command) error {
 	if err := fill(); err != nil {
 		return cli.Usage(err)
 	}
-	o := &q.Options
-	var err error
-	if o.Binary, err = penstockBinary(); err != nil {
+	if err := f.at.resolve(); err != nil {
 		return err
 	}
-	if o.AgentJar == "" {
-		o.AgentJar = filepath.Join(filepath.Dir(o.Binary), "penstock-agent.jar")
-	}
-	for _, p := range []*string{&o.AgentJar, &o.CacheDir} {
-		if *p, err = filepath.Abs(*p); err != nil {
-			return err
-		}
-	}
-	if _, err := os.Stat(o.AgentJar); err != nil {
-		return fmt.Errorf("the agent: %w (run make build, or name it with --agent-jar)", err)
-	}
+	o := &q.Options
+	o.Binary, o.AgentJar, o.CacheDir, o.RunDir = f.at.binary, f.at.agentJar, f.at.cache, f.at.runDir
 	o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 	q.Build = cli.Version
 	if f.yarn != "" {
@@ -131,7 +118,7 @@ func (f *overheadFlags) perform(cmd *cobra.Command) error {
 
 func (f *overheadFlags) performYARN(cmd *cobra.Command) error {
 	q := f.request
-	res, err := overhead.PerformYARN(cmd.Context(), overhead.YARNRequest{Setup: f.yarnSetup, Rounds: q.Rounds,
+	res, err := overhead.PerformYARN(cmd.Context(), overhead.Request[overhead.YARNSetup]{Setup: f.yarnSetup, Rounds: q.Rounds,
 		Options: q.Options, Build: q.Build, Resume: q.Resume, KeepLogs: q.KeepLogs})
 	if res == nil {
 		return err

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"penstock/cmd/internal/cli"
@@ -17,6 +14,7 @@ import (
 func newSoakCommand() *cobra.Command {
 	var (
 		q         soak.Request
+		at        place
 		o         = &q.Options
 		seed      uint64
 		kills     int
@@ -63,20 +61,10 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 			if printPlan {
 				return q.Setup.Plan().Write(cmd.OutOrStdout())
 			}
-			if o.Binary, err = penstockBinary(); err != nil {
+			if err := at.resolve(); err != nil {
 				return err
 			}
-			if o.AgentJar == "" {
-				o.AgentJar = filepath.Join(filepath.Dir(o.Binary), "penstock-agent.jar")
-			}
-			for _, p := range []*string{&o.AgentJar, &o.CacheDir} {
-				if *p, err = filepath.Abs(*p); err != nil {
-					return err
-				}
-			}
-			if _, err := os.Stat(o.AgentJar); err != nil {
-				return fmt.Errorf("the agent: %w (run make build, or name it with --agent-jar)", err)
-			}
+			o.Binary, o.AgentJar, o.CacheDir, o.RunDir = at.binary, at.agentJar, at.cache, at.runDir
 			o.Progress = &soak.Progress{Out: cmd.ErrOrStderr()}
 			q.Build, q.Out = cli.Version, cmd.OutOrStdout()
 			if q.JSON == "-" {
@@ -95,8 +83,6 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 	flags.StringVar(&q.JSON, "json", "", "write everything to `FILE` (- for standard output)")
 	flags.StringVar(&release, "hadoop", hadoop.DefaultVersion, "Hadoop's version: "+strings.Join(hadoop.Versions, ", "))
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also if all is good")
-	flags.StringVar(&o.RunDir, "run-dir", "", "run folder (default: a new one in ./run)")
-	flags.StringVar(&o.CacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
-	flags.StringVar(&o.AgentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
+	at.register(flags)
 	return cmd
 }

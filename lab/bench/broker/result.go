@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
@@ -89,9 +89,7 @@ func (r Result) claims() []claims.Claim {
 // WriteJSON writes the figures in the documented form.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return experiment.WriteJSON(w, r)
 }
 
 // WriteTable prints the medians and extremes for a terminal.

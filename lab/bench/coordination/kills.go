@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"penstock/lab/disk"
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/runs"
 	"penstock/lab/judge"
@@ -155,24 +155,15 @@ func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *
 }
 
 // within starts a machine in a run folder, works with it, and puts everything back.
-func within(ctx context.Context, p Place, work func(*Machine) error) (err error) {
-	if err := runs.Recover(folderPrefix, p.Progress); err != nil {
-		return err
-	}
-	folder, err := runs.Make(p.Dir, folderPrefix)
-	if err != nil {
-		return err
-	}
-	p.Dir = folder.Path
-	m, err := Start(ctx, p)
-	if err == nil {
-		err = errors.Join(work(m), m.Down())
-	}
-	if err == nil && folder.Ours {
-		return os.RemoveAll(folder.Path)
-	}
-	p.Progress("logs: %s", folder.Path)
-	return err
+func within(ctx context.Context, p Place, work func(*Machine) error) error {
+	return runs.Within(p.Dir, "coordination-", false, p.Progress, func(dir string) error {
+		p.Dir = dir
+		m, err := Start(ctx, p)
+		if err != nil {
+			return err
+		}
+		return errors.Join(work(m), m.Down())
+	})
 }
 
 // WriteJSON writes the result.
@@ -184,7 +175,7 @@ func (r SoakResult) WriteJSON(w io.Writer) error {
 	r.Claims = claims.Add([]claims.Claim{},
 		claims.Of("disk time misallocated while the broker is killed", "%", misplaced...).AtMost(100*MaxMisplaced),
 		claims.Of("longest pause of a task in a round", "ms", pauses...))
-	return writeJSON(w, r)
+	return experiment.WriteJSON(w, r)
 }
 
 // WriteTable writes what all rounds came to.

@@ -2,7 +2,6 @@ package coordination
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,13 +9,11 @@ import (
 	"time"
 
 	"penstock/lab/disk"
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 	"penstock/lab/judge"
 )
-
-// folderPrefix begins the names of run folders.
-const folderPrefix = "coordination-"
 
 // Bounds of a request.
 const (
@@ -31,6 +28,14 @@ type Request struct {
 	Runs     int // 1..MaxRuns
 	Window   time.Duration
 	Settling time.Duration // before each window
+	Resume   string        // the journal; "" keeps runs in memory only
+}
+
+// setup is what may change a figure.
+type setup struct {
+	Contest   []Application `json:"contest"`
+	WindowS   float64       `json:"window_s"`
+	SettlingS float64       `json:"settling_s"`
 }
 
 // Validate rejects what cannot be measured.
@@ -65,7 +70,7 @@ type Result struct {
 	Claims  []claims.Claim `json:"claims"`
 }
 
-// Perform starts a machine and measures.
+// Perform does the runs that the journal lacks and returns the result of all.
 func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if err := q.Validate(); err != nil {
 		return res, err
@@ -74,26 +79,33 @@ func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if res.Due, err = Due(Alike); err != nil {
 		return res, err
 	}
-	err = within(ctx, q.Place, func(m *Machine) error {
-		if err := m.SetPolicy(Policy(Alike)); err != nil {
-			return err
-		}
-		if err := m.InForce(ctx, 2, true); err != nil {
-			return err
-		}
-		c := &campaign{q: q, m: m}
-		for i := range q.Runs {
-			run, err := c.run(ctx, i)
+	res.Runs, err = experiment.Rounds[setup, Run]{
+		Name: "coordination", Setup: setup{Alike, q.Window.Seconds(), q.Settling.Seconds()}, Count: q.Runs, Resume: q.Resume,
+		RunDir: q.Dir, Say: q.Progress,
+		Start: func(ctx context.Context, dir string) (func(context.Context, int) (Run, error), func() error, error) {
+			q.Dir = dir
+			m, err := Start(ctx, q.Place)
 			if err != nil {
-				return fmt.Errorf("run %d: %w", i+1, err)
+				return nil, nil, err
 			}
-			res.Runs = append(res.Runs, run)
-			q.Progress("run %d of %d: misplaced %.1f %% with the broker, %.1f %% without; average slowdown %.2f and %.2f", i+1, q.Runs,
-				100*run.With.Misplaced, 100*run.Without.Misplaced, mean(run.SlowdownWith), mean(run.SlowdownWithout))
-		}
-		return nil
-	})
+			c := &campaign{q: q, m: m}
+			if err := errors.Join(m.SetPolicy(Policy(Alike)), m.InForce(ctx, 2, true)); err != nil {
+				return nil, nil, errors.Join(err, m.Down())
+			}
+			return c.round, m.Down, nil
+		},
+	}.Perform(ctx)
 	return res, err
+}
+
+// round performs run n, counted from 0, and prints its figures.
+func (c *campaign) round(ctx context.Context, n int) (Run, error) {
+	run, err := c.run(ctx, n)
+	if err == nil {
+		c.q.Progress("misallocated: %.1f %% with the broker, %.1f %% without; average slowdown %.2f and %.2f",
+			100*run.With.Misplaced, 100*run.Without.Misplaced, mean(run.SlowdownWith), mean(run.SlowdownWithout))
+	}
+	return run, err
 }
 
 // campaign is a benchmark at work.
@@ -219,13 +231,7 @@ func (r Result) claims() []claims.Claim {
 // WriteJSON writes the result.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
-	return writeJSON(w, r)
-}
-
-func writeJSON(w io.Writer, r any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return experiment.WriteJSON(w, r)
 }
 
 // WriteTable writes medians over the runs, least and greatest in brackets.

@@ -2,7 +2,6 @@ package decision
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 )
 
@@ -160,9 +160,7 @@ func (r Result) claims() []claims.Claim {
 // WriteJSON writes the figures in the documented form.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return experiment.WriteJSON(w, r)
 }
 
 // WriteTable prints the figures for a terminal.

@@ -13,7 +13,7 @@ import (
 // is asked for its time, too.
 func TestBothRunToTheirEnd(t *testing.T) {
 	f := &fake{aggressorEnds: true}
-	x := experiment(t, f, "native-none")
+	x := newExperiment(t, f, "native-none")
 	x.Setup.Both, x.Runs = true, 2
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestBothRunToTheirEnd(t *testing.T) {
 
 func TestAggressorAlone(t *testing.T) {
 	f := &fake{aggressorEnds: true}
-	x := experiment(t, f, aggressorAlone)
+	x := newExperiment(t, f, aggressorAlone)
 	x.Setup.Both = true
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)

@@ -148,7 +148,7 @@ func (f finisher) Limit(ctx context.Context, on bool) error {
 	return f.fake.Limit(ctx, on)
 }
 
-func experiment(t *testing.T, f *fake, phases ...string) *Experiment {
+func newExperiment(t *testing.T, f *fake, phases ...string) *Experiment {
 	t.Helper()
 	list, err := ParsePhases(phases, testSetup())
 	if err != nil {
@@ -164,7 +164,7 @@ func experiment(t *testing.T, f *fake, phases ...string) *Experiment {
 
 func TestOrderOfATurn(t *testing.T) {
 	f := &fake{}
-	x := experiment(t, f, "sfqd2")
+	x := newExperiment(t, f, "sfqd2")
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestOrderOfATurn(t *testing.T) {
 func TestLaterRunsKillTheAggressor(t *testing.T) {
 	for _, checkAll := range []bool{false, true} {
 		f := &fake{}
-		x := experiment(t, f, "native-none", "sfqd-4")
+		x := newExperiment(t, f, "native-none", "sfqd-4")
 		x.Runs, x.CheckAll = 2, checkAll
 		if err := x.Run(context.Background()); err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestLaterRunsKillTheAggressor(t *testing.T) {
 
 func TestAloneHasNoAggressorAndNoDaemon(t *testing.T) {
 	f := &fake{}
-	x := experiment(t, f, "alone")
+	x := newExperiment(t, f, "alone")
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestRunsAreInterleavedAndResumed(t *testing.T) {
 		return out
 	}
 	run := func(f *fake, runs int) error {
-		x := experiment(t, f, "alone", "floor", "sfqd2")
+		x := newExperiment(t, f, "alone", "floor", "sfqd2")
 		j, err := OpenJournal(path, x.Setup)
 		if err != nil {
 			t.Fatal(err)
@@ -276,7 +276,7 @@ func TestFailuresArePutBack(t *testing.T) {
 	for _, at := range []string{"arrange sfqd2", "drop caches", "limit true", "start aggressor", "start protected",
 		"set weights app-protected app-aggressor", "times protected", "times aggressor", "check protected", "check aggressor"} {
 		f := &fake{fail: map[string]error{at: broken}}
-		x := experiment(t, f, "sfqd2")
+		x := newExperiment(t, f, "sfqd2")
 		err := x.Run(context.Background())
 		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "sfqd2, run 1") {
 			t.Errorf("%s: error %v", at, err)
@@ -312,7 +312,7 @@ func putBack(t *testing.T, at string, f *fake) {
 func TestInterruptIsPutBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fake{onProtected: cancel}
-	x := experiment(t, f, "sfqd2")
+	x := newExperiment(t, f, "sfqd2")
 	if err := x.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
@@ -321,7 +321,7 @@ func TestInterruptIsPutBack(t *testing.T) {
 
 func TestAggressorMustOutlast(t *testing.T) {
 	f := &fake{aggressorFirst: true}
-	x := experiment(t, f, "native-none")
+	x := newExperiment(t, f, "native-none")
 	if err := x.Run(context.Background()); !errors.Is(err, ErrOutlasted) {
 		t.Fatalf("error %v", err)
 	}
@@ -329,7 +329,7 @@ func TestAggressorMustOutlast(t *testing.T) {
 
 	// Where each side is measured over its own run, the result says so.
 	f = &fake{aggressorFirst: true, outlasts: true}
-	x = experiment(t, f, "native-none")
+	x = newExperiment(t, f, "native-none")
 	x.Setup.Both = true
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestAggressorMustOutlast(t *testing.T) {
 
 func TestUngovernedRunIsRefused(t *testing.T) {
 	f := &fake{aggressorWeight: 4}
-	x := experiment(t, f, "sfqd2")
+	x := newExperiment(t, f, "sfqd2")
 	if err := x.Run(context.Background()); !errors.Is(err, ErrNotGoverned) || !strings.Contains(err.Error(), "weight 5, not 1") {
 		t.Fatalf("error %v", err)
 	}

@@ -47,7 +47,7 @@ func TestTheReportGrows(t *testing.T) {
 
 func TestFullSpeedHasNoLimit(t *testing.T) {
 	f := &fake{}
-	x := experiment(t, f, "alone")
+	x := newExperiment(t, f, "alone")
 	x.Phases = []Phase{fullSpeed}
 	if err := x.Run(context.Background()); err != nil {
 		t.Fatal(err)

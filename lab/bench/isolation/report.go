@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/lab/chart"
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/page"
 )
 
@@ -67,7 +68,5 @@ func (res Result) WriteSVG(w io.Writer) error {
 
 // WriteJSON writes the figures in the documented form.
 func (res Result) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(res)
+	return experiment.WriteJSON(w, res)
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"penstock/lab/daemon"
-	"penstock/lab/ledger"
 )
 
 const (
@@ -17,39 +15,22 @@ const (
 	settle = 500 * time.Millisecond
 )
 
-// startDaemon starts a daemon with the settings that it has when nobody sets any,
-// but for more, YAML, and returns when so many agents are connected and have heard
-// the mode.
-func startDaemon(ctx context.Context, book *ledger.Ledger, binary, dir, socket, mode, more string, agents int) (*daemon.Daemon, error) {
-	d, err := daemon.Start(ctx, daemon.Options{Book: book, Binary: binary, Base: filepath.Join(dir, "node"),
-		Socket: socket, Mode: mode, More: more, LogLevel: "info", Patience: daemonPatience})
+// startDaemon starts a daemon with default settings and returns when the DataNode's agent is
+// connected and has heard the mode.
+func (m *Machine) startDaemon(ctx context.Context, mode Variant) error {
+	d, err := daemon.Start(ctx, daemon.Options{Book: m.Book, Binary: m.Spec.Binary, Base: m.Path("node"),
+		Socket: m.Socket(0), Mode: string(mode), LogLevel: "info", Patience: daemonPatience})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := awaitAgents(ctx, d, agents); err != nil {
-		return nil, errors.Join(err, d.Stop())
-	}
-	return d, nil
-}
-
-func awaitAgents(ctx context.Context, d *daemon.Daemon, agents int) error {
-	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err = m.Await(ctx, "the agent is connected", func(ctx context.Context) (bool, error) {
 		n, err := d.Metric(ctx, "agent_connections")
-		if err == nil && n >= float64(agents) {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-d.Exited():
-			return fmt.Errorf("penstock node ended: see %s", d.Log)
-		case <-ctx.Done():
-			return fmt.Errorf("%v of %d agents are connected to penstock node: %w: see %s", n, agents, errors.Join(err, ctx.Err()), d.Log)
-		}
+		return n >= 1, err
+	})
+	if err != nil {
+		return errors.Join(err, d.Stop())
 	}
+	m.daemon = d
 	select {
 	case <-time.After(settle):
 		return nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +12,7 @@ import (
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
-	"penstock/lab/ledger"
+	"penstock/lab/stand"
 )
 
 // Options say where the real environment lives; nothing in them changes a
@@ -28,125 +26,80 @@ type Options struct {
 	Say      func(format string, args ...any)
 }
 
-// Machine is the real environment: two DataNodes, each on a disk of its own, the
-// client and the daemon. What it changes is in the run folder's ledger first.
+// Machine is the real environment: two DataNodes, each on a disk of its own, the client and the
+// daemon.
 type Machine struct {
+	*stand.Stand
 	options Options
 	setup   Setup
-	book    *ledger.Ledger
-	disks   [2]*disk.Disk
-	cluster *hadoop.Cluster
 	client  *client
 	daemon  *daemon.Daemon
-	spills  *disk.Disk // the jobs' intermediate files, so that they are in memory as well
-	fresh   bool       // the DataNodes have just been started with the cluster
-	files   int        // numbers the outputs
-	written string     // what the last write wrote
-	rows    string     // what the last TeraGen wrote
+	fresh   bool   // the DataNodes have just been started with the cluster
+	files   int    // numbers the outputs
+	written string // what the last write wrote
+	rows    string // what the last TeraGen wrote
 }
 
 const spillBytes = 4 << 30
 
-const socketPathMax = 107 // sun_path, less the final zero
+// stand has what both machines share. Without root the dirty limits stay as they are.
+func (o Options) stand(dirty, background int64) stand.Spec {
+	return stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Say, DisksOptional: true,
+		Sysctls: []stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(dirty, 10)}, {Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(background, 10)}}}
+}
+
+func fastDisk(name string, bytes int64) disk.Options {
+	return disk.Options{Name: name, Size: bytes, Scheduler: "none", LogBytesMax: mib}
+}
 
 // StartMachine brings up disks, cluster and client. On an error everything is
 // put back.
 func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
-	m := &Machine{options: o, setup: setup}
-	if err := checkSocket(m.socket()); err != nil {
-		return nil, err
-	}
-	if m.book, err = ledger.Open(o.RunDir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Stop())
+	m := &Machine{options: o, setup: setup, fresh: true}
+	spec := o.stand(setup.DirtyBytes, setup.DirtyBackgroundBytes)
+	// The last disk is for the jobs' intermediate files, so that they are in memory as well.
+	spec.Disks = []disk.Options{fastDisk("disk0", setup.DiskBytes), fastDisk("disk1", setup.DiskBytes), fastDisk("spills", spillBytes)}
+	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
+		cfg := hadoop.Config{Version: setup.Hadoop, NoYARN: true, BlockSize: setup.BlockBytes, DataNodes: s.DataNodes("dfs", s.Disks[:2]...)}
+		for i := range cfg.DataNodes {
+			d := &cfg.DataNodes[i]
+			d.HeapMB, d.JVMArgs, d.CPUs, d.Volumes[0].Type = setup.HeapMB, m.jvmArgs(s, i, 0), setup.DataNodeCPU, []string{"DISK", "SSD"}[i]
 		}
-	}()
-	if err := tuneKernel(ctx, m.book, setup.DirtyBytes, setup.DirtyBackgroundBytes); err != nil {
+		return cfg
+	}
+	if m.Stand, err = stand.Up(ctx, spec); err != nil {
 		return nil, err
 	}
-	for i := range m.disks {
-		if m.disks[i], err = disk.Open(ctx, disk.Options{Name: fmt.Sprintf("disk%d", i), RunDir: o.RunDir,
-			Size: setup.DiskBytes, Scheduler: "none", LogBytesMax: mib}); err != nil {
-			return nil, err
-		}
+	if err := m.startClient(ctx); err != nil {
+		return nil, errors.Join(err, m.Stop())
 	}
-	if m.spills, err = disk.Open(ctx, disk.Options{Name: "spills", RunDir: o.RunDir, Size: spillBytes, Scheduler: "none", LogBytesMax: mib}); err != nil {
-		return nil, err
-	}
-	return m, m.startCluster(ctx)
+	return m, nil
 }
 
-func (m *Machine) socket() string { return m.options.socket() }
-
-func (o Options) socket() string { return filepath.Join(o.RunDir, "agent.sock") }
-
-func checkSocket(path string) error {
-	if n := len(path); n > socketPathMax {
-		return fmt.Errorf("run folder %s: the agent's socket in it would have a path of %d bytes, the kernel allows %d: choose a shorter --run-dir",
-			filepath.Dir(path), n, socketPathMax)
-	}
-	return nil
-}
-
-func tuneKernel(ctx context.Context, book *ledger.Ledger, dirty, background int64) error {
-	if os.Geteuid() != 0 {
-		return nil // in the setup's notes
-	}
-	const patience = 30 * time.Minute // while another run on this machine has them
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for _, p := range []struct {
-		name  string
-		value int64
-	}{{"vm/dirty_bytes", dirty}, {"vm/dirty_background_bytes", background}} {
-		if _, err := ledger.SetSysctl(wait, book, p.name, strconv.FormatInt(p.value, 10)); err != nil {
-			return fmt.Errorf("set the kernel's dirty limits: %w", err)
-		}
-	}
-	return nil
-}
-
-func (m *Machine) startCluster(ctx context.Context) error {
-	lib, err := hadoop.Fetch(ctx, m.options.CacheDir, m.setup.Hadoop, m.options.Say)
-	if err != nil {
-		return err
-	}
-	cfg := hadoop.Config{RunDir: filepath.Join(m.options.RunDir, "hadoop"), Lib: lib, Version: m.setup.Hadoop,
-		NoYARN: true, BlockSize: m.setup.BlockBytes, Progress: m.options.Say}
-	for i, d := range m.disks {
-		cfg.DataNodes = append(cfg.DataNodes, hadoop.DataNode{HeapMB: m.setup.HeapMB, JVMArgs: m.jvmArgs(i, 0), CPUs: m.setup.DataNodeCPU,
-			Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), "dfs"), Type: []string{"DISK", "SSD"}[i]}}})
-	}
-	if m.cluster, err = hadoop.Start(ctx, cfg); err != nil {
-		return err
-	}
-	m.fresh = true
+func (m *Machine) startClient(ctx context.Context) (err error) {
 	// A place is a folder whose storage policy names its DataNode's only volume.
 	for i, policy := range []string{"HOT", "ALL_SSD"} {
-		if err := m.cluster.FS().Mkdir(ctx, placeDir(i)); err != nil {
+		if err := m.Hadoop.FS().Mkdir(ctx, placeDir(i)); err != nil {
 			return err
 		}
-		if err := m.cluster.FS().SetStoragePolicy(ctx, placeDir(i), policy); err != nil {
+		if err := m.Hadoop.FS().SetStoragePolicy(ctx, placeDir(i), policy); err != nil {
 			return err
 		}
 	}
-	m.client, err = startClient(ctx, m.book, m.cluster, lib, m.options.RunDir, m.spills.Mount(), m.setup.ClientCPU)
+	m.client, err = startClient(ctx, m.Book, m.Hadoop, m.Lib, m.Dir, m.Disks[2].Mount(), m.setup.ClientCPU)
 	return err
 }
 
 func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
 
 // jvmArgs are the DataNode's, with the agent or without.
-func (m *Machine) jvmArgs(place, agent int) []string {
+func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
 	args := append([]string{keepCompilers}, m.options.JVMArgs...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{place}", map[bool]string{true: "agent", false: "native"}[place == agent])
 	}
 	if place == agent {
-		args = append(args, fmt.Sprintf("-javaagent:%s=socket=%s", m.options.AgentJar, m.socket()))
+		args = append(args, s.AgentArgs(0)...)
 	}
 	return args
 }
@@ -155,11 +108,11 @@ func (m *Machine) jvmArgs(place, agent int) []string {
 // warmed with a daemon and without, so that its compiler has seen both.
 func (m *Machine) Begin(ctx context.Context, agent int) error {
 	if !m.fresh || agent != 0 {
-		for i := range m.disks {
-			m.cluster.StopDataNode(i)
+		for i := range 2 {
+			m.Hadoop.StopDataNode(i)
 		}
-		for i := range m.disks {
-			if err := m.cluster.StartDataNode(ctx, i, m.jvmArgs(i, agent)...); err != nil {
+		for i := range 2 {
+			if err := m.Hadoop.StartDataNode(ctx, i, m.jvmArgs(m.Stand, i, agent)...); err != nil {
 				return err
 			}
 		}
@@ -195,12 +148,12 @@ func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, j
 			}
 		}
 	}
-	blocks, err := m.cluster.FS().Blocks(ctx, m.written)
+	blocks, err := m.Hadoop.FS().Blocks(ctx, m.written)
 	if err != nil {
 		return err
 	}
 	for _, b := range blocks {
-		if want := m.cluster.DataNodeAddress(place); !slices.Contains(b.DataNodes, want) {
+		if want := m.Hadoop.DataNodeAddress(place); !slices.Contains(b.DataNodes, want) {
 			return fmt.Errorf("a block of %s is on %v and not on %s", m.written, b.DataNodes, want)
 		}
 	}
@@ -227,8 +180,8 @@ const (
 func (m *Machine) settle(ctx context.Context) error {
 	for begun := time.Now(); time.Since(begun) < restPatience; {
 		var used time.Duration
-		for i := range m.disks {
-			before, err := cpuTime(m.cluster.DataNodePID(i))
+		for i := range 2 {
+			before, err := cpuTime(m.Hadoop.DataNodePID(i))
 			if err != nil {
 				return err
 			}
@@ -239,8 +192,8 @@ func (m *Machine) settle(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		for i := range m.disks {
-			after, err := cpuTime(m.cluster.DataNodePID(i))
+		for i := range 2 {
+			after, err := cpuTime(m.Hadoop.DataNodePID(i))
 			if err != nil {
 				return err
 			}
@@ -256,11 +209,11 @@ func (m *Machine) settle(ctx context.Context) error {
 
 // Arrange starts the variant's daemon.
 func (m *Machine) Arrange(ctx context.Context, v Variant) (err error) {
-	if err := m.cluster.Check(); err != nil {
+	if err := m.Hadoop.Check(); err != nil {
 		return err
 	}
 	if v.governed() {
-		m.daemon, err = startDaemon(ctx, m.book, m.options.Binary, m.options.RunDir, m.socket(), string(v), "", 1)
+		err = m.startDaemon(ctx, v)
 	}
 	return err
 }
@@ -324,7 +277,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	s = Sample{Bytes: bytes, Seconds: took.Seconds(), DataNodeCPU: (nodeAfter - node).Seconds()}
 	if op != Cold && op != FullCold && op != Cached {
 		synced := time.Now()
-		if err := syncDisk(m.disks[place]); err != nil {
+		if err := syncDisk(m.Disks[place]); err != nil {
 			return s, err
 		}
 		s.SyncSeconds = time.Since(synced).Seconds()
@@ -337,7 +290,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 // usage is the CPU time of the place's DataNode, without its compilers, and of
 // the daemon so far.
 func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
-	pid := m.cluster.DataNodePID(place)
+	pid := m.Hadoop.DataNodePID(place)
 	compilers, err := compilerTime(pid)
 	if err != nil {
 		return 0, 0, err
@@ -348,7 +301,7 @@ func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 	return node - compilers, daemon, err
 }
 
-// Stop puts everything back. It may be called after a start that failed half-way.
+// Stop puts everything back.
 func (m *Machine) Stop() error {
 	var errs []error
 	if m.daemon != nil {
@@ -357,17 +310,5 @@ func (m *Machine) Stop() error {
 	if m.client != nil {
 		errs = append(errs, m.client.stop())
 	}
-	if m.cluster != nil {
-		errs = append(errs, m.cluster.Stop())
-	}
-	for _, d := range []*disk.Disk{m.spills, m.disks[1], m.disks[0]} {
-		if d != nil {
-			errs = append(errs, d.Stop())
-		}
-	}
-	if m.book != nil {
-		errs = append(errs, m.book.Close())
-	}
-	m.daemon, m.client, m.cluster, m.spills, m.disks, m.book = nil, nil, nil, nil, [2]*disk.Disk{}, nil
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.Down())...)
 }

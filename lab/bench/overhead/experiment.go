@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"penstock/lab/experiment/journal"
 )
 
 // Sample is one operation of one variant. CPU times are seconds over the
@@ -37,14 +35,6 @@ type Round struct {
 	Variants map[Variant]Measured `json:"variants"`
 }
 
-// Journal of rounds.
-type Journal = journal.Journal[Setup, Round]
-
-// OpenJournal opens or starts a journal; "" keeps rounds in memory.
-func OpenJournal(path string, s Setup) (*Journal, error) {
-	return journal.Open[Setup, Round](path, "overhead", s)
-}
-
 // Environment is the world in which rounds happen; env.go has the real one. Its
 // methods are called from one goroutine.
 type Environment interface {
@@ -60,14 +50,12 @@ type Environment interface {
 	Release(ctx context.Context) (peak int64, err error)
 }
 
-// Experiment runs the rounds that the journal lacks.
+// Experiment performs rounds.
 type Experiment struct {
-	Setup   Setup
-	Rounds  int
-	Env     Environment
-	Journal *Journal
-	Build   string
-	Say     func(format string, args ...any)
+	Setup Setup
+	Env   Environment
+	Build string
+	Say   func(format string, args ...any)
 }
 
 // places: the agent changes its place with each round, so that neither disk nor
@@ -90,29 +78,8 @@ func order(variants []Variant, round int) []Variant {
 	return out
 }
 
-// Run performs rounds until the journal has as many as asked for.
-func (x *Experiment) Run(ctx context.Context) error {
-	begun, had := time.Now(), len(x.Journal.Entries())
-	for n := had; n < x.Rounds; n++ {
-		left := ""
-		if done := n - had; done > 0 {
-			each := time.Since(begun) / time.Duration(done)
-			left = fmt.Sprintf(", about %s left", (each * time.Duration(x.Rounds-n)).Round(10*time.Second))
-		}
-		x.Say("round %d of %d%s", n+1, x.Rounds, left)
-		r, err := x.round(ctx, n)
-		if err != nil {
-			return fmt.Errorf("round %d: %w", n+1, err)
-		}
-		if err := x.Journal.Append(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// round performs round n, counted from 0.
-func (x *Experiment) round(ctx context.Context, n int) (r Round, err error) {
+// Round performs round n, counted from 0.
+func (x *Experiment) Round(ctx context.Context, n int) (r Round, err error) {
 	r = Round{Number: n + 1, Build: x.Build, Started: time.Now().UTC(), Agent: agentPlace(n),
 		Order: order(x.Setup.Variants, n), Variants: map[Variant]Measured{}}
 	if err := x.Env.Begin(ctx, r.Agent); err != nil {

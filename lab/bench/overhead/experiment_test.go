@@ -68,16 +68,20 @@ func (w *fakeWorld) Release(context.Context) (int64, error) {
 	return peak, nil
 }
 
-func run(t *testing.T, ctx context.Context, w *fakeWorld, path string, rounds int) (*Journal, error) {
+func run(t *testing.T, ctx context.Context, w *fakeWorld, path string, rounds int) ([]Round, error) {
 	t.Helper()
-	setup := DefaultSetup()
-	j, err := OpenJournal(path, setup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { j.Close() })
-	x := &Experiment{Setup: setup, Rounds: rounds, Env: w, Journal: j, Build: "test", Say: t.Logf}
-	return j, x.Run(ctx)
+	x := &Experiment{Setup: DefaultSetup(), Env: w, Build: "test", Say: t.Logf}
+	return performFake(t, ctx, DefaultSetup(), path, rounds, x.Round)
+}
+
+// performFake performs rounds without a machine.
+func performFake[S, R any](t *testing.T, ctx context.Context, setup S, path string, rounds int, round func(context.Context, int) (R, error)) ([]R, error) {
+	t.Helper()
+	t.Chdir(t.TempDir()) // run folders are made below it
+	q := Request[S]{Setup: setup, Rounds: rounds, Resume: path, Options: Options{Say: t.Logf}}
+	return performRounds(ctx, "overhead", q, func(context.Context, Options) (func(context.Context, int) (R, error), func() error, error) {
+		return round, func() error { return nil }, nil
+	})
 }
 
 func TestRoundsMeasureEveryVariantOnItsDataNode(t *testing.T) {
@@ -86,11 +90,11 @@ func TestRoundsMeasureEveryVariantOnItsDataNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(j.Entries()) != 8 || w.begun != 8 {
-		t.Fatalf("%d rounds, %d begun", len(j.Entries()), w.begun)
+	if len(j) != 8 || w.begun != 8 {
+		t.Fatalf("%d rounds, %d begun", len(j), w.begun)
 	}
 	first := map[Variant]int{}
-	for i, r := range j.Entries() {
+	for i, r := range j {
 		if r.Agent != i%2 || r.Number != i+1 {
 			t.Errorf("round %d: number %d, agent on %d", i+1, r.Number, r.Agent)
 		}
@@ -128,8 +132,8 @@ func TestOrderHoldsEachVariantOnce(t *testing.T) {
 func TestFailedRoundIsNotKeptAndItsDaemonEnds(t *testing.T) {
 	w := &fakeWorld{t: t, failAt: "cold read"}
 	j, err := run(t, t.Context(), w, "", 2)
-	if err == nil || !strings.Contains(err.Error(), "cold read: it broke") || len(j.Entries()) != 0 {
-		t.Errorf("%v, %d rounds", err, len(j.Entries()))
+	if err == nil || !strings.Contains(err.Error(), "cold read: it broke") || len(j) != 0 {
+		t.Errorf("%v, %d rounds", err, len(j))
 	}
 	if w.daemon != "" {
 		t.Errorf("the daemon of %s runs on", w.daemon)
@@ -141,16 +145,15 @@ func TestInterruptedMeasurementGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &fakeWorld{t: t, cancel: cancel, cancels: 30}
 	j, err := run(t, ctx, w, path, 3)
-	if !errors.Is(err, context.Canceled) || len(j.Entries()) != 1 || w.daemon != "" {
-		t.Fatalf("%v, %d rounds, daemon %q", err, len(j.Entries()), w.daemon)
+	if !errors.Is(err, context.Canceled) || len(j) != 1 || w.daemon != "" {
+		t.Fatalf("%v, %d rounds, daemon %q", err, len(j), w.daemon)
 	}
-	j.Close()
 	w = &fakeWorld{t: t}
 	j, err = run(t, t.Context(), w, path, 3)
-	if err != nil || len(j.Entries()) != 3 || w.begun != 2 {
-		t.Fatalf("%v, %d rounds, %d begun", err, len(j.Entries()), w.begun)
+	if err != nil || len(j) != 3 || w.begun != 2 {
+		t.Fatalf("%v, %d rounds, %d begun", err, len(j), w.begun)
 	}
-	for i, r := range j.Entries() {
+	for i, r := range j {
 		if r.Number != i+1 {
 			t.Errorf("round %d has number %d", i+1, r.Number)
 		}

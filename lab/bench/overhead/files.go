@@ -31,25 +31,25 @@ func syncDisk(d *disk.Disk) error {
 // forget drops what the page cache has of the place's files, and of nobody
 // else's.
 func (m *Machine) forget(place int) error {
-	return m.disks[place].Forget()
+	return m.Disks[place].Forget()
 }
 
 const deletePatience = 60 * time.Second
 
 // deleteFiles deletes what was written and waits until the DataNodes have.
 func (m *Machine) deleteFiles(ctx context.Context) error {
-	for i := range m.disks {
-		files, err := m.cluster.FS().List(ctx, placeDir(i))
+	for i := range 2 {
+		files, err := m.Hadoop.FS().List(ctx, placeDir(i))
 		if err != nil {
 			return err
 		}
 		for _, f := range files {
-			if err := m.cluster.FS().Remove(ctx, f.Path); err != nil {
+			if err := m.Hadoop.FS().Remove(ctx, f.Path); err != nil {
 				return err
 			}
 		}
 	}
-	for _, d := range m.disks {
+	for _, d := range m.Disks[:2] {
 		if err := awaitDeleted(ctx, d, 0); err != nil {
 			return err
 		}

@@ -2,95 +2,86 @@ package overhead
 
 import (
 	"context"
-	"errors"
 	"io"
-	"os"
 	"time"
 
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/runs"
 )
 
-// Request is one call of the measurement from the command line.
-type Request struct {
-	Setup    Setup
+// Request is one call of the measurement from the command line. Its setup is a Setup, or a
+// YARNSetup for the measurement on YARN.
+type Request[S any] struct {
+	Setup    S
 	Rounds   int
-	Options  Options // RunDir "": a private one is made and, after success, removed
+	Options  Options // RunDir "": a new folder, which is removed after success
 	Build    string
-	Resume   string // journal; "": rounds are kept in memory only
+	Resume   string // the journal; "" keeps rounds in memory only
 	KeepLogs bool
 }
 
 // MaxRounds bounds a measurement.
 const MaxRounds = 1000
 
-// Perform does the rounds that are missing and returns the result of all that
-// are finished, also after a failure or Ctrl-C; nil if there are none.
-func Perform(ctx context.Context, q Request) (*Result, error) {
+// Perform does the rounds that are missing and returns the result of all that are finished,
+// also after a failure or Ctrl-C; nil if there are none.
+func Perform(ctx context.Context, q Request[Setup]) (*Result, error) {
 	q.Setup = Probe(q.Setup)
 	if err := q.Setup.Validate(); err != nil {
 		return nil, err
 	}
-	journal, err := OpenJournal(q.Resume, q.Setup)
-	if err != nil {
-		return nil, err
-	}
-	defer journal.Close()
 	for _, n := range q.Setup.Notes {
 		q.Options.Say("NOTE: %s", n)
 	}
-	if n := len(journal.Entries()); n > 0 {
-		q.Options.Say("%d rounds are in the journal, %d to do", n, max(0, q.Rounds-n))
-	}
-	runErr := q.run(ctx, journal)
-	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
-		q.Options.Say("interrupted; the finished rounds are in %s: the same command goes on from there", q.Resume)
-	}
-	if len(journal.Entries()) == 0 {
-		return nil, runErr
-	}
-	res := Summarise(q.Setup, journal.Entries())
-	return &res, runErr
-}
-
-func (q *Request) run(ctx context.Context, journal *Journal) error {
-	return q.Options.inFolder(q.Rounds-len(journal.Entries()), q.KeepLogs, func(o Options) (stop func() error, err error) {
+	rounds, err := performRounds(ctx, "overhead", q, func(ctx context.Context, o Options) (func(context.Context, int) (Round, error), func() error, error) {
 		machine, err := StartMachine(ctx, q.Setup, o)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		x := &Experiment{Setup: q.Setup, Rounds: q.Rounds, Env: machine, Journal: journal, Build: q.Build, Say: o.Say}
-		return machine.Stop, x.Run(ctx)
+		x := &Experiment{Setup: q.Setup, Env: machine, Build: q.Build, Say: o.Say}
+		return x.Round, machine.Stop, nil
 	})
+	if len(rounds) == 0 {
+		return nil, err
+	}
+	res := Summarise(q.Setup, rounds)
+	return &res, err
 }
 
-// inFolder measures in the run folder if rounds are left to do. stop puts
-// everything back; it is nil where there is nothing to put back.
-func (o Options) inFolder(left int, keepLogs bool, measure func(Options) (stop func() error, err error)) error {
-	if left <= 0 {
-		return nil
+// PerformYARN is Perform for the measurement on YARN.
+func PerformYARN(ctx context.Context, q Request[YARNSetup]) (_ *YARNResult, err error) {
+	if q.Setup, err = ProbeYARN(q.Setup); err != nil {
+		return nil, err
 	}
-	if err := runs.Recover(runPrefix, o.Say); err != nil {
-		return err
+	if err := q.Setup.Validate(); err != nil {
+		return nil, err
 	}
-	folder, err := runs.Make(o.RunDir, runPrefix)
-	if err != nil {
-		return err
+	rounds, err := performRounds(ctx, "overhead-yarn", q, func(ctx context.Context, o Options) (func(context.Context, int) (YARNRound, error), func() error, error) {
+		machine, err := StartYARNMachine(ctx, q.Setup, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		x := &YARNExperiment{Env: machine, Build: q.Build, Say: o.Say}
+		return x.Round, machine.Stop, nil
+	})
+	if len(rounds) == 0 {
+		return nil, err
 	}
-	o.RunDir = folder.Path
-	stop, err := measure(o)
-	if stop != nil {
-		o.Say("putting everything back")
-		err = errors.Join(err, stop())
-	}
-	if err == nil && folder.Ours && !keepLogs {
-		return os.RemoveAll(o.RunDir)
-	}
-	o.Say("logs: %s", o.RunDir)
-	return err
+	res := SummariseYARN(q.Setup, rounds)
+	return &res, err
 }
 
-// runPrefix begins the names of run folders.
-const runPrefix = "overhead-"
+func performRounds[S, R any](ctx context.Context, name string, q Request[S],
+	start func(context.Context, Options) (func(context.Context, int) (R, error), func() error, error)) ([]R, error) {
+	return experiment.Rounds[S, R]{
+		Name: name, Setup: q.Setup, Count: q.Rounds, Resume: q.Resume, RunDir: q.Options.RunDir, KeepLogs: q.KeepLogs, Say: q.Options.Say,
+		Start: func(ctx context.Context, dir string) (func(context.Context, int) (R, error), func() error, error) {
+			o := q.Options
+			o.RunDir = dir
+			return start(ctx, o)
+		},
+	}.Perform(ctx)
+}
 
 // WriteReportFile writes the HTML report whole or not at all.
 func (res Result) WriteReportFile(path string) error {

@@ -1,7 +1,6 @@
 package overhead
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
@@ -262,7 +262,5 @@ func interval(r *figures.Ratio) string {
 
 // WriteJSON writes the figures in the documented form.
 func (res Result) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(res)
+	return experiment.WriteJSON(w, res)
 }

@@ -16,7 +16,7 @@ func summary(t *testing.T, rounds int) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Summarise(DefaultSetup(), j.Entries())
+	return Summarise(DefaultSetup(), j)
 }
 
 func near(t *testing.T, what string, got, want float64) {

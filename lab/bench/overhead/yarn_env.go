@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
-	"penstock/lab/ledger"
+	"penstock/lab/stand"
 	"penstock/node/status"
 )
 
@@ -32,71 +33,59 @@ type yarn struct {
 // YARNMachine is the real environment: two clusters, one of them with all of
 // Penstock, and its daemon.
 type YARNMachine struct {
-	options Options
-	setup   YARNSetup
-	book    *ledger.Ledger
-	sides   map[Variant]*yarn
-	daemon  *daemon.Daemon
-	outputs int // numbers them
+	*stand.Stand // with the disks, the governed cluster and the daemon
+	setup        YARNSetup
+	sides        map[Variant]*yarn
+	outputs      int // numbers them
 }
 
 // StartYARNMachine brings up disks, clusters and daemon, and writes the inputs. On
 // an error everything is put back.
 func StartYARNMachine(ctx context.Context, setup YARNSetup, o Options) (_ *YARNMachine, err error) {
-	m := &YARNMachine{options: o, setup: setup, sides: map[Variant]*yarn{}}
-	if err := checkSocket(o.socket()); err != nil {
-		return nil, err
-	}
-	lib, err := hadoop.Fetch(ctx, o.CacheDir, setup.Hadoop, o.Say)
-	if err != nil {
-		return nil, err
-	}
-	if m.book, err = ledger.Open(o.RunDir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.Stop())
-		}
-	}()
-	if err := tuneKernel(ctx, m.book, setup.DirtyBytes, setup.DirtyBackgroundBytes); err != nil {
-		return nil, err
-	}
+	m := &YARNMachine{setup: setup, sides: map[Variant]*yarn{}}
+	spec := o.stand(setup.DirtyBytes, setup.DirtyBackgroundBytes)
 	for _, v := range YARNVariants {
-		if err := m.startSide(ctx, v, lib); err != nil {
-			return nil, fmt.Errorf("%s: %w", v, err)
-		}
+		spec.Disks = append(spec.Disks, fastDisk("disk-"+string(v), setup.DiskBytes))
 	}
-	const agents = 2 // DataNode and NodeManager
-	m.daemon, err = startDaemon(ctx, m.book, o.Binary, o.RunDir, o.socket(), string(Enforce),
-		fmt.Sprintf("network: {rate: %d}\n", setup.NetworkRate), agents)
-	if err != nil {
+	spec.Nodes = func(*stand.Stand) []daemon.Options {
+		return []daemon.Options{{Mode: string(Enforce), More: fmt.Sprintf("network: {rate: %d}\n", setup.NetworkRate)}}
+	}
+	governed := slices.Index(YARNVariants, Enforce)
+	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
+		cfg := m.cluster(s.Disks[governed])
+		cfg.Governed = s.Governed(0)
+		return cfg
+	}
+	spec.Agents = []int{2} // DataNode and NodeManager
+	if m.Stand, err = stand.Up(ctx, spec); err != nil {
 		return nil, err
+	}
+	m.sides[Enforce] = &yarn{disk: m.Disks[governed], cluster: m.Hadoop}
+	if err := m.startNative(ctx, m.Disks[1-governed]); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", Native, err), m.Stop())
 	}
 	for _, v := range YARNVariants {
 		if err := m.writeInput(ctx, v); err != nil {
-			return nil, fmt.Errorf("%s: write the input: %w", v, err)
+			return nil, errors.Join(fmt.Errorf("%s: write the input: %w", v, err), m.Stop())
 		}
 	}
 	return m, nil
 }
 
-func (m *YARNMachine) startSide(ctx context.Context, v Variant, lib string) (err error) {
-	y := &yarn{}
-	m.sides[v] = y
-	if y.disk, err = disk.Start(ctx, disk.Options{Name: "disk-" + string(v), RunDir: m.options.RunDir,
-		Size: m.setup.DiskBytes, Scheduler: "none", LogBytesMax: mib}); err != nil {
-		return err
-	}
-	cfg := hadoop.Config{RunDir: filepath.Join(m.options.RunDir, string(v)), Lib: lib, Version: m.setup.Hadoop,
-		DataNodes: []hadoop.DataNode{{HeapMB: m.setup.HeapMB,
-			Volumes: []hadoop.Volume{{Dir: filepath.Join(y.disk.Mount(), "dfs")}}}},
-		LocalDirs: []string{filepath.Join(y.disk.Mount(), "local")},
-		BlockSize: m.setup.BlockBytes, TaskSlots: m.setup.TaskSlots, TaskHeapMB: m.setup.TaskHeapMB, Progress: m.options.Say}
-	if v == Enforce {
-		cfg.Governed = &hadoop.Governed{AgentJar: m.options.AgentJar, Socket: m.options.socket()}
-	}
+func (m *YARNMachine) cluster(d *disk.Disk) hadoop.Config {
+	return hadoop.Config{Version: m.setup.Hadoop,
+		DataNodes: []hadoop.DataNode{{HeapMB: m.setup.HeapMB, Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), "dfs")}}}},
+		LocalDirs: []string{filepath.Join(d.Mount(), "local")},
+		BlockSize: m.setup.BlockBytes, TaskSlots: m.setup.TaskSlots, TaskHeapMB: m.setup.TaskHeapMB}
+}
+
+// startNative starts the cluster that has nothing of Penstock.
+func (m *YARNMachine) startNative(ctx context.Context, d *disk.Disk) (err error) {
+	cfg := m.cluster(d)
+	cfg.RunDir, cfg.Lib, cfg.Progress = m.Path(string(Native)), m.Lib, m.Spec.Progress
+	y := &yarn{disk: d}
 	y.cluster, err = hadoop.Start(ctx, cfg)
+	m.sides[Native] = y
 	return err
 }
 
@@ -191,7 +180,7 @@ func (m *YARNMachine) Warm(ctx context.Context, v Variant) error {
 // checkGoverned makes sure that all phases of a job went through the daemon, or
 // that none did.
 func (m *YARNMachine) checkGoverned(ctx context.Context, v Variant, id string) error {
-	doc, err := status.Fetch(ctx, m.daemon.Address)
+	doc, err := status.Fetch(ctx, m.Nodes[0].Address)
 	if err != nil {
 		return err
 	}
@@ -201,7 +190,7 @@ func (m *YARNMachine) checkGoverned(ctx context.Context, v Variant, id string) e
 			return fmt.Errorf("the daemon saw %d bytes, %s, of %s, which is not governed", moved, kind, id)
 		}
 		if v != Native && moved < m.setup.rows()*hadoop.RowBytes {
-			return fmt.Errorf("the daemon saw %d bytes, %s, of %s, which sorts %d: see %s", moved, kind, id, m.setup.Bytes, m.daemon.Log)
+			return fmt.Errorf("the daemon saw %d bytes, %s, of %s, which sorts %d: see %s", moved, kind, id, m.setup.Bytes, m.Nodes[0].Log)
 		}
 	}
 	return nil
@@ -283,33 +272,19 @@ func (m *YARNMachine) usage(v Variant) (s YARNSample, err error) {
 	if v == Native {
 		return s, errors.Join(err1, err2, err3)
 	}
-	daemon, err4 := cpuTime(m.daemon.PID())
+	daemon, err4 := cpuTime(m.Nodes[0].PID())
 	s.DaemonCPU = daemon.Seconds()
 	return s, errors.Join(err1, err2, err3, err4)
 }
 
 // DaemonPeak is the daemon's largest resident size so far.
-func (m *YARNMachine) DaemonPeak() (int64, error) { return peakMemory(m.daemon.PID()) }
+func (m *YARNMachine) DaemonPeak() (int64, error) { return peakMemory(m.Nodes[0].PID()) }
 
-// Stop puts everything back. It may be called after a start that failed half-way.
+// Stop puts everything back.
 func (m *YARNMachine) Stop() error {
 	var errs []error
-	for _, v := range YARNVariants {
-		if y := m.sides[v]; y != nil && y.cluster != nil {
-			errs = append(errs, y.cluster.Stop())
-		}
+	if y := m.sides[Native]; y != nil && y.cluster != nil {
+		errs = append(errs, y.cluster.Stop())
 	}
-	if m.daemon != nil {
-		errs = append(errs, stopDaemon(m.daemon))
-	}
-	for _, v := range YARNVariants {
-		if y := m.sides[v]; y != nil && y.disk != nil {
-			errs = append(errs, y.disk.Stop())
-		}
-	}
-	if m.book != nil {
-		errs = append(errs, m.book.Close())
-	}
-	m.sides, m.daemon, m.book = nil, nil, nil
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.Down())...)
 }

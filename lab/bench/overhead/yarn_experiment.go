@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"penstock/lab/experiment/journal"
 )
 
 // YARNSample is one TeraSort. CPU times are seconds from the submission until the
@@ -38,14 +36,6 @@ type YARNRound struct {
 	DaemonPeak int64                  `json:"daemon_peak_bytes"` // largest resident size so far
 }
 
-// YARNJournal of rounds.
-type YARNJournal = journal.Journal[YARNSetup, YARNRound]
-
-// OpenYARNJournal opens or starts a journal; "" keeps rounds in memory.
-func OpenYARNJournal(path string, s YARNSetup) (*YARNJournal, error) {
-	return journal.Open[YARNSetup, YARNRound](path, "overhead-yarn", s)
-}
-
 // YARNEnvironment is the world of these rounds; yarn_env.go has the real one. Its
 // methods are called from one goroutine.
 type YARNEnvironment interface {
@@ -58,43 +48,33 @@ type YARNEnvironment interface {
 	DaemonPeak() (int64, error)
 }
 
-// YARNExperiment runs the rounds that the journal lacks.
+// YARNExperiment performs rounds.
 type YARNExperiment struct {
-	Rounds  int
-	Env     YARNEnvironment
-	Journal *YARNJournal
-	Build   string
-	Say     func(format string, args ...any)
+	Env    YARNEnvironment
+	Build  string
+	Say    func(format string, args ...any)
+	warmed bool
 }
 
-// Run warms both clusters and performs rounds until the journal has as many as
-// asked for. One that is performed before them counts for nothing: the daemons'
-// JVMs still compile.
-func (x *YARNExperiment) Run(ctx context.Context) error {
-	for _, v := range YARNVariants {
-		x.Say("warm-up: %s", v)
-		if err := x.Env.Warm(ctx, v); err != nil {
-			return fmt.Errorf("warm-up: %s: %w", v, err)
+// Round performs round n, counted from 0. Before the first one it warms both clusters, and
+// performs a round that does not count: the JVMs of Hadoop's daemons still compile then.
+func (x *YARNExperiment) Round(ctx context.Context, n int) (YARNRound, error) {
+	if !x.warmed {
+		for _, v := range YARNVariants {
+			x.Say("warm-up: %s", v)
+			if err := x.Env.Warm(ctx, v); err != nil {
+				return YARNRound{}, fmt.Errorf("warm-up: %s: %w", v, err)
+			}
 		}
-	}
-	x.Say("a round that does not count")
-	if _, err := x.round(ctx, len(x.Journal.Entries())); err != nil {
-		return fmt.Errorf("the first round: %w", err)
-	}
-	for n := len(x.Journal.Entries()); n < x.Rounds; n++ {
-		x.Say("round %d of %d", n+1, x.Rounds)
-		r, err := x.round(ctx, n)
-		if err != nil {
-			return fmt.Errorf("round %d: %w", n+1, err)
+		x.Say("a round that does not count")
+		if _, err := x.round(ctx, n); err != nil {
+			return YARNRound{}, fmt.Errorf("the round that does not count: %w", err)
 		}
-		if err := x.Journal.Append(r); err != nil {
-			return err
-		}
+		x.warmed = true
 	}
-	return nil
+	return x.round(ctx, n)
 }
 
-// round performs round n, counted from 0.
 func (x *YARNExperiment) round(ctx context.Context, n int) (r YARNRound, err error) {
 	r = YARNRound{Number: n + 1, Build: x.Build, Started: time.Now().UTC(), Order: order(YARNVariants, n),
 		Samples: map[Variant]YARNSample{}}

@@ -1,13 +1,13 @@
 package overhead
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
@@ -120,7 +120,5 @@ func (res YARNResult) WriteTable(w io.Writer) error {
 
 // WriteJSON writes the figures in the documented form.
 func (res YARNResult) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(res)
+	return experiment.WriteJSON(w, res)
 }

@@ -39,28 +39,23 @@ func (w *fakeYARN) Sort(ctx context.Context, v Variant) (YARNSample, error) {
 
 func (w *fakeYARN) DaemonPeak() (int64, error) { return int64(20+len(w.did)) * mib, nil }
 
-func runYARN(t *testing.T, w *fakeYARN, path string, rounds int) (*YARNJournal, error) {
+func runYARN(t *testing.T, w *fakeYARN, path string, rounds int) ([]YARNRound, error) {
 	t.Helper()
-	j, err := OpenYARNJournal(path, DefaultYARNSetup(1<<30))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { j.Close() })
-	x := &YARNExperiment{Rounds: rounds, Env: w, Journal: j, Build: "test", Say: t.Logf}
-	return j, x.Run(t.Context())
+	x := &YARNExperiment{Env: w, Build: "test", Say: t.Logf}
+	return performFake(t, t.Context(), DefaultYARNSetup(1<<30), path, rounds, x.Round)
 }
 
 func TestYARNRoundsAlternate(t *testing.T) {
 	w := &fakeYARN{}
 	j, err := runYARN(t, w, "", 4)
-	if err != nil || len(j.Entries()) != 4 || !slices.Equal(w.warm, YARNVariants) {
-		t.Fatalf("%v, %d rounds, warmed %v", err, len(j.Entries()), w.warm)
+	if err != nil || len(j) != 4 || !slices.Equal(w.warm, YARNVariants) {
+		t.Fatalf("%v, %d rounds, warmed %v", err, len(j), w.warm)
 	}
 	n, e := Native, Enforce
 	if want := []Variant{n, e, n, e, e, n, e, n, n, e}; !slices.Equal(w.did, want) { // the first two count for nothing
 		t.Errorf("jobs %v, want %v", w.did, want)
 	}
-	for i, r := range j.Entries() {
+	for i, r := range j {
 		if r.Number != i+1 || len(r.Samples) != 2 {
 			t.Errorf("round %d: %+v", i+1, r)
 		}
@@ -70,13 +65,12 @@ func TestYARNRoundsAlternate(t *testing.T) {
 func TestFailedYARNRoundIsNotKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	j, err := runYARN(t, &fakeYARN{failAt: 6}, path, 3)
-	if err == nil || !strings.Contains(err.Error(), "round 2: native: it broke") || len(j.Entries()) != 1 {
-		t.Fatalf("%v, %d rounds", err, len(j.Entries()))
+	if err == nil || !strings.Contains(err.Error(), "round 2: native: it broke") || len(j) != 1 {
+		t.Fatalf("%v, %d rounds", err, len(j))
 	}
-	j.Close()
 	w := &fakeYARN{}
-	if j, err = runYARN(t, w, path, 3); err != nil || len(j.Entries()) != 3 || len(w.did) != 6 {
-		t.Errorf("%v, %d rounds, %d jobs", err, len(j.Entries()), len(w.did))
+	if j, err = runYARN(t, w, path, 3); err != nil || len(j) != 3 || len(w.did) != 6 {
+		t.Errorf("%v, %d rounds, %d jobs", err, len(j), len(w.did))
 	}
 }
 
@@ -85,7 +79,7 @@ func TestYARNFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := SummariseYARN(DefaultYARNSetup(1<<30), j.Entries())
+	res := SummariseYARN(DefaultYARNSetup(1<<30), j)
 	for _, f := range res.Figures {
 		switch f.What {
 		case runTime:
@@ -115,7 +109,7 @@ func TestYARNFigures(t *testing.T) {
 	if err := json.Unmarshal([]byte(doc.String()), &back); err != nil || len(back.Figures) != len(res.Figures) {
 		t.Errorf("%v: %s", err, &doc)
 	}
-	one := SummariseYARN(DefaultYARNSetup(64*mib), j.Entries()[:1])
+	one := SummariseYARN(DefaultYARNSetup(64*mib), j[:1])
 	if notes := strings.Join(one.Notes(), "\n"); len(one.Verdicts) != 1 || !strings.Contains(notes, "Fewer than 5 rounds") || !strings.Contains(notes, "Less than 1 GB") {
 		t.Errorf("one round: %+v; %s", one.Verdicts, notes)
 	}

@@ -47,9 +47,9 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	q.Options.Progress.plan(plan.Kills, done)
 	say("seed %d: %d kills among %d faults; %d kills are done", plan.Seed, plan.Kills, len(plan.Steps), done)
 	var runErr error
-	remove := false
+	remove := q.Options.RunDir == "" // the folder is removed if all is good
 	if over := len(journal.endings) > 0 && len(journal.outcomes) == len(plan.Steps); !over {
-		remove, runErr = q.run(ctx, plan, journal)
+		runErr = q.run(ctx, plan, journal)
 	}
 	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
 		say("interrupted; what was done is in %s: the same command goes on from there", q.Resume)
@@ -66,35 +66,25 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	if err == nil && !result.Good {
 		err = fmt.Errorf("%w: %d", ErrNotGood, len(result.Findings))
 	}
-	switch {
-	case err == nil && remove && !q.KeepLogs:
+	if err == nil && remove && !q.KeepLogs && q.Options.RunDir != "" {
 		return result, os.RemoveAll(q.Options.RunDir)
-	case q.Options.RunDir != "":
-		say("logs: %s", q.Options.RunDir)
 	}
 	return result, err
 }
 
-// run does one stretch, and says whether the run folder is ours to remove.
-func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) (ours bool, err error) {
-	if err := runs.Recover(runPrefix, q.Options.Progress.Printf); err != nil {
-		return false, err
-	}
-	folder, err := runs.Make(q.Options.RunDir, runPrefix)
-	if err != nil {
-		return folder.Ours, err
-	}
-	q.Options.RunDir = folder.Path
-	m, err := startMachine(ctx, q.Setup, q.Options)
-	if err != nil {
-		return folder.Ours, err
-	}
-	c := &campaign{setup: q.Setup, plan: plan, m: m, journal: journal, progress: q.Options.Progress,
-		seen: map[int]time.Time{}, underWay: make(chan struct{})}
-	err = c.run(ctx)
-	q.Options.Progress.Printf("putting everything back")
-	return folder.Ours, errors.Join(err, m.Down())
+// run does one stretch.
+func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) error {
+	say := q.Options.Progress.Printf
+	return runs.Within(q.Options.RunDir, "soak-", true, say, func(dir string) error {
+		q.Options.RunDir = dir
+		m, err := startMachine(ctx, q.Setup, q.Options)
+		if err != nil {
+			return err
+		}
+		c := &campaign{setup: q.Setup, plan: plan, m: m, journal: journal, progress: q.Options.Progress,
+			seen: map[int]time.Time{}, underWay: make(chan struct{})}
+		err = c.run(ctx)
+		say("putting everything back")
+		return errors.Join(err, m.Down())
+	})
 }
-
-// runPrefix begins the names of run folders.
-const runPrefix = "soak-"

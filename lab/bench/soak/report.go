@@ -1,12 +1,13 @@
 package soak
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"penstock/lab/experiment"
 )
 
 // WriteTable prints the figures and the verdict.
@@ -67,9 +68,7 @@ func (r Result) WriteTable(w io.Writer) error {
 // WriteJSON writes everything.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return experiment.WriteJSON(w, r)
 }
 
 // Progress prints what happens, a line each. A nil one is silent.
