@@ -550,7 +550,7 @@ func TestLogLimiter(t *testing.T) {
 			t.Fatal("a line past the bound is written")
 		}
 	}
-	if unsaid, ok := q.allow(now.Add(time.Second)); !ok || unsaid != 5 {
-		t.Errorf("%d were not written, %v; want 5", unsaid, ok)
+	if suppressed, ok := q.allow(now.Add(time.Second)); !ok || suppressed != 5 {
+		t.Errorf("%d were not written, %v; want 5", suppressed, ok)
 	}
 }
