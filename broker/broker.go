@@ -260,7 +260,7 @@ func (b *Broker) needsGrant(name string) bool {
 // thousands of rules take a while and reports must not wait.
 func (b *Broker) matchRules(names []string) {
 	b.mu.Lock()
-	p, regrants := b.policy, b.factsVersion
+	p, facts := b.policy, b.factsVersion
 	b.mu.Unlock()
 	grants := make([]policy.Grant, len(names))
 	for i, name := range names {
@@ -268,7 +268,7 @@ func (b *Broker) matchRules(names []string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.policy != p || b.factsVersion != regrants { // the policy or the facts have changed meanwhile
+	if b.policy != p || b.factsVersion != facts { // the policy or the facts have changed meanwhile
 		return
 	}
 	for i, name := range names {

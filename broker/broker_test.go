@@ -257,8 +257,8 @@ func takeAll(nodes []*machine) (all []map[string]time.Duration) {
 	return all
 }
 
-// TestSharesOfTheWhole: b works on one node of three only and is due as much of the whole
-// as a; a broker that comes back is whole again at once; without one, local shares.
+// TestSharesOfTheWhole: b is served on one of three nodes and is entitled to as much of the total
+// as a. A broker that returns has complete totals at once. Without one, local shares are in force.
 func TestSharesOfTheWhole(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "rules: [{flow: c, weight: 2}]")
 	brokers := []string{b.address}
@@ -332,7 +332,7 @@ func dialWith(t *testing.T, address string, creds credentials.TransportCredentia
 	return cluster.NewNodesClient(conn).Exchange(t.Context())
 }
 
-// TestBadNodes: what no node says ends its stream, with a reason, and counts nowhere.
+// TestBadNodes: an invalid message ends its stream with a reason, and does not count.
 func TestBadNodes(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	hello := func(name string) *cluster.Report {
@@ -417,7 +417,7 @@ func TestSecondStream(t *testing.T) {
 	}
 }
 
-// TestCertificates: only nodes with a certificate of the CA, under its name, are heard.
+// TestCertificates: only nodes with a certificate of the CA that names them are accepted.
 func TestCertificates(t *testing.T) {
 	ours, others := t.TempDir(), t.TempDir()
 	for dir, names := range map[string][]string{ours: {"broker", "n1"}, others: {"n1"}} {

@@ -105,7 +105,7 @@ func ends(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestConnectionBounds: each bound on connections, at its edge.
+// TestConnectionBounds checks each limit on connections at its boundary.
 func TestConnectionBounds(t *testing.T) {
 	l := newConnLimiter(8, func(string, net.Addr) {})
 	now := time.Now()
@@ -149,8 +149,8 @@ func TestConnectionBounds(t *testing.T) {
 	expect("12.0.0.1", "connections")
 }
 
-// TestLine: no more handshakes are waited for than are worked on in time.
-func TestLine(t *testing.T) {
+// TestHandshakeQueue: no more handshakes wait than can be computed in time.
+func TestHandshakeQueue(t *testing.T) {
 	l := newConnLimiter(8, func(string, net.Addr) {})
 	first := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
 	l.handshakesWaiting.Store(maxHandshakesWaiting)
@@ -177,7 +177,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestAddressesAreForgotten: what is known of an address without connections goes.
+// TestAddressesAreForgotten: addresses without connections are dropped.
 func TestAddressesAreForgotten(t *testing.T) {
 	l := newConnLimiter(1, func(string, net.Addr) {})
 	now := time.Now()
@@ -200,7 +200,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: addresses that had a connection keep no other from having one.
+// TestManyAddresses: addresses that had a connection before do not keep others from connecting.
 func TestManyAddresses(t *testing.T) {
 	l := newConnLimiter(1, func(string, net.Addr) {})
 	now := time.Now()
@@ -226,8 +226,8 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// TestFlood: one peer that opens all it can, and opens again what is closed, keeps no other
-// from being heard.
+// TestFlood: a peer that opens all connections that it can, and reopens those that are closed, does
+// not keep others out.
 func TestFlood(t *testing.T) {
 	secure, of := authority(t, "n")
 	b := bounded(t, secure, 8)
@@ -280,7 +280,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSilentHandshakes: peers that stop in the middle of a handshake hold no place in its line.
+// TestSilentHandshakes: peers that stop in the middle of a handshake hold no slot.
 func TestSilentHandshakes(t *testing.T) {
 	secure, of := authority(t, "n")
 	b := bounded(t, secure, 1000)
@@ -307,8 +307,8 @@ func TestSilentHandshakes(t *testing.T) {
 	}
 }
 
-// TestIdleConnection: a connection by which nothing good comes is closed, one with a node's
-// stream is not, and that one is when the stream has ended.
+// TestIdleConnection: a connection without calls or streams is closed. One with a node's stream is
+// not, until the stream has ended.
 func TestIdleConnection(t *testing.T) {
 	b := bounded(t, nil, 10)
 	s := dial(t, b.address)
@@ -351,7 +351,7 @@ func TestIdleConnection(t *testing.T) {
 	})
 }
 
-// TestRefusedStreams: a connection whose streams are refused again and again ends.
+// TestRefusedStreams: a connection whose streams are refused again and again is closed.
 func TestRefusedStreams(t *testing.T) {
 	b := bounded(t, nil, 10)
 	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -448,7 +448,7 @@ func TestMessageSize(t *testing.T) {
 	}
 }
 
-// TestPings: a peer that asks all the time whether the broker is there is sent away.
+// TestPings: a peer that sends too many pings is disconnected.
 func TestPings(t *testing.T) {
 	b := bounded(t, nil, 10)
 	c, err := net.Dial("tcp", b.address)
@@ -482,7 +482,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// TestReportRate: a node may report at twice its period for ever, and a few times at once.
+// TestReportRate: a node may always report at twice the announced rate, and a few times at once.
 func TestReportRate(t *testing.T) {
 	now := time.Now()
 	p := newReportLimiter(time.Second)
@@ -510,7 +510,7 @@ func TestReportRate(t *testing.T) {
 	}
 }
 
-// TestReportFlood: a node that reports much too often is slowed, and answered.
+// TestReportFlood: a node that reports much too often is delayed, and answered.
 func TestReportFlood(t *testing.T) {
 	b := bounded(t, nil, 10)
 	s := dial(t, b.address)
@@ -536,7 +536,7 @@ func TestReportFlood(t *testing.T) {
 	}
 }
 
-// TestLogLimiter: bad peers write no more than so many lines a second to the log.
+// TestLogLimiter: peers cause a limited number of log lines per second.
 func TestLogLimiter(t *testing.T) {
 	q := newLogLimiter()
 	now := time.Unix(1000, 0)
@@ -550,7 +550,7 @@ func TestLogLimiter(t *testing.T) {
 			t.Fatal("a line past the bound is written")
 		}
 	}
-	if unsaid, ok := q.allow(now.Add(time.Second)); !ok || unsaid != 5 {
-		t.Errorf("%d were not written, %v; want 5", unsaid, ok)
+	if suppressed, ok := q.allow(now.Add(time.Second)); !ok || suppressed != 5 {
+		t.Errorf("%d were not written, %v; want 5", suppressed, ok)
 	}
 }

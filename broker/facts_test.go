@@ -12,8 +12,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestFactsArrive: an application whose facts are others than before has what the policy
-// gives for them, without a new policy and without asking on every round.
+// TestFactsArrive: when the facts of an application change, its rights follow, without a new policy
+// and without polling.
 func TestFactsArrive(t *testing.T) {
 	var held atomic.Int64
 	asked := 0
@@ -64,7 +64,8 @@ func TestFactsArrive(t *testing.T) {
 	}
 }
 
-// TestRulesAreMatchedUnlocked: reports do not wait for rules, however many applications are new.
+// TestRulesAreMatchedUnlocked: reports do not wait while rules are matched, whatever the number of
+// new applications.
 func TestRulesAreMatchedUnlocked(t *testing.T) {
 	asked := 0
 	var b *Broker

@@ -9,8 +9,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// FuzzReports: whatever a node sends, the broker answers or refuses it, no total leaves its
-// bounds, and nothing is left when the node is gone.
+// FuzzReports: whatever a node sends, the broker answers or refuses it, totals stay within their
+// limits, and nothing is left when the node is gone.
 func FuzzReports(f *testing.F) {
 	seed := func(r *cluster.Report) []byte {
 		b, err := proto.Marshal(r)

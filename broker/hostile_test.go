@@ -38,7 +38,7 @@ func sizeOf(t *testing.T, m proto.Message) int {
 	return len(b)
 }
 
-// TestExpiredCertificate: the authority's own, but it is good no more.
+// TestExpiredCertificate: a certificate of the CA is refused after it has expired.
 func TestExpiredCertificate(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := certs.Make(dir, []string{"broker"}, nil); err != nil {
@@ -103,8 +103,8 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestReplay: what a node has said, said again by another one, on a stream of its own or by
-// turns, is refused, and changes nothing of the node's.
+// TestReplay: the messages of a node are refused when another one sends them, on its own stream or
+// interleaved, and do not affect the node.
 func TestReplay(t *testing.T) {
 	secure, of := authority(t, "victim", "thief")
 	b := bounded(t, secure, 10)
@@ -174,8 +174,8 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestGreatestSums: every node there may be claims the most that it may, for one application,
-// and the sums hold; one node more is refused.
+// TestGreatestSums: the largest number of nodes can report the largest rates for one application,
+// and the sums are right. One more node is refused.
 func TestGreatestSums(t *testing.T) {
 	totals := coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries)
 	var last coord.Member
@@ -210,8 +210,8 @@ func TestGreatestSums(t *testing.T) {
 	}
 }
 
-// TestGreatestClaim: a node may claim what 256 devices give, and no more, however it is
-// divided; what is refused ends the stream and takes all of it out of the totals.
+// TestGreatestClaim: a node can report the service of 256 devices, and no more, however it is
+// divided. A report beyond that ends the stream and removes the node from the totals.
 func TestGreatestClaim(t *testing.T) {
 	b := bounded(t, nil, 10)
 	for over, want := range map[uint64]codes.Code{0: codes.OK, 1: codes.InvalidArgument} {
@@ -235,8 +235,8 @@ func TestGreatestClaim(t *testing.T) {
 	}
 }
 
-// TestTooManyApplications: the last that there is room for is taken, the next one refused, and
-// who has been heard goes on.
+// TestTooManyApplications: the last application that has room is accepted and the next one refused,
+// and other nodes continue.
 func TestTooManyApplications(t *testing.T) {
 	b := bounded(t, nil, 100)
 	names := func(node, count int) *cluster.Report {
@@ -289,7 +289,7 @@ func (bare) Unmarshal(data []byte, v any) error {
 
 func (bare) Name() string { return "proto" }
 
-// TestNoText: a name that is no UTF-8, and a message that is none, end the stream.
+// TestNoText: a name or a message that is not UTF-8 ends the stream.
 func TestNoText(t *testing.T) {
 	b := bounded(t, nil, 10)
 	name := []byte{0x08, 1, 0x12, 4, 0x0a, 2, 0xff, 0xfe} // sequence 1, a node's name

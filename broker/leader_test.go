@@ -132,8 +132,8 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestStepsDown: a stream ends with the report after its leadership, also when the broker
-// leads again by then, and the new leadership knows nothing of the old one's nodes.
+// TestStepsDown: a stream ends with the first report after its leadership, even if the broker leads
+// again by then. The new leadership knows nothing of the old one's nodes.
 func TestStepsDown(t *testing.T) {
 	offices, addresses, brokers := severalBrokers(t, 1)
 	open := func(epoch uint64) cluster.Nodes_ExchangeClient {
@@ -175,8 +175,8 @@ func TestStepsDown(t *testing.T) {
 	}
 }
 
-// TestNodeFollows: a node finds the leader among several, goes with it to another, and takes
-// no answer of a smaller epoch.
+// TestNodeFollows: a node finds the leader among several brokers, follows a change, and ignores
+// answers of an older epoch.
 func TestNodeFollows(t *testing.T) {
 	offices, addresses := several(t, 3)
 	lead := func(leader int, epoch uint64) {
@@ -209,9 +209,9 @@ func TestNodeFollows(t *testing.T) {
 	eventually(t, "the node is with the one that leads", with(1, 10))
 }
 
-// TestCutOnce: a node whose stream is cut goes to the broker that led, not to one that would
+// TestBrokenStream: a node whose stream breaks returns to the broker that led, not to one that would
 // only name it.
-func TestCutOnce(t *testing.T) {
+func TestBrokenStream(t *testing.T) {
 	offices, addresses := several(t, 2)
 	offices[0].set(leadership.State{Leading: true, Epoch: 7})
 	offices[1].set(leadership.State{Leader: addresses[0], Epoch: 7})

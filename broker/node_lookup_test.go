@@ -205,7 +205,7 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 	}
 }
 
-// FuzzPlaces: whatever a node states, it is refused or found at machines' addresses only.
+// FuzzPlaces: whatever a node states, it is refused, or found at addresses of machines only.
 func FuzzPlaces(f *testing.F) {
 	f.Add("192.0.2.1", "0.0.0.0:9718")
 	f.Add("fe80::1%eth0", "[::]:1")

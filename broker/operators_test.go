@@ -96,7 +96,7 @@ func TestVersionsByOperators(t *testing.T) {
 // second is the error of a call.
 func second[T any](_ T, err error) error { return err }
 
-// TestWhoIsAnOperator: with certificates only those of operators may ask.
+// TestWhoIsAnOperator: with certificates, only operators may call the service.
 func TestWhoIsAnOperator(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := certs.Make(dir, []string{"broker", "n1"}, []string{"alice"}); err != nil {
@@ -173,8 +173,8 @@ func TestLocalUser(t *testing.T) {
 	}
 }
 
-// TestListSettling: operators are told that a broker leads since so lately that nodes may be
-// missing, from the moment on at which it leads.
+// TestListSettling: operators see that nodes may be missing after a change of leadership, from its
+// first moment on.
 func TestListSettling(t *testing.T) {
 	offices, addresses := several(t, 1)
 	o := asOperator(t, addresses[0], insecure.NewCredentials())
@@ -186,7 +186,7 @@ func TestListSettling(t *testing.T) {
 	}
 }
 
-// TestWhatOperatorsSee: nodes, and applications with what they have and are due.
+// TestWhatOperatorsSee: nodes, and applications with their service and entitlements.
 func TestWhatOperatorsSee(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "rules: [{flow: c, weight: 2}, {flow: 'sys*', weight: 1, group: system}]")
 	nodes := []*machine{node(t, "one", []string{b.address}, "a", "sys1", "sys2"), node(t, "two", []string{b.address}, "a", "c")}
@@ -240,7 +240,7 @@ func TestWhatOperatorsSee(t *testing.T) {
 	nodes[0].stopped()
 }
 
-// TestLiveOnAllNodes: a version is in force at all nodes soon; how soon is in the log.
+// TestLiveOnAllNodes: a version is soon in force at all nodes. The test logs how soon.
 func TestLiveOnAllNodes(t *testing.T) {
 	const count = 20
 	b := serve(t, "127.0.0.1:0", "default: 1")
@@ -268,7 +268,7 @@ func TestLiveOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestPolicyFile: a file is a version when it changes, and not when the broker starts again.
+// TestPolicyFile: a file becomes a version when it changes, and not when the broker restarts.
 func TestPolicyFile(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
@@ -318,8 +318,9 @@ func TestPolicyFile(t *testing.T) {
 	kept.Close()
 }
 
-// TestLongGone: the next version is without the weights of applications that are long gone.
-func TestLongGone(t *testing.T) {
+// TestWeightRetention: the next version drops the weights of applications that have not been at work for
+// long.
+func TestWeightRetention(t *testing.T) {
 	b, err := New(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +349,7 @@ func TestLongGone(t *testing.T) {
 	}
 }
 
-// TestManySetWeights: the bound is an error that says what to do.
+// TestManySetWeights: beyond the limit there is an error that says what to do.
 func TestManySetWeights(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	if _, err := b.write(t.Context(), 0, "test", func(v *store.Version) error {
@@ -368,8 +369,8 @@ func TestManySetWeights(t *testing.T) {
 	}
 }
 
-// TestOtherBrokersVersion: what another broker writes to the store comes into force, and a
-// version that this program cannot read does not.
+// TestOtherBrokersVersion: a version that another broker writes comes into force, and one that this
+// program cannot read does not.
 func TestOtherBrokersVersion(t *testing.T) {
 	shared := store.NewMemory()
 	b, err := New(t.Context(), Options{Store: shared})

@@ -129,8 +129,9 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 	holds("all at work again", 0.375, 0.375, 0.25)
 }
 
-// TestQueuesAreSharesOfTheWhole: etl is on one node of two only, and is due as much of the whole as
-// adhoc, as far as that node goes; and in adhoc x, which is beside etl, as much as y.
+// TestQueuesAreSharesOfTheWhole: etl is on one of two nodes, and is entitled to as much of the
+// total as adhoc, as far as that node allows. In adhoc, x, which is beside etl, is entitled to as
+// much as y.
 func TestQueuesAreSharesOfTheWhole(t *testing.T) {
 	flows := []string{"e", "x", "y"}
 	b := serveQueues(t, "127.0.0.1:0", "queues: [{queue: etl, weight: 1}, {queue: adhoc, weight: 1}, {queue: adhoc.x, weight: 1}]",
@@ -151,7 +152,7 @@ func TestQueuesAreSharesOfTheWhole(t *testing.T) {
 	}
 }
 
-// TestQueueBounds: of queues' names and numbers, at their edge.
+// TestQueueBounds checks the limits on names and numbers of queues at their boundaries.
 func TestQueueBounds(t *testing.T) {
 	numbers := func(n int, each uint64) (all []uint64) {
 		for range n {
@@ -211,7 +212,7 @@ func TestQueueBounds(t *testing.T) {
 	}
 }
 
-// TestWeightsAmongAll are for nodes that do not divide at every level.
+// TestWeightsAmongAll checks the weights for nodes that do not divide at every level.
 func TestWeightsAmongAll(t *testing.T) {
 	for levels, want := range map[bool]float64{false: 1, true: 0} {
 		b, err := New(t.Context(), Options{})

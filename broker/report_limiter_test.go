@@ -16,9 +16,9 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestPaceOfANode: a new stream has what the node's last one has left of its budget, and
-// not without end.
-func TestPaceOfANode(t *testing.T) {
+// TestReportLimiters: a new stream continues with the budget of the node's last one, and the number of
+// waiting streams is bounded.
+func TestReportLimiters(t *testing.T) {
 	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
 	now := time.Now()
 	for i := range reportBurst {
@@ -56,8 +56,8 @@ func TestPaceOfANode(t *testing.T) {
 	}
 }
 
-// TestAnotherPeriod: a node that reports oftener than before does not pay for its old period.
-func TestAnotherPeriod(t *testing.T) {
+// TestChangedPeriod: a node that reports more often than before is not limited by its old period.
+func TestChangedPeriod(t *testing.T) {
 	now := time.Now()
 	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
 	for range reportBurst - 1 {
@@ -71,8 +71,8 @@ func TestAnotherPeriod(t *testing.T) {
 	}
 }
 
-// TestManyStreams: streams that are opened and closed again and again wait, and are refused at
-// last; what is said of them in the log has a bound.
+// TestManyStreams: a node that opens and closes streams again and again is delayed and finally
+// refused, and its log lines are limited.
 func TestManyStreams(t *testing.T) {
 	b := bounded(t, nil, 100)
 	for i := range reportBurst + 3 {
@@ -114,8 +114,9 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-// TestSettlesByThePeriod: totals lack nodes for as long as those may not have reported.
-func TestSettlesByThePeriod(t *testing.T) {
+// TestStartupByPeriod: totals count as incomplete for as long as nodes with that period may not
+// have reported.
+func TestStartupByPeriod(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: startupWait, time.Second: startupWait,
 		10 * time.Second: 20 * time.Second, time.Hour: 2 * maxPeriod} {
@@ -136,8 +137,8 @@ func TestSettlesByThePeriod(t *testing.T) {
 	}
 }
 
-// TestHeardByNoClock: when nodes were heard does not go by the clock, which may be set.
-func TestHeardByNoClock(t *testing.T) {
+// TestLastReportIgnoresWallClock: the time of the last report does not depend on the wall clock.
+func TestLastReportIgnoresWallClock(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	s := b.settled(t, "n", "192.0.2.1")
 	if at := time.Duration(s.lastReport.Load()); at < 0 || at > time.Since(b.created) {

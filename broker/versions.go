@@ -66,7 +66,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 		return fmt.Errorf("ask the store for the newest policy: %w", err)
 	}
 	b.mu.Lock()
-	same, regrants := sameVersion(v, b.current), b.factsVersion
+	same, facts := sameVersion(v, b.current), b.factsVersion
 	var names []string // of applications at work
 	for name := range b.rights {
 		names = append(names, name)
@@ -86,7 +86,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 	}
 	stale := map[string]struct{}{}
 	b.mu.Lock()
-	if b.factsVersion != regrants { // facts have changed meanwhile
+	if b.factsVersion != facts { // facts have changed meanwhile
 		for name := range grants {
 			stale[name] = struct{}{}
 		}

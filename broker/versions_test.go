@@ -20,9 +20,9 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestLongGoneIsNotSeen: a follower has seen nobody at work, so when it leads, weights of
-// applications have their whole time; so has one that is set again.
-func TestLongGoneIsNotSeen(t *testing.T) {
+// TestWeightRetentionOfFollower: a follower sees no applications, so when it leads, weights are kept for
+// their whole time. So is one that is set again.
+func TestWeightRetentionOfFollower(t *testing.T) {
 	o := &office{changes: make(chan struct{}, 1)}
 	shared := store.NewMemory()
 	b, err := New(t.Context(), Options{Leadership: o, Store: shared})
@@ -55,8 +55,8 @@ func TestLongGoneIsNotSeen(t *testing.T) {
 	}
 }
 
-// TestVersionsBeginAnew: a version of the same number that is another one is taken.
-func TestVersionsBeginAnew(t *testing.T) {
+// TestVersionsRestart: a different version of the same number is put in force.
+func TestVersionsRestart(t *testing.T) {
 	shared := store.NewMemory()
 	b, err := New(t.Context(), Options{Store: shared})
 	if err != nil {
@@ -104,8 +104,8 @@ func (f *failing) Append(ctx context.Context, v store.Version) error {
 	return f.Store.Append(ctx, v)
 }
 
-// TestNotYet: a version that is written and cannot be read is no failed write.
-func TestNotYet(t *testing.T) {
+// TestStoredButNotInForce: a version that is written but cannot be read is not reported as a failed write.
+func TestStoredButNotInForce(t *testing.T) {
 	f := &failing{Store: store.NewMemory(), latest: func(_ context.Context, _, writes int) error {
 		if writes > 0 {
 			return fmt.Errorf("the disk is slow: %w", context.DeadlineExceeded)
@@ -130,8 +130,8 @@ func TestNotYet(t *testing.T) {
 	}
 }
 
-// TestFollowTriesAgain: a changed policy file comes into force after an error that passes.
-func TestFollowTriesAgain(t *testing.T) {
+// TestFollowFileRetries: a changed policy file comes into force after a temporary error.
+func TestFollowFileRetries(t *testing.T) {
 	f := &failing{Store: store.NewMemory(), latest: func(_ context.Context, asked, _ int) error {
 		if asked == 2 || asked == 3 {
 			return errors.New("no answer")

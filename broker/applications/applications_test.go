@@ -49,8 +49,8 @@ func ofTest(s *told) *Directory {
 		apps: map[string]*entry{}, pending: map[string]bool{}}
 }
 
-// TestWhoIsGone holds nothing, is known for a while and then forgotten, but not while the
-// source is down.
+// TestWhoIsGone: an application that has ended holds nothing and is dropped after a while, but not
+// while the source is down.
 func TestWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &told{apps: []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 5}, State: "RUNNING"}}}
@@ -95,8 +95,7 @@ func TestWhoIsGone(t *testing.T) {
 	})
 }
 
-// TestRest: a source that takes its time is asked less often, and one that has nobody active
-// at each tick.
+// TestRest: a slow source is polled less often, and one without an active server at each tick.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
@@ -118,8 +117,8 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a source that has just begun, and does not know yet all that is held, takes
-// nothing from what was known; after a while it counts alone.
+// TestTakeOver: a source that has just begun and does not know all allocations does not lower what
+// was known. After a while, only its answers count.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := func(since, bandwidth int64) []Application {

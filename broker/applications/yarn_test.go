@@ -184,8 +184,8 @@ func TestFactsOfYARN(t *testing.T) {
 	}
 }
 
-// TestHundredThousand: as many as are kept are told in pages, and one more is an error,
-// also where the times by which pages are made are told to nobody or are all the same.
+// TestHundredThousand: the largest number of applications is read in pages, and one more is an
+// error, also if submission times are hidden or all equal.
 func TestHundredThousand(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -276,7 +276,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesEnd: a server that always has as many as were asked for is not asked for ever.
+// TestPagesEnd: a server that always returns full pages is not read forever.
 func TestPagesEnd(t *testing.T) {
 	m := startManager(t)
 	m.set(func(w http.ResponseWriter, r *http.Request) {
@@ -301,8 +301,8 @@ func redirect(to string) http.HandlerFunc {
 	}
 }
 
-// TestStandby: the active one of a pair is found, and found again after they have changed
-// places; who is not among the addresses is never asked.
+// TestStandby: the active server of a pair is found, also after a fail-over. Servers that are not
+// configured are never asked.
 func TestStandby(t *testing.T) {
 	a, b, stranger := startManager(t), startManager(t), startManager(t)
 	stranger.set(nil, anApp(9, 1))
@@ -328,8 +328,8 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestStandbyHasNoRest: a standby that is slow to say that it is one is asked as often as a
-// quick one, and one that is slow to answer counts alone.
+// TestStandbyHasNoRest: a slow standby is polled as often as a quick one, and a slow active server
+// delays only itself.
 func TestStandbyHasNoRest(t *testing.T) {
 	const slow = 500 * time.Millisecond
 	late := func(then http.HandlerFunc) http.HandlerFunc {
@@ -368,8 +368,7 @@ func TestStandbyHasNoRest(t *testing.T) {
 	}
 }
 
-// TestMachineGone: an address that takes no connection, as a machine's that is off, is not
-// waited for as long as an answer is.
+// TestMachineGone: an address that accepts no connection is abandoned earlier than a slow answer.
 func TestMachineGone(t *testing.T) {
 	// A listener whose queue is full drops who asks for a connection.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -405,8 +404,8 @@ func TestMachineGone(t *testing.T) {
 	}
 }
 
-// TestRecovered: what a new active one says of an application of which it has heard no
-// container yet, as one of 3.4.2 does, leaves it what it holds.
+// TestRecovered: a new active server that has heard of no containers yet, like one of 3.4.2, does
+// not lower allocations.
 func TestRecovered(t *testing.T) {
 	m := startManager(t)
 	m.set(nil, anApp(1, 5))
@@ -425,7 +424,7 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-// TestBadAnswers: whatever a server says, what was known stays, the error says what it is,
+// TestBadAnswers: whatever a server answers, what was known stays, the error describes the problem,
 // and it is logged once.
 func TestBadAnswers(t *testing.T) {
 	const head = `{"apps":{"app":[`
@@ -494,7 +493,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestNumbers: what is no application's name to Hadoop is not looked up.
+// TestNumbers: names that are no application ids of Hadoop are not looked up.
 func TestNumbers(t *testing.T) {
 	for flow, want := range map[string]bool{
 		"application_1700000000000_0001":        true,
@@ -516,8 +515,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestBadName: a name that the ResourceManager refuses stops no other's look-up, and the
-// log says so once.
+// TestBadName: a name that the ResourceManager refuses does not keep others from being looked up,
+// and is logged once.
 func TestBadName(t *testing.T) {
 	m := startManager(t)
 	m.set(func(w http.ResponseWriter, r *http.Request) {
@@ -546,8 +545,8 @@ func TestBadName(t *testing.T) {
 	}
 }
 
-// TestLookUp: who is at work and on no list is looked up, so many at a time, and who is
-// known nowhere is asked for once.
+// TestLookUp: an application at work that no list has is looked up, at a limited rate, and an
+// unknown one only once.
 func TestLookUp(t *testing.T) {
 	m := startManager(t)
 	m.set(nil, anApp(7, 1, with("state", "FINISHED")))
@@ -577,7 +576,7 @@ func TestLookUp(t *testing.T) {
 	}
 }
 
-// TestChangesAreTold: the first facts, others, and what is no longer held.
+// TestChangesAreTold: first facts, changed facts, and allocations that end are announced.
 func TestChangesAreTold(t *testing.T) {
 	m := startManager(t)
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})

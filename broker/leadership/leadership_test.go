@@ -29,8 +29,8 @@ func TestNextEpoch(t *testing.T) {
 	}
 }
 
-// TestAlone: each start of the only broker is an epoch above the last, whatever the clock says.
-func TestAlone(t *testing.T) {
+// TestStandalone: each start of a standalone broker has a larger epoch, whatever the clock says.
+func TestStandalone(t *testing.T) {
 	dir := t.TempDir()
 	last := uint64(0)
 	for range 3 {
@@ -64,9 +64,9 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestWord: a leader's word ends by its own clock, whether anything runs meanwhile or not,
-// and before the session can have.
-func TestWord(t *testing.T) {
+// TestLease: a leader's lease ends by its own clock, before the session can end, whether or not
+// anything runs meanwhile.
+func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 6 * time.Second
 		e := &Election{state: State{Leading: true, Leader: "here:1", Epoch: 3}, leaseEnd: time.Now().Add(zkclient.Lease(session))}
@@ -100,7 +100,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is in ZooKeeper, it is a broker's or nothing.
+// FuzzParse: whatever is in ZooKeeper, it decodes to a valid record or an empty one.
 func FuzzParse(f *testing.F) {
 	f.Add(record{Epoch: 5, Name: "b", Address: "b:1"}.encode())
 	f.Add([]byte(`{"epoch":-1}`))

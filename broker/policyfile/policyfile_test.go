@@ -39,7 +39,7 @@ rules:
 	}
 }
 
-// TestTheManualsExample: it is what people copy.
+// TestTheManualsExample: the example of the manual is valid.
 func TestTheManualsExample(t *testing.T) {
 	manual, err := os.ReadFile("../../docs/operate/policy.md")
 	if err != nil {

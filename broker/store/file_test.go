@@ -75,7 +75,7 @@ func TestOneBrokerAFolder(t *testing.T) {
 	again.Close()
 }
 
-// TestDamage: a version that is cut off anywhere, or changed, is never taken.
+// TestDamage: a version that is truncated anywhere, or changed, is refused.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	f, err := store.OpenFile(dir)
@@ -139,8 +139,8 @@ func TestDamage(t *testing.T) {
 // childDir is where the child of TestCrash writes.
 const childDir = "STORE_TEST_CHILD"
 
-// TestMain is the child of TestCrash where it is told so: it writes versions, and says
-// which are written, until it is killed.
+// TestMain is also the child process of TestCrash: it writes versions, and prints those that are
+// written, until it is killed.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -164,8 +164,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// TestCrash: what Append has said to be written is there after a kill -9 in the middle of
-// the next one, as a whole, and nothing else is.
+// TestCrash: a version that Append has confirmed exists as a whole after a kill -9 in the middle of
+// the next one, and nothing else does.
 func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	newest := uint64(0)

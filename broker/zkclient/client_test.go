@@ -94,9 +94,9 @@ func TestAuthFile(t *testing.T) {
 	}
 }
 
-// TestNames: servers come in turn. Rounds follow each other quickly while a leader's word
-// holds since the last that answered, and in the library's pause after that.
-func TestNames(t *testing.T) {
+// TestHostProvider: servers are tried in turn. Rounds follow each other quickly during the length of a
+// lease after the last connection, and in the library's pause after that.
+func TestHostProvider(t *testing.T) {
 	for _, test := range []struct {
 		session time.Duration
 		quick   int // rounds after the first
@@ -161,8 +161,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatEnd: a server, or a proxy before it, that takes a connection and ends it at
-// once is left for a pause, also if it does so each time.
+// TestConnectionsThatEnd: after a server, or a proxy, that accepts a connection and closes it, the
+// next attempt waits, each time.
 func TestConnectionsThatEnd(t *testing.T) {
 	for session, pause := range map[time.Duration]time.Duration{SessionMin: SessionMin / roundsPerSession, 2400 * time.Millisecond: 200 * time.Millisecond, SessionMax: libraryPause} {
 		synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 	}
 }
 
-// TestCauses: what fails in the same way is said in the same words.
+// TestCauses: equal failures have equal texts.
 func TestCauses(t *testing.T) {
 	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Unix(3600, 0).UTC()}
 	for want, errs := range map[string][2]error{
@@ -220,9 +220,9 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestQuiet: the log has a line on a server when its cause is another one than the line before
-// had, and one in quietTime at most.
-func TestQuiet(t *testing.T) {
+// TestLogInterval: a line about a server is logged if its cause has changed, and at most once in
+// logInterval.
+func TestLogInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text noted
 		k := &Client{requested: SessionMin, closed: make(chan struct{}), failures: map[string]connFailure{}, log: slog.New(slog.NewTextHandler(&text, nil))}
@@ -273,9 +273,9 @@ func (n *noted) String() string {
 	return n.text.String()
 }
 
-// TestTrouble: a call that gets no answer says why there is no connection, and the log says
-// it once.
-func TestTrouble(t *testing.T) {
+// TestLastFailure: the error of a call without an answer says why there is no connection, and the log
+// says it once.
+func TestLastFailure(t *testing.T) {
 	var text noted
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -315,8 +315,8 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// FuzzHandshake: the session's length is read as ZooKeeper writes it, and is never taken
-// from what is no handshake.
+// FuzzHandshake: the session's length is read as ZooKeeper writes it, and never from anything that
+// is not a handshake.
 func FuzzHandshake(f *testing.F) {
 	good := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 37), 0), 4000)
 	f.Add(good)

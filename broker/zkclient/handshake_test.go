@@ -23,9 +23,9 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestPatience: how long a server may say nothing, by the session that was asked for and
-// the one that it gave (0: the handshake is not read yet).
-func TestPatience(t *testing.T) {
+// TestReadTimeout: the read time-out by the requested and the granted session length (0: the handshake
+// has not been read yet).
+func TestReadTimeout(t *testing.T) {
 	for _, test := range []struct{ asked, given, asks, want time.Duration }{
 		{3 * time.Second, 0, 20 * time.Second, 2 * time.Second},
 		{500 * time.Millisecond, 0, 20 * time.Second, 500 * time.Millisecond},
@@ -57,8 +57,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestHangs: a server that takes a connection and says nothing, or stops amid the handshake,
-// or after it, is left for another one.
+// TestHangs: a server that hangs before, during or after the handshake is abandoned for another one.
 func TestHangs(t *testing.T) {
 	const session = 900 * time.Millisecond
 	// The library waits six seconds for a handshake, and without end for the rest of one.

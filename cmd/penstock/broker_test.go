@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/cmd/internal/cli"
 )
@@ -24,5 +26,25 @@ func TestBrokerWrongUse(t *testing.T) {
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
+	}
+}
+
+// TestBrokerRuns: a broker without ResourceManager, ZooKeeper, policy file and metrics runs until
+// it is stopped, and then ends without an error.
+func TestBrokerRuns(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := newBrokerCommand()
+	cmd.SetArgs([]string{"--listen", "127.0.0.1:0", "--metrics", "off", "--store", t.TempDir()})
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended by itself: %v", err)
+	case <-time.After(time.Second):
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"penstock/core/depth"
 )
 
-// cold is a file of which nothing is in the page cache.
+// cold is a file without resident pages.
 type cold struct{}
 
 func (cold) Missing(_, length int64) int64 { return length }
@@ -17,7 +17,7 @@ func (cold) Saved(_, _ int64) int64        { return 0 }
 func (cold) Written() (int64, bool)        { return 0, true }
 func (cold) Deleted() bool                 { return false }
 
-// byHand is an arbiter whose requests end when the test says so.
+// byHand returns an arbiter whose requests end when the test calls Done.
 func byHand(t *testing.T, fixed int) *arbiter.Arbiter {
 	t.Helper()
 	line := cost.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
@@ -45,8 +45,8 @@ func end(a *arbiter.Arbiter, now time.Duration, r *arbiter.Request) {
 	a.Done(now, r, arbiter.Result{Moved: r.Length, Latency: 10 * time.Millisecond})
 }
 
-// A delay keeps a flow out for the service that it stands for, beside the weights, and within
-// Config.Debt; one of an unknown flow is nobody's.
+// A delay holds a flow back for the service that it stands for, beside the weights and within
+// Config.Debt. One of an unknown flow is ignored.
 func TestDelay(t *testing.T) {
 	for _, c := range []struct{ debt, delay, alone time.Duration }{
 		{0, 4 * time.Second, 4 * time.Second},
@@ -68,7 +68,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// Use is the account that Snapshot has.
+// Use returns the account that Snapshot has.
 func TestUse(t *testing.T) {
 	w := diskWorld(t, 2, equal, nil)
 	w.reader("a", endlessFile)
@@ -84,7 +84,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// Flight bounds one reader's requests at the device, below the depth.
+// Flight bounds one reader's requests in flight, below the depth.
 func TestFlight(t *testing.T) {
 	for flight, want := range map[int]int{0: 16, 1: 1, 3: 3, 17: 16} {
 		a := byHand(t, 16)
@@ -95,8 +95,8 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// Parts that stand behind one that the device lets wait are not ahead of their reader: it goes
-// on asking, up to a quarter of Config.Staged beyond what it may have ahead anyway.
+// Parts behind a delayed request do not count as ahead of their reader: it continues to request, up
+// to a quarter of Config.Staged beyond its usual bound.
 func TestBlockedPart(t *testing.T) {
 	a := byHand(t, 4)
 	a.Open(1, arbiter.Opening{Flow: "a", File: cold{}, To: 1 << 40})
@@ -119,7 +119,7 @@ func TestBlockedPart(t *testing.T) {
 	}
 }
 
-// Idle holds only while nothing is left that a tick looks at.
+// Idle is true only while nothing is left that a tick handles.
 func TestIdle(t *testing.T) {
 	w := diskWorld(t, 2, equal, nil)
 	if !w.a.Idle() {
@@ -143,8 +143,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// The device waits for a flow only while another one is ready. When that goes, the wait ends, and
-// nobody pays for more than the wait.
+// The device idles for a flow only while another one is backlogged. When that one leaves, the
+// idling ends, and no flow is charged for more than that.
 func TestTheWaitForAFlowEnds(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"strong": 100}), func(c *arbiter.Config) { c.Algorithm, c.Quantum = "sfqd2", 2*mib })
 	var open *stream

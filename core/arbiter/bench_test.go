@@ -9,7 +9,7 @@ import (
 	"penstock/core/arbiter"
 )
 
-// endless is a file of which nothing is in the page cache and all was written.
+// endless is a file without resident pages that is completely written.
 type endless struct{}
 
 func (endless) Missing(_, length int64) int64 { return length }
@@ -17,7 +17,7 @@ func (endless) Saved(_, _ int64) int64        { return 0 }
 func (endless) Written() (int64, bool)        { return 1 << 62, true }
 func (endless) Deleted() bool                 { return false }
 
-// busy is an arbiter all of whose flows have more to do than they will ever get.
+// busy returns an arbiter whose flows are all backlogged forever.
 type busy struct {
 	a       *arbiter.Arbiter
 	now     time.Duration
@@ -59,7 +59,7 @@ func (b *busy) decide() {
 	}
 }
 
-// decision is a request's end and the start of the next one. A reader reads on beside.
+// decision ends a request and starts the next one, with a reader's progress.
 func (b *busy) decision() {
 	r := b.flying[0]
 	b.flying = b.flying[:copy(b.flying, b.flying[1:])]
@@ -72,8 +72,7 @@ func (b *busy) decision() {
 	b.decide()
 }
 
-// processor is the CPU time that the process has used, which a busy machine changes less than
-// the clock.
+// processor returns the CPU time of the process, which other load changes less than the clock.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -82,8 +81,8 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkDecision is one decision of the whole arbiter with all flows backlogged: the end of a
-// request, and what is started upon it. A reader's progress is a further event.
+// BenchmarkDecision measures one decision of the arbiter with all flows backlogged: the end of a
+// request and the start of the next one. A reader's progress is a further event.
 func BenchmarkDecision(b *testing.B) {
 	for _, flows := range []int{10, 100, 1000, 10_000} {
 		for _, what := range []string{"drains", "reads"} {
@@ -100,7 +99,7 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
-// BenchmarkTick is what time alone costs, each 100 ms.
+// BenchmarkTick measures a tick, which comes every 100 ms.
 func BenchmarkTick(b *testing.B) {
 	for _, flows := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprint("flows=", flows), func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 	"penstock/core/arbiter"
 )
 
-// sparse is a file of any size that takes so many bytes of the device.
+// sparse is a file of any size that occupies that many bytes of the device.
 type sparse struct {
 	endless
 	written int64
@@ -15,8 +15,8 @@ type sparse struct {
 
 func (s sparse) Written() (int64, bool) { return s.written, true }
 
-// A reader that says that it is far beyond its mark is charged at most what its file takes of
-// the device: the kernel has fetched no more for it.
+// A reader that claims a position far beyond its mark is charged at most for what its file
+// occupies: the kernel has fetched no more for it.
 func TestAReadersClaimIsHeldAgainstItsFile(t *testing.T) {
 	const mib, quantum, size = 1 << 20, 1 << 20, 4 << 40
 	for _, c := range []struct{ written, pos, want int64 }{
@@ -46,7 +46,7 @@ func TestAReadersClaimIsHeldAgainstItsFile(t *testing.T) {
 	}
 }
 
-// A writer that claims what it has not written, step by step, moves no bytes in any account.
+// A writer that claims bytes it has not written, step by step, moves no bytes in any account.
 func TestAWritersStepsAreHeldAgainstItsFile(t *testing.T) {
 	w := diskWorld(t, 2, enforced(nil), nil)
 	s := w.open(&stream{}, arbiter.Opening{Flow: "a", Write: true})
@@ -61,8 +61,8 @@ func TestAWritersStepsAreHeldAgainstItsFile(t *testing.T) {
 	}
 }
 
-// Readers that do not read on hold what is staged for them. Another flow has its share all the same,
-// and streams that are closed leave nothing behind.
+// Readers that do not read on keep what is staged for them. Another flow still gets its share, and
+// closed streams leave nothing behind.
 func TestIdleReadersHoldNoRoomOfOthers(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 32, "beside": 1}), func(c *arbiter.Config) {
 		c.Quantum, c.Ahead, c.Staged = mib, 2, 16*mib

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// Check compares what is kept with what it is kept of, for tests. It returns the first
-// difference, "" if there is none.
+// Check compares derived state with its sources, for tests. It returns the first difference, or "".
 func (a *Arbiter) Check() string {
 	var staged, backlog, writing int64
 	ready, kept, flying, waiting := 0, 0, 0, 0.0
@@ -117,7 +116,7 @@ func (a *Arbiter) Check() string {
 	return ""
 }
 
-// WaitsFor returns the flow for which the device waits; "" if it does not.
+// WaitsFor returns the flow that the device idles for; "" if for none.
 func (a *Arbiter) WaitsFor() string {
 	if f := a.anticipation.flow; f != nil {
 		return f.name
@@ -125,10 +124,10 @@ func (a *Arbiter) WaitsFor() string {
 	return ""
 }
 
-// Shorts returns how many streams there was no room to stage for.
+// Shorts returns the number of streams that wait for room to stage.
 func (a *Arbiter) Shorts() int { return a.roomQueue.len() }
 
-// sound reports whether a pile is a heap whose items know their places.
+// sound reports whether a heap is ordered and its items know their positions.
 func sound[T any](p *indexedHeap[T]) bool {
 	for i, x := range p.items {
 		if *p.index(x) != i+1 || i > 0 && p.less(x, p.items[(i-1)/2]) {
@@ -138,7 +137,7 @@ func sound[T any](p *indexedHeap[T]) bool {
 	return true
 }
 
-// Describe tells where a stream is.
+// Describe formats the state of a stream.
 func Describe(s *Stream) string {
 	return fmt.Sprintf("pos %d done %d next %d mark %d sent %d closed %v gone %v in %s of mode %v, pending %d, meta %v", s.pos, s.done, s.next, s.mark, s.sent, s.closed, s.deleted, s.flow.name, s.flow.rule.Mode, len(s.pending), s.meta)
 }

@@ -87,7 +87,7 @@ func (st *stage) note(format string, args ...any) {
 	}
 }
 
-// flush prints what was decided at one moment.
+// flush prints the decisions of one moment.
 func (st *stage) flush() {
 	w := st.w
 	if again := w.again; !st.quiet && again != max(w.tickAt, w.now+1) && again != st.known {
@@ -199,7 +199,7 @@ func (st *stage) do(command string, args []string) {
 	}
 }
 
-// each does something for a stream, or for as many as a word xN says, S1 to SN.
+// each calls a function for a stream or, with a word xN, for S1 to SN.
 func (st *stage) each(args []string, do func(name string, args []string)) {
 	for i, a := range args {
 		if n, err := strconv.Atoi(strings.TrimPrefix(a, "x")); err == nil && strings.HasPrefix(a, "x") {
@@ -233,7 +233,7 @@ func (st *stage) setDisk(args []string) {
 	}
 }
 
-// begin makes the arbiter, of a disk whose profile is known.
+// begin makes the arbiter of a disk with a profile.
 func (st *stage) begin(args []string) {
 	st.mode = arbiter.Enforce
 	cfg := diskConfig(st.rate, st.seek)
@@ -310,7 +310,7 @@ func (st *stage) begin(args []string) {
 	w.settled = st.flush
 }
 
-// diskConfig is the configuration of a disk with a profile.
+// diskConfig returns the configuration of a disk with a profile.
 func diskConfig(rate float64, seek time.Duration) arbiter.Config {
 	perMiB := time.Duration(float64(mib) / rate * float64(time.Second))
 	c := cost.Coefficients{Random: cost.Line{Fixed: seek, PerMiB: perMiB}, Sequential: cost.Line{PerMiB: perMiB}}
@@ -320,7 +320,7 @@ func diskConfig(rate float64, seek time.Duration) arbiter.Config {
 	}
 }
 
-// policy answers with the rules of this moment.
+// policy returns the present rules.
 func (st *stage) policy() arbiter.Policy {
 	return func(flow string) arbiter.Rule {
 		if rule, ok := st.rules[flow]; ok {

@@ -14,8 +14,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// session plays a byte string as events in any order that a caller may send them, of any sizes,
-// and holds what the arbiter does against what it may never do.
+// session runs a byte string as events in any valid order, of any sizes, and checks the arbiter's
+// invariants.
 type session struct {
 	t       fataler
 	a       *arbiter.Arbiter
@@ -42,7 +42,7 @@ type sessionStream struct {
 	released bool
 }
 
-// sessionFile answers as the byte string says.
+// sessionFile is a file whose facts come from the byte string.
 type sessionFile struct {
 	s       *session
 	written int64
@@ -83,7 +83,7 @@ func (s *session) byte() int {
 	return int(b)
 }
 
-// size is any number of bytes: some a packet, and some as large as there are.
+// size returns a number of bytes: of a packet, or up to the largest possible.
 func (s *session) size() int64 {
 	b := s.byte()
 	switch {
@@ -136,7 +136,7 @@ func (s *session) policy() arbiter.Policy {
 	return func(flow string) arbiter.Rule { return rules[int(flow[len(flow)-1])%len(rules)] }
 }
 
-// event has something happen, and bounds the questions that are asked upon it.
+// event performs an event and bounds the questions about files that it causes.
 func (s *session) event(what string, most int, do func()) {
 	s.t.Helper()
 	before := s.queries
@@ -294,7 +294,7 @@ func (s *session) done() {
 	s.event("done", eventQuestions, func() { s.a.Done(s.now, r, result) })
 }
 
-// pass lets time go by, and now and then back a bit, as clocks of several threads do.
+// pass advances the time, and sometimes steps back a bit, as with clocks of several threads.
 func (s *session) pass() {
 	b := s.byte()
 	switch {
@@ -399,7 +399,7 @@ func (s *session) started(x *sessionStream, r *arbiter.Request) {
 	}
 }
 
-// end closes all and lets the device end what it has: nothing may be left.
+// end closes all streams and lets the device finish. Nothing may remain.
 func (s *session) end() {
 	s.now = max(s.now, s.last)
 	for _, x := range s.streams {
@@ -441,7 +441,7 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// Long sessions, in which much comes together.
+// Long sessions, in which many things coincide.
 func TestLongSessions(t *testing.T) {
 	for seed := range uint64(150) {
 		random := rand.New(rand.NewPCG(seed, 16))
@@ -453,7 +453,7 @@ func TestLongSessions(t *testing.T) {
 	}
 }
 
-// seeded names the seed of what has failed.
+// seeded names the seed of a failure.
 type seeded struct {
 	*testing.T
 	seed uint64
@@ -464,7 +464,7 @@ func (s seeded) Fatalf(format string, args ...any) {
 	s.T.Fatalf("seed %d: "+format, append([]any{s.seed}, args...)...)
 }
 
-// FuzzArbiter plays byte strings as sessions.
+// FuzzArbiter runs byte strings as sessions.
 func FuzzArbiter(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 64, 0, 80, 0, 2, 0, 40, 9, 200, 6, 0})
 	f.Fuzz(func(t *testing.T, ops []byte) {

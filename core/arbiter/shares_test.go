@@ -11,7 +11,7 @@ import (
 	"penstock/core/arbiter"
 )
 
-// Shares in virtual time. The judge is the disk's own log, in every window of ten seconds.
+// Shares in virtual time. They are judged by the disk's own log, in every window of ten seconds.
 
 const (
 	testRate    = 12e6
@@ -20,14 +20,14 @@ const (
 	endlessFile = 64 * gib
 )
 
-// enforced is a policy of weights; a flow that is not named has 1.
+// enforced returns a policy of weights. Flows that are not named have weight 1.
 func enforced(weights map[string]int) arbiter.Policy {
 	return func(flow string) arbiter.Rule {
 		return arbiter.Rule{Weight: max(1, weights[flow]), Mode: arbiter.Enforce}
 	}
 }
 
-// diskWorld is a disk of 12 MB/s with its profile, and an arbiter of the depth.
+// diskWorld returns a disk of 12 MB/s with its profile, and an arbiter with the given depth.
 func diskWorld(t fataler, depth int, policy arbiter.Policy, more func(*arbiter.Config)) *world {
 	t.Helper()
 	cfg := diskConfig(testRate, testSeek)
@@ -47,13 +47,13 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// got is what the disk did in some time.
+// got is what the disk did in a time.
 type got struct {
 	bytes, written int64
 	service        time.Duration
 }
 
-// between is what each flow got in [from, to). A request counts by the part of its time there.
+// between returns what each flow got in [from, to). A request counts by the part of its time there.
 func (w *world) between(from, to time.Duration) map[string]got {
 	out := map[string]got{}
 	for _, e := range w.disk.log {
@@ -73,8 +73,8 @@ func (w *world) between(from, to time.Duration) map[string]got {
 	return out
 }
 
-// holds fails the test unless each flow had its due in every window: within 5 %, or so many
-// quanta where that is more.
+// holds fails the test unless each flow had its share in every window: within 5 %, or within that
+// many quanta if that is more.
 func (w *world) holds(t fataler, weights map[string]int, quanta float64, from, to time.Duration) (worst float64) {
 	t.Helper()
 	const window = 10 * time.Second
@@ -117,8 +117,8 @@ func TestSharesOfTheIssue(t *testing.T) {
 	}
 }
 
-// Whatever flows consist of, how many streams, users and writers, and however long one file may
-// be served in a row, each has its weight's part.
+// Each flow gets its share by weight, whatever its numbers of streams, users and writers, and
+// however long one file may be served in a row.
 func TestSharesOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := map[string]int{}
@@ -152,7 +152,7 @@ func TestSharesOfAnything(t *testing.T) {
 	})
 }
 
-// Reads and writes of one application have half of it each, whatever stands beside it.
+// Reads and writes of one application get half of its service each, whatever runs beside it.
 func TestAWriterBesideReadersHasHalf(t *testing.T) {
 	for _, neighbour := range []bool{false, true} {
 		w := diskWorld(t, 2, enforced(nil), func(c *arbiter.Config) { c.Quantum = 2 * mib })
@@ -188,7 +188,7 @@ func TestAWriterBesideReadersHasHalf(t *testing.T) {
 	}
 }
 
-// A limit holds with any number of streams, whatever the disk has left.
+// A limit holds with any number of streams, however idle the disk is.
 func TestALimitWithManyStreams(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		for _, what := range []string{"reads", "writes", "both"} {
@@ -223,8 +223,8 @@ func TestALimitWithManyStreams(t *testing.T) {
 	}
 }
 
-// A user who reads one file after the other has no more than one who reads a long one, and neither
-// has a stream among those of its user.
+// A user who reads one file after the other gets no more than one who reads a long file. The same
+// applies to a stream among those of its user.
 func TestFilesOneAfterTheOtherGainNothing(t *testing.T) {
 	for _, users := range [][2]string{{"a", "b"}, {"a", "a"}} {
 		w := diskWorld(t, 2, enforced(nil), func(c *arbiter.Config) { c.Quantum, c.Run = 2*mib, 8*mib })

@@ -9,8 +9,8 @@ import (
 	"penstock/core/arbiter"
 )
 
-// 200 readers of an application of weight 1 beside one of weight 32: what they get that their
-// clients do not give up comes out of their own due.
+// 200 readers of an application of weight 1 beside one of weight 32: what keeps their clients from
+// giving up comes out of their own share.
 func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
 	const seek = 10 * time.Millisecond
 	for _, checksums := range []bool{false, true} {
@@ -55,8 +55,8 @@ func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
 	}
 }
 
-// However small a share is, and whatever its client bears, no stream waits until that gives up,
-// as long as packets for all who starve fit a tenth of the device.
+// However small a share is, and whatever its client bears, no stream waits until the client gives
+// up, as long as packets for all starved streams fit a tenth of the device time.
 func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := diskWorld(t, rapid.IntRange(1, 4).Draw(t, "depth"), enforced(map[string]int{"protected": 1_000_000}), func(c *arbiter.Config) {
@@ -92,7 +92,7 @@ func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
 	})
 }
 
-// A peer that says it bears nothing is let through once in three seconds.
+// A stream that states a patience of almost nothing gets one packet in three seconds.
 func TestTheLeastPatience(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
 	w.reader("protected", endlessFile)
@@ -108,8 +108,8 @@ func TestTheLeastPatience(t *testing.T) {
 	}
 }
 
-// A flow with ever so many starved readers does not keep the forced lane from others: neither from
-// a reader of another flow nor from writers.
+// A flow with any number of starved readers does not keep forced packets from a reader of another
+// flow, or from writers.
 func TestOneFlowDoesNotTakeTheForcedLane(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), func(c *arbiter.Config) { c.Quantum = 2 * mib })
 	w.reader("protected", endlessFile)
@@ -129,7 +129,7 @@ func TestOneFlowDoesNotTakeTheForcedLane(t *testing.T) {
 	}
 }
 
-// A reader may need more than a packet at a time, and may begin anywhere.
+// A reader may need more than a packet at once, and may begin anywhere.
 func TestReadersThatNeedMoreAtATime(t *testing.T) {
 	for _, needs := range []int64{128 * kib, 256 * kib, mib} {
 		for _, from := range []int64{0, 36 * kib, 100 * kib, mib - 4*kib} {
@@ -152,8 +152,8 @@ func TestReadersThatNeedMoreAtATime(t *testing.T) {
 	}
 }
 
-// Slow clients of a starved flow, whose packets follow each other, do not change when others are
-// let through.
+// Slow clients of a starved flow, whose packets follow each other, do not delay the packets of
+// others.
 func TestStarvedReadersBesideSlowOnes(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
 	w.reader("protected", endlessFile)
@@ -176,7 +176,7 @@ func TestStarvedReadersBesideSlowOnes(t *testing.T) {
 	}
 }
 
-// What streams waited for while they were only observed is no reason to let them through.
+// Waits in observe mode do not make a stream starved.
 func TestARuleThatBeginsToEnforceRestartsWaits(t *testing.T) {
 	mode := arbiter.Observe
 	policy := func(flow string) arbiter.Rule {

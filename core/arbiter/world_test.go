@@ -18,8 +18,8 @@ const (
 	tickPeriod = 100 * time.Millisecond
 )
 
-// world is one device in virtual time: an arbiter, a disk with one head that serves one request
-// after the other, files with a page cache, and agents that do as the wire's rules say.
+// world is a device in virtual time: an arbiter, a disk with one head that serves one request after
+// the other, files with a page cache, and agents that follow the wire protocol.
 type world struct {
 	a      *arbiter.Arbiter
 	cfg    arbiter.Config
@@ -64,7 +64,7 @@ type held struct {
 	at     time.Duration
 }
 
-// served is one request as the disk saw it.
+// served is a request as the disk saw it.
 type served struct {
 	flow  string
 	write bool
@@ -120,7 +120,7 @@ func newWorld(o arbiter.Options, rate float64, seek time.Duration) (*world, erro
 	return &world{a: a, cfg: o.Config, now: 1, again: 1, disk: disk{rate: rate, seek: seek}}, nil
 }
 
-// after has something done at a later moment.
+// after calls a function at a later time.
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
 	heap.Push(&w.events, event{w.now + d, w.seq, do})
@@ -147,8 +147,8 @@ func (w *world) run(d time.Duration) {
 	w.now = end
 }
 
-// decide does what the arbiter says, and what agents do upon that, until nothing is left to do
-// at this moment.
+// decide performs the arbiter's actions and the agents' reactions, until nothing is left to do at
+// this time.
 func (w *world) decide() {
 	for {
 		if w.now >= w.tickAt {
@@ -193,7 +193,7 @@ func (w *world) decide() {
 	}
 }
 
-// event keeps how much one event asks of files.
+// event records how many questions about files one event causes.
 func (w *world) event(do func()) {
 	before := w.queries
 	do()
@@ -219,7 +219,7 @@ func (w *world) start(r *arbiter.Request, s *stream) {
 	w.serve(r, s.flow, w.now)
 }
 
-// resume lets a disk go on that was stopped.
+// resume restarts a disk that was stopped.
 func (w *world) resume() {
 	d := &w.disk
 	d.stopped = false
@@ -230,7 +230,7 @@ func (w *world) resume() {
 	d.held = nil
 }
 
-// serve has the disk do a request that was dispatched at some time.
+// serve makes the disk serve a request that was dispatched at a time.
 func (w *world) serve(r *arbiter.Request, flow string, dispatched time.Duration) {
 	d, f := &w.disk, r.File().(*file)
 	result := f.work(r)
@@ -267,8 +267,8 @@ func (w *world) finish(r *arbiter.Request, flow string, took time.Duration, resu
 	w.event(func() { w.a.Done(w.now, r, result) })
 }
 
-// foreign has somebody else read from the disk, 64 KiB each so often, going on where he was
-// or at new places, until time has come to an end.
+// foreign makes another process read 64 KiB at intervals, sequentially or at random places, until a
+// time.
 func (w *world) foreign(every time.Duration, seeks bool) {
 	d := &w.disk
 	d.free = max(d.free, w.now) + time.Duration(float64(packet)/d.rate*float64(time.Second))
@@ -323,13 +323,13 @@ func (w *world) reader(flow string, size int64) *agent {
 	return w.drive(s, 0, size)
 }
 
-// writer opens a file and writes so many bytes.
+// writer opens a file and writes that many bytes.
 func (w *world) writer(flow string, size int64) *agent {
 	s := w.open(&stream{}, arbiter.Opening{Flow: flow, Write: true})
 	return w.drive(s, 0, size)
 }
 
-// chain reads one file after the other, and thinks between them.
+// chain reads one file after the other, with think time between them.
 func (w *world) chain(flow string, size int64, think time.Duration, count *int) {
 	s := w.open(&stream{name: flow}, arbiter.Opening{Flow: flow, To: size})
 	g := w.drive(s, 0, size)
@@ -339,7 +339,7 @@ func (w *world) chain(flow string, size int64, think time.Duration, count *int) 
 	}
 }
 
-// agent is the thread of a stream: it waits for its marks, reports its way, and closes.
+// agent is the thread of a stream: it waits for marks, reports progress, and closes.
 type agent struct {
 	w        *world
 	s        *stream
@@ -359,7 +359,7 @@ type agent struct {
 	patience time.Duration
 }
 
-// drive has a stream's thread go on by itself.
+// drive makes a stream's thread run by itself.
 func (w *world) drive(s *stream, rate float64, end int64) *agent {
 	g := &agent{w: w, s: s, rate: rate, end: end, patience: s.patience}
 	s.agent = g
@@ -367,7 +367,7 @@ func (w *world) drive(s *stream, rate float64, end int64) *agent {
 	return g
 }
 
-// longestWait is how long the thread waits by now, or has waited at the most.
+// longestWait returns the longest wait of the thread so far.
 func (g *agent) longestWait() time.Duration {
 	if g.waits {
 		return max(g.longest, g.w.now-g.since)
@@ -375,7 +375,7 @@ func (g *agent) longestWait() time.Duration {
 	return g.longest
 }
 
-// report tells how far the thread is.
+// report reports the thread's position.
 func (g *agent) report() {
 	if g.pos > g.reported {
 		g.reported = g.pos
@@ -448,7 +448,7 @@ func (g *agent) step() {
 	}
 }
 
-// file is a file, as far as the kernel tells of it.
+// file is a file as far as the kernel describes it.
 type file struct {
 	w        *world
 	size     int64
@@ -465,7 +465,7 @@ func (f *file) write(to int64) {
 	f.size = max(f.size, to)
 }
 
-// work is what the device has to do for a request.
+// work returns what the device has to do for a request.
 func (f *file) work(r *arbiter.Request) (result arbiter.Result) {
 	if !r.Write {
 		result.Moved = r.Length - f.resident.within(r.Offset, r.Offset+r.Length)
@@ -508,7 +508,7 @@ func (f *file) Deleted() bool {
 	return f.deleted
 }
 
-// ranges are bytes of a file, in order and apart from each other.
+// ranges are disjoint ranges of a file, in order.
 type ranges [][2]int64
 
 func (r *ranges) add(from, to int64) {
@@ -533,7 +533,7 @@ func (r *ranges) add(from, to int64) {
 	*r = all
 }
 
-// within is how many bytes of [from, to) are in the ranges.
+// within returns how many bytes of [from, to) are in the ranges.
 func (r ranges) within(from, to int64) (bytes int64) {
 	for i := sort.Search(len(r), func(i int) bool { return r[i][1] > from }); i < len(r) && r[i][0] < to; i++ {
 		bytes += min(to, r[i][1]) - max(from, r[i][0])

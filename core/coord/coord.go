@@ -12,7 +12,7 @@
 // given to its flow since its previous request. Tags then account for totals, and totals are right
 // over tens of seconds. But nodes learn about each other once a period, and each node corrects the
 // whole difference: with n nodes it is corrected up to n times, and shares oscillate from second to
-// second (TestSwingsOfDelays in package sim has figures). Here, each device corrects its part of a
+// second (TestSwingsOfDelays in lab/sim has figures). Here, each device corrects its part of a
 // difference: the service that it gives, divided by that of all devices that serve the application
 // and could serve it more. The parts add up to one correction. Each is computed from the device's
 // own service as it was in the totals that are answered. So late messages slow the convergence down

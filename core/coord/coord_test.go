@@ -200,8 +200,8 @@ func skewed(r *rand.Rand, devices, apps int) (weights []float64, serves [][]int)
 	return weights, serves
 }
 
-// TestDivisionComesToTheOptimum: on clusters of every size, with worst skew and answers of
-// any age up to a period.
+// TestDivisionComesToTheOptimum: on clusters of every size, with the worst skew, and answers of any
+// age up to a period.
 func TestDivisionComesToTheOptimum(t *testing.T) {
 	for _, devices := range []int{2, 3, 10, 30, 100} {
 		for _, late := range []int{0, 3, 10} {
@@ -238,10 +238,9 @@ func median(x []float64) (mid, most float64) {
 	return s[len(s)/2], s[len(s)-1]
 }
 
-// TestEachForItselfSwings shows why a device makes up for its part of a difference only: where
-// the same weights make up for the whole difference on each device, by totals that are half a
-// period old, shares swing. This is not the rule of DSFQ, which puts start tags back: that is
-// TestSwingsOfDelays in package sim.
+// TestEachForItselfSwings shows why a device corrects only its part of a difference: if each device
+// corrects the whole difference, by totals that are half a period old, shares oscillate. This is
+// not the rule of DSFQ, which delays start tags; see TestSwingsOfDelays in lab/sim.
 func TestEachForItselfSwings(t *testing.T) {
 	worst := func(devices int, held func([]coord.Claim) []coord.Claim) (mid, most float64) {
 		var all []float64
@@ -276,8 +275,8 @@ func TestEachForItselfSwings(t *testing.T) {
 	}
 }
 
-// TestChanges: an application gets another weight, a node goes and comes back, and after
-// two exchanges the division is what is then right.
+// TestChanges: a weight changes, a node leaves and returns, and after two exchanges the division is
+// right again.
 func TestChanges(t *testing.T) {
 	var off []float64
 	for seed := range 20 {
@@ -308,7 +307,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestReturningFlow: an application that got more than its part elsewhere for long is not
+// TestReturningFlow: an application that got more than its part elsewhere for a long time is not
 // locked out where it begins again.
 func TestReturningFlow(t *testing.T) {
 	claims := []coord.Claim{
@@ -339,7 +338,7 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// TestPartsAreAlwaysSome: whatever the claims, every part is a number above 0.
+// TestPartsAreAlwaysSome: whatever the claims, every part is above 0.
 func TestPartsAreAlwaysSome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 64), rapid.Float64Range(0, 1e9))

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestBeginning: totals are whole after the least time, later while nodes come, and never
-// later than the most; who comes after that does not take it back.
-func TestBeginning(t *testing.T) {
+// TestStartup: totals are complete after the least time, later while nodes come, and never later
+// than the maximum. A node that comes afterwards does not change that.
+func TestStartup(t *testing.T) {
 	const period = time.Second
 	for _, c := range []struct {
 		name  string

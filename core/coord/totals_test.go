@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTotalsAddUp holds a Totals against sums over what its members said last.
+// TestTotalsAddUp compares a Totals with sums over the last reports of its members.
 func TestTotalsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const maxMembers, maxApps, maxEntries = 4, 5, 3
@@ -136,8 +136,8 @@ func TestTotalsAddUp(t *testing.T) {
 	})
 }
 
-// TestQueueTotals: what a member serves may be in several queues, one in another, but in each of
-// them no more than it can give.
+// TestQueueTotals: the service of a member may be in several nested queues, but in each of them at
+// most what it can give.
 func TestQueueTotals(t *testing.T) {
 	q := coord.NewQueueTotals(2, 5, 5, 3)
 	m, err := q.Join()

@@ -305,7 +305,7 @@ func skewedTree(r *rand.Rand, devices, late int) *tree {
 	return newTree(r, queues, flows, devices, late)
 }
 
-// TestTreeComesToTheOptimum, level by level, with worst skew and answers of some age.
+// TestTreeComesToTheOptimum is TestDivisionComesToTheOptimum at every level of a tree.
 func TestTreeComesToTheOptimum(t *testing.T) {
 	for _, devices := range []int{3, 10, 100} {
 		for _, late := range []int{3, 10} {
@@ -359,9 +359,9 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 	holds("one is idle, without a broker", 0.375, 0.375, 0, 0.25)
 }
 
-// TestMembersOnDifferentDevices: two in one queue have what is due to them though they are on devices
-// apart, which both have another queue's; also where their queue is alone in one, and where each is in
-// a queue of its own.
+// TestMembersOnDifferentDevices: two members of one queue get their entitlements although they are
+// on different devices, which both have another queue's member; also if their queue is the only one
+// in another queue, and if each is in a queue of its own.
 func TestMembersOnDifferentDevices(t *testing.T) {
 	for name, c := range map[string]struct {
 		queues []queue
@@ -389,8 +389,9 @@ func TestMembersOnDifferentDevices(t *testing.T) {
 	}
 }
 
-// TestComingsAndGoings: applications begin and end all the time, on thirty devices alike, which hear of each
-// other's late; the queues' totals, which are not to change at all, are moved by little.
+// TestComingsAndGoings: applications begin and end all the time, equally on thirty devices that
+// hear of each other with a delay. The totals of queues, which should not change at all, change
+// little.
 func TestComingsAndGoings(t *testing.T) {
 	for _, c := range []struct {
 		every      int // periods, on average
@@ -433,7 +434,7 @@ func TestComingsAndGoings(t *testing.T) {
 	}
 }
 
-// TestOneQueueAroundAll divides as none does.
+// TestOneQueueAroundAll: one queue around all applications divides like none.
 func TestOneQueueAroundAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	weights, serves := skewed(r, 10, 6)
@@ -464,8 +465,8 @@ func TestOneQueueAroundAll(t *testing.T) {
 	}
 }
 
-// TestLeastPartInQueues: with the least part of a queue that has the least part a flow keeps as much
-// as with the least part of the device.
+// TestLeastPartInQueues: with the minimum part of a queue that has the minimum part, a flow keeps
+// as much as with the minimum part of the device.
 func TestLeastPartInQueues(t *testing.T) {
 	var d coord.Device
 	uses := []coord.Use{
@@ -497,7 +498,8 @@ func TestLeastPartInQueues(t *testing.T) {
 	}
 }
 
-// TestMovedMembers: a member that is in another queue by now has no part, and the others' are as ever.
+// TestMovedMembers: a member that has moved to another queue has no part, and the parts of the
+// others do not change.
 func TestMovedMembers(t *testing.T) {
 	var d coord.Device
 	second := func(app, in int) coord.Use {
@@ -513,8 +515,8 @@ func TestMovedMembers(t *testing.T) {
 	}
 }
 
-// TestTreesAreDivided: whatever the tree and the totals, each part is a number above 0, the parts of
-// a queue's members come to their weights, and what is reported is within bounds.
+// TestTreesAreDivided: whatever the tree and the totals, each part is above 0, the parts of a
+// queue's members add up to their weights, and reports are within their limits.
 func TestTreesAreDivided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d coord.Device

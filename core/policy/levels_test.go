@@ -105,7 +105,7 @@ func TestLevelsMakeTheWeights(t *testing.T) {
 	})
 }
 
-// TestQueuesByPath: a policy that was validated finds queues as one that was not.
+// TestQueuesByPath: a validated policy finds the same queues as one that is not.
 func TestQueuesByPath(t *testing.T) {
 	p := policy.Policy{Default: 1, Queues: []policy.Queue{{"root.a.b", 3}, {"root", 2}, {"root.ab", 5}}}
 	q := p

@@ -73,8 +73,8 @@ func TestWeightsOfQueues(t *testing.T) {
 	}
 }
 
-// TestWeightsAddUp: whatever the tree, the weights come to those of the root's children at
-// work, all are above 0, and applications of one queue have theirs in proportion.
+// TestWeightsAddUp: whatever the tree, the weights add up to those of the root's children at work,
+// all are above 0, and applications of one queue have weights in proportion.
 func TestWeightsAddUp(t *testing.T) {
 	paths := []string{"a", "a.b", "a.b.c", "a.d", "e", "e.f.g"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,8 +126,8 @@ func TestWeightsAddUp(t *testing.T) {
 	})
 }
 
-// TestGroups: a group is one among its siblings, however many it has, and whichever of its
-// rules they match.
+// TestGroups: a group is one member among its siblings, whatever the number of its applications,
+// and whichever of its rules they match.
 func TestGroups(t *testing.T) {
 	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}, {"root.adhoc", 1}}, Rules: []Rule{
 		{Flow: "clients", Weight: 2, Group: "system"}, {Flow: "balancer", Weight: 2, Group: "system"},
@@ -189,8 +189,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestEndlessGlob: the worst patterns against the worst names end soon, whatever the
-// submitter makes of its name: the same number of times ten would be minutes.
+// TestEndlessGlob: the worst patterns with the worst names take a bounded time. A value ten times
+// as long would take minutes.
 func TestEndlessGlob(t *testing.T) {
 	p := &Policy{Default: 1}
 	for _, pattern := range []string{
@@ -220,7 +220,7 @@ func TestEndlessGlob(t *testing.T) {
 	}
 }
 
-// TestLongValues: patterns see the beginning, literal ones all.
+// TestLongValues: patterns are matched with the beginning of a value, and literals with all of it.
 func TestLongValues(t *testing.T) {
 	long := strings.Repeat("x", MaxValue)
 	p := &Policy{Default: 1, Rules: []Rule{{Name: "x*end", Weight: 2}, {Name: long, Weight: 3}, {Name: "x*", Weight: 4}}}

@@ -38,7 +38,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestUnreachableRulesNeverMatch: whatever an application is, no rule that is warned of decides.
+// TestUnreachableRulesNeverMatch: whatever an application is, a rule that was warned of never
+// applies.
 func TestUnreachableRulesNeverMatch(t *testing.T) {
 	pattern := rapid.SampledFrom([]string{"", "*", "a", "ab", "a*", "ab*", "*b", "?", "a?", "[ab]", "[ab]*", `\*`, "**"})
 	value := rapid.SampledFrom([]string{"", "a", "b", "ab", "abc", "*", "c"})

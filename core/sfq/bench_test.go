@@ -24,7 +24,7 @@ func decide(b *testing.B, s *sfq.Scheduler, correction, next int64) {
 	}
 }
 
-// BenchmarkDecision is one decision with all flows ready.
+// BenchmarkDecision measures one decision with all flows ready.
 func BenchmarkDecision(b *testing.B) {
 	for _, flows := range []int{10, 100, 1000, 10_000} {
 		for _, corrected := range []bool{false, true} {
@@ -59,7 +59,7 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
-// BenchmarkDecisionInQueues is the same of 1,000 flows in 40 queues, on so many levels.
+// BenchmarkDecisionInQueues is the same with 1,000 flows in 40 queues, on that many levels.
 func BenchmarkDecisionInQueues(b *testing.B) {
 	for _, levels := range []int{1, 3} {
 		b.Run(fmt.Sprintf("levels=%d", levels), func(b *testing.B) {
@@ -91,7 +91,7 @@ func BenchmarkDecisionInQueues(b *testing.B) {
 	}
 }
 
-// BenchmarkTrim is what a caller's slow timer costs with 10,000 flows.
+// BenchmarkTrim measures Trim with 10,000 flows.
 func BenchmarkTrim(b *testing.B) {
 	s, err := sfq.New(sfq.Config{})
 	if err != nil {

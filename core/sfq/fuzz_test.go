@@ -6,10 +6,10 @@ import (
 	"penstock/core/sfq"
 )
 
-// FuzzScheduler reads a byte string as operations, three bytes each: what, on
-// which, how much. The first byte chooses the depth, the largest lead, and whether the
-// weights are powers of two. The model judges every decision; being exact it slows down with
-// the square of the walk, hence the bound on its length.
+// FuzzScheduler runs a byte string as operations of three bytes each: what, on which flow, how
+// much. The first byte selects the depth, the largest lead, and whether weights are powers of two.
+// The model checks every decision. It is exact, and takes quadratic time, hence the bound on the
+// length.
 func FuzzScheduler(f *testing.F) {
 	f.Add([]byte{1})
 	f.Add([]byte{0x32, 3, 0, 5, 3, 1, 5, 11, 0, 2, 6, 0, 0, 6, 0, 0, 11, 0xe0, 3, 9, 0, 60, 11, 0xc1, 3, 2, 0, 9, 11, 1, 62})

@@ -259,7 +259,8 @@ func TestSiblingsAreServedByWeight(t *testing.T) {
 						if x >= y || a.parent != b.parent || !a.awake || !b.awake {
 							continue
 						}
-						// Times both weights; a request of each, and what was left from the phase before.
+						// Times both weights; a request of each, and what was left from the phase
+						// before.
 						gap := (a.served-before[x].served)*b.weight - (b.served-before[y].served)*a.weight
 						if bound := g.largest*(a.weight+b.weight) + 1; gap > bound || -gap > bound {
 							t.Fatalf("%s (weight %d) and %s (%d) are %d apart, allowed are %d\n%s", x, a.weight, y, b.weight, gap, bound, g.s)

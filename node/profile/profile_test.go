@@ -74,7 +74,7 @@ func TestRefused(t *testing.T) {
 		"use a duration":              {"fixed: 8ms", "fixed: -8ms"},
 		"cost of random reads":        {"fixed: 8ms", "fixed: 8s"},
 		"cannot be cheaper":           {"fixed: 8ms", "fixed: 100us"},
-		"no disk is that fast":        {"per_mib: 90ms", "per_mib: 1us"},
+		"faster than any disk":        {"per_mib: 90ms", "per_mib: 1us"},
 		"reference latency of reads":  {"per_mib: 175ms", "per_mib: 2m"},
 		"concurrency 0":               {"concurrency: 3", "concurrency: 0"},
 		"device: give name and bytes": {"bytes: 4000787030016", "bytes: 0"},

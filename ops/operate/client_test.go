@@ -119,8 +119,8 @@ var operations = map[string]func(context.Context, *Client) (*cluster.PolicyVersi
 	},
 }
 
-// TestOnce: after a failure a question goes on to the next broker, and a change only where
-// it was certainly not made.
+// TestOnce: after a failure a query goes to the next broker, and a change only if it was certainly
+// not made.
 func TestOnce(t *testing.T) {
 	cut := func(d *desk) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -168,7 +168,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestUnsureOnEnd: who ends a change that is under way is told that it may be made.
+// TestUnsureOnEnd: when a change is cancelled, the error says that it may have been made.
 func TestUnsureOnEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d := open(t, func(ctx context.Context) error {
@@ -184,7 +184,7 @@ func TestUnsureOnEnd(t *testing.T) {
 	}
 }
 
-// TestLeaderNext: the broker that leads by another one's word is asked before the others.
+// TestLeaderNext: the broker that is named as the leader is asked next.
 func TestLeaderNext(t *testing.T) {
 	for operation, do := range operations {
 		leader, between := open(t, leads), open(t, says(codes.Unavailable))
@@ -196,7 +196,7 @@ func TestLeaderNext(t *testing.T) {
 	}
 }
 
-// TestNobodyLeads: the error says who leads, if that is known, and what to do.
+// TestNobodyLeads: the error names the leader, if known, and what to do.
 func TestNobodyLeads(t *testing.T) {
 	down := nobody(t)
 	for _, test := range []struct {
@@ -219,7 +219,7 @@ func TestNobodyLeads(t *testing.T) {
 	}
 }
 
-// TestAwaitSettling: a version is not live while nodes may be missing.
+// TestAwaitSettling: a version does not count as live while nodes may be missing.
 func TestAwaitSettling(t *testing.T) {
 	d := open(t, leads)
 	var asked atomic.Int32
