@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"penstock/lab/experiment/progress"
 )
 
 // fake is an Environment without disks, Hadoop or daemon: it notes what it is
@@ -159,7 +161,7 @@ func experiment(t *testing.T, f *fake, phases ...string) *Experiment {
 		t.Fatal(err)
 	}
 	return &Experiment{Setup: testSetup(), Phases: list, Runs: 1, Env: finisher{f}, Journal: j,
-		Progress: &Progress{Out: &bytes.Buffer{}}, Build: "test", SampleEvery: time.Millisecond, Patience: time.Minute}
+		Progress: &Progress{Log: &progress.Log{Out: &bytes.Buffer{}}}, Build: "test", SampleEvery: time.Millisecond, Patience: time.Minute}
 }
 
 func TestOrderOfATurn(t *testing.T) {
