@@ -11,7 +11,7 @@ import (
 	"penstock/lab/experiment/progress"
 )
 
-// The report is there after the first run, says how much is to come, and its path is printed once.
+// The report is written after the first run, with the number of runs to do. Its path is printed once.
 func TestTheReportGrows(t *testing.T) {
 	var out bytes.Buffer
 	phases, err := ParsePhases([]string{"alone", "floor"}, testSetup())

@@ -16,7 +16,7 @@ import (
 	"penstock/lab/experiment/progress"
 )
 
-// sampleRuns are made up, with figures that are easy to compute by hand.
+// sampleRuns are invented, with figures that are easy to compute by hand.
 func sampleRuns() ([]Phase, []Run) {
 	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"}, testSetup())
 	if err != nil {
@@ -116,7 +116,7 @@ func TestAggressorAndChecks(t *testing.T) {
 	}
 }
 
-// The JSON has the documented fields, and no NaN breaks it.
+// The JSON has the documented fields, and is valid without counters.
 func TestJSONForm(t *testing.T) {
 	phases, runs := sampleRuns()
 	for i := range runs {
@@ -181,7 +181,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// The report is well-formed, names each phase and takes nothing from elsewhere.
+// The report is well-formed, names each phase and needs nothing from elsewhere.
 func TestReport(t *testing.T) {
 	phases, runs := sampleRuns()
 	runs[0].Verdict = &Verdict{StepSeconds: 1, MBps: map[string][]float64{ownerProtected: {1, 2}}}
