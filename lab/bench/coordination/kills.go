@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"penstock/lab/disk"
@@ -154,25 +153,16 @@ func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *
 	return k, err
 }
 
-// within starts a machine in a run folder, works with it, and puts everything back.
-func within(ctx context.Context, p Place, work func(*Machine) error) (err error) {
-	if err := runs.Recover(folderPrefix, p.Progress); err != nil {
-		return err
-	}
-	folder, err := runs.Make(p.Dir, folderPrefix)
-	if err != nil {
-		return err
-	}
-	p.Dir = folder.Path
-	m, err := Start(ctx, p)
-	if err == nil {
-		err = errors.Join(work(m), m.Down())
-	}
-	if err == nil && folder.Ours {
-		return os.RemoveAll(folder.Path)
-	}
-	p.Progress("logs: %s", folder.Path)
-	return err
+// within starts a machine in a run folder, works with it, and restores everything.
+func within(ctx context.Context, p Place, work func(*Machine) error) error {
+	return runs.Within(p.Dir, folderPrefix, false, p.Progress, func(dir string) error {
+		p.Dir = dir
+		m, err := Start(ctx, p)
+		if err != nil {
+			return err
+		}
+		return errors.Join(work(m), m.Down())
+	})
 }
 
 // WriteJSON writes the result.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"time"
 
 	"penstock/lab/experiment/runs"
@@ -63,34 +62,22 @@ func (q *Request) run(ctx context.Context, journal *Journal) error {
 	})
 }
 
-// inFolder measures in the run folder if rounds are left to do. stop puts
-// everything back; it is nil where there is nothing to put back.
+// inFolder measures in the run folder if rounds are left to do. stop restores the machine; it is nil
+// if nothing was started.
 func (o Options) inFolder(left int, keepLogs bool, measure func(Options) (stop func() error, err error)) error {
 	if left <= 0 {
 		return nil
 	}
-	if err := runs.Recover(runPrefix, o.Say); err != nil {
+	return runs.Within(o.RunDir, "overhead-", keepLogs, o.Say, func(dir string) error {
+		o.RunDir = dir
+		stop, err := measure(o)
+		if stop != nil {
+			o.Say("restoring the machine")
+			err = errors.Join(err, stop())
+		}
 		return err
-	}
-	folder, err := runs.Make(o.RunDir, runPrefix)
-	if err != nil {
-		return err
-	}
-	o.RunDir = folder.Path
-	stop, err := measure(o)
-	if stop != nil {
-		o.Say("putting everything back")
-		err = errors.Join(err, stop())
-	}
-	if err == nil && folder.Ours && !keepLogs {
-		return os.RemoveAll(o.RunDir)
-	}
-	o.Say("logs: %s", o.RunDir)
-	return err
+	})
 }
-
-// runPrefix begins the names of run folders.
-const runPrefix = "overhead-"
 
 // WriteReportFile writes the HTML report whole or not at all.
 func (res Result) WriteReportFile(path string) error {
