@@ -9,6 +9,7 @@ import (
 	"penstock/cmd/internal/cli"
 
 	"penstock/lab/bench/soak"
+	"penstock/lab/experiment/progress"
 	"penstock/lab/hadoop"
 
 	"github.com/spf13/cobra"
@@ -77,7 +78,7 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 			if _, err := os.Stat(o.AgentJar); err != nil {
 				return fmt.Errorf("the agent: %w (run make build, or name it with --agent-jar)", err)
 			}
-			o.Progress = &soak.Progress{Out: cmd.ErrOrStderr()}
+			o.Progress = &soak.Progress{Log: &progress.Log{Out: cmd.ErrOrStderr()}}
 			q.Build, q.Out = cli.Version, cmd.OutOrStdout()
 			if q.JSON == "-" {
 				q.Out = cmd.ErrOrStderr()
