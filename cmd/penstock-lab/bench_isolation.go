@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/lab/bench/isolation"
+	"penstock/lab/experiment/progress"
 	"penstock/lab/hadoop"
 )
 
@@ -135,7 +136,7 @@ func (f *isolationFlags) perform(cmd *cobra.Command) (err error) {
 	if q.JSON == "-" {
 		q.Out = cmd.ErrOrStderr()
 	}
-	q.Options.Progress = &isolation.Progress{Out: os.Stderr, Terminal: cli.IsTerminal(os.Stderr)}
+	q.Options.Progress = &isolation.Progress{Log: &progress.Log{Out: os.Stderr, Terminal: cli.IsTerminal(os.Stderr)}}
 	return isolation.Perform(cmd.Context(), *q)
 }
 

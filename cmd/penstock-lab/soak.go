@@ -6,6 +6,7 @@ import (
 	"penstock/cmd/internal/cli"
 
 	"penstock/lab/bench/soak"
+	"penstock/lab/experiment/progress"
 	"penstock/lab/hadoop"
 
 	"github.com/spf13/cobra"
@@ -65,7 +66,7 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 				return err
 			}
 			o.Binary, o.AgentJar, o.CacheDir, o.RunDir = at.binary, at.agentJar, at.cache, at.runDir
-			o.Progress = &soak.Progress{Out: cmd.ErrOrStderr()}
+			o.Progress = &soak.Progress{Log: &progress.Log{Out: cmd.ErrOrStderr()}}
 			q.Build, q.Out = cli.Version, cmd.OutOrStdout()
 			if q.JSON == "-" {
 				q.Out = cmd.ErrOrStderr()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The aggressor's own run counts, so the limit stays until it has ended, and the judge
-// is asked for its time, too.
+// The aggressor's own run counts: the limit stays until it has ended, and the judge is also called
+// for its time.
 func TestBothRunToTheirEnd(t *testing.T) {
 	f := &fake{aggressorEnds: true}
 	x := newExperiment(t, f, "native-none")
@@ -48,7 +48,7 @@ func TestAggressorAlone(t *testing.T) {
 	}
 }
 
-// bothRuns are made up: WordCount takes 40 s alone and 50 s beside TeraGen, which takes
+// bothRuns are invented: WordCount takes 40 s alone and 50 s beside TeraGen, which takes
 // 60 s alone and 80 s beside it.
 func bothRuns(t *testing.T) ([]Phase, []Run) {
 	t.Helper()
@@ -103,7 +103,7 @@ func TestRelativePerformance(t *testing.T) {
 	}
 }
 
-// Where an aggressor was killed there is nothing to compare.
+// Without the aggressor's end there is nothing to compare.
 func TestNoBothSidesWithoutTheAggressorsEnd(t *testing.T) {
 	phases, runs := bothRuns(t)
 	runs[2].AggressorRuntimeS, runs[2].Killed = 0, true

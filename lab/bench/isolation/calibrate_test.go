@@ -20,8 +20,8 @@ func calibrated(t *testing.T, demand float64) (Setup, Calibration) {
 	return s, c
 }
 
-// Whatever the machine reads, from a sixth of to five times what this one does, the job uses 50 to
-// 75 % of its disks, and everything that follows from the rate follows it.
+// On machines from a third of to five times the speed of the one that the defaults are for, the job's
+// demand is 50 to 75 % of its disks' rate, and the other settings are in proportion to the rate.
 func TestCalibrateFollowsTheMachine(t *testing.T) {
 	own := testSetup()
 	for demand := 3.72; demand < 59.5; demand *= 1.1 {

@@ -16,7 +16,7 @@ const (
 	panelWidth  = 330
 	panelHeight = 130
 	// leastDrawn is the MB/s that bytes of neither job must reach to be drawn.
-	leastDrawn = 1
+	leastDrawn = 2
 )
 
 // runtimeChart draws the protected job's run time in each phase.

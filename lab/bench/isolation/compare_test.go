@@ -17,7 +17,7 @@ func made(values map[string][2]float64) []Figure {
 	return figures
 }
 
-// The best of a family protects as well as any, and of those it moves most.
+// The best of a family protects as well as any other, and has the highest throughput of those.
 func TestBestOf(t *testing.T) {
 	figures := made(map[string][2]float64{
 		"sfqd-1": {100, 15}, "sfqd-2": {104, 20}, "sfqd-4": {106, 23}, "sfqd2": {90, 30},
@@ -47,7 +47,7 @@ func TestComparisons(t *testing.T) {
 	}
 }
 
-// What counts as even is tested at its edges.
+// The limits of even are tested from both sides.
 func TestVerdictOf(t *testing.T) {
 	device := func(v float64) *float64 { return &v }
 	for _, c := range []struct {

@@ -11,11 +11,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"penstock/lab/experiment/progress"
 )
 
-// fake is an Environment without disks, Hadoop or daemon: it notes what it is
-// asked for, and its protected job ends once the counters have been read a few
-// times. It shows the order of things and what is put back, nothing else.
+// fake is an Environment without disks, Hadoop or daemon. It records the calls, and its protected
+// job ends when the counters have been read a few times. It shows the order of calls and what is
+// restored, nothing else.
 type fake struct {
 	mu    sync.Mutex
 	calls []string
@@ -26,11 +28,11 @@ type fake struct {
 	onProtected func()
 	// aggressorFirst ends the aggressor before the protected job.
 	aggressorFirst bool
-	// outlasts lets the protected job end all the same.
+	// outlasts lets the protected job end after that.
 	outlasts bool
-	// aggressorEnds lets it end by itself, after the protected job if there is one.
+	// aggressorEnds lets the aggressor end by itself, after the protected job if there is one.
 	aggressorEnds bool
-	// aggressorWeight is what the daemon has added to the aggressor's weight.
+	// aggressorWeight is added to the aggressor's weight in the daemon's metrics.
 	aggressorWeight float64
 }
 
@@ -134,7 +136,7 @@ func (j *fakeJob) Check(context.Context) error   { return j.f.call("check %s", j
 func (j *fakeJob) Discard(context.Context) error { return j.f.call("discard %s", j.name) }
 func (j *fakeJob) Kill(context.Context) error    { j.end(); return j.f.call("kill %s", j.name) }
 
-// finisher lets the aggressor end when the disks' limit goes, as real ones do.
+// finisher lets the aggressor end when the disks' limit is switched off, as real ones do.
 type finisher struct{ *fake }
 
 func (f finisher) Limit(ctx context.Context, on bool) error {
@@ -159,7 +161,7 @@ func newExperiment(t *testing.T, f *fake, phases ...string) *Experiment {
 		t.Fatal(err)
 	}
 	return &Experiment{Setup: testSetup(), Phases: list, Runs: 1, Env: finisher{f}, Journal: j,
-		Progress: &Progress{Out: &bytes.Buffer{}}, Build: "test", SampleEvery: time.Millisecond, Patience: time.Minute}
+		Progress: &Progress{Log: &progress.Log{Out: &bytes.Buffer{}}}, Build: "test", SampleEvery: time.Millisecond, Patience: time.Minute}
 }
 
 func TestOrderOfATurn(t *testing.T) {
@@ -184,8 +186,8 @@ func TestOrderOfATurn(t *testing.T) {
 	}
 }
 
-// After a phase's first run the aggressor is killed, but not before the judge has
-// seen where its files lie; an unchecked output is not called checked.
+// After a phase's first run the aggressor is killed, but not before the judge has read the extents
+// of its files. Unchecked outputs do not count as checked.
 func TestLaterRunsKillTheAggressor(t *testing.T) {
 	for _, checkAll := range []bool{false, true} {
 		f := &fake{}
@@ -269,8 +271,8 @@ func TestRunsAreInterleavedAndResumed(t *testing.T) {
 	}
 }
 
-// Whatever fails, and on Ctrl-C, the limit goes, jobs die, outputs and the
-// daemon go, and the run is not in the journal.
+// After each failure, and after Ctrl-C, the limit is off, jobs are killed, outputs and the daemon
+// are gone, and the run is not in the journal.
 func TestFailuresArePutBack(t *testing.T) {
 	broken := errors.New("broken")
 	for _, at := range []string{"arrange sfqd2", "drop caches", "limit true", "start aggressor", "start protected",
@@ -327,7 +329,7 @@ func TestAggressorMustOutlast(t *testing.T) {
 	}
 	putBack(t, "outlasted", f)
 
-	// Where each side is measured over its own run, the result says so.
+	// With Both the result has a warning.
 	f = &fake{aggressorFirst: true, outlasts: true}
 	x = newExperiment(t, f, "native-none")
 	x.Setup.Both = true

@@ -10,8 +10,8 @@ import (
 	"penstock/node/device"
 )
 
-// What the experiment writes is what the daemon reads: settings for every
-// governed phase, and weights before and after the applications are known.
+// The daemon reads the files that the experiment writes: settings for every governed phase, and
+// weights before and after the applications are known.
 func TestTheDaemonTakesOurFiles(t *testing.T) {
 	dir := t.TempDir()
 	phases, err := ParsePhases([]string{"sfqd2", "sfqd-4", "drr-4"}, testSetup())
@@ -39,7 +39,7 @@ func TestTheDaemonTakesOurFiles(t *testing.T) {
 	}
 }
 
-// settingsOf are a phase's settings as the daemon reads them.
+// settingsOf returns a phase's settings as the daemon reads them.
 func settingsOf(t *testing.T, dir string, s PenstockSetup, p Phase, profile string) *config.Node {
 	t.Helper()
 	o, err := daemonOptions(s, p, profile)

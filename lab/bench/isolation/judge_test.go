@@ -43,8 +43,8 @@ func TestBlockID(t *testing.T) {
 	}
 }
 
-// Whose a file is follows from its path alone: a block's number, or the folder that
-// YARN names after an application.
+// A file's path alone determines its owner: by a block's number, or by the folder that YARN names
+// after an application.
 func TestOwners(t *testing.T) {
 	o := owners{blocks: map[string]string{"blk_7": ownerProtected},
 		applications: map[string]string{"application_1_0001": ownerProtected, "application_1_0002": ownerAggressor}}

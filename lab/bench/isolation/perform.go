@@ -51,7 +51,6 @@ func Perform(ctx context.Context, q Request) error {
 	}
 	defer journal.Close()
 	say := q.Options.Progress.Printf
-	q.Options.Progress.begin()
 	if q.Calibrate && q.Options.Progress != nil {
 		q.Options.Progress.PlainName = q.names().plainName
 	}
@@ -145,7 +144,7 @@ func (q *Request) writeReport(res Result) error {
 		return err
 	}
 	if !q.reported && res.pending > 0 {
-		q.Options.Progress.Printf("%s  first picture: %s (the page reloads itself)", q.Options.Progress.elapsed(), q.Report)
+		q.Options.Progress.Printf("first picture: %s (the page reloads itself)", q.Report)
 	}
 	q.reported = true
 	return nil

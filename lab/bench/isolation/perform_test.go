@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"penstock/lab/experiment/progress"
 )
 
-// The report is there after the first run, says how much is to come, and its path is printed once.
+// The report is written after the first run, with the number of runs to do. Its path is printed once.
 func TestTheReportGrows(t *testing.T) {
 	var out bytes.Buffer
 	phases, err := ParsePhases([]string{"alone", "floor"}, testSetup())
@@ -17,7 +19,7 @@ func TestTheReportGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := Request{Setup: testSetup(), Phases: phases, Runs: 1, Report: filepath.Join(t.TempDir(), "new", "demo.html"),
-		Options: Options{Progress: &Progress{Out: &out}}}
+		Options: Options{Progress: &Progress{Log: &progress.Log{Out: &out}}}}
 	journal, err := OpenJournal("", q.Setup)
 	if err != nil {
 		t.Fatal(err)

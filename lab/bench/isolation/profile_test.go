@@ -10,8 +10,8 @@ import (
 	"penstock/node/profile"
 )
 
-// A profile of the experiment's own disks takes the place of the setup's lines in
-// the daemon's settings and is part of the setup; one of another disk is refused.
+// A profile of the experiment's own disks replaces the set-up's lines in the daemon's settings and is
+// part of the set-up. A profile of another disk is an error.
 func TestProfile(t *testing.T) {
 	dir := t.TempDir()
 	line := func(fixed, perMiB time.Duration) profile.Line {

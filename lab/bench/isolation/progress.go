@@ -2,24 +2,21 @@ package isolation
 
 import (
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
 	"penstock/lab/experiment/figures"
+	"penstock/lab/experiment/progress"
 )
 
-// Progress prints a line for each step and, while a job runs, a line every few seconds, which
-// it rewrites on a terminal. A nil Progress prints nothing.
+// Progress prints a line for each step of a run and, while a job runs, the disks' throughput. A nil
+// Progress prints nothing.
 type Progress struct {
-	Out      io.Writer
-	Terminal bool          // rewrite the live line
-	Every    time.Duration // between live lines when not on a terminal; default 10 s
+	*progress.Log
 	// PlainName returns a phase's name in the lines; nil: as on the command line.
 	PlainName func(phase string) string
 
 	mu       sync.Mutex
-	begun    time.Time
 	setup    Setup
 	todo     []Turn
 	kinds    []turnKind             // of todo
@@ -29,23 +26,21 @@ type Progress struct {
 	turn     Turn
 	turnFrom time.Time
 	name     string
-	printed  time.Time
-	live     bool
 }
 
-// begin starts the clock.
-func (p *Progress) begin() {
+// Printf prints a line.
+func (p *Progress) Printf(format string, args ...any) {
 	if p != nil {
-		p.begun = time.Now()
+		p.Log.Printf(format, args...)
 	}
 }
 
-// elapsed is the time since begin.
+// elapsed is the time since the first line.
 func (p *Progress) elapsed() string {
 	if p == nil {
 		return ""
 	}
-	return clock(time.Since(p.begun))
+	return progress.Clock(p.Elapsed())
 }
 
 // label is the phase of a turn, with the run's number if there are several.
@@ -57,17 +52,6 @@ func (p *Progress) label(phase string, run int) string {
 		phase += fmt.Sprintf(" run %d", run)
 	}
 	return fmt.Sprintf("%-27s", phase)
-}
-
-// Printf writes a line of its own, above the live line.
-func (p *Progress) Printf(format string, args ...any) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clear()
-	fmt.Fprintf(p.Out, format+"\n", args...)
 }
 
 // turnKind distinguishes turns by how long they take: much shorter if the aggressor is killed
@@ -116,42 +100,30 @@ func (p *Progress) step(t Turn, name string) {
 		p.turn, p.turnFrom = t, time.Now()
 	}
 	p.name = name
-	p.clear()
-	fmt.Fprintf(p.Out, "%s  %s  %-20s %s left\n", p.elapsed(), p.label(t.Phase.Name, t.Run), name, p.remaining())
-	p.printed = time.Now()
+	p.Printf("%s", p.state())
 }
 
-// throughput rewrites the live line with the last seconds' device MB/s.
+// state is the present step with the estimated rest of the time.
+func (p *Progress) state() string {
+	return fmt.Sprintf("%s  %-20s %s left", p.label(p.turn.Phase.Name, p.turn.Run), p.name, p.remaining())
+}
+
+// throughput prints the live line with the device MB/s of the last seconds.
 func (p *Progress) throughput(samples []diskSample) {
-	if p == nil {
+	if p == nil || len(samples) < 2 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	every := p.Every
-	switch {
-	case p.Terminal:
-		every = time.Second
-	case every == 0:
-		every = 10 * time.Second
-	}
-	if time.Since(p.printed) < every || len(samples) < 2 {
-		return
-	}
-	p.printed = time.Now()
-	last := samples[len(samples)-1]
-	from := last.at.Add(-2 * time.Second)
-	var mbps float64
-	for _, name := range diskNames(samples) {
-		mbps += grown(samples, from, last.at, name, both) / megabyte / 2
-	}
-	text := fmt.Sprintf("%s  %s  %-20s %s left  disks %5.1f MB/s", p.elapsed(), p.label(p.turn.Phase.Name, p.turn.Run), p.name, p.remaining(), mbps)
-	if p.Terminal {
-		fmt.Fprintf(p.Out, "\r\x1b[K%s", text)
-		p.live = true
-		return
-	}
-	fmt.Fprintln(p.Out, text)
+	p.Live(func() string {
+		last := samples[len(samples)-1]
+		from := last.at.Add(-2 * time.Second)
+		var mbps float64
+		for _, name := range diskNames(samples) {
+			mbps += grown(samples, from, last.at, name, both) / megabyte / 2
+		}
+		return fmt.Sprintf("%s  disks %5.1f MB/s", p.state(), mbps)
+	})
 }
 
 func (p *Progress) finished(r Run) {
@@ -165,22 +137,14 @@ func (p *Progress) finished(r Run) {
 	if len(p.todo) > 0 {
 		p.todo, p.kinds = p.todo[1:], p.kinds[1:]
 	}
-	p.clear()
 	outputs := "outputs correct"
 	if r.Killed {
 		outputs = "its output correct, " + p.setup.aggressor().title() + " killed"
 	}
-	fmt.Fprintf(p.Out, "%s  %s  done: %s %.1f s, disks %.1f MB/s, %s\n", p.elapsed(), p.label(r.Phase, r.Number),
+	p.Printf("%s  done: %s %.1f s, disks %.1f MB/s, %s", p.label(r.Phase, r.Number),
 		p.setup.measured(Phase{Unprotected: r.Protected == ""}), r.RuntimeS, r.DeviceMBps, outputs)
 	for _, w := range r.Warnings {
-		fmt.Fprintln(p.Out, "       note:", w)
-	}
-}
-
-func (p *Progress) clear() {
-	if p.live {
-		fmt.Fprint(p.Out, "\r\x1b[K")
-		p.live = false
+		p.Printf("note: %s", w)
 	}
 }
 
@@ -213,13 +177,5 @@ func (p *Progress) remaining() string {
 		}
 		sum += one
 	}
-	return "about " + clock(time.Duration(sum*float64(time.Second)))
-}
-
-func clock(d time.Duration) string {
-	s := int(d.Seconds())
-	if s >= 3600 {
-		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
-	}
-	return fmt.Sprintf("%02d:%02d", s/60, s%60)
+	return "about " + progress.Clock(time.Duration(sum*float64(time.Second)))
 }

@@ -210,7 +210,11 @@ func (res Result) Notes() []string {
 	if d := res.ProtectedDemand; d != nil {
 		text := fmt.Sprintf("%s alone uses %.0f %% of the disks' rate", protected, *d*100)
 		if *d < demandMin || *d > demandMax {
-			text += " (not 50 to 75 %: choose another --disk-rate before you compare)"
+			advice := "choose another --disk-rate before you compare"
+			if res.Calibration != nil {
+				advice = "the machine's speed has changed since the rate was chosen"
+			}
+			text += " (not 50 to 75 %: " + advice + ")"
 		}
 		notes = append(notes, text+".")
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"strings"
@@ -14,9 +13,10 @@ import (
 
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
+	"penstock/lab/experiment/progress"
 )
 
-// sampleRuns are made up, with figures that are easy to compute by hand.
+// sampleRuns are invented, with figures that are easy to compute by hand.
 func sampleRuns() ([]Phase, []Run) {
 	phases, err := ParsePhases([]string{"alone", "floor", "native", "sfqd2", "sfqd-4"}, testSetup())
 	if err != nil {
@@ -116,7 +116,7 @@ func TestAggressorAndChecks(t *testing.T) {
 	}
 }
 
-// The JSON has the documented fields, and no NaN breaks it.
+// The JSON has the documented fields, and is valid without counters.
 func TestJSONForm(t *testing.T) {
 	phases, runs := sampleRuns()
 	for i := range runs {
@@ -181,7 +181,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// The report is well-formed, names each phase and takes nothing from elsewhere.
+// The report is well-formed, names each phase and needs nothing from elsewhere.
 func TestReport(t *testing.T) {
 	phases, runs := sampleRuns()
 	runs[0].Verdict = &Verdict{StepSeconds: 1, MBps: map[string][]float64{ownerProtected: {1, 2}}}
@@ -297,7 +297,7 @@ func TestTable(t *testing.T) {
 
 func TestProgressEstimates(t *testing.T) {
 	var out bytes.Buffer
-	p := &Progress{Out: &out}
+	p := &Progress{Log: &progress.Log{Out: &out}}
 	phases, runs := sampleRuns()
 	turns := Interleave(phases[:1], 2)
 	p.plan(testSetup(), turns, runs[:1], false)
@@ -311,7 +311,4 @@ func TestProgressEstimates(t *testing.T) {
 	var silent *Progress
 	silent.Printf("nothing %d", 1)
 	silent.step(turns[0], "nothing")
-	if got := fmt.Sprint(clock(65*time.Second), " ", clock(3661*time.Second)); got != "01:05 1:01:01" {
-		t.Errorf("clock: %s", got)
-	}
 }

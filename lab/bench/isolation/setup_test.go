@@ -36,8 +36,7 @@ func TestDefaultSetups(t *testing.T) {
 	}
 }
 
-// Setups that older journals were made with keep their hash: what was added since is
-// left out where it is not used.
+// Older journals stay valid: later fields are left out of the hash where they are not used.
 func TestOlderSetupsKeepTheirHash(t *testing.T) {
 	for pair, want := range map[[2]string]string{
 		{teraGen, HDD}: "de0ca88e695309b2153b5158", {teraSort, HDD}: "0c4f8692695e780248abcb9b", {teraValidate, SSD}: "da3c705c1f03be4be80ca735",
@@ -66,7 +65,7 @@ func TestIntermediateTwiceIsOnce(t *testing.T) {
 	}
 }
 
-// The disks are the presets of lab/disk, whatever the units on the way.
+// The disks are the presets of lab/disk; no unit is converted wrongly.
 func TestDiskSetupIsThePreset(t *testing.T) {
 	for kind, want := range map[string]disk.Model{HDD: disk.HDD(disk.HDDRate), SSD: disk.SSD(disk.SSDRate)} {
 		d, err := newDisk(kind)

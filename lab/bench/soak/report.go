@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"penstock/lab/experiment"
+	"penstock/lab/experiment/progress"
 )
 
 // WriteTable prints the figures and the verdict.
 func (r Result) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "seed %d, Hadoop %s: %d kills (%d of the daemon, %d of DataNodes) among %d faults, in %s\n\n",
-		r.Setup.Seed, r.Setup.Hadoop, r.Kills, r.DaemonKill, r.NodeKill, len(r.Outcomes), clock(time.Duration(r.Seconds*float64(time.Second))))
+		r.Setup.Seed, r.Setup.Hadoop, r.Kills, r.DaemonKill, r.NodeKill, len(r.Outcomes), progress.Clock(time.Duration(r.Seconds*float64(time.Second))))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "fault\ttimes\tlongest operation, ms: median\tp99\tmax\tfailed\tover after, s: median\tmax\t")
 	for _, k := range r.Kinds {
@@ -71,32 +72,21 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// Progress prints what happens, a line each. A nil one is silent.
+// Progress prints a line for each fault and round. A nil Progress prints nothing.
 type Progress struct {
-	Out io.Writer
+	*progress.Log
 
 	mu        sync.Mutex
-	begun     time.Time // of this stretch
-	faults    time.Time // of its first fault
+	faults    time.Time // of the first fault of this stretch
 	kills     int       // of the campaign
 	done, now int       // kills: when this stretch began, and now
 }
 
 // Printf prints a line with the time since the stretch began.
 func (p *Progress) Printf(format string, args ...any) {
-	if p == nil {
-		return
+	if p != nil {
+		p.Log.Printf(format, args...)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.print(fmt.Sprintf(format, args...))
-}
-
-func (p *Progress) print(text string) {
-	if p.begun.IsZero() {
-		p.begun = time.Now()
-	}
-	fmt.Fprintf(p.Out, "%s  %s\n", clock(time.Since(p.begun)), text)
 }
 
 func (p *Progress) plan(kills, done int) {
@@ -105,7 +95,7 @@ func (p *Progress) plan(kills, done int) {
 	}
 }
 
-// attack says that the faults begin.
+// attack notes the time of the first fault.
 func (p *Progress) attack() {
 	if p != nil {
 		p.faults = time.Now()
@@ -131,7 +121,7 @@ func (p *Progress) step(o Outcome) {
 	if len(o.Failed) > 0 {
 		text += fmt.Sprintf(", %d operations FAILED: %.200s", len(o.Failed), o.Failed[0])
 	}
-	p.print(text + p.remaining())
+	p.Printf("%s", text+p.remaining())
 }
 
 func (p *Progress) round(r Round) {
@@ -145,11 +135,11 @@ func (p *Progress) round(r Round) {
 	p.Printf("%s", text)
 }
 
-// remaining is how long the faults to come should take, from those of this stretch.
+// remaining estimates the time for the faults to come, by those of this stretch.
 func (p *Progress) remaining() string {
 	if p.now == p.done || p.now >= p.kills {
 		return ""
 	}
 	each := time.Since(p.faults) / time.Duration(p.now-p.done)
-	return fmt.Sprintf("   about %s left", clock(each*time.Duration(p.kills-p.now)))
+	return fmt.Sprintf("   about %s left", progress.Clock(each*time.Duration(p.kills-p.now)))
 }

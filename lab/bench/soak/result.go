@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"penstock/lab/experiment/claims"
 )
@@ -334,9 +333,4 @@ func distinct(kinds []Kind) (all []Kind) {
 		}
 	}
 	return all
-}
-
-func clock(d time.Duration) string {
-	s := int(d.Seconds())
-	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }

@@ -28,7 +28,7 @@ const frame = `<!DOCTYPE html>
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1b1b1b; --soft: #5f5f5f; --rule: #d0d0d0; --mark: #f1f5f9; --bad: #b00020; }
 @media (prefers-color-scheme: dark) { :root { --ground: #16181c; --ink: #e6e6e6; --soft: #a0a0a0; --rule: #3a3d44; --mark: #20242b; --bad: #ff8a80; } }
 body { background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .soft, figcaption { color: var(--soft); font-size: .88rem; } .bad { color: var(--bad); font-weight: 600; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
