@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
@@ -29,28 +31,24 @@ func newTopCommand() *cobra.Command {
 		once      bool
 		selection screen.Selection
 		wide      bool
+		width     int
 		broker    asking
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch devices and applications of a node, or of the cluster, live",
-		Long: `Shows what a node's daemon does: each device with its depth, latency against
-the reference, backlog and foreign I/O, and each application's share of the
-device's service beside its entitlement, over the last five seconds.
+		Long: `Shows who uses the disks of a node and who hurts whom. Each application has one line over
+all disks: a word for its state, a bar of its share of the disks' service with a tick at
+the share that it is due, rates, and its share over the last minute. The sentence on top
+names the application that takes more than its due while another one waits.
 
-SHARE is what an application got of the service; DUE is its entitlement: its
-weight among those that were active. Less share than due with nothing QUEUED
-means that it did not want more. FOREIGN is what others than the governed
-applications move on the device.
+On a terminal it is a live view: a shows applications, d devices and the I/O of others, f
+flows by device, ? help, q quits. Otherwise it prints a text each interval. --json prints the
+daemon's status (docs/reference/status.md), one document a line.
 
-On a terminal it is a live view: s sorts by the next column, r reverses, /
-filters by application or device, i hides idle applications, p pauses, q quits.
-Elsewhere it prints a text each interval. --json prints the daemon's status
-(docs/reference/status.md), one document a line.
-
-With --cluster it asks the broker instead: every application's share of what the whole
-cluster gives, in how many devices are busy with it (DEVICES), beside what it is due.
-It can be sorted by ` + strings.Join(operate.Columns, ", ") + `.
+With --cluster it asks the broker: each application's share of the whole cluster, how many
+devices are busy with it, and what it is due. The columns to sort by are then
+` + strings.Join(operate.Columns, ", ") + `.
 
 Exit codes: 0 quit or done; 1 no daemon or broker answers; 2 wrong flags; 130 ended by a
 signal.`,
@@ -72,6 +70,9 @@ signal.`,
 					return topCluster(cmd, c, selection, interval, onTerminal, once, broker.asJSON)
 				})(cmd, nil)
 			}
+			if width != 0 && width < 60 {
+				return cli.Usage(fmt.Errorf("--width %d: use at least 60", width))
+			}
 			if err := selection.Check(top.Columns); err != nil {
 				return cli.Usage(fmt.Errorf("--sort: %w", err))
 			}
@@ -82,7 +83,7 @@ signal.`,
 				defer stop()
 				return screen.Run(ctx, screen.NewModel(ctx, top.View(source, address), interval, selection))
 			}
-			write := top.WriteText(address, selection)
+			write := top.WriteText(address, selection, textWidth(width))
 			if broker.asJSON {
 				write = top.WriteJSON
 			}
@@ -92,6 +93,7 @@ signal.`,
 	flags := cmd.Flags()
 	addressFlag(cmd, &address)
 	flags.DurationVar(&interval, "interval", time.Second, "time between two looks")
+	flags.IntVar(&width, "width", 0, "columns of the text, at least 60 (default: the terminal's, or 80)")
 	flags.BoolVar(&once, "once", false, "print one text or document and end")
 	flags.BoolVar(&wide, "cluster", false, "the whole cluster, from the broker; so with --broker, too")
 	broker.flags(cmd)
@@ -131,6 +133,18 @@ func topCluster(cmd *cobra.Command, c *operate.Client, s screen.Selection, inter
 		}
 	}
 	return screen.Stream(cmd.Context(), c.Look, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
+}
+
+// textWidth returns how many columns a text has: as given, or the terminal's, or 80.
+func textWidth(given int) int {
+	const usual = 80
+	if given > 0 {
+		return given
+	}
+	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+		return max(60, int(size.Col))
+	}
+	return usual
 }
 
 // addressFlag is how every command that asks a daemon is told which.

@@ -102,7 +102,7 @@ func (v *View) Text(s Selection) string {
 // Live returns the terminal's view of the cluster. source reads the state.
 func Live(source func(context.Context) (*View, error)) screen.View[*View] {
 	return screen.View[*View]{Title: "penstock cluster", Asked: "the broker", Columns: Columns, Source: source,
-		Draw: func(v *View, s Selection, _ int) screen.Page {
+		Draw: func(v *View, s Selection, _, _ int) screen.Page {
 			some := chosen(v, s)
 			lines := applications(some).Lines()
 			p := screen.Page{Headline: v.headline(), Note: v.note(), Head: lines[0], Rows: lines[1:]}

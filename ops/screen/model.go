@@ -25,9 +25,18 @@ type View[D any] struct {
 	Asked   string   // who is asked, such as "the daemon"
 	Columns []string // what can be sorted by
 	Source  func(context.Context) (D, error)
-	// Draw gets the screen's height.
-	Draw func(d D, s Selection, height int) Page
+	// Views are the names of what can be shown, each with a key; empty if there is one view only.
+	Views []Key
+	// Help is shown by the key ?.
+	Help []string
+	// Take, if not nil, is called with each document, once.
+	Take func(D)
+	// Draw draws a document for a screen of that size.
+	Draw func(d D, s Selection, width, height int) Page
 }
+
+// Key names a view and the key that shows it.
+type Key struct{ Key, View string }
 
 // Page is a document's lines.
 type Page struct {
@@ -51,6 +60,7 @@ type Model[D any] struct {
 	err     error     // of the last attempt
 	paused  bool
 	editing bool // the filter
+	helping bool // the help is shown
 	width   int
 	height  int
 	offset  int // first row shown
@@ -88,6 +98,9 @@ func (m Model[D]) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.err = msg.Err
 			if msg.Err == nil {
 				m.doc, m.has, m.at = msg.Doc, true, time.Now()
+				if m.view.Take != nil {
+					m.view.Take(msg.Doc)
+				}
 			}
 		}
 		return m, tick
@@ -132,6 +145,14 @@ func (m Model[D]) key(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	}
 	page := m.page()
 	room := m.room(page)
+	m.helping = key.String() == "?" && !m.helping && len(m.view.Help) > 0
+	for i, v := range m.view.Views {
+		now := max(0, slices.IndexFunc(m.view.Views, func(k Key) bool { return k.View == m.selection.View }))
+		if key.String() == v.Key || key.String() == "tab" && i == (now+1)%len(m.view.Views) {
+			m.selection.View, m.offset = v.View, 0
+			return m, nil
+		}
+	}
 	switch key.String() {
 	case "q", "ctrl+c":
 		return m, tea.Quit
@@ -174,7 +195,7 @@ func (m Model[D]) page() Page {
 	if !m.has {
 		return Page{Headline: m.view.Title}
 	}
-	return m.view.Draw(m.doc, m.selection, m.height)
+	return m.view.Draw(m.doc, m.selection, m.width, m.height)
 }
 
 // room is how many rows fit on the screen.
@@ -200,7 +221,9 @@ func (m Model[D]) lines() []string {
 	first := m.first(len(page.Rows), room)
 	last := min(len(page.Rows), first+room)
 	lines := append([]string{Bold.Render(page.Headline)}, m.notice(page, first, last)...)
-	if m.has {
+	if m.helping {
+		lines = append(lines, m.view.Help...)
+	} else if m.has {
 		lines = append(lines, page.Above...)
 		lines = append(lines, Head.Render(page.Head))
 		lines = append(lines, page.Rows[first:last]...)
@@ -262,5 +285,13 @@ func (m Model[D]) help() string {
 	if m.selection.HideIdle {
 		idle = "i show idle"
 	}
-	return Faint.Render(strings.Join([]string{"q quit", "p pause", "s sort: " + order, "r reverse", filter, idle}, "  "))
+	keys := []string{"q quit", "s sort: " + order, filter, idle, "p pause", "r reverse"}
+	var views []string
+	for _, v := range m.view.Views {
+		views = append(views, v.Key+" "+v.View)
+	}
+	if len(m.view.Help) > 0 {
+		views = append(views, "? help")
+	}
+	return Faint.Render(strings.Join(append(views, keys...), "  "))
 }

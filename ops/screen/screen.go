@@ -25,6 +25,7 @@ type Selection struct {
 	Reverse  bool
 	Filter   string // rows whose names contain it; empty: all
 	HideIdle bool   // leave out rows in which nothing happens
+	View     string // one of the view's names; empty: the first
 }
 
 // Check refuses an unknown column.

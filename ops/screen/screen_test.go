@@ -70,7 +70,7 @@ func TestStream(t *testing.T) {
 
 // Paused is told also beside a mistake, whose end is not looked for then.
 func TestPausedIsTold(t *testing.T) {
-	view := View[string]{Columns: []string{"name"}, Draw: func(doc string, _ Selection, _ int) Page { return Page{Headline: doc, Rows: []string{"row"}} }}
+	view := View[string]{Columns: []string{"name"}, Draw: func(doc string, _ Selection, _, _ int) Page { return Page{Headline: doc, Rows: []string{"row"}} }}
 	var m tea.Model = NewModel(context.Background(), view, time.Second, Selection{Sort: "name"})
 	shows := func(when string, want bool, texts ...string) {
 		t.Helper()
@@ -123,7 +123,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	out := &seen{end: cancel}
 	source := func(context.Context) (string, error) { return "figures", nil }
-	view := View[string]{Columns: []string{"name"}, Source: source, Draw: func(doc string, _ Selection, _ int) Page { return Page{Headline: doc} }}
+	view := View[string]{Columns: []string{"name"}, Source: source, Draw: func(doc string, _ Selection, _, _ int) Page { return Page{Headline: doc} }}
 	err := Run(ctx, NewModel(ctx, view, time.Second, Selection{Sort: "name"}),
 		tea.WithInput(nil), tea.WithOutput(out), tea.WithWindowSize(80, 24))
 	if !errors.Is(err, context.Canceled) {

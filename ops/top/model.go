@@ -10,25 +10,93 @@ import (
 	"penstock/ops/screen"
 )
 
+// Names of the views.
+const (
+	applicationsView = "applications"
+	devicesView      = "devices"
+	flowsView        = "flows"
+)
+
+var help = []string{
+	"",
+	"SHARE  part of the disks' service in the last seconds     DUE  part that it is due by its weight",
+	"bar    the share; the tick is the due share               LAST MINUTE  its share over time",
+	"",
+	"starved       waits, with less than half of its due       over its due  while another one waits",
+	"waits         waits, with less than its due               uses spare    more than its due, nobody waits",
+	"held back     waits, with its due                         at its limit  its limit holds it back",
+	"content       has what it wants                           idle          wants nothing",
+	"",
+	"a applications   d devices and others' I/O   f flows by device   tab next view",
+	"s S sort   r reverse   / filter   i hide idle   p pause   arrows, page keys scroll   q quit",
+}
+
 // View is the terminal's view of one daemon, whose status source gives.
 func View(source func(context.Context) (*status.Document, error), address string) screen.View[*status.Document] {
+	history := &History{}
 	return screen.View[*status.Document]{Title: "penstock " + screen.Printable(address), Asked: "the daemon", Columns: Columns, Source: source,
-		Draw: func(doc *status.Document, s Selection, height int) screen.Page {
-			p := screen.Page{Headline: headline(doc, address), Note: leftOff(doc), Above: devices(doc)}
-			if len(doc.Devices) == 0 {
-				p.Note = "no device yet: one is known once an agent has registered a data directory on it"
-			}
-			p.Above = append(append(p.Above, others(doc, height)...), "")
-			rows := rowsOf(doc, s)
-			lines := flowTable(rows).Lines()
-			p.Head, p.Rows = lines[0], lines[1:]
-			for i, r := range rows {
-				if !r.Window.Active {
-					p.Rows[i] = screen.Faint.Render(p.Rows[i])
-				}
-			}
-			return p
+		Views: []screen.Key{{Key: "a", View: applicationsView}, {Key: "d", View: devicesView}, {Key: "f", View: flowsView}},
+		Help:  help,
+		Take:  func(doc *status.Document) { history.Add(doc.Time, Applications(doc)) },
+		Draw: func(doc *status.Document, s Selection, width, height int) screen.Page {
+			return draw(doc, s, history, address, width, height)
 		}}
+}
+
+func draw(doc *status.Document, s Selection, history *History, address string, width, height int) screen.Page {
+	all := Applications(doc)
+	p := screen.Page{Headline: headline(doc, address), Note: leftOff(doc)}
+	if len(doc.Devices) == 0 {
+		p.Note = "no device yet: an agent registers one with its data directories"
+	}
+	switch s.View {
+	case devicesView:
+		p.Above = append(devices(doc), "")
+		lines := foreigners(doc, max(1, height))
+		if len(lines) == 0 {
+			lines = []string{"no I/O of others was seen"}
+		}
+		p.Head, p.Rows = lines[0], lines[1:]
+	case flowsView:
+		rows := rowsOf(doc, s)
+		lines := flowTable(rows).Lines()
+		p.Head, p.Rows = lines[0], lines[1:]
+		for i, r := range rows {
+			if !r.Window.Active {
+				p.Rows[i] = screen.Faint.Render(p.Rows[i])
+			}
+		}
+	default:
+		p.Above = verdictLines(doc, all)
+		some := selectedApplications(all, s)
+		lines := applicationLines(some, history, width)
+		p.Head, p.Rows = lines[0], lines[1:]
+		for i, a := range some {
+			p.Rows[i] = styled(a.State, p.Rows[i])
+		}
+	}
+	return p
+}
+
+// verdictLines are the sentence on who hurts whom, and devices that are not well.
+func verdictLines(doc *status.Document, all []Application) []string {
+	lines := []string{screen.Bold.Render(Verdict(doc, all))}
+	for _, d := range doc.Devices {
+		if state := deviceState(d); state != "ok" {
+			lines = append(lines, screen.Alarm.Render(fmt.Sprintf("device %s: %s", d.Name, state)))
+		}
+	}
+	return append(lines, "")
+}
+
+func styled(s State, line string) string {
+	switch s {
+	case Starved, Waiting:
+		return screen.Alarm.Render(line)
+	case Idle:
+		return screen.Faint.Render(line)
+	}
+	return line
 }
 
 func devices(doc *status.Document) []string {
@@ -42,29 +110,15 @@ func devices(doc *status.Document) []string {
 	return lines
 }
 
-// others are the largest foreign users, under an empty line, if the screen has room
-// for them beside some flows.
-func others(doc *status.Document, height int) []string {
-	const few, leave = 5, 16
-	n := min(few, height-leave-len(doc.Devices))
-	if n <= 0 {
-		return nil
-	}
-	lines := foreigners(doc, n)
-	if len(lines) == 0 {
-		return nil
-	}
-	lines[0] = screen.Head.Render(lines[0])
-	return append([]string{""}, lines...)
-}
-
 // WriteJSON writes a document as one line.
 func WriteJSON(w io.Writer, doc *status.Document) error { return json.NewEncoder(w).Encode(doc) }
 
-// WriteText gives a writer of documents as text, an empty line after each.
-func WriteText(address string, s Selection) func(io.Writer, *status.Document) error {
+// WriteText returns a writer of documents as text of a width, an empty line after each.
+func WriteText(address string, s Selection, width int) func(io.Writer, *status.Document) error {
+	history := &History{}
 	return func(w io.Writer, doc *status.Document) error {
-		_, err := fmt.Fprintln(w, Text(doc, address, s))
+		history.Add(doc.Time, Applications(doc))
+		_, err := fmt.Fprintln(w, Text(doc, address, s, history, width))
 		return err
 	}
 }

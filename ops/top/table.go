@@ -1,17 +1,13 @@
-// Package top shows what a node's daemon does, live: devices above, the flows of
-// all devices below, in a terminal, as text or as JSON.
+// Package top shows what a node's daemon does, live, in a terminal, as text or as JSON.
 //
-// Problem: somebody's job is slow and one look has to say whether the disk, its
-// share, its own demand or somebody outside is the reason. Choices: everything
-// shown comes from one status document, so that share, entitlement and rate are
-// of one window and the view keeps no history of its own; a flow is a row
-// whatever device it is on, since the question begins with an application; and
-// text and terminal are drawn by the same code, so that what is pasted into a
-// report is what was on the screen. The terminal's view is a state, messages
-// and a drawing, which it shares with the cluster's (package screen).
+// Problem: somebody's job is slow, and one look at 80 columns must answer who hurts whom.
+// Choices: the first view has one line per application over all disks, with a word for its
+// state, its share as a bar with a tick at its due share, and a sentence on top; devices and
+// single flows are views of their own. Columns are dropped by priority as the terminal narrows.
+// All figures come from one status document, so share, entitlement and rate are of one window;
+// the view adds only the shares of the last minute. Text and terminal are drawn by the same code.
 //
-// Names come from other processes: what cannot be printed is not sent to the
-// terminal.
+// Names come from other processes: what cannot be printed is not sent to the terminal.
 package top
 
 import (
@@ -221,12 +217,14 @@ func leftOff(doc *status.Document) string {
 // maxForeigners is how many foreign users a text shows.
 const maxForeigners = 10
 
-// Text draws a document for a pipe or a file.
-func Text(doc *status.Document, address string, s Selection) string {
-	lines := []string{headline(doc, address)}
-	lines = append(lines, deviceTable(doc).Lines()...)
-	lines = append(lines, "")
-	lines = append(lines, flowTable(rowsOf(doc, s)).Lines()...)
+// Text draws a document for a pipe or a file: the first view at a width, and below it devices,
+// flows and the I/O of others, whatever their width.
+func Text(doc *status.Document, address string, s Selection, h *History, width int) string {
+	all := Applications(doc)
+	lines := []string{headline(doc, address), Verdict(doc, all), ""}
+	lines = append(lines, applicationLines(selectedApplications(all, s), h, width)...)
+	lines = append(append(lines, ""), deviceTable(doc).Lines()...)
+	lines = append(append(lines, ""), flowTable(rowsOf(doc, s)).Lines()...)
 	if more := leftOff(doc); more != "" {
 		lines = append(lines, more)
 	}

@@ -23,7 +23,7 @@ func sample() *status.Document {
 			Window: status.FlowWindow{Active: share > 0, Share: share, Entitlement: due, Bytes: status.Pair{Read: read, Written: written}, Waits: 10}}
 	}
 	scanner := flow("scanner", 1, 0, 0, 0, 0, 0)
-	scanner.LimitBytes = 5 * mb
+	scanner.LimitBytes, scanner.Queued = 5*mb, 0
 	return &status.Document{
 		Version: 1, Mode: "enforce", Heartbeat: status.Heartbeat{Alive: true}, Agents: make([]status.Agent, 1),
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
@@ -43,6 +43,13 @@ func sample() *status.Document {
 
 func TestText(t *testing.T) {
 	const want = `penstock host:1  mode enforce  1 agent  03:04:05
+appl…on_1_0002 takes 25 %, due 3 %; appl…on_1_0001 waits with 75 %, due 97 %
+
+APPLICATION        STATE        SHARE, | DUE     SHARE   DUE   MB/S  LAST MINUTE
+application_1_0001 waits        ████████████···|  75 %  97 %   10.0
+application_1_0002 over its due |███············  25 %   3 %    4.0
+scanner            idle         ················   0 %   0 %    0.0
+
 DEVICE  STATE      ALGORITHM        D  IN FLIGHT    BUSY   LATENCY  OTHERS  REFERENCE   BACKLOG  FOREIGN READ   WRITTEN
 sdb     ok             sfqd2  3 of 12          2  97.0 %  212.0 ms  12.5 %   248.0 ms  12.0 MiB      0.0 MB/s  0.2 MB/s
 sdc     NO ANSWER      sfqd2
@@ -50,9 +57,9 @@ sdc     NO ANSWER      sfqd2
 APPLICATION         DEVICE  WEIGHT     LIMIT   SHARE     DUE       READ   WRITTEN   BACKLOG  STREAMS  QUEUED  WAITS/S  WOULD WAIT
 application_1_0001  sdb         32         -  75.0 %  97.0 %  10.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
 application_1_0002  sdb          1         -  25.0 %   3.0 %   0.0 MB/s  4.0 MB/s  12.0 MiB        2       1      2.0           -
-scanner             sdb          1  5.0 MB/s   0.0 %       -   0.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
+scanner             sdb          1  5.0 MB/s   0.0 %       -   0.0 MB/s  0.0 MB/s   0.0 MiB        2       0      2.0           -
 `
-	if got := Text(sample(), "host:1", Selection{Sort: "share"}); got != want {
+	if got := Text(sample(), "host:1", Selection{Sort: "share"}, nil, 80); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
@@ -90,7 +97,7 @@ func TestSelection(t *testing.T) {
 func TestNamesCannotReachTheTerminal(t *testing.T) {
 	doc := sample()
 	doc.Devices[0].Flows[0].Name = "a\x1b[2Jb\nc"
-	if got := Text(doc, "x", Selection{Sort: "share"}); strings.Contains(got, "\x1b") || !strings.Contains(got, "a?[2Jb?c") {
+	if got := Text(doc, "x", Selection{Sort: "share"}, nil, 80); strings.Contains(got, "\x1b") || !strings.Contains(got, "a?[2Jb?c") {
 		t.Errorf("%q", got)
 	}
 }
@@ -139,7 +146,7 @@ func TestModel(t *testing.T) {
 	s := open(t, 140, 24)
 	s.shows(true, "asking the daemon")
 	s.send(screen.Answer[*status.Document]{Doc: sample()})
-	s.shows(true, "mode enforce", "97.0 %", "application_1_0002", "NO ANSWER", "q quit", "s sort: share")
+	s.shows(true, "mode enforce", "97 %", "application_1_0002", "NO ANSWER", "q quit", "s sort: share", "over its due")
 	if got := strings.Count(s.view(), "\n"); got != 23 {
 		t.Errorf("%d lines of 24", got+1)
 	}
@@ -152,6 +159,14 @@ func TestModel(t *testing.T) {
 	s.shows(true, "application_1_0001")
 	s.keys("i")
 	s.shows(false, "scanner")
+	s.keys("d")
+	s.shows(true, "REFERENCE", "212.0 ms", "no I/O of others")
+	s.keys("f")
+	s.shows(true, "WOULD WAIT", "sdb")
+	s.keys("?")
+	s.shows(true, "the tick is the due share")
+	s.keys("?", "a")
+	s.shows(false, "the tick is the due share", "REFERENCE")
 	s.keys("i", "s", "s", "r")
 	s.shows(true, "sort: rate reversed", "scanner")
 
@@ -185,11 +200,11 @@ func TestModelScrollsAndFits(t *testing.T) {
 	}
 	s := open(t, 40, 12)
 	s.send(screen.Answer[*status.Document]{Doc: doc})
-	s.shows(true, "flow000", "flow004")
-	s.shows(false, "flow005")
+	s.shows(true, "flow000", "flow005")
+	s.shows(false, "flow006")
 	s.keys("down", "pgdown")
-	s.shows(true, "flow006")
-	s.shows(false, "flow005")
+	s.shows(true, "flow007")
+	s.shows(false, "flow006")
 	for range 40 {
 		s.keys("pgdown")
 	}
