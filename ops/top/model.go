@@ -19,16 +19,21 @@ const (
 
 var help = []string{
 	"",
-	"SHARE  part of the disks' service in the last seconds     DUE  part that it is due by its weight",
-	"bar    the share; the tick is the due share               LAST MINUTE  its share over time",
+	"SHARE        part of the disks' service in the last seconds; the bar shows it",
+	"DUE          part that the weight gives; the tick in the bar",
+	"LAST MINUTE  the share over time, the newest on the right",
 	"",
-	"starved       waits, with less than half of its due       over its due  while another one waits",
-	"waits         waits, with less than its due               uses spare    more than its due, nobody waits",
-	"held back     waits, with its due                         at its limit  its limit holds it back",
-	"content       has what it wants                           idle          wants nothing",
+	"starved       waits, and has less than half of its due",
+	"waits         waits, and has less than its due",
+	"over its due  has more than its due while another application waits",
+	"at its limit  its limit holds it back",
+	"held back     waits, and has its due",
+	"uses spare    has more than its due, and nobody waits",
+	"content       has what it wants",
+	"idle          wants nothing",
 	"",
-	"a applications   d devices and others' I/O   f flows by device   tab next view",
-	"s S sort   r reverse   / filter   i hide idle   p pause   arrows, page keys scroll   q quit",
+	"a applications    d devices, I/O of others    f flows by device    tab next",
+	"s S sort    r reverse    / filter    i hide idle    p pause    q quit",
 }
 
 // View is the terminal's view of one daemon, whose status source gives.

@@ -1,0 +1,156 @@
+// Package play brings up a small cluster to try Penstock on: HDFS and YARN on modelled disks, a
+// daemon that enforces, and two kinds of jobs that run again and again until the context ends.
+// WordCount, protected, reads; TeraGen, its aggressor, writes to the same disks.
+package play
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/stand"
+)
+
+// Options say how large the cluster is and where its files go.
+type Options struct {
+	Dir, Binary, AgentJar, Cache string // as in stand.Spec
+	Rate                         int64  // of each of the two disks, bytes a second
+	Protected, Aggressor         int    // weights
+	Progress                     func(format string, args ...any)
+}
+
+const (
+	mib   = 1 << 20
+	disks = 2
+	input = "/play/words"
+)
+
+// Play is a cluster on which jobs run.
+type Play struct {
+	*stand.Stand
+	o    Options
+	jobs sync.WaitGroup
+	stop context.CancelFunc
+
+	mu      sync.Mutex
+	current [2]string // applications: the protected one, its aggressor
+	err     error     // of the job that failed first
+}
+
+// Start brings up the cluster, writes the input of WordCount, and starts both jobs.
+func Start(ctx context.Context, o Options) (*Play, error) {
+	spec := stand.Spec{
+		Name: "play", Dir: o.Dir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.Cache, Progress: o.Progress,
+		Public: true, // containers run as other users
+		Sysctls: []stand.Sysctl{
+			{Name: "vm/dirty_bytes", Value: fmt.Sprint(256 * mib)}, {Name: "vm/dirty_background_bytes", Value: fmt.Sprint(128 * mib)},
+		},
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", Weights: weights(o, "", "")}}
+		},
+		Hadoop: func(s *stand.Stand) hadoop.Config {
+			return hadoop.Config{DataNodes: s.DataNodes("dfs"), LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
+		},
+		Agents: []int{disks + 1},
+	}
+	for i := range disks {
+		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("disk%d", i), Size: 4 << 30})
+	}
+	s, err := stand.Up(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	p := &Play{Stand: s, o: o}
+	o.Progress("writing the input of WordCount")
+	if _, err := s.Hadoop.WriteText(ctx, input, hadoop.Text{Seed: 1, Files: 4, FileBytes: 64 * mib}); err != nil {
+		return nil, errors.Join(err, s.Down())
+	}
+	if err := errors.Join(s.Forget(), s.SetModel(disk.HDD(o.Rate))); err != nil {
+		return nil, errors.Join(err, s.Down())
+	}
+	working, stop := context.WithCancel(ctx)
+	p.stop = stop
+	p.repeat(working, 0, func(output string) hadoop.Job {
+		return hadoop.Job{Kind: hadoop.WordCount, Input: input, Output: output, Queue: hadoop.QueueProtected}
+	})
+	p.repeat(working, 1, func(output string) hadoop.Job {
+		return hadoop.Job{Kind: hadoop.TeraGen, Rows: 4_000_000, Output: output, Queue: hadoop.QueueAggressor}
+	})
+	return p, nil
+}
+
+// repeat runs a job again and again, each time with the weight of its side.
+func (p *Play) repeat(ctx context.Context, side int, job func(output string) hadoop.Job) {
+	p.jobs.Go(func() {
+		for n := 1; ctx.Err() == nil; n++ {
+			if err := p.once(ctx, side, job(fmt.Sprintf("/play/%d-%d", side, n))); err != nil && ctx.Err() == nil {
+				p.mu.Lock()
+				p.err = cmp.Or(p.err, err)
+				p.mu.Unlock()
+				return
+			}
+		}
+	})
+}
+
+func (p *Play) once(ctx context.Context, side int, job hadoop.Job) error {
+	app, err := p.Hadoop.Submit(ctx, job)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.current[side] = app.ID
+	text := weights(p.o, p.current[0], p.current[1])
+	err = p.Nodes[0].SetWeights(text)
+	p.mu.Unlock()
+	if err == nil {
+		_, err = app.Wait(ctx)
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if err != nil {
+		return errors.Join(err, app.Kill(after))
+	}
+	return p.Hadoop.FS().Remove(after, job.Output)
+}
+
+// weights is the text of the weights file.
+func weights(o Options, protected, aggressor string) string {
+	text := "# Written by penstock-lab play when a job starts. Change it while the jobs run.\ndefault: 1\nrules:\n"
+	for _, r := range []struct {
+		application string
+		weight      int
+	}{{protected, o.Protected}, {aggressor, o.Aggressor}} {
+		if r.application != "" {
+			text += fmt.Sprintf("  - {application: %s, weight: %d}\n", r.application, r.weight)
+		}
+	}
+	return text + "  - {flow: clients, weight: 1}\n"
+}
+
+// Check returns the error of a job or a daemon that has failed.
+func (p *Play) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	if !p.Nodes[0].Alive() {
+		return fmt.Errorf("the daemon has ended: see %s", p.Nodes[0].Log)
+	}
+	return p.Hadoop.Check()
+}
+
+// Stop ends the jobs and puts everything back.
+func (p *Play) Stop() error {
+	p.stop()
+	p.jobs.Wait()
+	return p.Down()
+}
