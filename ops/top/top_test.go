@@ -164,9 +164,9 @@ func TestModel(t *testing.T) {
 	s.keys("f")
 	s.shows(true, "WOULD WAIT", "sdb")
 	s.keys("?")
-	s.shows(true, "the tick is the due share")
+	s.shows(true, "the tick in the bar")
 	s.keys("?", "a")
-	s.shows(false, "the tick is the due share", "REFERENCE")
+	s.shows(false, "the tick in the bar", "REFERENCE")
 	s.keys("i", "s", "s", "r")
 	s.shows(true, "sort: rate reversed", "scanner")
 
