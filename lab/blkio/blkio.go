@@ -1,8 +1,7 @@
-// Package blkio makes cgroups of the kernel's blkio controller, version 1: what an
-// operator without Penstock has to hold an application's I/O with (IBIS, section
-// 7.4). It knows who submits a request: a task's own reads and syncs. What is written
-// through the page cache goes to the device on the kernel's account, and HDFS's I/O
-// is the DataNode's.
+// Package blkio makes cgroups of the kernel's blkio controller, version 1. With them an operator
+// without Penstock can limit an application's I/O (IBIS, section 7.4). The controller knows who
+// submits a request, so it limits a task's own reads and syncs. It does not limit buffered writes,
+// which the kernel submits, nor HDFS's I/O, which the DataNode submits.
 package blkio
 
 import (

@@ -1,15 +1,13 @@
-// Package client is Hadoop's own HDFS client, on demand.
+// Package client runs Hadoop's own HDFS client on demand.
 //
-// Tests and campaigns need clients that are told apart, stop where they are told
-// to and check every byte. A JVM for each costs a small machine more than its
-// data does, and WebHDFS shows nothing of a stream's middle. So one JVM
-// (Client.java) serves all of them over its standard input and output: each
-// operation is a client of its own, with the name of a task of the application
-// that it is told to be, and reports as it goes on.
+// Tests need clients that belong to different applications, pause at a given byte, and verify each
+// byte. A JVM per client is too expensive on a small machine, and WebHDFS shows nothing of the middle
+// of a stream. So one JVM (Client.java) runs all clients. It reads commands from standard input and
+// reports events on standard output. Each operation is a client of its own, with the name of a task of
+// the application that the command names.
 //
-// A file's bytes are a mixed counter of the position (Fill): any part of it can
-// be computed anywhere, here and in the JVM, so that contents are compared with
-// what they must be, not with what was read before.
+// The bytes of a file are a function of the seed and the position (Fill). So any part of a file can be
+// computed here and in the JVM, and contents are compared with what they must be.
 package client
 
 import (

@@ -1,10 +1,9 @@
-// Package daemon runs `penstock node`, or `penstock broker`, as a process and does to it what failure
-// tests need: kill it, stop it, break its weights, throw garbage at its socket.
+// Package daemon runs `penstock node` or `penstock broker` as a process, and does to it what failure
+// tests need: it kills it, stops it, breaks its weights, and sends garbage to its socket.
 //
-// The daemon is the binary that users run, configured as they configure it, by
-// two files, and seen as they see it, by its metrics: what a test finds holds for
-// them too. It is in the run's ledger, so that it ends with the run, however the
-// run ends.
+// The daemon is the binary that users run. It is configured as users do, by two files, and observed as
+// users do, by its metrics and its status. It is in the run's ledger, so it ends with the run, however
+// the run ends.
 package daemon
 
 import (

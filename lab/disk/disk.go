@@ -1,27 +1,24 @@
-// Package disk is a disk whose speed is known: real contention, the same on
-// every machine, from nothing but memory.
+// Package disk is a disk of known speed: real contention, the same on every machine, backed by
+// memory.
 //
-// A process of its own serves a file through FUSE and lets each read and write
-// take as long as a model of a hard disk says (model.go: one head, seeks by
-// distance, one budget for reads and writes) or of a solid-state disk
-// (channels.go: a knee, writes slower than reads). A loop device with direct I/O
-// makes a block device of that file, with ext4 on top. So everything above the
-// model is the kernel's own: page cache, readahead, writeback, I/O scheduler,
-// and a limit that no cgroup can evade. Limits in cgroups were tried instead
-// and are no disk: separate budgets for reads and writes, and no seeks.
+// A server process implements a file through FUSE. It delays each read and write by a model of a hard
+// disk (model.go: one head, seeks by distance, one budget for reads and writes) or of a solid-state
+// disk (channels.go: a knee, writes slower than reads). A loop device with direct I/O makes the file a
+// block device, with ext4 on top. Everything above the model is the kernel's own: page cache,
+// readahead, writeback and I/O scheduler. Limits in cgroups were tried instead. They do not behave
+// like a disk: reads and writes have separate budgets, and there are no seeks.
 //
-// The model runs on a virtual clock. A server that is woken late answers late,
-// but the next request begins when the last one ended by the model, so the
-// throughput is the model's as long as requests are waiting. Service times of a
-// millisecond and more are kept well; compare ratios, not microseconds.
+// The model runs on a virtual clock. A server that wakes late answers late, but the next request
+// begins when the last one ended by the model. So throughput is the model's as long as requests wait.
+// Service times of a millisecond and more are accurate; compare ratios, not microseconds.
 //
-// The disk logs every request (log.go) with the time it cost. Package judge
-// joins that to the files' extents and says whose it was: evidence that does
-// not depend on the code that it judges. IBIS (section 7.1) ran on real disks
-// of eight nodes; this stands in for them on one.
+// The disk logs each request (log.go) with its cost. Package judge joins the log with the extents of
+// files and attributes each request, independently of the code that it judges. IBIS (section 7.1) used
+// the real disks of eight nodes.
 //
-// Every change to the system is in the run's ledger before it is made; when the
-// process that started the disk dies, the server has them undone. Without root or /dev/fuse, Open returns a plain folder that says that it is one.
+// Each change of the system is in the run's ledger before it is made. If the process that started the
+// disk dies, the server undoes them. Without root or /dev/fuse, Open returns a plain folder, and
+// Modelled reports false.
 package disk
 
 import (

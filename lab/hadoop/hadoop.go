@@ -1,22 +1,18 @@
-// Package hadoop runs a real, unmodified Hadoop on this machine: a NameNode,
-// any number of DataNodes, a ResourceManager or a pair, and NodeManagers, each a JVM of
-// its own, for the demonstration, the end-to-end tests and the measurements.
+// Package hadoop runs a real, unmodified Hadoop on this machine: a NameNode, DataNodes, one
+// ResourceManager or two, and NodeManagers, each in its own JVM.
 //
-// It does what IBIS's authors did with a rack of machines (IBIS, section 7.1:
-// HDFS data and intermediate data on disks of their own, half of the cores for
-// each side) with folders and ports of one machine: every DataNode has its own
-// volumes, typed [DISK] or [SSD] so that a storage policy places a job's data;
-// every job's JVMs can be bound to CPUs of their own; two queues of equal size
-// keep the two sides' containers apart.
+// It reproduces on one machine what IBIS's authors did with a rack (IBIS, section 7.1: separate disks
+// for HDFS and intermediate data, half of the cores for each side). Each DataNode has its own volumes,
+// typed [DISK] or [SSD], so a storage policy places a job's data. Each job's JVMs can be bound to
+// CPUs. Two queues of equal size separate the containers of the two sides.
 //
-// Everything lives in one private run folder, listens on 127.0.0.1 only and is
-// tied to its parent's life: the daemons die with it (PR_SET_PDEATHSIG), the
-// NodeManager is the first process of a PID namespace so that its containers
-// die with it, and every process is in the run folder's ledger, so that
-// ledger.Recover finds what a crash has left.
+// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons die with
+// their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID namespace, so its
+// containers die with it. Each process is in the run folder's ledger, so ledger.Recover finds what a
+// crash has left.
 //
-// Metadata goes through WebHDFS and the ResourceManager's REST interface: a
-// Hadoop shell command costs a JVM, seconds of a small machine.
+// Metadata goes through WebHDFS and the ResourceManager's REST interface, because a Hadoop shell
+// command costs a JVM: seconds on a small machine.
 package hadoop
 
 import (

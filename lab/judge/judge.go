@@ -1,20 +1,17 @@
-// Package judge says who got how much of a disk, from evidence alone: the log
-// that the modelled disk writes of its requests, and the kernel's word
-// (FIEMAP) on where files lie. Nothing that Penstock says of itself goes in, so
-// its shares, and its own account of them, can be checked against this.
+// Package judge says how much of a disk each owner got, from independent evidence: the request log of
+// the modelled disk, and the kernel's map of files' extents (FIEMAP). Nothing that Penstock reports
+// goes in, so Penstock's shares and its own account can be verified.
 //
-// What is hard about it is time. A request names a place on the device, and
-// places change hands: files are created, renamed, deleted, and their blocks
-// used again. So the Watcher records the layout again and again, and a request
-// is looked up in the layouts before and after it. A write is of whoever has the
-// place *after* it (blocks get their place when they are written), a read of
-// whoever had it *before*. Only if that layout knows nobody do the others next to
-// it decide. A file that was created and deleted between two layouts is not
-// seen; its bytes count as the file system's, so choose the interval well below
-// the life of the files that matter, or call Watcher.Look at the right moments.
+// Problem: a request names a place on the device, and places change owners. Files are created, renamed
+// and deleted, and their blocks are reused. So the Watcher records the layout repeatedly, and a
+// request is looked up in the layouts before and after it. A write belongs to the owner of the place
+// *after* it, because blocks get their place when they are written. A read belongs to the owner
+// *before* it. If that layout has no owner, the neighbouring layouts decide. A file that is created
+// and deleted between two layouts is not seen, and its bytes count as the file system's. Choose the
+// interval well below the lifetime of the files that matter, or call Watcher.Look at the right moments.
 //
-// Bytes of nobody's file are the file system's own: journal, inodes, bitmaps.
-// The service of a request that spans several owners is split by bytes.
+// Bytes outside of files belong to the file system: journal, inodes, bitmaps. The service of a request
+// that spans several owners is split by bytes.
 package judge
 
 import (

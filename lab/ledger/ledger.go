@@ -1,18 +1,14 @@
-// Package ledger puts the machine back after a test run, also after a crash.
+// Package ledger restores the machine after a test run, also after a crash.
 //
-// A test bed mounts file systems, takes loop devices, starts daemons and sets
-// kernel parameters. A run that is killed with -9 cannot tidy up after itself,
-// and what it leaves behind (a dirty limit of 64 MB, a mount that nobody
-// serves) spoils every later measurement on that machine. So each change is
-// written to a file in the run's folder *before* it is made, and the file is
-// worked off backwards: by Close in a run that ends well, by Recover after one
-// that did not. Undoing is idempotent and believes the machine, not the file:
-// a process is only ended when its start time matches, a loop device is only
-// detached when it still has the recorded backing file.
+// Tests mount file systems, take loop devices, start daemons and set kernel parameters. A run that is
+// killed with -9 cannot clean up, and what it leaves (a dirty limit of 64 MB, a mount that nobody
+// serves) spoils later measurements. So each change is written to a file in the run's folder *before*
+// it is made. The changes are undone in reverse order: by Close at the end of a run, by Recover after a
+// crash. Undoing is idempotent and trusts the machine, not the file: a process is ended only if its
+// start time matches, and a loop device is detached only if it still has the recorded backing file.
 //
-// A run holds a lock on its ledger as long as it lives, so that nobody
-// "recovers" a living run. Runs are listed in StateDir, so that RecoverAll
-// finds them wherever their folders are.
+// A run holds a lock on its ledger while it lives, so nobody recovers a living run. Runs are listed in
+// StateDir, so RecoverAll finds them wherever their folders are.
 package ledger
 
 import (

@@ -1,14 +1,12 @@
-// Package netns makes a few machines of one: network namespaces, each with an address on a
+// Package netns makes several machines out of one: network namespaces, each with an address on a
 // common network, whose links can be cut.
 //
-// Problem: who is at another machine's end of a connection, and what happens when a machine
-// falls off the network, cannot be seen on loopback: there every process sees every socket,
-// and a connection that ends tells so. What is chosen: a bridge in a namespace of its own and
-// a pair of veths to each machine, so that nothing of the test's own network changes; a link
-// is cut at the bridge's end, so that the machine itself sees none of it: packets are lost
-// without a word, as with a pulled cable further on. Processes, files and disks are the
-// same for all machines. Each namespace is in the run's ledger, so that a run that was
-// killed leaves none behind; the kernel takes the veths away with them.
+// Problem: loopback cannot show which machine a connection comes from, or what happens when a machine
+// loses its network. On loopback every process sees every socket, and a connection that ends says so.
+// Choice: a bridge in a namespace of its own and a pair of veths to each machine, so nothing of the
+// test's own network changes. A link is cut at the bridge's end, so packets are lost silently, as with
+// a pulled cable further on. All machines share processes, files and disks. Each namespace is in the
+// run's ledger, so a killed run leaves none behind; the kernel removes the veths with them.
 package netns
 
 import (

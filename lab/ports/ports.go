@@ -1,10 +1,9 @@
-// Package ports chooses ports for servers that are to come back where they were.
+// Package ports chooses ports for servers that restart at the same address.
 //
-// Problem: a port of the kernel's choice (listen on 0, close) lies in the range that it also
-// hands out to outgoing connections. Between the choice and the server's start, and above all
-// while a server is away because a test has killed it, any other program's connection can have
-// it, and the server does not come up again. What is chosen: ports below that range, as it
-// is by default (32768 and up), drawn at random so that runs side by side do not meet.
+// Problem: a port that the kernel chooses (listen on 0, close) is in the range that it also uses for
+// outgoing connections. While the server is away, because a test has killed it, another program's
+// connection can take the port, and the server does not start again. Choice: ports below the default
+// range (32768 and up), drawn at random so that parallel runs do not meet.
 package ports
 
 import (

@@ -1,11 +1,11 @@
-// Package requests keeps queues of requests in front of a scheduler that knows no more of a
-// flow than the cost of its next request.
+// Package requests keeps queues of requests in front of a scheduler that knows only the cost of a
+// flow's next request.
 //
-// A scheduler of core/sfq is asked ready, next, settle: its caller keeps the requests, and
-// decides how many are outstanding. The daemon's caller has quanta of streams and much else
-// to weigh. A test of a scheduler wants the textbook's caller instead, which is this one: a
-// queue a flow, served in order, requests that can be cancelled wherever they are, and a
-// depth D. Two packages' tests share it, and the commands of their scenario files.
+// A scheduler of core/sfq is told when flows are ready, names the next flow, and settles costs. Its
+// caller keeps the requests and decides how many are outstanding. The daemon's caller handles quanta of
+// streams and much else. A test of a scheduler wants the textbook's caller, which is this one: one
+// queue per flow, served in order, requests that can be cancelled anywhere, and a depth D. Two
+// packages' tests share it, and the commands of their scenario files.
 package requests
 
 import (

@@ -1,11 +1,10 @@
-// Package schedulers has peers to compare start-time fair queueing with: deficit round robin
-// and FIFO. They have the methods of core/sfq's Scheduler, flow numbers and tickets included,
-// so that a daemon or a benchmark can run on them. They are not in the daemon that people
-// install, which has one algorithm.
+// Package schedulers holds schedulers to compare start-time fair queueing with: deficit round robin
+// and FIFO. They have the methods of core/sfq's Scheduler, flow numbers and tickets included, so a
+// daemon or a benchmark can run on them. They are not part of the product.
 //
-// What they leave out: queues with weights of their own (SetQueue refuses them), the bound on
-// what charges put a flow behind by (Trim does nothing), and waiting for a flow that is not
-// ready (Due is always false).
+// They leave out: queues with weights of their own (SetQueue refuses them), the bound on how far
+// charges put a flow behind (Trim does nothing), and waiting for a flow that is not ready (Due always
+// returns false).
 package schedulers
 
 import (

@@ -1,11 +1,10 @@
-// Package sim plays a cluster on a virtual clock: the production scheduler, depth
-// controller and coordination (core/) on every node, the broker's own account of totals,
-// and models of what is around them: disks, applications, jobs and their tasks, messages
-// that are late or lost.
+// Package sim plays a cluster on a virtual clock. Each node has the production scheduler, depth
+// controller and coordination (core/); the broker has its own account of totals. Models surround them:
+// disks, applications, jobs and their tasks, messages that are late or lost.
 //
-// What is asked of it is what no machine at hand can show: whether shares hold on 10,000
-// nodes, how soon they do after a change, and what a broker's failure costs. So what
-// decides is never modelled, only driven; and a run depends on its scenario and seed alone.
+// The simulator answers what no machine at hand can show: whether shares hold on 10,000 nodes, how soon
+// after a change, and what a broker's failure costs. Code that decides is never modelled, only driven.
+// A run depends on its scenario and its seed alone.
 package sim
 
 import (

@@ -1,10 +1,9 @@
-// Package spark runs a real, unmodified Spark against a cluster of package hadoop:
-// applications on YARN, or on a standalone master with one worker that it starts.
+// Package spark runs a real, unmodified Spark with a cluster of package hadoop: applications on YARN, or
+// on a standalone master with one worker that it starts.
 //
-// Like the cluster it lives in one private run folder, listens on 127.0.0.1 only and
-// ends with this process: its daemons are in the run folder's ledger and die with
-// their parent, the worker as the first process of a PID namespace, so that its
-// executors die with it.
+// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons are in the
+// run folder's ledger and die with their parent. The worker is the first process of a PID namespace, so
+// its executors die with it.
 package spark
 
 import (

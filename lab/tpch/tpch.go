@@ -1,5 +1,5 @@
-// Package tpch makes TPC-H's tables and puts them into HDFS, for Spark SQL to query.
-// The generator is tpchgen, whose output is that of the benchmark's own dbgen.
+// Package tpch generates TPC-H's tables and writes them to HDFS, for Spark SQL to query. The generator is
+// tpchgen, whose output equals that of the benchmark's own dbgen.
 package tpch
 
 import (

@@ -1,11 +1,10 @@
-// Package zookeeper runs real ZooKeeper servers, one JVM each, for tests of what brokers keep
-// in them. They are the servers of ZooKeeper's own artifact with their own main classes and
-// settings file; they are in the run's ledger, so that they end with the run, however the run
-// ends.
+// Package zookeeper runs real ZooKeeper servers, one JVM each, for tests of what brokers store in them.
+// The servers come from ZooKeeper's own artifact, with their own main classes and settings file. They
+// are in the run's ledger, so they end with the run.
 //
-// A server alone has nearly all that brokers see of ZooKeeper: sessions that expire, ephemeral
-// and sequential znodes, watches, versions, atomic multi. An ensemble has its own election
-// besides: its leader goes, and clients' sessions go on at the others.
+// One server shows brokers nearly everything: sessions that expire, ephemeral and sequential znodes,
+// watches, versions, atomic transactions. An ensemble also elects its own leader: clients' sessions
+// continue at other servers when the leader dies.
 package zookeeper
 
 import (

@@ -1,33 +1,28 @@
-// Package overhead measures what Penstock costs where it is of no use: an
-// application that is alone on a disk which holds nobody up. IBIS, section 7.7:
-// run times of jobs (Figure 13) and CPU and memory of the daemons (Table 2).
+// Package overhead measures Penstock's cost where it has no benefit: an application alone on a disk that
+// holds nobody up. IBIS, section 7.7: run times of jobs (Figure 13), CPU and memory of the daemons
+// (Table 2).
 //
-// An overhead of a few per cent is less than what two JVMs of the same program
-// differ by, and far less than what the machine's speed changes by in an hour. So:
+// Problem: an overhead of a few per cent is less than the difference between two JVMs of the same
+// program, and far less than the change of a machine's speed within an hour. Choices:
 //
-//   - CPU seconds per GB of the DataNode's process are the figure, from the
-//     kernel's account of it, not throughput;
-//   - two DataNodes live side by side, one with the agent and one without; each
-//     round starts both anew, exchanges their places, warms both with the same
-//     bytes, and measures every variant on the same pair, so that a round is one
-//     independent sample and ratios are taken within it (lab/experiment/figures);
-//   - DataNodes and client have a CPU each, where there are two; the compilers of
-//     the DataNode's JVM are left out; and streams are held to a rate, for without
-//     these three the same stream takes the same DataNode once or twice the time;
-//   - the client is one JVM that lives as long as the measurement, and the jobs
-//     run within it (LocalJobRunner): a job's run time is then its work, of
-//     which HDFS is a larger part than in a job that starts JVMs;
-//   - the disks are those of package disk with the model off: block devices in
-//     memory, which a daemon can govern, unlike a folder in memory. What serves
-//     them takes CPU from the jobs, but the same in every variant.
+//   - The figure is the CPU time per GB of the DataNode's process, as the kernel accounts for it, not
+//     throughput.
+//   - Two DataNodes run side by side, one with the agent and one without. Each round restarts both,
+//     exchanges their places, warms both with the same bytes, and measures every variant on the same
+//     pair. So a round is one independent sample, and ratios are taken within it (package figures).
+//   - DataNodes and client have one CPU each, if there are two. The compiler threads of the DataNode's
+//     JVM are left out. Streams are held to a rate. Without these three, the same stream costs the same
+//     DataNode once or twice the time.
+//   - The client is one JVM that lives as long as the measurement, and jobs run within it
+//     (LocalJobRunner). So a job's run time is its work, of which HDFS is a larger part than in a job
+//     that starts JVMs.
+//   - The disks are those of package disk without a model: block devices in memory, which a daemon can
+//     govern. Their servers take CPU from the jobs, but the same in every variant.
 //
-// The variants are: native (no agent); absent (the agent, but no daemon, as after
-// the daemon's death); observe; enforce. Reads are told twice, cold and from the
-// page cache: natively a cold read's device I/O is the DataNode's own, with
-// Penstock it is the daemon's, so the daemon's CPU time stands beside it.
+// The variants are: native (no agent); absent (the agent, but no daemon, as after the daemon's death);
+// observe; enforce. Reads are measured cold and from the page cache. Natively a cold read's device I/O is
+// the DataNode's own, with Penstock it is the daemon's, so the daemon's CPU time is shown beside it.
 //
-// That is the DataNode alone. What all of Penstock costs a job with tasks of its own
-// is another measurement, of fewer and larger parts (yarn.go, and the files named
-// after it): a TeraSort on one of two clusters, without Penstock or with everything
-// on, in pairs.
+// The cost of everything for a job with tasks is another measurement (yarn*.go): a TeraSort on one of two
+// clusters, without Penstock or with everything enabled, in pairs.
 package overhead

@@ -1,23 +1,17 @@
-// Package soak wears Penstock down: for as long as one likes, under real load, it
-// kills, stops and confuses the daemon and the DataNodes, and then asks whether
-// anything was lost and how long anybody had to wait.
+// Package soak runs Penstock under real load for hours. It kills, stops and confuses the daemon and the
+// DataNodes, and then verifies that nothing was lost and how long anybody had to wait.
 //
-// A failure test (e2e/failure) picks the moments of which somebody has thought.
-// The defects that are left lie in moments of which nobody has. So the faults are
-// drawn from a seed (plan.go), which is pure: the same seed is the same sequence,
-// so that what one campaign finds another can look for. When exactly a fault hits
-// a job is not repeatable, which is the point of doing it hundreds of times.
+// The failure tests (e2e/failure) choose moments that somebody has thought of; the remaining defects are
+// in others. So the faults are drawn from a seed (plan.go): the same seed gives the same sequence of
+// faults. The exact moment at which a fault hits a job is not repeatable, which is why there are hundreds.
 //
-// Whether anything was lost is not for Penstock to say: TeraValidate's checksum
-// must be TeraGen's, TestDFSIO's files and files of our own must hold what was
-// written, replica by replica, and the NameNode must find the file system healthy.
-// How long anybody waits for a dead daemon is told twice: exactly, by the agent,
-// whose waits are the only thing that Penstock adds to an operation; and as a
-// client feels it, by a probe that writes and reads a little all the time. The
-// probe also feels the busy machine, so that spells without any fault, drawn by
-// the same seed, are measured beside it; and faults of DataNodes, which HDFS's
-// clients sit out by themselves, are counted apart.
+// The judges are independent of Penstock. TeraValidate's checksum must equal TeraGen's, TestDFSIO's files
+// and other files must hold what was written, replica by replica, and the NameNode must report a healthy
+// file system. The wait for a dead daemon is measured twice: exactly, by the agent, whose waits are all
+// that Penstock adds to an operation; and as a client feels it, by a probe that writes and reads a little
+// all the time. The probe also feels a busy machine, so spells without a fault, drawn by the same seed,
+// are measured beside it. Faults of DataNodes, which HDFS's clients sit out, are counted separately.
 //
-// Two DataNodes hold two replicas of everything, and only one of them is killed at
-// a time, when nothing depends on it alone: whatever is lost was lost by us.
+// Two DataNodes hold two replicas of everything, and only one is killed at a time, when nothing depends on
+// it alone. So Penstock is responsible for anything that is lost.
 package soak

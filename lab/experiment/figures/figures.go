@@ -1,13 +1,10 @@
-// Package figures turns a handful of measurements into what may be said of
-// them, for the measurements that compare Penstock with its absence.
+// Package figures computes what a handful of measurements can show about an overhead.
 //
-// The difficulty is that an overhead of a few per cent drowns in a machine's
-// own noise: two DataNodes of the same kind differ by more. So values are
-// compared in pairs that were measured in the same round, where most of the
-// noise is common to both, and what is told is the ratio's confidence interval:
-// a bound is kept only if the interval's upper end keeps it. Ratios are averaged
-// as logarithms, since half and double are equally far from one. IBIS (section
-// 7.7) gives single figures; here five rounds are the least that count.
+// An overhead of a few per cent is smaller than a machine's noise. So values are compared in pairs that
+// were measured in the same round, where most of the noise is common to both, and the result is the
+// ratio's confidence interval. A bound is met only if the interval's upper end meets it. Ratios are
+// averaged as logarithms, because half and double are equally far from one. IBIS (section 7.7) gives
+// single figures; here five rounds are the minimum.
 package figures
 
 import (

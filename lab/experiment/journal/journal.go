@@ -1,13 +1,11 @@
-// Package journal keeps the finished parts of a long measurement, one JSON line
-// each, so that it survives Ctrl-C, kill -9 and a power cut.
+// Package journal keeps the finished parts of a long measurement, one line of JSON each, across Ctrl-C,
+// kill -9 and power cuts.
 //
-// The danger of going on later is not to lose a part but to mix parts that were
-// measured differently: a figure over both would mean nothing. So the first line
-// holds the setup, which is everything that may change a figure, and a journal of
-// another setup is refused with the fields that differ. A part is one line,
-// written whole and flushed to the device before the next part starts; only a
-// last line without its newline can be half-written, and it is cut off. Any other
-// line that cannot be read means that something else wrote here.
+// The danger of continuing later is not to lose a part, but to mix parts that were measured differently.
+// So the first line holds the setup, which is everything that may change a figure. A journal of another
+// setup is refused, with the fields that differ. A part is one line, written whole and flushed to the
+// device before the next part starts. Only a last line without its newline can be half-written, and it
+// is cut off. Any other unreadable line means that another program wrote to the file.
 package journal
 
 import (

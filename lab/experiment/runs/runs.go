@@ -1,6 +1,5 @@
-// Package runs holds what every campaign does around its measuring: a run folder
-// of its own, putting back what killed runs have left, and files that are written
-// whole or not at all.
+// Package runs does what every campaign does around its measurements: it makes a run folder, undoes what
+// killed runs have left, and writes files whole or not at all.
 package runs
 
 import (

@@ -1,6 +1,5 @@
-// Package maven fetches the jars of a real program into the project's cache, once: those
-// that a pom.xml names, with what they depend on. Maven takes its repositories and mirrors
-// from the user's own settings.
+// Package maven fetches the jars of a real program into the project's cache, once: those that a pom.xml
+// names, with their dependencies. Maven takes its repositories and mirrors from the user's own settings.
 package maven
 
 import (

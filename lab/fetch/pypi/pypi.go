@@ -1,6 +1,5 @@
-// Package pypi fetches published Python packages by their digest, for what the
-// testbed runs and Maven does not have: Spark with its Python side, and the TPC-H
-// generator.
+// Package pypi fetches published Python packages by their digest: Spark with its Python part, and the
+// TPC-H generator, which Maven does not have.
 package pypi
 
 import (

@@ -1,14 +1,12 @@
-// Package optimum works out the division that an ideal scheduler would reach: the
-// weighted max-min division of what devices give, among applications that can use some of
-// them. It is the yardstick that shares are judged by, in the simulator and in tests on
-// real clusters, and is written independently of package coord: that one corrects step by
-// step on each device, this one looks at everything at once.
+// Package optimum computes the division that an ideal scheduler would reach: the weighted max-min
+// division of the devices' service among applications that can use some of the devices. Shares are
+// judged by it, in the simulator and on real clusters. It is independent of package coord, which
+// corrects step by step on each device; this package sees everything at once.
 //
-// All applications' totals by weight are raised together as long as a flow in the network
-// application -> device allows it (Dinic's algorithm). A cut that is too small says which
-// applications are short and how far they can be raised (Dinkelbach's iteration);
-// they are then left there, and the others are raised further (Megiddo 1974, lexicographic
-// optimal flows).
+// The totals of all applications, divided by weight, are raised together while a flow in the network
+// application -> device allows it (Dinic's algorithm). A cut that is too small shows which applications
+// are limited, and at which level (Dinkelbach's iteration). Those stay at that level, and the others
+// are raised further (Megiddo 1974, lexicographically optimal flows).
 package optimum
 
 import (

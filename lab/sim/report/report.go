@@ -1,5 +1,4 @@
-// Package report shows a simulation's result: as text, and as one HTML page that needs
-// nothing else.
+// Package report shows the result of a simulation as text, and as one self-contained HTML page.
 package report
 
 import (
