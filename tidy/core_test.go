@@ -117,7 +117,7 @@ func TestCentralFilesStayShort(t *testing.T) {
 		{"core/sfq/sfq.go", 400},
 		{"core/depth/depth.go", 200},
 		{"wire/codec.go", 200},
-		{"agent/src/main/java/penstock/agent/Frames.java", 200},
+		{"agent/src/main/java/penstock/core/Frames.java", 200},
 		{"cmd/penstock/main.go", 100},
 		{"ARCHITECTURE.md", 150},
 		{"README.md", 120},

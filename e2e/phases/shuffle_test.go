@@ -138,7 +138,7 @@ func parked(url string, stop chan struct{}) string {
 			return fmt.Sprint(resp.Status, err)
 		}
 		for _, thread := range strings.Split(string(page), "\nThread ") {
-			if strings.Contains(thread, "io.netty.channel") && strings.Contains(thread, "penstock.agent.Gates") &&
+			if strings.Contains(thread, "io.netty.channel") && strings.Contains(thread, "penstock.core.Gates") &&
 				(strings.Contains(thread, "State: WAITING") || strings.Contains(thread, "State: TIMED_WAITING")) {
 				return thread
 			}

@@ -19,10 +19,10 @@ import (
 // The agent's benchmark is compiled when it is run: it belongs to no jar that
 // anybody installs.
 //
-//go:embed java/penstock/agent/DecisionBench.java
+//go:embed java/penstock/core/DecisionBench.java
 var benchSource []byte
 
-const benchClass = "penstock.agent.DecisionBench"
+const benchClass = "penstock.core.DecisionBench"
 
 // javaMissing says why the agent's side cannot be measured here; nil if it can.
 func javaMissing(agentJar string) error {

@@ -24,7 +24,7 @@ public final class Waits {
     }
 
     private static String counted() throws ReflectiveOperationException {
-        Class<?> gates = Class.forName("penstock.agent.Gates", true, ClassLoader.getSystemClassLoader());
+        Class<?> gates = Class.forName("penstock.core.Gates", true, ClassLoader.getSystemClassLoader());
         Field field = gates.getDeclaredField("ORPHANS");
         field.setAccessible(true);
         Object orphans = field.get(null);

@@ -4,6 +4,14 @@ import java.lang.instrument.Instrumentation;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
+import penstock.core.Client;
+import penstock.core.Gates;
+import penstock.core.Log;
+import penstock.core.Names;
+import penstock.core.Patience;
+import penstock.core.Role;
+import penstock.core.Status;
+import penstock.core.UnixSockets;
 
 /**
  * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock}
@@ -15,9 +23,6 @@ import java.util.Map;
  * and its host runs as without it.
  */
 public final class Agent {
-    /** The system property that names an executor's application where there is no YARN. */
-    public static final String APPLICATION = "penstock.application";
-
     private Agent() { }
 
     /** Called by the JVM before the DataNode's main. Never throws. */
@@ -60,10 +65,10 @@ public final class Agent {
 
     /** All of an executor's I/O belongs to one application, or nobody could say whose it is. */
     private static String executorsFlow() {
-        String flow = Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(APPLICATION));
+        String flow = Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY));
         if (flow == null) {
             throw new IllegalArgumentException("this executor has no application: neither CONTAINER_ID in the"
-                    + " environment nor -D" + APPLICATION + "={{APP_ID}} in its Java options");
+                    + " environment nor -D" + Names.APPLICATION_PROPERTY + "={{APP_ID}} in its Java options");
         }
         return flow;
     }

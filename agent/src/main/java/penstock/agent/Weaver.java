@@ -35,6 +35,12 @@ import net.bytebuddy.jar.asm.MethodVisitor;
 import net.bytebuddy.jar.asm.Opcodes;
 import net.bytebuddy.jar.asm.Type;
 import net.bytebuddy.pool.TypePool;
+import penstock.core.Gates;
+import penstock.core.Log;
+import penstock.core.Point;
+import penstock.core.ReflectedField;
+import penstock.core.Role;
+import penstock.core.Stream;
 
 /**
  * Puts the advice into Hadoop's classes, at an allow-list of methods and nowhere
@@ -49,36 +55,7 @@ import net.bytebuddy.pool.TypePool;
  * arrives in another form, since another agent was there first, is checked and
  * woven as it is.
  */
-final class Weaver implements ClassFileTransformer {
-    /** One method and its advice; a list of them is what a role weaves. */
-    static final class Point {
-        final String type;
-        final String method;
-        final String descriptor;
-        final String advice;
-
-        /** The method is named as in a class file, so a constructor is &lt;init&gt;. */
-        Point(String type, String method, String descriptor, Class<?> advice) {
-            this.type = type;
-            this.method = method;
-            this.descriptor = descriptor;
-            this.advice = advice.getName();
-        }
-    }
-
-    /** A field that is read by reflection, and so is in no advice. */
-    static final class Field {
-        final String type;
-        final String name;
-        final String descriptor;
-
-        Field(String type, String name, String descriptor) {
-            this.type = type;
-            this.name = name;
-            this.descriptor = descriptor;
-        }
-    }
-
+public final class Weaver implements ClassFileTransformer {
     /** This Hadoop is not one that the agent knows. */
     static final class Missing extends Exception {
         private static final long serialVersionUID = 1;
@@ -99,7 +76,7 @@ final class Weaver implements ClassFileTransformer {
     private final Role role;
     private final ClassFileLocator classes;
     private final List<Point> points;
-    private final List<Field> fields;
+    private final List<ReflectedField> fields;
     /** The types that get a field for their stream. */
     private final Set<String> carriers;
     private final String carried;
@@ -109,10 +86,10 @@ final class Weaver implements ClassFileTransformer {
     private Weaver(ClassFileLocator classes, Role role) {
         this.role = role;
         this.classes = classes;
-        this.points = role.points();
-        this.fields = role.fields();
-        this.carriers = role.carriers();
-        this.carried = role.carried();
+        this.points = Points.of(role);
+        this.fields = Points.fields(role);
+        this.carriers = Points.carriers(role);
+        this.carried = Points.carried(role);
     }
 
     /** Checks and weaves what loader would load, without loading it. */
@@ -176,7 +153,7 @@ final class Weaver implements ClassFileTransformer {
         DynamicType.Builder<?> builder = new ByteBuddy().with(TypeValidation.DISABLED)
                 .redefine(pool.describe(type).resolve(), locator);
         if (carriers.contains(type)) {
-            builder = builder.defineField(ReadAdvice.STREAM, pool.describe(carried).resolve(),
+            builder = builder.defineField(Stream.FIELD, pool.describe(carried).resolve(),
                     Visibility.PRIVATE, FieldPersistence.TRANSIENT, SyntheticState.SYNTHETIC);
         }
         MethodDescription failed = pool.describe(Gates.class.getName()).resolve().getDeclaredMethods()
@@ -207,7 +184,7 @@ final class Weaver implements ClassFileTransformer {
                 references(pool, p, p.advice, resolution.resolve(), helpers, missing);
             }
         }
-        for (Field f : fields) {
+        for (ReflectedField f : fields) {
             TypePool.Resolution resolution = pool.describe(f.type);
             if (!resolution.isResolved() || !hasField(pool, resolution.resolve(), f.name,
                     Type.getType(f.descriptor))) {
@@ -246,7 +223,7 @@ final class Weaver implements ClassFileTransformer {
                         return new AnnotationVisitor(Opcodes.ASM9) {
                             @Override
                             public void visit(String key, Object value) {
-                                if (key.equals("value") && !value.equals(ReadAdvice.STREAM)
+                                if (key.equals("value") && !value.equals(Stream.FIELD)
                                         && !hasField(pool, target, (String) value, arguments[parameter])) {
                                     missing.add(p.type + "." + value);
                                 }

@@ -12,7 +12,7 @@ import org.apache.spark.shuffle.api.ShuffleMapOutputWriter;
 import org.apache.spark.shuffle.api.SingleSpillShuffleMapOutputWriter;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleMapOutputWriter;
-import penstock.task.Gate;
+import penstock.core.Gate;
 
 /**
  * Spark's shuffle files on local disks, with a gate before what is written to them; set as

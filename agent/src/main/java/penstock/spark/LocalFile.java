@@ -1,8 +1,9 @@
 package penstock.spark;
 
-import penstock.agent.Stream;
-import penstock.task.Gate;
-import penstock.task.Window;
+import penstock.core.Gate;
+import penstock.core.Stream;
+import penstock.core.Window;
+
 
 /**
  * One governed file in the hands of its one reader or writer. It hangs on the object of

@@ -12,15 +12,14 @@ import java.util.WeakHashMap;
 import org.apache.spark.SparkEnv;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import penstock.agent.Agent;
-import penstock.agent.Gates;
-import penstock.agent.Names;
-import penstock.agent.Peer;
-import penstock.agent.Role;
-import penstock.agent.Stream;
-import penstock.task.Gate;
-import penstock.task.Opener;
-import penstock.task.Window;
+import penstock.core.Gate;
+import penstock.core.Gates;
+import penstock.core.Names;
+import penstock.core.Opener;
+import penstock.core.Peer;
+import penstock.core.Role;
+import penstock.core.Stream;
+import penstock.core.Window;
 
 /**
  * The local files of this executor: what it spills, shuffles and keeps on disk for its one
@@ -33,7 +32,7 @@ public final class LocalFiles {
     private static final Logger LOG = LoggerFactory.getLogger(LocalFiles.class);
     static final Opener OPENER = LocalFiles::open;
     private static final String FLOW =
-            Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Agent.APPLICATION));
+            Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY));
     /** As many as a HELLO may name. */
     private static final int MAX_DIRECTORIES = 256;
     private static final int PIECE = 1 << 20;

@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.api.ShufflePartitionWriter;
 import org.apache.spark.shuffle.api.WritableByteChannelWrapper;
 import org.apache.spark.shuffle.api.metadata.MapOutputCommitMessage;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleMapOutputWriter;
-import penstock.task.Gate;
+import penstock.core.Gate;
 
 /**
  * A map's output, partition after partition into one temporary file. Its path is not told

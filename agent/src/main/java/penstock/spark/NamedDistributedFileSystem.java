@@ -4,8 +4,7 @@ import java.io.IOException;
 import java.net.URI;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
-import penstock.agent.Agent;
-import penstock.agent.Names;
+import penstock.core.Names;
 
 /**
  * HDFS whose clients are called by the application that this process works for, set as
@@ -25,7 +24,7 @@ public final class NamedDistributedFileSystem extends DistributedFileSystem {
 
     /** Called by Hadoop, by reflection. */
     public NamedDistributedFileSystem() {
-        this(Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Agent.APPLICATION)));
+        this(Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY)));
     }
 
     /** @param flow null outside of an application */

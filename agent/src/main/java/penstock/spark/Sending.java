@@ -18,10 +18,10 @@ import org.apache.spark.network.protocol.AbstractMessage;
 import org.apache.spark.network.protocol.ChunkFetchSuccess;
 import org.apache.spark.network.protocol.StreamFailure;
 import org.apache.spark.network.protocol.StreamResponse;
-import penstock.agent.Gates;
-import penstock.agent.Peer;
-import penstock.agent.Stream;
-import penstock.task.Gate;
+import penstock.core.Gate;
+import penstock.core.Gates;
+import penstock.core.Peer;
+import penstock.core.Stream;
 
 /**
  * What an executor sends of its shuffle files to others. An event loop must not wait for

@@ -12,11 +12,13 @@ import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import penstock.agent.Gates;
-import penstock.agent.Names;
-import penstock.agent.Peer;
-import penstock.agent.Role;
-import penstock.agent.Stream;
+import penstock.core.Gates;
+import penstock.core.Names;
+import penstock.core.Opener;
+import penstock.core.Peer;
+import penstock.core.Role;
+import penstock.core.Stream;
+import penstock.core.Window;
 
 /**
  * The YARN container that this process runs in: its application is the flow, and the

@@ -15,7 +15,9 @@ import org.apache.hadoop.fs.HasFileDescriptor;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.statistics.IOStatistics;
 import org.apache.hadoop.fs.statistics.IOStatisticsSource;
-import penstock.agent.Stream;
+import penstock.core.Gate;
+import penstock.core.Stream;
+import penstock.core.Window;
 
 /**
  * A file that a task reads, below its buffer. Sequential reads go through a

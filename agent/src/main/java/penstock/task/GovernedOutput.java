@@ -7,7 +7,8 @@ import org.apache.hadoop.fs.Syncable;
 import org.apache.hadoop.fs.statistics.IOStatistics;
 import org.apache.hadoop.fs.statistics.IOStatisticsSource;
 import org.apache.hadoop.fs.statistics.IOStatisticsSupport;
-import penstock.agent.Stream;
+import penstock.core.Gate;
+import penstock.core.Stream;
 
 /**
  * A file that a task writes, below its buffer. A write waits only while what was

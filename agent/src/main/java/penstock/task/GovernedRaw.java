@@ -16,7 +16,7 @@ import org.apache.hadoop.fs.PathHandle;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
-import penstock.agent.Stream;
+import penstock.core.Stream;
 
 /**
  * The raw local file system with a gate below the buffers of the files that

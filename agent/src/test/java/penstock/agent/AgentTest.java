@@ -18,6 +18,10 @@ import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import penstock.core.Gates;
+import penstock.core.Role;
+import penstock.core.Status;
+import penstock.core.UnixSockets;
 
 class AgentTest {
     private final List<Object> transformers = new ArrayList<>();

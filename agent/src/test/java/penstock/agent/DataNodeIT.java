@@ -37,7 +37,9 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.TestDaemon.Heard;
+import penstock.core.Frames;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
 
 /** The packed jar in a real DataNode, with a daemon that does as each test says. */
 @Timeout(60)
@@ -228,7 +230,7 @@ class DataNodeIT {
         String all = new String(dump.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         List<String> held = new ArrayList<>();
         for (String thread : all.split("\n(?=\")")) {
-            if (thread.contains("penstock.agent.Gates.await")) {
+            if (thread.contains("penstock.core.Gates.await")) {
                 held.add(thread);
             }
         }

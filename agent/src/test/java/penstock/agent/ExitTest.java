@@ -10,6 +10,9 @@ import java.util.concurrent.TimeUnit;
 import org.apache.commons.io.FileUtils;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import penstock.core.Gates;
+import penstock.core.Role;
+import penstock.core.TestDaemon;
 
 /** A plug-in's process ends as if there were none. */
 @Timeout(60)

@@ -24,7 +24,7 @@ class JarIT {
                         name + " has no place in the jar");
                 if (name.endsWith(".class")) {
                     classes++;
-                    assertTrue(name.matches("penstock/(agent|task|spark)/.*"), name);
+                    assertTrue(name.matches("penstock/(agent|core|hdfs|shuffle|task|spark)/.*"), name);
                     try (DataInputStream in = new DataInputStream(jar.getInputStream(entry))) {
                         assertEquals(0xCAFEBABE, in.readInt(), name);
                         in.readUnsignedShort();

@@ -30,7 +30,9 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.TestDaemon.Heard;
+import penstock.core.Frames;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
 
 /** A real ShuffleHandler with the packed agent, whose one event loop serves everybody. */
 @Timeout(90)

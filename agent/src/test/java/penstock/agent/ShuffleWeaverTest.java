@@ -20,6 +20,11 @@ import net.bytebuddy.jar.asm.Opcodes;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import penstock.core.Gates;
+import penstock.core.Log;
+import penstock.core.Role;
+import penstock.core.Status;
+import penstock.shuffle.NodeManagerPoints;
 
 /** Weaving into the NodeManager's classes of each version; 3.3.6 is one to stay out of. */
 class ShuffleWeaverTest {
@@ -51,7 +56,7 @@ class ShuffleWeaverTest {
                         @Override
                         public void visitMethodInsn(int opcode, String owner, String called, String calledDescriptor,
                                 boolean isInterface) {
-                            calls[0] += owner.equals("penstock/agent/Shuffle") ? 1 : 0;
+                            calls[0] += owner.equals("penstock/shuffle/Shuffle") ? 1 : 0;
                         }
                     };
                 }

@@ -18,6 +18,7 @@ import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.server.namenode.NameNode;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
+import penstock.core.Status;
 
 /** A NameNode and clients in this JVM, and a DataNode with the packed agent in a JVM of its own. */
 final class SmallHdfs implements AutoCloseable {

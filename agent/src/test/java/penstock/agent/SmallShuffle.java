@@ -30,6 +30,7 @@ import org.apache.hadoop.security.token.Token;
 import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.server.api.ApplicationInitializationContext;
 import org.apache.hadoop.yarn.server.api.AuxiliaryLocalPathHandler;
+import penstock.core.Status;
 
 /** What a NodeManager does with its ShuffleHandler, in a JVM of its own; what a map and a reducer do, in the test's. */
 final class SmallShuffle {

@@ -22,6 +22,8 @@ import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.security.token.Token;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import penstock.core.Frames;
+import penstock.core.TestDaemon;
 
 /** A real DataNode that checks block tokens: whose they are is told, and of a forged one nothing. */
 @Timeout(60)

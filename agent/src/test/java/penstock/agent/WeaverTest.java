@@ -27,6 +27,12 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import penstock.core.Client;
+import penstock.core.Gates;
+import penstock.core.Patience;
+import penstock.core.Role;
+import penstock.core.Stream;
+import penstock.core.UnixSockets;
 
 /** Weaving into the classes of the real hadoop-hdfs. */
 class WeaverTest {
@@ -69,7 +75,7 @@ class WeaverTest {
                     @Override
                     public void visitMethodInsn(int opcode, String owner, String called, String calledDescriptor,
                             boolean isInterface) {
-                        if (owner.equals("penstock/agent/Gates") && !called.equals("failed")) {
+                        if (owner.equals("penstock/core/Gates") && !called.equals("failed")) {
                             callers.add(type + "." + name + descriptor);
                         }
                     }
@@ -110,7 +116,7 @@ class WeaverTest {
             assertSame(own, c.getClassLoader());
         }
         assertSame(Stream.class, Class.forName(DN + "BlockSender", false, own)
-                .getDeclaredField(ReadAdvice.STREAM).getType());
+                .getDeclaredField(Stream.FIELD).getType());
     }
 
     @ParameterizedTest

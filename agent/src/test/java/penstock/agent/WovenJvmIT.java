@@ -19,6 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import penstock.core.Role;
 
 /**
  * The packed jar, which is compiled against one Hadoop, in a JVM with the classes

@@ -10,8 +10,8 @@ import java.nio.file.Path;
 import org.apache.commons.io.FileUtils;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestGates;
+import penstock.core.TestDaemon;
+import penstock.core.TestGates;
 
 /**
  * A process that works for an application, as an executor does, with a daemon of the test

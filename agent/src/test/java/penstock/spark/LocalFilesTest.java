@@ -26,9 +26,9 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestDaemon.Heard;
-import penstock.agent.TestGates;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
+import penstock.core.TestGates;
 
 /** What the daemon is told of an executor's files, and when. */
 @Timeout(60)

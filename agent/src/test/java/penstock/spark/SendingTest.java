@@ -20,9 +20,9 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestDaemon.Heard;
-import penstock.agent.TestGates;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
+import penstock.core.TestGates;
 
 /** Netty's own pipeline without a network: what is kept back, in what order it leaves, and that nobody waits. */
 @Timeout(30)

@@ -22,8 +22,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestDaemon.Heard;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
 
 /** Real shuffles, spills and cached blocks of the real Spark, with the packed jar as agent and plug-in. */
 @Timeout(240)
@@ -185,7 +185,7 @@ class SparkIT {
         start("local[2]", List.of(agent()), List.of(), true);
         Heard open = daemon.next(TestDaemon.OPEN);
         assertTrue(open.write());
-        while (!threads().contains("penstock.agent.Gates.await")) {
+        while (!threads().contains("penstock.core.Gates.await")) {
             assertTrue(jvm.isAlive(), log());
         }
         assertFalse(log().contains("sorted "));

@@ -34,10 +34,11 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.Stream;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestDaemon.Heard;
-import penstock.agent.TestGates;
+import penstock.core.Stream;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
+import penstock.core.TestGates;
+import penstock.core.Window;
 
 /** What a task meets, with a real socket and a daemon that does as it is told. */
 @Timeout(60)

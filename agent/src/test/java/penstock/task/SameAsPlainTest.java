@@ -34,8 +34,8 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestGates;
+import penstock.core.TestDaemon;
+import penstock.core.TestGates;
 
 /**
  * The model is Hadoop's own local file system: the same random operations on both, in

@@ -3,8 +3,8 @@ package penstock.task;
 import java.io.File;
 import java.io.IOException;
 import java.util.Iterator;
-import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.io.LongWritable;
 import org.apache.hadoop.io.Text;
@@ -19,6 +19,7 @@ import org.apache.hadoop.mapred.Reporter;
 import org.apache.hadoop.mapred.RunningJob;
 import org.apache.hadoop.mapred.TextInputFormat;
 import org.apache.hadoop.mapred.lib.IdentityMapper;
+import penstock.core.Values;
 
 /**
  * The main class of a JVM that runs MapReduce's own map and reduce tasks, one after the

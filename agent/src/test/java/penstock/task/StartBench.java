@@ -16,7 +16,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
-import penstock.agent.TestDaemon;
+import penstock.core.TestDaemon;
 
 /**
  * What the plug-in adds to a task's JVM: a process is started again and again that does

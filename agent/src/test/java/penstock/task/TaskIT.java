@@ -22,8 +22,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import penstock.agent.TestDaemon;
-import penstock.agent.TestDaemon.Heard;
+import penstock.core.TestDaemon.Heard;
+import penstock.core.TestDaemon;
 
 /**
  * MapReduce's own spills, merges and fetches in a JVM that is a container's, with the
@@ -172,7 +172,7 @@ class TaskIT {
             daemon.mark(open.stream(), Long.MAX_VALUE);
             open = daemon.next(TestDaemon.OPEN);
         }
-        while (!threads().contains("penstock.agent.Gates.await")) {
+        while (!threads().contains("penstock.core.Gates.await")) {
             assertTrue(jvm.isAlive(), log());
         }
         daemon.close();

@@ -1,0 +1,680 @@
+package penstock.core;
+
+import java.io.EOFException;
+import java.io.File;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Queue;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * The connection to the daemon: one daemon thread with a selector does all of
+ * it, so that nothing but volatile fields and two concurrent collections lies
+ * between it and the host's threads.
+ *
+ * <p>What is queued is a stream, not a frame: when its turn comes, the thread
+ * sends whatever the daemon has not heard of it (OPEN, PROGRESS, CLOSE, in this
+ * order). So a stream is in the queue once at most, progress coalesces by
+ * itself, the queue is bounded by the number of streams, and after a reconnect
+ * it is enough to queue every stream again. The host's threads never wait for room.
+ *
+ * <p>Whether gates hold is read from two fields by the waiting threads
+ * themselves: the mode and the time of the last heartbeat. Fail-open does not
+ * depend on this thread being alive.
+ */
+public final class Client implements Runnable {
+    /** How long a socket may take nothing, or WELCOME be awaited. */
+    static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
+    /** Gates open after one second; a new connection is worth a try only later. */
+    static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
+    static final int MAX_STREAMS = 8192;
+    /**
+     * How many of them one flow may have in a process that serves many. Its further ones
+     * are unattributed, and so take no place from the others; beyond as many of those they
+     * go ungoverned.
+     */
+    static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
+    /** A device that has not stood still for as long is said again. */
+    private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
+    private static final long MIN_BACKOFF_MILLIS = 100;
+    /** A daemon that comes back is found within a second; one that refuses this agent is not asked so often. */
+    private static final long MAX_BACKOFF_MILLIS = 1000;
+    static final long MAX_REFUSED_MILLIS = 60_000;
+    /** A connection that lasts as long ends a row of failures, of which each kind is said once. */
+    static final long LASTING_NANOS = TimeUnit.SECONDS.toNanos(10);
+    private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
+    private static final long SELECT_MILLIS = 100;
+    private static final int DEFAULT_STRIDE = 256 << 10;
+
+    private final UnixSockets sockets;
+    private final String path;
+    private final String agent;
+    private final Role role;
+    private final String flow;
+    private final Thread thread = new Thread(this, "penstock-agent");
+    private final AtomicBoolean started = new AtomicBoolean();
+    private volatile boolean stopped;
+    private volatile List<String> directories = Collections.emptyList();
+    /** A DataNode's, else 0. */
+    private volatile int threads;
+    private volatile Patience usual;
+    private volatile Patience striped = Patience.STRIPED;
+
+    private final ConcurrentMap<Integer, Stream> streams = new ConcurrentHashMap<>();
+    private final AtomicInteger streamCount = new AtomicInteger();
+    /** Streams by flow, in a process that serves many. */
+    private final ConcurrentMap<String, Integer> flowCounts = new ConcurrentHashMap<>();
+    private final AtomicInteger nextId = new AtomicInteger();
+    private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
+    private final AtomicBoolean sleeping = new AtomicBoolean();
+    private volatile Selector selector;
+    /** Whether any stream ever had a callback: then somebody has to look at the clock for them. */
+    private volatile boolean callbacks;
+
+    private volatile boolean connected;
+    private volatile int mode = Frames.OFF;
+    private volatile int stride = DEFAULT_STRIDE;
+    private volatile long lastHeartbeat;
+    private final Beats beats = new Beats();
+    private final AtomicLong reconnects = new AtomicLong();
+    private final AtomicLong framesDropped = new AtomicLong();
+
+    /** Counts connections; a stream remembers the one that knows it. Client thread only. */
+    private long session;
+    private boolean everConnected;
+    private long looked = System.nanoTime();
+    private long lookedOpen;
+    private final Log.Once failures = new Log.Once();
+    private final Log.Once stalls = new Log.Once();
+    private int saidMode = Frames.OFF;
+
+    /** @param flow the one flow of a task or an executor, else "" */
+    public Client(UnixSockets sockets, String path, String agent, Role role, String flow, Patience usual) {
+        this.role = role;
+        this.flow = flow;
+        this.usual = usual;
+        this.sockets = sockets;
+        this.path = path;
+        this.agent = agent;
+        thread.setDaemon(true);
+    }
+
+    // ---- called by the host's threads
+
+    /** What a DataNode's settings say; of several in a JVM the least of each. */
+    synchronized void bounds(int maxThreads, Patience ofClients, Patience ofReconstruction) {
+        boolean first = threads == 0;
+        threads = first ? maxThreads : Math.min(threads, maxThreads);
+        usual = first ? ofClients : Patience.shorter(usual, ofClients);
+        striped = first ? ofReconstruction : Patience.shorter(striped, ofReconstruction);
+    }
+
+    Patience usual() {
+        return usual;
+    }
+
+    /** Of those who read the rest of a striped block to reconstruct it. */
+    Patience striped() {
+        return striped;
+    }
+
+    /** Begins to connect, or, for a JVM's further DataNodes, connects again with all their directories. */
+    synchronized void serve(List<String> more) {
+        Set<String> all = new LinkedHashSet<>(directories);
+        if (all.addAll(more)) {
+            directories = Collections.unmodifiableList(new ArrayList<>(all));
+        }
+        if (started.compareAndSet(false, true)) {
+            thread.start();
+        }
+    }
+
+    /** Null when there are too many streams. Of a stream with a callback, again is run by this client's thread. */
+    Stream open(boolean write, int kind, String of, File file, File meta, Peer peer, long from, long to,
+            Patience patience, boolean refusable, Runnable again) {
+        String admitted = admit(of);
+        if (admitted == null) {
+            return null;
+        }
+        Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, admitted, file, meta, peer, from, to,
+                patience, refusable, again);
+        if (again != null) {
+            callbacks = true;
+        }
+        if (streams.putIfAbsent(s.id, s) != null) {
+            dismiss(admitted);
+            return null;
+        }
+        touch(s);
+        return s;
+    }
+
+    /** The flow that one more stream of the given one belongs to, or null if there are too many. */
+    private String admit(String of) {
+        if (streamCount.incrementAndGet() > MAX_STREAMS) {
+            streamCount.decrementAndGet();
+            return null;
+        }
+        if (!flow.isEmpty() || flowCounts.merge(of, 1, Integer::sum) <= MAX_FLOW_STREAMS) {
+            return of;
+        }
+        dismiss(of);
+        if (of.equals(Names.UNATTRIBUTED)) {
+            return null;
+        }
+        Gates.OVER_BOUND.increment();
+        return admit(Names.UNATTRIBUTED);
+    }
+
+    /** One stream less of that flow. */
+    private void dismiss(String of) {
+        streamCount.decrementAndGet();
+        if (flow.isEmpty()) {
+            flowCounts.computeIfPresent(of, (name, count) -> count == 1 ? null : count - 1);
+        }
+    }
+
+    /** There is something to say about s. */
+    void touch(Stream s) {
+        if (connected && s.queued.compareAndSet(false, true)) {
+            queue.add(s);
+            if (sleeping.compareAndSet(true, false)) {
+                Selector awake = selector;
+                if (awake != null) {
+                    awake.wakeup();
+                }
+            }
+        }
+    }
+
+    void closed(Stream s) {
+        if (connected) {
+            touch(s);
+        } else {
+            forget(s);
+        }
+    }
+
+    int stride() {
+        return stride;
+    }
+
+    /** Whether any gate may hold. */
+    public boolean enforcing(long now) {
+        return mode == Frames.ENFORCE && !isLost(now);
+    }
+
+    /** Whether the stream's gate does. */
+    boolean enforcing(Stream s, long now) {
+        return enforcedFor(s, now) > 0;
+    }
+
+    /** Nanoseconds for which the last beat of its device still lets the stream's gate hold; 0 or less if it is open. */
+    long enforcedFor(Stream s, long now) {
+        return mode == Frames.ENFORCE ? beats.left(s.device, now) : 0;
+    }
+
+    /** Whether the daemon lives and the stream's device does not. */
+    boolean isStalled(Stream s, long now) {
+        return !isLost(now) && beats.left(s.device, now) <= 0;
+    }
+
+    /** Whether there is no daemon, or one that has fallen silent. */
+    boolean isLost(long now) {
+        return !connected || now - lastHeartbeat >= Beats.LOST_NANOS;
+    }
+
+    // ---- figures
+
+    /** When the daemon was last heard, in System.nanoTime(). */
+    long lastHeartbeat() {
+        return lastHeartbeat;
+    }
+
+    public boolean isConnected() {
+        return connected;
+    }
+
+    int mode() {
+        return mode;
+    }
+
+    public int streamsOpen() {
+        return streamCount.get();
+    }
+
+    long reconnects() {
+        return reconnects.get();
+    }
+
+    /** Connections that ended, or did not come about. */
+    long failures() {
+        return failures.count();
+    }
+
+    /** How often a device was found to stand still while the daemon lived. */
+    long stalls() {
+        return stalls.count();
+    }
+
+    long framesDropped() {
+        return framesDropped.get();
+    }
+
+    public void stop() throws InterruptedException {
+        quit();
+        if (started.get()) {
+            thread.join();
+        }
+    }
+
+    /** As {@link #stop}, for a thread that may not wait. */
+    void quit() {
+        stopped = true;
+        if (started.get()) {
+            thread.interrupt();
+        }
+    }
+
+    /**
+     * Has the connection ended when the JVM begins to exit. Its thread, though a daemon,
+     * would hold the exit up while it waits for the socket: for 50 ms in the mean.
+     */
+    void quitAtExit() {
+        Runtime.getRuntime().addShutdownHook(new Thread("penstock-agent-exit") {
+            @Override
+            public void run() {
+                quit();
+            }
+        });
+    }
+
+    // ---- the thread
+
+    @Override
+    public void run() {
+        long backoff = MIN_BACKOFF_MILLIS;
+        while (!stopped) {
+            Thread.interrupted(); // or no wait below would last
+            Session tried = null;
+            boolean refused = false;
+            String failure;
+            try (SocketChannel channel = sockets.connect(path); Selector open = Selector.open()) {
+                tried = new Session(channel, open);
+                failure = tried.run();
+            } catch (Frames.Refused e) {
+                refused = !connected;
+                failure = "the daemon sent what it must not: " + e.getMessage();
+            } catch (Throwable t) {
+                refused = tried != null && tried.reached && !connected && t instanceof IOException;
+                failure = !refused ? t.toString() : "the daemon does not take this agent; its log says why: another"
+                        + " release, or a user or directories that are not in its settings";
+            }
+            boolean lasted = tried != null && tried.lasted(SECOND);
+            disconnect();
+            if (stopped) {
+                return;
+            }
+            failures.say("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
+            backoff = lasted ? MIN_BACKOFF_MILLIS
+                    : Math.min(2 * backoff, refused ? MAX_REFUSED_MILLIS : MAX_BACKOFF_MILLIS);
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(backoff));
+        }
+    }
+
+    /** When gates may open for want of a heartbeat, but not later than usual. */
+    private long untilLook(long now) {
+        long left = mode == Frames.ENFORCE ? beats.untilNext(now) : Long.MAX_VALUE;
+        return Math.min(TimeUnit.NANOSECONDS.toMillis(left) + 1, SELECT_MILLIS);
+    }
+
+    /** What a waiting thread sees for itself: that gates are open, or that it has waited for long enough. */
+    private void look(long now) {
+        long open = mode == Frames.ENFORCE ? beats.stalled(now) : -1;
+        if (open == lookedOpen && now - looked < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
+            return;
+        }
+        looked = now;
+        lookedOpen = open;
+        for (Stream s : streams.values()) {
+            long since = s.heldSince;
+            if (since == 0 || !s.isHeld()) {
+                continue;
+            }
+            if (!enforcing(s, now)) {
+                s.wake();
+            } else if (now - since >= s.patience.ceilingNanos) {
+                Gates.BACKSTOPS.increment();
+                s.mark(Long.MAX_VALUE);
+            }
+        }
+    }
+
+    private void forget(Stream s) {
+        if (streams.remove(s.id, s)) {
+            dismiss(s.flow);
+        }
+    }
+
+    private void disconnect() {
+        connected = false; // before the mode, so that a wait that ends for it sees why
+        mode = Frames.OFF;
+        selector = null;
+        for (Stream s = queue.poll(); s != null; s = queue.poll()) {
+            s.queued.set(false);
+        }
+        for (Stream s : streams.values()) {
+            if (s.isClosed()) {
+                forget(s);
+                framesDropped.incrementAndGet();
+            } else {
+                s.wake();
+            }
+        }
+    }
+
+    /** One connection's life. */
+    private final class Session implements Frames.Handler {
+        private final SocketChannel channel;
+        private final Selector open;
+        private final ByteBuffer in = ByteBuffer.allocateDirect(2 * Frames.MAX_FRAME);
+        private final ByteBuffer out = ByteBuffer.allocateDirect(8 * Frames.MAX_FRAME);
+        private final List<String> told = directories;
+        private final long begun = System.nanoTime();
+        private long tookSome = begun;
+        /** Somebody listens on the socket. */
+        private boolean reached;
+        private long welcomed;
+        private byte[] devices = {};
+        /** A bit for each device that was found to stand still, and when one was last. */
+        private long stalled;
+        private long lastStalled = begun;
+
+        Session(SocketChannel channel, Selector open) {
+            this.channel = channel;
+            this.open = open;
+        }
+
+        /** Returns why it ended, if nothing threw. */
+        String run() throws IOException, Frames.Refused {
+            session++;
+            SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
+            Frames.hello(out, pid(), role.code, agent, flow, threads, told);
+            selector = open;
+            while (!stopped) {
+                long now = System.nanoTime();
+                if (channel.isConnected() || channel.finishConnect()) {
+                    reached = true;
+                    if (send(now)) {
+                        fill();
+                        send(now);
+                    }
+                    key.interestOps(SelectionKey.OP_READ | (out.position() > 0 ? SelectionKey.OP_WRITE : 0));
+                }
+                if (connected && failures.isQuiet() && lasted(LASTING_NANOS)) {
+                    settled();
+                }
+                String failure = failure(now);
+                if (failure != null) {
+                    return failure;
+                }
+                sleeping.set(true);
+                if (connected && out.position() == 0 && !queue.isEmpty()) {
+                    open.selectNow();
+                } else {
+                    open.select(callbacks ? untilLook(System.nanoTime()) : SELECT_MILLIS);
+                }
+                sleeping.set(false);
+                boolean ready = !open.selectedKeys().isEmpty(); // and not only woken by a stream
+                open.selectedKeys().clear();
+                if (ready && channel.isConnected()) {
+                    receive();
+                }
+                if (callbacks) {
+                    look(System.nanoTime());
+                }
+            }
+            return "stopped";
+        }
+
+        boolean lasted(long nanos) {
+            return connected && System.nanoTime() - welcomed >= nanos;
+        }
+
+        /** A row of failures is over. */
+        private void settled() {
+            failures.forget();
+            Log.say("connected to " + path + ", after " + failures.count() + " failures since the process began");
+        }
+
+        private String failure(long now) {
+            if (out.position() > 0 && now - tookSome > STUCK_NANOS) {
+                return "the daemon reads nothing";
+            }
+            if (!connected && now - begun > STUCK_NANOS) {
+                return "no WELCOME within a second";
+            }
+            if (connected && now - lastHeartbeat > SILENT_NANOS) {
+                return "no heartbeat for 5 s";
+            }
+            return told == directories ? null : "there are more directories to name";
+        }
+
+        /** Sends what it can; true if all is sent and the queue has more. */
+        private boolean send(long now) throws IOException {
+            if (out.position() == 0) {
+                tookSome = now;
+            } else {
+                out.flip();
+                if (channel.write(out) > 0) {
+                    tookSome = now;
+                }
+                out.compact();
+            }
+            return connected && out.position() == 0 && !queue.isEmpty();
+        }
+
+        /** Moves the queue's streams into out while there is room for all that one may need. */
+        private void fill() throws Frames.Refused {
+            while (out.remaining() >= 2 * Frames.MAX_FRAME) {
+                Stream s = queue.poll();
+                if (s == null) {
+                    return;
+                }
+                s.queued.set(false); // before it is looked at: a later change queues it again
+                tell(s);
+            }
+        }
+
+        private void tell(Stream s) throws Frames.Refused {
+            if (streams.get(s.id) != s) {
+                return; // its CLOSE has been sent
+            }
+            boolean closed = s.isClosed();
+            long position = s.position;
+            if (s.session != session) {
+                // What was read or written before there was a daemon is past; a
+                // stream that has only just begun is told from its beginning. So is a file
+                // of a task's that was begun before: most of it is in the page cache still.
+                boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
+                long at = s.session == 0 && whole ? s.from : position;
+                int start = out.position();
+                s.device = deviceOf(s);
+                try {
+                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow,
+                            s.block, s.meta, s.peer, at, s.write && s.to == 0 ? 0 : Math.max(s.to, at));
+                } catch (Frames.Refused e) {
+                    out.position(start);
+                    Gates.FAILED_OPENS.increment();
+                    s.mark(Long.MAX_VALUE);
+                    forget(s);
+                    return;
+                }
+                if (s.session != 0) {
+                    s.mark = Stream.NO_MARK; // what another connection allowed no longer counts
+                }
+                s.session = session;
+                s.sent = at;
+            }
+            if (closed) {
+                Frames.close(out, s.id, position, s.failed);
+                forget(s);
+            } else if (position > s.sent) {
+                Frames.progress(out, s.id, position);
+                s.sent = position;
+            }
+        }
+
+        /** As the daemon finds it: by the longest governed directory that the file lies below. */
+        private int deviceOf(Stream s) {
+            if (s.kind == Frames.NETWORK) {
+                return Frames.NETWORK_DEVICE;
+            }
+            int device = Beats.ALL;
+            int longest = -1;
+            for (int i = 0; i < devices.length; i++) {
+                String directory = told.get(i);
+                int length = directory.endsWith("/") ? directory.length() - 1 : directory.length();
+                if (devices[i] != 0 && length > longest && s.block.length() > length && s.block.charAt(length) == '/'
+                        && s.block.startsWith(directory.substring(0, length))) {
+                    device = devices[i];
+                    longest = length;
+                }
+            }
+            return device;
+        }
+
+        private void receive() throws IOException, Frames.Refused {
+            int n = channel.read(in);
+            if (n < 0) {
+                throw new EOFException("the daemon closed the connection");
+            }
+            in.flip();
+            Frames.read(in, this);
+            in.compact();
+        }
+
+        @Override
+        public void welcome(int newMode, int newStride, int heartbeatMillis, byte[] newDevices)
+                throws Frames.Refused {
+            if (newDevices.length != told.size()) {
+                throw new Frames.Refused(newDevices.length + " devices for " + told.size() + " directories");
+            }
+            stride = newStride;
+            devices = newDevices;
+            lastHeartbeat = System.nanoTime();
+            beats.begin(newDevices, lastHeartbeat);
+            if (!connected) {
+                welcomed = lastHeartbeat;
+                connected = true; // first, so that a stream opened from now on queues itself
+                for (Stream s : streams.values()) {
+                    touch(s);
+                }
+                if (!failures.isQuiet()) {
+                    Log.say("connected to " + path); // else once it lasts
+                }
+                if (everConnected) {
+                    reconnects.incrementAndGet();
+                }
+                everConnected = true;
+            }
+            change(newMode);
+        }
+
+        @Override
+        public void mark(int stream, long position) {
+            Stream s = streams.get(stream);
+            if (s == null || s.session != session) {
+                return;
+            }
+            if (position == Frames.REFUSED) {
+                s.refuse();
+            } else {
+                s.mark(position);
+            }
+        }
+
+        @Override
+        public void heartbeat(long tick, int newMode, long alive) {
+            long now = System.nanoTime();
+            lastHeartbeat = now;
+            beats.beat(alive, now);
+            still(beats.stalled(now), now);
+            if (connected) {
+                change(newMode);
+            }
+        }
+
+        /** Says and counts what has come to stand still, of the devices that do. */
+        private void still(long devicesNow, long now) {
+            if ((devicesNow & ~stalled & 1L << Frames.NETWORK_DEVICE) != 0) {
+                sayStill("the network");
+            }
+            long before = stalled | 1L << Frames.NETWORK_DEVICE;
+            for (int i = 0; i < devices.length; i++) {
+                if ((devicesNow & ~before & 1L << devices[i]) != 0) {
+                    before |= 1L << devices[i]; // one line for all its directories
+                    sayStill("the device of " + told.get(i));
+                }
+            }
+            stalled = devicesNow;
+            if (stalled != 0) {
+                lastStalled = now;
+            } else if (stalls.isQuiet() && now - lastStalled > SOUND_NANOS) {
+                stalls.forget();
+            }
+        }
+
+        private void sayStill(String what) {
+            stalls.say(what + " stands still in the daemon; its gates are open until it goes on");
+        }
+
+        private void change(int newMode) {
+            if (mode == newMode) {
+                return;
+            }
+            mode = newMode;
+            if (saidMode != newMode) {
+                saidMode = newMode;
+                Log.say("mode is " + modeName(newMode));
+            }
+            for (Stream s : streams.values()) {
+                s.wake();
+            }
+        }
+    }
+
+    static String modeName(int mode) {
+        return mode == Frames.ENFORCE ? "enforce" : mode == Frames.OBSERVE ? "observe" : "off";
+    }
+
+    /** How this jar calls itself to the daemon. */
+    public static String agent() {
+        String version = Client.class.getPackage().getImplementationVersion();
+        return "penstock-agent " + (version == null ? "dev" : version);
+    }
+
+    /** Without JMX, which takes longer to load than a short task has. */
+    private static int pid() {
+        try {
+            return Integer.parseInt(new File("/proc/self").getCanonicalFile().getName());
+        } catch (IOException | NumberFormatException e) {
+            return 0; // no /proc; the daemon asks the socket anyway
+        }
+    }
+}

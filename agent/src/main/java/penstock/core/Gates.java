@@ -1,0 +1,529 @@
+package penstock.core;
+
+import java.io.File;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
+
+/**
+ * What the woven methods and the plug-ins call. The host's threads come here, so the
+ * rules are: never throw by mistake, never take a lock, never touch the socket, and wait only in
+ * {@link #await}, which gives up when the daemon does not enforce, has not sent a
+ * heartbeat for a second, or none for the stream's device, when the thread is interrupted,
+ * or shortly before the stream's client would give up ({@link Patience}). The one exception
+ * of ours that Hadoop sees is a {@link Refusal}, where it has one of its own.
+ *
+ * <p>The daemon does the device I/O (IBIS, section 4, has the scheduler block the
+ * issuing thread; here it only keeps the thread behind the pages that are
+ * staged, or near the pages that are drained). So a thread that waits here holds
+ * no device slot, and the cost of a packet that need not wait is one volatile
+ * read and one volatile write.
+ *
+ * <p>The callers hold no dataset lock: BlockSender's constructor is entered from
+ * DataXceiver.readBlock and copyBlock, DataTransfer.run and VolumeScanner.scanBlock,
+ * before it takes the lock itself; sendPacket runs long after it was released;
+ * a received packet is gated in receivePacket, after recoverRbw or append, which do
+ * write under the dataset's lock and are not woven, have returned. What is held
+ * is a reference to the volume, as during the I/O itself.
+ *
+ * <p>The classes are public for the inlined advice, which runs in Hadoop's
+ * packages. The agent's jar is on the system class path, where a DataNode's
+ * class loader finds them.
+ */
+public final class Gates {
+    private static final long RECHECK_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
+    /**
+     * The most strides between two reports of a stream that stands far from its mark,
+     * and of a read whose mark is open. A message costs the DataNode 10 us of CPU time,
+     * a read from the page cache 80 us a MiB.
+     */
+    static final int FAR_STRIDES = 4;
+    static final int OPEN_READ_STRIDES = 32;
+    /** HDFS checksums chunks of 512 bytes unless configured otherwise; finer than any page. */
+    private static final long CHUNK = 512;
+
+    static final LongAdder WAITS = new LongAdder();
+    static final LongAdder WAIT_NANOS = new LongAdder();
+    static final LongAdder BACKSTOPS = new LongAdder();
+    static final LongAdder STALLED_WAITS = new LongAdder();
+    static final LongAdder REFUSALS = new LongAdder();
+    static final Orphans ORPHANS = new Orphans();
+    static final LongAdder FAILED_OPENS = new LongAdder();
+    static final LongAdder OVER_BOUND = new LongAdder();
+    public static final LongAdder FAILURES = new LongAdder();
+    public static final LongAdder SHUFFLE_UNGOVERNED = new LongAdder();
+
+    private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
+    /** Null until the agent has woven, and again when it gives up. */
+    private static volatile Client client;
+    /** The agent has given up, and no plug-in begins anew. */
+    private static volatile boolean off;
+
+    private Gates() { }
+
+    public static synchronized void install(Client c) {
+        client = c;
+        off = false;
+    }
+
+    public static Client installed() {
+        return client;
+    }
+
+    /** For good: what is open is let go, and the daemon hears no more of this process. */
+    public static synchronized void switchOff() {
+        Client c = client;
+        client = null;
+        off = true;
+        if (c != null) {
+            c.quit();
+        }
+    }
+
+    /** Where the advice's exceptions end; the first one is worth a line in the log. */
+    public static void failed(Throwable t) {
+        if (FAILURES.sum() == 0) {
+            Log.say("suppressed, and the I/O went on ungoverned: " + t);
+        }
+        FAILURES.increment();
+    }
+
+    // ---- the process
+
+    /** A server is about to serve; its directories are the first thing the daemon hears. */
+    public static void serve(List<String> directories) {
+        Client c = client;
+        if (c != null) {
+            c.serve(directories);
+        }
+    }
+
+    /**
+     * For a plug-in: begins to connect, unless this process has done so already. The
+     * first one to ask decides on socket, role and flow.
+     *
+     * @param flow the process's one flow
+     * @param say where the few lines go that are worth saying
+     * @return why this process is not governed, or null
+     */
+    public static synchronized String connect(String socket, Role role, String flow, List<String> directories,
+            Consumer<String> say) {
+        if (off) {
+            return "the agent has switched itself off";
+        }
+        if (client == null) {
+            UnixSockets sockets;
+            try {
+                sockets = UnixSockets.find();
+            } catch (UnsupportedOperationException e) {
+                return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
+            }
+            Log.to(say);
+            Client c = new Client(sockets, socket, Client.agent(), role, flow, Patience.USUAL);
+            c.quitAtExit();
+            client = c;
+        }
+        client.serve(directories);
+        return null;
+    }
+
+    /**
+     * A DataNode is about to serve. It says how many threads serve its operations at most, and the
+     * milliseconds after which its clients give up, and those who reconstruct striped blocks.
+     */
+    public static void serve(List<String> directories, int threads, int timeoutMillis, int stripedMillis) {
+        Client c = client;
+        if (c != null) {
+            c.bounds(Math.max(1, threads), Patience.of(timeoutMillis), Patience.of(stripedMillis));
+            c.serve(directories);
+        }
+    }
+
+    // ---- naming
+
+    public static Op enterRead(String name, Peer peer) {
+        boolean reconstructs = name != null && name.isEmpty();
+        return enter(Names.ofRead(name), peer, reconstructs, !reconstructs);
+    }
+
+    public static Op enterClient(String name, Peer peer) {
+        return enter(Names.ofClient(name), peer);
+    }
+
+    public static Op enterPipeline(String name, boolean reconstructs, Peer peer) {
+        return enter(Names.ofPipeline(name, reconstructs), peer);
+    }
+
+    public static Op enterBalancer(Peer peer) {
+        return enter(Names.BALANCER, peer);
+    }
+
+    public static Op enterScanner() {
+        return enter(Names.SCANNER, Peer.OWN);
+    }
+
+    static Op enter(String flow, Peer peer) {
+        return enter(flow, peer, false, false);
+    }
+
+    private static Op enter(String flow, Peer peer, boolean reconstructs, boolean refusable) {
+        Op op = new Op(flow, peer, reconstructs, refusable, CURRENT.get());
+        CURRENT.set(op);
+        return op;
+    }
+
+    /** Restores the name from before; what a failed constructor left open is closed. */
+    public static void exit(Op op) {
+        if (op == null) {
+            return;
+        }
+        abandon(op);
+        if (op.outer == null) {
+            CURRENT.remove();
+        } else {
+            CURRENT.set(op.outer);
+        }
+    }
+
+    private static Op current() {
+        Op op = CURRENT.get();
+        return op != null ? op : enter(Names.UNATTRIBUTED, Peer.UNKNOWN);
+    }
+
+    private static void abandon(Op op) {
+        Stream left = op.pending;
+        op.pending = null;
+        if (left != null) {
+            close(left, left.position, true);
+        }
+    }
+
+    // ---- reads
+
+    /**
+     * Announces a read before its meta file is opened, and waits until the
+     * daemon has staged that. A negative length means to the end.
+     *
+     * @return null if the read is not governed
+     */
+    public static Stream openRead(File block, File meta, long start, long length, long onDisk) {
+        Client c = client;
+        Op op = current();
+        abandon(op);
+        long from = start - start % CHUNK;
+        long to = onDisk;
+        if (length >= 0 && start + length < onDisk) {
+            to = Math.min(onDisk, (start + length + CHUNK - 1) / CHUNK * CHUNK);
+        }
+        if (c == null || start < 0 || from >= to) {
+            return null; // nothing to read, or a request that the constructor refuses
+        }
+        // Striped blocks have negative numbers.
+        Patience patience = op.reconstructs && block.getName().startsWith("blk_-") ? c.striped() : c.usual();
+        Stream s = c.open(false, Frames.PERSISTENT, op.flow, block, meta, op.peer, from, to, patience, op.refusable,
+                null);
+        if (s == null) {
+            FAILED_OPENS.increment();
+            return null;
+        }
+        op.pending = s;
+        if (s.mark < from) {
+            await(c, s, from, true);
+        }
+        return s;
+    }
+
+    /** After {@link #openRead}: whether the operation is to end here, before any data is moved. */
+    public static boolean isRefused(Stream s) {
+        Client c = client;
+        return s != null && s.refused && s.mark < s.from && c != null && c.enforcing(s, System.nanoTime());
+    }
+
+    /** What it then ends with. */
+    public static Refusal refusal(Stream s) {
+        REFUSALS.increment();
+        return new Refusal(s.flow);
+    }
+
+    /** The constructor returned, so the stream is its object's now. */
+    public static void constructed() {
+        current().pending = null;
+    }
+
+    /** Lets the packet [offset, end) pass once it is staged. */
+    public static void read(Stream s, long offset, long end) {
+        Client c = client;
+        if (c == null) {
+            return;
+        }
+        report(c, s, offset);
+        // A block with chunks over 512 bytes may be read a little past what was
+        // announced; the daemon does not stage that, so nothing may wait for it.
+        long need = Math.min(end, s.to);
+        if (s.mark < need) {
+            await(c, s, need, false);
+        }
+    }
+
+    // ---- writes
+
+    /** Announces a write, whose end nobody knows yet. */
+    public static Stream openWrite(File block, File meta, long onDisk) {
+        Client c = client;
+        if (c == null) {
+            return null;
+        }
+        Op op = current();
+        Stream s = c.open(true, Frames.PERSISTENT, op.flow, block, meta, op.peer, onDisk, 0, c.usual(),
+                false, null);
+        if (s == null) {
+            FAILED_OPENS.increment();
+        }
+        return s;
+    }
+
+    public static void receiving(Stream s) {
+        if (s != null) {
+            current().writing = s;
+        }
+    }
+
+    /** The write whose next packet this thread waits for, if any. */
+    public static Stream writing() {
+        Op op = CURRENT.get();
+        return op == null ? null : op.writing;
+    }
+
+    /**
+     * A packet with data is in memory, neither forwarded nor written. Waiting
+     * here rather than before it was received lets the heartbeats and the
+     * block's last, empty packet through, so that no close and no pipeline ever
+     * depends on the daemon.
+     */
+    public static void packet(Stream s) {
+        Client c = client;
+        if (c != null && s.position >= s.mark) {
+            await(c, s, s.position + 1, false);
+        }
+    }
+
+    /** A packet has been written, or receiving it failed. */
+    public static void received(Stream s, long onDisk) {
+        Op op = CURRENT.get();
+        if (op != null) {
+            op.writing = null;
+        }
+        Client c = client;
+        if (s != null && c != null) {
+            s.written = c.lastHeartbeat(); // at most a beat ago, and cheaper than the clock
+            report(c, s, onDisk);
+        }
+    }
+
+    // ---- streams of any kind, for plug-ins and event loops
+
+    /** What a stream's bytes are. */
+    public static final int INTERMEDIATE = Frames.INTERMEDIATE;
+    public static final int NETWORK = Frames.NETWORK;
+
+    /**
+     * Announces a file that is written, read or sent, and waits for nothing.
+     *
+     * @param to where a read ends, or what is sent; 0 for a write whose end is unknown
+     * @param again null if a thread will wait in {@link #pass}. Otherwise what the client's
+     *     thread runs once after each {@link #mayPass} that said no, when the mark has risen
+     *     or gates are open; it must not block, and has to ask again
+     * @return null if the stream is not governed
+     */
+    public static Stream open(boolean write, int kind, String flow, File file, Peer peer, long from, long to,
+            Runnable again) {
+        Client c = client;
+        if (c == null) {
+            return null;
+        }
+        Stream s = c.open(write, kind, flow, file, null, peer, from, to, c.usual(), false, again);
+        if (s == null) {
+            FAILED_OPENS.increment();
+        }
+        return s;
+    }
+
+    /** The thread stands at position; it may go on once the mark has reached need, or gates are open. */
+    public static void pass(Stream s, long position, long need) {
+        Client c = client;
+        if (c == null) {
+            return;
+        }
+        report(c, s, position);
+        if (s.mark < need) {
+            await(c, s, need, false);
+        }
+    }
+
+    /** As {@link #pass} for a thread that must not wait here: the daemon hears how far it is. */
+    public static void passed(Stream s, long position) {
+        Client c = client;
+        if (c != null) {
+            report(c, s, position);
+        }
+    }
+
+    /**
+     * Before its file gets another name: waits until the daemon has opened s, at most so
+     * many nanoseconds, whether gates hold or not. The daemon opens by name, and answers
+     * when it has.
+     */
+    public static void opened(Stream s, long atMost) {
+        Client c = client;
+        if (c == null || s.mark != Stream.NO_MARK) {
+            return;
+        }
+        Thread self = Thread.currentThread();
+        long start = System.nanoTime();
+        s.waiting(self);
+        try {
+            for (long left = atMost; left > 0 && s.mark == Stream.NO_MARK && !s.isClosed() && !self.isInterrupted()
+                    && !c.isLost(System.nanoTime()) && c.mode() != Frames.OFF;
+                    left = start + atMost - System.nanoTime()) {
+                LockSupport.parkNanos(s, Math.min(left, RECHECK_NANOS));
+            }
+        } finally {
+            s.waiting(null);
+        }
+    }
+
+    /** As {@link #pass} for a stream with a callback: says whether to go on, and does not wait. */
+    public static boolean mayPass(Stream s, long position, long need) {
+        Client c = client;
+        if (c == null) {
+            return true;
+        }
+        report(c, s, position);
+        if (passes(c, s, need)) {
+            return true;
+        }
+        tell(c, s);
+        if (s.heldSince == 0) {
+            s.heldSince = System.nanoTime() | 1;
+        }
+        s.hold();
+        // The last word may have come before there was a callback to run.
+        return passes(c, s, need);
+    }
+
+    /** After {@link #mayPass} said yes: how far s may go, which is at least as far as it asked if gates hold. */
+    public static long reach(Stream s) {
+        Client c = client;
+        return c != null && c.enforcing(s, System.nanoTime()) ? s.mark : Long.MAX_VALUE;
+    }
+
+    private static boolean passes(Client c, Stream s, long need) {
+        if (s.mark < need && !s.isClosed() && c.enforcing(s, System.nanoTime())) {
+            return false;
+        }
+        letGo(c, s);
+        return true;
+    }
+
+    /** A stream with a callback waits no more. */
+    private static void letGo(Client c, Stream s) {
+        long since = s.heldSince;
+        if (since != 0) {
+            s.letGo();
+            s.heldSince = 0;
+            waited(c, s, since);
+        }
+    }
+
+    private static void waited(Client c, Stream s, long start) {
+        long end = System.nanoTime();
+        WAITS.increment();
+        WAIT_NANOS.add(end - start);
+        if (c.isLost(end)) {
+            ORPHANS.ended(start, end, c.lastHeartbeat());
+        } else if (c.isStalled(s, end)) {
+            STALLED_WAITS.increment();
+        }
+    }
+
+    // ---- all
+
+    public static void close(Stream s, long position, boolean failed) {
+        Client c = client;
+        if (s == null || !s.close()) {
+            return;
+        }
+        s.position = Math.max(position, s.from);
+        s.failed = failed;
+        if (c != null) {
+            letGo(c, s);
+            c.closed(s);
+        }
+    }
+
+    private static void report(Client c, Stream s, long position) {
+        s.position = position;
+        if (position - s.reported >= distance(s, c.stride())) {
+            s.reported = position;
+            c.touch(s);
+        }
+    }
+
+    /**
+     * Bytes after which the daemon has to hear of a stream: half of the way to its
+     * mark. A read with an open mark has nothing left to wait for, and the daemon
+     * nothing to fetch; a write with one is still to be drained.
+     */
+    private static long distance(Stream s, long stride) {
+        long mark = s.mark;
+        if (mark == Long.MAX_VALUE) {
+            return stride * (s.write ? FAR_STRIDES : OPEN_READ_STRIDES);
+        }
+        return Math.min(FAR_STRIDES * stride, Math.max(stride, (mark - s.reported) / 2));
+    }
+
+    /**
+     * The daemon must know where one stands that is to wait, whatever the stride, or
+     * the two might wait for each other.
+     */
+    private static void tell(Client c, Stream s) {
+        if (s.position > s.reported) {
+            s.reported = s.position;
+            c.touch(s);
+        }
+    }
+
+    /** Waits until the mark reaches need or, the first time, the daemon refuses the operation. */
+    private static void await(Client c, Stream s, long need, boolean first) {
+        long start = System.nanoTime();
+        if (!c.enforcing(s, start)) {
+            return;
+        }
+        tell(c, s);
+        Thread self = Thread.currentThread();
+        s.waiting(self);
+        try {
+            // The next DataNode of a write's pipeline waits since the last packet, not since
+            // this one came; what nobody sends meanwhile are heartbeats, and they pass.
+            long end = (s.written == 0 ? start : s.written) + s.patience.ceilingNanos;
+            long now = start;
+            while (s.mark < need && !(first && s.refused) && !self.isInterrupted() && !s.isClosed()) {
+                long left = Math.min(c.enforcedFor(s, now), end - now);
+                if (left <= 0) {
+                    if (end - now <= 0) {
+                        BACKSTOPS.increment();
+                        s.mark(Long.MAX_VALUE); // once, not at each packet, until the daemon's next word
+                    }
+                    break;
+                }
+                LockSupport.parkNanos(s, Math.min(left, RECHECK_NANOS));
+                now = System.nanoTime();
+            }
+        } finally {
+            s.waiting(null);
+            waited(c, s, start);
+        }
+    }
+}

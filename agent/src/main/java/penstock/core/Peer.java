@@ -1,0 +1,65 @@
+package penstock.core;
+
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Pattern;
+
+/**
+ * What an operation shows of who asked for it, beside the name that the client
+ * gives itself: the two ends of its TCP connection as ip:port, and the user of its
+ * block token. What is not known is "", and that is never an excuse: what the DataNode does
+ * of its own accord says so. It is evidence; the daemon weighs it.
+ */
+public final class Peer {
+    /** Nothing is known. */
+    public static final Peer UNKNOWN = new Peer("", "", "");
+    /** Nobody asked: the DataNode does it for itself. No address looks like this. */
+    public static final Peer OWN = new Peer("own", "", "");
+
+    private static final Pattern ADDRESS =
+            Pattern.compile("(?:[0-9.]{7,15}|\\[[0-9a-fA-F:.]{2,45}]):[0-9]{1,5}");
+
+    public final String client;
+    public final String server;
+    public final String user;
+
+    /**
+     * Addresses as the JVM or Hadoop prints them: host/ip:port, with IPv6 in brackets or
+     * not. A domain socket's, and whatever else is no such address, is unknown.
+     */
+    public static Peer of(String client, String server, String user) {
+        Peer peer = new Peer(address(client), address(server),
+                user(user));
+        return peer.client.isEmpty() && peer.server.isEmpty() && peer.user.isEmpty() ? UNKNOWN : peer;
+    }
+
+    private static String user(String user) {
+        boolean fits = user != null && user.indexOf('\0') < 0
+                && user.getBytes(StandardCharsets.UTF_8).length <= Frames.MAX_USER;
+        return fits ? user : "";
+    }
+
+    private static String address(String printed) {
+        if (printed == null) {
+            return "";
+        }
+        String address = printed.substring(printed.indexOf('/') + 1);
+        int colon = address.lastIndexOf(':');
+        String ip = colon < 0 ? "" : address.substring(0, colon);
+        int zone = ip.indexOf('%');
+        if (zone >= 0) {
+            ip = ip.substring(0, zone) + (ip.endsWith("]") ? "]" : "");
+        }
+        if (ip.indexOf(':') >= 0 && !ip.startsWith("[")) {
+            ip = "[" + ip + "]";
+        }
+        String port = address.substring(colon + 1);
+        String whole = ip + ":" + port;
+        return ADDRESS.matcher(whole).matches() ? whole : "";
+    }
+
+    Peer(String client, String server, String user) {
+        this.client = client;
+        this.server = server;
+        this.user = user;
+    }
+}

@@ -1,0 +1,159 @@
+package penstock.core;
+
+import java.lang.management.ManagementFactory;
+import java.util.Collections;
+import java.util.List;
+import javax.management.JMException;
+import javax.management.ObjectName;
+
+/** The agent's state, for JMX. */
+public final class Status implements AgentMXBean {
+    public static final String NAME = "penstock:type=Agent";
+
+    private volatile String state = "out: not started";
+    private volatile List<String> woven = Collections.emptyList();
+    private volatile List<String> missing = Collections.emptyList();
+    private volatile Client client;
+
+    public void out(String reason, List<String> lacking) {
+        missing = Collections.unmodifiableList(lacking);
+        woven = Collections.emptyList();
+        state = "out: " + reason;
+    }
+
+    public void woven(List<String> methods, Client c) {
+        woven = Collections.unmodifiableList(methods);
+        client = c;
+        state = "woven";
+    }
+
+    /** In a thread of its own: it starts JMX, which takes longer than all the weaving. */
+    public void register() {
+        Thread thread = new Thread(() -> {
+            try {
+                ManagementFactory.getPlatformMBeanServer().registerMBean(this, new ObjectName(NAME));
+            } catch (JMException | RuntimeException e) {
+                Log.say("no MBean: " + e);
+            }
+        }, "penstock-agent-jmx");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    @Override
+    public String getState() {
+        return state;
+    }
+
+    @Override
+    public List<String> getWovenMethods() {
+        return woven;
+    }
+
+    @Override
+    public List<String> getMissing() {
+        return missing;
+    }
+
+    @Override
+    public boolean isConnected() {
+        Client c = client;
+        return c != null && c.isConnected();
+    }
+
+    @Override
+    public String getMode() {
+        Client c = client;
+        return Client.modeName(c == null ? Frames.OFF : c.mode());
+    }
+
+    @Override
+    public int getStreamsOpen() {
+        Client c = client;
+        return c == null ? 0 : c.streamsOpen();
+    }
+
+    @Override
+    public long getGateWaits() {
+        return Gates.WAITS.sum();
+    }
+
+    @Override
+    public long getGateWaitNanos() {
+        return Gates.WAIT_NANOS.sum();
+    }
+
+    @Override
+    public long getGateBackstops() {
+        return Gates.BACKSTOPS.sum();
+    }
+
+    @Override
+    public long getOrphanedWaits() {
+        return Gates.ORPHANS.count();
+    }
+
+    @Override
+    public long getOrphanedWaitNanosLongest() {
+        return Gates.ORPHANS.longestNanos();
+    }
+
+    @Override
+    public long getOrphanedWaitNanosLatest() {
+        return Gates.ORPHANS.latestNanos();
+    }
+
+    @Override
+    public long getStalledWaits() {
+        return Gates.STALLED_WAITS.sum();
+    }
+
+    @Override
+    public long getDeviceStalls() {
+        Client c = client;
+        return c == null ? 0 : c.stalls();
+    }
+
+    @Override
+    public long getRefusedReads() {
+        return Gates.REFUSALS.sum();
+    }
+
+    @Override
+    public long getConnectionFailures() {
+        Client c = client;
+        return c == null ? 0 : c.failures();
+    }
+
+    @Override
+    public long getFailedOpen() {
+        return Gates.FAILED_OPENS.sum();
+    }
+
+    @Override
+    public long getOverBound() {
+        return Gates.OVER_BOUND.sum();
+    }
+
+    @Override
+    public long getShuffleUngoverned() {
+        return Gates.SHUFFLE_UNGOVERNED.sum();
+    }
+
+    @Override
+    public long getReconnects() {
+        Client c = client;
+        return c == null ? 0 : c.reconnects();
+    }
+
+    @Override
+    public long getFramesDropped() {
+        Client c = client;
+        return c == null ? 0 : c.framesDropped();
+    }
+
+    @Override
+    public long getSuppressed() {
+        return Gates.FAILURES.sum();
+    }
+}

@@ -1,0 +1,68 @@
+package penstock.core;
+
+import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.net.ProtocolFamily;
+import java.net.SocketAddress;
+import java.net.StandardProtocolFamily;
+import java.nio.channels.SocketChannel;
+
+/**
+ * Unix stream sockets, which Java has from 16 on. This class is compiled for
+ * Java 8 and so reaches them by name; on an older JVM {@link #find} says why the
+ * agent must stay out.
+ */
+public final class UnixSockets {
+    private final Method addressOf;
+    private final Method open;
+    private final ProtocolFamily unix;
+
+    private UnixSockets(Method addressOf, Method open, ProtocolFamily unix) {
+        this.addressOf = addressOf;
+        this.open = open;
+        this.unix = unix;
+    }
+
+    public static UnixSockets find() {
+        return find("java.net.UnixDomainSocketAddress");
+    }
+
+    /** @throws UnsupportedOperationException on a JVM without Unix sockets */
+    public static UnixSockets find(String addressClass) {
+        try {
+            return new UnixSockets(Class.forName(addressClass).getMethod("of", String.class),
+                    SocketChannel.class.getMethod("open", ProtocolFamily.class),
+                    StandardProtocolFamily.valueOf("UNIX"));
+        } catch (ReflectiveOperationException | IllegalArgumentException e) {
+            throw new UnsupportedOperationException("this JVM (Java " + System.getProperty("java.version")
+                    + ") has no Unix sockets; run the DataNode on Java 16 or later", e);
+        }
+    }
+
+    /** Starts to connect and does not wait for it: a stopped daemon must not hold its caller. */
+    SocketChannel connect(String path) throws IOException {
+        SocketChannel channel = null;
+        try {
+            channel = (SocketChannel) open.invoke(null, unix);
+            channel.configureBlocking(false);
+            channel.connect((SocketAddress) addressOf.invoke(null, path));
+            return channel;
+        } catch (IOException | RuntimeException e) {
+            close(channel);
+            throw e;
+        } catch (InvocationTargetException e) {
+            close(channel);
+            throw new IOException(e.getCause());
+        } catch (IllegalAccessException e) {
+            close(channel);
+            throw new IOException(e);
+        }
+    }
+
+    private static void close(SocketChannel channel) throws IOException {
+        if (channel != null) {
+            channel.close();
+        }
+    }
+}

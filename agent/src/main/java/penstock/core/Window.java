@@ -1,0 +1,105 @@
+package penstock.core;
+
+import java.io.File;
+
+/**
+ * What of a file is announced for one that reads it from some place onwards. How far it
+ * will go nobody says: a merge opens a file of many parts' segments and reads one. So
+ * the first stream is short, each next one is twice as long, and it is announced when
+ * half of the last one is read. Beyond a segment's end up to 1.7 times its length is
+ * announced, which in a map's merge is the next partition's segment and so comes next. A
+ * seek out of the window begins anew.
+ *
+ * <p>For one thread at a time, as the reader's position is.
+ */
+public final class Window {
+    public static final long MIN = 256 << 10;
+    static final long MAX = 4 << 20;
+    /**
+     * How far one may read at once beyond the position that the daemon has heard; it keeps
+     * no more than a quantum or two ahead of that.
+     */
+    public static final int STEP = 64 << 10;
+
+    private final Opener opener;
+    private final File file;
+    private final long length;
+    private Stream now;
+    private long from;
+    private long to = -1;
+    private Stream next;
+    private long nextTo = -1;
+    private long size;
+    private long reached;
+
+    public Window(Opener opener, File file, long length) {
+        this.opener = opener;
+        this.file = file;
+        this.length = length;
+    }
+
+    /** Waits until [position, position + count) may be read, as far as the file reaches. */
+    public void read(long position, long count) {
+        long end = Math.min(position + count, length);
+        if (position < 0 || position >= end) {
+            return;
+        }
+        if (to < 0 || position < from || position > to) {
+            close();
+            size = MIN;
+            to = position;
+        }
+        reached = position;
+        while (reached < end) {
+            if (reached >= to) {
+                advance();
+            }
+            if (nextTo < 0 && to < length && reached - from >= (to - from) / 2) {
+                nextTo = Math.min(length, to + size);
+                next = opener.open(false, file, to, nextTo);
+                size = Math.min(MAX, 2 * size);
+            }
+            long step = Math.min(Math.min(reached + STEP, end), to);
+            Gate.pass(now, reached, step);
+            reached = step;
+        }
+    }
+
+    /** The window ends here: the next one, whether it is announced yet or not. */
+    private void advance() {
+        Gate.close(now, to, false);
+        from = to;
+        if (nextTo >= 0) {
+            now = next;
+            to = nextTo;
+        } else {
+            to = Math.min(length, from + size);
+            now = opener.open(false, file, from, to);
+            size = Math.min(MAX, 2 * size);
+        }
+        next = null;
+        nextTo = -1;
+    }
+
+    public void close() {
+        Gate.close(now, reached, false);
+        Gate.close(next, to, false);
+        now = null;
+        next = null;
+        to = -1;
+        nextTo = -1;
+    }
+
+    /** A range that is read as a whole, by whatever thread: a stream of its own. */
+    public static Stream announce(Opener opener, File file, long from, long to) {
+        return opener.open(false, file, from, to);
+    }
+
+    /** Waits until all of the range is staged, and ends its stream. */
+    public static void await(Stream stream, long from, long to) {
+        for (long at = from; at < to; at += STEP) {
+            Gate.pass(stream, at, Math.min(at + STEP, to));
+        }
+        Gate.close(stream, to, false);
+    }
+}

@@ -1,0 +1,63 @@
+package penstock.hdfs;
+
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import penstock.core.Point;
+
+/** Where a DataNode is woven; docs/design/agent.md says why there. */
+public final class DataNodePoints {
+    private static final String DN = "org.apache.hadoop.hdfs.server.datanode.";
+    private static final String XCEIVER = DN + "DataXceiver";
+    private static final String SENDER = DN + "BlockSender";
+    private static final String RECEIVER = DN + "BlockReceiver";
+    private static final String BLOCK = "(Lorg/apache/hadoop/hdfs/protocol/ExtendedBlock;";
+    private static final String TOKEN = "Lorg/apache/hadoop/security/token/Token;";
+    private static final String STORAGE = "Lorg/apache/hadoop/fs/StorageType;";
+    private static final String NODE = "Lorg/apache/hadoop/hdfs/protocol/DatanodeInfo;";
+    private static final String STAGE = "Lorg/apache/hadoop/hdfs/protocol/datatransfer/BlockConstructionStage;";
+    private static final String CHECKSUM = "Lorg/apache/hadoop/util/DataChecksum;";
+    private static final String CACHING = "Lorg/apache/hadoop/hdfs/server/datanode/CachingStrategy;";
+    private static final String DATANODE = "Lorg/apache/hadoop/hdfs/server/datanode/DataNode;";
+    private static final String STRING = "Ljava/lang/String;";
+
+    /** The allow-list. */
+    public static final List<Point> ALL = Collections.unmodifiableList(Arrays.asList(
+            new Point(DN + "DataNode", "runDatanodeDaemon", "()V", NodeAdvice.class),
+            new Point(XCEIVER, "readBlock", BLOCK + TOKEN + STRING + "JJZ" + CACHING + ")V",
+                    NameAdvice.Read.class),
+            new Point(XCEIVER, "transferBlock",
+                    BLOCK + TOKEN + STRING + "[" + NODE + "[" + STORAGE + "[" + STRING + ")V",
+                    NameAdvice.Transfer.class),
+            new Point(XCEIVER, "writeBlock",
+                    BLOCK + STORAGE + TOKEN + STRING + "[" + NODE + "[" + STORAGE + NODE + STAGE + "IJJJ" + CHECKSUM
+                            + CACHING + "ZZ[Z" + STRING + "[" + STRING + ")V",
+                    NameAdvice.Write.class),
+            new Point(XCEIVER, "copyBlock", BLOCK + TOKEN + ")V", NameAdvice.Copy.class),
+            new Point(XCEIVER, "replaceBlock", BLOCK + STORAGE + TOKEN + STRING + NODE + STRING + ")V",
+                    NameAdvice.Replace.class),
+            new Point(DN + "DataNode$DataTransfer", "run", "()V", NameAdvice.ClientField.class),
+            new Point(DN + "VolumeScanner", "scanBlock", BLOCK + "J)J", NameAdvice.Scanner.class),
+            new Point(SENDER, "<init>",
+                    BLOCK + "JJZZZ" + DATANODE + STRING + CACHING + ")V", ReadAdvice.Construct.class),
+            new Point(SENDER, "sendPacket",
+                    "(Ljava/nio/ByteBuffer;ILjava/io/OutputStream;ZLorg/apache/hadoop/hdfs/util/DataTransferThrottler;)I",
+                    ReadAdvice.Send.class),
+            new Point(SENDER, "close", "()V", ReadAdvice.Close.class),
+            new Point(RECEIVER, "<init>",
+                    BLOCK + STORAGE + "Ljava/io/DataInputStream;" + STRING + STRING + STAGE + "JJJ" + STRING + NODE
+                            + DATANODE + CHECKSUM + CACHING + "ZZ" + STRING + ")V",
+                    WriteAdvice.Construct.class),
+            new Point(RECEIVER, "receivePacket", "()I", WriteAdvice.Receive.class),
+            new Point(RECEIVER, "close", "()V", WriteAdvice.Close.class),
+            new Point("org.apache.hadoop.hdfs.protocol.datatransfer.PacketReceiver", "receiveNextPacket",
+                    "(Ljava/io/InputStream;)V", WriteAdvice.Packet.class)));
+
+    /** The types whose objects carry their stream. */
+    public static final Set<String> CARRIERS =
+            Collections.unmodifiableSet(new HashSet<>(Arrays.asList(SENDER, RECEIVER)));
+
+    private DataNodePoints() { }
+}

@@ -1,0 +1,2 @@
+/** Advice for the DataNode: which methods are woven, and what is done there. */
+package penstock.hdfs;

@@ -1,0 +1,132 @@
+package penstock.shuffle;
+
+import io.netty.channel.Channel;
+import io.netty.handler.stream.ChunkedWriteHandler;
+import java.io.File;
+import java.lang.reflect.Field;
+import java.util.concurrent.RejectedExecutionException;
+import penstock.core.Gates;
+import penstock.core.Peer;
+import penstock.core.Stream;
+
+/**
+ * When the next part of a map output may be sent: when the daemon has staged it on
+ * its disk, and the network stream's mark lets it go. Used by the connection's event
+ * loop only.
+ */
+public final class MapOutput {
+    /**
+     * The daemon's quantum on a network, so that a part is sent and reported while the
+     * next ones are being allowed.
+     */
+    static final int PART = 256 << 10;
+    /** Nothing shorter is sent, but the rest: a system call for a few bytes is not worth it. */
+    static final int SHORT = 64 << 10;
+
+    private final Channel channel;
+    private final ChunkedWriteHandler writer;
+    private final String path;
+    private final long start;
+    private final long length;
+    private final Peer peer;
+    private final Stream disk;
+    /** Begun with the first part: an output that waits behind another needs no leave to be sent yet. */
+    private Stream network;
+    private boolean begun;
+    private boolean broken;
+
+    private MapOutput(String path, long start, long length, Channel channel, ChunkedWriteHandler writer) {
+        this.channel = channel;
+        this.writer = writer;
+        this.path = path;
+        this.start = start;
+        this.length = length;
+        this.peer = Peer.of(String.valueOf(channel.remoteAddress()), String.valueOf(channel.localAddress()), "");
+        this.disk = open(false, Gates.INTERMEDIATE, start, start + length);
+    }
+
+    /** Null if it is not governed: no agent, too many streams, or nothing to send. */
+    static MapOutput open(String path, long start, long length, Channel channel, ChunkedWriteHandler writer) {
+        if (length <= 0 || start < 0 || Gates.installed() == null) {
+            return null;
+        }
+        MapOutput output = new MapOutput(path, start, length, channel, writer);
+        return output.disk == null ? null : output;
+    }
+
+    private Stream open(boolean write, int kind, long from, long to) {
+        return Gates.open(write, kind, Shuffle.flow(path), new File(path), peer, from, to, this::resume);
+    }
+
+    long length() {
+        return length;
+    }
+
+    /** Asks for the next part again, soon and in the event loop. Never throws. */
+    void resume() {
+        later(() -> { });
+    }
+
+    /** Runs first, and then asks for the next part. */
+    void later(Runnable first) {
+        try {
+            channel.eventLoop().execute(() -> {
+                first.run();
+                writer.resumeTransfer();
+            });
+        } catch (RejectedExecutionException e) {
+            // The event loop is shutting down, and closes its connections.
+        }
+    }
+
+    /**
+     * How many bytes may be sent after the first sent ones, at most {@link #PART}; 0 if
+     * none, and then {@link #resume} is called when it is worth asking again.
+     */
+    int next(long sent) {
+        long rest = length - sent;
+        long most = Math.min(rest, PART);
+        if (broken) {
+            return (int) most;
+        }
+        try {
+            if (!begun) {
+                begun = true;
+                network = open(true, Gates.NETWORK, 0, length);
+            }
+            // The page cache must have it, or the event loop would wait for a disk.
+            long least = Math.min(rest, SHORT);
+            long position = start + sent;
+            if (!Gates.mayPass(disk, position, position + least)
+                    || network != null && !Gates.mayPass(network, sent, sent + 1)) {
+                return 0;
+            }
+            long allowed = Gates.reach(disk) - position;
+            if (network != null) {
+                allowed = Math.min(allowed, Gates.reach(network) - sent);
+            }
+            return (int) Math.min(most, Math.max(least, allowed));
+        } catch (Throwable t) {
+            Gates.failed(t);
+            broken = true;
+            return (int) most;
+        }
+    }
+
+    /** It ends, sent or not. Never throws. */
+    void close(long sent) {
+        try {
+            Gates.close(disk, start + sent, sent < length);
+            Gates.close(network, sent, sent < length);
+        } catch (Throwable t) {
+            Gates.failed(t);
+        }
+    }
+
+    /** A private field of Hadoop's; the weaver has checked that it is there. */
+    static Object field(Class<?> type, Object of, String name) throws ReflectiveOperationException {
+        Field field = type.getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(of);
+    }
+}

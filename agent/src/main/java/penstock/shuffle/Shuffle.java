@@ -1,0 +1,105 @@
+package penstock.shuffle;
+
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelOutboundHandlerAdapter;
+import io.netty.channel.ChannelPipeline;
+import io.netty.channel.ChannelPromise;
+import io.netty.handler.stream.ChunkedInput;
+import io.netty.handler.stream.ChunkedWriteHandler;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.mapred.FadvisedChunkedFile;
+import org.apache.hadoop.mapred.FadvisedFileRegion;
+import penstock.core.Gates;
+import penstock.core.Names;
+
+/**
+ * What a reducer's connection to the NodeManager gets: a handler that turns a map
+ * output, as it is written, into one that comes in parts.
+ *
+ * <p>An event loop serves many connections, so nothing may wait in it. Netty's own
+ * way for a message that is not ready is a ChunkedInput: the ChunkedWriteHandler, which
+ * every shuffle connection has, asks it for the next part, is told that there is
+ * none yet, keeps what is written behind it in order, and asks again when somebody
+ * calls resumeTransfer. So order, flushing, back-pressure, and what becomes of it all
+ * when the connection ends, stay netty's; ours are the parts, and when they may go.
+ *
+ * <p>The handler therefore stands before the ChunkedWriteHandler, as an outbound
+ * message sees it: after the ShuffleHandler's own, and before the HTTP encoder, for which
+ * a part of a file is content like the whole.
+ */
+public final class Shuffle {
+    static final String NAME = "penstock";
+
+    private static final String LOCAL_DIRS = "yarn.nodemanager.local-dirs";
+    /** What follows in a path is asked for by the reducer, so the first match counts. */
+    private static final Pattern APPLICATION =
+            Pattern.compile("/usercache/[^/]+/appcache/(application_[0-9]{13}_[0-9]{4,10})/");
+
+    private Shuffle() { }
+
+    /** A ShuffleHandler is about to serve what is in these local directories. */
+    public static void serve(Configuration configuration) {
+        List<String> directories = new ArrayList<>();
+        for (String directory : configuration.getTrimmedStrings(LOCAL_DIRS)) {
+            directories.add(new Path(directory).toUri().getPath());
+        }
+        Gates.serve(directories);
+    }
+
+    /** Adds the handler. The pipeline is left as it is if it has no place for it. */
+    public static void govern(Channel channel) {
+        ChannelPipeline pipeline = channel.pipeline();
+        ChannelHandlerContext chunking = pipeline.context(ChunkedWriteHandler.class);
+        if (chunking == null) {
+            throw new IllegalStateException("a shuffle connection without a ChunkedWriteHandler");
+        }
+        pipeline.addAfter(chunking.name(), NAME, new Handler((ChunkedWriteHandler) chunking.handler()));
+    }
+
+    /** The flow of a map output, {@code <local dir>/usercache/USER/appcache/APPLICATION/output/...}. */
+    static String flow(String path) {
+        Matcher m = APPLICATION.matcher(path);
+        return m.find() ? m.group(1) : Names.UNATTRIBUTED;
+    }
+
+    private static final class Handler extends ChannelOutboundHandlerAdapter {
+        private final ChunkedWriteHandler writer;
+
+        Handler(ChunkedWriteHandler writer) {
+            this.writer = writer;
+        }
+
+        @Override
+        public void write(ChannelHandlerContext ctx, Object message, ChannelPromise promise) {
+            ctx.write(inParts(ctx.channel(), message, promise), promise);
+        }
+
+        private Object inParts(Channel channel, Object message, ChannelPromise promise) {
+            if (!(message instanceof FadvisedFileRegion) && !(message instanceof FadvisedChunkedFile)) {
+                return message;
+            }
+            try {
+                ChunkedInput<?> parts = message instanceof FadvisedFileRegion
+                        ? RegionParts.of((FadvisedFileRegion) message, channel, writer)
+                        : ChunkParts.of((FadvisedChunkedFile) message, channel, writer);
+                if (parts != null) {
+                    if (!promise.isVoid()) {
+                        // Netty closes it, unless somebody else ends the promise first.
+                        promise.addListener(done -> parts.close());
+                    }
+                    return parts;
+                }
+            } catch (Throwable t) {
+                Gates.failed(t);
+            }
+            Gates.SHUFFLE_UNGOVERNED.increment();
+            return message;
+        }
+    }
+}

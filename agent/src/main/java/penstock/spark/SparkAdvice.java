@@ -1,0 +1,207 @@
+package penstock.spark;
+
+import io.netty.channel.socket.SocketChannel;
+import java.io.File;
+import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
+import net.bytebuddy.asm.Advice;
+import penstock.core.Stream;
+import scala.Product;
+import scala.collection.mutable.ArrayBuffer;
+
+/**
+ * What is woven into a Spark executor: each method of Spark's that opens, reads or writes
+ * a local file out of the shuffle plug-in's reach. The bodies are inlined, and so without
+ * lambdas, private helpers or anything else that stays behind.
+ */
+public final class SparkAdvice {
+    private SparkAdvice() { }
+
+    /** DiskBlockManager's constructor: the directories are there, and no block. */
+    static final class Directories {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.FieldValue("localDirs") File[] directories) {
+            LocalFiles.serve(directories);
+        }
+    }
+
+    /** DiskBlockObjectWriter.initialize, which opens its file once more after each commit, to append to it. */
+    static final class Opening {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue("file") File file) {
+            LocalFiles.opening(file);
+        }
+
+        @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
+        static void exit() {
+            LocalFiles.notOpening();
+        }
+    }
+
+    /** TimeTrackingOutputStream's constructor, in initialize: below all of a spill's buffers. */
+    static final class Opened {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.FieldValue(value = Stream.FIELD, readOnly = false) LocalFile carried) {
+            carried = LocalFiles.opened();
+        }
+    }
+
+    static final class WriteOne {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue(Stream.FIELD) LocalFile carried) {
+            if (carried != null) {
+                carried.before();
+                carried.wrote(1);
+            }
+        }
+    }
+
+    static final class WriteAll {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue(Stream.FIELD) LocalFile carried, @Advice.Argument(0) byte[] b) {
+            if (carried != null) {
+                carried.before();
+                carried.wrote(b.length);
+            }
+        }
+    }
+
+    static final class Write {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue(Stream.FIELD) LocalFile carried, @Advice.Argument(2) int length) {
+            if (carried != null) {
+                carried.before();
+                carried.wrote(length);
+            }
+        }
+    }
+
+    /** close, of a reader or a writer. */
+    static final class Close {
+        @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
+        static void exit(@Advice.Thrown Throwable thrown,
+                @Advice.FieldValue(value = Stream.FIELD, readOnly = false) LocalFile carried) {
+            if (carried != null) {
+                carried.close(thrown != null);
+                carried = null;
+            }
+        }
+    }
+
+    /** NioBufferedFileInputStream's constructor. */
+    static final class Reader {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.Argument(0) File file,
+                @Advice.FieldValue(value = Stream.FIELD, readOnly = false) LocalFile carried) {
+            carried = LocalFiles.reading(file, file.length());
+        }
+    }
+
+    /** refill, in the reader's thread or in one that reads ahead for it; either may wait. */
+    static final class Refill {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue(Stream.FIELD) LocalFile carried,
+                @Advice.FieldValue("byteBuffer") ByteBuffer buffer,
+                @Advice.FieldValue("fileChannel") FileChannel channel) throws java.io.IOException {
+            if (carried != null && !buffer.hasRemaining()) {
+                carried.before(channel.position(), buffer.capacity());
+            }
+        }
+    }
+
+    /**
+     * ExternalSorter's SpillReader.nextBatchStream: the batch with the number batchId is read
+     * next. A spill's class is private to Spark; its first part is its file.
+     */
+    static final class Spilled {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.This Object reader, @Advice.FieldValue("spill") Product spill,
+                @Advice.FieldValue("batchOffsets") long[] offsets, @Advice.FieldValue("batchId") int batch,
+                @Advice.FieldValue(value = Stream.FIELD, readOnly = false) LocalFile carried) {
+            if (batch < offsets.length - 1) {
+                carried = LocalFiles.batch(carried, reader, (File) spill.productElement(0), offsets[batch],
+                        offsets[batch + 1], offsets[offsets.length - 1]);
+            }
+        }
+    }
+
+    /** The same of ExternalAppendOnlyMap, in DiskMapIterator.nextBatchIterator. */
+    static final class SpilledMap {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.This Object reader, @Advice.FieldValue("file") File file,
+                @Advice.FieldValue("batchOffsets") ArrayBuffer<?> offsets,
+                @Advice.FieldValue("batchIndex") int batch,
+                @Advice.FieldValue(value = Stream.FIELD, readOnly = false) LocalFile carried) {
+            if (batch < offsets.length() - 1) {
+                carried = LocalFiles.batch(carried, reader, file, (Long) offsets.apply(batch),
+                        (Long) offsets.apply(batch + 1), (Long) offsets.last());
+            }
+        }
+    }
+
+    /** copyFileStreamNIO, which puts spills together: all but the last piece is done before it begins. */
+    static final class Copy {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.Argument(0) FileChannel in, @Advice.Argument(1) WritableByteChannel out,
+                @Advice.Argument(value = 2, readOnly = false) long start,
+                @Advice.Argument(value = 3, readOnly = false) long count) {
+            long done = LocalFiles.copy(in, out, start, count);
+            start += done;
+            count -= done;
+        }
+    }
+
+    /** FileSegmentManagedBuffer.createInputStream: a shuffle block of this node, read by a task. */
+    static final class Segment {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.FieldValue("file") File file, @Advice.FieldValue("offset") long offset,
+                @Advice.FieldValue("length") long length,
+                @Advice.Return(readOnly = false) InputStream in) {
+            in = LocalFiles.gated(in, file, offset, length);
+        }
+    }
+
+    /** nioByteBuffer, which reads or maps it. */
+    static final class SegmentWhole {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue("file") File file, @Advice.FieldValue("offset") long offset,
+                @Advice.FieldValue("length") long length) {
+            LocalFiles.stage(file, offset, length);
+        }
+    }
+
+    /** TransportContext.initializePipeline: what is sent of a file leaves when it is staged. */
+    static final class Pipeline {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.Argument(0) SocketChannel channel) {
+            Sending.into(channel);
+        }
+    }
+
+    /** DiskStore.openForWrite: a block that memory has no room for, or that is to be kept on disk. */
+    static final class Stored {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.Argument(0) File file, @Advice.Return(readOnly = false) WritableByteChannel out) {
+            out = LocalFiles.gated(out, file);
+        }
+    }
+
+    /** DiskBlockData.toInputStream: such a block is read. */
+    static final class Block {
+        @Advice.OnMethodExit(suppress = Throwable.class)
+        static void exit(@Advice.FieldValue("file") File file, @Advice.FieldValue("blockSize") long size,
+                @Advice.Return(readOnly = false) InputStream in) {
+            in = LocalFiles.gated(in, file, 0, size);
+        }
+    }
+
+    /** toChunkedByteBuffer and toByteBuffer, which read or map it. */
+    static final class BlockWhole {
+        @Advice.OnMethodEnter(suppress = Throwable.class)
+        static void enter(@Advice.FieldValue("file") File file, @Advice.FieldValue("blockSize") long size) {
+            LocalFiles.stage(file, 0, size);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+/** Plug-ins and advice for Spark's executors. */
+package penstock.spark;

@@ -1,0 +1,48 @@
+package tidy
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// agentMayImport are the packages of the agent that a package of it may use. Code for Spark must
+// not depend on code for Hadoop, nor the other way round; agent weaves all of them.
+var agentMayImport = map[string][]string{
+	"core":    {},
+	"hdfs":    {"core"},
+	"shuffle": {"core"},
+	"task":    {"core"},
+	"spark":   {"core"},
+	"agent":   {"core", "hdfs", "shuffle", "spark"},
+}
+
+func TestTheAgentsPackagesHaveNoCircles(t *testing.T) {
+	const main = "agent/src/main/java/penstock/"
+	// A use without an import names the package, too; texts and comments of classes do not count.
+	used := regexp.MustCompile(`(?m)^import (?:static )?penstock\.(\w+)\.`)
+	seen := 0
+	var b breaches
+	for _, f := range tree(t) {
+		rest, in := strings.CutPrefix(f.path, main)
+		if !in || f.ext() != ".java" {
+			continue
+		}
+		seen++
+		folder, _, _ := strings.Cut(rest, "/")
+		allowed, known := agentMayImport[folder]
+		if !known {
+			b.add(f.path, 1, "is in a package that has no rule")
+		}
+		for _, m := range used.FindAllStringSubmatch(f.text, -1) {
+			if m[1] != folder && !slices.Contains(allowed, m[1]) {
+				b.add(f.path, 1, "penstock.%s imports penstock.%s", folder, m[1])
+			}
+		}
+	}
+	if seen < 40 {
+		t.Fatalf("%d files below %s: the rule would guard nothing", seen, main)
+	}
+	b.report(t, "move what both need to penstock.core, or what weaves to penstock.agent.")
+}
