@@ -11,13 +11,14 @@ import (
 	"penstock/lab/judge"
 )
 
-// TestAWriterBesideItsReaders: four readers and a writer of one application. The writer has at
-// least 0.8 of the part that it has natively, and no client stands still for over 3 s that does
-// not natively.
+// TestAWriterBesideItsReaders: four readers and a writer of one application. Penstock gives the
+// writer half. Natively its part depends on when the kernel writes back: 0.37 to 0.68 in five runs.
+// So the writer must have at least 0.8 of its native part, or of half if that is less; and no client
+// pauses for over 3 s that does not natively.
 func TestAWriterBesideItsReaders(t *testing.T) {
 	native, nativePause := readersAndWriter(t, "off")
 	governed, pause := readersAndWriter(t, "enforce")
-	if governed < 0.8*native {
+	if governed < 0.8*min(native, 0.5) {
 		t.Errorf("the writer had %.3f of the bytes, natively %.3f", governed, native)
 	}
 	if pause > max(3*time.Second, nativePause) {
