@@ -1,7 +1,7 @@
 package broker
 
 // FactsChanged notes that the facts of some applications have changed. Their rights are computed
-// anew within rightsInterval.
+// again within rightsInterval.
 func (b *Broker) FactsChanged(flows []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

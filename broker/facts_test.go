@@ -105,7 +105,7 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 		return len(a.GetRights())
 	}
 	if n := tell(); n != 50 || asked != many {
-		t.Errorf("%d are told with the next round, %d matched in all", n, asked)
+		t.Errorf("%d are sent in the next round, %d matched in all", n, asked)
 	}
 	applyText(t, b, "default: 3")
 	if n := tell(); n != many || asked != 2*many {
@@ -113,7 +113,7 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	}
 	b.FactsChanged([]string{"a1", "a2", "nobody"})
 	if _, known := b.grants["a1"]; !known || len(b.staleGrants) != 2 {
-		t.Errorf("what holds until it is matched anew is gone; %d are to be", len(b.staleGrants))
+		t.Errorf("what holds until it is matched again is gone; %d are to be", len(b.staleGrants))
 	}
 	if n := tell(); n != 0 || asked != 2*many+2 || len(b.staleGrants) != 0 {
 		t.Errorf("two others: %d told, %d matched in all, %d are to be", n, asked, len(b.staleGrants))

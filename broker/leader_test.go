@@ -167,7 +167,7 @@ func TestStepsDown(t *testing.T) {
 		} else if named := stream.Trailer().Get(cluster.LeaderKey); epoch != 3 && !slices.Equal(named, []string{"other:1"}) {
 			t.Errorf("the leader is %v, by %v", named, err)
 		} else if epoch == 3 && (!slices.Equal(named, []string{"here:1"}) || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "leadership epoch changed; open a new stream")) {
-			t.Errorf("it leads anew: %v, %v", named, err)
+			t.Errorf("it leads again: %v, %v", named, err)
 		}
 	}
 	if got := count(t, brokers[0], `penstock_broker_streams_refused_total{reason="replaced"}`); got != "" {

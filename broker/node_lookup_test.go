@@ -103,7 +103,7 @@ func TestWhere(t *testing.T) {
 	if got := b.where("10.0.0.1"); !strings.HasPrefix(got, "NotFound") {
 		t.Errorf("without n1: %s", got)
 	}
-	b.settled(t, "liar", "192.0.2.3") // anew, and states nothing
+	b.settled(t, "liar", "192.0.2.3") // again, and states nothing
 	if got := b.where("10.0.0.2"); got != "n2" {
 		t.Errorf("without the lie: %s", got)
 	}

@@ -8,7 +8,7 @@ import (
 	"penstock/core/sfq"
 )
 
-// A node is told where its applications stand and what they weigh there, and again when the
+// A node learns where its applications stand and what they weigh there, and again when the
 // policy has it otherwise.
 func TestRightsHaveTheWay(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 3, group: g, group_queue: root}, {flow: b, weight: 5}]")

@@ -79,7 +79,7 @@ func TestTheManualsExamplesLoad(t *testing.T) {
 		}
 		return file
 	}
-	const remedy = "To mend: correct the example in docs/operate/install.md."
+	const remedy = "To fix it: correct the example in docs/operate/install.md."
 	if _, err := config.LoadNode(example("socket: ")); err != nil {
 		t.Errorf("the settings: %v\n%s", err, remedy)
 	}

@@ -28,7 +28,7 @@ type textFile struct {
 
 func (f textFile) ext() string { return filepath.Ext(f.path) }
 
-// in tells whether the file is below one of the folders.
+// in reports whether the file is below one of the folders.
 func (f textFile) in(folders ...string) bool {
 	return slices.ContainsFunc(folders, func(d string) bool { return strings.HasPrefix(f.path, d) })
 }

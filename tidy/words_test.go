@@ -142,3 +142,16 @@ func TestShellScriptsParse(t *testing.T) {
 		}
 	}
 }
+
+// Readers are international and read once. These phrases are correct or nearly so, and slow to read.
+func TestPlainEnglish(t *testing.T) {
+	forbid(t, []pattern{
+		{regexp.MustCompile(`(?i)\b` + words("a", "new") + `\b`), "say again, restarts, replaces."},
+		{regexp.MustCompile(`(?i)\b(is|are|be|been|was|were) ` + words("to", "ld") + `\b`), "say who sends what: receives, learns, is sent, is reported."},
+		{regexp.MustCompile(`(?i)\b` + words("te", "lls") + ` (whether|whose|who)\b`), `say "reports whether", "returns the owner".`},
+		{regexp.MustCompile(`(?i)\b` + words("leads", " on") + `\b`), "say keeps leading."},
+		{regexp.MustCompile(`(?i)\b` + words("does not", " turn") + ` of\b`), "say that the loop is stalled."},
+	}, func(f textFile) bool {
+		return f.in("agent/", "broker/", "core/", "docs/design/", "e2e/", "lab/", "settings/", "tidy/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+	})
+}

@@ -168,7 +168,7 @@ func TestTakeOver(t *testing.T) {
 		s.say(app(6, 90), nil)
 		at(2*settleTime, "it holds more", 90)
 		least := int64(90)
-		for since := range int64(60) { // it begins anew each minute
+		for since := range int64(60) { // it starts again each minute
 			s.say(app(100+since, 1), nil)
 			time.Sleep(time.Minute)
 			least = min(least, d.Facts("a").Bandwidth)

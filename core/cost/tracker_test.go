@@ -185,7 +185,7 @@ func TestScaleFollowsTheDevice(t *testing.T) {
 	})
 }
 
-// Where the mixture varies, what is wrong with one direction only can be told.
+// Where the mixture varies, an error of one direction can be recognised.
 func TestDirectionsAreToldApart(t *testing.T) {
 	d := newDevice(cost.TrackerConfig{})
 	d.factor = [2]float64{0.8, 1.25}

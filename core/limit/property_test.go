@@ -172,7 +172,7 @@ func TestNeverMoreThanTheRate(t *testing.T) {
 	})
 }
 
-// Who asks each time it was told to gets the whole rate, and who comes late by
+// Who asks each time it should gets the whole rate, and who comes late by
 // less than the credit does as well.
 func TestTheRateIsReached(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -231,7 +231,7 @@ func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int
 	changed := time.Since(began)
 	now := g.follow(t, nodes)
 	worst, gap := deviation()
-	goesOn := "the broker that led leads on"
+	goesOn := "the same broker keeps leading"
 	if g.last != epoch {
 		goesOn = fmt.Sprintf("broker %d led and broker %d begins a new epoch", leader, now)
 	}

@@ -45,7 +45,7 @@ func replace(t *testing.T, file, from string) {
 }
 
 // TestOneServer: by a server's secure port brokers have all that they have by the plain one, and
-// who has the wrong certificates or takes one port for the other is told so. The server is none of
+// who has the wrong certificates or takes one port for the other gets an error that says so. The server is none of
 // the ensemble, so this runs beside TestFailOver, which mostly waits: one after the other would take
 // 15 s more.
 func TestOneServer(t *testing.T) {
@@ -143,7 +143,7 @@ func TestOneServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		place(second)
-		says(`msg="this broker no longer leads"`, 1) // one that leads on would begin no epoch
+		says(`msg="this broker no longer leads"`, 1) // one that keeps leading would begin no epoch
 		if err := server.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

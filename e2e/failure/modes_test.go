@@ -68,7 +68,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 	}
 }
 
-// awaitMode waits until the agents have been told the mode.
+// awaitMode waits until the agents know the mode.
 func awaitMode(t *testing.T, mode string) {
 	t.Helper()
 	for i := range nodes {

@@ -22,7 +22,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// A program that is nothing of Hadoop's: this test's binary, started anew as a child
+// A program that is nothing of Hadoop's: this test's binary, started again as a child
 // that reads and writes a file past the page cache, as databases do, a rate for each
 // direction and a few requests at a time. It begins at a line on its input and at the
 // next one ends, saying how much it has done.

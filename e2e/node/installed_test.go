@@ -14,7 +14,7 @@ import (
 )
 
 // TestDoctorOnAPreparedCluster: what `penstock install` has prepared is in force, in the
-// folder and in the NodeManager; and what somebody takes out of it is told.
+// folder and in the NodeManager; and what somebody takes out of it is reported.
 func TestDoctorOnAPreparedCluster(t *testing.T) {
 	shared.Begin(t, stand.Patience)
 	conf := shared.Hadoop.ClientConfDir()

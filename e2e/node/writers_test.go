@@ -9,7 +9,7 @@ import (
 	"penstock/lab/client"
 )
 
-// writers are tasks of one application that write file after file, until they are told to end.
+// writers are tasks of one application that write file after file, until they are ended.
 type writers struct {
 	flow string
 	stop func()

@@ -15,7 +15,7 @@ import (
 )
 
 // newClient starts a JVM outside of every container whose HDFS clients call themselves
-// what they are told to.
+// what the test says.
 func newClient(t *testing.T) *client.JVM {
 	t.Helper()
 	lib, err := hadoop.Fetch(t.Context(), shared.Spec.Cache, hadoop.DefaultVersion, fixture.Say)

@@ -156,7 +156,7 @@ func TestQueuesAndBandwidth(t *testing.T) {
 
 // failover kills the active one of the two ResourceManagers while a job runs, whose weight is
 // what it holds. Of that nothing changes at the node: not while nobody answers, nor while the
-// new one has yet to hear from NodeManagers what runs. And the new one tells who a new job is.
+// new one has yet to hear from NodeManagers what runs. And the new one knows a new job.
 func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 	if err := shared.Hadoop.AwaitStandby(ctx); err != nil {
 		t.Fatal(err)

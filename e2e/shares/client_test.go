@@ -54,7 +54,7 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 	return p
 }
 
-// put is a writer that always has more to write, until it is told to end.
+// put is a writer that always has more to write, until it is ended.
 func (c *cluster) put(t *testing.T, app int, path string) *client {
 	t.Helper()
 	c.remove(t, path) // registered first, so done last

@@ -26,7 +26,7 @@ var (
 )
 
 // A disk without a head, on which a write takes longer than a read, and what the
-// daemon is told of it. Of the time of all 8 channels, 64 KiB take an eighth of
+// daemon knows it. Of the time of all 8 channels, 64 KiB take an eighth of
 // the latency and their transfer: 4.22 ms to read, 6.80 ms to write. Going on
 // where the last request ended is no cheaper on it, so that every request costs
 // what the daemon takes it to cost.

@@ -71,7 +71,7 @@ func TestTop(t *testing.T) {
 }
 
 // What is written to the disk past HDFS is foreign, and little else is: while HDFS
-// writes, most of it can be told; afterwards, all.
+// writes, most of it can be attributed; afterwards, all.
 func TestForeignIO(t *testing.T) {
 	stop := load(t)
 	fixture.Eventually(t, "HDFS writes", func() bool {

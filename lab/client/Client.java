@@ -20,12 +20,12 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
 /**
  * HDFS clients on demand: each operation is Hadoop's own client with the name of
- * a task of the application that it is told to be. One JVM serves them all, since
+ * a task of the application that the command names. One JVM serves them all, since
  * one for each would cost a small machine more time than its data.
  *
  * <p>A line on standard input is {@code <id> <operation> key=value ...}, a line on
  * standard output {@code <id> <event> <value>}. A transfer stops where it has been
- * told to ("to") until it is told to go on, so that a test decides what happens
+ * limited ("to") until the test raises the limit, so that a test decides what happens
  * in its middle. The end of standard input ends the process.
  */
 public final class Client {

@@ -57,7 +57,7 @@ final class Probe {
         client.event("trouble", String.valueOf(e).replaceAll("\\s+", " "));
     }
 
-    /** Writes and flushes one buffer after the other until the client is told to stop. */
+    /** Writes and flushes one buffer after the other until the client is stopped. */
     void write(Path path) throws InterruptedException {
         FSDataOutputStream[] out = new FSDataOutputStream[1];
         for (int file = 0; !client.at(0); file++) {
@@ -81,7 +81,7 @@ final class Probe {
         }
     }
 
-    /** Reads a buffer from here or there of a file that is there until the client is told to stop. */
+    /** Reads a buffer from here or there of a file that is there until the client is stopped. */
     void read(Path path) throws InterruptedException {
         long buffers = client.number("length", buffer.length) / buffer.length;
         byte[] want = new byte[buffer.length];

@@ -177,7 +177,7 @@ func (d *Daemon) Kill() error {
 	return nil
 }
 
-// Alive tells whether it has not ended.
+// Alive reports whether it has not ended.
 func (d *Daemon) Alive() bool {
 	select {
 	case <-d.exited:

@@ -17,7 +17,7 @@ type Bad struct {
 }
 
 // BadFrames are what the daemon must hang up on, in a fixed order; data is a data
-// directory that it may be told of.
+// directory that it may register.
 func BadFrames(data string) ([]Bad, error) {
 	hello, err := Hello(data)
 	if err != nil {

@@ -3,6 +3,7 @@ package disk
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -467,6 +468,40 @@ func TestAKilledRunIsPutBackByItsDisk(t *testing.T) {
 		return errors.Is(err, os.ErrNotExist)
 	})
 	v.checkGone(t)
+}
+
+// The kernel may free the lock of a process that was killed after its disk has noticed the end.
+func TestRecoveryWaitsForTheLock(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "left")
+	ledgerFile, err := os.Create(filepath.Join(dir, ledger.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledgerFile.Close()
+	if err := json.NewEncoder(ledgerFile).Encode(map[string]any{"id": 1, "kind": "remove", "path": file}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(ledgerFile.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- RecoverDead(dir) }()
+	select {
+	case err := <-done:
+		t.Fatalf("the recovery has given up: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	ledgerFile.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Error("what the run has left is still there")
+	}
 }
 
 func TestRecoverAfterEverythingWasKilled(t *testing.T) {

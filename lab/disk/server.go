@@ -80,13 +80,27 @@ func ServeIfChild() {
 	os.Exit(0)
 }
 
-// RecoverDead is Recover for a run that may have been recovered by another of
-// its servers, or may be about to: that is no error.
+// lockPatience is how long RecoverDead waits for the lock of a run whose process has ended. The
+// kernel closes the process's files one by one, so the server can notice the end before the lock is
+// free: on a busy machine by a second or more, since the server has the higher priority.
+const lockPatience = 20 * time.Second
+
+// RecoverDead is Recover for a run whose process has ended. The run's lock may be held for a little
+// longer by that process, or by another server's recovery, or for as long as a run lasts that has
+// taken the folder over and has recovered it first. So RecoverDead tries again for lockPatience, and
+// a lock that is held even then is no error.
 func RecoverDead(runDir string) error {
-	if err := ledger.Recover(runDir); !errors.Is(err, ledger.ErrInUse) {
-		return err
+	deadline := time.Now().Add(lockPatience)
+	for {
+		err := ledger.Recover(runDir)
+		if !errors.Is(err, ledger.ErrInUse) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond) // a lock has no event to wait for without blocking for good
 	}
-	return nil
 }
 
 // watchParent waits for the parent's end, which closes the pipe, and has the run

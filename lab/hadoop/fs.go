@@ -274,7 +274,7 @@ var errElsewhere = errors.New("the block lies on another DataNode")
 // CreateOn writes a file of one block, of which the first replica lies on the
 // DataNode with the given address. WebHDFS cannot ask for one, so it looks where
 // the NameNode has put the block when the first MiB has been written, and begins
-// anew until that is the right one. A DataNode may act on an attempt that was
+// again until that is the right one. A DataNode may act on an attempt that was
 // broken off long after the next has begun, so each has a name of its own, which
 // jobs take for a hidden file, and the good one is moved to path in the end.
 // content makes the same bytes each time.
@@ -299,7 +299,7 @@ func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, co
 	return fmt.Errorf("hdfs CREATE %s: no block on DataNode %s in 64 attempts; is it live and has it room?", path, dataNode)
 }
 
-// attemptOn writes a file and tells whether its one block lies on the DataNode;
+// attemptOn writes a file and reports whether its one block lies on the DataNode;
 // where it does not, the file may be there in part.
 func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, content io.Reader) (right bool, err error) {
 	look := &lookingReader{r: content, at: min(size/2, 4<<20), look: func() error {

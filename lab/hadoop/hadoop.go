@@ -64,7 +64,7 @@ type Governed struct {
 
 // Config describes a cluster. The zero value of a field is its default.
 type Config struct {
-	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are made anew
+	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are replaced
 	Version string // one of Versions; default DefaultVersion
 	Lib     string // folder of that version's jars, from Fetch
 

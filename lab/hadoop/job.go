@@ -66,7 +66,7 @@ type Status struct {
 	Diagnostics string
 }
 
-// Ended tells whether the application has come to an end, good or bad.
+// Ended reports whether the application has come to an end, good or bad.
 func (s Status) Ended() bool {
 	return s.State == "FINISHED" || s.State == "FAILED" || s.State == "KILLED"
 }

@@ -14,7 +14,7 @@ import (
 // CPUs are busy for a moment has a failover that nobody asked for.
 const sessionTime = 4 * time.Second
 
-// pair tells whether there are two ResourceManagers.
+// pair reports whether there are two ResourceManagers.
 func (c *Cluster) pair() bool { return len(c.ports.rm) > 1 }
 
 // resourceManagers is how many there are.

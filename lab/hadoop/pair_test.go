@@ -2,7 +2,7 @@ package hadoop
 
 import "testing"
 
-// Who asks to kill what is not there is told, and nothing happens.
+// Killing what does not exist gives an error, and nothing happens.
 func TestKillResourceManagerThatIsNotThere(t *testing.T) {
 	c := &Cluster{rms: []*daemon{nil}} // one that was killed
 	for _, i := range []int{-1, 0, 1} {

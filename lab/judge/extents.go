@@ -71,7 +71,7 @@ func mapFile(into []extent, file *os.File, path string) ([]extent, error) {
 	}
 }
 
-// version tells whether a file may have other extents than the last time.
+// version reports whether a file may have other extents than the last time.
 type version struct {
 	inode, blocks uint64
 	size          int64

@@ -48,7 +48,7 @@ type kind string
 const (
 	kindRemove  kind = "remove"  // Path: a file or empty folder that the run creates
 	kindMount   kind = "mount"   // Path: a mount point
-	kindBind    kind = "bind"    // Path: a mount that only names a folder anew
+	kindBind    kind = "bind"    // Path: a mount that only gives a folder a second name
 	kindLoop    kind = "loop"    // Path: /dev/loopN; Value: its backing file
 	kindProcess kind = "process" // PID, Started
 	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment

@@ -117,7 +117,7 @@ func removeCgroup(path string) error {
 	}
 }
 
-// attached tells whether a setting below DEVICE/queue or the like, if it is one of a loop device
+// attached reports whether a setting below DEVICE/queue or the like, if it is one of a loop device
 // that this run has taken, still is: the device may have been freed by hand, and be another
 // run's, whose settings are not to be touched.
 func (l *Ledger) attached(path string) bool {
@@ -133,7 +133,7 @@ func (l *Ledger) attached(path string) bool {
 	return true
 }
 
-// backedBy tells whether a loop device's backing_file names the file.
+// backedBy reports whether a loop device's backing_file names the file.
 func backedBy(raw []byte, backing string) bool {
 	// With its mount gone the kernel knows only the file's own name.
 	now := strings.TrimSuffix(strings.TrimSpace(string(raw)), " (deleted)")

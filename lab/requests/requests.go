@@ -1,7 +1,7 @@
 // Package requests keeps queues of requests in front of a scheduler that knows only the cost of a
 // flow's next request.
 //
-// A scheduler of core/sfq is told when flows are ready, names the next flow, and settles costs. Its
+// A scheduler of core/sfq learns which flows are ready, names the next flow, and settles costs. Its
 // caller keeps the requests and decides how many are outstanding. The daemon's caller handles quanta of
 // streams and much else. A test of a scheduler wants the textbook's caller, which is this one: one
 // queue per flow, served in order, requests that can be cancelled anywhere, and a depth D. Two

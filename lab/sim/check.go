@@ -122,7 +122,7 @@ func (s *Scenario) validate() error {
 	}
 	b := s.Expect.Better
 	check(b.Local >= 0 && b.Local <= 100 && b.FIFO >= 0 && b.FIFO <= 100, "expect: better: 0 to 100")
-	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too, which it is told by")
+	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too, which it is judged by")
 	s.checkJobs(check, nodes)
 	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: 0 to 1", s.Expect.Misplaced)
 	return errors.Join(errs...)

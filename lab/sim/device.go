@@ -235,7 +235,7 @@ func (s *stream) limit() int64 {
 	return min(s.mark, s.had+dirtyRoom, s.size)
 }
 
-// advance has the task go on as far as it may, and reports whether the arbiter was told so.
+// advance has the task go on as far as it may, and reports whether the arbiter knows.
 func (s *stream) advance() bool {
 	to := s.limit()
 	if s.dead || s.timed || to <= s.pos {

@@ -50,7 +50,7 @@ func (b *broker) start(c *Cluster) {
 	b.life++
 }
 
-// settled tells whether the broker's totals count as whole.
+// settled reports whether the broker's totals count as whole.
 func (c *Cluster) settled() bool {
 	return c.broker.begun.Complete(c.now, c.exchange.Period)
 }

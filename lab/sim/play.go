@@ -183,7 +183,7 @@ func (c *Cluster) happen(ev EventSpec) {
 	}
 }
 
-// judges tells whether a window that begins then counts.
+// judges reports whether a window that begins then counts.
 func (p *play) judges(from time.Duration) bool {
 	if from < time.Duration(p.scenario.Settle) {
 		return false

@@ -69,7 +69,7 @@ func (r *Result) expect(ok bool, format string, args ...any) {
 	}
 }
 
-// Play plays a scenario. progress, if not nil, is told how far it is, 0 to 1; its error ends the run.
+// Play plays a scenario. progress, if not nil, receives the progress, 0 to 1; its error ends the run.
 func (s *Scenario) Play(seed uint64, progress func(done float64) error) (*Result, error) {
 	if progress == nil {
 		progress = func(float64) error { return nil }

@@ -231,7 +231,7 @@ func (j *job) before(older *job) bool {
 	return j.running < older.running
 }
 
-// some tells whether a task waits for a slot.
+// some reports whether a task waits for a slot.
 func (j *job) some() bool {
 	j.any = trim(j.any)
 	j.ready = trim(j.ready)
@@ -442,12 +442,12 @@ func (y *yarn) lost(n *node) {
 	y.spread()
 }
 
-// reduceSpared tells whether a reduce that fetches has all that it needs of a node.
+// reduceSpared reports whether a reduce that fetches has all that it needs of a node.
 func (t *task) reduceSpared(n *node, c *Cluster) bool {
 	return !slices.ContainsFunc(t.fetch, func(p piece) bool { return c.places[p.at].node == n })
 }
 
-// fail gives a task up; it begins anew elsewhere.
+// fail gives a task up; it starts again elsewhere.
 func (y *yarn) fail(t *task) {
 	for _, s := range t.streams {
 		s.end()

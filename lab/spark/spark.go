@@ -30,7 +30,7 @@ import (
 
 // Config describes where applications run.
 type Config struct {
-	RunDir  string // private; its conf, logs and work are made anew
+	RunDir  string // private; its conf, logs and work are replaced
 	Home    string // from Fetch
 	Cluster *hadoop.Cluster
 	// Standalone runs applications on a master and a worker of their own, not on YARN.

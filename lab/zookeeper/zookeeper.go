@@ -257,7 +257,7 @@ func (s *Server) ask(ctx context.Context, word string) (string, error) {
 	return strings.TrimSpace(string(answer)), err
 }
 
-// Alive tells whether it has been started and has not ended.
+// Alive reports whether it has been started and has not ended.
 func (s *Server) Alive() bool {
 	select {
 	case <-s.exited:

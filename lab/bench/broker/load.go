@@ -23,7 +23,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Load is what a generator is told.
+// Load configures a generator.
 type Load struct {
 	Request
 	Address string // of the broker

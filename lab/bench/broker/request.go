@@ -12,7 +12,7 @@ import (
 const (
 	MaxNodes        = 20_000
 	MaxApplications = 4000
-	Windows         = 5 // of the steady load; the least that a spread can be told from
+	Windows         = 5 // of the steady load; the least that shows a spread
 	MaxStorms       = 100
 	// perProcess is how many nodes one generator plays at most.
 	perProcess = 5000

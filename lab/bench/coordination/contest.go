@@ -99,7 +99,7 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 	return len(l.files), nil
 }
 
-// Work has every application work on each of its nodes until it is told to stop. Round keeps
+// Work has every application work on each of its nodes until it is stopped. Round keeps
 // the files of several loads apart. Readers read what Place has placed.
 func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
 	l := &Load{ending: make(chan struct{})}
@@ -245,7 +245,7 @@ func (l *Load) Stop() error {
 
 var blockName = regexp.MustCompile(`blk_\d+`)
 
-// Owners tells whose the block files are, by the NameNode's word.
+// Owners returns the owner of each block, by the NameNode's account.
 func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string]int, error) {
 	owners := map[string]int{}
 	for i, a := range contest {

@@ -104,7 +104,7 @@ func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
 	return args
 }
 
-// Begin starts the DataNodes anew and warms them. The one with the agent is
+// Begin restarts the DataNodes and warms them. The one with the agent is
 // warmed with a daemon and without, so that its compiler has seen both.
 func (m *Machine) Begin(ctx context.Context, agent int) error {
 	if !m.fresh || agent != 0 {

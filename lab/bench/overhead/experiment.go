@@ -38,7 +38,7 @@ type Round struct {
 // Environment is the world in which rounds happen; env.go has the real one. Its
 // methods are called from one goroutine.
 type Environment interface {
-	// Begin starts both DataNodes anew, the one at place agent (0 or 1) with the
+	// Begin restarts both DataNodes, the one at place agent (0 or 1) with the
 	// agent, and warms both.
 	Begin(ctx context.Context, agent int) error
 	// Arrange brings about the variant's daemon, or that there is none.

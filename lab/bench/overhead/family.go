@@ -51,9 +51,9 @@ func family(pid int) (used time.Duration, living int, err error) {
 	return used, living, nil
 }
 
-// below tells whether m descends from a process.
+// below reports whether m descends from a process.
 func below(all map[int]member, m member, from int) bool {
-	for range len(all) { // a number may be given anew while we look
+	for range len(all) { // a number may be reused while we look
 		if m.parent == from {
 			return true
 		}

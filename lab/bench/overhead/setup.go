@@ -61,7 +61,7 @@ const (
 	TeraSort  Operation = "terasort"
 )
 
-// Paced are the operations whose CPU time is told, FullSpeed those whose
+// Paced are the operations whose CPU time is reported, FullSpeed those whose
 // throughput is.
 var (
 	Paced     = []Operation{Write, Cold, Cached}
@@ -69,7 +69,7 @@ var (
 	Streams   = append(append([]Operation(nil), Paced...), FullSpeed...)
 )
 
-// Jobs are the operations whose run time is told.
+// Jobs are the operations whose run time is reported.
 var Jobs = []Operation{TeraGen, TeraSort}
 
 // Setup is everything that may change a figure. The journal holds it, and is

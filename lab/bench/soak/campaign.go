@@ -273,7 +273,7 @@ func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 	}
 	for i := range after {
 		if after[i].pid != before[i].pid {
-			continue // another JVM, which counts anew
+			continue // another JVM, which counts from zero
 		}
 		o.GateWaits += after[i].GateWaits - before[i].GateWaits
 		if n := after[i].OrphanedWaits - before[i].OrphanedWaits; n > 0 {

@@ -15,7 +15,7 @@ type Round struct {
 	Number  int     `json:"number"`
 	Seconds float64 `json:"s"`
 	// Failed are jobs that failed for good, for whatever reason; the round was begun
-	// anew after each.
+	// again after each.
 	Failed []string `json:"failed,omitempty"`
 	// TaskWaits are those of the TeraSort's tasks, in a campaign of kills in phases.
 	TaskWaits TaskWaits `json:"task_waits,omitzero"`

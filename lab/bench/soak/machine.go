@@ -121,7 +121,7 @@ func (m *machine) startDaemon(ctx context.Context) error {
 }
 
 // awaitAgents waits until the agents of all DataNodes that run are connected and
-// have been told the mode.
+// know the mode.
 func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 	return m.await(ctx, "the agents are connected, mode "+mode, func(ctx context.Context) (bool, error) {
 		if !m.daemon().Alive() {

@@ -25,7 +25,7 @@ const (
 	Calm         Kind = "calm"          // no fault: what the others are compared with
 )
 
-// kill tells whether the fault counts as a kill.
+// kill reports whether the fault counts as a kill.
 func (k Kind) kill() bool { return k == KillDaemon || k == KillDataNode }
 
 // Step is one fault of a plan.

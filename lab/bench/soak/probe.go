@@ -29,7 +29,7 @@ type op struct {
 
 func (o op) took() time.Duration { return o.end.Sub(o.begin) }
 
-// overlaps tells whether the operation was under way in a window.
+// overlaps reports whether the operation was under way in a window.
 func (o op) overlaps(from, to time.Time) bool { return o.begin.Before(to) && o.end.After(from) }
 
 // probe is two clients of HDFS that do a small operation twenty times a second

@@ -15,7 +15,7 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// What Penstock's client in a task has counted is told by nobody but the task, when it
+// What Penstock's client in a task has counted only the task reports, when it
 // ends: an agent of ours in its JVM writes it down (Waits.java).
 
 //go:embed Waits.java

@@ -52,7 +52,7 @@ type Ratio struct {
 
 // PairedRatio compares values with bases of the same rounds: values[i] and
 // bases[i] were measured together. It needs two pairs, all of them positive;
-// else it returns nil, for an interval cannot be told.
+// else it returns nil, because there is no interval.
 //
 // The interval is Student's, of the mean of the logarithms: with five to ten
 // pairs a bootstrap's is too narrow (it draws from what it has, and the extremes

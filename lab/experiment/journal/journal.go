@@ -95,7 +95,7 @@ func (j *Journal[S, E]) load(kind string, setup S) error {
 	return syncDir(filepath.Dir(j.file.Name()))
 }
 
-// isPrefix tells whether one of the two begins with the other.
+// isPrefix reports whether one of the two begins with the other.
 func isPrefix(a, b []byte) bool {
 	n := min(len(a), len(b))
 	return bytes.Equal(a[:n], b[:n])

@@ -25,7 +25,7 @@ type Program struct {
 	Properties []string // that the POM needs: name=value
 	// Arrange moves what has to lie elsewhere in the folder that becomes Home; nil: nothing.
 	Arrange func(home string) error
-	// Complete tells whether a folder has all of the program; nil: one that is there has.
+	// Complete reports whether a folder has all of the program; nil: one that is there has.
 	Complete func(home string) bool
 }
 
@@ -85,7 +85,7 @@ func (p Program) check(home string) error {
 	if p.Complete == nil || p.Complete(home) {
 		return nil
 	}
-	return fmt.Errorf("%s is not complete in %s: delete that, to have it fetched anew", p.Name, home)
+	return fmt.Errorf("%s is not complete in %s: delete that, to fetch it again", p.Name, home)
 }
 
 // run copies the jars into a folder and says every five seconds how much has been

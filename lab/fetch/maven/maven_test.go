@@ -52,7 +52,7 @@ func TestFetch(t *testing.T) {
 	}
 	said, err := os.ReadFile(filepath.Join(home, "lib", "said"))
 	if err != nil || !strings.Contains(string(said), "-Da.version=1 dependency:copy-dependencies") {
-		t.Errorf("Maven is told %q, %v", said, err)
+		t.Errorf("Maven gets %q, %v", said, err)
 	}
 	for _, jar := range []string{"lib/a.jar", "b.jar"} {
 		if !has(jar)(home) {

@@ -509,7 +509,7 @@ public final class Client implements Runnable {
             long position = s.position;
             if (s.session != session) {
                 // What was read or written before there was a daemon is past; a
-                // stream that has only just begun is told from its beginning. So is a file
+                // stream that has just begun is reported from its beginning. So is a file
                 // of a task's that was begun before: most of it is in the page cache still.
                 boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
                 long at = s.session == 0 && whole ? s.from : position;

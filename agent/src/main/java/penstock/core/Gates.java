@@ -58,7 +58,7 @@ public final class Gates {
     private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
     /** Null until the agent has woven, and again when it gives up. */
     private static volatile Client client;
-    /** The agent has given up, and no plug-in begins anew. */
+    /** The agent has given up, and no plug-in starts again. */
     private static volatile boolean off;
 
     private Gates() { }

@@ -21,7 +21,7 @@ public final class Stream {
     static final long NO_MARK = -1;
 
     final int id;
-    /** Whether a daemon was there to be told when it began. */
+    /** Whether a daemon was connected when it began. */
     final boolean prompt;
     final boolean write;
     final int kind;
@@ -56,7 +56,7 @@ public final class Stream {
     long reported;
     /** When a write's last packet was written, or up to a beat before, in System.nanoTime(); 0 before the first. */
     long written;
-    /** The connection that has seen OPEN, and the position it was told; client thread only. */
+    /** The connection that has seen OPEN, and the position sent on it; client thread only. */
     long session;
     long sent;
 

@@ -8,7 +8,7 @@ import java.io.File;
  * the first stream is short, each next one is twice as long, and it is announced when
  * half of the last one is read. Beyond a segment's end up to 1.7 times its length is
  * announced, which in a map's merge is the next partition's segment and so comes next. A
- * seek out of the window begins anew.
+ * seek out of the window starts again.
  *
  * <p>For one thread at a time, as the reader's position is.
  */

@@ -24,7 +24,7 @@ import penstock.core.Names;
  *
  * <p>An event loop serves many connections, so nothing may wait in it. Netty's own
  * way for a message that is not ready is a ChunkedInput: the ChunkedWriteHandler, which
- * every shuffle connection has, asks it for the next part, is told that there is
+ * every shuffle connection has, asks it for the next part, hears that there is
  * none yet, keeps what is written behind it in order, and asks again when somebody
  * calls resumeTransfer. So order, flushing, back-pressure, and what becomes of it all
  * when the connection ends, stay netty's; ours are the parts, and when they may go.

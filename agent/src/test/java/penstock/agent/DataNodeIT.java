@@ -145,7 +145,7 @@ class DataNodeIT {
         assertTrue(open.block().contains("/rbw/blk_"), open.block());
         assertTrue(open.meta().startsWith(open.block()) && open.meta().endsWith(".meta"), open.meta());
         List<Heard> told = daemon.until(Frames.CLOSE);
-        assertTrue(told.size() > 1, "no progress was told");
+        assertTrue(told.size() > 1, "no progress was sent");
         Heard close = told.get(told.size() - 1);
         assertEquals(open.stream(), close.stream());
         assertEquals(DATA.length, close.position());

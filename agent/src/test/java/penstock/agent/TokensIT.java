@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Timeout;
 import penstock.core.Frames;
 import penstock.core.TestDaemon;
 
-/** A real DataNode that checks block tokens: whose they are is told, and of a forged one nothing. */
+/** A real DataNode that checks block tokens: their owner is reported, and nothing for a forged one. */
 @Timeout(60)
 class TokensIT {
     @Test

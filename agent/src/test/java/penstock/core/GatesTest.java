@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.core.TestDaemon.Heard;
 
-/** What a DataNode's thread meets, with a real socket and a daemon that does as it is told. */
+/** What a DataNode's thread meets, with a real socket and a daemon that follows its script. */
 @Timeout(30)
 class GatesTest {
     private static final File BLOCK = new File("/d/current/blk_1");
@@ -153,7 +153,7 @@ class GatesTest {
         daemon.mark(open.stream(), 4608);
         packet.result();
 
-        // The position is told before a wait, whatever the stride.
+        // The position is sent before a wait, whatever the stride.
         packet = packet(s, 4608, 8704).held();
         assertEquals(4608, daemon.next(Frames.PROGRESS).position());
         daemon.mark(open.stream(), Long.MAX_VALUE);
@@ -483,7 +483,7 @@ class GatesTest {
             Gates.close(s, 1, false);
             longest = Math.max(longest, System.nanoTime() - before);
             if (s == null) {
-                Thread.onSpinWait(); // all streams are waiting to be told
+                Thread.onSpinWait(); // all streams wait to be sent
             }
         }
         assertTrue(longest < TimeUnit.MILLISECONDS.toNanos(500), longest + " ns in one call");

@@ -27,7 +27,7 @@ public final class TestGates {
         return Gates.installed().streamsOpen();
     }
 
-    /** Once what is closed has been told; the test's time limit is the only one. */
+    /** Once what is closed has been sent; the test's time limit is the only one. */
     public static int streamsOpenSoon() {
         while (streamsOpen() > 0) {
             Thread.onSpinWait();

@@ -62,7 +62,7 @@ import penstock.core.UnixSockets;
 
 /**
  * A connection of the shuffle with and without us, on a transport that takes as many
- * bytes as it is told and fails where it is told: the same bytes, and for each message
+ * bytes as scripted and fails where scripted: the same bytes, and for each message
  * the same end. Nothing is held here, but parts go one by one all the same.
  */
 @Timeout(120)

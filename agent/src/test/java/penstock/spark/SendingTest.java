@@ -83,7 +83,7 @@ class SendingTest extends InAnExecutor {
         assertEquals(LENGTH, open.to());
         nothingLeaves();
         daemon.mark(open.stream(), LENGTH - 1);
-        // Half staged, it is told how far it would have come, so that more is staged.
+        // Half staged, it hears how far it would have come, so that more is staged.
         for (long told = 0; told < 1000 + (64 << 10);) {
             channel.runPendingTasks();
             for (Heard h : daemon.heard()) {

@@ -40,7 +40,7 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 import penstock.core.Window;
 
-/** What a task meets, with a real socket and a daemon that does as it is told. */
+/** What a task meets, with a real socket and a daemon that follows its script. */
 @Timeout(60)
 class GovernedLocalFileSystemTest {
     private static final String APPLICATION = "application_1700000000000_0042";
@@ -160,7 +160,7 @@ class GovernedLocalFileSystemTest {
         found.close();
     }
 
-    /** What is written before the daemon has said a word is told from its beginning, and then held. */
+    /** What is written before the daemon has answered is reported from its beginning, and then held. */
     @Test
     void aTasksFirstFileIsGoverned() throws Exception {
         daemon.close();

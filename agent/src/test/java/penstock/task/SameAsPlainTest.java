@@ -288,7 +288,7 @@ class SameAsPlainTest {
         });
         operations.put("list", (s, n, r) -> Stream.of(s.fs.listStatus(new Path(s.root)))
                 .map(f -> f.getPath().getName() + f.getLen()).sorted().toList());
-        if (raw) { // the other one does not let files that are open be told apart
+        if (raw) { // the other one does not tell open files apart
             operations.put("truncate", (s, n, r) -> s.fs.truncate(s.path(n), r.nextInt(100_000)));
         }
     }
