@@ -1,124 +1,246 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"penstock/cmd/internal/cli"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"penstock/cmd/internal/cli"
+	"penstock/lab/daemon"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
-
-	"github.com/spf13/cobra"
+	"penstock/lab/spark"
+	"penstock/lab/stand"
 )
 
 func newHadoopCommand() *cobra.Command {
-	var (
-		cfg                          hadoop.Config
-		dataNodes                    int
-		cache, blockSize, rate, size string
-		dataNodeOptions              []string
-		asJSON                       bool
-	)
+	var c cluster
 	cmd := &cobra.Command{
 		Use:   "hadoop [DIR]",
 		Short: "Run a real Hadoop on this machine until interrupted",
 		Long: `Starts NameNode, DataNodes, ResourceManager and NodeManagers, each a JVM of its
-own, on free ports of 127.0.0.1, and prints how to reach them. DIR is the run
-folder; without it a temporary one is made. Ctrl-C stops everything; logs stay
-in the folder. The first time it fetches that version's jars with Maven.`,
+own, on free ports of 127.0.0.1, and prints how to reach them. With --mode it also
+starts a daemon of Penstock, with its agents in Hadoop's JVMs.
+
+DIR is the run folder; without it a temporary one is made. Ctrl-C stops everything;
+logs stay in the folder. The first time it downloads that version's jars with Maven.`,
 		Example: `  penstock-lab hadoop
   penstock-lab hadoop --hadoop 3.5.0 --nodemanagers 2
-  penstock-lab hadoop --datanodes 2 --rate 12M --datanode-opts -javaagent:$PWD/penstock-agent.jar=socket=/run/penstock/agent.sock`,
+  penstock-lab hadoop --datanodes 2 --rate 12M --mode enforce`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			if err := hadoop.CheckVersion(cfg.Version); err != nil {
-				return cli.Usage(fmt.Errorf("--hadoop: %w", err))
-			}
-			if cfg.BlockSize, err = cli.ParseBytes(blockSize); err != nil {
-				return cli.Usage(fmt.Errorf("--block-size: %w", err))
-			}
-			var bytesPerSecond, bytes int64
-			if rate != "" {
-				if bytesPerSecond, err = cli.ParseBytes(rate); err != nil {
-					return cli.Usage(fmt.Errorf("--rate: %w", err))
-				}
-			}
-			if bytes, err = cli.ParseBytes(size); err != nil {
-				return cli.Usage(fmt.Errorf("--size: %w", err))
-			}
-			if dataNodes < 1 {
-				return cli.Usage(fmt.Errorf("--datanodes %d: at least 1", dataNodes))
-			}
-			if len(args) == 1 {
-				if cfg.RunDir, err = filepath.Abs(args[0]); err != nil {
-					return err
-				}
-			} else if cfg.RunDir, err = os.MkdirTemp("", "penstock-hadoop-"); err != nil {
-				return err
-			}
-			cfg.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
-			if cfg.Lib, err = hadoop.Fetch(ctx, cache, cfg.Version, cfg.Progress); err != nil {
-				return err
-			}
-			for i := range dataNodes {
-				dn := hadoop.DataNode{JVMArgs: dataNodeOptions}
-				if rate != "" {
-					d, e := disk.Start(ctx, disk.Options{Name: fmt.Sprintf("disk%d", i), RunDir: cfg.RunDir, Size: bytes,
-						Model: disk.Model{BytesPerSecond: bytesPerSecond, SeekMin: 3 * time.Millisecond, SeekMax: 14 * time.Millisecond}})
-					if e != nil {
-						return e
-					}
-					defer func() { err = errors.Join(err, d.Stop()) }()
-					dn.Volumes = []hadoop.Volume{{Dir: filepath.Join(d.Mount(), "dfs")}}
-				}
-				cfg.DataNodes = append(cfg.DataNodes, dn)
-			}
-			c, err := hadoop.Start(ctx, cfg)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, c.Stop()) }() // before the disks go
-			if asJSON {
-				err = cli.PrintJSON(cmd, map[string]any{"version": c.Version(), "run_dir": cfg.RunDir, "fs": c.DefaultFS(), "namenode": c.NameNodeURL(),
-					"resourcemanager": c.ResourceManagerURL(), "conf": c.ClientConfDir(), "lib": cfg.Lib})
-			} else {
-				fmt.Fprintf(out, "file system      %s\nNameNode         %s\nResourceManager  %s\nlogs             %s\n\nA shell command:\n  java -cp '%s:%s/*' org.apache.hadoop.fs.FsShell -ls /\n\nCtrl-C stops it.\n",
-					c.DefaultFS(), c.NameNodeURL(), c.ResourceManagerURL(), c.LogDir(), c.ClientConfDir(), cfg.Lib)
-			}
-			if err != nil {
-				return err
-			}
-			check := time.NewTicker(time.Second)
-			defer check.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-check.C:
-					if err := c.Check(); err != nil {
-						return err
-					}
-				}
-			}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd, args, func(context.Context, *stand.Stand, map[string]string) (string, func() error, error) {
+				return "", func() error { return nil }, nil
+			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&cfg.Version, "hadoop", hadoop.DefaultVersion, "version: "+strings.Join(hadoop.Versions, ", "))
-	flags.IntVar(&dataNodes, "datanodes", 2, "number of DataNodes")
-	flags.IntVar(&cfg.NodeManagers, "nodemanagers", 1, "number of NodeManagers")
-	flags.IntVar(&cfg.Replication, "replication", 1, "replicas of each block")
-	flags.IntVar(&cfg.TaskSlots, "task-slots", 2, "tasks that each of the two queues runs at a time")
-	flags.StringVar(&blockSize, "block-size", "64M", "size of a block")
-	flags.StringVar(&cache, "cache", ".cache", "where Hadoop's jars are kept")
-	flags.StringArrayVar(&dataNodeOptions, "datanode-opts", nil, "option for the DataNodes' JVMs, as in HDFS_DATANODE_OPTS; may be given several times")
-	flags.StringVar(&rate, "rate", "", "put each DataNode on a modelled disk of this many bytes per second (default: plain folders)")
-	flags.StringVar(&size, "size", "4G", "size of each modelled disk")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	c.register(cmd.Flags())
 	return cmd
+}
+
+func newSparkCommand() *cobra.Command {
+	var c cluster
+	var standalone bool
+	cmd := &cobra.Command{
+		Use:   "spark [DIR]",
+		Short: "Run a real Spark beside a real Hadoop on this machine until interrupted",
+		Long: `Starts a Hadoop as "penstock-lab hadoop" does, prepares Spark for it, and prints how to
+submit a program. Applications run on YARN, or with --standalone on a master and a worker
+of Spark's own. With --mode the executors load Penstock's plug-in.
+
+The first time it downloads Spark (455 MB) with pip, and Hadoop with Maven.`,
+		Example: `  penstock-lab spark
+  penstock-lab spark --standalone --rate 12M --mode enforce`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd, args, func(ctx context.Context, s *stand.Stand, facts map[string]string) (string, func() error, error) {
+				return startSpark(ctx, s, standalone, facts)
+			})
+		},
+	}
+	c.register(cmd.Flags())
+	cmd.Flags().BoolVar(&standalone, "standalone", false, "run applications on a master and a worker of Spark's own, not on YARN")
+	return cmd
+}
+
+// startSpark adds what there is to know of Spark to facts, and returns how to submit a program.
+func startSpark(ctx context.Context, s *stand.Stand, standalone bool, facts map[string]string) (usage string, stop func() error, err error) {
+	home, err := spark.Fetch(ctx, s.Spec.Cache, s.Spec.Progress)
+	if err != nil {
+		return "", nil, err
+	}
+	cfg := spark.Config{RunDir: s.Path("spark"), Home: home, Cluster: s.Hadoop, Standalone: standalone, Progress: s.Spec.Progress}
+	if len(s.Nodes) > 0 {
+		cfg.Governed = s.Governed(0)
+	}
+	running, err := spark.Start(ctx, cfg)
+	if err != nil {
+		return "", nil, err
+	}
+	facts["spark_home"], facts["spark_conf"], facts["spark_master"] = home, running.ConfDir(), running.Master()
+	usage = fmt.Sprintf("\nA Spark program:\n  SPARK_HOME=%[1]s SPARK_CONF_DIR=%[2]s HADOOP_CONF_DIR=%[3]s \\\n    %[1]s/bin/spark-submit --master %[4]s PROGRAM.py\n",
+		home, running.ConfDir(), s.Hadoop.ClientConfDir(), running.Master())
+	return usage, running.Stop, nil
+}
+
+// cluster is a Hadoop cluster as flags describe it.
+type cluster struct {
+	hadoop                hadoop.Config
+	dataNodes             int
+	cache, mode           string
+	blockSize, rate, size string
+	dataNodeOptions       []string
+	asJSON                bool
+}
+
+func (c *cluster) register(flags *pflag.FlagSet) {
+	flags.StringVar(&c.hadoop.Version, "hadoop", hadoop.DefaultVersion, "version: "+strings.Join(hadoop.Versions, ", "))
+	flags.IntVar(&c.dataNodes, "datanodes", 2, "number of DataNodes")
+	flags.IntVar(&c.hadoop.NodeManagers, "nodemanagers", 1, "number of NodeManagers")
+	flags.IntVar(&c.hadoop.Replication, "replication", 1, "replicas of each block")
+	flags.IntVar(&c.hadoop.TaskSlots, "task-slots", 2, "tasks that each of the two queues runs at a time")
+	flags.StringVar(&c.blockSize, "block-size", "64M", "size of a block")
+	flags.StringVar(&c.cache, "cache", ".cache", "`FOLDER` for downloads, kept between runs")
+	flags.StringArrayVar(&c.dataNodeOptions, "datanode-opts", nil, "option for the DataNodes' JVMs, as in HDFS_DATANODE_OPTS; may be given several times")
+	flags.StringVar(&c.rate, "rate", "", "put each DataNode on a modelled disk of this many bytes per second (default: plain folders)")
+	flags.StringVar(&c.size, "size", "4G", "size of each modelled disk")
+	flags.StringVar(&c.mode, "mode", "off", "of Penstock: off (no daemon, no agents), observe or enforce")
+	flags.BoolVar(&c.asJSON, "json", false, "print JSON")
+}
+
+// spec checks the flags and returns the stand that they describe.
+func (c *cluster) spec(progress func(string, ...any)) (spec stand.Spec, model disk.Model, err error) {
+	if err := hadoop.CheckVersion(c.hadoop.Version); err != nil {
+		return spec, model, cli.Usage(fmt.Errorf("--hadoop: %w", err))
+	}
+	var rate, size int64
+	for _, f := range []struct {
+		flag, text string
+		into       *int64
+	}{{"--block-size", c.blockSize, &c.hadoop.BlockSize}, {"--rate", c.rate, &rate}, {"--size", c.size, &size}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.into, err = cli.ParseBytes(f.text); err != nil {
+			return spec, model, cli.Usage(fmt.Errorf("%s: %w", f.flag, err))
+		}
+	}
+	switch {
+	case c.dataNodes < 1:
+		return spec, model, cli.Usage(fmt.Errorf("--datanodes %d: at least 1", c.dataNodes))
+	case !slices.Contains([]string{"off", "observe", "enforce"}, c.mode):
+		return spec, model, cli.Usage(fmt.Errorf("--mode %q: use off, observe or enforce", c.mode))
+	}
+	at := place{cache: c.cache}
+	if err := at.resolve(); err != nil {
+		return spec, model, err
+	}
+	spec = stand.Spec{Name: "hadoop", Binary: at.binary, AgentJar: at.agentJar, Cache: at.cache, Progress: progress, Public: true}
+	if rate > 0 {
+		for i := range c.dataNodes {
+			spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("disk%d", i), Size: size})
+		}
+	}
+	if c.mode != "off" {
+		spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{{Mode: c.mode, Weights: "default: 1\n"}} }
+		spec.Agents = []int{c.dataNodes + c.hadoop.NodeManagers}
+	}
+	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
+		cfg := c.hadoop
+		if rate > 0 {
+			cfg.DataNodes = s.DataNodes("dfs")
+		} else {
+			cfg.DataNodes = make([]hadoop.DataNode, c.dataNodes)
+		}
+		for i := range cfg.DataNodes {
+			cfg.DataNodes[i].JVMArgs = c.dataNodeOptions
+		}
+		if c.mode != "off" {
+			cfg.Governed = s.Governed(0)
+		}
+		return cfg
+	}
+	return spec, disk.HDD(rate), nil
+}
+
+// run brings the cluster up and more beside it, says how to reach them, and waits until it is
+// interrupted or a part of it fails.
+func (c *cluster) run(cmd *cobra.Command, args []string, more func(context.Context, *stand.Stand, map[string]string) (usage string, stop func() error, err error)) (err error) {
+	ctx, errs := cmd.Context(), cmd.ErrOrStderr()
+	spec, model, err := c.spec(func(format string, args ...any) { fmt.Fprintf(errs, format+"\n", args...) })
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		if spec.Dir, err = filepath.Abs(args[0]); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(spec.Dir, 0o755); err != nil {
+			return err
+		}
+	}
+	s, err := stand.Up(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		fmt.Fprintln(errs, "putting everything back")
+		err = errors.Join(err, s.Down())
+		fmt.Fprintln(errs, "logs:", s.Dir)
+	}()
+	if len(s.Disks) > 0 {
+		if err := s.SetModel(model); err != nil { // the start was at full speed
+			return err
+		}
+	}
+	facts := map[string]string{"version": s.Hadoop.Version(), "run_dir": s.Dir, "fs": s.Hadoop.DefaultFS(), "namenode": s.Hadoop.NameNodeURL(),
+		"resourcemanager": s.Hadoop.ResourceManagerURL(), "conf": s.Hadoop.ClientConfDir(), "lib": s.Lib}
+	if len(s.Nodes) > 0 {
+		facts["daemon"], facts["weights"] = s.Nodes[0].Address, s.Nodes[0].Weights
+	}
+	usage, stop, err := more(ctx, s, facts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if c.asJSON {
+		err = cli.PrintJSON(cmd, facts)
+	} else {
+		out := cmd.OutOrStdout()
+		for _, name := range slices.Sorted(maps.Keys(facts)) {
+			fmt.Fprintf(out, "%-16s %s\n", name, facts[name])
+		}
+		fmt.Fprintf(out, "\nA shell command:\n  java -cp '%s:%s/*' org.apache.hadoop.fs.FsShell -ls /\n%s", facts["conf"], facts["lib"], usage)
+		if len(s.Nodes) > 0 {
+			fmt.Fprintf(out, "\nWhat Penstock sees:\n  %s top --address %s\n", s.Spec.Binary, facts["daemon"])
+		}
+		_, err = fmt.Fprintln(out, "\nCtrl-C stops it.")
+	}
+	if err != nil {
+		return err
+	}
+	check := time.NewTicker(time.Second)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-check.C:
+			if err := s.Hadoop.Check(); err != nil {
+				return err
+			}
+			if len(s.Nodes) > 0 && !s.Nodes[0].Alive() {
+				return fmt.Errorf("the daemon has ended: see %s", s.Nodes[0].Log)
+			}
+		}
+	}
 }

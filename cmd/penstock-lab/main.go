@@ -19,7 +19,7 @@ func newRoot() *cobra.Command {
 		Short: "Penstock's laboratory: real Hadoop on modelled disks, benchmarks, simulator",
 	}
 	cli.Group(root, "Show", newDemoCommand(), newPlayCommand())
-	cli.Group(root, "Bring up", newDiskCommand(), newHadoopCommand(), newNodeCommand(), newClean())
+	cli.Group(root, "Bring up", newDiskCommand(), newHadoopCommand(), newSparkCommand(), newNodeCommand(), newClean())
 	cli.Group(root, "Measure", newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand(), newResultsCommand())
 	return cli.Root(root)
 }

@@ -108,7 +108,7 @@ func Start(ctx context.Context, cfg Config) (*Spark, error) {
 		cfg.Progress = func(string, ...any) {}
 	}
 	s := &Spark{cfg: cfg, master: "yarn"}
-	for _, d := range []string{s.confDir(), s.logDir(), s.eventDir(), cfg.LocalDir} {
+	for _, d := range []string{s.ConfDir(), s.logDir(), s.eventDir(), cfg.LocalDir} {
 		if err := errors.Join(os.RemoveAll(d), os.MkdirAll(d, 0o755)); err != nil {
 			return nil, err
 		}
@@ -128,7 +128,9 @@ func Start(ctx context.Context, cfg Config) (*Spark, error) {
 	return s, nil
 }
 
-func (s *Spark) confDir() string  { return filepath.Join(s.cfg.RunDir, "conf") }
+// ConfDir returns the folder of the configuration, for SPARK_CONF_DIR.
+func (s *Spark) ConfDir() string { return filepath.Join(s.cfg.RunDir, "conf") }
+
 func (s *Spark) eventDir() string { return filepath.Join(s.cfg.RunDir, "events") }
 func (s *Spark) logDir() string   { return filepath.Join(s.cfg.RunDir, "logs") }
 
@@ -171,8 +173,8 @@ func (s *Spark) configure() error {
 		fmt.Fprintf(&text, "%s %s\n", k, settings[k])
 	}
 	if err := errors.Join(
-		os.WriteFile(filepath.Join(s.confDir(), "spark-defaults.conf"), []byte(text.String()), 0o644),
-		os.WriteFile(filepath.Join(s.confDir(), "log4j2.properties"), []byte(log4j), 0o644),
+		os.WriteFile(filepath.Join(s.ConfDir(), "spark-defaults.conf"), []byte(text.String()), 0o644),
+		os.WriteFile(filepath.Join(s.ConfDir(), "log4j2.properties"), []byte(log4j), 0o644),
 	); err != nil {
 		return err
 	}
@@ -180,7 +182,7 @@ func (s *Spark) configure() error {
 	if g == nil {
 		return nil
 	}
-	r, err := install.Apply(install.Options{SparkConf: s.confDir(), AgentJar: g.AgentJar, Socket: g.Socket})
+	r, err := install.Apply(install.Options{SparkConf: s.ConfDir(), AgentJar: g.AgentJar, Socket: g.Socket})
 	if err != nil {
 		return fmt.Errorf("prepare the configuration: %w: %s", err, strings.Join(r.Conflicts, "; "))
 	}
@@ -190,7 +192,7 @@ func (s *Spark) configure() error {
 // env has nothing of the caller's own Spark or Hadoop.
 func (s *Spark) env() []string {
 	env := []string{
-		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.confDir(), "SPARK_LOCAL_IP=127.0.0.1", "SPARK_NO_DAEMONIZE=1",
+		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.ConfDir(), "SPARK_LOCAL_IP=127.0.0.1", "SPARK_NO_DAEMONIZE=1",
 		"HADOOP_CONF_DIR=" + s.cfg.Cluster.ClientConfDir(), "PYSPARK_PYTHON=python3",
 		"SPARK_WORKER_DIR=" + WorkDir(s.cfg.LocalDir), "SPARK_LOCAL_DIRS=" + s.cfg.LocalDir,
 	}
@@ -218,6 +220,9 @@ func (s *Spark) spawn(name string, argv ...string) (*process, error) {
 	p.exited, err = s.book.Spawn(p.cmd)
 	return p, err
 }
+
+// Master returns the master's URL, for spark-submit --master.
+func (s *Spark) Master() string { return s.master }
 
 // MasterPage is the address of the standalone master's page.
 func (s *Spark) MasterPage() string { return s.web }
