@@ -168,13 +168,7 @@ func within(ctx context.Context, p Place, work func(*Machine) error) error {
 
 // WriteJSON writes the result.
 func (r SoakResult) WriteJSON(w io.Writer) error {
-	var misplaced, pauses []float64
-	for _, k := range r.Rounds {
-		misplaced, pauses = append(misplaced, 100*k.Outcome.Misplaced), append(pauses, float64(k.PauseMS))
-	}
-	r.Claims = claims.Add([]claims.Claim{},
-		claims.Of("disk time misallocated while the broker is killed", "%", misplaced...).AtMost(100*MaxMisplaced),
-		claims.Of("longest pause of a task in a round", "ms", pauses...))
+	r.Claims = r.claims()
 	return experiment.WriteJSON(w, r)
 }
 

@@ -208,26 +208,6 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// Goal of IBIS, section 7.6: with coordination applications are slowed down 25 % less.
-const ibisGain = 1.25
-
-// claims are what is misallocated, and how much applications are slowed down.
-func (r Result) claims() []claims.Claim {
-	of := func(name, unit string, value func(Run) float64) claims.Claim {
-		var values []float64
-		for _, run := range r.Runs {
-			values = append(values, value(run))
-		}
-		return claims.Of(name, unit, values...).From("IBIS, section 7.6")
-	}
-	return claims.Add([]claims.Claim{},
-		of("disk time misallocated with the broker", "%", func(x Run) float64 { return 100 * x.With.Misplaced }),
-		of("disk time misallocated without the broker", "%", func(x Run) float64 { return 100 * x.Without.Misplaced }),
-		of("average slowdown with the broker", "ratio", func(x Run) float64 { return mean(x.SlowdownWith) }),
-		of("average slowdown without the broker", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) }),
-		of("average slowdown without the broker / with it", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }).AtLeast(ibisGain))
-}
-
 // WriteJSON writes the result.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()

@@ -155,18 +155,24 @@ func TestClaims(t *testing.T) {
 		_, name, _ := strings.Cut(c.Name, ", 32:1, ")
 		byName[name] = c
 	}
-	runtime, throughput := byName["sfqd2: run time / run time with CPU contention only"], byName["sfqd2: throughput of all disks / that of native-bfq"]
+	runtime, throughput := byName["Penstock: run time / with CPU contention only"], byName["Penstock: throughput of all disks / bfq's"]
 	if math.Abs(runtime.Value-1.05) > 1e-9 || math.Abs(runtime.Low-1.04) > 1e-9 || math.Abs(runtime.High-1.06) > 1e-9 || runtime.Runs != 3 ||
-		runtime.Met == nil || !*runtime.Met || *runtime.Goal != ibisSlowdown || runtime.HigherIsBetter {
+		runtime.Met == nil || !*runtime.Met || *runtime.Goal != mostSlowdown || runtime.HigherIsBetter {
 		t.Errorf("run time: %+v", runtime)
 	}
-	if math.Abs(throughput.Value-0.97) > 1e-9 || throughput.Met == nil || !*throughput.Met || !throughput.HigherIsBetter {
+	if math.Abs(throughput.Value-0.97) > 1e-9 || throughput.Met == nil || !*throughput.Met || *throughput.Goal != 0.95 || !throughput.HigherIsBetter {
 		t.Errorf("throughput: %+v", throughput)
 	}
-	if native := byName["native-bfq: run time / run time with CPU contention only"]; native.Value != 1.5 || native.Goal != nil || native.Met != nil {
+	if deadline := byName["Penstock: throughput of all disks / mq-deadline's"]; deadline.Met == nil || *deadline.Met || *deadline.Goal != 0.97 {
+		t.Errorf("throughput against mq-deadline: %+v", deadline)
+	}
+	if floor := byName["CPU contention only: run time"]; floor.Value != 100 || floor.Low != 99 || floor.High != 101 || floor.Unit != "s" {
+		t.Errorf("floor: %+v", floor)
+	}
+	if native := byName["bfq: run time / with CPU contention only"]; native.Value != 1.5 || native.Goal != nil || native.Met != nil {
 		t.Errorf("native: %+v", native)
 	}
-	if len(res.Claims) != 5+4 {
+	if len(res.Claims) != 1+5+5+6 { // floor, run times, throughputs, throughputs against native
 		t.Errorf("%d claims: %v", len(res.Claims), byName)
 	}
 	for i := range runs { // slower than the goal, and the disks idle

@@ -39,20 +39,6 @@ type Result struct {
 	Claims   []claims.Claim `json:"claims"`
 }
 
-// claims are the longest delays that faults caused, and what was lost.
-func (r *Result) claims() []claims.Claim {
-	all := []claims.Claim{
-		claims.Of("kill -9 of daemon and DataNodes", "kills", float64(r.Kills)),
-		claims.Of("findings (lost data, failed jobs, leaks)", "findings", float64(len(r.Findings))).AtMost(0),
-	}
-	for _, k := range r.Kinds {
-		c := claims.Of(fmt.Sprintf("longest client operation during %q", k.Kind), "ms", k.Stall.Max)
-		c.Low, c.Runs = k.Stall.Median, k.Count
-		all = claims.Add(all, c)
-	}
-	return all
-}
-
 // KindResult is one kind of fault: the longest operation of the probe in each, in
 // milliseconds, and how long each took until all was as before.
 type KindResult struct {

@@ -1,5 +1,9 @@
 // Package claims holds the figures that are published: each with its interval, its goal and the
 // goal's source. Every bench writes them as "claims" of its JSON; docs/results.md is made from them.
+//
+// Whether a goal is met is judged by the value, which is a median or a mean, and not by an end of the
+// interval. If the goal lies within the interval, more runs could change the verdict. Such a claim is
+// open (Open), and the documents say so beside the verdict.
 package claims
 
 import (
@@ -36,6 +40,21 @@ func (c Claim) AtMost(goal float64) Claim {
 	met := c.Value <= goal
 	c.Goal, c.Met, c.HigherIsBetter = &goal, &met, false
 	return c
+}
+
+// Open reports whether the goal lies within the interval: the value and one end of the interval are
+// on different sides of it. An end that is equal to the goal meets it.
+func (c Claim) Open() bool {
+	if c.Goal == nil {
+		return false
+	}
+	meets := func(v float64) bool {
+		if c.HigherIsBetter {
+			return v >= *c.Goal
+		}
+		return v <= *c.Goal
+	}
+	return meets(c.Low) != meets(c.High)
 }
 
 // Of returns the claim of several runs: their median, least and greatest value. Without runs it

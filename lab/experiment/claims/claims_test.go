@@ -18,6 +18,19 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// A goal within the interval leaves the verdict open, and one at its end does not.
+func TestOpen(t *testing.T) {
+	c := Claim{Value: 2, Low: 1, High: 3}
+	for goal, open := range map[float64]bool{0.5: false, 1.5: true, 2.5: true, 3.5: false} {
+		if least, most := c.AtLeast(goal).Open(), c.AtMost(goal).Open(); least != open || most != open {
+			t.Errorf("%v: at least %v, at most %v", goal, least, most)
+		}
+	}
+	if c.Open() || c.AtLeast(1).Open() || c.AtMost(3).Open() {
+		t.Error("open without a goal, or with one at the end of the interval")
+	}
+}
+
 // A figure without a goal has neither met nor missed it.
 func TestJSON(t *testing.T) {
 	b, err := json.Marshal(Claim{Name: "run time", Unit: "s", Value: 2, Low: 1, High: 3, Runs: 5, Source: "IBIS, Table 2"})
