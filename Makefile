@@ -70,7 +70,7 @@ node: build ## Run the end-to-end tests that share one cluster
 	go test -count=1 -timeout 15m -v $(NODE)
 
 .PHONY: lint
-lint: check-generated ## Check format, vet, staticcheck and the rules of STYLE.md
+lint: check-generated ## Check format, vet, staticcheck, docs/results.md with its chart against results/, and the rules of STYLE.md
 	@bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.*/*' -not -path './run/*')); \
 	  if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w on them):"; echo "$$bad"; exit 1; fi
 	go vet ./...
@@ -127,7 +127,7 @@ reference: ## Write docs/reference/cli from what the commands say of themselves
 	go run ./cmd/penstock-lab reference docs/reference/cli
 
 .PHONY: results
-results: ## Write docs/results.md from results/
+results: ## Write docs/results.md and its chart from results/; `penstock-lab results import` brings a bench's --json there
 	go run ./cmd/penstock-lab results
 
 .PHONY: clean

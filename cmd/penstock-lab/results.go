@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,21 +16,30 @@ import (
 )
 
 func newResultsCommand() *cobra.Command {
-	var dir, document, quoting string
+	var dir, document, images, quoting string
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "results",
-		Short: "Write docs/results.md from the published figures in results/",
-		Long: `Write docs/results.md from the files in results/, each of which has the figures of one
-benchmark with set-up, command and commit. With --check nothing is written: it fails if the
-document differs, or if README.md quotes a marked figure wrongly.`,
+		Short: "Write docs/results.md and its charts from the published figures in results/",
+		Long: `Write docs/results.md and docs/img/NAME.svg from the files in results/, each of which has
+the figures of one benchmark with set-up, command and commit. With --check nothing is
+written: it fails if a document differs, or if README.md quotes a marked figure wrongly.
+
+Figures come into results/ from a benchmark's --json, by penstock-lab results import.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := published.Load(dir)
 			if err != nil {
 				return err
 			}
-			text := []byte(published.Markdown(all))
+			charts, err := published.Charts(all)
+			if err != nil {
+				return err
+			}
+			files := map[string][]byte{document: []byte(published.Markdown(all))}
+			for name, svg := range charts {
+				files[filepath.Join(images, name+".svg")] = svg
+			}
 			readme, err := os.ReadFile(quoting)
 			if err != nil {
 				return err
@@ -35,11 +47,12 @@ document differs, or if README.md quotes a marked figure wrongly.`,
 			if wrong := published.Check(string(readme), all); len(wrong) > 0 {
 				err = fmt.Errorf("%s quotes figures wrongly:\n  %s", quoting, strings.Join(wrong, "\n  "))
 			}
-			if !check {
-				return errors.Join(err, os.WriteFile(document, text, 0o644))
-			}
-			if committed, readErr := os.ReadFile(document); readErr != nil || !bytes.Equal(committed, text) {
-				err = errors.Join(err, fmt.Errorf("%s differs from %s: run penstock-lab results", document, dir))
+			for _, file := range slices.Sorted(maps.Keys(files)) {
+				if !check {
+					err = errors.Join(err, os.WriteFile(file, files[file], 0o644))
+				} else if committed, readErr := os.ReadFile(file); readErr != nil || !bytes.Equal(committed, files[file]) {
+					err = errors.Join(err, fmt.Errorf("%s differs from %s: run penstock-lab results", file, dir))
+				}
 			}
 			return err
 		},
@@ -47,7 +60,68 @@ document differs, or if README.md quotes a marked figure wrongly.`,
 	flags := cmd.Flags()
 	flags.StringVar(&dir, "dir", "results", "`FOLDER` of the published figures")
 	flags.StringVar(&document, "out", "docs/results.md", "`FILE` to write")
+	flags.StringVar(&images, "images", "docs/img", "`FOLDER` of the charts to write")
 	flags.StringVar(&quoting, "readme", "README.md", "`FILE` whose marked figures are compared")
 	flags.BoolVar(&check, "check", false, "compare only")
+	cmd.AddCommand(newResultsImport())
+	return cmd
+}
+
+func newResultsImport() *cobra.Command {
+	var into string
+	var choices published.Choices
+	cmd := &cobra.Command{
+		Use:   "import BENCH.json --into results/NAME.json",
+		Short: "Publish the claims of a benchmark's --json",
+		Long: `Copy the claims of a benchmark's --json into a file of results/. A published figure of the
+same name is replaced; set-up, text and all other figures stay. What was done with each
+figure is printed. The commit is that of the build that the benchmark notes. Afterwards
+make results writes docs/results.md.`,
+		Example: "  penstock-lab bench isolation --phases alone,floor,native,sfqd2 --runs 5 --json isolation.json\n" +
+			"  penstock-lab results import isolation.json --into results/isolation.json",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			measured, err := published.ReadMeasurement(args[0])
+			if err != nil {
+				return err
+			}
+			result, err := published.Read(into)
+			if errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("%w: for a new result, first write its title, set-up and command there, as in the files beside it", err)
+			}
+			if err != nil {
+				return err
+			}
+			if choices.Commit == "" {
+				if choices.Commit, err = measured.Commit(); err != nil {
+					return fmt.Errorf("%s: %w", args[0], err)
+				}
+			}
+			if choices.Date == "" {
+				about, err := os.Stat(args[0])
+				if err != nil {
+					return err
+				}
+				choices.Date = about.ModTime().UTC().Format("2006-01-02")
+			}
+			done, err := result.Import(measured, choices)
+			if err != nil {
+				return fmt.Errorf("%s into %s: %w", args[0], into, err)
+			}
+			for _, line := range done {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			return result.Write(into)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&into, "into", "", "`FILE` in results/ to change")
+	flags.StringVar(&choices.Commit, "commit", "", "`HASH` of the measured build, if the benchmark does not note it")
+	flags.StringVar(&choices.Date, "date", "", "`DAY` of the measurement, 2006-01-02 (default: that of the JSON file)")
+	flags.StringArrayVar(&choices.Add, "add", nil, "publish also the claim with this `NAME`; may be repeated")
+	flags.BoolVar(&choices.MarkEarlier, "mark-earlier", false, "mark figures that the benchmark's JSON lacks as of an earlier build")
+	if err := cmd.MarkFlagRequired("into"); err != nil {
+		panic(err) // the flag is defined above
+	}
 	return cmd
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -248,5 +249,38 @@ func TestWrongScenariosOfJobs(t *testing.T) {
 	}
 	if err := load(t, "scenarios/ten-nodes.yaml").Trace("x"); err == nil {
 		t.Error("a trace for a scenario without")
+	}
+}
+
+// TestClaims are those of --json. Goals are the scenario's, and IBIS's for a trace.
+func TestClaims(t *testing.T) {
+	shares, local, jobs, trace := &Scenario{Title: "t", Expect: ExpectSpec{Misplaced: 0.03}}, &Scenario{Title: "t", Expect: ExpectSpec{Misplaced: 0.1, AtLeast: true}},
+		&Scenario{Title: "t", MapReduce: MapReduceSpec{Play: []string{wayAlone, wayFIFO, wayCoordinated}}}, &Scenario{Title: "t", Traces: []TraceSpec{{}}}
+	trace.MapReduce = jobs.MapReduce
+	windows := &Result{Misplaced: 0.02, Judged: 2, Windows: []Window{{Misplaced: 0.9}, {Misplaced: 0.01, Judged: true}, {Misplaced: 0.04, Judged: true}}}
+	slow := &Result{Summaries: []Summary{{Way: wayAlone, Of: average, SlowdownMean: 1}, {Way: wayFIFO, Of: average, SlowdownMean: 6},
+		{Way: wayCoordinated, Of: "sort", SlowdownMean: 9}, {Way: wayCoordinated, Of: average, SlowdownMean: 1.3}}}
+	for _, c := range []struct {
+		scenario *Scenario
+		result   *Result
+		want     []string // name, value, low and high; goal and verdict
+	}{
+		{shares, windows, []string{"t: disk time misallocated 2 1 4 goal 3 true"}},
+		{local, windows, []string{"t: disk time misallocated 2 1 4"}},
+		{jobs, slow, []string{"t: mean slowdown, fifo 6 6 6", "t: mean slowdown, coordinated 1.3 1.3 1.3"}},
+		{trace, slow, []string{"t: mean slowdown, fifo 6 6 6", "t: mean slowdown, coordinated 1.3 1.3 1.3 goal 1.2 false"}},
+		{shares, &Result{}, nil},
+	} {
+		var got []string
+		for _, claim := range c.scenario.Claims(c.result) {
+			text := fmt.Sprint(claim.Name, " ", claim.Value, " ", claim.Low, " ", claim.High)
+			if claim.Goal != nil {
+				text += fmt.Sprint(" goal ", *claim.Goal, " ", *claim.Met)
+			}
+			got = append(got, text)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }

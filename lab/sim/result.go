@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"penstock/lab/experiment/claims"
 )
 
 // Result is what a run showed. Times are seconds.
@@ -26,6 +28,8 @@ type Result struct {
 	Good      bool      `json:"good"` // as the scenario expects
 	Faults    []string  `json:"faults,omitempty"`
 	Events    uint64    `json:"events"` // of the simulation
+
+	Claims []claims.Claim `json:"claims"`
 }
 
 // Window is a part of the run.
@@ -74,6 +78,14 @@ func (s *Scenario) Play(seed uint64, progress func(done float64) error) (*Result
 	if progress == nil {
 		progress = func(float64) error { return nil }
 	}
+	r, err := s.play(seed, progress)
+	if err == nil {
+		r.Claims = s.Claims(r)
+	}
+	return r, err
+}
+
+func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result, error) {
 	if len(s.Jobs)+len(s.Traces) > 0 {
 		return s.playJobs(seed, progress)
 	}

@@ -24,7 +24,7 @@ func (r Result) claims() []claims.Claim {
 		return claims.Of(name, unit, values...).From("IBIS, section 7.6")
 	}
 	return claims.Add([]claims.Claim{},
-		of("disk time misallocated with the broker", "%", func(x Run) float64 { return 100 * x.With.Misplaced }).AtMost(mostMisplaced),
+		of("disk time misallocated with the broker", "%", func(x Run) float64 { return 100 * x.With.Misplaced }).AtMost(mostMisplaced).From("at most 1 %"),
 		of("disk time misallocated without the broker", "%", func(x Run) float64 { return 100 * x.Without.Misplaced }),
 		of("average slowdown with the broker", "ratio", func(x Run) float64 { return mean(x.SlowdownWith) }),
 		of("average slowdown without the broker", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) }),

@@ -6,12 +6,13 @@
 // marks each figure with the identifier of its claim:
 //
 //	WordCount takes 1.83<!-- isolation.native --> times as long
+//
+// Figures come into these files from the --json of a bench (Import), not by hand.
 package published
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -31,18 +32,68 @@ type Result struct {
 	Shows   string   `json:"shows"`   // what was measured, and why
 	Setup   string   `json:"setup"`   // machine, kernel, Java, Hadoop, disks
 	Command string   `json:"command"` // that repeats it
-	Commit  string   `json:"commit"`  // of the build, if it is known
-	Date    string   `json:"date"`    // of the measurement
-	Lost    []string `json:"lost"`    // where Penstock is worse, a sentence each
+	Commit  string   `json:"commit"`  // of the build; may be "" if all figures are of earlier builds
+	Date    string   `json:"date"`    // of the measurement, 2006-01-02
 	More    string   `json:"more"`    // a document with details, relative to docs/
+	Lost    []string `json:"lost"`    // where Penstock is worse, or what is open, a sentence each
 	Claims  []Figure `json:"claims"`
+
+	name string // of its file, without .json
 }
+
+// Name returns the name of the result's file, without .json.
+func (r Result) Name() string { return r.name }
 
 // Figure is a claim with what the documents need of it.
 type Figure struct {
 	claims.Claim
 	ID    string `json:"id,omitempty"`    // by which README.md names it, unique
 	Build string `json:"build,omitempty"` // if it is of another build than the result's commit
+	Chart string `json:"chart,omitempty"` // its row in the result's chart; "": not drawn
+}
+
+// interval is the figure's interval as text; "" if there is none.
+func (f Figure) interval() string {
+	if f.Low == f.High && (f.Runs == 1 || f.Build != "") {
+		return ""
+	}
+	return number(f.Low) + " to " + number(f.High)
+}
+
+// verdict is "" without a goal.
+func (f Figure) verdict() string {
+	switch {
+	case f.Goal == nil:
+		return ""
+	case f.Open():
+		return answer(*f.Met) + ", interval crosses the goal"
+	}
+	return answer(*f.Met)
+}
+
+func answer(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+// Read reads the result in a file.
+func Read(file string) (r Result, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return r, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil {
+		return r, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := r.validate(); err != nil {
+		return r, fmt.Errorf("%s: %w", file, err)
+	}
+	r.name = strings.TrimSuffix(filepath.Base(file), ".json")
+	return r, nil
 }
 
 // Load reads all results, in their order.
@@ -57,18 +108,12 @@ func Load(dir string) ([]Result, error) {
 	var all []Result
 	seen := map[string]string{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		r, err := Read(file)
+		if err == nil && (len(r.Claims) == 0 || r.Date == "") {
+			err = fmt.Errorf("%s: there are no claims, or no date: penstock-lab results import fills both in", file)
+		}
 		if err != nil {
 			return nil, err
-		}
-		decoder := json.NewDecoder(bytes.NewReader(text))
-		decoder.DisallowUnknownFields()
-		var r Result
-		if err := decoder.Decode(&r); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if err := r.validate(); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		for _, f := range r.Claims {
 			if other := seen[f.ID]; f.ID != "" && other != "" {
@@ -82,20 +127,28 @@ func Load(dir string) ([]Result, error) {
 	return all, nil
 }
 
+var (
+	commitForm = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+	dayForm    = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`)
+)
+
 func (r Result) validate() error {
-	for name, text := range map[string]string{"title": r.Title, "shows": r.Shows, "setup": r.Setup, "command": r.Command, "date": r.Date} {
+	for name, text := range map[string]string{"title": r.Title, "shows": r.Shows, "setup": r.Setup, "command": r.Command} {
 		if text == "" {
 			return fmt.Errorf("%s is missing", name)
 		}
-	}
-	if len(r.Claims) == 0 {
-		return errors.New("there are no claims")
 	}
 	for _, f := range r.Claims {
 		switch {
 		case f.Name == "" || f.Unit == "":
 			return fmt.Errorf("claim %q has no name or unit", f.Name)
-		case f.Low > f.Value || f.High < f.Value && f.High != 0:
+		case f.Build == "" && f.Runs < 1:
+			return fmt.Errorf("claim %q has no runs", f.Name)
+		case f.Build == "" && !commitForm.MatchString(r.Commit):
+			return fmt.Errorf("claim %q has no commit: %q is none", f.Name, r.Commit)
+		case f.Build == "" && !dayForm.MatchString(r.Date):
+			return fmt.Errorf("claim %q has no day of its measurement: %q is none", f.Name, r.Date)
+		case (f.Build == "" || f.Low != 0 || f.High != 0) && !(f.Low <= f.Value && f.Value <= f.High):
 			return fmt.Errorf("claim %q: %v is not between %v and %v", f.Name, f.Value, f.Low, f.High)
 		case (f.Goal == nil) != (f.Met == nil):
 			return fmt.Errorf("claim %q has a goal or a verdict, but not both", f.Name)
@@ -119,18 +172,24 @@ other machines; seconds do not. An interval is the least and the greatest run, o
 interval where the figure says so.
 
 `)
-	met, goals := 0, 0
+	var met, missed, metOpen, missedOpen int
 	for _, r := range all {
 		for _, f := range r.Claims {
-			if f.Goal != nil {
-				goals++
-				if *f.Met {
-					met++
-				}
+			of, open := &missed, &missedOpen
+			if f.Goal == nil {
+				continue
+			}
+			if *f.Met {
+				of, open = &met, &metOpen
+			}
+			*of++
+			if f.Open() {
+				*open++
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%d of %d figures with a goal meet it.\n", met, goals)
+	fmt.Fprintf(&b, "%d of %d figures with a goal meet it by their value, a median or a mean. %d of these are open, because their\n"+
+		"interval crosses the goal; of the %d that miss it, %d are.\n", met, met+missed, metOpen, missed, missedOpen)
 	for _, r := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", r.Title, r.Shows)
 		b.WriteString("| figure | value | interval | runs | goal | met | source |\n|---|---|---|---|---|---|---|\n")
@@ -139,23 +198,16 @@ interval where the figure says so.
 			if f.Build != "" {
 				name += " (" + f.Build + ")"
 			}
-			interval, runs, goal, verdict := "", "", "", ""
-			if f.Low != 0 || f.High != 0 {
-				interval = fmt.Sprintf("%s to %s", number(f.Low), number(f.High))
-			}
+			runs, goal := "", ""
 			if f.Runs > 0 {
 				runs = strconv.Itoa(f.Runs)
 			}
-			if f.Goal != nil {
-				goal, verdict = "at most "+number(*f.Goal), "no"
-				if f.HigherIsBetter {
-					goal = "at least " + number(*f.Goal)
-				}
-				if *f.Met {
-					verdict = "yes"
-				}
+			if f.Goal != nil && f.HigherIsBetter {
+				goal = "at least " + number(*f.Goal)
+			} else if f.Goal != nil {
+				goal = "at most " + number(*f.Goal)
 			}
-			fmt.Fprintf(&b, "| %s | %s%s | %s | %s | %s | %s | %s |\n", name, number(f.Value), unit(f.Unit), interval, runs, goal, verdict, f.Source)
+			fmt.Fprintf(&b, "| %s | %s%s | %s | %s | %s | %s | %s |\n", name, number(f.Value), unit(f.Unit), f.interval(), runs, goal, f.verdict(), f.Source)
 		}
 		if len(r.Lost) > 0 {
 			b.WriteString("\nWhere Penstock loses, or what is open:\n\n")
@@ -176,7 +228,15 @@ interval where the figure says so.
 	return b.String()
 }
 
-func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+// number writes four significant digits, and all those of a large whole number.
+func number(v float64) string {
+	if math.Abs(v) < 1000 {
+		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
+	} else {
+		v = math.Round(v)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}
 
 func unit(u string) string {
 	if u == "ratio" {
