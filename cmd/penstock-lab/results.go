@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"penstock/cmd/internal/cli"
 	"penstock/lab/experiment/published"
 )
 
@@ -81,6 +82,9 @@ make results writes docs/results.md.`,
 			"  penstock-lab results import isolation.json --into results/isolation.json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if into == "" {
+				return cli.Usage(errors.New("--into: name the file in results/ to change"))
+			}
 			measured, err := published.ReadMeasurement(args[0])
 			if err != nil {
 				return err
@@ -120,8 +124,5 @@ make results writes docs/results.md.`,
 	flags.StringVar(&choices.Date, "date", "", "`DAY` of the measurement, 2006-01-02 (default: that of the JSON file)")
 	flags.StringArrayVar(&choices.Add, "add", nil, "publish also the claim with this `NAME`; may be repeated")
 	flags.BoolVar(&choices.MarkEarlier, "mark-earlier", false, "mark figures that the benchmark's JSON lacks as of an earlier build")
-	if err := cmd.MarkFlagRequired("into"); err != nil {
-		panic(err) // the flag is defined above
-	}
 	return cmd
 }

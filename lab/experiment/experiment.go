@@ -4,7 +4,7 @@
 //
 // Its parts are packages of their own: journal (finished parts on disk), runs (run folders and
 // files), progress (lines with the time), figures (medians, intervals), claims (published figures),
-// page (the frame of a report), published (docs/results.md). lab/stand brings up the machine, and lab/chart draws.
+// page (the frame of a report), published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart draws.
 package experiment
 
 import (
