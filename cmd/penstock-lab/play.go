@@ -70,7 +70,14 @@ Needs root and /dev/fuse for the modelled disks, a JDK and, the first time, Mave
 				}
 				return status.Fetch(ctx, address)
 			}
-			err = screen.Run(cmd.Context(), screen.NewModel(cmd.Context(), top.View(source, address), time.Second, screen.Selection{Sort: "share"}))
+			view := top.View(source, address)
+			draw := view.Draw
+			view.Draw = func(doc *status.Document, s screen.Selection, width, height int) screen.Page {
+				page := draw(doc, s, width, height)
+				page.Above = append([]string{"weights, to be edited while jobs run: " + p.Nodes[0].Weights}, page.Above...)
+				return page
+			}
+			err = screen.Run(cmd.Context(), screen.NewModel(cmd.Context(), view, time.Second, screen.Selection{Sort: "share"}))
 			if errors.Is(err, context.Canceled) {
 				err = nil // Ctrl-C is the way to end it
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/ops/measure"
+	"penstock/settings"
 )
 
 func newProfileCommand() *cobra.Command {
@@ -136,7 +137,7 @@ func (b *progressBar) show(p measure.Progress) {
 	const width = 24
 	what := p.What
 	if p.Point != nil {
-		what += fmt.Sprintf(": %.1f MB/s, %v", p.Point.BytesPerSecond/1e6, p.Point.Latency.Round(10*time.Microsecond))
+		what += fmt.Sprintf(": %s, %v", settings.Rate(p.Point.BytesPerSecond), p.Point.Latency.Round(10*time.Microsecond))
 	}
 	took := time.Since(b.began).Round(time.Second)
 	if b.terminal {

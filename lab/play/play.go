@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,7 +55,7 @@ func Start(ctx context.Context, o Options) (*Play, error) {
 			{Name: "vm/dirty_bytes", Value: fmt.Sprint(256 * mib)}, {Name: "vm/dirty_background_bytes", Value: fmt.Sprint(128 * mib)},
 		},
 		Nodes: func(*stand.Stand) []daemon.Options {
-			return []daemon.Options{{Mode: "enforce", Weights: weights(o, "", "")}}
+			return []daemon.Options{{Mode: "enforce", Weights: firstWeights}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{DataNodes: s.DataNodes("dfs"), LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
@@ -86,7 +88,7 @@ func Start(ctx context.Context, o Options) (*Play, error) {
 	return p, nil
 }
 
-// repeat runs a job again and again, each time with the weight of its side.
+// repeat runs a job again and again; each has its side's rule in the weights file.
 func (p *Play) repeat(ctx context.Context, side int, job func(output string) hadoop.Job) {
 	p.jobs.Go(func() {
 		for n := 1; ctx.Err() == nil; n++ {
@@ -105,12 +107,7 @@ func (p *Play) once(ctx context.Context, side int, job hadoop.Job) error {
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.current[side] = app.ID
-	text := weights(p.o, p.current[0], p.current[1])
-	err = p.Nodes[0].SetWeights(text)
-	p.mu.Unlock()
-	if err == nil {
+	if err = p.setWeight(side, app.ID); err == nil {
 		_, err = app.Wait(ctx)
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -121,18 +118,36 @@ func (p *Play) once(ctx context.Context, side int, job hadoop.Job) error {
 	return p.Hadoop.FS().Remove(after, job.Output)
 }
 
-// weights is the text of the weights file.
-func weights(o Options, protected, aggressor string) string {
-	text := "# Written by penstock-lab play when a job starts. Change it while the jobs run.\ndefault: 1\nrules:\n"
-	for _, r := range []struct {
-		application string
-		weight      int
-	}{{protected, o.Protected}, {aggressor, o.Aggressor}} {
-		if r.application != "" {
-			text += fmt.Sprintf("  - {application: %s, weight: %d}\n", r.application, r.weight)
-		}
+// firstWeights is the weights file before a job has started.
+const firstWeights = `# Change weights here: they are in force as soon as the file is saved.
+# penstock-lab play replaces the ids when a job ends and the next one starts.
+default: 1
+rules:
+  - {flow: clients, weight: 1}
+`
+
+// setWeight names the side's new application in the weights file, and leaves everything else in
+// it as it is: somebody may have edited it.
+func (p *Play) setWeight(side int, application string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text, err := os.ReadFile(p.Nodes[0].Weights)
+	if err != nil {
+		return err
 	}
-	return text + "  - {flow: clients, weight: 1}\n"
+	weight := [2]int{p.o.Protected, p.o.Aggressor}[side]
+	name := [2]string{"WordCount", "TeraGen"}[side]
+	changed := renameRule(string(text), p.current[side], application, weight, name)
+	p.current[side] = application
+	return p.Nodes[0].SetWeights(changed)
+}
+
+// renameRule gives the rule of application old to application now. Without old it adds a rule.
+func renameRule(text, old, now string, weight int, comment string) string {
+	if old != "" {
+		return strings.ReplaceAll(text, old, now)
+	}
+	return strings.Replace(text, "rules:\n", fmt.Sprintf("rules:\n  - {application: %s, weight: %d} # %s\n", now, weight, comment), 1)
 }
 
 // Check returns the error of a job or a daemon that has failed.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"penstock/settings"
 )
 
 // Describe writes the profile for people to read.
@@ -20,10 +22,10 @@ func (p *Profile) Describe(out io.Writer) {
 	direction := func(name string, c Coefficients, l Latency) {
 		rate := 0.0
 		if c.Sequential.PerMiB > 0 {
-			rate = float64(1<<20) / time.Duration(c.Sequential.PerMiB).Seconds() / 1e6
+			rate = float64(1<<20) / time.Duration(c.Sequential.PerMiB).Seconds()
 		}
 		line("random "+name, c.Random, "")
-		line("going on", c.Sequential, fmt.Sprintf("  (%.1f MB/s)", rate))
+		line("going on", c.Sequential, "  ("+settings.Rate(rate)+")")
 		line("latency alone", c.Alone, "")
 		line("reference", l.Line, fmt.Sprintf("  (%d at a time)", l.Concurrency))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/ops/screen"
+	"penstock/settings"
 	"penstock/wire/cluster"
 )
 
@@ -44,19 +45,22 @@ func Rate(bytesPerSecond int64) string {
 	if bytesPerSecond == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.1f MiB/s", float64(bytesPerSecond)/(1<<20))
+	return settings.Rate(float64(bytesPerSecond))
 }
 
 // Service formats a rate of service as a number of busy devices.
 func Service(ns uint64) string { return fmt.Sprintf("%.2f", float64(ns)/1e9) }
 
+// barWidth is the width of the bar of a share, in characters.
+const barWidth = 16
+
 // applications returns the table of applications at work. Numbers come first: on a narrow terminal,
 // the name of the queue can be cut off.
 func applications(states []*cluster.ApplicationState) *screen.Table {
-	t := screen.NewTable("APPLICATION|>SHARE|>DUE|>WEIGHT|>DEVICES|>NODES|USER|QUEUE|>LIMIT|GROUP")
+	t := screen.NewTable("APPLICATION|>SHARE|>DUE|>WEIGHT|>DEVICES|>NODES|SHARE, TICK: DUE|USER|QUEUE|>LIMIT|GROUP")
 	for _, s := range states {
 		t.Add(s.GetApplication(), Percent(s.GetShare()), Percent(s.GetDue()), Weight(s.GetWeight()), Service(s.GetRate()), fmt.Sprint(s.GetNodes()),
-			s.GetUser(), s.GetQueue(), Rate(int64(s.GetLimit())), s.GetGroup())
+			screen.Bar(s.GetShare(), s.GetDue(), barWidth), s.GetUser(), s.GetQueue(), Rate(int64(s.GetLimit())), s.GetGroup())
 	}
 	return t
 }

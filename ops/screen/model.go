@@ -285,13 +285,20 @@ func (m Model[D]) help() string {
 	if m.selection.HideIdle {
 		idle = "i show idle"
 	}
-	keys := []string{"q quit", "s sort: " + order, filter, idle, "p pause", "r reverse"}
-	var views []string
+	var keys []string
 	for _, v := range m.view.Views {
-		views = append(views, v.Key+" "+v.View)
+		keys = append(keys, v.Key+" "+v.View)
 	}
 	if len(m.view.Help) > 0 {
-		views = append(views, "? help")
+		keys = append(keys, "? help")
 	}
-	return Faint.Render(strings.Join(append(views, keys...), "  "))
+	keys = append(keys, "q quit", "s sort: "+order, filter, idle, "p pause", "r reverse")
+	line := keys[0]
+	for _, k := range keys[1:] { // whole keys only; the help has all of them
+		if len([]rune(line))+2+len([]rune(k)) > m.width {
+			break
+		}
+		line += "  " + k
+	}
+	return Faint.Render(line)
 }

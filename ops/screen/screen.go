@@ -88,15 +88,55 @@ func (t *Table) Add(cells ...string) {
 	t.cells = append(t.cells, row)
 }
 
-// Lines are the head and a line for each row.
-func (t *Table) Lines() []string {
+// Within drops columns until the lines fit into width: those with the given heads, the first one
+// first. If that is not enough, the first column's cells are shortened. It returns the table.
+func (t *Table) Within(width int, drop ...string) *Table {
+	for _, head := range drop {
+		if t.width() <= width {
+			return t
+		}
+		if i := slices.Index(t.heads, head); i >= 0 {
+			t.heads, t.right = slices.Delete(t.heads, i, i+1), slices.Delete(t.right, i, i+1)
+			for n := range t.cells {
+				t.cells[n] = slices.Delete(t.cells[n], i, i+1)
+			}
+		}
+	}
+	const least = 12
+	first := t.widths()[0]
+	if over := t.width() - width; over > 0 {
+		for n := range t.cells {
+			t.cells[n][0] = Short(t.cells[n][0], max(least, first-over))
+		}
+	}
+	return t
+}
+
+// width returns the length of the longest line.
+func (t *Table) width() int {
+	const gap = 2
+	sum := -gap
+	for _, w := range t.widths() {
+		sum += w + gap
+	}
+	return sum
+}
+
+// widths returns the width of each column.
+func (t *Table) widths() []int {
 	widths := make([]int, len(t.heads))
-	all := append([][]string{t.heads}, t.cells...)
-	for _, cells := range all {
+	for _, cells := range append([][]string{t.heads}, t.cells...) {
 		for i, c := range cells {
 			widths[i] = max(widths[i], len([]rune(c)))
 		}
 	}
+	return widths
+}
+
+// Lines are the head and a line for each row.
+func (t *Table) Lines() []string {
+	widths := t.widths()
+	all := append([][]string{t.heads}, t.cells...)
 	lines := make([]string, len(all))
 	for n, cells := range all {
 		var b strings.Builder
@@ -113,4 +153,33 @@ func (t *Table) Lines() []string {
 		lines[n] = strings.TrimRight(b.String(), " ")
 	}
 	return lines
+}
+
+// Short returns a name in at most width characters, at least 6. It keeps the end, by which the
+// applications of YARN differ.
+func Short(name string, width int) string {
+	runes := []rune(name)
+	if len(runes) <= width {
+		return name
+	}
+	const begin = 4
+	return string(runes[:begin]) + "…" + string(runes[len(runes)-width+begin+1:])
+}
+
+// Bar draws a share, 0 to 1, as a bar with a tick at the due share.
+func Bar(share, due float64, width int) string {
+	at := func(part float64) int { return min(width, max(0, int(part*float64(width)+0.5))) }
+	filled, tick := at(share), min(width-1, at(due))
+	var b strings.Builder
+	for i := range width {
+		switch {
+		case i == tick && due > 0:
+			b.WriteRune('|')
+		case i < filled:
+			b.WriteRune('█')
+		default:
+			b.WriteRune('·')
+		}
+	}
+	return b.String()
 }

@@ -9,6 +9,7 @@ import (
 	"penstock/node/device"
 	"penstock/node/status"
 	"penstock/ops/screen"
+	"penstock/settings"
 )
 
 // State is what happens to an application, in a word or two.
@@ -47,6 +48,12 @@ type Application struct {
 	Queued  int   // requests that wait
 	Waits   float64
 	State   State
+
+	// limited says that it has reached its limit on a disk. The other two are its share and its due
+	// of the disks where it has not.
+	limited            bool
+	freeShare, freeDue float64
+	queuedWithoutLimit int
 }
 
 // Applications adds up what each application has on all disks, as one disk whose time is the
@@ -79,6 +86,7 @@ func Applications(doc *status.Document) []Application {
 		a := byName[name]
 		if busy > 0 {
 			a.Share, a.Due = a.Share/busy, a.Due/busy
+			a.freeShare, a.freeDue = a.freeShare/busy, a.freeDue/busy
 		}
 		all = append(all, *a)
 	}
@@ -89,10 +97,12 @@ func Applications(doc *status.Document) []Application {
 // add adds a flow of a disk that was busy for a part of the window.
 func (a *Application) add(f status.Flow, seconds, part float64) {
 	a.Weight = max(a.Weight, f.Weight)
-	a.Share += part * f.Window.Share
+	share, due := part*f.Window.Share, 0.0
 	if f.Window.Active {
-		a.Due += part * f.Window.Entitlement
+		due = part * f.Window.Entitlement
 	}
+	a.Share += share
+	a.Due += due
 	a.Read += float64(f.Window.Bytes.Read) / seconds
 	a.Written += float64(f.Window.Bytes.Written) / seconds
 	a.Backlog += f.BacklogBytes
@@ -100,8 +110,12 @@ func (a *Application) add(f status.Flow, seconds, part float64) {
 	a.Queued += f.Queued
 	a.Waits += float64(f.Window.Waits) / seconds
 	if f.LimitBytes > 0 && float64(f.Window.Bytes.Read+f.Window.Bytes.Written)/seconds >= limitReached*float64(f.LimitBytes) {
-		a.State = AtLimit
+		a.limited = true
+		return
 	}
+	a.freeShare += share
+	a.freeDue += due
+	a.queuedWithoutLimit += f.Queued
 }
 
 // judge gives each application its state.
@@ -109,13 +123,15 @@ func judge(all []Application) {
 	hurt := false
 	for i := range all {
 		a := &all[i]
-		waits := a.Queued > 0
+		// A limit on one disk does not explain why it waits at another.
+		waits := a.queuedWithoutLimit > 0
 		switch {
-		case a.State == AtLimit:
-		case waits && a.Share < starvedBelow*a.Due:
+		case waits && a.freeShare < starvedBelow*a.freeDue:
 			a.State, hurt = Starved, true
-		case waits && a.Share < lessThanDue*a.Due:
+		case waits && a.freeShare < lessThanDue*a.freeDue:
 			a.State, hurt = Waiting, true
+		case a.limited:
+			a.State = AtLimit
 		case waits:
 			a.State = HeldBack
 		case a.Share > 0 || a.Backlog > 0:
@@ -163,10 +179,10 @@ func Verdict(doc *status.Document, all []Application) string {
 	case victim == nil:
 		return "nobody is hurt"
 	case aggressor == nil:
-		return fmt.Sprintf("%s waits: it has %s and is due %s", short(victim.Name, nameInSentence), whole(victim.Share), whole(victim.Due))
+		return fmt.Sprintf("%s waits: it has %s and is due %s", screen.Short(victim.Name, nameInSentence), whole(victim.Share), whole(victim.Due))
 	}
-	return fmt.Sprintf("%s takes %s, due %s; %s waits with %s, due %s", short(aggressor.Name, nameInSentence),
-		whole(aggressor.Share), whole(aggressor.Due), short(victim.Name, nameInSentence), whole(victim.Share), whole(victim.Due))
+	return fmt.Sprintf("%s takes %s, due %s; %s waits with %s, due %s", screen.Short(aggressor.Name, nameInSentence),
+		whole(aggressor.Share), whole(aggressor.Due), screen.Short(victim.Name, nameInSentence), whole(victim.Share), whole(victim.Due))
 }
 
 func whole(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
@@ -215,17 +231,17 @@ func columns(h *History) []column {
 	return []column{
 		{"SHARE", 5, func(a Application) string { return whole(a.Share) }},
 		{"DUE", 5, func(a Application) string { return whole(a.Due) }},
-		{"MB/S", 6, func(a Application) string { return fmt.Sprintf("%.1f", (a.Read+a.Written)/1e6) }},
+		{"MiB/S", 6, func(a Application) string { return fmt.Sprintf("%.1f", settings.MiB(a.Read+a.Written)) }},
 		{"LAST MINUTE", minuteWidth, func(a Application) string { return h.Sparkline(a.Name, minuteWidth) }},
-		{"READ", 6, func(a Application) string { return fmt.Sprintf("%.1f", a.Read/1e6) }},
-		{"WRITTEN", 7, func(a Application) string { return fmt.Sprintf("%.1f", a.Written/1e6) }},
+		{"READ", 6, func(a Application) string { return fmt.Sprintf("%.1f", settings.MiB(a.Read)) }},
+		{"WRITTEN", 7, func(a Application) string { return fmt.Sprintf("%.1f", settings.MiB(a.Written)) }},
 		{"BACKLOG", 9, func(a Application) string { return mebibytes(a.Backlog) }},
 		{"WEIGHT", 6, func(a Application) string { return fmt.Sprint(a.Weight) }},
 		{"LIMIT", 10, func(a Application) string {
 			if a.Limit == 0 {
 				return "-"
 			}
-			return megabytes(float64(a.Limit))
+			return settings.Rate(float64(a.Limit))
 		}},
 		{"WAITS/S", 7, func(a Application) string { return fmt.Sprintf("%.1f", a.Waits) }},
 	}
@@ -259,40 +275,11 @@ func applicationLines(all []Application, h *History, width int) []string {
 	}
 	lines := []string{strings.TrimRight(head, " ")}
 	for _, a := range all {
-		line := fmt.Sprintf("%-*s %-*s %s", name, short(a.Name, name), stateWidth, a.State, Bar(a.Share, a.Due, bar))
+		line := fmt.Sprintf("%-*s %-*s %s", name, screen.Short(a.Name, name), stateWidth, a.State, screen.Bar(a.Share, a.Due, bar))
 		for _, c := range shown {
 			line += fmt.Sprintf(" %*s", c.width, c.cell(a))
 		}
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return lines
-}
-
-// short returns a name in at most width characters. It keeps the end, by which applications of
-// YARN differ.
-func short(name string, width int) string {
-	runes := []rune(name)
-	if len(runes) <= width {
-		return name
-	}
-	const begin = 4
-	return string(runes[:begin]) + "…" + string(runes[len(runes)-width+begin+1:])
-}
-
-// Bar draws a share as a bar with a tick at the due share.
-func Bar(share, due float64, width int) string {
-	at := func(part float64) int { return min(width, max(0, int(part*float64(width)+0.5))) }
-	filled, tick := at(share), min(width-1, at(due))
-	var b strings.Builder
-	for i := range width {
-		switch {
-		case i == tick && due > 0:
-			b.WriteRune('|')
-		case i < filled:
-			b.WriteRune('█')
-		default:
-			b.WriteRune('·')
-		}
-	}
-	return b.String()
 }

@@ -26,7 +26,7 @@ func moments() (docs []*status.Document) {
 	}
 	disk := func(name string, flows ...status.Flow) status.Device {
 		return status.Device{Name: name, Answered: true, Algorithm: "sfqd2", Depth: 2, DepthMax: 12, Kernel: status.Kernel{Counted: true}, SlowFactor: 1,
-			LatencyNS: 240e6, ReferenceNS: 250e6, Window: status.Window{Seconds: 5, Utilisation: 0.98}, Flows: flows}
+			LatencyNS: 240e6, ReferenceNS: 250e6, Outstanding: 2, Window: status.Window{Seconds: 5, Utilisation: 0.98}, Flows: flows}
 	}
 	const count, teragen = "application_1795310741618_0001", "application_1795310741618_0002"
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
@@ -40,6 +40,9 @@ func moments() (docs []*status.Document) {
 			}
 			doc.Devices = append(doc.Devices, disk(name, flow(count, 32, 0.3, 0.97, 15*mb, 0, 0, 2),
 				flow(teragen, 1, 0.7, 0.03, 0, 40*mb, 30<<20, 4), flow("clients", 1, 0, 0, 0, 0, 0, 0)))
+			d := &doc.Devices[len(doc.Devices)-1]
+			d.BacklogBytes = 30 << 20
+			d.ForeignUsers = status.ForeignUsers{Seconds: 5, Top: []status.ForeignUser{{Name: "fio", PID: 812, Cgroup: "/system.slice/fio.service", Window: status.Pair{Read: 2 * mb}}}}
 		}
 		docs = append(docs, doc)
 	}
@@ -52,14 +55,25 @@ func TestScreens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, size := range map[string]tea.WindowSizeMsg{"80x24": {Width: 80, Height: 24}, "200x50": {Width: 200, Height: 50}} {
+	small, large := tea.WindowSizeMsg{Width: 80, Height: 24}, tea.WindowSizeMsg{Width: 200, Height: 50}
+	for name, at := range map[string]struct {
+		size tea.WindowSizeMsg
+		keys string
+	}{"80x24": {small, ""}, "200x50": {large, ""}, "devices-80x24": {small, "d"}, "flows-80x24": {small, "f"}, "help-80x24": {small, "?"}} {
+		size := at.size
 		s := open(t, size.Width, size.Height)
 		for _, doc := range moments() {
 			s.send(screen.Answer[*status.Document]{Doc: doc})
 		}
+		for _, k := range at.keys {
+			s.keys(string(k))
+		}
 		var got strings.Builder
 		for line := range strings.Lines(ansi.Strip(s.view())) {
-			got.WriteString(strings.TrimRight(line, " \n") + "\n")
+			// Of several empty lines the file has one.
+			if line := strings.TrimRight(line, " \n") + "\n"; line != "\n" || !strings.HasSuffix(got.String(), "\n\n") {
+				got.WriteString(line)
+			}
 			if w := ansi.StringWidth(line); w > size.Width {
 				t.Errorf("%s: a line of %d columns", name, w)
 			}
@@ -148,14 +162,14 @@ func TestBarAndNames(t *testing.T) {
 		share, due float64
 		want       string
 	}{{0, 0, "··········"}, {1, 0, "██████████"}, {0.5, 0.8, "█████···|·"}, {0.8, 0.5, "█████|██··"}, {0.2, 1, "██·······|"}, {7, -1, "██████████"}} {
-		if got := Bar(c.share, c.due, 10); got != c.want {
+		if got := screen.Bar(c.share, c.due, 10); got != c.want {
 			t.Errorf("%v of %v: %s, want %s", c.share, c.due, got, c.want)
 		}
 	}
-	if got := short("application_1795310741618_0001", 18); got != "appl…0741618_0001" && len([]rune(got)) != 18 {
+	if got := screen.Short("application_1795310741618_0001", 18); got != "appl…0741618_0001" && len([]rune(got)) != 18 {
 		t.Error(got)
 	}
-	if got := short("clients", 18); got != "clients" {
+	if got := screen.Short("clients", 18); got != "clients" {
 		t.Error(got)
 	}
 }

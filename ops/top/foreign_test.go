@@ -22,8 +22,8 @@ func withForeigners() *status.Document {
 func TestForeignUsers(t *testing.T) {
 	const want = `
 FOREIGN USER  PID     DEVICE  CGROUP                                                 READ    WRITTEN
-kworker       kernel  sdb     -                                                  0.0 MB/s  20.0 MB/s
-fio?          812     sdb     ...eep/deep/deep/deep/deep/deep/deep/fio.service  10.0 MB/s   1.0 MB/s
+kworker       kernel  sdb     -                                                  0.0 MiB/s  20.0 MiB/s
+fio?          812     sdb     ...eep/deep/deep/deep/deep/deep/deep/fio.service  10.0 MiB/s   1.0 MiB/s
 `
 	got := Text(withForeigners(), "x", Selection{Sort: "share"}, nil, 80)
 	_, got, _ = strings.Cut(got, "\n\nFOREIGN")
@@ -39,7 +39,7 @@ fio?          812     sdb     ...eep/deep/deep/deep/deep/deep/deep/fio.service  
 	for i := range 30 {
 		many.Devices[0].ForeignUsers.Top = append(many.Devices[0].ForeignUsers.Top, status.ForeignUser{Name: fmt.Sprint("p", i), PID: 1, Window: status.Pair{Read: 1}})
 	}
-	if got := foreigners(many, 10); len(got) != 11 {
+	if got := foreigners(many, 10, 200); len(got) != 11 {
 		t.Errorf("%d lines", len(got))
 	}
 }
@@ -55,7 +55,7 @@ func TestTheDevicesViewShowsForeignUsers(t *testing.T) {
 			t.Errorf("height %d: %d lines", height, got+1)
 		}
 		if height >= 12 {
-			s.shows(true, "FOREIGN USER", "kworker", "20.0 MB/s", "q quit")
+			s.shows(true, "FOREIGN USER", "kworker", "20.0 MiB/s", "q quit")
 		}
 	}
 }

@@ -52,19 +52,19 @@ func draw(doc *status.Document, s Selection, history *History, address string, w
 	all := Applications(doc)
 	p := screen.Page{Headline: headline(doc, address), Note: leftOff(doc)}
 	if len(doc.Devices) == 0 {
-		p.Note = "no device yet: an agent registers one with its data directories"
+		p.Note = noDevice
 	}
 	switch s.View {
 	case devicesView:
-		p.Above = append(devices(doc), "")
-		lines := foreigners(doc, max(1, height))
+		p.Above = append(devices(doc, width), "")
+		lines := foreigners(doc, max(1, height), width)
 		if len(lines) == 0 {
 			lines = []string{"no I/O of others was seen"}
 		}
 		p.Head, p.Rows = lines[0], lines[1:]
 	case flowsView:
 		rows := rowsOf(doc, s)
-		lines := flowTable(rows).Lines()
+		lines := flowTable(rows).Within(width, flowColumnsToDrop...).Lines()
 		p.Head, p.Rows = lines[0], lines[1:]
 		for i, r := range rows {
 			if !r.Window.Active {
@@ -104,8 +104,8 @@ func styled(s State, line string) string {
 	return line
 }
 
-func devices(doc *status.Document) []string {
-	lines := deviceTable(doc).Lines()
+func devices(doc *status.Document, width int) []string {
+	lines := deviceTable(doc).Within(width, deviceColumnsToDrop...).Lines()
 	lines[0] = screen.Head.Render(lines[0])
 	for i, d := range doc.Devices {
 		if deviceState(d) != "ok" {

@@ -13,12 +13,14 @@ package top
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"penstock/node/status"
 	"penstock/ops/screen"
+	"penstock/settings"
 )
 
 // Selection says what of a document is drawn; its filter is for applications and devices.
@@ -93,6 +95,13 @@ func headline(doc *status.Document, address string) string {
 	return strings.Join(append(parts, doc.Time.Format(time.TimeOnly)), "  ")
 }
 
+// The columns that a narrow terminal does not show, the first ones first.
+var (
+	deviceColumnsToDrop = []string{"ALGORITHM", "WRITTEN", "FOREIGN READ", "REFERENCE", "IN FLIGHT", "BACKLOG"}
+	flowColumnsToDrop   = []string{"WOULD WAIT", "STREAMS", "LIMIT", "WAITS/S", "QUEUED", "BACKLOG"}
+	othersToDrop        = []string{"PID", "CGROUP"}
+)
+
 func deviceTable(doc *status.Document) *screen.Table {
 	t := screen.NewTable("DEVICE|STATE|>ALGORITHM|>D|>IN FLIGHT|>BUSY|>LATENCY|>OTHERS|>REFERENCE|>BACKLOG|>FOREIGN READ|>WRITTEN")
 	for _, d := range doc.Devices {
@@ -105,7 +114,7 @@ func deviceTable(doc *status.Document) *screen.Table {
 			if !d.Kernel.Counted || d.Window.Seconds == 0 {
 				return "-"
 			}
-			return megabytes(float64(bytes) / d.Window.Seconds)
+			return settings.Rate(float64(bytes) / d.Window.Seconds)
 		}
 		busy := "-"
 		if d.Kernel.Counted {
@@ -146,10 +155,10 @@ func flowTable(rows []row) *screen.Table {
 		}
 		limit := "-"
 		if r.LimitBytes > 0 {
-			limit = megabytes(float64(r.LimitBytes))
+			limit = settings.Rate(float64(r.LimitBytes))
 		}
-		t.Add(r.Name, r.device, weight, limit, percent(r.Window.Share), due, megabytes(r.rate(r.Window.Bytes.Read)),
-			megabytes(r.rate(r.Window.Bytes.Written)), mebibytes(r.BacklogBytes), fmt.Sprint(r.Streams), fmt.Sprint(r.Queued),
+		t.Add(r.Name, r.device, weight, limit, percent(r.Window.Share), due, settings.Rate(r.rate(r.Window.Bytes.Read)),
+			settings.Rate(r.rate(r.Window.Bytes.Written)), mebibytes(r.BacklogBytes), fmt.Sprint(r.Streams), fmt.Sprint(r.Queued),
 			fmt.Sprintf("%.1f", r.rate(r.Window.Waits)), would)
 	}
 	return t
@@ -157,7 +166,7 @@ func flowTable(rows []row) *screen.Table {
 
 // foreigners are the processes and cgroups that used devices past the daemon in
 // the window, at most n, those that moved most first; empty if there are none.
-func foreigners(doc *status.Document, n int) []string {
+func foreigners(doc *status.Document, n, width int) []string {
 	type use struct {
 		device string
 		rate   [2]float64
@@ -187,9 +196,9 @@ func foreigners(doc *status.Document, n int) []string {
 		if cgroup == "" {
 			cgroup = "-"
 		}
-		t.Add(screen.Printable(u.Name), pid, u.device, shortened(cgroup), megabytes(u.rate[0]), megabytes(u.rate[1]))
+		t.Add(screen.Printable(u.Name), pid, u.device, shortened(cgroup), settings.Rate(u.rate[0]), settings.Rate(u.rate[1]))
 	}
-	return t.Lines()
+	return t.Within(width, othersToDrop...).Lines()
 }
 
 // shortened keeps the end of a path, which says more than its beginning.
@@ -214,6 +223,9 @@ func leftOff(doc *status.Document) string {
 	return fmt.Sprintf("%d flows with the least service are left off", n)
 }
 
+// noDevice explains an empty view.
+const noDevice = "no device yet: an agent registers one with its data directories"
+
 // maxForeigners is how many foreign users a text shows.
 const maxForeigners = 10
 
@@ -222,21 +234,23 @@ const maxForeigners = 10
 func Text(doc *status.Document, address string, s Selection, h *History, width int) string {
 	all := Applications(doc)
 	lines := []string{headline(doc, address), Verdict(doc, all), ""}
+	if len(doc.Devices) == 0 {
+		lines = append(lines, noDevice, "")
+	}
 	lines = append(lines, applicationLines(selectedApplications(all, s), h, width)...)
 	lines = append(append(lines, ""), deviceTable(doc).Lines()...)
 	lines = append(append(lines, ""), flowTable(rowsOf(doc, s)).Lines()...)
 	if more := leftOff(doc); more != "" {
 		lines = append(lines, more)
 	}
-	if others := foreigners(doc, maxForeigners); len(others) > 0 {
+	if others := foreigners(doc, maxForeigners, math.MaxInt); len(others) > 0 {
 		lines = append(append(lines, ""), others...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func percent(part float64) string        { return fmt.Sprintf("%.1f %%", 100*part) }
-func megabytes(perSecond float64) string { return fmt.Sprintf("%.1f MB/s", perSecond/1e6) }
-func mebibytes(bytes int64) string       { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+func percent(part float64) string  { return fmt.Sprintf("%.1f %%", 100*part) }
+func mebibytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", settings.MiB(float64(bytes))) }
 
 func milliseconds(ns int64) string {
 	if ns == 0 {

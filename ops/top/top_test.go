@@ -15,7 +15,7 @@ import (
 	"penstock/ops/screen"
 )
 
-const mb = 1_000_000
+const mb = 1 << 20
 
 func sample() *status.Document {
 	flow := func(name string, weight int, share, due float64, read, written, backlog int64) status.Flow {
@@ -45,19 +45,19 @@ func TestText(t *testing.T) {
 	const want = `penstock host:1  mode enforce  1 agent  03:04:05
 appl…on_1_0002 takes 25 %, due 3 %; appl…on_1_0001 waits with 75 %, due 97 %
 
-APPLICATION        STATE        SHARE, | DUE     SHARE   DUE   MB/S  LAST MINUTE
+APPLICATION        STATE        SHARE, | DUE     SHARE   DUE  MiB/S  LAST MINUTE
 application_1_0001 waits        ████████████···|  75 %  97 %   10.0
 application_1_0002 over its due |███············  25 %   3 %    4.0
 scanner            idle         ················   0 %   0 %    0.0
 
-DEVICE  STATE      ALGORITHM        D  IN FLIGHT    BUSY   LATENCY  OTHERS  REFERENCE   BACKLOG  FOREIGN READ   WRITTEN
-sdb     ok             sfqd2  3 of 12          2  97.0 %  212.0 ms  12.5 %   248.0 ms  12.0 MiB      0.0 MB/s  0.2 MB/s
+DEVICE  STATE      ALGORITHM        D  IN FLIGHT    BUSY   LATENCY  OTHERS  REFERENCE   BACKLOG  FOREIGN READ    WRITTEN
+sdb     ok             sfqd2  3 of 12          2  97.0 %  212.0 ms  12.5 %   248.0 ms  12.0 MiB     0.0 MiB/s  0.2 MiB/s
 sdc     NO ANSWER      sfqd2
 
-APPLICATION         DEVICE  WEIGHT     LIMIT   SHARE     DUE       READ   WRITTEN   BACKLOG  STREAMS  QUEUED  WAITS/S  WOULD WAIT
-application_1_0001  sdb         32         -  75.0 %  97.0 %  10.0 MB/s  0.0 MB/s   0.0 MiB        2       1      2.0           -
-application_1_0002  sdb          1         -  25.0 %   3.0 %   0.0 MB/s  4.0 MB/s  12.0 MiB        2       1      2.0           -
-scanner             sdb          1  5.0 MB/s   0.0 %       -   0.0 MB/s  0.0 MB/s   0.0 MiB        2       0      2.0           -
+APPLICATION         DEVICE  WEIGHT      LIMIT   SHARE     DUE        READ    WRITTEN   BACKLOG  STREAMS  QUEUED  WAITS/S  WOULD WAIT
+application_1_0001  sdb         32          -  75.0 %  97.0 %  10.0 MiB/s  0.0 MiB/s   0.0 MiB        2       1      2.0           -
+application_1_0002  sdb          1          -  25.0 %   3.0 %   0.0 MiB/s  4.0 MiB/s  12.0 MiB        2       1      2.0           -
+scanner             sdb          1  5.0 MiB/s   0.0 %       -   0.0 MiB/s  0.0 MiB/s   0.0 MiB        2       0      2.0           -
 `
 	if got := Text(sample(), "host:1", Selection{Sort: "share"}, nil, 80); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
