@@ -201,7 +201,7 @@ func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 // blockName is in the name of a block's file (blk_12) and of its checksums' (blk_12_34.meta).
 var blockName = regexp.MustCompile(`blk_\d+`)
 
-const fsckMax = 16 << 20 // bytes of a report: the blocks of about 100,000 files
+const fsckMax = 16 << 20 // bytes of a report: about 100,000 blocks
 
 // BlockName returns the name of the block (blk_12) that a DataNode's file belongs to, given the
 // file's path; "" if it belongs to none.
