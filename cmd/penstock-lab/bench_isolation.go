@@ -81,8 +81,6 @@ type isolationFlags struct {
 	phases                             []string
 	protectedSize, aggressorSize, rate string
 	applications                       int
-	cacheDir, agentJar, runDir         string
-	profile                            string
 }
 
 func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, report, check string) {
@@ -92,7 +90,7 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.StringVar(&f.disk, "disk", isolation.HDD, "kind of the modelled disks: "+isolation.HDD+", "+isolation.SSD)
 	flags.StringVar(&f.weights, "weights", "", "weights of the protected job and the aggressor (default 32:1)")
 	flags.StringVar(&f.hadoop, "hadoop", "", "Hadoop's version: "+strings.Join(hadoop.Versions, ", ")+" (default "+hadoop.DefaultVersion+")")
-	flags.StringVar(&f.profile, "profile", "", "profile `FILE` of the disks, from penstock profile: costs and reference latencies")
+	flags.StringVar(&q.Profile, "profile", "", "profile `FILE` of the disks, from penstock profile: costs and reference latencies")
 	flags.StringVar(&f.check, "check", check, "runs after which the aggressor's output is checked: all, or the first of each phase")
 	flags.StringSliceVar(&f.phases, "phases", strings.Split(phases, ","), "phases to run, in this order")
 	flags.IntVar(&q.Runs, "runs", runs, "runs of each phase")
@@ -103,14 +101,14 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
 	flags.StringVar(&f.setup, "setup", "", "JSON `FILE` with fields of the setup to change, in the form of --json's \"setup\"")
 	flags.BoolVar(&f.intermediate, "intermediate", false, "put intermediate data on the contested disks (default: if the protected job is not WordCount)")
-	flags.BoolVar(&f.request.Setup.Both, "both", false, "let the aggressor run to its own end on the limited disks, and compare both sides")
+	flags.BoolVar(&q.Setup.Both, "both", false, "let the aggressor run to its own end on the limited disks, and compare both sides")
 	flags.StringVar(&f.protectedSize, "protected-size", "", "the protected job's input (K, M, G: powers of 1024); TPC-H has a scale in --setup")
 	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes, of all its applications")
 	flags.IntVar(&f.applications, "applications", 1, "number of TeraGen applications; each has an equal part of the bytes and of the 4 tasks, at least one task")
 	flags.StringVar(&f.rate, "disk-rate", "", "rate of each modelled disk in bytes per second; an SSD's writes keep their proportion")
-	flags.StringVar(&f.runDir, "run-dir", "", "run folder (default: a new one in ./run)")
-	flags.StringVar(&f.cacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
-	flags.StringVar(&f.agentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
+	flags.StringVar(&q.RunDir, "run-dir", "", "run folder (default: a new one in ./run)")
+	flags.StringVar(&q.CacheDir, "cache-dir", ".cache", "folder for downloads, kept between runs")
+	flags.StringVar(&q.AgentJar, "agent-jar", "", "penstock-agent.jar (default: beside this binary)")
 }
 
 // perform turns the flags into a request and carries it out.
@@ -129,14 +127,14 @@ func (f *isolationFlags) perform(cmd *cobra.Command) (err error) {
 	if q.Phases, err = isolation.ParsePhases(f.phases, q.Setup); err != nil {
 		return cli.Usage(err)
 	}
-	if err := f.fillOptions(); err != nil {
+	if err := f.fillPaths(); err != nil {
 		return err
 	}
 	q.Build, q.Out = cli.Version, cmd.OutOrStdout()
 	if q.JSON == "-" {
 		q.Out = cmd.ErrOrStderr()
 	}
-	q.Options.Progress = &isolation.Progress{Log: &progress.Log{Out: os.Stderr, Terminal: cli.IsTerminal(os.Stderr)}}
+	q.Progress = &progress.Log{Out: os.Stderr, Terminal: cli.IsTerminal(os.Stderr)}
 	return isolation.Perform(cmd.Context(), *q)
 }
 
@@ -190,25 +188,24 @@ func (f *isolationFlags) fillSetup(intermediate bool) error {
 	return s.Validate()
 }
 
-func (f *isolationFlags) fillOptions() (err error) {
-	o := &f.request.Options
-	if o.Binary, err = penstockBinary(); err != nil {
+// fillPaths completes the request's paths.
+func (f *isolationFlags) fillPaths() (err error) {
+	q := &f.request
+	if q.Binary, err = penstockBinary(); err != nil {
 		return err
 	}
-	o.AgentJar = f.agentJar
-	if o.AgentJar == "" {
-		o.AgentJar = filepath.Join(filepath.Dir(o.Binary), "penstock-agent.jar")
+	if q.AgentJar == "" {
+		q.AgentJar = filepath.Join(filepath.Dir(q.Binary), "penstock-agent.jar")
 	}
-	for _, p := range []*string{&o.AgentJar, &f.cacheDir, &f.runDir, &f.profile} {
+	for _, p := range []*string{&q.AgentJar, &q.CacheDir, &q.RunDir, &q.Profile} {
 		if *p != "" {
 			if *p, err = filepath.Abs(*p); err != nil {
 				return err
 			}
 		}
 	}
-	if _, err := os.Stat(o.AgentJar); err != nil {
+	if _, err := os.Stat(q.AgentJar); err != nil {
 		return fmt.Errorf("the agent: %w (run make build, or name it with --agent-jar)", err)
 	}
-	o.CacheDir, o.RunDir, o.Profile = f.cacheDir, f.runDir, f.profile
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package experiment is what all measurements share, so that each of them is a scenario and a
-// judge: rounds that are interleaved and repeated, a journal by which an interrupted
+// judge: turns that are interleaved and repeated, a journal by which an interrupted
 // measurement continues, a run folder, progress, and results in JSON.
 //
 // Its parts are packages of their own: journal (finished parts on disk), runs (run folders and
@@ -15,6 +15,8 @@ import (
 	"io"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"penstock/lab/experiment/journal"
 	"penstock/lab/experiment/runs"
 )
@@ -22,14 +24,85 @@ import (
 // Say prints a line of progress.
 type Say = func(format string, args ...any)
 
-// Rounds is a measurement of equal rounds. Its setup S is everything that may change a figure; a
-// round R is what is kept of one. Both are written as JSON.
-type Rounds[S, R any] struct {
+// Turns is a measurement in turns. Its setup S is everything that may change a figure, a key K
+// names a turn, and a result R is what is kept of one. S and R are written as JSON.
+type Turns[S, K, R any] struct {
 	Name     string // of the measurement, in its journal and its run folder's name
+	Unit     string // what its turns are, in lines of progress: "rounds"
 	Setup    S
-	Count    int    // rounds in all, those in the journal included
-	Resume   string // the journal's file; "" keeps rounds in memory only
+	Resume   string // the journal's file; "" keeps results in memory only
 	RunDir   string // "": a new folder, which is removed after success
+	KeepLogs bool
+	Say      Say
+
+	// Missing returns the keys of the turns to do, in order, when some are done.
+	Missing func(done []R) []K
+	// Start brings up the machine in a folder. It returns a function that performs one turn,
+	// given the results of those that are done, and one that puts everything back.
+	Start func(ctx context.Context, dir string) (turn func(ctx context.Context, key K, done []R) (R, error), stop func() error, err error)
+	// After, if not nil, is called after each turn, when its result, the last one, is in the journal.
+	After func(done []R) error
+}
+
+// Perform does the turns that the journal lacks. It returns the results of all finished turns,
+// also after a failure or an interruption.
+func (t Turns[S, K, R]) Perform(ctx context.Context) ([]R, error) {
+	done, err := journal.Open[S, R](t.Resume, t.Name, t.Setup)
+	if err != nil {
+		return nil, err
+	}
+	defer done.Close()
+	missing := t.Missing(done.Entries())
+	if had := len(done.Entries()); had > 0 {
+		t.Say("%d %s are in the journal, %d to do", had, t.Unit, len(missing))
+	}
+	if len(missing) == 0 {
+		return done.Entries(), nil
+	}
+	err = runs.Within(t.RunDir, t.Name+"-", t.KeepLogs, t.Say, func(dir string) error {
+		turn, stop, err := t.Start(ctx, dir)
+		if err != nil {
+			return err
+		}
+		err = t.perform(ctx, done, missing, turn)
+		t.Say("putting everything back")
+		return errors.Join(err, stop())
+	})
+	if errors.Is(err, context.Canceled) && t.Resume != "" {
+		t.Say("interrupted; the finished %s are in %s: the same command continues", t.Unit, t.Resume)
+	}
+	return done.Entries(), err
+}
+
+func (t Turns[S, K, R]) perform(ctx context.Context, done *journal.Journal[S, R], missing []K, turn func(context.Context, K, []R) (R, error)) error {
+	for _, key := range missing {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		one, err := turn(ctx, key, done.Entries())
+		if err != nil {
+			return fmt.Errorf("%v: %w", key, err)
+		}
+		if err := done.Append(one); err != nil {
+			return err
+		}
+		if t.After == nil {
+			continue
+		}
+		if err := t.After(done.Entries()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rounds is a measurement of equal turns, which are called rounds. Its fields are those of Turns.
+type Rounds[S, R any] struct {
+	Name     string
+	Setup    S
+	Count    int // rounds in all, those in the journal included
+	Resume   string
+	RunDir   string
 	KeepLogs bool
 	Say      Say
 
@@ -38,54 +111,63 @@ type Rounds[S, R any] struct {
 	Start func(ctx context.Context, dir string) (round func(ctx context.Context, n int) (R, error), stop func() error, err error)
 }
 
+// round is the key of a round, counted from 0.
+type round int
+
+func (n round) String() string { return fmt.Sprintf("round %d", int(n)+1) }
+
 // Perform does the rounds that the journal lacks. It returns all finished rounds, also after a
 // failure or an interruption.
 func (r Rounds[S, R]) Perform(ctx context.Context) ([]R, error) {
-	done, err := journal.Open[S, R](r.Resume, r.Name, r.Setup)
-	if err != nil {
-		return nil, err
-	}
-	defer done.Close()
-	had := len(done.Entries())
-	if had > 0 {
-		r.Say("%d rounds are in the journal, %d to do", had, max(0, r.Count-had))
-	}
-	if had >= r.Count {
-		return done.Entries(), nil
-	}
-	err = runs.Within(r.RunDir, r.Name+"-", r.KeepLogs, r.Say, func(dir string) error {
-		round, stop, err := r.Start(ctx, dir)
-		if err != nil {
-			return err
-		}
-		err = r.perform(ctx, done, round)
-		r.Say("putting everything back")
-		return errors.Join(err, stop())
-	})
-	if errors.Is(err, context.Canceled) && r.Resume != "" {
-		r.Say("interrupted; the finished rounds are in %s: the same command continues", r.Resume)
-	}
-	return done.Entries(), err
+	return Turns[S, round, R]{
+		Name: r.Name, Unit: "rounds", Setup: r.Setup, Resume: r.Resume, RunDir: r.RunDir, KeepLogs: r.KeepLogs, Say: r.Say,
+		Missing: func(done []R) (missing []round) {
+			for n := len(done); n < r.Count; n++ {
+				missing = append(missing, round(n))
+			}
+			return missing
+		},
+		Start: func(ctx context.Context, dir string) (func(context.Context, round, []R) (R, error), func() error, error) {
+			perform, stop, err := r.Start(ctx, dir)
+			begun, first := time.Now(), round(-1)
+			return func(ctx context.Context, n round, _ []R) (R, error) {
+				if first < 0 {
+					begun, first = time.Now(), n
+				}
+				left := ""
+				if n > first {
+					each := time.Since(begun) / time.Duration(n-first)
+					left = fmt.Sprintf(", about %s left", (each * time.Duration(r.Count-int(n))).Round(10*time.Second))
+				}
+				r.Say("%v of %d%s", n, r.Count, left)
+				return perform(ctx, int(n))
+			}, stop, err
+		},
+	}.Perform(ctx)
 }
 
-func (r Rounds[S, R]) perform(ctx context.Context, done *journal.Journal[S, R], round func(context.Context, int) (R, error)) error {
-	had, begun := len(done.Entries()), time.Now()
-	for n := had; n < r.Count; n++ {
-		left := ""
-		if n > had {
-			each := time.Since(begun) / time.Duration(n-had)
-			left = fmt.Sprintf(", about %s left", (each * time.Duration(r.Count-n)).Round(10*time.Second))
-		}
-		r.Say("round %d of %d%s", n+1, r.Count, left)
-		one, err := round(ctx, n)
-		if err != nil {
-			return fmt.Errorf("round %d: %w", n+1, err)
-		}
-		if err := done.Append(one); err != nil {
-			return err
-		}
+// Machine distinguishes the figures of different machines.
+type Machine struct {
+	KernelRelease string `json:"kernel_release"`
+	CPUs          int    `json:"cpus"` // that this process may use
+	MemoryBytes   int64  `json:"memory_bytes"`
+}
+
+// ThisMachine returns the properties of this machine. What the kernel does not say is zero.
+func ThisMachine() (m Machine) {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.KernelRelease = unix.ByteSliceToString(u.Release[:])
 	}
-	return nil
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		m.CPUs = set.Count()
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		m.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	return m
 }
 
 // WriteJSON writes a result, indented.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -39,5 +40,50 @@ func TestAnInterruptedMeasurementContinues(t *testing.T) {
 	}
 	if _, err := perform(5, -1, setup{2}); err == nil {
 		t.Error("a journal of another setup was continued")
+	}
+}
+
+// turn is a key with a name of its own, as phases have it.
+type turn string
+
+func TestTurnsAreDoneOnceInOrder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	path := filepath.Join(t.TempDir(), "journal")
+	broken := errors.New("it broke")
+	perform := func(failAt turn) (did []turn, after []int, results []turn, err error) {
+		results, err = Turns[setup, turn, turn]{Name: "test", Unit: "runs", Resume: path, Say: t.Logf,
+			Missing: func(done []turn) (missing []turn) {
+				for _, k := range []turn{"a 1", "b 1", "a 2"} {
+					if !slices.Contains(done, k) {
+						missing = append(missing, k)
+					}
+				}
+				return missing
+			},
+			Start: func(context.Context, string) (func(context.Context, turn, []turn) (turn, error), func() error, error) {
+				return func(_ context.Context, k turn, done []turn) (turn, error) {
+					if k == failAt {
+						return "", broken
+					}
+					if did = append(did, k); len(done)+1 < len(did) {
+						t.Errorf("%s is done after %v", k, done)
+					}
+					return k, nil
+				}, func() error { return nil }, nil
+			},
+			After: func(done []turn) error { after = append(after, len(done)); return nil },
+		}.Perform(t.Context())
+		return did, after, results, err
+	}
+	did, after, results, err := perform("b 1")
+	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "b 1: ") || !slices.Equal(did, []turn{"a 1"}) || !slices.Equal(after, []int{1}) || len(results) != 1 {
+		t.Fatalf("did %v, after %v, results %v, %v", did, after, results, err)
+	}
+	did, after, results, err = perform("")
+	if err != nil || !slices.Equal(did, []turn{"b 1", "a 2"}) || !slices.Equal(after, []int{2, 3}) || len(results) != 3 {
+		t.Fatalf("did %v, after %v, results %v, %v", did, after, results, err)
+	}
+	if did, _, results, err = perform(""); err != nil || len(did) != 0 || len(results) != 3 {
+		t.Fatalf("again: did %v, results %v, %v", did, results, err)
 	}
 }

@@ -31,19 +31,29 @@ func (s *Stand) Await(ctx context.Context, what string, holds func(context.Conte
 	}
 }
 
-// AwaitAgents waits until n agents of servers (DataNodes and NodeManagers) are connected to
-// daemon i. It fails at once if the daemon ends.
-func (s *Stand) AwaitAgents(ctx context.Context, i, n int) error {
+// awaitNode is Await for what daemon i is to do. It fails at once if the daemon ends.
+func (s *Stand) awaitNode(ctx context.Context, i int, what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	node := s.Nodes[i]
 	go func() {
 		select {
-		case <-s.Nodes[i].Exited():
-			cancel(fmt.Errorf("the daemon has ended: see %s", s.Nodes[i].Log))
+		case <-node.Exited():
+			cancel(fmt.Errorf("the daemon has ended: see %s", node.Log))
 		case <-ctx.Done():
 		}
 	}()
-	err := s.Await(ctx, fmt.Sprintf("%d agents at daemon %d", n, i), func(ctx context.Context) (bool, error) {
+	err := s.Await(ctx, what, holds)
+	if err != nil && context.Cause(ctx) != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// AwaitAgents waits until n agents of servers (DataNodes and NodeManagers) are connected to
+// daemon i. It fails at once if the daemon ends.
+func (s *Stand) AwaitAgents(ctx context.Context, i, n int) error {
+	return s.awaitNode(ctx, i, fmt.Sprintf("%d agents at daemon %d", n, i), func(ctx context.Context) (bool, error) {
 		doc, err := s.Status(ctx, i)
 		if err != nil {
 			return false, err
@@ -59,10 +69,6 @@ func (s *Stand) AwaitAgents(ctx context.Context, i, n int) error {
 		}
 		return true, nil
 	})
-	if err != nil && context.Cause(ctx) != nil {
-		err = errors.Join(err, context.Cause(ctx))
-	}
-	return err
 }
 
 // Status returns the account that daemon i gives of itself.
@@ -70,7 +76,8 @@ func (s *Stand) Status(ctx context.Context, i int) (*status.Document, error) {
 	return status.Fetch(ctx, s.Nodes[i].Address)
 }
 
-// SetWeights replaces the weights file of daemon i and waits until it is in force.
+// SetWeights replaces the weights file of daemon i and waits until it is in force. It fails at once
+// if the daemon ends.
 func (s *Stand) SetWeights(ctx context.Context, i int, text string) error {
 	before, err := s.Status(ctx, i)
 	if err != nil {
@@ -79,7 +86,7 @@ func (s *Stand) SetWeights(ctx context.Context, i int, text string) error {
 	if err := s.Nodes[i].SetWeights(text); err != nil {
 		return err
 	}
-	return s.Await(ctx, "the daemon takes its weights", func(ctx context.Context) (bool, error) {
+	return s.awaitNode(ctx, i, "the daemon takes its weights", func(ctx context.Context) (bool, error) {
 		doc, err := s.Status(ctx, i)
 		return err == nil && doc.Weights.Taken > before.Weights.Taken, err
 	})

@@ -332,9 +332,12 @@ func (s *Stand) startNodes(ctx context.Context) error {
 	return nil
 }
 
-// StartNode starts daemon i, or starts it again after its end. Change, if not nil, changes its
-// options for this and later starts.
+// StartNode starts daemon i, or starts it again after its end. It can be one that the Spec does
+// not have. Change, if not nil, changes its options for this and later starts.
 func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Options)) (err error) {
+	for len(s.nodes) <= i {
+		s.nodes, s.Nodes, s.starts = append(s.nodes, daemon.Options{}), append(s.Nodes, nil), append(s.starts, 0)
+	}
 	o := &s.nodes[i]
 	if change != nil {
 		change(o)

@@ -15,7 +15,8 @@ func TestBothRunToTheirEnd(t *testing.T) {
 	f := &fake{aggressorEnds: true}
 	x := newExperiment(t, f, "native-none")
 	x.Setup.Both, x.Runs = true, 2
-	if err := x.Run(context.Background()); err != nil {
+	runs, err := run(t, context.Background(), x)
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"limit true", "start aggressor", "start protected", "times protected", "times aggressor", "limit false",
@@ -23,7 +24,7 @@ func TestBothRunToTheirEnd(t *testing.T) {
 	if i := slices.Index(f.calls, "limit true"); i < 0 || !slices.Equal(f.calls[i:i+len(want)], want) {
 		t.Errorf("calls\n  %s\nwant among them\n  %s", strings.Join(f.calls, "\n  "), strings.Join(want, "\n  "))
 	}
-	for _, r := range x.Journal.Runs() {
+	for _, r := range runs {
 		if r.Killed || r.AggressorRuntimeS < r.RuntimeS {
 			t.Errorf("run %d: killed %v, the aggressor took %v s, the protected job %v s", r.Number, r.Killed, r.AggressorRuntimeS, r.RuntimeS)
 		}
@@ -34,7 +35,8 @@ func TestAggressorAlone(t *testing.T) {
 	f := &fake{aggressorEnds: true}
 	x := newExperiment(t, f, aggressorAlone)
 	x.Setup.Both = true
-	if err := x.Run(context.Background()); err != nil {
+	runs, err := run(t, context.Background(), x)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range f.calls {
@@ -42,7 +44,7 @@ func TestAggressorAlone(t *testing.T) {
 			t.Errorf("the protected job is not to run: %q", c)
 		}
 	}
-	r := x.Journal.Runs()[0]
+	r := runs[0]
 	if r.Protected != "" || r.Aggressor != "app-aggressor" || r.RuntimeS <= 0 || r.AggressorRuntimeS != r.RuntimeS {
 		t.Errorf("run %+v", r)
 	}

@@ -85,30 +85,23 @@ func (c Calibration) text(protected string) string {
 
 // calibrate runs the protected job alone on disks without a limit, chooses their rate, and changes
 // the set-up and the machine accordingly.
-func (q *Request) calibrate(ctx context.Context, m *Machine) error {
-	trial, err := OpenJournal("", q.Setup)
+func (x *Experiment) calibrate(ctx context.Context, m *Machine) error {
+	t := Turn{fullSpeed, 1}
+	r, err := x.turn(ctx, t, nil)
+	if err != nil {
+		return fmt.Errorf("%v: %w", t, err)
+	}
+	x.finished(r)
+	setup, c, err := Calibrate(x.Setup, r)
 	if err != nil {
 		return err
 	}
-	x := q.experiment(m, trial)
-	x.Phases, x.Runs, x.After = []Phase{fullSpeed}, 1, nil
-	if p := q.Options.Progress; p != nil {
-		p.ahead = len(q.Phases) * q.Runs
-		defer func() { p.ahead = 0 }()
-	}
-	if err := x.Run(ctx); err != nil {
+	first := Summarise(setup, []Phase{fullSpeed}, []Run{r})
+	first.Calibration, first.pending = &c, len(x.missing(nil))
+	if err := x.writeReport(first); err != nil {
 		return err
 	}
-	setup, c, err := Calibrate(q.Setup, trial.Runs()[0])
-	if err != nil {
-		return err
-	}
-	first := Summarise(setup, x.Phases, trial.Runs())
-	first.Calibration, first.pending = &c, len(q.Phases)*q.Runs
-	if err := q.writeReport(first); err != nil {
-		return err
-	}
-	q.Setup, q.calibration = setup, &c
-	q.Options.Progress.Printf("%s", c.text(setup.protected().title()))
-	return m.change(ctx, setup, q.Phases)
+	x.Setup, x.calibration = setup, &c
+	x.say("%s", c.text(setup.protected().title()))
+	return m.change(ctx, x.Phases)
 }

@@ -40,7 +40,7 @@ func (m *Machine) groupsPossible(phases []Phase) error {
 	if _, err := blkio.Mount(); err != nil {
 		return fmt.Errorf("phase %s: %w", phases[i].Name, err)
 	}
-	if !m.setup.Disk.Modelled {
+	if !m.setup().Disk.Modelled {
 		return fmt.Errorf("phase %s needs modelled disks: the cgroups would limit the machine's own disks", phases[i].Name)
 	}
 	return nil

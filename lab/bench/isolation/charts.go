@@ -33,7 +33,7 @@ func (res Result) runtimeChart() chart.Bars {
 		c.Rows = append(c.Rows, chart.Row{Name: res.plainName(f.Name), Bars: []chart.Bar{{Colour: phaseColour(f.Name), Value: f.RuntimeS,
 			Low: f.RuntimeSpread.Min, High: f.RuntimeSpread.Max, Runs: len(f.RuntimesS), Label: label}}})
 	}
-	if slices.ContainsFunc(res.Phases, func(f Figure) bool { return f.Name == "floor" }) {
+	if res.phase("floor") != nil {
 		c.X += " (×: against CPU contention only)"
 	}
 	return c
@@ -45,7 +45,7 @@ func phaseColour(phase string) chart.Colour {
 		return chart.Grey
 	case strings.HasPrefix(phase, nativePrefix):
 		return chart.Purple
-	case strings.HasPrefix(phase, sfqdPrefix) || phase == "sfqd2":
+	case sfqd.has(phase) || phase == "sfqd2":
 		return chart.Blue
 	}
 	return chart.Teal
@@ -118,7 +118,7 @@ func throughputs(r Run) (map[string][]chart.Point, string) {
 		}
 		return out, "Penstock's metrics"
 	}
-	out[ownerTotal] = steps(total(r.Series), r.Series.StepSeconds)
+	out[ownerTotal] = steps(r.Series.total(), r.Series.StepSeconds)
 	return out, "device counters, which do not tell the jobs apart"
 }
 
@@ -138,19 +138,6 @@ func steps(mbps []float64, step float64) []chart.Point {
 		points[i] = chart.Point{X: (float64(i) + 0.5) * step, Y: v}
 	}
 	return points
-}
-
-// total is the MB/s of all disks by step.
-func total(s Series) (sum []float64) {
-	for _, name := range slices.Sorted(maps.Keys(s.Disks)) {
-		for i, v := range s.Disks[name] {
-			if i == len(sum) {
-				sum = append(sum, 0)
-			}
-			sum[i] += v
-		}
-	}
-	return sum
 }
 
 // depthChart draws IBIS, Figure 7: the depth over time, and beside it the latency that it was

@@ -22,24 +22,24 @@ const (
 // aggressor.
 func (m *Machine) cluster(s *stand.Stand) hadoop.Config {
 	cfg := hadoop.Config{
-		Version: m.setup.Hadoop.Version, Replication: m.setup.Hadoop.Replication, BlockSize: m.setup.Hadoop.BlockBytes,
-		TaskSlots: max(m.setup.protected().tasks(), m.setup.Aggressor.Slots+m.setup.Aggressor.applications()-1),
+		Version: m.setup().Hadoop.Version, Replication: m.setup().Hadoop.Replication, BlockSize: m.setup().Hadoop.BlockBytes,
+		TaskSlots: max(m.setup().protected().tasks(), m.setup().Aggressor.Slots+m.setup().Aggressor.applications()-1),
 	}
-	n := m.setup.Disk.DataNodes
+	n := m.setup().Disk.DataNodes
 	for i := range n {
 		contested, other := s.Disks[i].Mount(), s.Disks[n+i].Mount()
 		dn := hadoop.DataNode{Volumes: []hadoop.Volume{
 			{Dir: filepath.Join(contested, "dfs"), Type: "DISK"},
 			{Dir: filepath.Join(other, "dfs"), Type: "SSD"},
 		}}
-		if m.setup.Intermediate {
+		if m.setup().Intermediate {
 			cfg.LocalDirs = append(cfg.LocalDirs, filepath.Join(contested, "local"))
 		} else {
-			dn.JVMArgs = []string{install.DataNodeOption(m.options.AgentJar, s.Socket(0))}
+			dn.JVMArgs = []string{install.DataNodeOption(m.request.AgentJar, s.Socket(0))}
 		}
 		cfg.DataNodes = append(cfg.DataNodes, dn)
 	}
-	if m.setup.Intermediate {
+	if m.setup().Intermediate {
 		cfg.Governed = s.Governed(0)
 	}
 	return cfg
@@ -47,11 +47,11 @@ func (m *Machine) cluster(s *stand.Stand) hadoop.Config {
 
 // redirect puts the intermediate data of the floor's aggressor on the other disks.
 func (m *Machine) redirect() error {
-	if !m.setup.Intermediate {
+	if !m.setup().Intermediate {
 		return nil
 	}
 	var elsewhere []string
-	for _, d := range m.Disks[m.setup.Disk.DataNodes:] {
+	for _, d := range m.Disks[m.setup().Disk.DataNodes:] {
 		elsewhere = append(elsewhere, filepath.Join(d.Mount(), "local"))
 	}
 	return m.Hadoop.Redirect(userElsewhere, elsewhere)
@@ -80,7 +80,7 @@ func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
 		return err
 	}
 	if slices.ContainsFunc(phases, func(p Phase) bool { return !p.Unprotected }) {
-		if err := m.prepareInput(ctx, m.setup.protected(), protectedInput); err != nil {
+		if err := m.prepareInput(ctx, m.setup().protected(), protectedInput); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
 		if !slices.ContainsFunc(phases, func(p Phase) bool { return p.Against && p.Elsewhere == elsewhere }) {
 			continue
 		}
-		if err := m.prepareInput(ctx, m.setup.aggressor(), aggressorInput(elsewhere)); err != nil {
+		if err := m.prepareInput(ctx, m.setup().aggressor(), aggressorInput(elsewhere)); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,6 @@ package isolation
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 )
 
 // Comparison compares SFQ(D2) with one peer under the same conditions.
@@ -20,29 +18,18 @@ type Comparison struct {
 // phase differ by more.
 const even = 0.05
 
-// peers are the families of phases that SFQ(D2) is compared with: with the best of each.
-var peers = []struct{ prefix, role string }{
-	{sfqdPrefix, "the best fixed depth"},
-	{throttlerPrefix, "the best cap of the DataNodes' own throttler"},
-	{weightsPrefix, "the best weights of cgroups"},
-	{capsPrefix, "the best cap of cgroups"},
-	{drrPrefix, "deficit round robin"},
-}
-
 // comparisons compares SFQ(D2) with the best of every family that ran.
-func comparisons(figures []Figure) []Comparison {
-	i := slices.IndexFunc(figures, func(f Figure) bool { return f.Name == "sfqd2" })
-	if i < 0 {
+func (res Result) comparisons() (all []Comparison) {
+	own := res.phase("sfqd2")
+	if own == nil {
 		return nil
 	}
-	own := figures[i]
-	var all []Comparison
-	for _, peer := range peers {
-		best, ok := bestOf(figures, peer.prefix)
-		if !ok {
+	for _, family := range families {
+		best := family.best(res.Phases)
+		if best == nil {
 			continue
 		}
-		c := Comparison{With: best.Name, Role: peer.role, Runtime: own.RuntimeS / best.RuntimeS,
+		c := Comparison{With: best.Name, Role: family.role, Runtime: own.RuntimeS / best.RuntimeS,
 			Device: ratio(orNaN(own.DeviceMBps), orNaN(best.DeviceMBps))}
 		c.Verdict = verdictOf(c)
 		all = append(all, c)
@@ -50,24 +37,21 @@ func comparisons(figures []Figure) []Comparison {
 	return all
 }
 
-// bestOf returns the phase of a family that an operator would choose: of those whose run
-// time is even with the shortest, the one with the highest throughput.
-func bestOf(figures []Figure, prefix string) (best Figure, ok bool) {
+// best returns the phase of the family that an operator would choose: of those whose run
+// time is even with the shortest, the one with the highest throughput; nil if none ran.
+func (f family) best(phases []Figure) (best *Figure) {
 	least := math.Inf(1)
-	for _, f := range figures {
-		if strings.HasPrefix(f.Name, prefix) {
-			least = min(least, f.RuntimeS)
+	for _, p := range phases {
+		if f.has(p.Name) {
+			least = min(least, p.RuntimeS)
 		}
 	}
-	for _, f := range figures {
-		if !strings.HasPrefix(f.Name, prefix) || f.RuntimeS > least*(1+even) {
-			continue
-		}
-		if !ok || orNaN(f.DeviceMBps) > orNaN(best.DeviceMBps) {
-			best, ok = f, true
+	for _, p := range phases {
+		if f.has(p.Name) && p.RuntimeS <= least*(1+even) && (best == nil || orNaN(p.DeviceMBps) > orNaN(best.DeviceMBps)) {
+			best = &p
 		}
 	}
-	return best, ok
+	return best
 }
 
 func verdictOf(c Comparison) string {
@@ -94,11 +78,9 @@ func (c Comparison) text(protected string) string {
 
 // aggressorNote is the aggressor's throughput under SFQ(D2), in a sentence.
 func (res Result) aggressorNote() string {
-	for _, f := range res.Phases {
-		if f.Name == "sfqd2" && f.AggressorMBps != nil && f.AggressorVsNative != nil {
-			return fmt.Sprintf("%s gets %.1f MB/s while %s runs: %.2f of its native throughput.",
-				res.Setup.aggressor().title(), *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
-		}
+	if f := res.phase("sfqd2"); f != nil && f.AggressorMBps != nil && f.AggressorVsNative != nil {
+		return fmt.Sprintf("%s gets %.1f MB/s while %s runs: %.2f of its native throughput.",
+			res.Setup.aggressor().title(), *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
 	}
 	return ""
 }

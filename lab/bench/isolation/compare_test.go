@@ -23,12 +23,12 @@ func TestBestOf(t *testing.T) {
 		"sfqd-1": {100, 15}, "sfqd-2": {104, 20}, "sfqd-4": {106, 23}, "sfqd2": {90, 30},
 		"throttler-2": {100, 12}, "throttler-8": {180, 22}, "alone": {80, 10},
 	})
-	for prefix, want := range map[string]string{sfqdPrefix: "sfqd-2", throttlerPrefix: "throttler-2"} {
-		if f, ok := bestOf(figures, prefix); !ok || f.Name != want {
-			t.Errorf("the best of %s is %s, %v; want %s", prefix, f.Name, ok, want)
+	for want, family := range map[string]family{"sfqd-2": sfqd, "throttler-2": throttled} {
+		if f := family.best(figures); f == nil || f.Name != want {
+			t.Errorf("the best of %s is %+v; want %s", family.prefix, f, want)
 		}
 	}
-	if f, ok := bestOf(figures, drrPrefix); ok {
+	if f := drr.best(figures); f != nil {
 		t.Errorf("%s is the best of a family that did not run", f.Name)
 	}
 }
@@ -36,13 +36,13 @@ func TestBestOf(t *testing.T) {
 func TestComparisons(t *testing.T) {
 	figures := made(map[string][2]float64{"sfqd2": {100, 20}, "sfqd-4": {101, 20}, "throttler-4": {100, 15}, "drr-2": {130, 22}})
 	var got []string
-	for _, c := range comparisons(figures) {
+	for _, c := range (Result{Phases: figures}).comparisons() {
 		got = append(got, c.With+" "+c.Verdict)
 	}
 	if want := []string{"sfqd-4 as good", "throttler-4 better", "drr-2 mixed"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if c := comparisons(figures[:1]); c != nil {
+	if c := (Result{Phases: figures[:1]}).comparisons(); c != nil {
 		t.Errorf("compared without SFQ(D2): %v", c)
 	}
 }

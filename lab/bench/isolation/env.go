@@ -10,29 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/lab/disk"
+	"penstock/lab/experiment"
 	"penstock/lab/ledger"
 	"penstock/lab/spark"
 	"penstock/lab/stand"
 )
 
-// Options hold the paths of the real environment. They do not change a figure.
-type Options struct {
-	RunDir   string // private folder of this run, absolute
-	CacheDir string // downloads; kept between runs
-	AgentJar string // penstock-agent.jar
-	Binary   string // penstock itself, for the node daemon
-	Profile  string // profile of the disks, absolute; "" none
-	Progress *Progress
-}
-
 // Machine is the real environment: a stand with modelled disks and a real Hadoop on them, and the
 // penstock node daemon in governed phases.
 type Machine struct {
 	*stand.Stand
-	options Options
-	setup   Setup
-	daemon  *governor
-	capped  int // MB/s of each DataNode's throttler; 0 is no cap
+	request *Request // with the set-up, which a calibration changes
+	capped  int      // MB/s of each DataNode's throttler; 0 is no cap
 
 	spark    *spark.Spark // nil without TPC-H
 	groups   groups
@@ -43,18 +32,7 @@ type Machine struct {
 
 // Probe adds the machine's properties and restrictions to a set-up.
 func Probe(s Setup) Setup {
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		s.Machine.KernelRelease = unix.ByteSliceToString(u.Release[:])
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		s.Machine.CPUs = set.Count()
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		s.Machine.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
-	}
+	s.Machine = experiment.ThisMachine()
 	if reason := disk.Available(); reason != nil {
 		s.Disk.Modelled = false
 		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
@@ -72,13 +50,22 @@ func Probe(s Setup) Setup {
 
 // StartMachine starts disks and cluster and writes the inputs. After an error, and when ctx
 // ends, it restores the machine.
-func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (_ *Machine, err error) {
-	m := &Machine{options: o, setup: setup, sources: map[string]source{}}
+func StartMachine(ctx context.Context, q *Request, phases []Phase) (_ *Machine, err error) {
+	m := &Machine{request: q, sources: map[string]source{}}
 	if err := m.groupsPossible(phases); err != nil {
 		return nil, err
 	}
-	o.Progress.Printf("starting %d modelled disks and Hadoop %s in %s", 2*setup.Disk.DataNodes, setup.Hadoop.Version, o.RunDir)
-	if m.Stand, err = stand.Up(ctx, m.spec()); err != nil {
+	d := q.Setup.Disk
+	q.say("starting %d modelled disks and Hadoop %s in %s", 2*d.DataNodes, q.Setup.Hadoop.Version, q.RunDir)
+	spec := stand.Spec{Dir: q.RunDir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.CacheDir, Progress: q.say,
+		Sysctls: q.Setup.dirtyLimits(), DisksOptional: true, Hadoop: m.cluster}
+	for _, kind := range []string{"disk", "other"} { // the contested ones first, one for each DataNode
+		for i := range d.DataNodes {
+			spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), Size: d.SizeBytes,
+				Scheduler: q.Setup.Kernel.Scheduler, RequestKB: d.RequestKB})
+		}
+	}
+	if m.Stand, err = stand.Up(ctx, spec); err != nil {
 		return nil, err
 	}
 	if err = m.redirect(); err == nil {
@@ -90,30 +77,16 @@ func StartMachine(ctx context.Context, setup Setup, phases []Phase, o Options) (
 	return m, nil
 }
 
-// spec describes the stand. Its first disks are the contested ones, one for each DataNode; then
-// come the other ones.
-func (m *Machine) spec() stand.Spec {
-	o, d := m.options, m.setup.Disk
-	spec := stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Progress.Printf,
-		Sysctls: m.setup.dirtyLimits(), DisksOptional: true, Hadoop: m.cluster}
-	for _, kind := range []string{"disk", "other"} {
-		for i := range d.DataNodes {
-			spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), Size: d.SizeBytes,
-				Scheduler: m.setup.Kernel.Scheduler, RequestKB: d.RequestKB})
-		}
-	}
-	return spec
-}
+func (m *Machine) setup() Setup { return m.request.Setup }
 
-func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup.Disk.DataNodes] }
+func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup().Disk.DataNodes] }
 
-// change adopts another rate of the disks and size of the jobs.
-func (m *Machine) change(ctx context.Context, setup Setup, phases []Phase) error {
-	m.setup = setup
+// change adopts another rate of the disks and size of the jobs, which are in the request.
+func (m *Machine) change(ctx context.Context, phases []Phase) error {
 	if err := m.groupsPossible(phases); err != nil {
 		return err
 	}
-	if err := m.SetSysctls(ctx, setup.dirtyLimits()...); err != nil {
+	if err := m.SetSysctls(ctx, m.request.Setup.dirtyLimits()...); err != nil {
 		return err
 	}
 	return m.prepare(ctx, phases)
@@ -133,11 +106,11 @@ func background(bytes, centisecs int64) []stand.Sysctl {
 // tuneBackground sets the point from which the kernel writes dirty pages out in a phase, and
 // the part of it that is guaranteed to each contested disk.
 func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
-	bytes, age, percent := m.setup.Kernel.DirtyBackgroundBytes, m.setup.Kernel.DirtyExpireCentisecs, 0
-	if own := m.setup.Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
+	bytes, age, percent := m.setup().Kernel.DirtyBackgroundBytes, m.setup().Kernel.DirtyExpireCentisecs, 0
+	if own := m.setup().Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
 		bytes, age, percent = own.DirtyBackgroundBytes, own.DirtyExpireCentisecs, own.DirtySharePercent
 	}
-	if m.setup.Disk.Modelled {
+	if m.setup().Disk.Modelled {
 		for _, d := range m.contested() {
 			if err := d.SetDirtyShare(percent); err != nil {
 				return err
@@ -154,12 +127,12 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 			return err
 		}
 	}
-	if !m.setup.Disk.Modelled {
+	if !m.setup().Disk.Modelled {
 		return nil
 	}
 	var model disk.Model
 	if on {
-		model = m.setup.Disk.model()
+		model = m.setup().Disk.model()
 	}
 	return m.SetModel(model)
 }
@@ -177,10 +150,10 @@ func (m *Machine) throttle(ctx context.Context, mbps int) error {
 		rate = strconv.Itoa(mbps * megabyte)
 	}
 	settings := map[string]string{}
-	if writes, _ := m.setup.aggressor().directions(); writes {
+	if writes, _ := m.setup().aggressor().directions(); writes {
 		settings["dfs.datanode.data.write.bandwidthPerSec"] = rate
 	}
-	if _, reads := m.setup.aggressor().directions(); reads {
+	if _, reads := m.setup().aggressor().directions(); reads {
 		settings["dfs.datanode.data.read.bandwidthPerSec"] = rate
 	}
 	if err := m.Hadoop.Reconfigure(ctx, settings); err != nil {
@@ -194,9 +167,9 @@ func (m *Machine) throttle(ctx context.Context, mbps int) error {
 func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	kernel := p.Kernel
 	if kernel == "" {
-		kernel = m.setup.Kernel.Scheduler
+		kernel = m.setup().Kernel.Scheduler
 	}
-	if m.setup.Disk.Modelled {
+	if m.setup().Disk.Modelled {
 		for _, d := range m.Disks {
 			if err := d.SetScheduler(kernel); err != nil {
 				return err
@@ -218,9 +191,7 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	if !p.Governed {
 		return nil
 	}
-	var err error
-	m.daemon, err = startGovernor(ctx, m, p)
-	return err
+	return m.govern(ctx, p)
 }
 
 // DropCaches writes dirty pages back and empties the page cache: each run reads its input from
@@ -230,7 +201,7 @@ func (m *Machine) DropCaches(context.Context) error {
 		unix.Sync()
 		return nil // in the setup's notes
 	}
-	if err := ledger.DropCaches(); err != nil || !m.setup.Intermediate || !m.setup.Disk.Modelled {
+	if err := ledger.DropCaches(); err != nil || !m.setup().Intermediate || !m.setup().Disk.Modelled {
 		return err
 	}
 	var err error
@@ -240,35 +211,23 @@ func (m *Machine) DropCaches(context.Context) error {
 
 // Release ends the daemon, whose log stays in the run folder, and removes the cgroups.
 func (m *Machine) Release(context.Context) error {
-	errs := []error{m.watchers.stop(), m.groups.remove()}
+	errs := []error{m.watchers.stop(), m.groups.remove(), m.endGovernor()}
 	m.watchers, m.groups = nil, nil
-	if m.daemon != nil {
-		errs = append(errs, m.daemon.stop())
-	}
-	m.daemon = nil
 	return errors.Join(errs...)
 }
 
-// SetWeights gives the daemon the applications' weights.
-func (m *Machine) SetWeights(ctx context.Context, protected string, aggressors []string) error {
-	return m.daemon.setWeights(ctx, protected, aggressors)
-}
-
-// Metrics scrapes the daemon.
-func (m *Machine) Metrics(ctx context.Context) (Metrics, error) { return m.daemon.scrape(ctx) }
-
 // Counters reads the kernel's counters of every modelled disk. A plain folder has no counters.
-func (m *Machine) Counters() ([]DiskCounters, error) {
-	if !m.setup.Disk.Modelled {
-		return nil, nil
+func (m *Machine) Counters() (map[string]Bytes, error) {
+	out := map[string]Bytes{}
+	if !m.setup().Disk.Modelled {
+		return out, nil
 	}
-	var out []DiskCounters
 	for _, d := range m.Disks {
 		r, w, err := d.Counters()
 		if err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
 		}
-		out = append(out, DiskCounters{Name: d.Name(), ReadBytes: r, WriteBytes: w})
+		out[d.Name()] = Bytes{float64(r), float64(w)}
 	}
 	return out, nil
 }

@@ -3,6 +3,8 @@ package isolation
 import (
 	"context"
 	"time"
+
+	"penstock/lab/daemon"
 )
 
 // Environment is what a run needs: modelled disks, a Hadoop cluster, the kernel's
@@ -19,48 +21,24 @@ type Environment interface {
 	// are judged, it begins to watch them.
 	DropCaches(ctx context.Context) error
 	// StartAggressor returns once the aggressor's tasks do I/O.
-	StartAggressor(ctx context.Context, p Phase) (Job, error)
+	StartAggressor(ctx context.Context, p Phase) (*Job, error)
 	// StartProtected returns once the protected job's application id is known.
-	StartProtected(ctx context.Context, p Phase) (Job, error)
+	StartProtected(ctx context.Context, p Phase) (*Job, error)
 	// SetWeights gives the daemon the weights of the applications, whose ids are known
 	// only now.
 	SetWeights(ctx context.Context, protected string, aggressors []string) error
-	// Counters reads the device counters of every modelled disk.
-	Counters() ([]DiskCounters, error)
+	// Counters reads the device counters of every modelled disk, by its name.
+	Counters() (map[string]Bytes, error)
 	// Metrics reads the daemon's metrics; only called in governed phases.
-	Metrics(ctx context.Context) (Metrics, error)
+	Metrics(ctx context.Context) (daemon.Metrics, error)
 	// Judge attributes the device bytes of a window to the jobs, by the modelled disks'
 	// request logs and file extents. It is called after the window, before outputs are
 	// deleted, with nil for a side that did not run. The verdict is nil if there are no
 	// request logs.
-	Judge(ctx context.Context, from, to time.Time, protected, aggressor Job) (*Verdict, error)
+	Judge(ctx context.Context, from, to time.Time, protected, aggressor *Job) (*Verdict, error)
 	// Release undoes Arrange: the daemon ends, the schedulers stay until the next
 	// Arrange. It may be called without an Arrange before it.
 	Release(ctx context.Context) error
-}
-
-// Job is one running job, or several that count as one.
-type Job interface {
-	// Application is its YARN application id, or several with spaces between them.
-	Application() string
-	// Done is closed when the job has ended, well or not.
-	Done() <-chan struct{}
-	// Times returns the job's start and end by the ResourceManager, or a query's own. The
-	// error is the job's failure. It is called only after Done.
-	Times() (started, finished time.Time, err error)
-	// Check compares the outputs with the expected ones.
-	Check(ctx context.Context) error
-	// Discard deletes the outputs.
-	Discard(ctx context.Context) error
-	// Kill ends the job early and leaves partial outputs.
-	Kill(ctx context.Context) error
-}
-
-// DiskCounters are a device's counters since it was made.
-type DiskCounters struct {
-	Name       string
-	ReadBytes  int64
-	WriteBytes int64
 }
 
 // Verdict is the independent judge's account of a window.

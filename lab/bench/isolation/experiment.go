@@ -1,31 +1,31 @@
 package isolation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"penstock/lab/experiment"
 )
 
-// Experiment runs the turns that are missing in the journal.
+// Experiment performs the turns of a request.
 type Experiment struct {
-	Setup    Setup
-	Phases   []Phase
-	Runs     int // of each phase
-	Env      Environment
-	Journal  *Journal
-	Progress *Progress // nil: silent
-	Build    string    // version of penstock, noted in each run
-	// CheckAll lets the aggressor finish after every run and checks its output.
-	// Otherwise only the first run of each phase does so; later runs kill the
-	// aggressor after the window, which saves half of the time.
-	CheckAll bool
-	After    func() error // called after each run that was journalled; nil: nothing
+	Request
+	Env Environment
 
 	SampleEvery time.Duration // of the device counters; default 250 ms
 	ScrapeEvery time.Duration // of the daemon's metrics; default 1 s
 	Patience    time.Duration // bound on one run; default 15 minutes
+
+	done        []Run // finished runs, as in the journal
+	at          position
+	reported    bool // the report's path was printed
+	calibration *Calibration
 }
 
 // cleanupPatience bounds what is done after a failure or Ctrl-C.
@@ -42,46 +42,56 @@ var ErrNotGoverned = errors.New("the run was not governed by Penstock")
 // contention at the run's end.
 var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
 
-// Run does the missing turns in order and stops at the first failure. Finished runs are in
-// the journal.
-func (x *Experiment) Run(ctx context.Context) error {
-	var todo []Turn
-	for _, t := range Interleave(x.Phases, x.Runs) {
-		if !x.Journal.Has(t) {
-			todo = append(todo, t)
-		}
-	}
-	x.Progress.plan(x.Setup, todo, x.Journal.Runs(), x.CheckAll)
-	for _, t := range todo {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		r, err := x.turn(ctx, t)
-		if err != nil {
-			return fmt.Errorf("%s, run %d: %w", t.Phase.Name, t.Run, err)
-		}
-		if err := x.Journal.Append(*r); err != nil {
-			return err
-		}
-		x.Progress.finished(*r)
-		if x.After != nil {
-			if err := x.After(); err != nil {
-				return err
+// turns are the runs that are missing in the journal. Start sets the environment.
+func (x *Experiment) turns(start func(ctx context.Context, dir string) (stop func() error, err error)) experiment.Turns[Setup, Turn, Run] {
+	return experiment.Turns[Setup, Turn, Run]{
+		Name: "isolation", Unit: "runs", Setup: x.Setup, Resume: x.Resume, RunDir: x.RunDir, KeepLogs: x.KeepLogs, Say: x.say,
+		Missing: func(done []Run) []Turn {
+			for _, r := range done {
+				x.took(r, r.RuntimeS+r.AfterS+turnOverhead.Seconds())
 			}
-		}
+			return x.missing(done)
+		},
+		Start: func(ctx context.Context, dir string) (func(context.Context, Turn, []Run) (Run, error), func() error, error) {
+			stop, err := start(ctx, dir)
+			return x.turn, stop, err
+		},
+		After: func(done []Run) error {
+			x.done = done
+			x.finished(done[len(done)-1])
+			return x.writeReport(x.summarise())
+		},
 	}
-	return nil
+}
+
+// missing returns the turns that are not among the finished runs.
+func (x *Experiment) missing(done []Run) []Turn {
+	return slices.DeleteFunc(Interleave(x.Phases, x.Runs), func(t Turn) bool {
+		return slices.ContainsFunc(done, func(r Run) bool { return r.Phase == t.Phase.Name && r.Number == t.Run })
+	})
+}
+
+// checkedIn returns the phases of which both outputs were checked in a run.
+func checkedIn(done []Run) map[string]bool {
+	checked := map[string]bool{}
+	for _, r := range done {
+		checked[r.Phase] = checked[r.Phase] || !r.Killed
+	}
+	return checked
+}
+
+// kills reports whether a run of a phase kills the aggressor after the window, given the phases
+// that were checked.
+func (x *Experiment) kills(p Phase, checked map[string]bool) bool {
+	return p.Against && !x.Setup.Both && !x.CheckAll && checked[p.Name]
 }
 
 // turn does one run and leaves the environment as it found it, also on failure.
-func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
-	patience := x.Patience
-	if patience == 0 {
-		patience = 15 * time.Minute
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (x *Experiment) turn(ctx context.Context, t Turn, done []Run) (r Run, err error) {
+	x.done = done
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(x.Patience, 15*time.Minute))
 	defer cancel()
-	var jobs []Job
+	var jobs []*Job
 	defer func() {
 		// The machine is restored even if the caller's context has ended.
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
@@ -89,83 +99,84 @@ func (x *Experiment) turn(ctx context.Context, t Turn) (r *Run, err error) {
 		err = errors.Join(err, x.cleanUp(after, jobs, err != nil))
 	}()
 
-	x.Progress.step(t, "prepare")
-	r = &Run{Phase: t.Phase.Name, Number: t.Run, Build: x.Build, Started: time.Now()}
+	x.step(t, "prepare")
+	r = Run{Phase: t.Phase.Name, Number: t.Run, Build: x.Build, Started: time.Now()}
 	if err := x.prepare(ctx, t.Phase); err != nil {
-		return nil, err
+		return r, err
 	}
-	s := newSampler(x, t)
+	s := x.sample(t.Phase)
 	defer s.stop()
-	var aggressor Job
+	var protected, aggressor *Job
 	if t.Phase.Against {
-		x.Progress.step(t, "start "+x.Setup.aggressor().title())
+		x.step(t, "start "+x.Setup.aggressor().title())
 		if aggressor, err = x.Env.StartAggressor(ctx, t.Phase); err != nil {
-			return nil, err
+			return r, err
 		}
 		jobs = append(jobs, aggressor)
-		r.Aggressor = aggressor.Application()
+		r.Aggressor = strings.Join(aggressor.Applications, " ")
 	}
-	measured, protected, err := aggressor, Job(nil), error(nil)
+	measured := aggressor
 	if !t.Phase.Unprotected {
-		x.Progress.step(t, "start "+x.Setup.protected().title())
+		x.step(t, "start "+x.Setup.protected().title())
 		if protected, err = x.Env.StartProtected(ctx, t.Phase); err != nil {
-			return nil, err
+			return r, err
 		}
 		measured = protected
 		jobs = append(jobs, protected)
-		r.Protected = protected.Application()
+		r.Protected = strings.Join(protected.Applications, " ")
 	}
 	if t.Phase.Governed {
 		if err := x.Env.SetWeights(ctx, r.Protected, r.aggressors()); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
-	x.Progress.step(t, x.Setup.measured(t.Phase)+" runs")
-	from, to, err := x.window(ctx, r, measured, aggressor)
+	x.step(t, x.Setup.measured(t.Phase)+" runs")
+	from, to, err := x.window(ctx, &r, measured, aggressor)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	if err := s.stop(); err != nil {
-		return nil, err
+		return r, err
 	}
 	r.measure(s.disks, s.scrapes, from, to)
 	if t.Phase.Governed {
 		if err := x.governed(r, s.scrapes); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
-	return r, x.afterwards(ctx, t, r, from, to, protected, aggressor)
+	return r, x.afterwards(ctx, t, &r, from, to, protected, aggressor)
 }
 
 // governed checks in the last scrape that the daemon moved bytes for every job, with the
 // job's weight.
-func (x *Experiment) governed(r *Run, scrapes []scrapeSample) error {
+func (x *Experiment) governed(r Run, scrapes []scrapeSample) error {
 	if len(scrapes) == 0 {
 		return fmt.Errorf("%w: the daemon's metrics could not be read", ErrNotGoverned)
 	}
 	last := scrapes[len(scrapes)-1].m
-	weights := map[string]int{}
-	if r.Protected != "" {
-		weights[r.Protected] = x.Setup.Penstock.ProtectedWeight
-	}
-	for _, flow := range r.aggressors() {
-		weights[flow] = x.Setup.Penstock.AggressorWeight
-	}
-	for flow, weight := range weights {
-		var moved float64
-		for k, v := range last.FlowBytes {
-			if k.Flow == flow {
-				moved += v
-			}
+	moved, weights := onDisks(last, "flow_bytes_total", "flow"), map[string]float64{}
+	last.Each("flow_weight", func(labels map[string]string, w float64) {
+		if onDisk(labels) {
+			weights[labels["flow"]] = w
 		}
-		if moved == 0 {
+	})
+	check := func(flow string, weight int) error {
+		if moved[flow] == 0 {
 			return fmt.Errorf("%w: the daemon moved no bytes for %s: check in the DataNodes' logs that they run with the agent", ErrNotGoverned, flow)
 		}
-		if w := last.Weights[flow]; w != float64(weight) {
+		if w := weights[flow]; w != float64(weight) {
 			return fmt.Errorf("%w: %s had weight %v, not %d", ErrNotGoverned, flow, w, weight)
 		}
+		return nil
 	}
-	return nil
+	var errs []error
+	if r.Protected != "" {
+		errs = append(errs, check(r.Protected, x.Setup.Penstock.ProtectedWeight))
+	}
+	for _, flow := range r.aggressors() {
+		errs = append(errs, check(flow, x.Setup.Penstock.AggressorWeight))
+	}
+	return errors.Join(errs...)
 }
 
 func (x *Experiment) prepare(ctx context.Context, p Phase) error {
@@ -184,16 +195,16 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 // window waits for the measured job, which is the protected one where it runs, and returns
 // its start and end. If the aggressor has ended before, that is an error, or with Both a
 // warning in the result.
-func (x *Experiment) window(ctx context.Context, r *Run, protected, aggressor Job) (from, to time.Time, err error) {
+func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *Job) (from, to time.Time, err error) {
 	var early <-chan struct{}
-	if aggressor != nil && aggressor != protected {
-		early = aggressor.Done()
+	if aggressor != nil && aggressor != measured {
+		early = aggressor.Done
 	}
 	select {
-	case <-protected.Done():
+	case <-measured.Done:
 	case <-early:
 		select {
-		case <-protected.Done(): // both at the same moment
+		case <-measured.Done: // both at the same moment
 		default:
 			begun, ended, err := aggressor.Times()
 			if err != nil {
@@ -205,20 +216,20 @@ func (x *Experiment) window(ctx context.Context, r *Run, protected, aggressor Jo
 			r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention to its end the protected job would have taken longer", ended.Sub(begun).Seconds()))
 		}
 		select {
-		case <-protected.Done():
+		case <-measured.Done:
 		case <-ctx.Done():
 			return from, to, ctx.Err()
 		}
 	case <-ctx.Done():
 		return from, to, ctx.Err()
 	}
-	return protected.Times()
+	return measured.Times()
 }
 
 // afterwards finishes the run: the aggressor ends or is killed, the judge attributes the
 // device bytes, and outputs are checked. The disks have no limit then, unless the
 // aggressor's run time counts.
-func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor Job) error {
+func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor *Job) error {
 	begin := time.Now()
 	own := x.Setup.Both && aggressor != nil // the aggressor's own run time counts
 	if !own {
@@ -226,8 +237,8 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 			return err
 		}
 	}
-	r.Killed = aggressor != nil && !own && !x.CheckAll && x.Journal.Checked(t.Phase)
-	var check []Job
+	r.Killed = x.kills(t.Phase, checkedIn(x.done))
+	var check []*Job
 	if protected != nil {
 		check = append(check, protected)
 	}
@@ -235,9 +246,9 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	var err error
 	if aggressor != nil && !r.Killed {
 		check = append(check, aggressor)
-		x.Progress.step(t, "let "+x.Setup.aggressor().title()+" finish")
+		x.step(t, "let "+x.Setup.aggressor().title()+" finish")
 		select {
-		case <-aggressor.Done():
+		case <-aggressor.Done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -251,7 +262,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 			return err
 		}
 	}
-	x.Progress.step(t, "check outputs")
+	x.step(t, "check outputs")
 	if r.Verdict, err = x.Env.Judge(ctx, from, to, protected, aggressor); err == nil && own {
 		r.AggressorVerdict, err = x.Env.Judge(ctx, ownFrom, ownTo, protected, aggressor)
 	}
@@ -268,7 +279,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	}
 	for _, j := range check {
 		if err := j.Check(ctx); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrCheck, j.Application(), err)
+			return fmt.Errorf("%w: %s: %w", ErrCheck, strings.Join(j.Applications, " "), err)
 		}
 	}
 	r.AfterS = round3(time.Since(begin).Seconds())
@@ -276,7 +287,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 }
 
 // cleanUp runs after every turn: no limit, no job, no output, no daemon.
-func (x *Experiment) cleanUp(ctx context.Context, jobs []Job, failed bool) error {
+func (x *Experiment) cleanUp(ctx context.Context, jobs []*Job, failed bool) error {
 	errs := []error{x.Env.Limit(ctx, false)}
 	for _, j := range slices.Backward(jobs) {
 		if failed {
@@ -284,6 +295,67 @@ func (x *Experiment) cleanUp(ctx context.Context, jobs []Job, failed bool) error
 		}
 		errs = append(errs, j.Discard(ctx))
 	}
-	errs = append(errs, x.Env.Release(ctx))
-	return errors.Join(errs...)
+	return errors.Join(append(errs, x.Env.Release(ctx))...)
+}
+
+// sampler reads counters and metrics from its start to its stop.
+type sampler struct {
+	disks   []diskSample
+	scrapes []scrapeSample
+
+	err    error
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// sample starts sampling; the daemon's metrics only in governed phases.
+func (x *Experiment) sample(p Phase) *sampler {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &sampler{cancel: cancel}
+	s.done.Go(func() {
+		s.err = every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
+			d, err := x.Env.Counters()
+			if err == nil {
+				s.disks = append(s.disks, diskSample{time.Now(), d})
+				x.throughput(s.disks)
+			}
+			return err
+		})
+	})
+	if p.Governed {
+		s.done.Go(func() {
+			every(ctx, cmp.Or(x.ScrapeEvery, time.Second), func() error {
+				// A lost scrape is a gap in a chart, not a failed run.
+				if m, err := x.Env.Metrics(ctx); err == nil {
+					s.scrapes = append(s.scrapes, scrapeSample{time.Now(), m})
+				}
+				return nil
+			})
+		})
+	}
+	return s
+}
+
+// stop takes a last sample of the counters, ends the sampling and returns its error. It can
+// be called again.
+func (s *sampler) stop() error {
+	s.cancel()
+	s.done.Wait()
+	return s.err
+}
+
+// every calls f at once, then at each interval, and a last time when ctx ends.
+func every(ctx context.Context, interval time.Duration, f func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := f(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return f()
+		}
+	}
 }

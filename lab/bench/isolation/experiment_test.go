@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/daemon"
 	"penstock/lab/experiment/progress"
 )
 
@@ -51,18 +52,21 @@ func (f *fake) Release(context.Context) error            { return f.call("releas
 func (f *fake) SetWeights(_ context.Context, p string, a []string) error {
 	return f.call("set weights %s %s", p, strings.Join(a, " "))
 }
-func (f *fake) Metrics(context.Context) (Metrics, error) {
-	return Metrics{
-		FlowBytes: map[FlowLabels]float64{{"a", "app-protected", "read"}: 1, {"a", "app-aggressor", "write"}: 1},
-		Weights:   map[string]float64{"app-protected": 32, "app-aggressor": f.aggressorWeight + 1},
-	}, nil
+func (f *fake) Metrics(context.Context) (daemon.Metrics, error) {
+	return daemon.ParseMetrics(strings.NewReader(fmt.Sprintf(`# TYPE penstock_flow_bytes_total counter
+penstock_flow_bytes_total{device="a",flow="app-protected",direction="read"} 1
+penstock_flow_bytes_total{device="a",flow="app-aggressor",direction="write"} 1
+# TYPE penstock_flow_weight gauge
+penstock_flow_weight{device="a",flow="app-protected"} 32
+penstock_flow_weight{device="a",flow="app-aggressor"} %v
+`, f.aggressorWeight+1)))
 }
 
-func (f *fake) Judge(context.Context, time.Time, time.Time, Job, Job) (*Verdict, error) {
+func (f *fake) Judge(context.Context, time.Time, time.Time, *Job, *Job) (*Verdict, error) {
 	return nil, f.call("judge")
 }
 
-func (f *fake) job(name string) (Job, error) {
+func (f *fake) job(name string) (*fakeJob, error) {
 	if err := f.call("start %s", name); err != nil {
 		return nil, err
 	}
@@ -73,23 +77,29 @@ func (f *fake) job(name string) (Job, error) {
 	return j, nil
 }
 
-func (f *fake) StartAggressor(_ context.Context, p Phase) (Job, error) {
+func (f *fake) StartAggressor(context.Context, Phase) (*Job, error) {
 	j, err := f.job("aggressor")
-	if err == nil && f.aggressorFirst {
-		j.(*fakeJob).end()
+	if err != nil {
+		return nil, err
 	}
-	return j, err
+	if f.aggressorFirst {
+		j.end()
+	}
+	return j.job(), nil
 }
 
-func (f *fake) StartProtected(context.Context, Phase) (Job, error) {
+func (f *fake) StartProtected(context.Context, Phase) (*Job, error) {
 	j, err := f.job("protected")
 	if f.onProtected != nil {
 		f.onProtected()
 	}
-	return j, err
+	if err != nil {
+		return nil, err
+	}
+	return j.job(), nil
 }
 
-func (f *fake) Counters() ([]DiskCounters, error) {
+func (f *fake) Counters() (map[string]Bytes, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
@@ -99,7 +109,7 @@ func (f *fake) Counters() ([]DiskCounters, error) {
 			f.end("aggressor")
 		}
 	}
-	return []DiskCounters{{Name: "a", ReadBytes: int64(f.reads) * 1000}}, nil
+	return map[string]Bytes{"a": {Read: float64(f.reads) * 1000}}, nil
 }
 
 func (f *fake) end(name string) {
@@ -121,20 +131,21 @@ type fakeJob struct {
 func (j *fakeJob) end() {
 	j.once.Do(func() { j.finished = time.Now(); close(j.done) })
 }
-func (j *fakeJob) Application() string { return "app-" + j.name }
-func (j *fakeJob) Done() <-chan struct{} {
-	return j.done
-}
-func (j *fakeJob) Times() (time.Time, time.Time, error) {
-	err := j.f.call("times %s", j.name)
-	if j.f.aggressorEnds {
-		j.f.end("aggressor")
+
+func (j *fakeJob) job() *Job {
+	call := func(what string) func(context.Context) error {
+		return func(context.Context) error { return j.f.call("%s %s", what, j.name) }
 	}
-	return j.started, j.finished, err
+	return &Job{Applications: []string{"app-" + j.name}, Done: j.done, Check: call("check"), Discard: call("discard"),
+		Times: func() (time.Time, time.Time, error) {
+			err := j.f.call("times %s", j.name)
+			if j.f.aggressorEnds {
+				j.f.end("aggressor")
+			}
+			return j.started, j.finished, err
+		},
+		Kill: func(ctx context.Context) error { j.end(); return call("kill")(ctx) }}
 }
-func (j *fakeJob) Check(context.Context) error   { return j.f.call("check %s", j.name) }
-func (j *fakeJob) Discard(context.Context) error { return j.f.call("discard %s", j.name) }
-func (j *fakeJob) Kill(context.Context) error    { j.end(); return j.f.call("kill %s", j.name) }
 
 // finisher lets the aggressor end when the disks' limit is switched off, as real ones do.
 type finisher struct{ *fake }
@@ -156,18 +167,24 @@ func newExperiment(t *testing.T, f *fake, phases ...string) *Experiment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := OpenJournal("", testSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Experiment{Setup: testSetup(), Phases: list, Runs: 1, Env: finisher{f}, Journal: j,
-		Progress: &Progress{Log: &progress.Log{Out: &bytes.Buffer{}}}, Build: "test", SampleEvery: time.Millisecond, Patience: time.Minute}
+	return &Experiment{Request: Request{Setup: testSetup(), Phases: list, Runs: 1, Progress: &progress.Log{Out: &bytes.Buffer{}}, Build: "test"},
+		Env: finisher{f}, SampleEvery: time.Millisecond, Patience: time.Minute}
+}
+
+// run does the turns that the journal lacks, in the test's own folder.
+func run(t *testing.T, ctx context.Context, x *Experiment) ([]Run, error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	return x.turns(func(context.Context, string) (func() error, error) {
+		return func() error { return nil }, nil
+	}).Perform(ctx)
 }
 
 func TestOrderOfATurn(t *testing.T) {
 	f := &fake{}
 	x := newExperiment(t, f, "sfqd2")
-	if err := x.Run(context.Background()); err != nil {
+	runs, err := run(t, context.Background(), x)
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -180,7 +197,7 @@ func TestOrderOfATurn(t *testing.T) {
 	if !slices.Equal(f.calls, want) {
 		t.Errorf("calls\n  %s\nwant\n  %s", strings.Join(f.calls, "\n  "), strings.Join(want, "\n  "))
 	}
-	r := x.Journal.Runs()[0]
+	r := runs[0]
 	if r.Phase != "sfqd2" || r.Number != 1 || r.Protected != "app-protected" || r.Aggressor != "app-aggressor" || r.RuntimeS <= 0 {
 		t.Errorf("run %+v", r)
 	}
@@ -193,7 +210,8 @@ func TestLaterRunsKillTheAggressor(t *testing.T) {
 		f := &fake{}
 		x := newExperiment(t, f, "native-none", "sfqd-4")
 		x.Runs, x.CheckAll = 2, checkAll
-		if err := x.Run(context.Background()); err != nil {
+		runs, err := run(t, context.Background(), x)
+		if err != nil {
 			t.Fatal(err)
 		}
 		counts := map[string]int{}
@@ -207,7 +225,7 @@ func TestLaterRunsKillTheAggressor(t *testing.T) {
 		if counts["kill aggressor"] != killed || counts["check aggressor"] != checked || counts["check protected"] != 4 || counts["judge"] != 4 {
 			t.Errorf("check all %v: calls %v", checkAll, counts)
 		}
-		for i, r := range x.Journal.Runs() {
+		for i, r := range runs {
 			if want := i >= 2 && !checkAll; r.Killed != want {
 				t.Errorf("check all %v: run %d has killed %v, want %v", checkAll, i, r.Killed, want)
 			}
@@ -224,7 +242,8 @@ func TestLaterRunsKillTheAggressor(t *testing.T) {
 func TestAloneHasNoAggressorAndNoDaemon(t *testing.T) {
 	f := &fake{}
 	x := newExperiment(t, f, "alone")
-	if err := x.Run(context.Background()); err != nil {
+	_, err := run(t, context.Background(), x)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range f.calls {
@@ -244,26 +263,22 @@ func TestRunsAreInterleavedAndResumed(t *testing.T) {
 		}
 		return out
 	}
-	run := func(f *fake, runs int) error {
+	resume := func(f *fake, runs int) error {
 		x := newExperiment(t, f, "alone", "floor", "sfqd2")
-		j, err := OpenJournal(path, x.Setup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer j.Close()
-		x.Journal, x.Runs = j, runs
-		return x.Run(context.Background())
+		x.Resume, x.Runs = path, runs
+		_, err := run(t, context.Background(), x)
+		return err
 	}
 	broken := errors.New("broken")
 	f := &fake{fail: map[string]error{"arrange sfqd2": broken}}
-	if err := run(f, 2); !errors.Is(err, broken) {
+	if err := resume(f, 2); !errors.Is(err, broken) {
 		t.Fatalf("first try: %v", err)
 	}
 	if got := strings.Join(arranged(f), " "); got != "alone floor sfqd2" {
 		t.Fatalf("first try arranged %s", got)
 	}
 	f = &fake{}
-	if err := run(f, 2); err != nil {
+	if err := resume(f, 2); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(arranged(f), " "); got != "sfqd2 alone floor sfqd2" {
@@ -279,7 +294,7 @@ func TestFailuresArePutBack(t *testing.T) {
 		"set weights app-protected app-aggressor", "times protected", "times aggressor", "check protected", "check aggressor"} {
 		f := &fake{fail: map[string]error{at: broken}}
 		x := newExperiment(t, f, "sfqd2")
-		err := x.Run(context.Background())
+		runs, err := run(t, context.Background(), x)
 		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "sfqd2, run 1") {
 			t.Errorf("%s: error %v", at, err)
 		}
@@ -287,7 +302,7 @@ func TestFailuresArePutBack(t *testing.T) {
 			t.Errorf("%s: %v is not ErrCheck", at, err)
 		}
 		putBack(t, at, f)
-		if n := len(x.Journal.Runs()); n != 0 {
+		if n := len(runs); n != 0 {
 			t.Errorf("%s: %d runs in the journal", at, n)
 		}
 	}
@@ -315,7 +330,7 @@ func TestInterruptIsPutBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fake{onProtected: cancel}
 	x := newExperiment(t, f, "sfqd2")
-	if err := x.Run(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := run(t, ctx, x); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
 	putBack(t, "interrupt", f)
@@ -324,7 +339,7 @@ func TestInterruptIsPutBack(t *testing.T) {
 func TestAggressorMustOutlast(t *testing.T) {
 	f := &fake{aggressorFirst: true}
 	x := newExperiment(t, f, "native-none")
-	if err := x.Run(context.Background()); !errors.Is(err, ErrOutlasted) {
+	if _, err := run(t, context.Background(), x); !errors.Is(err, ErrOutlasted) {
 		t.Fatalf("error %v", err)
 	}
 	putBack(t, "outlasted", f)
@@ -333,10 +348,10 @@ func TestAggressorMustOutlast(t *testing.T) {
 	f = &fake{aggressorFirst: true, outlasts: true}
 	x = newExperiment(t, f, "native-none")
 	x.Setup.Both = true
-	if err := x.Run(context.Background()); err != nil {
+	runs, err := run(t, context.Background(), x)
+	if err != nil {
 		t.Fatal(err)
 	}
-	runs := x.Journal.Runs()
 	if len(runs) != 1 || len(runs[0].Warnings) != 1 || !strings.Contains(runs[0].Warnings[0], "the aggressor ended first") {
 		t.Errorf("%+v", runs)
 	}
@@ -345,7 +360,7 @@ func TestAggressorMustOutlast(t *testing.T) {
 func TestUngovernedRunIsRefused(t *testing.T) {
 	f := &fake{aggressorWeight: 4}
 	x := newExperiment(t, f, "sfqd2")
-	if err := x.Run(context.Background()); !errors.Is(err, ErrNotGoverned) || !strings.Contains(err.Error(), "weight 5, not 1") {
+	if _, err := run(t, context.Background(), x); !errors.Is(err, ErrNotGoverned) || !strings.Contains(err.Error(), "weight 5, not 1") {
 		t.Fatalf("error %v", err)
 	}
 	putBack(t, "ungoverned", f)

@@ -5,16 +5,18 @@ import (
 	"strings"
 )
 
-// plainName is a phase's name for a reader who does not know Penstock's words.
-func (res Result) plainName(phase string) string {
-	for prefix, format := range map[string]string{nativePrefix: "Hadoop today, %s", throttlerPrefix: "DataNode throttler, %s MB/s",
-		weightsPrefix: "cgroup weights, %s:1", capsPrefix: "cgroup cap, %s MB/s", drrPrefix: "DRR, depth %s", sfqdPrefix: "SFQ(D), depth %s"} {
-		if rest, ok := strings.CutPrefix(phase, prefix); ok {
-			if prefix == nativePrefix && res.natives() == 1 {
-				return "Hadoop today"
-			}
-			return fmt.Sprintf(format, rest)
+// plainName is a phase's name for a reader who does not know Penstock's words, among all phases.
+func (s Setup) plainName(phase string, all []string) string {
+	for _, f := range families {
+		if f.has(phase) {
+			return fmt.Sprintf(f.plain, strings.TrimPrefix(phase, f.prefix))
 		}
+	}
+	if kernel, ok := strings.CutPrefix(phase, nativePrefix); ok {
+		if natives(all) == 1 {
+			return "Hadoop today"
+		}
+		return "Hadoop today, " + kernel
 	}
 	switch phase {
 	case fullSpeed.Name:
@@ -24,19 +26,28 @@ func (res Result) plainName(phase string) string {
 	case "sfqd2":
 		return "with Penstock"
 	case aggressorAlone:
-		return res.Setup.aggressor().title() + " alone"
+		return s.aggressor().title() + " alone"
 	}
 	return phase
 }
 
-func (res Result) natives() (n int) {
-	for _, f := range res.Phases {
-		if strings.HasPrefix(f.Name, nativePrefix) {
+func natives(phases []string) (n int) {
+	for _, name := range phases {
+		if strings.HasPrefix(name, nativePrefix) {
 			n++
 		}
 	}
 	return n
 }
+
+func (res Result) names() (all []string) {
+	for _, f := range res.Phases {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+func (res Result) plainName(phase string) string { return res.Setup.plainName(phase, res.names()) }
 
 func (res Result) phase(name string) *Figure {
 	for i := range res.Phases {

@@ -9,15 +9,100 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// job is a real MapReduce job.
-type job struct {
-	app    *hadoop.App
-	fs     *hadoop.FS
-	done   chan struct{}
-	cancel context.CancelFunc
-	status hadoop.Status // valid after done
-	err    error         // valid after done
-	check  func(context.Context) error
+// Job is a job that was started, or several that count as one.
+type Job struct {
+	Applications []string        // ids of YARN
+	Done         <-chan struct{} // closed when the job has ended, well or not
+	// Times returns the job's start and end by the ResourceManager, or a query's own. The
+	// error is the job's failure. It is called only after Done.
+	Times   func() (started, finished time.Time, err error)
+	Check   func(context.Context) error // compares the outputs with the expected ones
+	Discard func(context.Context) error // deletes the outputs
+	Kill    func(context.Context) error // ends the job early, if it still runs, and leaves partial outputs
+
+	paths []string // in HDFS, of input and output
+}
+
+// newJob returns a job whose end wait waits for. It has no outputs.
+func newJob(id string, wait func(context.Context) (began time.Time, took time.Duration, err error), kill func(context.Context) error) *Job {
+	watch, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var began time.Time
+	var took time.Duration
+	var failure error
+	go func() {
+		defer close(done)
+		began, took, failure = wait(watch)
+	}()
+	return &Job{
+		Applications: []string{id}, Done: done,
+		Times:   func() (time.Time, time.Time, error) { return began, began.Add(took), failure },
+		Discard: func(context.Context) error { return nil },
+		Kill: func(ctx context.Context) error {
+			err := kill(ctx)
+			cancel()
+			<-done
+			return err
+		},
+	}
+}
+
+// wait returns the job's failure once it has ended.
+func (j *Job) wait(ctx context.Context) error {
+	select {
+	case <-j.Done:
+		_, _, err := j.Times()
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// together returns an aggressor of several applications, one job each. Many small jobs hurt a
+// neighbour in another way than a large one: under a scheduler that serves applications in
+// turn it waits for all of their turns. It starts with the first job and ends with the first
+// one, as all jobs run between them.
+func together(jobs []*Job) *Job {
+	if len(jobs) == 1 {
+		return jobs[0]
+	}
+	each := func(do func(*Job) error) error {
+		var errs []error
+		for _, j := range jobs {
+			errs = append(errs, do(j))
+		}
+		return errors.Join(errs...)
+	}
+	done := make(chan struct{})
+	all := &Job{
+		Done: done,
+		Times: func() (started, finished time.Time, err error) {
+			for i, j := range jobs {
+				s, f, e := j.Times()
+				err = errors.Join(err, e)
+				if i == 0 || s.Before(started) {
+					started = s
+				}
+				if i == 0 || f.Before(finished) {
+					finished = f
+				}
+			}
+			return started, finished, err
+		},
+		Check:   func(ctx context.Context) error { return each(func(j *Job) error { return j.Check(ctx) }) },
+		Discard: func(ctx context.Context) error { return each(func(j *Job) error { return j.Discard(ctx) }) },
+		Kill:    func(ctx context.Context) error { return each(func(j *Job) error { return j.Kill(ctx) }) },
+	}
+	for _, j := range jobs {
+		all.Applications, all.paths = append(all.Applications, j.Applications...), append(all.paths, j.paths...)
+	}
+	go func() {
+		defer close(done)
+		for _, j := range jobs {
+			<-j.Done
+		}
+	}()
+	return all
 }
 
 // warmBytes is the least that the aggressor's disks move before the protected job starts:
@@ -25,18 +110,18 @@ type job struct {
 const warmBytes = 16 * mib
 
 // StartProtected submits the protected job.
-func (m *Machine) StartProtected(ctx context.Context, p Phase) (Job, error) {
-	s := m.setup.protected()
+func (m *Machine) StartProtected(ctx context.Context, p Phase) (*Job, error) {
+	s := m.setup().protected()
 	if s.query() != "" {
-		return m.submitQuery(ctx, s, protectedInput, m.sources[protectedInput].answer)
+		return m.submitQuery(ctx, s, protectedInput, m.sources[protectedInput].sameAnswer)
 	}
 	return m.submit(ctx, s, protectedInput, m.output("", s.kind), p)
 }
 
 // StartAggressor submits the aggressor, all its applications, and waits until the
 // tasks of each do I/O.
-func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error) {
-	var jobs []*job
+func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ *Job, err error) {
+	var jobs []*Job
 	defer func() {
 		if err != nil { // the caller does not know these jobs
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
@@ -46,8 +131,8 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error
 			}
 		}
 	}()
-	for range m.setup.Aggressor.applications() {
-		j, err := m.submit(ctx, m.setup.aggressor(), aggressorInput(p.Elsewhere), m.output(place(p.Elsewhere), m.setup.Against), p)
+	for range m.setup().Aggressor.applications() {
+		j, err := m.submit(ctx, m.setup().aggressor(), aggressorInput(p.Elsewhere), m.output(place(p.Elsewhere), m.setup().Against), p)
 		if err != nil {
 			return nil, err
 		}
@@ -58,10 +143,7 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ Job, err error
 			return nil, err
 		}
 	}
-	if len(jobs) == 1 {
-		return jobs[0], nil
-	}
-	return newJobGroup(jobs), nil
+	return together(jobs), nil
 }
 
 // output returns a new folder.
@@ -71,27 +153,28 @@ func (m *Machine) output(place, name string) string {
 }
 
 // run submits a MapReduce job and watches it to its end.
-func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*job, error) {
+func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.Context) error) (*Job, error) {
 	app, err := m.Hadoop.Submit(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	watch, cancel := context.WithCancel(context.Background())
-	j := &job{app: app, fs: m.Hadoop.FS(), done: make(chan struct{}), cancel: cancel, check: check}
-	go func() {
-		defer close(j.done)
-		j.status, j.err = app.Wait(watch)
-	}()
+	j := newJob(app.ID, func(ctx context.Context) (time.Time, time.Duration, error) {
+		s, err := app.Wait(ctx)
+		return s.Started, s.Elapsed, err
+	}, app.Kill)
+	j.Check, j.paths = check, []string{spec.Input, spec.Output}
+	j.Discard = func(ctx context.Context) error { return m.Hadoop.FS().Remove(ctx, spec.Output) }
 	return j, nil
 }
 
 // warm waits until the aggressor has a task and its disks have then moved warmBytes or,
 // without counters, the job reports progress. Only I/O after the first task's start counts:
 // TeraSort's client reads a sample of the input before that.
-func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
+func (m *Machine) warm(ctx context.Context, j *Job, p Phase) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	var before int64
+	app := m.Hadoop.Application(j.Applications[0])
+	var before float64
 	tasks := false
 	for {
 		moved, counted, err := m.movedBy(p)
@@ -99,7 +182,7 @@ func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 			return err
 		}
 		if !tasks || !counted {
-			s, err := j.app.Status(ctx)
+			s, err := app.Status(ctx)
 			if err == nil && !counted && s.Progress > 0 {
 				return nil
 			}
@@ -109,8 +192,8 @@ func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 		}
 		select {
 		case <-tick.C:
-		case <-j.done:
-			return errors.Join(j.err, fmt.Errorf("%s ended before it moved %d MiB", m.setup.Against, warmBytes/mib))
+		case <-j.Done:
+			return errors.Join(j.wait(ctx), fmt.Errorf("%s ended before it moved %d MiB", m.setup().Against, warmBytes/mib))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -119,11 +202,11 @@ func (m *Machine) warm(ctx context.Context, j *job, p Phase) error {
 
 // movedBy returns the bytes that the disks of the aggressor's data have moved; counted is
 // false if no disk has counters.
-func (m *Machine) movedBy(p Phase) (bytes int64, counted bool, err error) {
+func (m *Machine) movedBy(p Phase) (bytes float64, counted bool, err error) {
 	now, err := m.Counters()
-	for i, d := range now {
-		if elsewhere := i >= m.setup.Disk.DataNodes; elsewhere == p.Elsewhere {
-			bytes += both(d)
+	for i, d := range m.Disks {
+		if elsewhere := i >= m.setup().Disk.DataNodes; elsewhere == p.Elsewhere {
+			bytes += now[d.Name()].total()
 		}
 	}
 	return bytes, len(now) > 0, err
@@ -140,36 +223,10 @@ func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want
 	if err != nil {
 		return err
 	}
-	select {
-	case <-j.Done():
-		if err = j.err; err == nil {
-			err = j.Check(ctx)
-		}
-	case <-ctx.Done():
-		err = ctx.Err()
+	if err = j.wait(ctx); err == nil {
+		err = j.Check(ctx)
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
 	defer cancel()
 	return errors.Join(err, j.Kill(after), j.Discard(after))
-}
-
-func (j *job) Application() string   { return j.app.ID }
-func (j *job) Done() <-chan struct{} { return j.done }
-
-func (j *job) Times() (started, finished time.Time, err error) {
-	return j.status.Started, j.status.Started.Add(j.status.Elapsed), j.err
-}
-
-func (j *job) paths() []string { return []string{j.app.Job.Input, j.app.Job.Output} }
-
-func (j *job) Check(ctx context.Context) error { return j.check(ctx) }
-
-func (j *job) Discard(ctx context.Context) error { return j.fs.Remove(ctx, j.app.Job.Output) }
-
-// Kill ends the job, if it still runs.
-func (j *job) Kill(ctx context.Context) error {
-	err := j.app.Kill(ctx)
-	j.cancel()
-	<-j.done
-	return err
 }

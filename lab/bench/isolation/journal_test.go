@@ -14,46 +14,31 @@ func testSetup() Setup {
 	return s
 }
 
-func TestJournalResumes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "runs.jsonl")
-	j, err := OpenJournal(path, testSetup())
-	if err != nil {
-		t.Fatal(err)
+func TestMissing(t *testing.T) {
+	x := newExperiment(t, &fake{}, "alone", "floor")
+	x.Runs = 3
+	var got []string
+	for _, turn := range x.missing([]Run{{Phase: "floor", Number: 2}, {Phase: "alone", Number: 1}, {Phase: "sfqd2", Number: 1}}) {
+		got = append(got, turn.String())
 	}
-	for n := 1; n <= 3; n++ {
-		if err := j.Append(Run{Phase: "alone", Number: n, RuntimeS: float64(n)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := OpenJournal(path, testSetup()); err == nil || !strings.Contains(err.Error(), "another penstock") {
-		t.Fatalf("a journal that is being written was opened a second time: %v", err)
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	j, err = OpenJournal(path, testSetup())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	alone := Phase{Name: "alone"}
-	if len(j.Runs()) != 3 || !j.Has(Turn{alone, 2}) || j.Has(Turn{alone, 4}) || j.Has(Turn{Phase{Name: "floor"}, 1}) {
-		t.Fatalf("resumed with %+v", j.Runs())
+	if want := "floor, run 1; alone, run 2; alone, run 3; floor, run 3"; strings.Join(got, "; ") != want {
+		t.Errorf("missing are %s; want %s", strings.Join(got, "; "), want)
 	}
 }
 
 func TestJournalRefusesAnotherSetup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.jsonl")
-	j, err := OpenJournal(path, testSetup())
-	if err != nil {
-		t.Fatal(err)
+	x := newExperiment(t, &fake{}, "alone")
+	x.Resume = path
+	if runs, err := run(t, t.Context(), x); err != nil || len(runs) != 1 {
+		t.Fatalf("%d runs, %v", len(runs), err)
 	}
-	j.Close()
-	other := testSetup()
-	other.Disk.BytesPerSecond = 24_000_000
-	_, err = OpenJournal(path, other)
-	if err == nil || !strings.Contains(err.Error(), "disk.bytes_per_second: 12000000, now 24000000") {
-		t.Errorf("another setup: %v; want an error that names the field and both values", err)
+	f := &fake{}
+	x = newExperiment(t, f, "alone")
+	x.Resume, x.Setup.Disk.BytesPerSecond = path, 24_000_000
+	_, err := run(t, t.Context(), x)
+	if err == nil || !strings.Contains(err.Error(), "disk.bytes_per_second: 12000000, now 24000000") || len(f.calls) != 0 {
+		t.Errorf("another setup: %v after %v; want an error that names the field and both values", err, f.calls)
 	}
 }
 

@@ -2,15 +2,15 @@ package isolation
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
+	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"penstock/lab/disk"
 	"penstock/lab/experiment/figures"
+	"penstock/lab/hadoop"
 	"penstock/lab/judge"
 )
 
@@ -20,12 +20,12 @@ import (
 // intermediate data it reads the extents once, after the window: no block file of either
 // job is deleted before. Deleted files, and blocks of no file (journal, bitmaps), count as
 // "other".
-func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor Job) (*Verdict, error) {
-	if !m.setup.Disk.Modelled {
+func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor *Job) (*Verdict, error) {
+	if !m.setup().Disk.Modelled {
 		return nil, nil
 	}
 	o := owners{blocks: map[string]string{}, applications: map[string]string{}}
-	for owner, j := range map[string]Job{ownerProtected: protected, ownerAggressor: aggressor} {
+	for owner, j := range map[string]*Job{ownerProtected: protected, ownerAggressor: aggressor} {
 		if err := m.note(ctx, o, owner, j); err != nil {
 			return nil, err
 		}
@@ -36,7 +36,8 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 	}
 	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
 	span := judge.Window{From: from.UnixNano() + toMonotonic, To: to.UnixNano() + toMonotonic}
-	t := newTally(span)
+	v := newVerdict()
+	var millis []float64
 	for i, d := range m.Disks {
 		if err := seen.all[i].Look(); err != nil {
 			return nil, err
@@ -45,121 +46,139 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 		if err != nil {
 			return nil, err
 		}
-		inside := within(records, span)
-		t.latencies(inside)
-		t.bytes(seen.all[i].Judge(inside, o.of, t.windows...))
+		inside := slices.DeleteFunc(records, func(r disk.Record) bool { return r.Ended < span.From || r.Ended >= span.To })
+		millis = append(millis, latencies(inside)...)
+		v.add(seen.all[i].Judge(inside, o.of, judge.Windows(span, time.Second)...))
 	}
-	return t.verdict(), nil
+	v.finish(millis)
+	return v, nil
 }
 
 // note adds the blocks of the job's input and output, and its applications, to the owners.
-func (m *Machine) note(ctx context.Context, o owners, owner string, j Job) error {
+func (m *Machine) note(ctx context.Context, o owners, owner string, j *Job) error {
 	if j == nil {
 		return nil
 	}
-	located, ok := j.(interface{ paths() []string })
-	if !ok {
-		return fmt.Errorf("%s is not a job of this environment", j.Application())
-	}
-	for _, path := range located.paths() {
+	for _, path := range j.paths {
 		if path == "" {
 			continue
 		}
-		text, err := m.fsck(ctx, path)
+		names, err := m.Hadoop.FS().BlockNames(ctx, path)
 		if err != nil {
 			return err
 		}
-		for _, id := range blockName.FindAllString(text, -1) {
-			o.blocks[id] = owner
+		for _, name := range names {
+			o.blocks[name] = owner
 		}
 	}
-	for _, id := range strings.Fields(j.Application()) {
+	for _, id := range j.Applications {
 		o.applications[id] = owner
 	}
 	return nil
 }
 
-// fsck asks the NameNode for the blocks below an HDFS path, like `hdfs fsck -files -blocks
-// -openforwrite` but without a JVM. Files of an aggressor that still runs are open for writing.
-func (m *Machine) fsck(ctx context.Context, path string) (string, error) {
-	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("fsck %s: %s: %.200s: %w", path, resp.Status, body, err)
-	}
-	return string(body), nil
-}
-
-func within(records []disk.Record, span judge.Window) []disk.Record {
-	var out []disk.Record
-	for _, r := range records {
-		if r.Ended >= span.From && r.Ended < span.To {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// tally adds up the judged disks.
-type tally struct {
-	windows []judge.Window
-	mbps    map[string][]float64
-	read    map[string]int64
-	written map[string]int64
-	millis  []float64
-}
-
-func newTally(span judge.Window) *tally {
-	return &tally{windows: judge.Windows(span, time.Second), mbps: map[string][]float64{},
-		read: map[string]int64{}, written: map[string]int64{}}
-}
-
-func (t *tally) latencies(records []disk.Record) {
+// latencies are the milliseconds that each read and each write took.
+func latencies(records []disk.Record) (millis []float64) {
 	for _, r := range records {
 		if r.Op == disk.Read || r.Op == disk.Write {
-			t.millis = append(t.millis, float64(r.Ended-r.Submitted)/1e6)
+			millis = append(millis, float64(r.Ended-r.Submitted)/1e6)
 		}
 	}
+	return millis
 }
 
-func (t *tally) bytes(accounts []judge.Account) {
+func newVerdict() *Verdict {
+	return &Verdict{StepSeconds: 1, MBps: map[string][]float64{}, Bytes: map[string]int64{}, Read: map[string]int64{}, Written: map[string]int64{}}
+}
+
+// add adds what a disk's owners got in each second.
+func (v *Verdict) add(accounts []judge.Account) {
 	for i, a := range accounts {
 		for owner, u := range a.Owners {
 			if owner == judge.FileSystem {
 				owner = ownerOther
 			}
-			if t.mbps[owner] == nil {
-				t.mbps[owner] = make([]float64, len(accounts))
+			if v.MBps[owner] == nil {
+				v.MBps[owner] = make([]float64, len(accounts))
 			}
-			t.mbps[owner][i] += float64(u.Bytes()) / megabyte
-			t.read[owner] += u.ReadBytes
-			t.written[owner] += u.WriteBytes
+			v.MBps[owner][i] += float64(u.Bytes()) / megabyte
+			v.Read[owner] += u.ReadBytes
+			v.Written[owner] += u.WriteBytes
+			v.Bytes[owner] += u.Bytes()
 		}
 	}
 }
 
-func (t *tally) verdict() *Verdict {
-	v := &Verdict{StepSeconds: 1, MBps: t.mbps, Bytes: map[string]int64{}, Read: t.read, Written: t.written,
-		DeviceRequest: int64(len(t.millis))}
-	for owner := range t.mbps {
-		v.Bytes[owner] = t.read[owner] + t.written[owner]
-	}
-	for _, mbps := range t.mbps {
+// finish computes what needs all disks.
+func (v *Verdict) finish(millis []float64) {
+	for _, mbps := range v.MBps {
 		for i := range mbps {
 			mbps[i] = round3(mbps[i])
 		}
 	}
-	if len(t.millis) > 0 {
-		v.LatencyP50MS, v.LatencyP99MS = round3(figures.Quantile(t.millis, 0.5)), round3(figures.Quantile(t.millis, 0.99))
+	if v.DeviceRequest = int64(len(millis)); len(millis) > 0 {
+		v.LatencyP50MS, v.LatencyP99MS = round3(figures.Quantile(millis, 0.5)), round3(figures.Quantile(millis, 0.99))
 	}
-	return v
+}
+
+// owners attribute files by their paths: blocks by their number, intermediate data by the
+// application after which YARN named its folder.
+type owners struct{ blocks, applications map[string]string }
+
+func (o owners) of(path string) string {
+	if id := hadoop.BlockName(path); id != "" {
+		return o.blocks[id]
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if owner, ok := o.applications[name]; ok {
+			return owner
+		}
+	}
+	return ""
+}
+
+// lookEvery is the interval at which the extents of intermediate files are read: such files
+// live for seconds, and get their extents when they are written out.
+const lookEvery = time.Second
+
+// watchers read the extents of every disk's files while jobs run.
+type watchers struct {
+	all    []*judge.Watcher
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	errs   []error
+}
+
+func newWatchers(disks []*disk.Disk) *watchers {
+	w := &watchers{errs: make([]error, len(disks))}
+	for _, d := range disks {
+		w.all = append(w.all, judge.NewWatcher(d.Mount()))
+	}
+	return w
+}
+
+// watch returns when every disk has been read once, with all directories.
+func watch(disks []*disk.Disk) (*watchers, error) {
+	w := newWatchers(disks)
+	for _, one := range w.all {
+		if err := one.Look(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	for i, one := range w.all {
+		w.done.Go(func() { w.errs[i] = one.Run(ctx, lookEvery) })
+	}
+	return w, nil
+}
+
+// stop ends the watchers. They can be nil.
+func (w *watchers) stop() error {
+	if w == nil {
+		return nil
+	}
+	w.cancel()
+	w.done.Wait()
+	return errors.Join(w.errs...)
 }

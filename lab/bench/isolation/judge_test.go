@@ -3,43 +3,27 @@ package isolation
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"penstock/lab/disk"
 	"penstock/lab/judge"
 )
 
-func TestTally(t *testing.T) {
-	second := int64(time.Second)
-	tl := newTally(judge.Window{From: 0, To: 3 * second})
-	tl.latencies([]disk.Record{{Op: disk.Read, Ended: 5e6}, {Op: disk.Write, Ended: 9e6}, {Op: disk.Discard, Ended: 99e6}})
+func TestVerdict(t *testing.T) {
+	v := newVerdict()
 	for range 2 { // two disks
-		tl.bytes([]judge.Account{
+		v.add([]judge.Account{
 			{Owners: map[string]judge.Usage{ownerProtected: {ReadBytes: 1e6}}},
 			{Owners: map[string]judge.Usage{ownerAggressor: {WriteBytes: 3e6}, judge.FileSystem: {WriteBytes: 4000}}},
 			{},
 		})
 	}
-	v := tl.verdict()
+	v.finish(latencies([]disk.Record{{Op: disk.Read, Ended: 5e6}, {Op: disk.Write, Ended: 9e6}, {Op: disk.Discard, Ended: 99e6}}))
 	if !slices.Equal(v.MBps[ownerAggressor], []float64{0, 6, 0}) || v.Bytes[ownerProtected] != 2e6 || v.Bytes[ownerOther] != 8000 ||
 		v.Read[ownerProtected] != 2e6 || v.Written[ownerProtected] != 0 || v.Written[ownerAggressor] != 6e6 {
 		t.Errorf("verdict %+v", v)
 	}
 	if v.DeviceRequest != 2 || v.LatencyP99MS != 9 || v.LatencyP50MS != 5 {
 		t.Errorf("latencies %+v", v)
-	}
-}
-
-func TestBlockID(t *testing.T) {
-	for path, want := range map[string]string{
-		"dfs/current/BP-1/current/finalized/subdir0/subdir0/blk_1073741825":           "blk_1073741825",
-		"dfs/current/BP-1/current/finalized/subdir0/subdir0/blk_1073741825_1001.meta": "blk_1073741825",
-		"dfs/current/BP-1/current/rbw/blk_7":                                          "blk_7",
-		"dfs/current/VERSION":                                                         "",
-	} {
-		if got := blockID(path); got != want {
-			t.Errorf("blockID(%s) = %q, want %q", path, got, want)
-		}
 	}
 }
 

@@ -7,37 +7,44 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
+	"penstock/lab/experiment/progress"
 	"penstock/lab/experiment/runs"
 )
 
 // Request is one experiment as the command line asks for it.
 type Request struct {
-	Setup    Setup
-	Phases   []Phase
-	Runs     int
-	CheckAll bool    // see Experiment
-	Options  Options // RunDir "": a private one is made and, after success, removed
-	Build    string
-	Resume   string // journal; "": the runs are kept in memory only
-	JSON     string // "" none, "-" standard output
-	Report   string // "" none
-	SVG      string // "" none
-	KeepLogs bool
-	Out      io.Writer // for the table
+	Setup  Setup
+	Phases []Phase
+	Runs   int // of each phase
+	// CheckAll lets the aggressor finish after every run and checks its output.
+	// Otherwise only the first run of each phase does so; later runs kill the
+	// aggressor after the window, which saves half of the time.
+	CheckAll bool
 	// Calibrate measures the protected job alone first, and sets the disks' rate by it.
 	Calibrate bool
+	Resume    string // journal; "": the runs are kept in memory only
 
-	reported    bool // the report's path was printed
-	calibration *Calibration
+	Build    string        // version of penstock, noted in each run
+	Binary   string        // penstock itself, for the node daemon
+	AgentJar string        // penstock-agent.jar
+	CacheDir string        // downloads; kept between runs
+	Profile  string        // profile of the disks, absolute; "" none
+	RunDir   string        // "": a private one is made and, after success, removed
+	KeepLogs bool          // keep it also then
+	Progress *progress.Log // nil: silent
+
+	JSON   string    // "" none, "-" standard output
+	Report string    // "" none
+	SVG    string    // "" none
+	Out    io.Writer // for the table
 }
 
 // Perform does the missing runs and writes the results of all. After a failure or Ctrl-C it
 // writes the results of the finished runs and returns the error.
 func Perform(ctx context.Context, q Request) error {
-	if err := q.Setup.useProfile(q.Options.Profile); err != nil {
+	if err := q.Setup.useProfile(q.Profile); err != nil {
 		return err
 	}
 	q.Setup = Probe(q.Setup)
@@ -45,135 +52,93 @@ func Perform(ctx context.Context, q Request) error {
 	if err := q.Setup.Validate(); err != nil {
 		return err
 	}
-	journal, err := OpenJournal(q.Resume, q.Setup)
-	if err != nil {
+	x := &Experiment{Request: q}
+	x.describe()
+	done, err := x.turns(x.start).Perform(ctx)
+	if len(done) == 0 {
 		return err
 	}
-	defer journal.Close()
-	say := q.Options.Progress.Printf
-	if q.Calibrate && q.Options.Progress != nil {
-		q.Options.Progress.PlainName = q.names().plainName
-	}
-	q.describe(say)
-	runErr := q.run(ctx, journal)
-	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
-		say("interrupted; the finished runs are in %s: the same command continues", q.Resume)
-	}
-	if len(journal.Runs()) == 0 {
-		return runErr
-	}
-	res := q.summarise(journal)
+	x.done = done
+	res := x.summarise()
 	res.pending = 0 // after a failure, too: nothing writes the report again
-	return errors.Join(runErr, q.write(res))
+	return errors.Join(err, x.write(res))
 }
 
 // describe prints the set-up before the first run.
-func (q *Request) describe(say func(string, ...any)) {
-	s := q.Setup
-	say("%s (%s, CPU %d) beside %s (%d MiB, CPU %d): %d phases, runs of each: %d", s.protected().title(),
-		s.protected().size(), s.Protected.CPU, s.aggressor().title(), s.Aggressor.Bytes/mib, s.Aggressor.CPU, len(q.Phases), q.Runs)
+func (x *Experiment) describe() {
+	s := x.Setup
+	x.say("%s (%s, CPU %d) beside %s (%d MiB, CPU %d): %d phases, runs of each: %d", s.protected().title(),
+		s.protected().size(), s.Protected.CPU, s.aggressor().title(), s.Aggressor.Bytes/mib, s.Aggressor.CPU, len(x.Phases), x.Runs)
 	if s.Intermediate {
-		say("intermediate data is on the contested disks")
+		x.say("intermediate data is on the contested disks")
 	}
-	if q.Calibrate {
-		say("first %s alone on disks without a limit, to choose their rate", s.protected().title())
+	if x.Calibrate {
+		x.say("first %s alone on disks without a limit, to choose their rate", s.protected().title())
 	} else {
-		say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
+		x.say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
 			s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
 	}
 	if s.Penstock.ProfileSHA256 != "" {
-		say("device profile %s (sha256 %.12s)", q.Options.Profile, s.Penstock.ProfileSHA256)
+		x.say("device profile %s (sha256 %.12s)", x.Profile, s.Penstock.ProfileSHA256)
 	}
 	for _, n := range s.Notes {
-		say("NOTE: %s", n)
+		x.say("NOTE: %s", n)
 	}
 }
 
-func (q *Request) run(ctx context.Context, journal *Journal) error {
-	todo := Interleave(q.Phases, q.Runs)
-	if !slices.ContainsFunc(todo, func(t Turn) bool { return !journal.Has(t) }) {
-		q.Options.Progress.Printf("all runs are in the journal")
-		return nil
+// start brings up the real environment in a folder.
+func (x *Experiment) start(ctx context.Context, dir string) (stop func() error, err error) {
+	x.RunDir = dir
+	phases := x.Phases
+	if x.Calibrate {
+		phases = []Phase{fullSpeed}
 	}
-	say := q.Options.Progress.Printf
-	return runs.Within(q.Options.RunDir, "isolation-", q.KeepLogs, say, func(dir string) error {
-		q.Options.RunDir = dir
-		first := q.Phases
-		if q.Calibrate {
-			first = []Phase{fullSpeed}
-		}
-		machine, err := StartMachine(ctx, q.Setup, first, q.Options)
-		if err != nil {
-			return err
-		}
-		if q.Calibrate {
-			err = q.calibrate(ctx, machine)
-		}
-		if err == nil {
-			err = q.experiment(machine, journal).Run(ctx)
-		}
-		say("restoring the machine")
-		return errors.Join(err, machine.Stop())
-	})
-}
-
-// experiment returns the experiment. It writes the report again after each run.
-func (q *Request) experiment(e Environment, journal *Journal) *Experiment {
-	return &Experiment{Setup: q.Setup, Phases: q.Phases, Runs: q.Runs, Env: e, Journal: journal,
-		Progress: q.Options.Progress, Build: q.Build, CheckAll: q.CheckAll,
-		After: func() error { return q.writeReport(q.summarise(journal)) }}
-}
-
-func (q *Request) summarise(journal *Journal) Result {
-	res := Summarise(q.Setup, q.Phases, journal.Runs())
-	res.Calibration = q.calibration
-	for _, t := range Interleave(q.Phases, q.Runs) {
-		if !journal.Has(t) {
-			res.pending++
+	m, err := StartMachine(ctx, &x.Request, phases)
+	if err != nil {
+		return nil, err
+	}
+	x.Env = m
+	if x.Calibrate {
+		if err := x.calibrate(ctx, m); err != nil {
+			return nil, errors.Join(err, m.Stop())
 		}
 	}
+	return m.Stop, nil
+}
+
+func (x *Experiment) summarise() Result {
+	res := Summarise(x.Setup, x.Phases, x.done)
+	res.Calibration, res.pending = x.calibration, len(x.missing(x.done))
 	return res
 }
 
 // writeReport writes the HTML report, the first time with a line that says where.
-func (q *Request) writeReport(res Result) error {
-	if q.Report == "" {
+func (x *Experiment) writeReport(res Result) error {
+	if x.Report == "" {
 		return nil
 	}
-	if err := runs.WriteFile(q.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }); err != nil {
+	if err := runs.WriteFile(x.Report, func(w io.Writer) error { return res.WriteReport(w, time.Now()) }); err != nil {
 		return err
 	}
-	if !q.reported && res.pending > 0 {
-		q.Options.Progress.Printf("first picture: %s (the page reloads itself)", q.Report)
+	if !x.reported && res.pending > 0 {
+		x.say("first picture: %s (the page reloads itself)", x.Report)
 	}
-	q.reported = true
+	x.reported = true
 	return nil
 }
 
-// names returns a result of all phases without figures, for their plain names.
-func (q *Request) names() (res Result) {
-	res.Setup = q.Setup
-	for _, p := range q.Phases {
-		res.Phases = append(res.Phases, Figure{Name: p.Name})
-	}
-	return res
-}
-
-func (q *Request) write(res Result) error {
-	fmt.Fprintln(q.Out)
-	errs := []error{res.WriteTable(q.Out)}
+func (x *Experiment) write(res Result) error {
+	fmt.Fprintln(x.Out)
+	errs := []error{res.WriteTable(x.Out)}
 	for _, n := range res.Notes() {
-		fmt.Fprintln(q.Out, n)
+		fmt.Fprintln(x.Out, n)
 	}
-	errs = append(errs,
-		runs.WriteFile(q.JSON, res.WriteJSON),
-		q.writeReport(res),
-		runs.WriteFile(q.SVG, res.WriteSVG))
-	if q.Report != "" {
-		fmt.Fprintln(q.Out, "report:", q.Report)
+	errs = append(errs, runs.WriteFile(x.JSON, res.WriteJSON), x.writeReport(res), runs.WriteFile(x.SVG, res.WriteSVG))
+	if x.Report != "" {
+		fmt.Fprintln(x.Out, "report:", x.Report)
 	}
 	if text := res.Headline(); text != "" {
-		fmt.Fprintf(q.Out, "\n%s (%s in all)\n", text, q.Options.Progress.elapsed())
+		fmt.Fprintf(x.Out, "\n%s (%s in all)\n", text, progress.Clock(x.Progress.Elapsed()))
 	}
 	return errors.Join(errs...)
 }

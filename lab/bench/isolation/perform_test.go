@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/lab/experiment/progress"
 )
@@ -18,31 +19,28 @@ func TestTheReportGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := Request{Setup: testSetup(), Phases: phases, Runs: 1, Report: filepath.Join(t.TempDir(), "new", "demo.html"),
-		Options: Options{Progress: &Progress{Log: &progress.Log{Out: &out}}}}
-	journal, err := OpenJournal("", q.Setup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := q.experiment(finisher{&fake{}}, journal)
-	after := x.After
+	x := &Experiment{Request: Request{Setup: testSetup(), Phases: phases, Runs: 1, Report: filepath.Join(t.TempDir(), "new", "demo.html"),
+		Progress: &progress.Log{Out: &out}}, Env: finisher{&fake{}}, SampleEvery: time.Millisecond}
+	t.Chdir(t.TempDir())
+	turns := x.turns(func(context.Context, string) (func() error, error) { return func() error { return nil }, nil })
+	after := turns.After
 	var pages []string
-	x.After = func() error {
-		if err := after(); err != nil {
+	turns.After = func(done []Run) error {
+		if err := after(done); err != nil {
 			return err
 		}
-		page, err := os.ReadFile(q.Report)
+		page, err := os.ReadFile(x.Report)
 		pages = append(pages, string(page))
 		return err
 	}
-	if err := x.Run(context.Background()); err != nil {
+	if _, err := turns.Perform(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(pages) != 2 || !strings.Contains(pages[0], "Runs to do: 1.") || strings.Contains(pages[0], ">CPU contention only</text>") ||
 		strings.Contains(pages[1], "Runs to do") || !strings.Contains(pages[1], ">CPU contention only</text>") {
 		t.Errorf("%d pages", len(pages))
 	}
-	if n := strings.Count(out.String(), "first picture: "+q.Report); n != 1 {
+	if n := strings.Count(out.String(), "first picture: "+x.Report); n != 1 {
 		t.Errorf("the report's path is printed %d times:\n%s", n, out.String())
 	}
 }
@@ -51,7 +49,8 @@ func TestFullSpeedHasNoLimit(t *testing.T) {
 	f := &fake{}
 	x := newExperiment(t, f, "alone")
 	x.Phases = []Phase{fullSpeed}
-	if err := x.Run(context.Background()); err != nil {
+	runs, err := run(t, t.Context(), x)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range f.calls {
@@ -59,7 +58,7 @@ func TestFullSpeedHasNoLimit(t *testing.T) {
 			t.Errorf("the run at full speed called %q", c)
 		}
 	}
-	if len(x.Journal.Runs()) != 1 {
-		t.Errorf("%d runs", len(x.Journal.Runs()))
+	if len(runs) != 1 {
+		t.Errorf("%d runs", len(runs))
 	}
 }

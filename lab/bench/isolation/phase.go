@@ -12,11 +12,10 @@ import (
 // KernelSchedulers are the kernel's I/O schedulers of the phases that "native" stands for.
 var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
 
-// depthMax bounds the fixed depth of sfqd-<D> and drr-<D>, capMax the throttler's
-// cap in MB/s.
+// Depths and caps that a phase's name can have.
 const (
 	depthMax = 64
-	capMax   = 10_000
+	capMax   = 10_000 // MB/s
 )
 
 // fixedDepths are the depths of the phases that "sfqd" stands for: IBIS, Figure 6, compares
@@ -27,15 +26,65 @@ var fixedDepths = []int{1, 2, 4, 8, 12}
 // (docs/design/isolation.md): the comparison is of the order of requests, not of their number.
 const drrDepth = 2
 
+// Weight and cap of the phases that "cgroup" stands for are those of IBIS, section 7.4, where
+// the cap of 1 MB/s is on a faster disk.
 const (
-	nativePrefix    = "native-"
-	throttlerPrefix = "throttler-"
-	sfqdPrefix      = "sfqd-"
-	drrPrefix       = "drr-"
-	weightsPrefix   = "cgroup-weights-"
-	capsPrefix      = "cgroup-caps-"
-	aggressorAlone  = "aggressor-alone"
+	groupWeight = 100
+	groupCap    = 1
 )
+
+const (
+	nativePrefix   = "native-"
+	aggressorAlone = "aggressor-alone"
+)
+
+// family is the phases that differ in a number only, with which their names end. SFQ(D2) is compared
+// with the best of each.
+type family struct {
+	prefix string
+	number string // what it is
+	most   int    // it can be; the least is 1
+	set    func(p *Phase, n int)
+	plain  string // name for a reader who does not know Penstock's words
+	role   string // reason to compare SFQ(D2) with the best of the family
+}
+
+var (
+	sfqd = family{"sfqd-", "depth", depthMax, func(p *Phase, n int) { p.Governed, p.Algorithm, p.Depth = true, "sfqd", n },
+		"SFQ(D), depth %s", "the best fixed depth"}
+	throttled = family{"throttler-", "cap in MB/s", capMax, func(p *Phase, n int) { p.Cap = n },
+		"DataNode throttler, %s MB/s", "the best cap of the DataNodes' own throttler"}
+	// bfq is the only kernel scheduler with weights.
+	groupWeights = family{"cgroup-weights-", "weight", blkio.WeightMax, func(p *Phase, n int) { p.Kernel, p.GroupWeight = "bfq", n },
+		"cgroup weights, %s:1", "the best weights of cgroups"}
+	groupCaps = family{"cgroup-caps-", "cap in MB/s", capMax, func(p *Phase, n int) { p.GroupCap = n },
+		"cgroup cap, %s MB/s", "the best cap of cgroups"}
+	drr = family{"drr-", "depth", depthMax, func(p *Phase, n int) { p.Governed, p.Algorithm, p.Depth = true, "drr", n },
+		"DRR, depth %s", "deficit round robin"}
+
+	families = []family{sfqd, throttled, groupWeights, groupCaps, drr}
+)
+
+// has reports whether a phase is of the family, by its name.
+func (f family) has(phase string) bool { return strings.HasPrefix(phase, f.prefix) }
+
+func (f family) phases(numbers ...int) (all []Phase) {
+	for _, n := range numbers {
+		p := Phase{Name: f.prefix + strconv.Itoa(n), Against: true}
+		f.set(&p, n)
+		all = append(all, p)
+	}
+	return all
+}
+
+// parse returns the phase of a name in the family.
+func (f family) parse(name string) ([]Phase, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, f.prefix))
+	if err != nil || n < 1 || n > f.most {
+		return nil, fmt.Errorf("phase %q: the %s must be a whole number from 1 to %d", name, f.number, f.most)
+	}
+	return f.phases(n), nil
+}
 
 // Phase is one arrangement of the protected job, the aggressor and the disks.
 type Phase struct {
@@ -93,39 +142,48 @@ const phaseHelp = "all, alone, aggressor-alone, floor, native (native-mq-deadlin
 	"throttler (throttler-<MB/s>), cgroup (cgroup-weights-<N>, cgroup-caps-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
 
 func parsePhase(name string, s Setup) ([]Phase, error) {
-	switch {
-	case name == "all":
+	if strings.HasPrefix(name, "cgroup") && !s.Intermediate {
+		return nil, fmt.Errorf("phase %q: cgroups control only the I/O of tasks, which is not on the contested disks: add --intermediate", name)
+	}
+	switch name {
+	case "all":
 		return ParsePhases(s.allPhases(), s)
-	case name == "alone":
+	case "alone":
 		return []Phase{{Name: name}}, nil
-	case name == aggressorAlone:
+	case aggressorAlone:
 		return []Phase{{Name: name, Against: true, Unprotected: true}}, nil
-	case name == "floor":
+	case "floor":
 		return []Phase{{Name: name, Against: true, Elsewhere: true}}, nil
-	case name == "native":
-		return each(KernelSchedulers, native), nil
-	case strings.HasPrefix(name, nativePrefix):
-		if k := strings.TrimPrefix(name, nativePrefix); slices.Contains(KernelSchedulers, k) {
-			return []Phase{native(k)}, nil
+	case "native":
+		var all []Phase
+		for _, kernel := range KernelSchedulers {
+			all = append(all, native(kernel))
 		}
-	case name == "throttler":
-		return each(s.caps(), throttled), nil
-	case strings.HasPrefix(name, throttlerPrefix):
-		return numbered(name, throttlerPrefix, "cap in MB/s", capMax, throttled)
-	case strings.HasPrefix(name, "cgroup"):
-		return parseGrouped(name, s)
-	case name == "sfqd2" || name == "penstock":
+		return all, nil
+	case "throttler":
+		return throttled.phases(s.caps()...), nil
+	case "cgroup":
+		return append(groupWeights.phases(groupWeight), groupCaps.phases(groupCap)...), nil
+	case "sfqd2", "penstock":
 		return []Phase{{Name: "sfqd2", Against: true, Governed: true, Algorithm: "sfqd2"}}, nil
-	case name == "sfqd":
-		return each(fixedDepths, sfqd), nil
-	case strings.HasPrefix(name, sfqdPrefix):
-		return numbered(name, sfqdPrefix, "depth", depthMax, sfqd)
-	case name == "drr":
-		return []Phase{drr(drrDepth)}, nil
-	case strings.HasPrefix(name, drrPrefix):
-		return numbered(name, drrPrefix, "depth", depthMax, drr)
+	case "sfqd":
+		return sfqd.phases(fixedDepths...), nil
+	case "drr":
+		return drr.phases(drrDepth), nil
+	}
+	if kernel, ok := strings.CutPrefix(name, nativePrefix); ok && slices.Contains(KernelSchedulers, kernel) {
+		return []Phase{native(kernel)}, nil
+	}
+	for _, f := range families {
+		if f.has(name) {
+			return f.parse(name)
+		}
 	}
 	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+}
+
+func native(kernel string) Phase {
+	return Phase{Name: nativePrefix + kernel, Against: true, Kernel: kernel}
 }
 
 // allPhases are what "all" stands for.
@@ -141,75 +199,13 @@ func (s Setup) allPhases() []string {
 	return append(all, "drr", "sfqd", "sfqd2")
 }
 
-// Weight and cap of the phases that "cgroup" stands for are those of IBIS, section 7.4, where
-// the cap of 1 MB/s is on a faster disk.
-const (
-	groupWeight = 100
-	groupCap    = 1
-)
-
-func parseGrouped(name string, s Setup) ([]Phase, error) {
-	if !s.Intermediate {
-		return nil, fmt.Errorf("phase %q: cgroups control only the I/O of tasks, which is not on the contested disks: add --intermediate", name)
-	}
-	switch {
-	case name == "cgroup":
-		return []Phase{groupWeights(groupWeight), groupCaps(groupCap)}, nil
-	case strings.HasPrefix(name, weightsPrefix):
-		return numbered(name, weightsPrefix, "weight", blkio.WeightMax, groupWeights)
-	case strings.HasPrefix(name, capsPrefix):
-		return numbered(name, capsPrefix, "cap in MB/s", capMax, groupCaps)
-	}
-	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
-}
-
-// numbered parses the number behind the prefix of a phase's name.
-func numbered(name, prefix, what string, most int, phase func(int) Phase) ([]Phase, error) {
-	n, err := strconv.Atoi(strings.TrimPrefix(name, prefix))
-	if err != nil || n < 1 || n > most {
-		return nil, fmt.Errorf("phase %q: the %s must be a whole number from 1 to %d", name, what, most)
-	}
-	return []Phase{phase(n)}, nil
-}
-
-func each[T any](values []T, phase func(T) Phase) []Phase {
-	var all []Phase
-	for _, v := range values {
-		all = append(all, phase(v))
-	}
-	return all
-}
-
-func sfqd(depth int) Phase {
-	return Phase{Name: sfqdPrefix + strconv.Itoa(depth), Against: true, Governed: true, Algorithm: "sfqd", Depth: depth}
-}
-
-func drr(depth int) Phase {
-	return Phase{Name: drrPrefix + strconv.Itoa(depth), Against: true, Governed: true, Algorithm: "drr", Depth: depth}
-}
-
-func throttled(mbps int) Phase {
-	return Phase{Name: throttlerPrefix + strconv.Itoa(mbps), Against: true, Cap: mbps}
-}
-
-// groupWeights needs bfq, the only kernel scheduler with weights.
-func groupWeights(weight int) Phase {
-	return Phase{Name: weightsPrefix + strconv.Itoa(weight), Against: true, Kernel: "bfq", GroupWeight: weight}
-}
-
-func groupCaps(mbps int) Phase {
-	return Phase{Name: capsPrefix + strconv.Itoa(mbps), Against: true, GroupCap: mbps}
-}
-
-func native(kernel string) Phase {
-	return Phase{Name: nativePrefix + kernel, Against: true, Kernel: kernel}
-}
-
 // Turn is one run of one phase.
 type Turn struct {
 	Phase Phase
 	Run   int // from 1
 }
+
+func (t Turn) String() string { return fmt.Sprintf("%s, run %d", t.Phase.Name, t.Run) }
 
 // Interleave orders the turns: the first run of every phase, then the second
 // of every phase, and so on.

@@ -6,95 +6,66 @@ import (
 	"strconv"
 	"time"
 
-	"penstock/lab/hadoop"
 	"penstock/lab/spark"
 )
 
-// queryJob is a TPC-H query as Spark SQL. Its times are the query's own, without the start of
-// Spark (IBIS, section 7.4).
-type queryJob struct {
-	name   string
-	input  string
-	want   string // expected digest of its rows; "" before the first run
-	app    *spark.App
-	yarn   *hadoop.App
-	done   chan struct{}
-	cancel context.CancelFunc
-	query  spark.Query // valid after done
-	err    error       // valid after done
-}
-
 // startSpark starts Spark on the cluster.
 func (m *Machine) startSpark(ctx context.Context) error {
-	home, err := spark.Fetch(ctx, m.options.CacheDir, m.options.Progress.Printf)
+	home, err := spark.Fetch(ctx, m.request.CacheDir, m.request.say)
 	if err != nil {
 		return err
 	}
 	m.spark, err = spark.Start(ctx, spark.Config{RunDir: m.Path("spark"), Home: home,
-		Cluster: m.Hadoop, Governed: m.Governed(0), Progress: m.options.Progress.Printf})
+		Cluster: m.Hadoop, Governed: m.Governed(0), Progress: m.request.say})
 	return err
 }
 
-// submitQuery starts the driver and returns when YARN has given the application its id.
-func (m *Machine) submitQuery(ctx context.Context, s side, input, want string) (*queryJob, error) {
+// submitQuery runs a TPC-H query as Spark SQL: it starts the driver and returns when YARN has given
+// the application its id. The job's times are the query's own, without the start of Spark (IBIS,
+// section 7.4). Its rows go to the driver, and right checks them.
+func (m *Machine) submitQuery(ctx context.Context, s side, input string, right func(spark.Query) error) (*Job, error) {
 	script, err := spark.Script(m.Dir, spark.TPCH)
 	if err != nil {
 		return nil, err
 	}
 	app, err := m.spark.Submit(ctx, spark.Job{Name: s.kind, Script: script, Args: []string{m.Hadoop.DefaultFS() + input, s.query()},
-		Queue: s.queue, Executors: executors, CPUs: fmt.Sprint(s.cpu), Cgroup: m.groups.of(s.queue),
+		Queue: s.queue, Executors: executors, CPUs: fmt.Sprint(s.CPU), Cgroup: m.groups.of(s.queue),
 		Settings: map[string]string{
 			// Joins use the shuffle, as with tables too large for memory.
 			"spark.sql.autoBroadcastJoinThreshold": "-1",
-			"spark.sql.shuffle.partitions":         strconv.Itoa(s.partitions),
+			"spark.sql.shuffle.partitions":         strconv.Itoa(s.Partitions),
 			"spark.sql.adaptive.enabled":           "false",
 		}})
 	if err != nil {
 		return nil, err
 	}
-	watch, cancel := context.WithCancel(context.Background())
-	q := &queryJob{name: s.query(), input: input, want: want, app: app, yarn: m.Hadoop.Application(app.ID),
-		done: make(chan struct{}), cancel: cancel}
-	go func() {
-		defer close(q.done)
-		q.query, q.err = app.Query(watch, q.name)
-	}()
-	return q, nil
-}
-
-func (q *queryJob) Application() string   { return q.app.ID }
-func (q *queryJob) Done() <-chan struct{} { return q.done }
-
-func (q *queryJob) Times() (started, finished time.Time, err error) {
-	return q.query.Began, q.query.Began.Add(q.query.Elapsed), q.err
-}
-
-// end waits for the driver and for YARN.
-func (q *queryJob) end(ctx context.Context) error {
-	if err := q.app.Wait(ctx); err != nil {
+	onYARN := m.Hadoop.Application(app.ID)
+	var query spark.Query
+	j := newJob(app.ID, func(ctx context.Context) (_ time.Time, _ time.Duration, err error) {
+		query, err = app.Query(ctx, s.query())
+		return query.Began, query.Elapsed, err
+	}, func(ctx context.Context) error { // the driver and the application, if they still run
+		app.Kill()
+		return onYARN.Kill(ctx)
+	})
+	j.paths = []string{input}
+	j.Check = func(ctx context.Context) error {
+		if err := right(query); err != nil {
+			return err
+		}
+		if err := app.Wait(ctx); err != nil {
+			return err
+		}
+		_, err := onYARN.Wait(ctx)
 		return err
 	}
-	_, err := q.yarn.Wait(ctx)
-	return err
+	return j, nil
 }
 
-func (q *queryJob) Check(ctx context.Context) error {
-	if q.query.SHA256 != q.want {
-		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.query.Rows, q.query.SHA256, q.want)
+// sameAnswer checks that a query gave the rows that it gave when it ran alone.
+func (s source) sameAnswer(q spark.Query) error {
+	if q.SHA256 != s.answer {
+		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.Rows, q.SHA256, s.answer)
 	}
-	return q.end(ctx)
+	return nil
 }
-
-// Discard does nothing: the rows went to the driver.
-func (q *queryJob) Discard(context.Context) error { return nil }
-
-// Kill ends the driver and the application, if they still run.
-func (q *queryJob) Kill(ctx context.Context) error {
-	q.app.Kill()
-	err := q.yarn.Kill(ctx)
-	q.cancel()
-	<-q.done
-	return err
-}
-
-func (q *queryJob) paths() []string { return []string{q.input} }

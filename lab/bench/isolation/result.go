@@ -95,7 +95,7 @@ func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 		}
 	}
 	res.compare(phases, of)
-	res.Comparisons = comparisons(res.Phases)
+	res.Comparisons = res.comparisons()
 	res.Claims = res.claims()
 	return res
 }
@@ -186,13 +186,6 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	}
 }
 
-func orNaN(v *float64) float64 {
-	if v == nil {
-		return math.NaN()
-	}
-	return *v
-}
-
 // demandMin and demandMax bound the demand for which the experiment is valid: below, there
 // is no contention; above, any share but the whole slows the protected job down.
 const (
@@ -218,7 +211,7 @@ func (res Result) Notes() []string {
 		}
 		notes = append(notes, text+".")
 	}
-	if res.natives() > 1 {
+	if natives(res.names()) > 1 {
 		notes = append(notes, "Native is "+res.Native+", the native phase that slowed "+protected+" down least.")
 	}
 	for _, c := range res.Comparisons {

@@ -303,18 +303,19 @@ func TestTable(t *testing.T) {
 
 func TestProgressEstimates(t *testing.T) {
 	var out bytes.Buffer
-	p := &Progress{Log: &progress.Log{Out: &out}}
 	phases, runs := sampleRuns()
-	turns := Interleave(phases[:1], 2)
-	p.plan(testSetup(), turns, runs[:1], false)
-	p.step(turns[0], "prepare")
-	p.finished(Run{Phase: "alone", Number: 1, Protected: "application_1_0001", RuntimeS: 80, Warnings: []string{"odd"}})
-	for _, want := range []string{"1 runs are in the journal", "alone", "about 0", "done: WordCount 80.0 s", "odd"} {
+	x := &Experiment{Request: Request{Setup: testSetup(), Phases: phases[:1], Runs: 2, Progress: &progress.Log{Out: &out}}}
+	x.done = runs[:1]
+	x.took(x.done[0], 95)
+	second := Turn{phases[0], 2}
+	x.step(second, "prepare")
+	x.finished(Run{Phase: "alone", Number: 2, Protected: "application_1_0001", RuntimeS: 80, Warnings: []string{"odd"}})
+	for _, want := range []string{"alone run 2", "prepare", "about 01:3", "done: WordCount 80.0 s", "odd"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	var silent *Progress
-	silent.Printf("nothing %d", 1)
-	silent.step(turns[0], "nothing")
+	x.Progress = nil
+	x.say("nothing %d", 1)
+	x.step(second, "nothing")
 }

@@ -1,10 +1,14 @@
 package isolation
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"penstock/lab/daemon"
+	"penstock/node/device"
 )
 
 // MB is the unit of every throughput here: disks are sold, and modelled, in
@@ -59,15 +63,20 @@ type Scrape struct {
 	FlowBytes   map[string]float64 `json:"flow_bytes,omitempty"` // by flow, all devices, since the daemon started
 }
 
+// Bytes are what a disk has read and written since it was made.
+type Bytes struct{ Read, Write float64 }
+
+func (b Bytes) total() float64 { return b.Read + b.Write }
+
 // diskSample and scrapeSample are collected by the sampler.
 type diskSample struct {
 	at    time.Time
-	disks []DiskCounters
+	disks map[string]Bytes
 }
 
 type scrapeSample struct {
 	at time.Time
-	m  Metrics
+	m  daemon.Metrics
 }
 
 const seriesStep = time.Second
@@ -75,30 +84,28 @@ const seriesStep = time.Second
 // measure computes the run's figures from the samples and the window.
 func (r *Run) measure(disks []diskSample, scrapes []scrapeSample, from, to time.Time) {
 	r.RuntimeS = to.Sub(from).Seconds()
-	names := diskNames(disks)
-	for _, name := range names {
-		r.ReadBytes += grown(disks, from, to, name, reads)
-		r.WriteBytes += grown(disks, from, to, name, writes)
-	}
-	if r.RuntimeS > 0 {
-		r.DeviceMBps = (r.ReadBytes + r.WriteBytes) / megabyte / r.RuntimeS
-	}
 	r.Series = Series{StepSeconds: seriesStep.Seconds(), Disks: map[string][]float64{}}
-	for _, name := range names {
+	for _, name := range diskNames(disks) {
+		all := grown(disks, from, to, name)
+		r.ReadBytes, r.WriteBytes = r.ReadBytes+all.Read, r.WriteBytes+all.Write
 		var mbps []float64
 		for t := from; t.Before(to); t = t.Add(seriesStep) {
 			end := t.Add(seriesStep)
 			if end.After(to) {
 				end = to
 			}
-			mbps = append(mbps, round3(grown(disks, t, end, name, both)/megabyte/end.Sub(t).Seconds()))
+			mbps = append(mbps, round3(grown(disks, t, end, name).total()/megabyte/end.Sub(t).Seconds()))
 		}
 		r.Series.Disks[name] = mbps
+	}
+	if r.RuntimeS > 0 {
+		r.DeviceMBps = (r.ReadBytes + r.WriteBytes) / megabyte / r.RuntimeS
 	}
 	r.DemandMBps = demand(r.Series)
 	r.measureScrapes(scrapes, from, to)
 }
 
+// measureScrapes takes what the result needs from the scrapes within the window.
 func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 	inside := slices.DeleteFunc(slices.Clone(scrapes), func(s scrapeSample) bool {
 		return s.at.Before(from) || s.at.After(to)
@@ -106,103 +113,126 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 	if len(inside) == 0 {
 		return
 	}
-	first, last := inside[0].m, inside[len(inside)-1].m
 	for _, s := range inside {
-		out := Scrape{At: round3(s.at.Sub(from).Seconds()), Depth: s.m.Depth,
-			LatencyMS: scaled(s.m.Latency, 1000), ReferenceMS: scaled(s.m.Reference, 1000),
-			FlowBytes: map[string]float64{}}
-		for k, v := range s.m.FlowBytes {
-			out.FlowBytes[k.Flow] += v
-		}
-		r.Series.Scrapes = append(r.Series.Scrapes, out)
+		r.Series.Scrapes = append(r.Series.Scrapes, Scrape{At: round3(s.at.Sub(from).Seconds()),
+			Depth:       onDisks(s.m, "device_depth", "device"),
+			LatencyMS:   inMillis(onDisks(s.m, "device_latency_seconds", "device")),
+			ReferenceMS: inMillis(onDisks(s.m, "device_latency_reference_seconds", "device")),
+			FlowBytes:   onDisks(s.m, "flow_bytes_total", "flow")})
 	}
+	first, last := inside[0].m, inside[len(inside)-1].m
 	// A device with only a few blocks says nothing about the controller.
-	busy := map[string]float64{}
-	for k, v := range last.FlowBytes {
-		busy[k.Device] += v - first.FlowBytes[k]
-	}
+	before, moved := onDisks(first, "flow_bytes_total", "device"), onDisks(last, "flow_bytes_total", "device")
 	var p Periods
-	for device, end := range last.Periods {
-		if busy[device] < busyBytes {
-			continue
-		}
-		start := first.Periods[device]
-		p.Min += end.Min - start.Min
-		p.Max += end.Max - start.Max
-		p.Between += end.Between - start.Between
+	add := func(m daemon.Metrics, sign float64) {
+		m.Each("device_depth_periods_total", func(labels map[string]string, n float64) {
+			if d := labels["device"]; onDisk(labels) && moved[d]-before[d] >= busyBytes {
+				p.add(labels["at"], sign*n)
+			}
+		})
 	}
+	add(last, 1)
+	add(first, -1)
 	if p.Min+p.Max+p.Between > 0 {
 		r.Depth = &p
 	}
-	if q := requestQuantile(first.Requests, last.Requests, 0.99); !math.IsNaN(q) {
-		ms := q * 1000
-		r.LatencyP99MS = &ms
-	}
+	const requests = "request_latency_seconds"
+	r.LatencyP99MS = ratio(1000*requestQuantile(first.Histogram(requests, onDisk), last.Histogram(requests, onDisk), 0.99), 1)
 }
 
 // busyBytes is the least that a device must have moved in the window for its depth to
 // count.
 const busyBytes = 16 * mib
 
-func reads(c DiskCounters) int64  { return c.ReadBytes }
-func writes(c DiskCounters) int64 { return c.WriteBytes }
-func both(c DiskCounters) int64   { return c.ReadBytes + c.WriteBytes }
+// onDisk reports whether a series is of a disk, not of the network.
+func onDisk(labels map[string]string) bool { return labels["device"] != device.NetworkName }
+
+// onDisks returns the sums of a metric's series by one of their labels, without the network's. A
+// metric that is missing has none: a fixed depth has no controller.
+func onDisks(m daemon.Metrics, name, label string) map[string]float64 {
+	sums := map[string]float64{}
+	m.Each(name, func(labels map[string]string, v float64) {
+		if onDisk(labels) {
+			sums[labels[label]] += v
+		}
+	})
+	return sums
+}
+
+// Periods counts control periods by whether the depth was at a bound.
+type Periods struct{ Min, Max, Between float64 }
+
+func (p *Periods) add(at string, n float64) {
+	switch at {
+	case "min":
+		p.Min += n
+	case "max":
+		p.Max += n
+	default:
+		p.Between += n
+	}
+}
+
+// requestQuantile returns the latency in seconds that a part q of the requests between two scrapes
+// did not exceed: an upper bound, by the histogram's buckets. It returns NaN without requests, and
+// above the last finite bucket.
+func requestQuantile(before, after []daemon.Bucket, q float64) float64 {
+	since := slices.Clone(after)
+	for _, b := range before {
+		for i := range since {
+			if since[i].UpTo == b.UpTo {
+				since[i].Count -= b.Count
+			}
+		}
+	}
+	if len(since) == 0 || since[len(since)-1].Count <= 0 {
+		return math.NaN()
+	}
+	for _, b := range since {
+		if b.Count >= q*since[len(since)-1].Count && !math.IsInf(b.UpTo, 1) {
+			return b.UpTo
+		}
+	}
+	return math.NaN()
+}
 
 func diskNames(samples []diskSample) []string {
 	if len(samples) == 0 {
 		return nil
 	}
-	var names []string
-	for _, d := range samples[0].disks {
-		names = append(names, d.Name)
-	}
-	return names
+	return slices.Sorted(maps.Keys(samples[0].disks))
 }
 
-// grown returns the growth of a counter from one instant to another, by linear
+// grown returns the growth of a disk's counters from one instant to another, by linear
 // interpolation between samples. Instants outside the samples count as the nearest one.
-func grown(samples []diskSample, from, to time.Time, name string, of func(DiskCounters) int64) float64 {
-	return counterAt(samples, to, name, of) - counterAt(samples, from, name, of)
+func grown(samples []diskSample, from, to time.Time, name string) Bytes {
+	a, b := countersAt(samples, from, name), countersAt(samples, to, name)
+	return Bytes{b.Read - a.Read, b.Write - a.Write}
 }
 
-func counterAt(samples []diskSample, at time.Time, name string, of func(DiskCounters) int64) float64 {
+func countersAt(samples []diskSample, at time.Time, name string) Bytes {
 	i, _ := slices.BinarySearchFunc(samples, at, func(s diskSample, t time.Time) int { return s.at.Compare(t) })
 	switch {
 	case len(samples) == 0:
-		return 0
+		return Bytes{}
 	case i == 0:
-		return counter(samples[0], name, of)
+		return samples[0].disks[name]
 	case i == len(samples):
-		return counter(samples[i-1], name, of)
+		return samples[i-1].disks[name]
 	}
 	a, b := samples[i-1], samples[i]
 	part := float64(at.Sub(a.at)) / float64(b.at.Sub(a.at))
-	x, y := counter(a, name, of), counter(b, name, of)
-	return x + part*(y-x)
-}
-
-func counter(s diskSample, name string, of func(DiskCounters) int64) float64 {
-	for _, d := range s.disks {
-		if d.Name == name {
-			return float64(of(d))
-		}
-	}
-	return 0
+	x, y := a.disks[name], b.disks[name]
+	return Bytes{x.Read + part*(y.Read-x.Read), x.Write + part*(y.Write-x.Write)}
 }
 
 // demand returns the device MB/s between the instants at which 5 % and 95 % of the bytes
 // were moved: start and end of a job do no I/O.
 func demand(s Series) float64 {
-	var total []float64
+	total := s.total()
 	var sum float64
-	for _, one := range s.Disks {
-		for i, v := range one {
-			if i == len(total) {
-				total = append(total, 0)
-			}
-			total[i] += v
-			sum += v
-		}
+	for _, v := range total {
+		sum += v
 	}
 	var before, inner float64
 	steps := 0
@@ -219,12 +249,41 @@ func demand(s Series) float64 {
 	return inner / float64(steps)
 }
 
-func scaled(m map[string]float64, by float64) map[string]float64 {
-	out := make(map[string]float64, len(m))
-	for k, v := range m {
-		out[k] = round3(v * by)
+// total is the MB/s of all disks by step.
+func (s Series) total() (sum []float64) {
+	for _, name := range slices.Sorted(maps.Keys(s.Disks)) {
+		for i, v := range s.Disks[name] {
+			if i == len(sum) {
+				sum = append(sum, 0)
+			}
+			sum[i] += v
+		}
 	}
-	return out
+	return sum
+}
+
+// inMillis turns seconds into milliseconds.
+func inMillis(seconds map[string]float64) map[string]float64 {
+	for k, v := range seconds {
+		seconds[k] = round3(v * 1000)
+	}
+	return seconds
 }
 
 func round3(v float64) float64 { return math.Round(v*1000) / 1000 }
+
+// ratio returns a/b, or nil if either was not measured: JSON has no NaN.
+func ratio(a, b float64) *float64 {
+	r := a / b
+	if math.IsNaN(r) || math.IsInf(r, 0) {
+		return nil
+	}
+	return &r
+}
+
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"penstock/core/sfq"
+	"penstock/lab/experiment"
 	"penstock/lab/hadoop"
 )
 
@@ -19,15 +20,15 @@ const mib = 1 << 20
 // Setup is everything that may change a figure. It is the same in every phase and part of the
 // journal. The phases, and the number of their runs, are not part of it.
 type Setup struct {
-	Against   string         `json:"against"` // one of Aggressors
-	Protected ProtectedSetup `json:"protected"`
-	Aggressor AggressorSetup `json:"aggressor"`
-	Disk      DiskSetup      `json:"disk"`
-	Kernel    KernelSetup    `json:"kernel"`
-	Penstock  PenstockSetup  `json:"penstock"`
-	Hadoop    HadoopSetup    `json:"hadoop"`
-	Machine   MachineSetup   `json:"machine"`
-	Notes     []string       `json:"notes,omitempty"` // restrictions of this machine
+	Against   string             `json:"against"` // one of Aggressors
+	Protected ProtectedSetup     `json:"protected"`
+	Aggressor AggressorSetup     `json:"aggressor"`
+	Disk      DiskSetup          `json:"disk"`
+	Kernel    KernelSetup        `json:"kernel"`
+	Penstock  PenstockSetup      `json:"penstock"`
+	Hadoop    HadoopSetup        `json:"hadoop"`
+	Machine   experiment.Machine `json:"machine"`
+	Notes     []string           `json:"notes,omitempty"` // restrictions of this machine
 
 	// Intermediate puts intermediate data (spills, shuffle) on the contested disks, too,
 	// and governs it. Else it is on the run folder's disk.
@@ -142,13 +143,6 @@ type HadoopSetup struct {
 	Version     string `json:"version"`
 	Replication int    `json:"replication"`
 	BlockBytes  int64  `json:"block_bytes"`
-}
-
-// MachineSetup distinguishes the figures of different machines.
-type MachineSetup struct {
-	KernelRelease string `json:"kernel_release"`
-	CPUs          int    `json:"cpus"`
-	MemoryBytes   int64  `json:"memory_bytes"`
 }
 
 // SetWeights reads the weights of the protected job and the aggressor, as "32:1". Files of both

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"penstock/lab/hadoop"
+	"penstock/lab/spark"
 	"penstock/lab/tpch"
 )
 
@@ -16,9 +17,9 @@ const (
 	teraGen      = string(hadoop.TeraGen)
 	teraSort     = string(hadoop.TeraSort)
 	teraValidate = string(hadoop.TeraValidate)
+	tpchPrefix   = "tpch-"
 	tpchQ9       = tpchPrefix + "q9"
 	tpchQ21      = tpchPrefix + "q21"
-	tpchPrefix   = "tpch-"
 )
 
 var (
@@ -35,42 +36,34 @@ const DefaultAggressor = "teragen"
 var titles = map[string]string{wordCount: "WordCount", teraGen: "TeraGen", teraSort: "TeraSort", teraValidate: "TeraValidate",
 	tpchQ9: "TPC-H Q9", tpchQ21: "TPC-H Q21"}
 
-// side is the job of one side with its parameters; see ProtectedSetup and AggressorSetup.
+// side is the job of one side, with the fields that it uses.
 type side struct {
-	kind                          string
-	queue                         string
-	bytes                         int64
-	files, slots, reduces, cpu    int
-	wordBytes, vocabulary, sortMB int
-	scale                         float64
-	partitions                    int
+	ProtectedSetup
+	kind, queue string
 }
 
 func (s Setup) protected() side {
-	p := s.Protected
-	return side{kind: p.kind(), queue: hadoop.QueueProtected, bytes: p.InputBytes, files: p.Files, slots: p.Slots, reduces: p.Reduces, cpu: p.CPU,
-		wordBytes: p.WordBytes, vocabulary: p.Vocabulary, sortMB: p.SortMB, scale: p.Scale, partitions: p.Partitions}
+	return side{s.Protected, s.Protected.kind(), hadoop.QueueProtected}
 }
 
 // aggressor is one of the aggressor's applications.
 func (s Setup) aggressor() side {
 	a := s.Aggressor.each()
-	return side{kind: s.Against, queue: hadoop.QueueAggressor, bytes: a.Bytes, files: a.Files, slots: a.Slots, reduces: a.Reduces, cpu: a.CPU,
-		wordBytes: a.WordBytes, vocabulary: a.Vocabulary, sortMB: a.SortMB}
+	return side{ProtectedSetup{InputBytes: a.Bytes, Files: a.Files, Slots: a.Slots, Reduces: a.Reduces, CPU: a.CPU,
+		WordBytes: a.WordBytes, Vocabulary: a.Vocabulary, SortMB: a.SortMB}, s.Against, hadoop.QueueAggressor}
 }
 
 func (s side) title() string { return titles[s.kind] }
 
 // query is the TPC-H query's name, empty for a MapReduce job.
 func (s side) query() string {
-	q, ok := strings.CutPrefix(s.kind, tpchPrefix)
-	if !ok {
-		return ""
+	if q, ok := strings.CutPrefix(s.kind, tpchPrefix); ok {
+		return q
 	}
-	return q
+	return ""
 }
 
-func (s side) rows() int64 { return s.bytes / hadoop.RowBytes }
+func (s side) rows() int64 { return s.InputBytes / hadoop.RowBytes }
 
 // A Spark executor takes as much of a queue as three tasks, and its application master as
 // two.
@@ -85,15 +78,15 @@ func (s side) tasks() int {
 	if s.query() != "" {
 		return driverTasks + executors*executorTasks - 1
 	}
-	return max(s.slots, 1)
+	return max(s.Slots, 1)
 }
 
 // size is the job's size for a reader.
 func (s side) size() string {
 	if s.query() != "" {
-		return fmt.Sprintf("scale factor %g", s.scale)
+		return fmt.Sprintf("scale factor %g", s.Scale)
 	}
-	return fmt.Sprintf("%d MiB", s.bytes/mib)
+	return fmt.Sprintf("%d MiB", s.InputBytes/mib)
 }
 
 // source is the input of a job, with the output that follows from it.
@@ -115,17 +108,17 @@ func (m *Machine) prepareInput(ctx context.Context, s side, dir string) (err err
 			return err
 		}
 	}
-	m.options.Progress.Printf("writing the input of %s, %s", s.title(), s.size())
+	m.request.say("writing the input of %s, %s", s.title(), s.size())
 	made := source{of: s}
 	switch {
 	case s.query() != "":
 		made.answer, err = m.prepareQuery(ctx, s, dir)
 	case s.kind == wordCount:
-		made.words, err = m.Hadoop.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.wordBytes,
-			Vocabulary: s.vocabulary, Files: s.files, FileBytes: s.bytes / int64(s.files)})
+		made.words, err = m.Hadoop.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.WordBytes,
+			Vocabulary: s.Vocabulary, Files: s.Files, FileBytes: s.InputBytes / int64(s.Files)})
 	default:
 		made.rows, err = m.Hadoop.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
-			Rows: s.rows(), Files: s.files, Sorted: s.kind == teraValidate})
+			Rows: s.rows(), Files: s.Files, Sorted: s.kind == teraValidate})
 	}
 	m.sources[dir] = made
 	return err
@@ -134,45 +127,42 @@ func (m *Machine) prepareInput(ctx context.Context, s side, dir string) (err err
 // prepareQuery writes TPC-H's tables and runs the query once, alone and on disks without a
 // limit. Later runs must give the same answer.
 func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer string, err error) {
-	generator, err := tpch.Fetch(ctx, m.options.CacheDir)
+	generator, err := tpch.Fetch(ctx, m.request.CacheDir)
 	if err != nil {
 		return "", err
 	}
-	if err := tpch.Load(ctx, m.Hadoop.FS(), generator, m.Dir, dir, s.scale, s.files); err != nil {
+	if err := tpch.Load(ctx, m.Hadoop.FS(), generator, m.Dir, dir, s.Scale, s.Files); err != nil {
 		return "", err
 	}
 	if err := m.startSpark(ctx); err != nil {
 		return "", err
 	}
-	m.options.Progress.Printf("running %s once, for the expected answer", s.title())
-	q, err := m.submitQuery(ctx, s, dir, "")
+	m.request.say("running %s once, for the expected answer", s.title())
+	q, err := m.submitQuery(ctx, s, dir, func(q spark.Query) error { answer = q.SHA256; return nil })
 	if err != nil {
 		return "", err
 	}
-	select {
-	case <-q.Done():
-	case <-ctx.Done():
-	}
-	if _, _, err := q.Times(); err != nil || ctx.Err() != nil {
+	if err := q.wait(ctx); err != nil {
 		return "", err
 	}
-	return q.query.SHA256, q.end(ctx)
+	err = q.Check(ctx)
+	return answer, err
 }
 
 // submit starts a MapReduce job and returns when it has its id.
-func (m *Machine) submit(ctx context.Context, s side, input, output string, p Phase) (*job, error) {
-	spec := hadoop.Job{Kind: hadoop.Kind(s.kind), Output: output, Rows: s.rows(), Maps: s.slots, Reduces: s.reduces,
-		Queue: s.queue, CPUs: fmt.Sprint(s.cpu), Cgroup: m.groups.of(s.queue), Settings: map[string]string{}}
+func (m *Machine) submit(ctx context.Context, s side, input, output string, p Phase) (*Job, error) {
+	spec := hadoop.Job{Kind: hadoop.Kind(s.kind), Output: output, Rows: s.rows(), Maps: s.Slots, Reduces: s.Reduces,
+		Queue: s.queue, CPUs: fmt.Sprint(s.CPU), Cgroup: m.groups.of(s.queue), Settings: map[string]string{}}
 	if s.kind != teraGen {
 		spec.Input = input
 	}
-	if s.sortMB > 0 {
-		spec.Settings["mapreduce.task.io.sort.mb"] = fmt.Sprint(s.sortMB)
+	if s.SortMB > 0 {
+		spec.Settings["mapreduce.task.io.sort.mb"] = fmt.Sprint(s.SortMB)
 	}
-	if m.setup.Intermediate && s.slots > 0 {
-		spec.Settings["mapreduce.job.running.map.limit"] = fmt.Sprint(s.slots)
+	if m.setup().Intermediate && s.Slots > 0 {
+		spec.Settings["mapreduce.job.running.map.limit"] = fmt.Sprint(s.Slots)
 	}
-	if m.setup.Intermediate && p.Elsewhere && s.queue == hadoop.QueueAggressor {
+	if m.setup().Intermediate && p.Elsewhere && s.queue == hadoop.QueueAggressor {
 		spec.User = userElsewhere
 	}
 	return m.run(ctx, spec, func(ctx context.Context) error { return m.checkOutput(ctx, s, input, output) })
