@@ -5,13 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
@@ -82,30 +79,7 @@ func setModel(t *testing.T, m disk.Model) {
 	fixture.Must(t, shared.SetModel(m))
 }
 
-// evict writes out what the DataNodes hold and drops it from the page cache, so
-// that it is read from the disks.
-func evict(t *testing.T) {
-	t.Helper()
-	for _, d := range shared.Disks {
-		eachBlockFile(t, d, func(path string) {
-			f, err := os.Open(path)
-			if errors.Is(err, fs.ErrNotExist) {
-				return // deleted meanwhile
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if err := f.Sync(); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
+// eachBlockFile visits the files of blocks and of their checksums on a disk.
 func eachBlockFile(t *testing.T, d *disk.Disk, visit func(path string)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(d.Mount(), "data"), func(path string, e fs.DirEntry, err error) error {

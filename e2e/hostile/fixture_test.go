@@ -164,7 +164,7 @@ func write(path string, size int64) error {
 	for at := int64(0); at < size && err == nil; at += mib {
 		_, err = f.Write(chunk[:min(mib, size-at)])
 	}
-	return errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	return errors.Join(err, disk.ForgetFile(path))
 }
 
 // resident is what the page cache holds of a file, in bytes.

@@ -1,10 +1,7 @@
 package versions
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,20 +144,8 @@ type agent struct {
 	Suppressed    int64
 }
 
-func (c *cluster) agent(t *testing.T, i int) agent {
+func (c *cluster) agent(t *testing.T, i int) (a agent) {
 	t.Helper()
-	resp, err := http.Get(c.Hadoop.DataNodeURL(i) + "/jmx?qry=penstock:type=Agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, fixture.MiB))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct{ Beans []agent }
-	if err := json.Unmarshal(body, &doc); err != nil || len(doc.Beans) != 1 {
-		t.Fatalf("DataNode %d shows no agent (%v): %s", i, err, body)
-	}
-	return doc.Beans[0]
+	fixture.Bean(t, c.Hadoop.DataNodeURL(i), "penstock:type=Agent", &a)
+	return a
 }
