@@ -21,6 +21,7 @@
 package stand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ type Spec struct {
 	Broker func(*Stand) []string
 	// Nodes are the daemons. Book, Binary, Base, Socket and Patience are filled in where empty.
 	Nodes func(*Stand) []daemon.Options
-	// Hadoop is the cluster; nil for none. RunDir, Lib and Progress are filled in where empty.
+	// Hadoop is the cluster; nil for none. RunDir and Progress are filled in, Lib where empty.
 	Hadoop func(*Stand) hadoop.Config
 	// Clients starts a JVM of HDFS clients (package client); ClientClasses only compiles them.
 	Clients, ClientClasses bool
@@ -187,14 +188,9 @@ func (s *Stand) prepareFolder(context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		for _, p := range []struct {
-			path  *string
-			parts []string
-		}{{&spec.Binary, []string{"bin", "penstock"}}, {&spec.AgentJar, []string{"bin", "penstock-agent.jar"}}, {&spec.Cache, []string{".cache"}}} {
-			if *p.path == "" {
-				*p.path = filepath.Join(append([]string{root}, p.parts...)...)
-			}
-		}
+		spec.Binary = cmp.Or(spec.Binary, filepath.Join(root, "bin", "penstock"))
+		spec.AgentJar = cmp.Or(spec.AgentJar, filepath.Join(root, "bin", "penstock-agent.jar"))
+		spec.Cache = cmp.Or(spec.Cache, filepath.Join(root, ".cache"))
 	}
 	for _, file := range []string{spec.Binary, spec.AgentJar} {
 		if _, err := os.Stat(file); err != nil {
@@ -313,9 +309,20 @@ func (s *Stand) startBroker(ctx context.Context) error {
 
 // StartBroker starts the broker, or starts it again after its end.
 func (s *Stand) StartBroker(ctx context.Context) (err error) {
-	s.Broker, err = daemon.Start(ctx, daemon.Options{Book: s.Book, Binary: s.Spec.Binary, Base: s.Path("broker"), Patience: Patience,
+	s.Broker, err = s.StartDaemon(ctx, daemon.Options{Base: "broker", LogLevel: "debug",
 		Broker: append([]string{"--listen", s.brokerAddress}, s.Spec.Broker(s)...)})
 	return err
+}
+
+// StartDaemon starts a daemon or a broker besides those of the Spec, with Book, Binary, Base, LogLevel and
+// Patience filled in like those of Spec.Nodes. Base may be relative to the run folder. The caller ends it.
+func (s *Stand) StartDaemon(ctx context.Context, o daemon.Options) (*daemon.Daemon, error) {
+	o.Book, o.Binary = s.Book, cmp.Or(o.Binary, s.Spec.Binary)
+	o.LogLevel, o.Patience = cmp.Or(o.LogLevel, "info"), cmp.Or(o.Patience, Patience)
+	if !filepath.IsAbs(o.Base) {
+		o.Base = s.Path(o.Base)
+	}
+	return daemon.Start(ctx, o)
 }
 
 func (s *Stand) startNodes(ctx context.Context) error {
@@ -340,26 +347,12 @@ func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Option
 		change(o)
 	}
 	with := *o
-	with.Book = s.Book
-	if with.Binary == "" {
-		with.Binary = s.Spec.Binary
-	}
-	if with.Base == "" {
-		with.Base = s.Path(fmt.Sprintf("daemon%d", i)) // a disk may be called node0
-	}
+	with.Base = cmp.Or(with.Base, fmt.Sprintf("daemon%d", i)) // a disk may be called node0
 	if s.starts[i]++; s.starts[i] > 1 {
 		with.Base += fmt.Sprintf("-%d", s.starts[i]) // each start keeps its log
 	}
-	if with.Socket == "" {
-		with.Socket = s.Socket(i)
-	}
-	if with.LogLevel == "" {
-		with.LogLevel = "info"
-	}
-	if with.Patience == 0 {
-		with.Patience = Patience
-	}
-	s.Nodes[i], err = daemon.Start(ctx, with)
+	with.Socket = cmp.Or(with.Socket, s.Socket(i))
+	s.Nodes[i], err = s.StartDaemon(ctx, with)
 	return err
 }
 
@@ -376,21 +369,13 @@ func (s *Stand) startHadoop(ctx context.Context) (err error) {
 		return nil
 	}
 	cfg := s.Spec.Hadoop(s)
-	if cfg.Version == "" {
-		cfg.Version = hadoop.DefaultVersion
-	}
 	if cfg.Lib == "" {
 		if cfg.Lib, err = hadoop.Fetch(ctx, s.Spec.Cache, cfg.Version, s.say); err != nil {
 			return err
 		}
 	}
 	s.Lib = cfg.Lib
-	if cfg.RunDir == "" {
-		cfg.RunDir = s.Path("hadoop")
-	}
-	if cfg.Progress == nil {
-		cfg.Progress = s.say
-	}
+	cfg.RunDir, cfg.Progress = s.Path("hadoop"), s.say
 	compiled := make(chan error, 1)
 	if s.Spec.Clients || s.Spec.ClientClasses {
 		s.Classes = s.Path("classes")
