@@ -101,7 +101,7 @@ func (g *group) start(t *testing.T, i int) {
 	t.Helper()
 	files := g.files(shared.Network.Machines[i].Address.String())
 	var err error
-	g.daemons[i], err = shared.StartDaemon(t.Context(), daemon.Options{
+	g.daemons[i], err = shared.Stand.StartDaemon(t.Context(), daemon.Options{
 		Base: strings.TrimPrefix(g.folder, "/") + fmt.Sprintf("-broker-%d", i), LogLevel: "debug", By: at(shared.Network.Machines[i]),
 		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
 			"--zookeeper", ensemble.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),

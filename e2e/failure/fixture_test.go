@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		Name:  "failure",
 		Disks: []disk.Options{{Name: "disk0", Size: diskBytes}, {Name: "disk1", Size: diskBytes}},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			cfg := hadoop.Config{DataNodes: s.DataNodes("data"), NoYARN: true, Settings: map[string]string{
+			cfg := hadoop.Config{DataNodes: s.GovernedDataNodes("data"), NoYARN: true, Settings: map[string]string{
 				// A copy that met the stale replica of a DataNode's last life is tried again after this,
 				// not after minutes.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "3",
@@ -41,9 +41,6 @@ func TestMain(m *testing.M) {
 				"dfs.blockreport.intervalMsec": "3000",
 			}}
 			maps.Copy(cfg.Settings, hadoop.SmallDisks)
-			for i := range cfg.DataNodes {
-				cfg.DataNodes[i].JVMArgs = s.AgentArgs(0)
-			}
 			return cfg
 		},
 		Clients: true,

@@ -128,7 +128,7 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 	name = strings.ReplaceAll(name, "/", "-")
 	n := &node{socket: filepath.Join(shared.Dir, strings.ReplaceAll(t.Name(), "/", "-")+".sock")}
 	var err error
-	n.Daemon, err = shared.StartDaemon(t.Context(), daemon.Options{
+	n.Daemon, err = shared.Stand.StartDaemon(t.Context(), daemon.Options{
 		Base: name, Socket: n.socket, Mode: "enforce", Device: fmt.Sprintf(device, o.stuck), Listen: o.listen, Weights: o.weights, By: by, Patience: 20 * time.Second,
 		More: daemon.Believe + fmt.Sprintf("socket_mode: \"0666\"\ntask_users: [\"*\"]\ndata_dirs: [%s]\nlocal_dirs: [%s, %s]\n",
 			strings.Join(data, ", "), localDir(0), localDir(1)),

@@ -46,11 +46,10 @@ func TestMain(m *testing.M) {
 			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			cfg := hadoop.Config{DataNodes: s.DataNodes("dfs")}
-			cfg.DataNodes[0].JVMArgs = s.AgentArgs(0)
-			return cfg
+			return hadoop.Config{DataNodes: s.GovernedDataNodes("dfs")}
 		},
-		Agents: []int{1},
+		ClientClasses: true,
+		Agents:        []int{1},
 	}, nil)
 }
 

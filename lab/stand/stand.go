@@ -388,12 +388,18 @@ func (s *Stand) startHadoop(ctx context.Context) (err error) {
 }
 
 func (s *Stand) startClients(context.Context) (err error) {
-	if !s.Spec.Clients {
-		return nil
+	if s.Spec.Clients {
+		s.Clients, err = s.StartClients(client.Options{Log: s.Path("clients.log")})
 	}
-	s.Clients, err = client.Start(client.Options{Book: s.Book, Lib: s.Lib, Classes: s.Classes, Conf: s.Hadoop.ClientConfDir(),
-		Temp: s.Dir, Log: s.Path("clients.log")})
 	return err
+}
+
+// StartClients starts a JVM of HDFS clients besides that of the Spec, which has to ask for Clients or
+// ClientClasses. Book, Lib, Classes, Conf and Temp are filled in, the last two where empty. The caller ends it.
+func (s *Stand) StartClients(o client.Options) (*client.JVM, error) {
+	o.Book, o.Lib, o.Classes = s.Book, s.Lib, s.Classes
+	o.Conf, o.Temp = cmp.Or(o.Conf, s.Hadoop.ClientConfDir()), cmp.Or(o.Temp, s.Dir)
+	return client.Start(o)
 }
 
 // Path returns the path of a file in the run folder.
@@ -428,6 +434,15 @@ func (s *Stand) DataNodes(dir string, disks ...*disk.Disk) (nodes []hadoop.DataN
 	}
 	for _, d := range disks {
 		nodes = append(nodes, hadoop.DataNode{Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), dir)}}})
+	}
+	return nodes
+}
+
+// GovernedDataNodes returns the same with the agent of daemon 0, and nothing else of Penstock.
+func (s *Stand) GovernedDataNodes(dir string, disks ...*disk.Disk) []hadoop.DataNode {
+	nodes := s.DataNodes(dir, disks...)
+	for i := range nodes {
+		nodes[i].JVMArgs = s.AgentArgs(0)
 	}
 	return nodes
 }
