@@ -101,9 +101,8 @@ func (g *group) start(t *testing.T, i int) {
 	t.Helper()
 	files := g.files(shared.Network.Machines[i].Address.String())
 	var err error
-	g.daemons[i], err = daemon.Start(t.Context(), daemon.Options{
-		Book: shared.Book, Binary: shared.Spec.Binary, Base: filepath.Join(shared.Dir, strings.TrimPrefix(g.folder, "/")+fmt.Sprintf("-broker-%d", i)),
-		By: at(shared.Network.Machines[i]), Patience: stand.Patience,
+	g.daemons[i], err = shared.Stand.StartDaemon(t.Context(), daemon.Options{
+		Base: strings.TrimPrefix(g.folder, "/") + fmt.Sprintf("-broker-%d", i), LogLevel: "debug", By: at(shared.Network.Machines[i]),
 		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
 			"--zookeeper", ensemble.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
 			"--connections-per-address", "10000"}, // all nodes, and who asks, have one address here

@@ -15,7 +15,6 @@ import (
 	"penstock/broker/zkclient"
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
-	"penstock/lab/stand"
 	"penstock/lab/zookeeper"
 	"penstock/wire/cluster"
 )
@@ -119,17 +118,9 @@ func TestOneServer(t *testing.T) {
 	t.Run("other certificates", func(t *testing.T) {
 		where := folder()
 		files := cluster.Files{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "broker.pem"), Key: filepath.Join(held, "broker.key")}
-		d, err := daemon.Start(t.Context(), daemon.Options{Book: shared.Book, Binary: shared.Spec.Binary, Base: filepath.Join(shared.Dir, "secure-broker"), Patience: stand.Patience,
+		d := shared.StartDaemon(t, daemon.Options{Base: "secure-broker", LogLevel: "debug",
 			Broker: []string{"--listen", "127.0.0.1:0", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key, "--metrics", "off",
 				"--zookeeper", server.Secure + where, "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := d.Stop(); err != nil {
-				t.Error(err)
-			}
-		}()
 		// By its own word: what it has written in ZooKeeper it may not know of yet.
 		says := func(what string, times int) {
 			t.Helper()

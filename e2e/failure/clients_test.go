@@ -206,7 +206,7 @@ func (o *operation) endIntact(t *testing.T, f transfer) {
 // readBack reads a file from the disks and compares every byte.
 func readBack(t *testing.T, f transfer) {
 	t.Helper()
-	evict(t)
+	fixture.Must(t, shared.Forget())
 	f.limit = 0
 	get(t, f).endIntact(t, f)
 }

@@ -42,7 +42,7 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 	dir := begin(t)
 	old := transfer{app: newApplication(), path: dir + "/read", bytes: 96 * fixture.MiB, seed: 3}
 	put(t, old).endIntact(t, old)
-	evict(t)
+	fixture.Must(t, shared.Forget())
 
 	d := startGoverning(t)
 	old.app, old.limit = newApplication(), 16*fixture.MiB
@@ -104,7 +104,7 @@ func TestDaemonStopped(t *testing.T) {
 	dir := begin(t)
 	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * fixture.MiB, seed: 5}
 	put(t, old).endIntact(t, old)
-	evict(t)
+	fixture.Must(t, shared.Forget())
 
 	d := startGoverning(t)
 	old.app, old.limit = newApplication(), 16*fixture.MiB

@@ -11,7 +11,6 @@ import (
 
 	"penstock/e2e/internal/fixture"
 	node "penstock/lab/daemon"
-	"penstock/lab/stand"
 )
 
 // daemon is `penstock node` under a test: what goes wrong with it fails the test.
@@ -34,18 +33,8 @@ const device = `  quantum: 1MiB
 func startDaemon(t *testing.T, mode string) *daemon {
 	t.Helper()
 	daemons++
-	d, err := node.Start(t.Context(), node.Options{Book: shared.Book, Binary: shared.Spec.Binary,
-		Base: filepath.Join(shared.Hadoop.LogDir(), fmt.Sprintf("node%d", daemons)), Socket: shared.Socket(0),
-		Mode: mode, Device: device, More: node.Believe, Patience: stand.Patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &daemon{d}
+	return &daemon{shared.StartDaemon(t, node.Options{Base: filepath.Join(shared.Hadoop.LogDir(), fmt.Sprintf("node%d", daemons)),
+		Socket: shared.Socket(0), Mode: mode, Device: device, More: node.Believe, LogLevel: "debug"})}
 }
 
 // startGoverning starts a daemon and waits until both DataNodes' agents are there.
@@ -120,11 +109,7 @@ func (d *daemon) checkHealthy(t *testing.T) {
 // flow="clients".
 func (d *daemon) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	value, err := d.Metric(t.Context(), name, labels...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
+	return fixture.Metric(t, d.Daemon, name, labels...)
 }
 
 func (d *daemon) awaitMetric(t *testing.T, holds func(v float64) bool, name string, labels ...string) {

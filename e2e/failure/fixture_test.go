@@ -5,13 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
@@ -35,7 +32,7 @@ func TestMain(m *testing.M) {
 		Name:  "failure",
 		Disks: []disk.Options{{Name: "disk0", Size: diskBytes}, {Name: "disk1", Size: diskBytes}},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			cfg := hadoop.Config{DataNodes: s.DataNodes("data"), NoYARN: true, Settings: map[string]string{
+			cfg := hadoop.Config{DataNodes: s.GovernedDataNodes("data"), NoYARN: true, Settings: map[string]string{
 				// A copy that met the stale replica of a DataNode's last life is tried again after this,
 				// not after minutes.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "3",
@@ -44,9 +41,6 @@ func TestMain(m *testing.M) {
 				"dfs.blockreport.intervalMsec": "3000",
 			}}
 			maps.Copy(cfg.Settings, hadoop.SmallDisks)
-			for i := range cfg.DataNodes {
-				cfg.DataNodes[i].JVMArgs = s.AgentArgs(0)
-			}
 			return cfg
 		},
 		Clients: true,
@@ -82,30 +76,7 @@ func setModel(t *testing.T, m disk.Model) {
 	fixture.Must(t, shared.SetModel(m))
 }
 
-// evict writes out what the DataNodes hold and drops it from the page cache, so
-// that it is read from the disks.
-func evict(t *testing.T) {
-	t.Helper()
-	for _, d := range shared.Disks {
-		eachBlockFile(t, d, func(path string) {
-			f, err := os.Open(path)
-			if errors.Is(err, fs.ErrNotExist) {
-				return // deleted meanwhile
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if err := f.Sync(); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
+// eachBlockFile visits the files of blocks and of their checksums on a disk.
 func eachBlockFile(t *testing.T, d *disk.Disk, visit func(path string)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(d.Mount(), "data"), func(path string, e fs.DirEntry, err error) error {

@@ -107,7 +107,7 @@ func TestDataNodeKilledUnderLoad(t *testing.T) {
 	d := startGoverning(t)
 	old := transfer{app: newApplication(), path: dir + "/read", bytes: 48 * fixture.MiB, seed: 11, replication: 2}
 	put(t, old).endIntact(t, old)
-	evict(t)
+	fixture.Must(t, shared.Forget())
 
 	old.app, old.limit = newApplication(), 8*fixture.MiB
 	first := transfer{app: newApplication(), path: dir + "/first", bytes: 48 * fixture.MiB, seed: 12, replication: 2, limit: 16 * fixture.MiB, node: 0}
@@ -160,7 +160,7 @@ func TestClientStalls(t *testing.T) {
 		put(t, f).endIntact(t, f)
 	}
 	timed := func() time.Duration {
-		evict(t)
+		fixture.Must(t, shared.Forget())
 		f.app = newApplication()
 		begin := time.Now()
 		get(t, f).endIntact(t, f)
@@ -169,7 +169,7 @@ func TestClientStalls(t *testing.T) {
 	timed() // the JVMs compile
 	alone := timed()
 
-	evict(t)
+	fixture.Must(t, shared.Forget())
 	other.limit = fixture.MiB
 	var stalled []*operation
 	for range 3 {
@@ -220,7 +220,7 @@ func TestReplicationBothWaysUnderLoad(t *testing.T) {
 	for i, o := range writing {
 		o.endIntact(t, copied[i])
 	}
-	evict(t)
+	fixture.Must(t, shared.Forget())
 
 	var fresh []transfer
 	for i := range nodes {

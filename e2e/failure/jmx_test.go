@@ -3,6 +3,8 @@ package failure
 import (
 	"encoding/json"
 	"testing"
+
+	"penstock/e2e/internal/fixture"
 )
 
 // liveNode is what the NameNode says of a DataNode.
@@ -15,7 +17,7 @@ type liveNode struct {
 func dataNode(t *testing.T, i int) liveNode {
 	t.Helper()
 	var info struct{ LiveNodes string }
-	bean(t, shared.Hadoop.NameNodeURL(), "Hadoop:service=NameNode,name=NameNodeInfo", &info)
+	fixture.Bean(t, shared.Hadoop.NameNodeURL(), "Hadoop:service=NameNode,name=NameNodeInfo", &info)
 	var live map[string]liveNode
 	if err := json.Unmarshal([]byte(info.LiveNodes), &live); err != nil {
 		t.Fatal(err)
@@ -37,19 +39,6 @@ type gates struct {
 
 func agentGates(t *testing.T, i int) (g gates) {
 	t.Helper()
-	bean(t, "http://"+dataNode(t, i).Info, "penstock:type=Agent", &g)
+	fixture.Bean(t, "http://"+dataNode(t, i).Info, "penstock:type=Agent", &g)
 	return g
-}
-
-// bean reads one bean of a daemon's JMX.
-func bean(t *testing.T, url, name string, into any) {
-	t.Helper()
-	body := fetch(t, url+"/jmx?qry="+name)
-	var doc struct{ Beans []json.RawMessage }
-	if err := json.Unmarshal(body, &doc); err != nil || len(doc.Beans) != 1 {
-		t.Fatalf("%s: no %s (%v)", url, name, err)
-	}
-	if err := json.Unmarshal(doc.Beans[0], into); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -128,9 +128,8 @@ func tryNode(t *testing.T, name string, o options) (*node, error) {
 	name = strings.ReplaceAll(name, "/", "-")
 	n := &node{socket: filepath.Join(shared.Dir, strings.ReplaceAll(t.Name(), "/", "-")+".sock")}
 	var err error
-	n.Daemon, err = daemon.Start(t.Context(), daemon.Options{
-		Book: shared.Book, Binary: shared.Spec.Binary, Base: filepath.Join(shared.Dir, name), Socket: n.socket,
-		Mode: "enforce", Device: fmt.Sprintf(device, o.stuck), Listen: o.listen, Weights: o.weights, LogLevel: "info", By: by, Patience: 20 * time.Second,
+	n.Daemon, err = shared.Stand.StartDaemon(t.Context(), daemon.Options{
+		Base: name, Socket: n.socket, Mode: "enforce", Device: fmt.Sprintf(device, o.stuck), Listen: o.listen, Weights: o.weights, By: by, Patience: 20 * time.Second,
 		More: daemon.Believe + fmt.Sprintf("socket_mode: \"0666\"\ntask_users: [\"*\"]\ndata_dirs: [%s]\nlocal_dirs: [%s, %s]\n",
 			strings.Join(data, ", "), localDir(0), localDir(1)),
 	})
@@ -164,7 +163,7 @@ func write(path string, size int64) error {
 	for at := int64(0); at < size && err == nil; at += mib {
 		_, err = f.Write(chunk[:min(mib, size-at)])
 	}
-	return errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	return errors.Join(err, disk.ForgetFile(path))
 }
 
 // resident is what the page cache holds of a file, in bytes.

@@ -19,7 +19,7 @@ func TestBalancer(t *testing.T) {
 	ctx := shared.Begin(t, 5*time.Minute)
 	shared.Remove(t, "/unbalanced")
 	// What an earlier test has removed would count for the DataNodes as used.
-	deleted := func() bool { return state(ctx, t).PendingDeletionBlocks == 0 }
+	deleted := func() bool { return state(t).PendingDeletionBlocks == 0 }
 	fixture.Eventually(t, "what was removed is deleted", deleted)
 	shared.Hadoop.KillDataNode(0)
 	fixture.Eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })

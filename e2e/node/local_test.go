@@ -11,7 +11,6 @@ import (
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
-	"penstock/lab/hadoop"
 	"penstock/node/status"
 )
 
@@ -101,20 +100,7 @@ func shortCircuited(t *testing.T) (dir string) {
 // newClients starts clients of another configuration.
 func newClients(t *testing.T, conf string) *client.JVM {
 	t.Helper()
-	lib, err := hadoop.Fetch(t.Context(), filepath.Join("..", "..", ".cache"), hadoop.DefaultVersion, fixture.Say)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lib, err = filepath.Abs(lib); err != nil {
-		t.Fatal(err)
-	}
-	jvm, err := client.Start(client.Options{Book: shared.Book, Lib: lib, Classes: filepath.Join(shared.Dir, "classes"), Conf: conf,
-		Temp: t.TempDir(), Log: filepath.Join(shared.Dir, "circuit.log")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(jvm.Stop)
-	return jvm
+	return shared.StartClients(t, client.Options{Conf: conf, Temp: t.TempDir(), Log: shared.Path("circuit.log")})
 }
 
 // whoami may ask DataNodes for the path of a block's file.

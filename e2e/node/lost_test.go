@@ -1,20 +1,16 @@
 package node
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"testing"
 	"time"
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/client"
 	"penstock/lab/disk"
+	"penstock/lab/hadoop"
 	"penstock/lab/judge"
 )
 
@@ -35,7 +31,7 @@ func TestLostDataNode(t *testing.T) {
 	if err := do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)); err != nil {
 		t.Fatal(err)
 	}
-	lost := blocks(ctx, t, "/lost")
+	lost := shared.Blocks(t, "/lost")
 	// Cold, as the disks' data are: what is copied is read from the disk.
 	for _, d := range dataDisks() {
 		if err := d.Forget(); err != nil {
@@ -90,7 +86,7 @@ func TestLostDataNode(t *testing.T) {
 
 	w.stop()
 	fixture.Eventually(t, "every block has its replicas again", func() bool {
-		s := state(ctx, t)
+		s := state(t)
 		return s.UnderReplicatedBlocks == 0 && s.PendingReplicationBlocks == 0 && s.MissingBlocks == 0
 	})
 	if n := live(ctx, t); n != dataNodes-1 {
@@ -132,19 +128,11 @@ func watch(t *testing.T, length time.Duration, disks []*disk.Disk, flows ...stri
 
 // account says what copying and the application had of a disk, by its own log: the
 // blocks of the lost file are nobody's but the copying's.
-func account(t *testing.T, d *disk.Disk, lost map[string]bool, window judge.Window) judge.Account {
+func account(t *testing.T, d *disk.Disk, lost []string, window judge.Window) judge.Account {
 	t.Helper()
-	records, err := judge.ReadLog(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := judge.NewWatcher(d.Mount())
-	if err := w.Look(); err != nil {
-		t.Fatal(err)
-	}
-	return w.Judge(records, func(path string) string {
-		switch name := blockName.FindString(filepath.Base(path)); {
-		case lost[name]:
+	return fixture.Judge(t, d, func(path string) string {
+		switch name := hadoop.BlockName(path); {
+		case slices.Contains(lost, name):
 			return replication
 		case name != "":
 			return "application"
@@ -153,51 +141,13 @@ func account(t *testing.T, d *disk.Disk, lost map[string]bool, window judge.Wind
 	}, window)[0]
 }
 
-// blockName is in the name of a block file (blk_12) and of its checksums' (blk_12_34.meta).
-var blockName = regexp.MustCompile(`blk_\d+`)
-
-func blocks(ctx context.Context, t *testing.T, path string) map[string]bool {
-	t.Helper()
-	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}}
-	names := map[string]bool{}
-	for _, name := range blockName.FindAllString(string(ask(ctx, t, "/fsck?"+q.Encode())), -1) {
-		names[name] = true
-	}
-	if len(names) == 0 {
-		t.Fatalf("the NameNode knows no blocks of %s", path)
-	}
-	return names
-}
-
 // nameNodeState is what the NameNode says of all blocks.
 type nameNodeState struct {
 	UnderReplicatedBlocks, PendingReplicationBlocks, MissingBlocks, PendingDeletionBlocks int64
 }
 
-func state(ctx context.Context, t *testing.T) nameNodeState {
+func state(t *testing.T) (s nameNodeState) {
 	t.Helper()
-	var doc struct{ Beans []nameNodeState }
-	body := ask(ctx, t, "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystem")
-	if err := json.Unmarshal(body, &doc); err != nil || len(doc.Beans) != 1 {
-		t.Fatalf("the NameNode's state: %v: %.300s", err, body)
-	}
-	return doc.Beans[0]
-}
-
-func ask(ctx context.Context, t *testing.T, query string) []byte {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.Hadoop.NameNodeURL()+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*fixture.MiB))
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s: %v", query, resp.Status, err)
-	}
-	return body
+	fixture.Bean(t, shared.Hadoop.NameNodeURL(), "Hadoop:service=NameNode,name=FSNamesystem", &s)
+	return s
 }

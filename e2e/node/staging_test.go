@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/node/blockfile"
@@ -42,20 +40,8 @@ func stagingDiskWith(t *testing.T, rate int64, readaheadKB int) (*disk.Disk, *bl
 // cold makes a file whose pages are on the device only.
 func cold(t *testing.T, name string, size int) {
 	t.Helper()
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.Write(make([]byte, size)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(name, make([]byte, size), 0o666))
+	fixture.Must(t, disk.ForgetFile(name))
 }
 
 // open opens a file as the daemon does, for staging.

@@ -128,7 +128,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		if app != lines {
 			continue
 		}
-		size, _, err := cluster.FS().Size(ctx, "/lines/output")
+		size, err := cluster.FS().Size(ctx, "/lines/output")
 		if err != nil {
 			t.Fatal(err)
 		}

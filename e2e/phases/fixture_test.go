@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 				TaskSlots: 7, // a Spark executor is as large as three tasks
 			}
 		},
-		Agents: []int{2},
+		ClientClasses: true,
+		Agents:        []int{2},
 	}, nil)
 }
 

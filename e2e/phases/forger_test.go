@@ -2,7 +2,6 @@ package phases
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,22 +17,7 @@ import (
 // what the test says.
 func newClient(t *testing.T) *client.JVM {
 	t.Helper()
-	lib, err := hadoop.Fetch(t.Context(), shared.Spec.Cache, hadoop.DefaultVersion, fixture.Say)
-	if err != nil {
-		t.Fatal(err)
-	}
-	classes := t.TempDir()
-	if err := client.Compile(t.Context(), lib, classes); err != nil {
-		t.Fatal(err)
-	}
-	jvm, err := client.Start(client.Options{
-		Book: shared.Book, Lib: lib, Classes: classes, Conf: shared.Hadoop.ClientConfDir(), Temp: t.TempDir(), Log: filepath.Join(shared.Dir, "client.log"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(jvm.Stop)
-	return jvm
+	return shared.StartClients(t, client.Options{Temp: t.TempDir(), Log: shared.Path("client.log")})
 }
 
 // TestForgerGainsNothing: a shell writes another application's name into its client. It

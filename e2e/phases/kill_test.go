@@ -2,11 +2,9 @@ package phases
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,16 +101,9 @@ func orphaned(t *testing.T) map[string]waits {
 	t.Helper()
 	all := map[string]waits{}
 	for server, url := range map[string]string{"DataNode": shared.Hadoop.DataNodeURL(0), "NodeManager": shared.Hadoop.NodeManagerURL(0)} {
-		r, err := http.Get(url + "/jmx?qry=penstock:type=Agent")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var doc struct{ Beans []waits }
-		err = json.NewDecoder(r.Body).Decode(&doc)
-		if r.Body.Close(); err != nil || len(doc.Beans) != 1 {
-			t.Fatalf("the %s's agent: %d beans, %v", server, len(doc.Beans), err)
-		}
-		all[server] = doc.Beans[0]
+		var w waits
+		fixture.Bean(t, url, "penstock:type=Agent", &w)
+		all[server] = w
 	}
 	return all
 }

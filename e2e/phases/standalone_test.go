@@ -115,7 +115,7 @@ func ordered(t *testing.T, dir string) {
 	var last []byte
 	lines := 0
 	for _, f := range files {
-		in, err := fs.Open(t.Context(), f.Path, 0, 0)
+		in, err := fs.Open(t.Context(), f.Path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,14 +86,8 @@ func container(t *testing.T, application string) []string {
 func start(t *testing.T, machine int, under []string) *client.JVM {
 	t.Helper()
 	m := shared.Network.Machines[machine]
-	jvm, err := client.Start(client.Options{Book: shared.Book, Lib: shared.Lib, Classes: shared.Classes, Conf: shared.Hadoop.ClientConfDir(),
-		Temp: t.TempDir(), Log: filepath.Join(shared.Dir, fmt.Sprintf("clients-%d-%d.log", machine, len(under))),
+	return shared.StartClients(t, client.Options{Temp: t.TempDir(), Log: shared.Path(fmt.Sprintf("clients-%d-%d.log", machine, len(under))),
 		Under: append([]string{"nsenter", "--net=" + m.Path(), "--"}, under...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(jvm.Stop)
-	return jvm
 }
 
 // put is a file that is being written, which stands in its middle.

@@ -3,11 +3,8 @@ package shares
 import (
 	"context"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -49,11 +46,10 @@ func TestMain(m *testing.M) {
 			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			cfg := hadoop.Config{DataNodes: s.DataNodes("dfs")}
-			cfg.DataNodes[0].JVMArgs = s.AgentArgs(0)
-			return cfg
+			return hadoop.Config{DataNodes: s.GovernedDataNodes("dfs")}
 		},
-		Agents: []int{1},
+		ClientClasses: true,
+		Agents:        []int{1},
 	}, nil)
 }
 
@@ -167,53 +163,16 @@ func (c *cluster) owners(t *testing.T, paths map[string][]string) judge.Owner {
 	owner := map[string]string{}
 	for flow, below := range paths {
 		for _, path := range below {
-			blocks := blockName.FindAllString(c.fsck(t, path), -1)
-			if len(blocks) == 0 {
-				t.Fatalf("the NameNode knows no blocks of %s", path)
-			}
-			for _, b := range blocks {
+			for _, b := range c.Blocks(t, path) {
 				owner[b] = flow
 			}
 		}
 	}
-	return func(path string) string { return owner[blockName.FindString(filepath.Base(path))] }
-}
-
-// blockName is in the name of a block file (blk_12) and of its checksums'
-// (blk_12_34.meta).
-var blockName = regexp.MustCompile(`blk_\d+`)
-
-// fsck asks the NameNode for the blocks below an HDFS path, files still being
-// written included.
-func (c *cluster) fsck(t *testing.T, path string) string {
-	t.Helper()
-	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("fsck %s: %s: %.200s: %v", path, resp.Status, body, err)
-	}
-	return string(body)
+	return func(path string) string { return owner[hadoop.BlockName(path)] }
 }
 
 // judge says what every owner got in each window.
 func (c *cluster) judge(t *testing.T, owner judge.Owner, windows ...judge.Window) []judge.Account {
 	t.Helper()
-	records, err := judge.ReadLog(c.disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := judge.NewWatcher(c.disk.Mount())
-	if err := w.Look(); err != nil {
-		t.Fatal(err)
-	}
-	return w.Judge(records, owner, windows...)
+	return fixture.Judge(t, c.disk, owner, windows...)
 }

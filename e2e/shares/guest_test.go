@@ -1,7 +1,6 @@
 package shares
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -20,19 +19,7 @@ type guests struct {
 
 func (c *cluster) guests(t *testing.T) *guests {
 	t.Helper()
-	classes := filepath.Join(c.Dir, "client")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := clients.Compile(ctx, c.Lib, classes); err != nil {
-		t.Fatal(err)
-	}
-	jvm, err := clients.Start(clients.Options{Book: c.Book, Lib: c.Lib, Classes: classes, Conf: c.Hadoop.ClientConfDir(),
-		Temp: c.Dir, Log: filepath.Join(c.Hadoop.LogDir(), "clients.log")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(jvm.Stop)
-	return &guests{cluster: c, jvm: jvm}
+	return &guests{cluster: c, jvm: c.StartClients(t, clients.Options{Log: filepath.Join(c.Hadoop.LogDir(), "clients.log")})}
 }
 
 // part is an application that wants all it can get until its files are at their

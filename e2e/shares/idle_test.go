@@ -57,7 +57,7 @@ func TestIdleFlows(t *testing.T) {
 // block is the path of the one block of an HDFS file.
 func (c *cluster) block(t *testing.T, path string) (found string) {
 	t.Helper()
-	name := blockName.FindString(c.fsck(t, path))
+	name := c.Blocks(t, path)[0]
 	err := filepath.WalkDir(c.dataDir(), func(p string, e fs.DirEntry, err error) error {
 		if err == nil && e.Name() == name {
 			found = p

@@ -28,16 +28,6 @@ func TestMain(m *testing.M) {
 func TestThreeKills(t *testing.T) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(root, "bin")
-	for _, file := range []string{"penstock", "penstock-agent.jar"} {
-		if _, err := os.Stat(filepath.Join(bin, file)); err != nil {
-			t.Fatalf("run make build first: %v", err)
-		}
-	}
 	dir, err := os.MkdirTemp("", "penstock-soak-") // short, since a Unix socket's path is
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +36,7 @@ func TestThreeKills(t *testing.T) {
 	s.TeraBytes, s.DFSIOBytes = 32<<20, 16<<20
 	result, err := soak.Perform(ctx, soak.Request{
 		Setup: s, Out: os.Stdout, JSON: filepath.Join(dir, "result.json"), Build: "test",
-		Options: soak.Options{RunDir: dir, CacheDir: filepath.Join(root, ".cache"), Binary: filepath.Join(bin, "penstock"),
-			AgentJar: filepath.Join(bin, "penstock-agent.jar"), Progress: &soak.Progress{Log: &progress.Log{Out: os.Stdout}}},
+		Options: soak.Options{RunDir: dir, Progress: &soak.Progress{Log: &progress.Log{Out: os.Stdout}}},
 	})
 	if err != nil {
 		t.Fatalf("%v; logs are kept in %s", err, dir)

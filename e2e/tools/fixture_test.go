@@ -28,9 +28,7 @@ func TestMain(m *testing.M) {
 			return []daemon.Options{{Mode: "enforce", LogLevel: "debug", Device: "  quantum: 1MiB\n", Weights: "default: 7\n"}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			governed := s.DataNodes("data")[0]
-			governed.JVMArgs = s.AgentArgs(0)
-			return hadoop.Config{NoYARN: true, Replication: 2, DataNodes: []hadoop.DataNode{governed, {}}, Settings: hadoop.SmallDisks}
+			return hadoop.Config{NoYARN: true, Replication: 2, DataNodes: append(s.GovernedDataNodes("data"), hadoop.DataNode{}), Settings: hadoop.SmallDisks}
 		},
 	}, func(context.Context) error { return shared.SetModel(disk.HDD(20e6)) })
 }

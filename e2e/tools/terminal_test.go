@@ -1,14 +1,12 @@
 package tools
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/e2e/internal/fixture"
+	"penstock/lab/daemon"
 	"penstock/lab/stand"
 )
 
@@ -76,39 +75,6 @@ func (s *terminal) settings(t *testing.T) unix.Termios {
 	return *set
 }
 
-var brokerReady = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
-
-// startBroker starts a broker without certificates and gives its address; end kills it.
-func startBroker(t *testing.T) (address string, end func()) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), shared.Spec.Binary, "broker", "--listen", "127.0.0.1:0", "--metrics", "off", "--name", "tools")
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end = sync.OnceFunc(func() {
-		cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	t.Cleanup(end)
-	late := time.AfterFunc(stand.Patience, end) // which ends the reading
-	defer late.Stop()
-	lines := bufio.NewScanner(log)
-	said := ""
-	for lines.Scan() {
-		said = lines.Text()
-		if m := brokerReady.FindStringSubmatch(lines.Text()); m != nil {
-			go io.Copy(io.Discard, log)
-			return m[1], end
-		}
-	}
-	t.Fatalf("the broker is not ready, or not within %v; it said last: %s", stand.Patience, said)
-	return "", nil
-}
-
 // However top ends, the terminal is as it was; also that of the cluster, and of one whose
 // broker has gone meanwhile.
 func TestTopPutsTheTerminalBack(t *testing.T) {
@@ -122,8 +88,8 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 		return func(_ *terminal, p *os.Process) error { return p.Signal(s) }
 	}
 	node := []string{"--address", shared.Nodes[0].Address}
-	address, end := startBroker(t)
-	whole := []string{"--cluster", "--interval", "100ms", "--broker", address}
+	broker := shared.StartDaemon(t, daemon.Options{Base: "top", Broker: []string{"--listen", "127.0.0.1:0", "--metrics", "off", "--name", "tools"}})
+	whole := []string{"--cluster", "--interval", "100ms", "--broker", broker.Address}
 	for _, c := range []struct {
 		name, shows string
 		args        []string
@@ -139,7 +105,7 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 		{"cluster, Ctrl-C", "no policy", whole, types("\x03"), 0},
 		{"cluster, SIGTERM", "no policy", whole, sends(syscall.SIGTERM), 130},
 		{"cluster, its broker is killed", "broker tools", whole, func(term *terminal, p *os.Process) error {
-			end()
+			fixture.Must(t, broker.Kill())
 			fixture.Eventually(t, "it says so", func() bool { return term.shows("no broker answers") })
 			return types("q")(term, p)
 		}, 0},

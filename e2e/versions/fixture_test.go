@@ -1,10 +1,7 @@
 package versions
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,11 +53,7 @@ func start(t *testing.T, version, lib string) *cluster {
 			return []daemon.Options{{Mode: "enforce", LogLevel: "debug", Device: settings, More: daemon.Believe}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			cfg := hadoop.Config{Version: version, Lib: lib, NoYARN: true, Replication: nodes, DataNodes: s.DataNodes("dfs"), Settings: hadoop.SmallDisks}
-			for i := range cfg.DataNodes {
-				cfg.DataNodes[i].JVMArgs = s.AgentArgs(0)
-			}
-			return cfg
+			return hadoop.Config{Version: version, Lib: lib, NoYARN: true, Replication: nodes, DataNodes: s.GovernedDataNodes("dfs"), Settings: hadoop.SmallDisks}
 		},
 		Clients: true, Agents: []int{nodes}, Progress: t.Logf,
 	})
@@ -123,14 +116,9 @@ func (c *cluster) all(t *testing.T, operation, more string, transfers ...transfe
 func (c *cluster) settle(t *testing.T) {
 	t.Helper()
 	fixture.Eventually(t, "everything at rest", func() bool {
-		return c.metric(t, "device_outstanding")+c.metric(t, "device_backlog_bytes")+
-			c.metric(t, "flow_queued_requests")+c.metric(t, "flow_streams") == 0
+		return c.Metric(t, "device_outstanding")+c.Metric(t, "device_backlog_bytes")+
+			c.Metric(t, "flow_queued_requests")+c.Metric(t, "flow_streams") == 0
 	})
-}
-
-func (c *cluster) metric(t *testing.T, name string, labels ...string) float64 {
-	t.Helper()
-	return c.Metric(t, name, labels...)
 }
 
 // agent is the MBean of the agent in a DataNode.
@@ -147,20 +135,8 @@ type agent struct {
 	Suppressed    int64
 }
 
-func (c *cluster) agent(t *testing.T, i int) agent {
+func (c *cluster) agent(t *testing.T, i int) (a agent) {
 	t.Helper()
-	resp, err := http.Get(c.Hadoop.DataNodeURL(i) + "/jmx?qry=penstock:type=Agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, fixture.MiB))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct{ Beans []agent }
-	if err := json.Unmarshal(body, &doc); err != nil || len(doc.Beans) != 1 {
-		t.Fatalf("DataNode %d shows no agent (%v): %s", i, err, body)
-	}
-	return doc.Beans[0]
+	fixture.Bean(t, c.Hadoop.DataNodeURL(i), "penstock:type=Agent", &a)
+	return a
 }

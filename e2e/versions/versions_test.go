@@ -83,7 +83,7 @@ func scenario(t *testing.T, c *cluster) {
 		}
 	}
 	for _, flow := range []string{"unattributed", "replication", "balancer", "scanner", "clients"} {
-		if n := c.metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", flow)); n > 0 {
+		if n := c.Metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", flow)); n > 0 {
 			t.Errorf("%.0f bytes are booked to %s: nobody of that name was there", n, flow)
 		}
 	}
@@ -101,7 +101,7 @@ func flow(app int) string { return fmt.Sprintf("flow=%q", client.Application(app
 // moved for it, within 2 %: file systems move whole pages.
 func (c *cluster) moved(t *testing.T, app int, direction string, want float64, labels ...string) {
 	t.Helper()
-	got := c.metric(t, "flow_bytes_total", append(labels, flow(app), fmt.Sprintf("direction=%q", direction))...)
+	got := c.Metric(t, "flow_bytes_total", append(labels, flow(app), fmt.Sprintf("direction=%q", direction))...)
 	t.Logf("application %d, %s %v: %.2f MiB, expected %.2f", app, direction, labels, got/fixture.MiB, want/fixture.MiB)
 	if math.Abs(got-want) > want*0.02 {
 		t.Errorf("application %d, %s %v: %.0f bytes are booked, %.0f were moved", app, direction, labels, got, want)
@@ -112,10 +112,10 @@ func (c *cluster) moved(t *testing.T, app int, direction string, want float64, l
 // because the mark rose.
 func (c *cluster) held(t *testing.T, app int) {
 	t.Helper()
-	if c.metric(t, "flow_waits_total", flow(app)) == 0 {
+	if c.Metric(t, "flow_waits_total", flow(app)) == 0 {
 		t.Errorf("application %d was never held back on a disk of %d bytes/s", app, c.rate)
 	}
-	if n := c.metric(t, "flow_forced_total", flow(app)); n > 0 {
+	if n := c.Metric(t, "flow_forced_total", flow(app)); n > 0 {
 		t.Errorf("application %d was let through %.0f times after the longest wait", app, n)
 	}
 }

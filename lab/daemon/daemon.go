@@ -7,7 +7,6 @@
 package daemon
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,6 +22,7 @@ import (
 	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/process"
 )
 
 // Options of a daemon.
@@ -63,8 +62,7 @@ type Daemon struct {
 	Log     string // path
 
 	options Options
-	cmd     *exec.Cmd
-	exited  <-chan struct{}
+	*process.Process
 }
 
 var listening = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
@@ -102,50 +100,24 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	read, write, err := os.Pipe()
+	if err := os.Remove(d.Log); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier start
+		return nil, err
+	}
+	var err error
+	d.Process, err = process.Start(process.Options{Book: o.Book, Name: "penstock " + args[0], Log: d.Log},
+		slices.Concat(o.By, []string{o.Binary}, args, []string{"--log-level", o.LogLevel})...)
 	if err != nil {
 		return nil, err
 	}
-	command := slices.Concat(o.By, []string{o.Binary}, args, []string{"--log-level", o.LogLevel})
-	d.cmd = exec.Command(command[0], command[1:]...)
-	d.cmd.Stderr = write
-	d.exited, err = o.Book.Spawn(d.cmd)
-	write.Close()
+	ctx, cancel := context.WithTimeout(ctx, o.Patience)
+	defer cancel()
+	ready, err := d.Find(ctx, listening)
 	if err != nil {
-		return nil, errors.Join(err, read.Close())
+		d.Process.Kill()
+		return nil, err
 	}
-	ready := make(chan string, 1)
-	go d.keepLog(read, ready)
-	select {
-	case d.Address = <-ready:
-		return d, nil
-	case <-d.exited:
-		return nil, fmt.Errorf("penstock %s ended: see %s", args[0], d.Log)
-	case <-time.After(o.Patience):
-		err = fmt.Errorf("penstock %s is not ready after %v: see %s", args[0], o.Patience, d.Log)
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	d.cmd.Process.Kill()
-	<-d.exited
-	return nil, err
-}
-
-// keepLog writes the daemon's log to a file and says when it is ready.
-func (d *Daemon) keepLog(from io.ReadCloser, ready chan<- string) {
-	defer from.Close()
-	file, err := os.Create(d.Log)
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		fmt.Fprintln(file, lines.Text())
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			ready <- m[1]
-		}
-	}
+	d.Address = ready[1]
+	return d, nil
 }
 
 // SetWeights replaces the weights file as an editor does, by a rename, so that
@@ -157,57 +129,27 @@ func (d *Daemon) SetWeights(text string) error {
 	return os.Rename(d.Weights+".new", d.Weights)
 }
 
-// PID is the process's id.
-func (d *Daemon) PID() int { return d.cmd.Process.Pid }
-
-// Signal sends a signal to it.
-func (d *Daemon) Signal(s syscall.Signal) error {
-	if err := d.cmd.Process.Signal(s); err != nil {
-		return fmt.Errorf("%v to penstock node: %w", s, err)
-	}
-	return nil
-}
-
-// Kill ends it with SIGKILL and returns when it has gone.
+// Kill ends it with SIGKILL and returns when it has gone. It is an error if it had ended before.
 func (d *Daemon) Kill() error {
 	if err := d.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	<-d.exited
+	<-d.Exited()
 	return nil
 }
-
-// Alive reports whether it has not ended.
-func (d *Daemon) Alive() bool {
-	select {
-	case <-d.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// Exited is closed when it has ended.
-func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
 // Stop ends it as an operator does. One that has ended already is left alone.
 func (d *Daemon) Stop() error {
 	if !d.Alive() {
 		return nil
 	}
-	d.cmd.Process.Signal(syscall.SIGCONT)
-	d.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-d.exited:
-		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-			return fmt.Errorf("penstock node ended with %d: see %s", code, d.Log)
-		}
-		return nil
-	case <-time.After(d.options.Patience):
-		d.cmd.Process.Kill()
-		<-d.exited
-		return fmt.Errorf("penstock node does not end within %v of SIGTERM: see %s", d.options.Patience, d.Log)
+	if err := d.Process.Stop(d.options.Patience); err != nil {
+		return err
 	}
+	if d.Failed() {
+		return d.Failure()
+	}
+	return nil
 }
 
 // State is the process's state as /proc gives it: R, S, T, ...

@@ -527,16 +527,21 @@ func (d *Disk) Forget() error {
 		if err != nil {
 			return err
 		}
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
+		if err := ForgetFile(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		defer f.Close()
-		return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+		return nil
 	})
+}
+
+// ForgetFile writes back and drops what the page cache holds of a file.
+func ForgetFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
 // Stop takes the disk away and puts everything back; the log stays. A disk that

@@ -1,6 +1,8 @@
 package hadoop
 
 import (
+	"bytes"
+	"encoding/xml"
 	"fmt"
 	"maps"
 	"os"
@@ -125,7 +127,7 @@ func (c *Cluster) site() properties {
 		"yarn.nodemanager.local-dirs":                             strings.Join(cfg.LocalDirs, ","),
 		"yarn.nodemanager.aux-services":                           "mapreduce_shuffle",
 		"yarn.nodemanager.aux-services.mapreduce_shuffle.class":   "org.apache.hadoop.mapred.ShuffleHandler",
-		"yarn.nodemanager.admin-env":                              "MALLOC_ARENA_MAX=2," + marker + "=" + cfg.RunDir,
+		"yarn.nodemanager.admin-env":                              "MALLOC_ARENA_MAX=2," + c.book.Mark(),
 		"yarn.nodemanager.delete.thread-count":                    "1",
 		"yarn.nodemanager.sleep-delay-before-sigkill.ms":          "100",
 		"yarn.dispatcher.exit-on-error":                           "true",
@@ -251,9 +253,9 @@ func (c *Cluster) writeConf(name string, own properties) error {
 	// What an operator adds to later stands where it belongs and nowhere else.
 	maps.DeleteFunc(site, func(k, _ string) bool { return slices.Contains(tasksOnly, k) })
 	rest := siteXML(site)
-	for file, xml := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
+	for file, text := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
 		"mapred-site.xml": all, "capacity-scheduler.xml": rest} {
-		if err := os.WriteFile(filepath.Join(dir, file), xml, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o644); err != nil {
 			return err
 		}
 	}
@@ -284,14 +286,17 @@ func (c *Cluster) govern() error {
 
 // siteXML renders properties in Hadoop's format, sorted by name.
 func siteXML(p properties) []byte {
-	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-	var b strings.Builder
+	var b bytes.Buffer
 	b.WriteString("<?xml version=\"1.0\"?>\n<configuration>\n")
 	for _, k := range slices.Sorted(maps.Keys(p)) {
-		fmt.Fprintf(&b, "<property><name>%s</name><value>%s</value></property>\n", escape.Replace(k), escape.Replace(p[k]))
+		b.WriteString("<property><name>")
+		xml.EscapeText(&b, []byte(k))
+		b.WriteString("</name><value>")
+		xml.EscapeText(&b, []byte(p[k]))
+		b.WriteString("</value></property>\n")
 	}
 	b.WriteString("</configuration>\n")
-	return []byte(b.String())
+	return b.Bytes()
 }
 
 const log4j = `log4j.rootLogger=INFO,console

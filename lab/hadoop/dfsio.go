@@ -34,7 +34,7 @@ func (k Kind) dfsioMode() string {
 func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fileBytes int64) error {
 	for i := range files {
 		path := fmt.Sprintf("%s/io_data/test_io_%d", dir, i)
-		r, err := c.FS().Open(ctx, path, 0, 0)
+		r, err := c.FS().Open(ctx, path)
 		if err != nil {
 			return err
 		}

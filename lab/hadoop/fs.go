@@ -1,19 +1,18 @@
 package hadoop
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	pathpkg "path"
-	"regexp"
 	"strconv"
 	"time"
+
+	"penstock/lab/poll"
 )
 
 // FS is the cluster's file system, spoken to in WebHDFS. Paths are absolute.
@@ -23,34 +22,20 @@ type FS struct{ c *Cluster }
 
 // File is one entry of a listing.
 type File struct {
-	Path        string
-	Dir         bool
-	Length      int64
-	Replication int
-	BlockSize   int64
-	Modified    time.Time
+	Path   string
+	Dir    bool
+	Length int64
 }
 
 // Block is one block of a file and where its replicas are.
 type Block struct {
 	Offset, Length int64
-	DataNodes      []string // "127.0.0.1:port", see Cluster.DataNodeAddress
-	StorageTypes   []string // DISK or SSD, in the same order
-}
-
-// Checksum is HDFS's own checksum of a file's contents and block layout.
-type Checksum struct {
-	Algorithm string
-	Bytes     string // hexadecimal
-}
-
-type remoteError struct {
-	RemoteException struct{ Exception, Message string }
+	DataNodes      []string `json:"names"` // "127.0.0.1:port", see Cluster.DataNodeAddress
 }
 
 // call does one metadata operation and decodes its answer into out (nil: none).
 func (f *FS) call(ctx context.Context, method, path, op string, query url.Values, out any) error {
-	body, err := f.do(ctx, method, f.url(path, op, query), nil)
+	body, err := fetch(ctx, http.DefaultClient, method, f.url(path, op, query), nil)
 	if err != nil {
 		return fmt.Errorf("hdfs %s %s: %w", op, path, err)
 	}
@@ -70,39 +55,6 @@ func (f *FS) url(path, op string, query url.Values) string {
 	}
 	u := url.URL{Scheme: "http", Host: f.c.cfg.at(f.c.ports.nnHTTP), Path: "/webhdfs/v1" + path, RawQuery: q.Encode()}
 	return u.String()
-}
-
-// do sends one request and returns a small answer. A missing file is
-// fs.ErrNotExist.
-func (f *FS) do(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := f.c.stream.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if err := answerError(resp); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(resp.Body, 64<<20))
-}
-
-func answerError(resp *http.Response) error {
-	if resp.StatusCode/100 == 2 || resp.StatusCode/100 == 3 {
-		return nil
-	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var remote remoteError
-	if json.Unmarshal(body, &remote) == nil && remote.RemoteException.Exception != "" {
-		if remote.RemoteException.Exception == "FileNotFoundException" {
-			return fmt.Errorf("%w: %s", fs.ErrNotExist, remote.RemoteException.Message)
-		}
-		return fmt.Errorf("%s: %s", remote.RemoteException.Exception, remote.RemoteException.Message)
-	}
-	return fmt.Errorf("%s: %.300s", resp.Status, body)
 }
 
 // Mkdir makes a directory and its parents; one that exists is fine.
@@ -147,10 +99,8 @@ func (f *FS) List(ctx context.Context, path string) ([]File, error) {
 	var doc struct {
 		FileStatuses struct {
 			FileStatus []struct {
-				PathSuffix, Type  string
-				Length, BlockSize int64
-				Replication       int
-				ModificationTime  int64
+				PathSuffix, Type string
+				Length           int64
 			}
 		}
 	}
@@ -163,124 +113,57 @@ func (f *FS) List(ctx context.Context, path string) ([]File, error) {
 		if s.PathSuffix != "" {
 			p = path + "/" + s.PathSuffix
 		}
-		files = append(files, File{Path: p, Dir: s.Type == "DIRECTORY", Length: s.Length, Replication: s.Replication,
-			BlockSize: s.BlockSize, Modified: time.UnixMilli(s.ModificationTime)})
+		files = append(files, File{Path: p, Dir: s.Type == "DIRECTORY", Length: s.Length})
 	}
 	return files, nil
 }
 
-// Size is the number of bytes and files below a path.
-func (f *FS) Size(ctx context.Context, path string) (bytes, files int64, err error) {
-	var doc struct {
-		ContentSummary struct{ Length, FileCount int64 }
-	}
-	err = f.call(ctx, http.MethodGet, path, "GETCONTENTSUMMARY", nil, &doc)
-	return doc.ContentSummary.Length, doc.ContentSummary.FileCount, err
+// Size returns the number of bytes of all files below a path.
+func (f *FS) Size(ctx context.Context, path string) (int64, error) {
+	var doc struct{ ContentSummary struct{ Length int64 } }
+	err := f.call(ctx, http.MethodGet, path, "GETCONTENTSUMMARY", nil, &doc)
+	return doc.ContentSummary.Length, err
 }
 
 // Blocks says where a file's blocks lie, the one being written included.
 func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 	var doc struct {
-		BlockLocations struct {
-			BlockLocation []struct {
-				Names, StorageTypes []string
-				Offset, Length      int64
-			}
-		}
+		BlockLocations struct{ BlockLocation []Block }
 	}
-	if err := f.call(ctx, http.MethodGet, path, "GETFILEBLOCKLOCATIONS", nil, &doc); err != nil {
-		return nil, err
-	}
-	var blocks []Block
-	for _, b := range doc.BlockLocations.BlockLocation {
-		blocks = append(blocks, Block{Offset: b.Offset, Length: b.Length, DataNodes: b.Names, StorageTypes: b.StorageTypes})
-	}
-	return blocks, nil
+	err := f.call(ctx, http.MethodGet, path, "GETFILEBLOCKLOCATIONS", nil, &doc)
+	return doc.BlockLocations.BlockLocation, err
 }
 
-// blockName is in the name of a block's file (blk_12) and of its checksums' (blk_12_34.meta).
-var blockName = regexp.MustCompile(`blk_\d+`)
-
-const fsckMax = 16 << 20 // bytes of a report: about 100,000 blocks
-
-// BlockName returns the name of the block (blk_12) that a DataNode's file belongs to, given the
-// file's path; "" if it belongs to none.
-func BlockName(path string) string { return blockName.FindString(pathpkg.Base(path)) }
-
-// BlockNames returns the names of all blocks of the files at and below a path, also of those that
-// are open for writing: like `hdfs fsck -files -blocks -openforwrite`, but without a JVM.
-func (f *FS) BlockNames(ctx context.Context, path string) ([]string, error) {
-	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.c.NameNodeURL()+"/fsck?"+q.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := f.c.stream.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	report, err := io.ReadAll(io.LimitReader(resp.Body, fsckMax))
-	if err != nil {
-		return nil, fmt.Errorf("fsck %s: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK || len(report) == fsckMax {
-		return nil, fmt.Errorf("fsck %s: %s, %d bytes: %.200s", path, resp.Status, len(report), report)
-	}
-	return blockName.FindAllString(string(report), -1), nil
-}
-
-// Checksum asks a DataNode to sum a file's block checksums.
-func (f *FS) Checksum(ctx context.Context, path string) (Checksum, error) {
-	var doc struct{ FileChecksum Checksum }
+// Checksum returns HDFS's own checksum of a file's contents and block layout, hexadecimal. A DataNode
+// sums the blocks' checksums.
+func (f *FS) Checksum(ctx context.Context, path string) (string, error) {
+	var doc struct{ FileChecksum struct{ Bytes string } }
 	err := f.call(ctx, http.MethodGet, path, "GETFILECHECKSUM", nil, &doc)
-	return doc.FileChecksum, err
+	return doc.FileChecksum.Bytes, err
 }
 
-// Open reads a file from an offset, length bytes at most; a length of 0 means
-// to its end. The caller closes it.
-func (f *FS) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, error) {
-	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
-	if length > 0 {
-		q.Set("length", strconv.FormatInt(length, 10))
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url(path, "OPEN", q), nil)
+// Open reads a file from its beginning. The caller closes it.
+func (f *FS) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	resp, err := send(ctx, http.DefaultClient, http.MethodGet, f.url(path, "OPEN", nil), nil)
 	if err != nil {
-		return nil, err
-	}
-	resp, err := f.c.stream.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("hdfs OPEN %s: %w", path, err)
-	}
-	if err := answerError(resp); err != nil {
-		resp.Body.Close()
 		return nil, fmt.Errorf("hdfs OPEN %s: %w", path, err)
 	}
 	return resp.Body, nil
 }
 
-// Read returns a whole small file, of 64 MiB at most.
+// Read returns a whole small file. One of more than 64 MiB is an error.
 func (f *FS) Read(ctx context.Context, path string) ([]byte, error) {
-	r, err := f.Open(ctx, path, 0, 0)
+	text, err := fetch(ctx, http.DefaultClient, http.MethodGet, f.url(path, "OPEN", nil), nil)
 	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(io.LimitReader(r, 64<<20+1)); err != nil {
 		return nil, fmt.Errorf("hdfs OPEN %s: %w", path, err)
 	}
-	if b.Len() > 64<<20 {
-		return nil, fmt.Errorf("hdfs OPEN %s: larger than 64 MiB; use Open", path)
-	}
-	return b.Bytes(), nil
+	return text, nil
 }
 
-// CreateOptions of a file; zero fields are the cluster's defaults.
+// CreateOptions of a file.
 type CreateOptions struct {
-	BlockSize   int64
-	Replication int
-	Overwrite   bool
+	BlockSize int64 // default: the cluster's
+	Overwrite bool
 }
 
 // Create writes a file from r.
@@ -289,14 +172,11 @@ func (f *FS) Create(ctx context.Context, path string, r io.Reader, o CreateOptio
 	if o.BlockSize > 0 {
 		q.Set("blocksize", strconv.FormatInt(o.BlockSize, 10))
 	}
-	if o.Replication > 0 {
-		q.Set("replication", strconv.Itoa(o.Replication))
-	}
 	var redirect struct{ Location string }
 	if err := f.call(ctx, http.MethodPut, path, "CREATE", q, &redirect); err != nil {
 		return err
 	}
-	if _, err := f.do(ctx, http.MethodPut, redirect.Location, io.NopCloser(r)); err != nil {
+	if _, err := fetch(ctx, http.DefaultClient, http.MethodPut, redirect.Location, io.NopCloser(r)); err != nil {
 		return fmt.Errorf("hdfs CREATE %s: %w", path, err)
 	}
 	return nil
@@ -336,21 +216,22 @@ func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, co
 // where it does not, the file may be there in part.
 func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, content io.Reader) (right bool, err error) {
 	look := &lookingReader{r: content, at: min(size/2, 4<<20), look: func() error {
-		for range 200 {
-			blocks, err := f.Blocks(ctx, path)
-			if err == nil && len(blocks) > 0 && len(blocks[0].DataNodes) > 0 {
-				if blocks[0].DataNodes[0] != dataNode {
-					return errElsewhere
-				}
-				return nil
+		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		err := poll.Until(soon, 10*time.Millisecond, func() (bool, error) {
+			blocks, err := f.Blocks(soon, path)
+			if err != nil || len(blocks) == 0 || len(blocks[0].DataNodes) == 0 {
+				return false, nil
 			}
-			select {
-			case <-time.After(10 * time.Millisecond):
-			case <-ctx.Done():
-				return ctx.Err()
+			if blocks[0].DataNodes[0] != dataNode {
+				return false, errElsewhere
 			}
+			return true, nil
+		})
+		if errors.Is(err, errElsewhere) {
+			return err
 		}
-		return nil // looked at again below
+		return ctx.Err() // else looked at again below
 	}}
 	err = f.Create(ctx, path, look, CreateOptions{BlockSize: (size + 511) / 512 * 512, Overwrite: true})
 	if look.elsewhere {

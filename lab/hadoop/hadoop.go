@@ -16,19 +16,16 @@
 package hadoop
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"strconv"
 	"sync"
-	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/process"
 )
 
 // Queues of the cluster: half of the containers each, and never more.
@@ -99,23 +96,19 @@ type Config struct {
 	Settings map[string]string
 	// Progress receives one line per step; nil: silent.
 	Progress func(format string, args ...any)
-	// StartTimeout bounds Start as a whole; default 3 minutes.
-	StartTimeout time.Duration
 }
 
 // Cluster is a running Hadoop. Its methods may be called from any goroutine.
 type Cluster struct {
-	cfg    Config
-	ports  ports
-	http   *http.Client // small questions, with a timeout
-	stream *http.Client // file contents, bounded by the caller's context only
-	book   *ledger.Ledger
+	cfg   Config
+	ports ports
+	book  *ledger.Ledger
 
 	mu     sync.Mutex
-	nn     *daemon
-	rms    []*daemon
-	nms    []*daemon
-	dns    []*daemon
+	nn     *process.Process
+	rms    []*process.Process
+	nms    []*process.Process
+	dns    []*process.Process
 	apps   []*App
 	jobSeq int
 	active int // of the ResourceManagers, when they were last asked
@@ -199,9 +192,6 @@ func (cfg *Config) validate() error {
 	if cfg.TaskHeapMB == 0 {
 		cfg.TaskHeapMB = 400
 	}
-	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = 3 * time.Minute
-	}
 	if cfg.NodeManagers < 0 || cfg.Replication < 0 || cfg.BlockSize < 1<<20 || cfg.TaskSlots < 1 || cfg.TaskHeapMB < 64 {
 		return fmt.Errorf("hadoop: out of range: NodeManagers %d, Replication %d, BlockSize %d (at least 1 MiB), TaskSlots %d, TaskHeapMB %d (at least 64)",
 			cfg.NodeManagers, cfg.Replication, cfg.BlockSize, cfg.TaskSlots, cfg.TaskHeapMB)
@@ -235,10 +225,7 @@ func (c *Cluster) FS() *FS { return &FS{c: c} }
 func (c *Cluster) DataNodePID(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i < 0 || i >= len(c.dns) || c.dns[i] == nil {
-		return 0
-	}
-	return c.dns[i].pid()
+	return pid(c.dns, i)
 }
 
 // NodeManagerPID is the process id of NodeManager i. Run by root, it is the first
@@ -247,10 +234,14 @@ func (c *Cluster) DataNodePID(i int) int {
 func (c *Cluster) NodeManagerPID(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i < 0 || i >= len(c.nms) {
+	return pid(c.nms, i)
+}
+
+func pid(of []*process.Process, i int) int {
+	if i < 0 || i >= len(of) || !of[i].Alive() {
 		return 0
 	}
-	return c.nms[i].pid()
+	return of[i].PID()
 }
 
 // DataNodeAddress is DataNode i's data transfer address, "127.0.0.1:port", as
@@ -275,30 +266,3 @@ func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }
 
 // HistoryDir is the HDFS folder where ended MapReduce jobs leave their history.
 func (c *Cluster) HistoryDir() string { return path.Join(historyDir, user()) }
-
-// TailLog writes the last lines of a daemon's log, for reports of a failure.
-func (c *Cluster) TailLog(w io.Writer, name string, lines int) {
-	fmt.Fprint(w, tailFile(filepath.Join(c.LogDir(), name+".log"), lines))
-}
-
-// get fetches one small document from a daemon's web address.
-func (c *Cluster) get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("%s: %s: %.300s", url, resp.Status, body)
-	}
-	return body, nil
-}

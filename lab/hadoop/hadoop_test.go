@@ -5,16 +5,21 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/process"
 )
 
 // testCluster is a validated cluster that is configured but not started.
@@ -32,7 +37,16 @@ func testCluster(t *testing.T, cfg Config) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Cluster{cfg: cfg, ports: p}
+	book, err := ledger.Open(cfg.RunDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := book.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Cluster{cfg: cfg, ports: p, book: book}
 }
 
 func TestValidateNamesTheFieldToChange(t *testing.T) {
@@ -167,38 +181,89 @@ func TestPortsAreFreeAndDistinct(t *testing.T) {
 	}
 }
 
-func TestParseDaemonsAnswers(t *testing.T) {
-	live, safe, err := parseFSState([]byte(`{"beans":[{"FSState":"safeMode","NumLiveDataNodes":2}]}`))
+// answering returns a cluster of which every server's web address answers each path with a text.
+func answering(t *testing.T, texts map[string]string) *Cluster {
+	t.Helper()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := texts[r.URL.Path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			text = `{"RemoteException":{"exception":"FileNotFoundException","message":"no such thing"}}`
+		}
+		io.WriteString(w, text)
+	}))
+	t.Cleanup(web.Close)
+	c := testCluster(t, Config{NodeManagers: 1})
+	port := web.Listener.Addr().(*net.TCPAddr).Port
+	c.ports.nnHTTP, c.ports.dn[0].http, c.ports.rm[0].http = port, port, port
+	return c
+}
+
+func TestServersAnswers(t *testing.T) {
+	ctx := t.Context()
+	jmx := func(beans string) *Cluster {
+		return answering(t, map[string]string{"/jmx": `{"beans":[` + beans + `]}`})
+	}
+	live, safe, err := jmx(`{"FSState":"safeMode","NumLiveDataNodes":2}`).LiveDataNodes(ctx)
 	if err != nil || live != 2 || !safe {
 		t.Errorf("safe mode: %d %v %v", live, safe, err)
 	}
-	live, safe, err = parseFSState([]byte(`{"beans":[{"FSState":"Operational","NumLiveDataNodes":1}]}`))
+	live, safe, err = jmx(`{"FSState":"Operational","NumLiveDataNodes":1}`).LiveDataNodes(ctx)
 	if err != nil || live != 1 || safe {
 		t.Errorf("operational: %d %v %v", live, safe, err)
 	}
-	if _, _, err := parseFSState([]byte(`{"beans":[]}`)); err == nil {
-		t.Error("a NameNode without the bean counts as an answer")
+	for _, bad := range []string{"", "{},{}", `{"NumLiveDataNodes":"x"}`, "{"} {
+		if _, _, err := jmx(bad).LiveDataNodes(ctx); err == nil {
+			t.Errorf("%q counts as an answer", bad)
+		}
 	}
-	ready := `{"beans":[{"BPServiceActorInfo":"[{\"ActorState\":\"RUNNING\",\"LastBlockReport\":\"1\"}]"}]}`
-	if err := parseDataNodeInfo([]byte(ready)); err != nil {
+	if err := jmx(`{"BPServiceActorInfo":"[{\"ActorState\":\"RUNNING\",\"LastBlockReport\":\"1\"}]"}`).dataNodeReady(ctx, 0); err != nil {
 		t.Error(err)
 	}
-	for _, not := range []string{
-		`{"beans":[]}`, `{"beans":[{"BPServiceActorInfo":"[]"}]}`,
-		`{"beans":[{"BPServiceActorInfo":"[{\"ActorState\":\"CONNECTING\"}]"}]}`,
-	} {
-		if parseDataNodeInfo([]byte(not)) == nil {
+	for _, not := range []string{"", "{}", `{"BPServiceActorInfo":"[]"}`, `{"BPServiceActorInfo":"[{\"ActorState\":\"CONNECTING\"}]"}`} {
+		if jmx(not).dataNodeReady(ctx, 0) == nil {
 			t.Errorf("%s counts as ready", not)
 		}
 	}
-	s, err := parseApp([]byte(`{"app":{"id":"application_1_1","state":"FINISHED","finalStatus":"SUCCEEDED","progress":100.0,
-		"startedTime":1795296118123,"finishedTime":1795296133770,"elapsedTime":15647,"diagnostics":""}}`))
+	c := answering(t, map[string]string{
+		"/ws/v1/cluster/apps/ended": `{"app":{"id":"application_1_1","state":"FINISHED","finalStatus":"SUCCEEDED","progress":100.0,
+			"startedTime":1795296118123,"finishedTime":1795296133770,"elapsedTime":15647,"diagnostics":""}}`,
+		"/ws/v1/cluster/apps/running": `{"app":{"state":"RUNNING","finalStatus":"UNDEFINED","finishedTime":0,"elapsedTime":5}}`,
+		"/ws/v1/cluster/apps/failed":  `{"app":{"state":"FAILED","finalStatus":"FAILED","finishedTime":1795296133770,"diagnostics":"no room\n"}}`,
+		"/ws/v1/cluster/info":         `{"clusterInfo":{"id":1795421028848,"state":"STARTED","haState":"STANDBY"}}`,
+		"/webhdfs/v1/small":           "text",
+		"/fsck":                       "/d/f 20 bytes, 1 block(s):\n0. BP-1:blk_1073741825_1001 len=20 Live_repl=1\n1. BP-1:blk_1073741826_1002 len=20\n",
+	})
+	s, err := c.Application("ended").Wait(ctx)
 	if err != nil || !s.Ended() || s.Elapsed != 15647*time.Millisecond || s.Finished.Sub(s.Started) != s.Elapsed {
 		t.Errorf("%+v %v", s, err)
 	}
-	s, err = parseApp([]byte(`{"app":{"state":"RUNNING","finalStatus":"UNDEFINED","finishedTime":0,"elapsedTime":5}}`))
+	s, err = c.Application("running").Status(ctx)
 	if err != nil || s.Ended() || !s.Finished.IsZero() {
 		t.Errorf("%+v %v", s, err)
+	}
+	if s, err = c.Application("failed").Wait(ctx); err == nil || !strings.Contains(err.Error(), "no room") || s.State != "FAILED" {
+		t.Errorf("%+v %v", s, err)
+	}
+	if state, err := c.haState(ctx, 0); err != nil || state != "STANDBY" {
+		t.Errorf("%q, %v", state, err)
+	}
+	if text, err := c.FS().Read(ctx, "/small"); err != nil || string(text) != "text" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := c.FS().Read(ctx, "/missing"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if names, err := c.BlockNames(ctx, "/d"); err != nil || !slices.Equal(names, []string{"blk_1073741825", "blk_1073741826"}) {
+		t.Errorf("blocks %q, %v", names, err)
+	}
+}
+
+func TestBlockName(t *testing.T) {
+	for file, want := range map[string]string{"/d/blk_12": "blk_12", "/d/blk_12_34.meta": "blk_12", "/blk_1/file": "", "": ""} {
+		if got := BlockName(file); got != want {
+			t.Errorf("%q: %q, want %q", file, got, want)
+		}
 	}
 }
 
@@ -352,58 +417,60 @@ func TestLookingReaderLooksOnceAndMayRefuse(t *testing.T) {
 	}
 }
 
-func TestDaemonsEndAndAreNamedWhenTheyFail(t *testing.T) {
+// Stop leaves nothing: neither a server that ignores SIGTERM, nor what that has started in a session of
+// its own, as the NodeManager's containers are.
+func TestStopLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	book, err := ledger.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := book.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	env := append(os.Environ(), marker+"="+dir)
-	failing, err := spawn(book, "nn", filepath.Join(dir, "nn.log"), env, dir, false, "/bin/sh", "-c", "echo no such port; exit 3")
+	c := &Cluster{cfg: Config{RunDir: dir}, book: book}
+	c.nn, err = process.Start(process.Options{Book: book, Name: "nn", Log: filepath.Join(dir, "nn.log")}, "/bin/sh", "-c",
+		"setsid sh -c 'sleep 0.2; echo stray $$; exec sleep 1000' & trap '' TERM; while :; do sleep 1; done")
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-failing.done
-	if msg := failing.failure().Error(); !strings.Contains(msg, "exit status 3") || !strings.Contains(msg, "no such port") {
-		t.Errorf("failure: %s", msg)
-	}
-	// One that ignores SIGTERM, and has a child in a session of its own as the
-	// NodeManager's containers are.
-	stubborn, err := spawn(book, "nm", filepath.Join(dir, "nm.log"), env, dir, false, "/bin/sh", "-c",
-		"trap '' TERM; setsid sleep 1000 & while :; do sleep 1; done")
+	stray, err := c.nn.Find(t.Context(), regexp.MustCompile(`stray (\d+)`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return len(strays(dir)) >= 2 })
-	stubborn.terminate(50 * time.Millisecond)
-	if stubborn.pid() != 0 {
-		t.Error("still counted as running")
-	}
-	if err := killStrays(dir, 5*time.Second); err != nil {
+	if err := c.Check(); err != nil {
 		t.Error(err)
 	}
-	if left := strays(dir); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+	server := c.nn
+	if err := c.Stop(); err != nil || server.Alive() {
+		t.Errorf("%v, alive %v", err, server.Alive())
+	}
+	stat, err := os.ReadFile("/proc/" + stray[1] + "/stat") // gone, or dead and waiting for init to notice
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("left behind: %s", stat)
 	}
 }
 
-func waitFor(t *testing.T, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("did not happen within 10 s")
+func TestCheckNamesTheServerThatDied(t *testing.T) {
+	dir := t.TempDir()
+	book, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{cfg: Config{RunDir: dir}, book: book}
+	defer c.Stop()
+	c.nn, err = process.Start(process.Options{Book: book, Name: "nn", Log: filepath.Join(dir, "nn.log")}, "/bin/sh", "-c", "echo no such port; exit 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := func(context.Context) error { return errors.New("not yet") }
+	for what, err := range map[string]error{"await": c.await(t.Context(), "HDFS", never), "Check": c.Check()} {
+		if err == nil || !strings.Contains(err.Error(), "nn: exit status 3") || !strings.Contains(err.Error(), "no such port") {
+			t.Errorf("%s: %v", what, err)
 		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	c.nn = nil
+	if err := c.await(ctx, "HDFS", never); err == nil || !strings.Contains(err.Error(), "HDFS not ready: not yet") {
+		t.Errorf("await: %v", err)
 	}
 }
 
@@ -429,19 +496,6 @@ func TestJavaHomeBindsToCPUs(t *testing.T) {
 		if st, err := os.Stat(filepath.Join(home, "bin", "java")); err != nil || st.Mode()&0o111 == 0 {
 			t.Errorf("%q: not executable: %v", cpus, err)
 		}
-	}
-}
-
-func TestTailKeepsTheLastLines(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte(strings.Repeat("x\n", 100_000)+"one\ntwo\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if got := tailFile(path, 2); got != "one\ntwo\n" {
-		t.Errorf("got %q", got)
-	}
-	if got := tailFile(path+"x", 2); !strings.Contains(got, syscall.ENOENT.Error()) {
-		t.Errorf("missing file: %q", got)
 	}
 }
 
@@ -478,23 +532,6 @@ func TestPair(t *testing.T) {
 	} {
 		if site[key] != want {
 			t.Errorf("%s = %q, want %q", key, site[key], want)
-		}
-	}
-	state, err := parseHAState([]byte(`{"clusterInfo":{"id":1795421028848,"state":"STARTED","haState":"STANDBY"}}`))
-	if err != nil || state != "STANDBY" {
-		t.Errorf("%q, %v", state, err)
-	}
-}
-
-func TestBlockName(t *testing.T) {
-	for path, want := range map[string]string{
-		"dfs/current/BP-1/current/finalized/subdir0/subdir0/blk_1073741825":           "blk_1073741825",
-		"dfs/current/BP-1/current/finalized/subdir0/subdir0/blk_1073741825_1001.meta": "blk_1073741825",
-		"dfs/current/BP-1/current/rbw/blk_7":                                          "blk_7",
-		"dfs/current/VERSION":                                                         "",
-	} {
-		if got := BlockName(path); got != want {
-			t.Errorf("BlockName(%s) = %q, want %q", path, got, want)
 		}
 	}
 }

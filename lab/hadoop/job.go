@@ -2,9 +2,7 @@ package hadoop
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -15,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"penstock/lab/poll"
+	"penstock/lab/process"
 )
 
 // Kind is one of the example or test jobs of the Hadoop distribution.
@@ -78,7 +79,7 @@ type App struct {
 	Log string // the client's output: progress, and counters at the end
 
 	c      *Cluster
-	client *daemon
+	client *process.Process
 }
 
 // Submit starts a job's client and returns as soon as the ResourceManager has
@@ -124,7 +125,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	if job.Maps == 1 {
 		settings["mapreduce.job.maps"] = "1"
 	}
-	opts := c.jvmOpts(256, quick)
+	client := jvm{name: name, conf: "client", opts: []string{quick}, cpus: job.CPUs, class: class}
 	if job.Kind == TestDFSIOWrite || job.Kind == TestDFSIORead {
 		settings["test.build.data"] = job.dfsioDir()
 		// It and what it links to are in jars that nobody else may see.
@@ -134,49 +135,33 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		if g := c.cfg.Governed; g != nil {
 			settings["mapreduce.application.classpath"] += "," + g.AgentJar
 		}
-		opts = append(opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
+		client.opts = append(client.opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
 		// The client's own account of the speed, which would land in the run folder.
 		args = append(args, "-resFile", filepath.Join(c.LogDir(), name+".results"))
 	}
 	maps.Copy(settings, job.Settings)
-	var generic []string
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
-		generic = append(generic, "-D", k+"="+settings[k])
+		client.args = append(client.args, "-D", k+"="+settings[k])
 	}
-	var env []string
+	client.args = append(client.args, args...)
 	if job.User != "" {
-		env = append(env, "HADOOP_USER_NAME="+job.User)
+		client.env = []string{"HADOOP_USER_NAME=" + job.User}
 	}
-	client, err := c.javaWith(env, name, "client", opts, job.CPUs, false, class, append(generic, args...)...)
+	p, err := c.java(client)
 	if err != nil {
 		return nil, err
 	}
-	app := &App{Job: job, Log: client.log, c: c, client: client}
+	app := &App{Job: job, Log: p.Log(), c: c, client: p}
 	c.mu.Lock()
 	c.apps = append(c.apps, app)
 	c.mu.Unlock()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ended := client.ended()
-		out, err := os.ReadFile(app.Log)
-		if err != nil {
-			return nil, err
-		}
-		if id := submitted.FindSubmatch(out); id != nil {
-			app.ID = string(id[1])
-			return app, nil
-		}
-		if ended {
-			return nil, client.failure()
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			client.kill()
-			return nil, fmt.Errorf("submit %s: %w", job.Kind, ctx.Err())
-		}
+	id, err := p.Find(ctx, submitted)
+	if err != nil {
+		p.Kill()
+		return nil, err
 	}
+	app.ID = id[1]
+	return app, nil
 }
 
 var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)`)
@@ -224,14 +209,6 @@ func (a *App) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	body, err := a.c.get(ctx, base+"/ws/v1/cluster/apps/"+a.ID)
-	if err != nil {
-		return Status{}, err
-	}
-	return parseApp(body)
-}
-
-func parseApp(body []byte) (Status, error) {
 	var doc struct {
 		App struct {
 			State, FinalStatus, Diagnostics        string
@@ -240,8 +217,8 @@ func parseApp(body []byte) (Status, error) {
 			RunningContainers                      int // -1 when there are none
 		}
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return Status{}, fmt.Errorf("ResourceManager: %w", err)
+	if err := ask(ctx, base+"/ws/v1/cluster/apps/"+a.ID, &doc); err != nil {
+		return Status{}, err
 	}
 	s := Status{State: doc.App.State, FinalStatus: doc.App.FinalStatus, Progress: doc.App.Progress, Diagnostics: doc.App.Diagnostics,
 		Containers: max(0, doc.App.RunningContainers),
@@ -256,66 +233,40 @@ func parseApp(body []byte) (Status, error) {
 // job that failed or was killed is an error with its diagnostics; the status is
 // filled in either way. It does not wait for the client (see Counters).
 func (a *App) Wait(ctx context.Context) (Status, error) {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		s, err := a.Status(ctx)
-		if err != nil && ctx.Err() == nil {
-			if dead := a.c.Check(); dead != nil {
-				return s, dead
-			}
+	var s Status
+	err := poll.Until(ctx, 200*time.Millisecond, func() (_ bool, err error) {
+		if s, err = a.Status(ctx); err != nil && ctx.Err() == nil {
+			return false, a.c.Check()
 		}
-		if err == nil && s.Ended() {
-			if s.FinalStatus != "SUCCEEDED" {
-				err := fmt.Errorf("%s %s ended %s: %s", a.Job.Kind, a.ID, s.FinalStatus, strings.TrimSpace(s.Diagnostics))
-				if a.client != nil {
-					err = fmt.Errorf("%w; the client's last lines (%s):\n%s", err, a.Log, tailFile(a.Log, 20))
-				}
-				return s, err
-			}
-			return s, nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return s, fmt.Errorf("wait for %s: %w", a.ID, ctx.Err())
+		return err == nil && s.Ended(), nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("wait for %s: %w", a.ID, err)
+	}
+	if s.FinalStatus != "SUCCEEDED" {
+		err = fmt.Errorf("%s %s ended %s: %s", a.Job.Kind, a.ID, s.FinalStatus, strings.TrimSpace(s.Diagnostics))
+		if a.client != nil {
+			err = fmt.Errorf("%w; the client's last lines (%s):\n%s", err, a.Log, process.Tail(a.Log, 20))
 		}
 	}
+	return s, err
 }
 
 // Kill ends the application and its client. It returns once the
 // ResourceManager counts the application as ended.
 func (a *App) Kill(ctx context.Context) error {
-	defer a.client.kill()
-	for {
+	defer a.client.Kill()
+	return poll.Until(ctx, 200*time.Millisecond, func() (bool, error) {
 		s, err := a.Status(ctx)
-		if err != nil {
-			return err
-		}
-		if s.Ended() {
-			return nil
+		if err != nil || s.Ended() {
+			return true, err
 		}
 		url := a.c.ResourceManagerURL() + "/ws/v1/cluster/apps/" + a.ID + "/state?user.name=" + user()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`))
-		if err != nil {
-			return err
+		if _, err := fetch(ctx, web, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`)); err != nil {
+			return false, fmt.Errorf("kill %s: %w", a.ID, err)
 		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := a.c.http.Do(req)
-		if err != nil {
-			return err
-		}
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		resp.Body.Close()
-		if resp.StatusCode/100 != 2 {
-			return fmt.Errorf("kill %s: %s: %s", a.ID, resp.Status, body)
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return false, nil
+	})
 }
 
 // Counters waits for the job's client and returns the counters that it printed,
@@ -323,7 +274,7 @@ func (a *App) Kill(ctx context.Context) error {
 // They are nil for a job that failed.
 func (a *App) Counters(ctx context.Context) (map[string]int64, error) {
 	select {
-	case <-a.client.done:
+	case <-a.client.Exited():
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -339,14 +290,12 @@ var counter = regexp.MustCompile(`(?m)^\t\t(.+)=(\d+)$`)
 func parseCounters(out []byte) map[string]int64 {
 	var counters map[string]int64
 	for _, m := range counter.FindAllSubmatch(out, -1) {
-		n, err := strconv.ParseInt(string(m[2]), 10, 64)
-		if err != nil {
-			continue
+		if n, err := strconv.ParseInt(string(m[2]), 10, 64); err == nil {
+			if counters == nil {
+				counters = map[string]int64{}
+			}
+			counters[string(m[1])] = n
 		}
-		if counters == nil {
-			counters = map[string]int64{}
-		}
-		counters[string(m[1])] = n
 	}
 	return counters
 }

@@ -2,7 +2,6 @@ package hadoop
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -77,7 +76,7 @@ func (c *Cluster) launchResourceManager() error {
 	if c.pair() {
 		conf = name
 	}
-	rm, err := c.java(name, conf, c.jvmOpts(256, quick), "", false, classResourceManager)
+	rm, err := c.java(jvm{name: name, conf: conf, opts: []string{quick}, class: classResourceManager})
 	if err != nil {
 		return err
 	}
@@ -163,21 +162,11 @@ func (c *Cluster) AwaitStandby(ctx context.Context) error {
 // haState is ACTIVE or STANDBY, as a ResourceManager says of itself. It redirects this
 // question to nobody.
 func (c *Cluster) haState(ctx context.Context, i int) (string, error) {
-	body, err := c.get(ctx, c.resourceManagerURL(i)+"/ws/v1/cluster/info")
-	if err != nil {
-		return "", err
-	}
-	return parseHAState(body)
-}
-
-func parseHAState(body []byte) (string, error) {
 	var doc struct {
 		ClusterInfo struct{ HAState string }
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return "", fmt.Errorf("ResourceManager: %w", err)
-	}
-	return doc.ClusterInfo.HAState, nil
+	err := ask(ctx, c.resourceManagerURL(i)+"/ws/v1/cluster/info", &doc)
+	return doc.ClusterInfo.HAState, err
 }
 
 // KillResourceManager ends ResourceManager i, from 0, with SIGKILL, as a crash would. It is
@@ -191,6 +180,6 @@ func (c *Cluster) KillResourceManager(i int) error {
 	d := c.rms[i]
 	c.rms[i] = nil
 	c.mu.Unlock()
-	d.kill()
+	d.Kill()
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"penstock/lab/poll"
 )
 
 // Reconfigure changes properties of every DataNode while it runs, as `hdfs
@@ -58,24 +60,17 @@ func (c *Cluster) reconfigure(ctx context.Context, i int, changed []string) erro
 	if _, err := c.reconfigCommand(ctx, i, "start"); err != nil {
 		return err
 	}
-	for {
+	err := poll.Until(ctx, 200*time.Millisecond, func() (bool, error) {
 		out, err := c.reconfigCommand(ctx, i, "status")
 		if err != nil {
-			return err
+			return false, err
 		}
-		done, err := parseReconfigStatus(out, changed)
-		if done || err != nil {
-			if err != nil {
-				err = fmt.Errorf("DataNode %d of Hadoop %s: %w", i, c.Version(), err)
-			}
-			return err
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("reconfigure DataNode %d: %w", i, ctx.Err())
-		}
+		return parseReconfigStatus(out, changed)
+	})
+	if err != nil {
+		err = fmt.Errorf("reconfigure DataNode %d of Hadoop %s: %w", i, c.Version(), err)
 	}
+	return err
 }
 
 // reconfigCommand runs one dfsadmin to its end and returns what it printed.

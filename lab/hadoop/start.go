@@ -6,15 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/poll"
+	"penstock/lab/process"
 	"penstock/ops/install"
 )
 
@@ -24,6 +26,9 @@ const (
 	classResourceManager = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
 	classNodeManager     = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 )
+
+// startPatience bounds the start of a cluster.
+const startPatience = 3 * time.Minute
 
 // Start brings up a fresh cluster and returns when it is ready for work: the
 // NameNode out of safe mode with every DataNode live, the ResourceManager
@@ -35,9 +40,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c := &Cluster{cfg: cfg, http: &http.Client{Timeout: 10 * time.Second}, stream: &http.Client{}, logf: cfg.Progress}
+	c := &Cluster{cfg: cfg, logf: cfg.Progress}
 	if c.logf == nil {
 		c.logf = func(string, ...any) {}
 	}
@@ -66,13 +71,6 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
-	for _, dn := range c.cfg.DataNodes {
-		for _, v := range dn.Volumes {
-			if _, err := os.Stat(filepath.Join(v.Dir, "current")); err == nil {
-				return fmt.Errorf("hadoop: volume %s holds another cluster's data; empty it or choose another folder", v.Dir)
-			}
-		}
-	}
 	for _, d := range []string{"tmp", "logs", "data/nn", "java"} {
 		if err := os.MkdirAll(filepath.Join(c.cfg.RunDir, d), 0o755); err != nil {
 			return err
@@ -80,6 +78,9 @@ func (c *Cluster) prepare() error {
 	}
 	for _, dn := range c.cfg.DataNodes {
 		for _, v := range dn.Volumes {
+			if _, err := os.Stat(filepath.Join(v.Dir, "current")); err == nil {
+				return fmt.Errorf("hadoop: volume %s holds another cluster's data; empty it or choose another folder", v.Dir)
+			}
 			if err := os.MkdirAll(v.Dir, 0o700); err != nil {
 				return err
 			}
@@ -96,7 +97,7 @@ func (c *Cluster) prepare() error {
 		}
 	}
 	for i := range c.cfg.DataNodes {
-		if err := c.writeConf(fmt.Sprintf("dn%d", i), c.dataNodeSite(i)); err != nil {
+		if err := c.ConfigureDataNode(i, nil); err != nil {
 			return err
 		}
 	}
@@ -125,19 +126,19 @@ func (c *Cluster) launch(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if c.nn, err = c.java("nn", "client", c.jvmOpts(256, quick), "", false, classNameNode); err != nil {
+	if c.nn, err = c.java(jvm{name: "nn", conf: "client", opts: []string{quick}, class: classNameNode}); err != nil {
 		return err
 	}
 	for i := range c.cfg.NodeManagers {
-		var agent []string
+		nm := jvm{name: fmt.Sprintf("nm%d", i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager}
 		if g := c.cfg.Governed; g != nil {
-			agent = []string{install.NodeManagerOption(g.AgentJar, g.Socket)}
+			nm.opts = append(nm.opts, install.NodeManagerOption(g.AgentJar, g.Socket))
 		}
-		nm, err := c.java(fmt.Sprintf("nm%d", i), fmt.Sprintf("nm%d", i), c.jvmOpts(256, append(agent, quick)...), "", os.Geteuid() == 0, classNodeManager)
+		p, err := c.java(nm)
 		if err != nil {
 			return err
 		}
-		c.nms = append(c.nms, nm)
+		c.nms = append(c.nms, p)
 	}
 	for i := range c.cfg.DataNodes {
 		dn, err := c.launchDataNode(i)
@@ -164,14 +165,13 @@ func (c *Cluster) launch(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) launchDataNode(i int) (*daemon, error) {
+func (c *Cluster) launchDataNode(i int) (*process.Process, error) {
 	dn := c.cfg.DataNodes[i]
-	name := fmt.Sprintf("dn%d", i)
 	args := dn.JVMArgs
 	if g := c.cfg.Governed; g != nil {
 		args = append([]string{install.DataNodeOption(g.AgentJar, cmp.Or(dn.Socket, g.Socket))}, args...)
 	}
-	return c.java(name, name, c.jvmOpts(dn.HeapMB, args...), dn.CPUs, false, classDataNode)
+	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode})
 }
 
 // env is the environment of daemons and clients: nothing of the caller's own
@@ -189,49 +189,48 @@ func (c *Cluster) env(conf string) []string {
 	return append(env,
 		"CLASSPATH="+c.confDir(conf)+":"+c.cfg.Lib+"/*",
 		"HADOOP_CONF_DIR="+c.confDir(conf),
-		"JAVA_HOME="+c.javaHome("", ""),
-		marker+"="+c.cfg.RunDir)
+		"JAVA_HOME="+c.javaHome("", ""))
 }
 
-// java starts one JVM, bound to a taskset list of CPUs unless that is empty.
-func (c *Cluster) java(name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
-	return c.javaWith(nil, name, conf, opts, cpus, ownPIDs, class, args...)
+// jvm is one to start.
+type jvm struct {
+	name    string   // of its log
+	conf    string   // of its configuration's folder; default: the name
+	heapMB  int      // default 256
+	opts    []string // besides those of jvmOpts
+	env     []string // besides that of all
+	cpus    string   // a taskset list; empty: all
+	ownPIDs bool
+	class   string
+	args    []string
+}
+
+func (c *Cluster) java(j jvm) (*process.Process, error) {
+	home, err := c.JavaHome(j.cpus, "")
+	if err != nil {
+		return nil, err
+	}
+	var argv []string
+	if j.ownPIDs {
+		// Its /proc must show the namespace's own process numbers, or task
+		// JVMs would count some other process's CPU time as theirs.
+		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
+	}
+	argv = slices.Concat(argv, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
+	return process.Start(process.Options{Book: c.book, Name: j.name, Log: filepath.Join(c.LogDir(), j.name+".log"),
+		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, argv...)
 }
 
 // tool runs a program of Hadoop's to its end. What it printed is in its log, which is given
 // also if it failed.
 func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
-	d, err := c.java(name, "client", c.jvmOpts(heapMB, quick), "", false, class, args...)
+	p, err := c.java(jvm{name: name, conf: "client", heapMB: heapMB, opts: []string{quick}, class: class, args: args})
 	if err != nil {
 		return "", err
 	}
-	select {
-	case <-d.done:
-	case <-ctx.Done():
-		d.kill()
-		return d.log, fmt.Errorf("%s: %w", name, ctx.Err())
-	}
-	if d.err != nil {
-		return d.log, d.failure()
-	}
-	return d.log, nil
-}
-
-// javaWith is java with more variables in the environment.
-func (c *Cluster) javaWith(env []string, name, conf string, opts []string, cpus string, ownPIDs bool, class string, args ...string) (*daemon, error) {
-	home, err := c.JavaHome(cpus, "")
-	if err != nil {
-		return nil, err
-	}
-	var argv []string
-	if ownPIDs {
-		// Its /proc must show the namespace's own process numbers, or task
-		// JVMs would count some other process's CPU time as theirs.
-		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
-	}
-	argv = append(append(argv, filepath.Join(home, "bin", "java")), opts...)
-	argv = append(append(argv, class), args...)
-	return spawn(c.book, name, filepath.Join(c.LogDir(), name+".log"), append(c.env(conf), env...), c.cfg.RunDir, ownPIDs, argv...)
+	err = p.Wait(ctx)
+	p.Kill() // if ctx has ended before
+	return p.Log(), err
 }
 
 // javaHome is the folder that stands in for a Java installation whose JVMs run
@@ -313,41 +312,28 @@ func checkJava(hadoop, java, release string) error {
 
 // await polls a condition until it holds, a daemon dies or the context ends.
 func (c *Cluster) await(ctx context.Context, what string, ready func(context.Context) error) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ready(ctx)
-		if err == nil {
-			return nil
+	var last error
+	err := poll.Until(ctx, 100*time.Millisecond, func() (bool, error) {
+		if last = ready(ctx); last == nil {
+			return true, nil
 		}
-		if dead := c.dead(); dead != nil {
-			return dead.failure()
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s not ready: %w (%w); logs in %s", what, err, context.Cause(ctx), c.LogDir())
-		}
+		return false, c.Check()
+	})
+	if err != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%s not ready: %w (%w); logs in %s", what, last, context.Cause(ctx), c.LogDir())
 	}
-}
-
-// dead is a daemon that has ended though nobody stopped it, or nil.
-func (c *Cluster) dead() *daemon {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, d := range slices.Concat([]*daemon{c.nn}, c.rms, c.nms, c.dns) {
-		if d != nil && d.ended() {
-			return d
-		}
-	}
-	return nil
+	return err
 }
 
 // Check returns an error with the last lines of the log when a daemon has died
 // that nobody stopped.
 func (c *Cluster) Check() error {
-	if d := c.dead(); d != nil {
-		return d.failure()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range slices.Concat([]*process.Process{c.nn}, c.rms, c.nms, c.dns) {
+		if p != nil && !p.Alive() {
+			return p.Failure()
+		}
 	}
 	return nil
 }
@@ -355,27 +341,12 @@ func (c *Cluster) Check() error {
 // LiveDataNodes asks the NameNode's JMX how many DataNodes are live, and
 // whether it is in safe mode.
 func (c *Cluster) LiveDataNodes(ctx context.Context) (live int, safeMode bool, err error) {
-	body, err := c.get(ctx, c.NameNodeURL()+"/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState")
-	if err != nil {
-		return 0, false, err
+	var state struct {
+		FSState          string
+		NumLiveDataNodes int
 	}
-	return parseFSState(body)
-}
-
-func parseFSState(body []byte) (live int, safeMode bool, err error) {
-	var doc struct {
-		Beans []struct {
-			FSState          string
-			NumLiveDataNodes int
-		}
-	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return 0, false, fmt.Errorf("NameNode JMX: %w", err)
-	}
-	if len(doc.Beans) != 1 {
-		return 0, false, errors.New("NameNode JMX: no FSNamesystemState yet")
-	}
-	return doc.Beans[0].NumLiveDataNodes, doc.Beans[0].FSState != "Operational", nil
+	err = Bean(ctx, c.NameNodeURL(), "Hadoop:service=NameNode,name=FSNamesystemState", &state)
+	return state.NumLiveDataNodes, state.FSState != "Operational", err
 }
 
 func (c *Cluster) hdfsReady(ctx context.Context) error {
@@ -398,15 +369,11 @@ func (c *Cluster) hdfsReady(ctx context.Context) error {
 }
 
 func (c *Cluster) yarnReady(ctx context.Context) error {
-	body, err := c.get(ctx, c.ResourceManagerURL()+"/ws/v1/cluster/metrics")
-	if err != nil {
-		return err
-	}
 	var doc struct {
 		ClusterMetrics struct{ ActiveNodes int }
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return fmt.Errorf("ResourceManager: %w", err)
+	if err := ask(ctx, c.ResourceManagerURL()+"/ws/v1/cluster/metrics", &doc); err != nil {
+		return err
 	}
 	if got := doc.ClusterMetrics.ActiveNodes; got < c.cfg.NodeManagers {
 		return fmt.Errorf("%d of %d NodeManagers registered", got, c.cfg.NodeManagers)
@@ -415,17 +382,17 @@ func (c *Cluster) yarnReady(ctx context.Context) error {
 }
 
 // StopDataNode ends DataNode i with SIGTERM and waits for it.
-func (c *Cluster) StopDataNode(i int) { c.takeDataNode(i).terminate(10 * time.Second) }
+func (c *Cluster) StopDataNode(i int) { c.takeDataNode(i).Stop(10 * time.Second) }
 
 // KillDataNode ends DataNode i with SIGKILL, as a crash would.
-func (c *Cluster) KillDataNode(i int) { c.takeDataNode(i).kill() }
+func (c *Cluster) KillDataNode(i int) { c.takeDataNode(i).Kill() }
 
-func (c *Cluster) takeDataNode(i int) *daemon {
+func (c *Cluster) takeDataNode(i int) *process.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := c.dns[i]
+	p := c.dns[i]
 	c.dns[i] = nil
-	return d
+	return p
 }
 
 // StartDataNode starts DataNode i again, on its old ports and volumes, and
@@ -438,44 +405,32 @@ func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) e
 	if len(jvmArgs) > 0 {
 		c.cfg.DataNodes[i].JVMArgs = jvmArgs
 	}
-	d, err := c.launchDataNode(i)
+	p, err := c.launchDataNode(i)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.dns[i] = d
+	c.dns[i] = p
 	c.mu.Unlock()
+	name := fmt.Sprintf("DataNode %d", i)
 	// The NameNode may still count the old process as live: ask the new one
 	// whether it has registered and its volumes are up, then ask the NameNode.
-	if err := c.await(ctx, d.name, func(ctx context.Context) error { return c.dataNodeReady(ctx, i) }); err != nil {
+	if err := c.await(ctx, name, func(ctx context.Context) error { return c.dataNodeReady(ctx, i) }); err != nil {
 		return err
 	}
-	return c.await(ctx, d.name, c.hdfsReady)
+	return c.await(ctx, name, c.hdfsReady)
 }
 
-func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
-	body, err := c.get(ctx, c.DataNodeURL(i)+"/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo")
-	if err != nil {
-		return err
-	}
-	return parseDataNodeInfo(body)
-}
-
-// parseDataNodeInfo is nil once every block pool service has registered and has
+// dataNodeReady is nil once every block pool service has registered and has
 // sent a block report.
-func parseDataNodeInfo(body []byte) error {
-	var doc struct {
-		Beans []struct{ BPServiceActorInfo string }
+func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
+	var info struct{ BPServiceActorInfo string }
+	if err := Bean(ctx, c.DataNodeURL(i), "Hadoop:service=DataNode,name=DataNodeInfo", &info); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return fmt.Errorf("DataNode JMX: %w", err)
-	}
-	if len(doc.Beans) != 1 || doc.Beans[0].BPServiceActorInfo == "" {
-		return errors.New("DataNode JMX: no DataNodeInfo yet")
-	}
-	var actors []struct{ ActorState, LastBlockReport string }
-	if err := json.Unmarshal([]byte(doc.Beans[0].BPServiceActorInfo), &actors); err != nil {
-		return fmt.Errorf("DataNode JMX: %w", err)
+	var actors []struct{ ActorState string }
+	if err := json.Unmarshal([]byte(info.BPServiceActorInfo), &actors); err != nil {
+		return fmt.Errorf("DataNode JMX: block pool services %q: %w", info.BPServiceActorInfo, err)
 	}
 	for _, a := range actors {
 		if a.ActorState != "RUNNING" {
@@ -494,28 +449,22 @@ func parseDataNodeInfo(body []byte) error {
 func (c *Cluster) Stop() error {
 	c.stopOnce.Do(func() {
 		c.mu.Lock()
-		apps := append([]*App(nil), c.apps...)
-		all := slices.Concat(c.rms, []*daemon{c.nn}, c.nms, c.dns)
-		c.dns = make([]*daemon, len(c.cfg.DataNodes))
+		apps := c.apps
+		all := slices.Concat(c.rms, []*process.Process{c.nn}, c.nms, c.dns)
+		c.dns = make([]*process.Process, len(c.cfg.DataNodes))
 		c.nn, c.rms, c.nms = nil, nil, nil
 		c.mu.Unlock()
 		for _, a := range apps {
-			a.client.kill()
+			a.client.Kill()
 		}
 		// Nothing of the data is kept, so nobody needs time to say goodbye; the
-		// terminate gives DataNodes the chance to close their files.
-		done := make(chan struct{})
-		n := 0
-		for _, d := range all {
-			if d != nil {
-				n++
-				go func() { d.terminate(2 * time.Second); done <- struct{}{} }()
-			}
+		// grace gives DataNodes the chance to close their files.
+		var ending sync.WaitGroup
+		for _, p := range all {
+			ending.Go(func() { p.Stop(2 * time.Second) })
 		}
-		for range n {
-			<-done
-		}
-		c.stopErr = errors.Join(killStrays(c.cfg.RunDir, 10*time.Second), c.book.Close())
+		ending.Wait()
+		c.stopErr = c.book.Close() // which also ends what they have left
 	})
 	return c.stopErr
 }

@@ -238,7 +238,7 @@ func (c *Cluster) eachPart(ctx context.Context, dir string, read func(path strin
 		if f.Length == 0 {
 			continue
 		}
-		r, err := c.FS().Open(ctx, f.Path, 0, 0)
+		r, err := c.FS().Open(ctx, f.Path)
 		if err != nil {
 			return err
 		}

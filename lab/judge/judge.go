@@ -234,6 +234,19 @@ func Windows(span Window, length time.Duration) []Window {
 	return windows
 }
 
+// Disk judges by a disk's log, and by where its files lie now.
+func Disk(d *disk.Disk, owner Owner, windows ...Window) ([]Account, error) {
+	records, err := ReadLog(d)
+	if err != nil {
+		return nil, err
+	}
+	w := NewWatcher(d.Mount())
+	if err := w.Look(); err != nil {
+		return nil, err
+	}
+	return w.Judge(records, owner, windows...), nil
+}
+
 // ReadLog brings a disk's log up to date and reads it.
 func ReadLog(d *disk.Disk) ([]disk.Record, error) {
 	if err := d.SyncLog(); err != nil {

@@ -222,12 +222,16 @@ func (l *Ledger) StartProcess(cmd *exec.Cmd) (ID, error) {
 			return 0, err
 		}
 	}
-	cmd.Env = append(cmd.Environ(), tagVariable+"="+l.tag())
+	cmd.Env = append(cmd.Environ(), l.Mark())
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	return l.Process(cmd.Process.Pid)
 }
+
+// Mark is the variable, NAME=value, in the environment of every process of the run. A process that
+// starts others with an environment of its own passes it on.
+func (l *Ledger) Mark() string { return tagVariable + "=" + l.tag() }
 
 // tag is the run's mark: from its folder, so that Recover needs nothing else.
 func (l *Ledger) tag() string { return shortHash(l.dir) }

@@ -26,7 +26,10 @@ var forker = sync.OnceValue(func() chan<- func() {
 // is killed when this process dies. The channel is closed when it has been waited
 // for and struck out; cmd.ProcessState then says how it ended.
 func (l *Ledger) Spawn(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	var id ID
 	started := make(chan error)
 	forker() <- func() {

@@ -19,7 +19,7 @@ type Query struct {
 // Query waits for a query of the application, which must be TPCH, and returns once it
 // has its rows. The driver then still has to end.
 func (a *App) Query(ctx context.Context, name string) (Query, error) {
-	line, err := find(ctx, a.p, regexp.MustCompile(`(?m)^\{"query": "`+regexp.QuoteMeta(name)+`".*\}$`))
+	line, err := a.p.Find(ctx, regexp.MustCompile(`(?m)^\{"query": "`+regexp.QuoteMeta(name)+`".*\}$`))
 	if err != nil {
 		return Query{}, err
 	}

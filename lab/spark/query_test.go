@@ -1,29 +1,34 @@
 package spark
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"penstock/lab/ledger"
+	"penstock/lab/process"
 )
 
 // A query's line is found among what else the driver says, and only whole.
 func TestQuery(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "log")
-	ended := make(chan struct{})
-	a := &App{p: &process{log: log, exited: ended, cmd: exec.Command("driver")}}
-	write := func(text string) {
-		if err := os.WriteFile(log, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	dir := t.TempDir()
+	book, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	write("INFO started\n{\"query\": \"q9\", \"began\": 1700000000.25, \"seconds\": 12.5, \"rows\": 3, \"sha256\": \"ab\"}\n{\"query\": \"q21\"")
+	defer book.Close()
+	const said = `INFO started
+{"query": "q9", "began": 1700000000.25, "seconds": 12.5, "rows": 3, "sha256": "ab"}
+{"query": "q21"`
+	p, err := process.Start(process.Options{Book: book, Name: "driver", Log: filepath.Join(dir, "log")}, "sh", "-c", "printf '%s' \"$0\"; sleep 0.1", said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &App{p: p}
 	q, err := a.Query(t.Context(), "q9")
 	if err != nil || !q.Began.Equal(time.UnixMilli(1700000000250)) || q.Elapsed != 12500*time.Millisecond || q.Rows != 3 || q.SHA256 != "ab" {
 		t.Errorf("%+v, %v", q, err)
 	}
-	close(ended)
 	if q, err := a.Query(t.Context(), "q21"); err == nil {
 		t.Errorf("half a line was taken: %+v", q)
 	}

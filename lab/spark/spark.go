@@ -12,19 +12,18 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"penstock/lab/hadoop"
 	"penstock/lab/ledger"
 	testports "penstock/lab/ports"
+	"penstock/lab/process"
 	"penstock/ops/install"
 )
 
@@ -52,44 +51,11 @@ type Spark struct {
 	book   *ledger.Ledger
 	master string // URL
 	web    string // of the standalone master
-	procs  []*process
+	procs  []*process.Process
 
 	mu   sync.Mutex
 	seq  int
-	apps []*process
-}
-
-type process struct {
-	cmd    *exec.Cmd
-	log    string
-	exited <-chan struct{}
-}
-
-func (p *process) stop(grace time.Duration) {
-	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
-	select {
-	case <-p.exited:
-	case <-time.After(grace):
-	}
-	p.kill()
-}
-
-func (p *process) kill() {
-	select {
-	case <-p.exited:
-	default:
-		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-		<-p.exited
-	}
-}
-
-func (p *process) tail() string {
-	const most = 4000
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-most):])
+	apps []*process.Process
 }
 
 // startWait bounds the start of a standalone master and its worker.
@@ -208,17 +174,13 @@ func (s *Spark) env() []string {
 	return env
 }
 
-func (s *Spark) spawn(name string, argv ...string) (*process, error) {
-	p := &process{log: filepath.Join(s.logDir(), name+".log")}
-	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
+func (s *Spark) spawn(name string, ownPIDs bool, argv ...string) (*process.Process, error) {
+	if ownPIDs {
+		// Its /proc must show the namespace's own process numbers.
+		argv = append([]string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}, argv...)
 	}
-	defer out.Close()
-	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.env(), s.cfg.RunDir, out, out
-	p.exited, err = s.book.Spawn(p.cmd)
-	return p, err
+	return process.Start(process.Options{Book: s.book, Name: name, Log: filepath.Join(s.logDir(), name+".log"),
+		Dir: s.cfg.RunDir, Env: s.env(), OwnPIDs: ownPIDs}, argv...)
 }
 
 // Master returns the master's URL, for spark-submit --master.
@@ -226,8 +188,6 @@ func (s *Spark) Master() string { return s.master }
 
 // MasterPage is the address of the standalone master's page.
 func (s *Spark) MasterPage() string { return s.web }
-
-func (s *Spark) class() string { return filepath.Join(s.cfg.Home, "bin", "spark-class") }
 
 func (s *Spark) startDaemons(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
@@ -239,60 +199,21 @@ func (s *Spark) startDaemons(ctx context.Context) error {
 	s.master = fmt.Sprintf("spark://127.0.0.1:%d", ports[0])
 	s.web = fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	s.cfg.Progress("Spark %s: starting a master and a worker", Version)
-	master, err := s.spawn("master", s.class(), "org.apache.spark.deploy.master.Master",
-		"--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--webui-port", strconv.Itoa(ports[1]))
-	if err != nil {
-		return err
-	}
-	s.procs = append(s.procs, master)
-	if err := await(ctx, master, "I have been elected leader"); err != nil {
-		return err
-	}
-	worker := []string{s.class(), "org.apache.spark.deploy.worker.Worker",
-		"--host", "127.0.0.1", "--webui-port", "0", "--cores", "8", "--memory", "8g", "--work-dir", WorkDir(s.cfg.LocalDir), s.master}
-	if os.Geteuid() == 0 {
-		worker = append([]string{"unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"}, worker...)
-	}
-	p, err := s.spawn("worker", worker...)
-	if err != nil {
-		return err
-	}
-	s.procs = append(s.procs, p)
-	return await(ctx, p, "Successfully registered with master")
-}
-
-// await returns when the process's log says so.
-func await(ctx context.Context, p *process, what string) error {
-	_, err := find(ctx, p, regexp.MustCompile(regexp.QuoteMeta(what)))
-	return err
-}
-
-func find(ctx context.Context, p *process, what *regexp.Regexp) ([]string, error) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ended := false
-		select {
-		case <-p.exited:
-			ended = true
-		default:
-		}
-		text, err := os.ReadFile(p.log)
+	start := func(name, ready string, ownPIDs bool, argv ...string) error {
+		p, err := s.spawn(name, ownPIDs, append([]string{filepath.Join(s.cfg.Home, "bin", "spark-class")}, argv...)...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if m := what.FindStringSubmatch(string(text)); m != nil {
-			return m, nil
-		}
-		if ended {
-			return nil, fmt.Errorf("%s ended: %v; the end of %s:\n%s", p.cmd.Args[0], p.cmd.ProcessState, p.log, p.tail())
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("no %q in %s: %w; its end:\n%s", what, p.log, ctx.Err(), p.tail())
-		}
+		s.procs = append(s.procs, p)
+		_, err = p.Find(ctx, regexp.MustCompile(ready))
+		return err
 	}
+	if err := start("master", "I have been elected leader", false, "org.apache.spark.deploy.master.Master",
+		"--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--webui-port", strconv.Itoa(ports[1])); err != nil {
+		return err
+	}
+	return start("worker", "Successfully registered with master", os.Geteuid() == 0, "org.apache.spark.deploy.worker.Worker",
+		"--host", "127.0.0.1", "--webui-port", "0", "--cores", "8", "--memory", "8g", "--work-dir", WorkDir(s.cfg.LocalDir), s.master)
 }
 
 // Job is a Python program to submit.
@@ -313,7 +234,7 @@ type App struct {
 	ID  string // application_... or app-...
 	Log string // the driver's output
 
-	p *process
+	p *process.Process
 }
 
 var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)|app ID (app-\d+-\d+)`)
@@ -350,36 +271,26 @@ func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 		argv = append(argv, "--conf", k+"="+settings[k])
 	}
 	argv = append(append(argv, job.Script), job.Args...)
-	p, err := s.spawn(name, argv...)
+	p, err := s.spawn(name, false, argv...)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	s.apps = append(s.apps, p)
 	s.mu.Unlock()
-	id, err := find(ctx, p, submitted)
+	id, err := p.Find(ctx, submitted)
 	if err != nil {
-		p.kill()
+		p.Kill()
 		return nil, err
 	}
-	return &App{ID: id[1] + id[2], Log: p.log, p: p}, nil
+	return &App{ID: id[1] + id[2], Log: p.Log(), p: p}, nil
 }
 
 // Wait returns when the driver has ended.
-func (a *App) Wait(ctx context.Context) error {
-	select {
-	case <-a.p.exited:
-	case <-ctx.Done():
-		return fmt.Errorf("wait for %s: %w", a.ID, ctx.Err())
-	}
-	if code := a.p.cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("%s ended with %d; the end of %s:\n%s", a.ID, code, a.Log, a.p.tail())
-	}
-	return nil
-}
+func (a *App) Wait(ctx context.Context) error { return a.p.Wait(ctx) }
 
 // Kill ends the driver; its executors end with it.
-func (a *App) Kill() { a.p.kill() }
+func (a *App) Kill() { a.p.Kill() }
 
 // Stop ends drivers that still run, and the standalone cluster.
 func (s *Spark) Stop() error {
@@ -387,10 +298,10 @@ func (s *Spark) Stop() error {
 	apps := s.apps
 	s.mu.Unlock()
 	for _, p := range apps {
-		p.kill()
+		p.Kill()
 	}
 	for _, p := range slices.Backward(s.procs) {
-		p.stop(5 * time.Second)
+		p.Stop(5 * time.Second) // or SIGKILL: nothing of it is kept
 	}
 	s.procs = nil
 	return s.book.Close()

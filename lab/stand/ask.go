@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/lab/disk"
+	"penstock/lab/poll"
 	"penstock/node/status"
 )
 
@@ -16,19 +17,15 @@ import (
 func (s *Stand) Await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := holds(ctx)
-		if ok && err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %s: %w", Patience, what, errors.Join(err, ctx.Err()))
-		}
+	var last error
+	err := poll.Until(ctx, 50*time.Millisecond, func() (ok bool, _ error) {
+		ok, last = holds(ctx)
+		return ok && last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("not within %v: %s: %w", Patience, what, errors.Join(last, err))
 	}
+	return nil
 }
 
 // awaitNode is Await for what daemon i is to do. It fails at once if the daemon ends.

@@ -21,6 +21,7 @@
 package stand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ type Spec struct {
 	Broker func(*Stand) []string
 	// Nodes are the daemons. Book, Binary, Base, Socket and Patience are filled in where empty.
 	Nodes func(*Stand) []daemon.Options
-	// Hadoop is the cluster; nil for none. RunDir, Lib and Progress are filled in where empty.
+	// Hadoop is the cluster; nil for none. RunDir and Progress are filled in, Lib where empty.
 	Hadoop func(*Stand) hadoop.Config
 	// Clients starts a JVM of HDFS clients (package client); ClientClasses only compiles them.
 	Clients, ClientClasses bool
@@ -187,14 +188,9 @@ func (s *Stand) prepareFolder(context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		for _, p := range []struct {
-			path  *string
-			parts []string
-		}{{&spec.Binary, []string{"bin", "penstock"}}, {&spec.AgentJar, []string{"bin", "penstock-agent.jar"}}, {&spec.Cache, []string{".cache"}}} {
-			if *p.path == "" {
-				*p.path = filepath.Join(append([]string{root}, p.parts...)...)
-			}
-		}
+		spec.Binary = cmp.Or(spec.Binary, filepath.Join(root, "bin", "penstock"))
+		spec.AgentJar = cmp.Or(spec.AgentJar, filepath.Join(root, "bin", "penstock-agent.jar"))
+		spec.Cache = cmp.Or(spec.Cache, filepath.Join(root, ".cache"))
 	}
 	for _, file := range []string{spec.Binary, spec.AgentJar} {
 		if _, err := os.Stat(file); err != nil {
@@ -313,9 +309,20 @@ func (s *Stand) startBroker(ctx context.Context) error {
 
 // StartBroker starts the broker, or starts it again after its end.
 func (s *Stand) StartBroker(ctx context.Context) (err error) {
-	s.Broker, err = daemon.Start(ctx, daemon.Options{Book: s.Book, Binary: s.Spec.Binary, Base: s.Path("broker"), Patience: Patience,
+	s.Broker, err = s.StartDaemon(ctx, daemon.Options{Base: "broker", LogLevel: "debug",
 		Broker: append([]string{"--listen", s.brokerAddress}, s.Spec.Broker(s)...)})
 	return err
+}
+
+// StartDaemon starts a daemon or a broker besides those of the Spec, with Book, Binary, Base, LogLevel and
+// Patience filled in like those of Spec.Nodes. Base may be relative to the run folder. The caller ends it.
+func (s *Stand) StartDaemon(ctx context.Context, o daemon.Options) (*daemon.Daemon, error) {
+	o.Book, o.Binary = s.Book, cmp.Or(o.Binary, s.Spec.Binary)
+	o.LogLevel, o.Patience = cmp.Or(o.LogLevel, "info"), cmp.Or(o.Patience, Patience)
+	if !filepath.IsAbs(o.Base) {
+		o.Base = s.Path(o.Base)
+	}
+	return daemon.Start(ctx, o)
 }
 
 func (s *Stand) startNodes(ctx context.Context) error {
@@ -343,26 +350,12 @@ func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Option
 		change(o)
 	}
 	with := *o
-	with.Book = s.Book
-	if with.Binary == "" {
-		with.Binary = s.Spec.Binary
-	}
-	if with.Base == "" {
-		with.Base = s.Path(fmt.Sprintf("daemon%d", i)) // a disk may be called node0
-	}
+	with.Base = cmp.Or(with.Base, fmt.Sprintf("daemon%d", i)) // a disk may be called node0
 	if s.starts[i]++; s.starts[i] > 1 {
 		with.Base += fmt.Sprintf("-%d", s.starts[i]) // each start keeps its log
 	}
-	if with.Socket == "" {
-		with.Socket = s.Socket(i)
-	}
-	if with.LogLevel == "" {
-		with.LogLevel = "info"
-	}
-	if with.Patience == 0 {
-		with.Patience = Patience
-	}
-	s.Nodes[i], err = daemon.Start(ctx, with)
+	with.Socket = cmp.Or(with.Socket, s.Socket(i))
+	s.Nodes[i], err = s.StartDaemon(ctx, with)
 	return err
 }
 
@@ -379,21 +372,13 @@ func (s *Stand) startHadoop(ctx context.Context) (err error) {
 		return nil
 	}
 	cfg := s.Spec.Hadoop(s)
-	if cfg.Version == "" {
-		cfg.Version = hadoop.DefaultVersion
-	}
 	if cfg.Lib == "" {
 		if cfg.Lib, err = hadoop.Fetch(ctx, s.Spec.Cache, cfg.Version, s.say); err != nil {
 			return err
 		}
 	}
 	s.Lib = cfg.Lib
-	if cfg.RunDir == "" {
-		cfg.RunDir = s.Path("hadoop")
-	}
-	if cfg.Progress == nil {
-		cfg.Progress = s.say
-	}
+	cfg.RunDir, cfg.Progress = s.Path("hadoop"), s.say
 	compiled := make(chan error, 1)
 	if s.Spec.Clients || s.Spec.ClientClasses {
 		s.Classes = s.Path("classes")
@@ -406,12 +391,18 @@ func (s *Stand) startHadoop(ctx context.Context) (err error) {
 }
 
 func (s *Stand) startClients(context.Context) (err error) {
-	if !s.Spec.Clients {
-		return nil
+	if s.Spec.Clients {
+		s.Clients, err = s.StartClients(client.Options{Log: s.Path("clients.log")})
 	}
-	s.Clients, err = client.Start(client.Options{Book: s.Book, Lib: s.Lib, Classes: s.Classes, Conf: s.Hadoop.ClientConfDir(),
-		Temp: s.Dir, Log: s.Path("clients.log")})
 	return err
+}
+
+// StartClients starts a JVM of HDFS clients besides that of the Spec, which has to ask for Clients or
+// ClientClasses. Book, Lib, Classes, Conf and Temp are filled in, the last two where empty. The caller ends it.
+func (s *Stand) StartClients(o client.Options) (*client.JVM, error) {
+	o.Book, o.Lib, o.Classes = s.Book, s.Lib, s.Classes
+	o.Conf, o.Temp = cmp.Or(o.Conf, s.Hadoop.ClientConfDir()), cmp.Or(o.Temp, s.Dir)
+	return client.Start(o)
 }
 
 // Path returns the path of a file in the run folder.
@@ -446,6 +437,15 @@ func (s *Stand) DataNodes(dir string, disks ...*disk.Disk) (nodes []hadoop.DataN
 	}
 	for _, d := range disks {
 		nodes = append(nodes, hadoop.DataNode{Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), dir)}}})
+	}
+	return nodes
+}
+
+// GovernedDataNodes returns the same with the agent of daemon 0, and nothing else of Penstock.
+func (s *Stand) GovernedDataNodes(dir string, disks ...*disk.Disk) []hadoop.DataNode {
+	nodes := s.DataNodes(dir, disks...)
+	for i := range nodes {
+		nodes[i].JVMArgs = s.AgentArgs(0)
 	}
 	return nodes
 }

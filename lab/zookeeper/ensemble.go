@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/lab/poll"
 	"penstock/lab/ports"
 )
 
@@ -95,21 +96,21 @@ func (e *Ensemble) Addresses() string {
 }
 
 // Leader waits until one of the servers leads the others.
-func (e *Ensemble) Leader(ctx context.Context) (*Server, error) {
+func (e *Ensemble) Leader(ctx context.Context) (leader *Server, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()
-	for {
+	err = poll.Until(ctx, 20*time.Millisecond, func() (bool, error) {
 		for _, s := range e.Servers {
 			if mode, err := s.Mode(ctx); err == nil && mode == "leader" {
-				return s, nil
+				leader = s
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("no server of the ensemble leads: %w", ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
+		return leader != nil, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("no server of the ensemble leads: %w", err)
 	}
+	return leader, nil
 }
 
 // Stop ends all servers.

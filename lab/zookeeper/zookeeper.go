@@ -14,16 +14,16 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/poll"
 	"penstock/lab/ports"
+	"penstock/lab/process"
 )
 
 // Options of a server.
@@ -57,8 +57,7 @@ type Server struct {
 	options Options
 	id      int // in its ensemble, from 1; 0: it is alone
 	members string
-	cmd     *exec.Cmd
-	exited  <-chan struct{}
+	process *process.Process
 }
 
 // Start starts a server on its folder and returns when it serves. Data of a server that
@@ -97,7 +96,7 @@ func (o *Options) complete() error {
 }
 
 func newServer(o Options) (*Server, error) {
-	s := &Server{Address: o.Address, Log: filepath.Join(o.Dir, "zookeeper.log"), options: o, exited: ended}
+	s := &Server{Address: o.Address, Log: filepath.Join(o.Dir, "zookeeper.log"), options: o}
 	if o.Secure == nil {
 		return s, nil
 	}
@@ -112,13 +111,6 @@ func newServer(o Options) (*Server, error) {
 	s.Secure = net.JoinHostPort(host, strconv.Itoa(free[0]))
 	return s, nil
 }
-
-// ended is of a server that was never started.
-var ended = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 // Start starts a server that was killed or stopped again, at the same address. One of an
 // ensemble serves when a majority is there.
@@ -193,40 +185,32 @@ func (s *Server) spawn() error {
 			return err
 		}
 	}
-	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	// Its disk is not the matter here, and tests' disks are slow.
 	command := append(slices.Clone(s.options.By), "java", fmt.Sprintf("-Xmx%dm", s.options.HeapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no",
 		"-cp", filepath.Join(s.options.Lib, "*"), main, settings)
-	s.cmd = exec.Command(command[0], command[1:]...)
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.options.Dir, log, log
-	if s.exited, err = s.options.Book.Spawn(s.cmd); err != nil {
-		s.exited = ended
-		return fmt.Errorf("zookeeper: %w", err)
-	}
-	return nil
+	s.process, err = process.Start(process.Options{Book: s.options.Book, Name: "zookeeper", Log: s.Log, Dir: s.options.Dir}, command...)
+	return err
 }
 
 // await waits until it serves.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
 	defer cancel()
-	for {
-		mode, err := s.Mode(ctx)
-		if err == nil && mode != "" { // else it does not serve yet
-			return nil
+	var unasked error
+	err := poll.Until(ctx, 50*time.Millisecond, func() (bool, error) {
+		var mode string
+		if mode, unasked = s.Mode(ctx); unasked == nil && mode != "" { // else it does not serve yet
+			return true, nil
 		}
-		select {
-		case <-s.exited:
-			return fmt.Errorf("zookeeper ended: see %s", s.Log)
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("zookeeper does not serve: see %s: %w", s.Log, ctx.Err()), err, s.Kill())
-		case <-time.After(50 * time.Millisecond):
+		if !s.Alive() {
+			return false, s.process.Failure()
 		}
+		return false, nil
+	})
+	if err != nil && s.Alive() {
+		return errors.Join(fmt.Errorf("zookeeper does not serve: see %s: %w", s.Log, err), unasked, s.Kill())
 	}
+	return err
 }
 
 // Mode is what it says it is: standalone, leader or follower; empty while it does not serve.
@@ -258,32 +242,13 @@ func (s *Server) ask(ctx context.Context, word string) (string, error) {
 }
 
 // Alive reports whether it has been started and has not ended.
-func (s *Server) Alive() bool {
-	select {
-	case <-s.exited:
-		return false
-	default:
-		return true
-	}
-}
+func (s *Server) Alive() bool { return s.process.Alive() }
 
 // Kill ends it with SIGKILL and returns when it has gone.
-func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
+func (s *Server) Kill() error {
+	s.process.Kill()
+	return nil
+}
 
 // Stop ends it as an operator does.
-func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
-
-func (s *Server) end(signal syscall.Signal) error {
-	if !s.Alive() {
-		return nil
-	}
-	if err := s.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("zookeeper: %v: %w", signal, err)
-	}
-	select {
-	case <-s.exited:
-		return nil
-	case <-time.After(s.options.Patience):
-		return fmt.Errorf("zookeeper does not end within %v of %v: see %s", s.options.Patience, signal, s.Log)
-	}
-}
+func (s *Server) Stop() error { return s.process.Stop(s.options.Patience) }

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
-	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
 	"penstock/lab/client"
+	"penstock/lab/hadoop"
 	"penstock/lab/judge"
 	"penstock/lab/sim/optimum"
 )
@@ -243,30 +239,14 @@ func (l *Load) Stop() error {
 	return l.failed
 }
 
-var blockName = regexp.MustCompile(`blk_\d+`)
-
 // Owners returns the owner of each block, by the NameNode's account.
 func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string]int, error) {
 	owners := map[string]int{}
 	for i, a := range contest {
-		q := url.Values{"ugi": {"root"}, "path": {a.dir()}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Hadoop.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+		names, err := m.Hadoop.BlockNames(ctx, a.dir())
 		if err != nil {
 			return nil, err
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		body, err := io.ReadAll(io.LimitReader(resp.Body, 16*mib))
-		resp.Body.Close()
-		if err != nil {
-			return nil, fmt.Errorf("read fsck of %s: %w", a.dir(), err)
-		}
-		if resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("fsck of %s: the NameNode says %s: %.300s", a.dir(), resp.Status, body)
-		}
-		names := blockName.FindAllString(string(body), -1)
 		if len(names) == 0 {
 			return nil, fmt.Errorf("the NameNode knows no blocks of %s", a.dir())
 		}
@@ -294,20 +274,16 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 	o := Outcome{Totals: make([]float64, len(contest)), Busy: 1}
 	seconds := float64(window.To-window.From) / 1e9
 	for node, d := range m.Disks {
-		records, err := judge.ReadLog(d)
-		if err != nil {
-			return o, err
-		}
-		w := judge.NewWatcher(d.Mount())
-		if err := w.Look(); err != nil {
-			return o, err
-		}
-		account := w.Judge(records, func(path string) string {
-			if i, ok := owners[blockName.FindString(filepath.Base(path))]; ok {
+		accounts, err := judge.Disk(d, func(path string) string {
+			if i, ok := owners[hadoop.BlockName(path)]; ok {
 				return contest[i].Flow()
 			}
 			return ""
-		}, window)[0]
+		}, window)
+		if err != nil {
+			return o, err
+		}
+		account := accounts[0]
 		all, had, wanted := 0.0, make([]float64, len(contest)), false
 		for i, a := range contest {
 			had[i] = account.Owners[a.Flow()].Service.Seconds()

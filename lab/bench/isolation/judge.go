@@ -63,7 +63,7 @@ func (m *Machine) note(ctx context.Context, o owners, owner string, j *Job) erro
 		if path == "" {
 			continue
 		}
-		names, err := m.Hadoop.FS().BlockNames(ctx, path)
+		names, err := m.Hadoop.BlockNames(ctx, path)
 		if err != nil {
 			return err
 		}

@@ -18,8 +18,7 @@ const (
 // startDaemon starts a daemon with default settings and returns when the DataNode's agent is
 // connected and has heard the mode.
 func (m *Machine) startDaemon(ctx context.Context, mode Variant) error {
-	d, err := daemon.Start(ctx, daemon.Options{Book: m.Book, Binary: m.Spec.Binary, Base: m.Path("node"),
-		Socket: m.Socket(0), Mode: string(mode), LogLevel: "info", Patience: daemonPatience})
+	d, err := m.StartDaemon(ctx, daemon.Options{Base: "node", Socket: m.Socket(0), Mode: string(mode), Patience: daemonPatience})
 	if err != nil {
 		return err
 	}
