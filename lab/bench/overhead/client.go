@@ -9,14 +9,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"penstock/lab/hadoop"
-	"penstock/lab/ledger"
+	"penstock/lab/stand"
 )
 
 // The load is compiled when it is run: it belongs to no jar that anybody
@@ -30,9 +27,7 @@ type client struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers *bufio.Scanner
-	exited  chan struct{}
-	book    *ledger.Ledger
-	entry   ledger.ID
+	exited  <-chan struct{}
 	log     string
 }
 
@@ -40,15 +35,15 @@ const clientPatience = 10 * time.Second
 
 // startClient compiles and starts it, bound to a CPU unless that is "". local is
 // a folder for the jobs' own intermediate files.
-func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, lib, dir, local, cpu string) (*client, error) {
-	source := filepath.Join(dir, "OverheadClient.java")
+func startClient(ctx context.Context, s *stand.Stand, local, cpu string) (*client, error) {
+	source := s.Path("OverheadClient.java")
 	if err := os.WriteFile(source, clientSource, 0o644); err != nil {
 		return nil, err
 	}
-	if out, err := exec.CommandContext(ctx, "javac", "-nowarn", "-proc:none", "-d", dir, "-cp", lib+"/*", source).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "javac", "-nowarn", "-proc:none", "-d", s.Dir, "-cp", s.Lib+"/*", source).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("javac (a JDK, 17 or later, is needed): %w: %s", err, out)
 	}
-	p := &client{book: book, exited: make(chan struct{}), log: filepath.Join(dir, "client.log")}
+	p := &client{log: s.Path("client.log")}
 	log, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
@@ -56,56 +51,52 @@ func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, li
 	defer log.Close()
 	argv := []string{"java", "-Xmx1500m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
 		"-Djava.net.preferIPv4Stack=true", "-Djava.io.tmpdir=" + local,
-		"-cp", strings.Join([]string{dir, c.ClientConfDir(), lib + "/*"}, ":"), "OverheadClient", local}
+		"-cp", strings.Join([]string{s.Dir, s.Hadoop.ClientConfDir(), s.Lib + "/*"}, ":"), "OverheadClient", local}
 	if cpu != "" {
 		argv = append([]string{"taskset", "-c", cpu}, argv...)
 	}
+	out, write := io.Pipe()
 	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Dir, p.cmd.Stderr = local, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C ends the run in order
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = local, write, log, clientPatience
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
+	p.answers = bufio.NewScanner(out)
+	if p.exited, err = s.Book.Spawn(p.cmd); err != nil {
 		return nil, err
 	}
-	p.answers = bufio.NewScanner(out)
-	if p.entry, err = book.StartProcess(p.cmd); err != nil {
-		return nil, fmt.Errorf("start the client: %w", err)
-	}
+	go func() {
+		<-p.exited
+		write.Close()
+	}()
 	return p, nil
 }
 
 // do sends a command and waits for its answer. An interrupted one leaves the
 // client good for nothing but stop.
 func (p *client) do(ctx context.Context, words ...string) (took time.Duration, bytes int64, err error) {
-	type answer struct {
-		took  time.Duration
-		bytes int64
-		err   error
-	}
-	got := make(chan answer, 1)
+	command, got := strings.Join(words, " "), make(chan error, 1)
+	var answer string
 	go func() {
-		var a answer
-		if _, a.err = fmt.Fprintln(p.in, strings.Join(words, " ")); a.err == nil {
-			if p.answers.Scan() {
-				a.took, a.bytes, a.err = parseAnswer(p.answers.Text())
-			} else {
-				a.err = errors.Join(errors.New("the client ended"), p.answers.Err())
-			}
+		_, err := fmt.Fprintln(p.in, command)
+		if err == nil && !p.answers.Scan() {
+			err = errors.Join(errors.New("the client ended"), p.answers.Err())
 		}
-		got <- a
+		answer = p.answers.Text()
+		got <- err
 	}()
 	select {
-	case a := <-got:
-		if a.err != nil {
-			a.err = fmt.Errorf("%s: %w (its messages are in %s)", strings.Join(words, " "), a.err, p.log)
-		}
-		return a.took, a.bytes, a.err
+	case err = <-got:
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
+	if err == nil {
+		took, bytes, err = parseAnswer(answer)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w (its messages are in %s)", command, err, p.log)
+	}
+	return took, bytes, err
 }
 
 // parseAnswer reads "ok NANOSECONDS BYTES" or "error TEXT".
@@ -129,17 +120,12 @@ func parseAnswer(line string) (took time.Duration, bytes int64, err error) {
 }
 
 // stop ends the client: by the end of its input, or else by force.
-func (p *client) stop() error {
+func (p *client) stop() {
 	p.in.Close()
-	go func() {
-		p.cmd.Wait()
-		close(p.exited)
-	}()
 	select {
 	case <-p.exited:
 	case <-time.After(clientPatience):
 		p.cmd.Process.Kill()
 		<-p.exited
 	}
-	return p.book.Undo(p.entry)
 }

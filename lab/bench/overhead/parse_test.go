@@ -1,8 +1,6 @@
 package overhead
 
 import (
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -30,76 +28,10 @@ func FuzzParseAnswer(f *testing.F) {
 }
 
 func TestCompilersAreToldApart(t *testing.T) {
-	for comm, want := range map[string]bool{"C1 CompilerThre\n": true, "C2 CompilerThre\n": true, "DataXceiver for\n": false, "": false} {
+	for comm, want := range map[string]bool{"C1 CompilerThre": true, "C2 CompilerThre": true, "DataXceiver for": false, "": false} {
 		if isCompiler(comm) != want {
 			t.Errorf("%q: %v", comm, !want)
 		}
-	}
-	if used, err := compilerTime(os.Getpid()); err != nil || used != 0 {
-		t.Errorf("this process's compilers: %v, %v", used, err)
-	}
-}
-
-func FuzzParseSchedstat(f *testing.F) {
-	for _, s := range []string{"", "1 2 3\n", "-1 2 3", "x", "99999999999999999999 1 1", "7"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if used, err := parseSchedstat(s); err == nil && used < 0 {
-			t.Errorf("%q gave %v", s, used)
-		}
-	})
-}
-
-func TestParsePeak(t *testing.T) {
-	n, err := parsePeak(strings.NewReader("Name:\tpenstock\nVmPeak:\t  99 kB\nVmHWM:\t   1234 kB\n"))
-	if err != nil || n != 1234<<10 {
-		t.Errorf("%d, %v", n, err)
-	}
-}
-
-func FuzzParsePeak(f *testing.F) {
-	for _, s := range []string{"", "VmHWM:", "VmHWM:\t-1 kB\n", "VmHWM:\t1\n", "VmHWM:\t1 MB\n", "VmHWM:\t99999999999999999999 kB\n", "VmHWM: 7 kB"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := parsePeak(strings.NewReader(s)); err == nil && n < 0 {
-			t.Errorf("%q gave %d", s, n)
-		}
-	})
-}
-
-// A process that computes uses CPU time, one that waits does not.
-func TestCPUTimeIsAnotherProcesss(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo; read x")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	used, err := cpuTime(cmd.Process.Pid)
-	if err != nil || used < time.Millisecond || used > time.Minute {
-		t.Errorf("%v, %v", used, err)
-	}
-	if peak, err := peakMemory(cmd.Process.Pid); err != nil || peak < 64<<10 {
-		t.Errorf("peak %d, %v", peak, err)
-	}
-	in.Close()
-	cmd.Wait()
-	if _, err := cpuTime(cmd.Process.Pid); err == nil {
-		t.Error("the CPU time of a process that is gone")
-	}
-	if own, err := cpuTime(os.Getpid()); err != nil || own <= 0 {
-		t.Errorf("its own: %v, %v", own, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"unsafe"
@@ -48,4 +49,18 @@ func twoOf(set unix.CPUSet) (first, second string) {
 		return "", ""
 	}
 	return found[0], found[1]
+}
+
+// ProbeYARN completes a setup with what the machine is. It is an error where there
+// can be no disks in memory: other disks' speed would be most of a job's run time.
+// The kernel's dirty limits are its own proportions, a fifth and a tenth of the memory: what of
+// spills never reaches a disk natively is part of what is compared.
+func ProbeYARN(s YARNSetup) (YARNSetup, error) {
+	if err := disk.Available(); err != nil {
+		return s, fmt.Errorf("no disks in memory: %w", err)
+	}
+	m := Probe(Setup{})
+	s.KernelRelease, s.CPUs, s.MemoryBytes, s.Notes = m.KernelRelease, m.CPUs, m.MemoryBytes, m.Notes
+	s.DirtyBytes, s.DirtyBackgroundBytes = s.MemoryBytes/5/mib*mib, s.MemoryBytes/10/mib*mib
+	return s, nil
 }
