@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"penstock/lab/client"
 	"penstock/lab/daemon"
 	"penstock/lab/hadoop"
 	"penstock/lab/proc"
@@ -21,7 +21,7 @@ type Machine struct {
 	*stand.Stand
 	options Options
 	setup   Setup
-	client  *client
+	client  *client.JVM
 	fresh   bool   // the DataNodes have just been started with the cluster
 	files   int    // numbers the outputs
 	written string // what the last write wrote
@@ -53,14 +53,17 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	if m.Stand, err = stand.Up(ctx, spec); err != nil {
 		return nil, err
 	}
-	if err := m.startClient(ctx); err != nil {
+	if err = m.makePlaces(ctx); err == nil {
+		err = m.startClient(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.Stop())
 	}
 	return m, nil
 }
 
-func (m *Machine) startClient(ctx context.Context) (err error) {
-	// A place is a folder whose storage policy names its DataNode's only volume.
+// makePlaces makes a folder for each DataNode: its storage policy names the DataNode's only volume.
+func (m *Machine) makePlaces(ctx context.Context) error {
 	for i, policy := range []string{"HOT", "ALL_SSD"} {
 		if err := m.Hadoop.FS().Mkdir(ctx, placeDir(i)); err != nil {
 			return err
@@ -69,8 +72,7 @@ func (m *Machine) startClient(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	m.client, err = startClient(ctx, m.Stand, m.Disks[2].Mount(), m.setup.ClientCPU)
-	return err
+	return nil
 }
 
 func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
@@ -261,27 +263,27 @@ func (m *Machine) output(place int) string {
 
 // Do performs one operation and accounts for it.
 func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s Sample, err error) {
-	var command []string
-	rate := strconv.FormatInt(m.setup.StreamRate, 10)
+	var command, args string
+	rate := m.setup.StreamRate
 	if slices.Contains(FullSpeed, op) {
-		rate = "0"
+		rate = 0
 	}
 	switch op {
 	case Write, FullWrite:
 		m.written = m.output(place)
-		command = []string{"write", m.written, strconv.FormatInt(m.setup.StreamBytes, 10), rate}
-	case Cold, FullCold:
-		if err := m.Disks[place].Forget(); err != nil {
-			return s, err
+		command, args = "write", fmt.Sprintf("%s %d %d", m.written, m.setup.StreamBytes, rate)
+	case Cold, FullCold, Cached:
+		if op != Cached {
+			if err := m.Disks[place].Forget(); err != nil {
+				return s, err
+			}
 		}
-		command = []string{"read", m.written, rate}
-	case Cached:
-		command = []string{"read", m.written, rate}
+		command, args = "read", fmt.Sprintf("%s %d", m.written, rate)
 	case TeraGen:
 		m.rows = m.output(place)
-		command = []string{"teragen", m.rows, strconv.FormatInt(m.setup.JobBytes/hadoop.RowBytes, 10)}
+		command, args = "teragen", fmt.Sprintf("%s %d", m.rows, m.setup.JobBytes/hadoop.RowBytes)
 	case TeraSort:
-		command = []string{"terasort", m.rows, m.output(place)}
+		command, args = "terasort", m.rows+" "+m.output(place)
 	default:
 		return s, fmt.Errorf("no such operation")
 	}
@@ -289,7 +291,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	if err != nil {
 		return s, err
 	}
-	took, bytes, err := m.client.do(ctx, command...)
+	took, bytes, err := m.command(ctx, command, args)
 	if err != nil {
 		return s, err
 	}
@@ -333,7 +335,7 @@ func isCompiler(thread string) bool {
 func (m *Machine) Stop() error {
 	err := m.stopDaemon()
 	if m.client != nil {
-		m.client.stop()
+		m.client.Stop()
 	}
 	return errors.Join(err, m.Down())
 }
