@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -100,6 +101,34 @@ func below(all map[int]procfs.ProcStat, p procfs.ProcStat, from int) bool {
 		}
 	}
 	return false
+}
+
+// Machine is what a measurement says of the machine. What the kernel does not say is zero.
+type Machine struct {
+	KernelRelease string
+	CPUs          []int // that this process may use
+	MemoryBytes   int64
+}
+
+// ThisMachine returns the machine that this process runs on.
+func ThisMachine() (m Machine) {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.KernelRelease = unix.ByteSliceToString(u.Release[:])
+	}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		for cpu := range 8 * int(unsafe.Sizeof(set)) {
+			if set.IsSet(cpu) {
+				m.CPUs = append(m.CPUs, cpu)
+			}
+		}
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		m.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	}
+	return m
 }
 
 // MachineCPUTime returns the time that the machine's CPUs have worked since it started, the

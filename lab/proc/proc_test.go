@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,13 @@ func TestAnotherProcess(t *testing.T) {
 		if err == nil {
 			t.Errorf("figure %d of a process that is gone", i+1)
 		}
+	}
+}
+
+func TestThisMachine(t *testing.T) {
+	m := ThisMachine()
+	if m.KernelRelease == "" || len(m.CPUs) != runtime.NumCPU() || m.MemoryBytes < 64<<20 {
+		t.Errorf("%+v, want %d CPUs", m, runtime.NumCPU())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"penstock/lab/disk"
 	"penstock/lab/ledger"
+	"penstock/lab/proc"
 	"penstock/lab/spark"
 	"penstock/lab/stand"
 )
@@ -43,18 +44,8 @@ type Machine struct {
 
 // Probe adds the machine's properties and restrictions to a set-up.
 func Probe(s Setup) Setup {
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		s.Machine.KernelRelease = unix.ByteSliceToString(u.Release[:])
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		s.Machine.CPUs = set.Count()
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		s.Machine.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
-	}
+	m := proc.ThisMachine()
+	s.Machine.KernelRelease, s.Machine.CPUs, s.Machine.MemoryBytes = m.KernelRelease, len(m.CPUs), m.MemoryBytes
 	if reason := disk.Available(); reason != nil {
 		s.Disk.Modelled = false
 		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+

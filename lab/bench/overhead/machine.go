@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/lab/disk"
 	"penstock/lab/stand"
@@ -41,19 +38,6 @@ func (o Options) stand(c Conditions, disks ...string) stand.Spec {
 
 func fastDisk(name string, bytes int64) disk.Options {
 	return disk.Options{Name: name, Size: bytes, Scheduler: "none", LogBytesMax: mib}
-}
-
-// syncDisk returns when the disk has all that was written to it.
-func syncDisk(d *disk.Disk) error {
-	f, err := os.Open(d.Mount())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", f.Name(), err)
-	}
-	return nil
 }
 
 // awaitNone waits until count, of what is named, is at most 0. An error of count ends the wait.

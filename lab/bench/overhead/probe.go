@@ -4,27 +4,17 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/lab/disk"
+	"penstock/lab/proc"
 )
 
 // Probe completes a setup with what the machine is and what it lacks.
 func Probe(s Setup) Setup {
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		s.KernelRelease = unix.ByteSliceToString(u.Release[:])
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		s.CPUs = set.Count()
-		s.ClientCPU, s.DataNodeCPU = twoOf(set)
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		s.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	m := proc.ThisMachine()
+	s.KernelRelease, s.CPUs, s.MemoryBytes = m.KernelRelease, len(m.CPUs), m.MemoryBytes
+	if s.CPUs >= 2 {
+		s.ClientCPU, s.DataNodeCPU = strconv.Itoa(m.CPUs[0]), strconv.Itoa(m.CPUs[1])
 	}
 	s.Modelled = true
 	if reason := disk.Available(); reason != nil {
@@ -35,20 +25,6 @@ func Probe(s Setup) Setup {
 		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found.")
 	}
 	return s
-}
-
-// twoOf names the first two CPUs of a set, "" if it has fewer.
-func twoOf(set unix.CPUSet) (first, second string) {
-	var found []string
-	for cpu := 0; len(found) < 2 && cpu < 8*int(unsafe.Sizeof(set)); cpu++ {
-		if set.IsSet(cpu) {
-			found = append(found, strconv.Itoa(cpu))
-		}
-	}
-	if len(found) < 2 {
-		return "", ""
-	}
-	return found[0], found[1]
 }
 
 // ProbeYARN completes a setup with what the machine is. It is an error where there

@@ -38,9 +38,9 @@ type Result struct {
 type Stream struct {
 	Variant         Variant        `json:"variant"`
 	Operation       Operation      `json:"operation"`
-	DataNodeCPU     Spread         `json:"datanode_cpu_s_per_gb"`
-	DaemonCPU       Spread         `json:"daemon_cpu_s_per_gb"`
-	MBps            Spread         `json:"mb_s"` // of a write: until the device has all
+	DataNodeCPU     figures.Spread `json:"datanode_cpu_s_per_gb"`
+	DaemonCPU       figures.Spread `json:"daemon_cpu_s_per_gb"`
+	MBps            figures.Spread `json:"mb_s"` // of a write: until the device has all
 	CPURatio        *figures.Ratio `json:"datanode_cpu_ratio,omitempty"`
 	TotalRatio      *figures.Ratio `json:"datanode_and_daemon_cpu_ratio,omitempty"`
 	ThroughputRatio *figures.Ratio `json:"throughput_ratio,omitempty"`
@@ -50,7 +50,7 @@ type Stream struct {
 type Job struct {
 	Variant   Variant        `json:"variant"`
 	Operation Operation      `json:"job"`
-	Seconds   Spread         `json:"run_time_s"`
+	Seconds   figures.Spread `json:"run_time_s"`
 	Ratio     *figures.Ratio `json:"ratio,omitempty"`
 }
 
@@ -71,16 +71,9 @@ type YARNResult struct {
 // no ratio for what native lacks.
 type YARNFigure struct {
 	What     string         `json:"figure"`
-	Native   Spread         `json:"native_s"`
-	Governed Spread         `json:"governed_s"`
+	Native   figures.Spread `json:"native_s"`
+	Governed figures.Spread `json:"governed_s"`
 	Ratio    *figures.Ratio `json:"ratio,omitempty"`
-}
-
-// Spread describes the rounds' values.
-type Spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
 }
 
 // Target is a bound and whether the measurement keeps it: an upper bound on a
@@ -132,13 +125,13 @@ var yarnFigures = []struct {
 
 // spread returns a figure's spread over the rounds in a variant, and its ratio to native, paired within
 // rounds; nil for native.
-func (f figure) spread(rounds []Round, v Variant, op Operation) (Spread, *figures.Ratio) {
+func (f figure) spread(rounds []Round, v Variant, op Operation) (figures.Spread, *figures.Ratio) {
 	var values, bases []float64
 	for _, r := range rounds {
 		values = append(values, f(r.Variants[v].Samples[op]))
 		bases = append(bases, f(r.Variants[Native].Samples[op]))
 	}
-	s := Spread{figures.Median(values), slices.Min(values), slices.Max(values)}
+	s := figures.NewSpread(values)
 	if v == Native {
 		return s, nil
 	}

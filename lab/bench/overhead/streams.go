@@ -165,19 +165,11 @@ const (
 // compilers to do is done.
 func (m *Machine) settle(ctx context.Context) error {
 	for begun := time.Now(); time.Since(begun) < restPatience; {
-		before, err := m.dataNodesCPU()
-		if err != nil {
+		before, err1 := m.dataNodesCPU()
+		err2 := pause(ctx, restWindow)
+		after, err3 := m.dataNodesCPU()
+		if err := errors.Join(err1, err2, err3); err != nil || (after-before).Seconds() < restPart*restWindow.Seconds() {
 			return err
-		}
-		if err := pause(ctx, restWindow); err != nil {
-			return err
-		}
-		after, err := m.dataNodesCPU()
-		if err != nil {
-			return err
-		}
-		if (after - before).Seconds() < restPart*restWindow.Seconds() {
-			return nil
 		}
 	}
 	m.options.Say("NOTE: the DataNodes are not at rest %v after their warm-up", restPatience)
@@ -302,7 +294,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	s = Sample{Bytes: bytes, Seconds: took.Seconds(), DataNodeCPU: (nodeAfter - node).Seconds()}
 	if op != Cold && op != FullCold && op != Cached {
 		synced := time.Now()
-		if err := syncDisk(m.Disks[place]); err != nil {
+		if err := m.Disks[place].Sync(); err != nil {
 			return s, err
 		}
 		s.SyncSeconds = time.Since(synced).Seconds()

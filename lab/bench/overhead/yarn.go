@@ -218,7 +218,7 @@ func (m *YARNMachine) remove(ctx context.Context, y *yarn, folders ...string) er
 func (m *YARNMachine) sort(ctx context.Context, v Variant) (s Sample, err error) {
 	for _, v := range YARNVariants {
 		y := m.sides[v]
-		if err := errors.Join(y.cluster.Check(), y.disk.Forget(), syncDisk(y.disk)); err != nil {
+		if err := errors.Join(y.cluster.Check(), y.disk.Forget(), y.disk.Sync()); err != nil {
 			return s, err
 		}
 	}
@@ -232,7 +232,7 @@ func (m *YARNMachine) sort(ctx context.Context, v Variant) (s Sample, err error)
 	if err != nil {
 		return s, err
 	}
-	if err := syncDisk(y.disk); err != nil {
+	if err := y.disk.Sync(); err != nil {
 		return s, err
 	}
 	settled := time.Since(begun)
