@@ -138,8 +138,8 @@ func TestFailedRoundIsNotKeptAndItsDaemonEnds(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cold read: it broke") || len(j) != 0 {
 		t.Errorf("%v, %d rounds", err, len(j))
 	}
-	if w.daemon != "" {
-		t.Errorf("the daemon of %s runs on", w.daemon)
+	if w.daemon != "" || w.stopped != 1 {
+		t.Errorf("the daemon of %q runs on, the machine was stopped %d times", w.daemon, w.stopped)
 	}
 }
 
