@@ -1,15 +1,13 @@
 package hostile
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"penstock/lab/proc"
 	"penstock/wire"
 )
 
@@ -45,14 +43,16 @@ func watchWith(t *testing.T, n *node, inspect func(descriptors []string)) *guard
 		t.Fatal(err)
 	}
 	g := &guard{node: n, agent: a, done: make(chan struct{}), inspect: inspect}
-	cpu, begin := cpuOf(n.PID()), time.Now()
+	begin := time.Now()
+	cpu, _ := proc.CPUTime(n.PID()) // 0 if the daemon has ended, here and below
 	g.group.Go(func() { g.repeat(250*time.Millisecond, func() { g.ask(t) }) })
 	g.group.Go(func() { g.repeat(20*time.Millisecond, func() { g.look(n.PID()) }) })
 	t.Cleanup(func() {
 		close(g.done)
 		g.group.Wait()
-		used := (cpuOf(n.PID()) - cpu).Seconds() / time.Since(begin).Seconds()
-		peak, now := memoryOf(n.PID())
+		cpuNow, _ := proc.CPUTime(n.PID())
+		used := (cpuNow - cpu).Seconds() / time.Since(begin).Seconds()
+		now, peak, _ := proc.Memory(n.PID())
 		a.mu.Lock()
 		gap, dead, beats := max(a.gap, time.Since(a.last)), a.dead, a.beats
 		a.mu.Unlock()
@@ -118,47 +118,7 @@ func (g *guard) look(pid int) {
 }
 
 // descriptors are what a process has open.
-func descriptors(pid int) (names []string) {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		if name, err := os.Readlink(dir + "/" + e.Name()); err == nil {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// memoryOf is what a process holds, and has held at most, in bytes.
-func memoryOf(pid int) (peak, now int64) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range bytes.Lines(text) {
-		name, value, _ := strings.Cut(string(line), ":")
-		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-		if err != nil {
-			continue
-		}
-		switch name {
-		case "VmHWM":
-			peak = kb * kib
-		case "VmRSS":
-			now = kb * kib
-		}
-	}
-	return peak, now
-}
-
-// cpuOf is the CPU time that a process has used.
-func cpuOf(pid int) time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * (time.Second / 100) // in clock ticks, of which Linux has 100 a second
+func descriptors(pid int) []string {
+	names, _ := proc.Descriptors(pid) // none after its end
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }

@@ -7,11 +7,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"penstock/lab/proc"
 	"penstock/wire"
 )
 
@@ -140,19 +140,11 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 	t.Helper()
 	used := func() float64 {
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
+		used, err := proc.CPUTime(n.PID())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, after, _ := strings.Cut(string(raw), ") ")
-		const user, system, ticks = 11, 12, 100 // fields behind the name; ticks a second
-		fields := strings.Fields(after)
-		u, err1 := strconv.ParseFloat(fields[user], 64)
-		s, err2 := strconv.ParseFloat(fields[system], 64)
-		if err1 != nil || err2 != nil {
-			t.Fatalf("/proc's word on the daemon is %q", raw)
-		}
-		return (u + s) / ticks
+		return used.Seconds()
 	}
 	before, from := used(), time.Now()
 	<-time.After(length)
@@ -162,17 +154,9 @@ func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 // rss is the memory that the daemon holds, in bytes.
 func (n *node) rss(t *testing.T) int64 {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID()))
+	resident, _, err := proc.Memory(n.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kib int64
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			if _, err := fmt.Sscan(rest, &kib); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return kib << 10
+	return resident
 }

@@ -12,6 +12,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -27,6 +28,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"penstock/lab/ledger"
 )
@@ -40,11 +42,16 @@ var probeSource []byte
 // Compile compiles the client into the folder dir against the jars in lib. It
 // needs the JDK's javac.
 func Compile(ctx context.Context, lib, dir string) error {
+	return CompileSources(ctx, lib, dir, map[string][]byte{"Client.java": clientSource, "Probe.java": probeSource})
+}
+
+// CompileSources compiles other sources, by the name of their file, in the same way.
+func CompileSources(ctx context.Context, lib, dir string, sources map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	argv := []string{"-nowarn", "-d", dir, "-cp", lib + "/*"}
-	for name, source := range map[string][]byte{"Client.java": clientSource, "Probe.java": probeSource} {
+	argv := []string{"-nowarn", "-proc:none", "-d", dir, "-cp", lib + "/*"}
+	for name, source := range sources {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, source, 0o644); err != nil {
 			return err
@@ -68,11 +75,18 @@ type Options struct {
 	// Under are words before java's that run it: elsewhere, or as something else. It must be their
 	// last child, and they must end with it.
 	Under []string
+	// Main is another main class than Client, with its arguments, that speaks the same protocol.
+	Main []string
+	// Heap is the JVM's largest heap as -Xmx has it; default 256m.
+	Heap string
+	// Dir is its working directory; default that of this process.
+	Dir string
 }
 
 // JVM is the process that the clients live in. Its methods may be called from
 // any goroutine.
 type JVM struct {
+	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	exited <-chan struct{}
 
@@ -89,20 +103,24 @@ type Take func(event, value string)
 
 // Start starts the JVM.
 func Start(o Options) (*JVM, error) {
-	args := []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true",
+	args := []string{"-Xmx" + cmp.Or(o.Heap, "256m"), "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true",
 		"-Djava.io.tmpdir=" + o.Temp, "-cp", strings.Join([]string{o.Conf, o.Classes, o.Lib + "/*"}, ":")}
 	for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch"} {
 		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
 	}
-	argv := slices.Concat(o.Under, []string{"java"}, args, []string{"Client"})
+	argv := slices.Concat(o.Under, []string{"java"}, args, o.Main)
+	if o.Main == nil {
+		argv = append(argv, "Client")
+	}
 	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = o.Dir
 	log, err := os.Create(o.Log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
 	cmd.Stderr = log
-	c := &JVM{running: map[int]Take{}}
+	c := &JVM{running: map[int]Take{}, cmd: cmd}
 	if c.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -120,10 +138,17 @@ func Start(o Options) (*JVM, error) {
 	return c, nil
 }
 
-// Stop ends the JVM and every operation in it.
+const stopPatience = 10 * time.Second
+
+// Stop ends the JVM and every operation in it: by the end of its input, or else by force.
 func (c *JVM) Stop() {
 	c.stdin.Close()
-	<-c.exited
+	select {
+	case <-c.exited:
+	case <-time.After(stopPatience):
+		c.cmd.Process.Kill()
+		<-c.exited
+	}
 }
 
 const lineMax = 1 << 20 // bytes; a file's list of blocks is one line
@@ -172,10 +197,17 @@ func (c *JVM) Do(operation, args string, take Take) (id int) {
 
 // Run has a client carry an operation out, to its end or that of ctx.
 func (c *JVM) Run(ctx context.Context, operation, args string) error {
-	ended := make(chan error, 1)
+	_, err := c.Ask(ctx, operation, args)
+	return err
+}
+
+// Ask is Run for an operation whose end has an answer.
+func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, err error) {
+	ended, found := make(chan error, 1), ""
 	id := c.Do(operation, args, func(event, value string) {
 		switch event {
 		case "done":
+			found = value
 			ended <- nil
 		case "error":
 			ended <- errors.New(value)
@@ -184,9 +216,9 @@ func (c *JVM) Run(ctx context.Context, operation, args string) error {
 	defer c.Forget(id)
 	select {
 	case err := <-ended:
-		return err
+		return found, err
 	case <-ctx.Done():
-		return ctx.Err()
+		return "", ctx.Err()
 	}
 }
 

@@ -17,11 +17,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/proc"
 	"penstock/lab/process"
 )
 
@@ -154,12 +154,8 @@ func (d *Daemon) Stop() error {
 
 // State is the process's state as /proc gives it: R, S, T, ...
 func (d *Daemon) State() (string, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.PID()))
-	if err != nil {
-		return "", err
-	}
-	_, after, _ := strings.Cut(string(raw), ") ")
-	return after[:1], nil
+	state, _, err := proc.State(d.PID())
+	return state, err
 }
 
 var web = http.Client{Timeout: 10 * time.Second}

@@ -544,6 +544,19 @@ func ForgetFile(path string) error {
 	return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
+// Sync returns when the disk has all that was written to its file system.
+func (d *Disk) Sync() error {
+	f, err := os.Open(d.mount)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", d.mount, err)
+	}
+	return nil
+}
+
 // Stop takes the disk away and puts everything back; the log stays. A disk that
 // is still in use is detached and the error says so.
 func (d *Disk) Stop() error {

@@ -15,10 +15,9 @@ import (
 	"io"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"penstock/lab/experiment/journal"
 	"penstock/lab/experiment/runs"
+	"penstock/lab/proc"
 )
 
 // Say prints a line of progress.
@@ -154,20 +153,9 @@ type Machine struct {
 }
 
 // ThisMachine returns the properties of this machine. What the kernel does not say is zero.
-func ThisMachine() (m Machine) {
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		m.KernelRelease = unix.ByteSliceToString(u.Release[:])
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		m.CPUs = set.Count()
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		m.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
-	}
-	return m
+func ThisMachine() Machine {
+	m := proc.ThisMachine()
+	return Machine{KernelRelease: m.KernelRelease, CPUs: len(m.CPUs), MemoryBytes: m.MemoryBytes}
 }
 
 // WriteJSON writes a result, indented.

@@ -82,6 +82,8 @@ type Spec struct {
 	Broker func(*Stand) []string
 	// Nodes are the daemons. Book, Binary, Base, Socket and Patience are filled in where empty.
 	Nodes func(*Stand) []daemon.Options
+	// NodesLater leaves the start of the daemons to StartNode.
+	NodesLater bool
 	// Hadoop is the cluster; nil for none. RunDir and Progress are filled in, Lib where empty.
 	Hadoop func(*Stand) hadoop.Config
 	// Clients starts a JVM of HDFS clients (package client); ClientClasses only compiles them.
@@ -122,6 +124,7 @@ type Stand struct {
 	Hadoop    *hadoop.Cluster
 	Clients   *client.JVM
 
+	clusters      []*hadoop.Cluster // besides Hadoop
 	brokerAddress string
 	nodes         []daemon.Options // as they were last started
 	starts        []int            // how often each node was
@@ -331,6 +334,9 @@ func (s *Stand) startNodes(ctx context.Context) error {
 	}
 	s.nodes = s.Spec.Nodes(s)
 	s.Nodes, s.starts = make([]*daemon.Daemon, len(s.nodes)), make([]int, len(s.nodes))
+	if s.Spec.NodesLater {
+		return nil
+	}
 	for i := range s.nodes {
 		if err := s.StartNode(ctx, i, nil); err != nil {
 			return err
@@ -378,7 +384,6 @@ func (s *Stand) startHadoop(ctx context.Context) (err error) {
 		}
 	}
 	s.Lib = cfg.Lib
-	cfg.RunDir, cfg.Progress = s.Path("hadoop"), s.say
 	compiled := make(chan error, 1)
 	if s.Spec.Clients || s.Spec.ClientClasses {
 		s.Classes = s.Path("classes")
@@ -386,8 +391,24 @@ func (s *Stand) startHadoop(ctx context.Context) (err error) {
 	} else {
 		compiled <- nil
 	}
-	s.Hadoop, err = hadoop.Start(ctx, cfg)
+	s.Hadoop, err = s.startCluster(ctx, "hadoop", cfg)
 	return errors.Join(err, <-compiled)
+}
+
+func (s *Stand) startCluster(ctx context.Context, name string, cfg hadoop.Config) (*hadoop.Cluster, error) {
+	cfg.RunDir, cfg.Progress = s.Path(name), s.say
+	return hadoop.Start(ctx, cfg)
+}
+
+// StartCluster starts a further cluster from Hadoop's jars. Its files are in the folder
+// name of the run folder. Down stops it before Hadoop.
+func (s *Stand) StartCluster(ctx context.Context, name string, cfg hadoop.Config) (*hadoop.Cluster, error) {
+	cfg.Version, cfg.Lib = s.Hadoop.Version(), s.Lib
+	c, err := s.startCluster(ctx, name, cfg)
+	if err == nil {
+		s.clusters = append(s.clusters, c)
+	}
+	return c, err
 }
 
 func (s *Stand) startClients(context.Context) (err error) {
@@ -462,8 +483,10 @@ func (s *Stand) stop() error {
 	if s.Clients != nil {
 		s.Clients.Stop()
 	}
-	if s.Hadoop != nil {
-		errs = append(errs, s.Hadoop.Stop())
+	for _, c := range slices.Backward(append([]*hadoop.Cluster{s.Hadoop}, s.clusters...)) {
+		if c != nil {
+			errs = append(errs, c.Stop())
+		}
 	}
 	for _, d := range append(slices.Clone(s.Nodes), s.Broker) {
 		if d != nil && d.Alive() {

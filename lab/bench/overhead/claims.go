@@ -73,7 +73,7 @@ func (res YARNResult) claims() (all []claims.Claim) {
 // goals are those of a measurement.
 func KnownClaims() []claims.Claim {
 	one := &figures.Ratio{Mean: 1, Low: 1, High: 1}
-	r, yarn := Result{Rounds: 1}, YARNResult{Rounds: 1}
+	r, yarn := Result{Outcome: Outcome[Setup]{Rounds: 1}}, YARNResult{Outcome: Outcome[YARNSetup]{Rounds: 1}}
 	for _, v := range Variants[1:] { // all but native
 		for _, op := range Streams {
 			r.Streams = append(r.Streams, Stream{Variant: v, Operation: op, CPURatio: one, ThroughputRatio: one})

@@ -8,7 +8,7 @@ import (
 
 // A claim is met by the mean and a target kept by the interval's end: they agree on what is open.
 func TestClaims(t *testing.T) {
-	r := Result{Rounds: 5, Streams: []Stream{
+	r := Result{Outcome: Outcome[Setup]{Rounds: 5}, Streams: []Stream{
 		{Variant: Enforce, Operation: Write, CPURatio: &figures.Ratio{Mean: 1.06, Low: 1.00, High: 1.11}, ThroughputRatio: &figures.Ratio{Mean: 0.9, Low: 0.8, High: 1}},
 		{Variant: Enforce, Operation: FullWrite, CPURatio: &figures.Ratio{Mean: 2, Low: 2, High: 2}, ThroughputRatio: &figures.Ratio{Mean: 0.95, Low: 0.90, High: 1.01}},
 	}, Jobs: []Job{{Variant: Enforce, Operation: TeraSort, Ratio: &figures.Ratio{Mean: 0.98, Low: 0.96, High: 0.99}},
@@ -18,7 +18,7 @@ func TestClaims(t *testing.T) {
 	if len(r.Verdicts) != 5 {
 		t.Fatalf("targets: %+v", r.Verdicts)
 	}
-	yarn := YARNResult{Rounds: 5, DaemonPeak: 50 * mib, Figures: []YARNFigure{{What: runTime, Ratio: &figures.Ratio{Mean: 1.018, Low: 1, High: 1.036}}, {What: "CPU, daemon"}}}
+	yarn := YARNResult{Outcome: Outcome[YARNSetup]{Rounds: 5}, DaemonPeak: 50 * mib, Figures: []YARNFigure{{What: "run time", Ratio: &figures.Ratio{Mean: 1.018, Low: 1, High: 1.036}}, {What: "CPU, daemon"}}}
 	want := map[string]struct {
 		value     float64
 		goal, met bool

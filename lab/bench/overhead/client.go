@@ -1,22 +1,12 @@
 package overhead
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"penstock/lab/hadoop"
-	"penstock/lab/ledger"
+	"penstock/lab/client"
 )
 
 // The load is compiled when it is run: it belongs to no jar that anybody
@@ -25,121 +15,40 @@ import (
 //go:embed java/OverheadClient.java
 var clientSource []byte
 
-// client is the JVM that reads, writes and runs jobs, one command at a time.
-type client struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	answers *bufio.Scanner
-	exited  chan struct{}
-	book    *ledger.Ledger
-	entry   ledger.ID
-	log     string
+// startClient compiles and starts the JVM that reads, writes and runs jobs, one command at a time. It is
+// bound to a CPU if the setup says so. Its own files and those of jobs are on the last disk.
+func (m *Machine) startClient(ctx context.Context) error {
+	if err := client.CompileSources(ctx, m.Lib, m.Path("load"), map[string][]byte{"OverheadClient.java": clientSource}); err != nil {
+		return err
+	}
+	local := m.Disks[2].Mount()
+	o := client.Options{Book: m.Book, Lib: m.Lib, Classes: m.Path("load"), Conf: m.Hadoop.ClientConfDir(), Temp: local, Dir: local,
+		Log: m.Path("client.log"), Heap: "1500m", Main: []string{"OverheadClient", local}}
+	if cpu := m.setup.ClientCPU; cpu != "" {
+		o.Under = []string{"taskset", "-c", cpu}
+	}
+	var err error
+	m.client, err = client.Start(o)
+	return err
 }
 
-const clientPatience = 10 * time.Second
-
-// startClient compiles and starts it, bound to a CPU unless that is "". local is
-// a folder for the jobs' own intermediate files.
-func startClient(ctx context.Context, book *ledger.Ledger, c *hadoop.Cluster, lib, dir, local, cpu string) (*client, error) {
-	source := filepath.Join(dir, "OverheadClient.java")
-	if err := os.WriteFile(source, clientSource, 0o644); err != nil {
-		return nil, err
+// command has the client do something and waits for its answer. An interrupted one leaves the
+// client good for nothing but its end.
+func (m *Machine) command(ctx context.Context, operation, args string) (took time.Duration, bytes int64, err error) {
+	answer, err := m.client.Ask(ctx, operation, args)
+	if err == nil {
+		took, bytes, err = parseAnswer(answer)
 	}
-	if out, err := exec.CommandContext(ctx, "javac", "-nowarn", "-proc:none", "-d", dir, "-cp", lib+"/*", source).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("javac (a JDK, 17 or later, is needed): %w: %s", err, out)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%s %s: %w (the client's messages are in %s)", operation, args, err, m.Path("client.log"))
 	}
-	p := &client{book: book, exited: make(chan struct{}), log: filepath.Join(dir, "client.log")}
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	argv := []string{"java", "-Xmx1500m", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-		"-Djava.net.preferIPv4Stack=true", "-Djava.io.tmpdir=" + local,
-		"-cp", strings.Join([]string{dir, c.ClientConfDir(), lib + "/*"}, ":"), "OverheadClient", local}
-	if cpu != "" {
-		argv = append([]string{"taskset", "-c", cpu}, argv...)
-	}
-	p.cmd = exec.Command(argv[0], argv[1:]...)
-	p.cmd.Dir, p.cmd.Stderr = local, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C ends the run in order
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.answers = bufio.NewScanner(out)
-	if p.entry, err = book.StartProcess(p.cmd); err != nil {
-		return nil, fmt.Errorf("start the client: %w", err)
-	}
-	return p, nil
+	return took, bytes, err
 }
 
-// do sends a command and waits for its answer. An interrupted one leaves the
-// client good for nothing but stop.
-func (p *client) do(ctx context.Context, words ...string) (took time.Duration, bytes int64, err error) {
-	type answer struct {
-		took  time.Duration
-		bytes int64
-		err   error
+// parseAnswer reads "NANOSECONDS BYTES".
+func parseAnswer(answer string) (took time.Duration, bytes int64, err error) {
+	if n, err := fmt.Sscanf(answer+"\n", "%d %d\n", &took, &bytes); err != nil || n != 2 || took <= 0 || bytes < 0 {
+		return 0, 0, fmt.Errorf("the client's answer %q is not a time and a number of bytes", answer)
 	}
-	got := make(chan answer, 1)
-	go func() {
-		var a answer
-		if _, a.err = fmt.Fprintln(p.in, strings.Join(words, " ")); a.err == nil {
-			if p.answers.Scan() {
-				a.took, a.bytes, a.err = parseAnswer(p.answers.Text())
-			} else {
-				a.err = errors.Join(errors.New("the client ended"), p.answers.Err())
-			}
-		}
-		got <- a
-	}()
-	select {
-	case a := <-got:
-		if a.err != nil {
-			a.err = fmt.Errorf("%s: %w (its messages are in %s)", strings.Join(words, " "), a.err, p.log)
-		}
-		return a.took, a.bytes, a.err
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	}
-}
-
-// parseAnswer reads "ok NANOSECONDS BYTES" or "error TEXT".
-func parseAnswer(line string) (took time.Duration, bytes int64, err error) {
-	if text, failed := strings.CutPrefix(line, "error "); failed {
-		return 0, 0, errors.New(text)
-	}
-	words := strings.Split(line, " ")
-	if len(words) != 3 || words[0] != "ok" {
-		return 0, 0, fmt.Errorf("the client's answer %q is not one", line)
-	}
-	nanos, err1 := strconv.ParseInt(words[1], 10, 64)
-	bytes, err2 := strconv.ParseInt(words[2], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, 0, fmt.Errorf("the client's answer %q: %w", line, err)
-	}
-	if nanos <= 0 || bytes < 0 {
-		return 0, 0, fmt.Errorf("the client's answer %q is out of range", line)
-	}
-	return time.Duration(nanos), bytes, nil
-}
-
-// stop ends the client: by the end of its input, or else by force.
-func (p *client) stop() error {
-	p.in.Close()
-	go func() {
-		p.cmd.Wait()
-		close(p.exited)
-	}()
-	select {
-	case <-p.exited:
-	case <-time.After(clientPatience):
-		p.cmd.Process.Kill()
-		<-p.exited
-	}
-	return p.book.Undo(p.entry)
+	return took, bytes, nil
 }

@@ -23,6 +23,6 @@
 // observe; enforce. Reads are measured cold and from the page cache. Natively a cold read's device I/O is
 // the DataNode's own, with Penstock it is the daemon's, so the daemon's CPU time is shown beside it.
 //
-// The cost of everything for a job with tasks is another measurement (yarn*.go): a TeraSort on one of two
+// The cost of everything for a job with tasks is another measurement (yarn.go): a TeraSort on one of two
 // clusters, without Penstock or with everything enabled, in pairs.
 package overhead

@@ -4,19 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// Sample is one operation of one variant. CPU times are seconds over the
-// operation, the DataNode's without its JVM's compilers, the daemon's also until
-// the device had all that was written.
+// Sample is one operation of one variant. CPU times are seconds over the operation. Those of streams
+// and of jobs within the client leave out the compilers of the DataNode's JVM, and the daemon's last until the device
+// had all that was written; those of a job on YARN last from the submission until the last container has ended and
+// the disk has all.
 type Sample struct {
-	Bytes       int64   `json:"bytes"`
-	Seconds     float64 `json:"seconds"`
-	SyncSeconds float64 `json:"sync_seconds,omitempty"` // a write's, from its end until the device has all
-	DataNodeCPU float64 `json:"datanode_cpu_s"`
-	DaemonCPU   float64 `json:"daemon_cpu_s"`
+	Bytes          int64   `json:"bytes,omitempty"`           // none of a job on YARN
+	Seconds        float64 `json:"seconds"`                   // a job on YARN: by the ResourceManager
+	SyncSeconds    float64 `json:"sync_seconds,omitempty"`    // a write's, from its end until the device has all
+	SettledSeconds float64 `json:"until_settled_s,omitempty"` // of a job on YARN: of the CPU times
+	DataNodeCPU    float64 `json:"datanode_cpu_s"`
+	DaemonCPU      float64 `json:"daemon_cpu_s"`
+
+	// Only of a job on YARN.
+	NodeManagerCPU float64 `json:"nodemanager_cpu_s,omitempty"` // itself, with its shuffle service
+	TasksCPU       float64 `json:"tasks_cpu_s,omitempty"`       // all containers
+	// MachineCPU is that of everything on the machine: also of the kernel's
+	// writeback, which natively does what the daemon does here, of the disk's
+	// server, of the client and of the other cluster.
+	MachineCPU float64 `json:"machine_cpu_s,omitempty"`
 }
+
+// CPU returns the CPU time of all processes that Penstock is in.
+func (s Sample) CPU() float64 { return s.DataNodeCPU + s.NodeManagerCPU + s.TasksCPU + s.DaemonCPU }
 
 // Measured is one variant in one round.
 type Measured struct {
@@ -30,36 +44,40 @@ type Round struct {
 	Build    string               `json:"build"`
 	Started  time.Time            `json:"started"`
 	Seconds  float64              `json:"seconds"`
-	Agent    int                  `json:"agent_place"` // the DataNode that had the agent
+	Agent    int                  `json:"agent_place"` // the DataNode that had the agent, if it moves
 	Order    []Variant            `json:"order"`
 	Variants map[Variant]Measured `json:"variants"`
 }
 
-// Environment is the world in which rounds happen; env.go has the real one. Its
+// Environment is the world in which rounds happen; Machine and YARNMachine are the real ones. Its
 // methods are called from one goroutine.
 type Environment interface {
-	// Begin restarts both DataNodes, the one at place agent (0 or 1) with the
-	// agent, and warms both.
+	// Begin prepares a round in which the agent is at a place, 0 or 1.
 	Begin(ctx context.Context, agent int) error
 	// Arrange brings about the variant's daemon, or that there is none.
 	Arrange(ctx context.Context, v Variant) error
-	// Do performs an operation on the DataNode at a place.
+	// Do performs an operation of a variant, which is measured at a place.
 	Do(ctx context.Context, v Variant, place int, op Operation) (Sample, error)
-	// Release ends the daemon, also when ctx has ended, and deletes what has been
-	// written. It tells the daemon's peak; 0 if there was none.
+	// Release undoes Arrange, also when ctx has ended. It returns the largest resident size of the
+	// daemon so far in bytes, 0 if there was none.
 	Release(ctx context.Context) (peak int64, err error)
+	// Stop puts everything back.
+	Stop() error
 }
 
 // Experiment performs rounds.
 type Experiment struct {
-	Setup Setup
-	Env   Environment
-	Build string
-	Say   func(format string, args ...any)
+	Variants   []Variant
+	Operations []Operation
+	// WarmUp, if not "", is performed in each variant before the first round, and so is a round that
+	// does not count: the JVMs of Hadoop's daemons still compile then.
+	WarmUp Operation
+	Env    Environment
+	Build  string
+	Say    func(format string, args ...any)
 }
 
-// places: the agent changes its place with each round, so that neither disk nor
-// port favours a variant.
+// agentPlace changes with each round, so that neither disk nor port favours a variant.
 func agentPlace(round int) int { return round % 2 }
 
 // order turns the variants by one with each round, and runs every second turn
@@ -71,26 +89,51 @@ func order(variants []Variant, round int) []Variant {
 		out[i] = variants[(i+round)%n]
 	}
 	if round/n%2 == 1 {
-		for i := range n / 2 {
-			out[i], out[n-1-i] = out[n-1-i], out[i]
-		}
+		slices.Reverse(out)
 	}
 	return out
 }
 
 // Round performs round n, counted from 0.
 func (x *Experiment) Round(ctx context.Context, n int) (r Round, err error) {
+	if x.WarmUp != "" {
+		if err := x.warm(ctx, n); err != nil {
+			return r, err
+		}
+		x.WarmUp = ""
+	}
+	return x.round(ctx, n)
+}
+
+func (x *Experiment) warm(ctx context.Context, n int) error {
+	for _, v := range x.Variants {
+		x.Say("warm-up: %s", v)
+		if _, err := x.Env.Do(ctx, v, placeOf(v, agentPlace(n)), x.WarmUp); err != nil {
+			return fmt.Errorf("warm-up: %s: %w", v, err)
+		}
+	}
+	x.Say("a round that does not count")
+	if _, err := x.round(ctx, n); err != nil {
+		return fmt.Errorf("the round that does not count: %w", err)
+	}
+	return nil
+}
+
+func placeOf(v Variant, agent int) int {
+	if v == Native {
+		return 1 - agent
+	}
+	return agent
+}
+
+func (x *Experiment) round(ctx context.Context, n int) (r Round, err error) {
 	r = Round{Number: n + 1, Build: x.Build, Started: time.Now().UTC(), Agent: agentPlace(n),
-		Order: order(x.Setup.Variants, n), Variants: map[Variant]Measured{}}
+		Order: order(x.Variants, n), Variants: map[Variant]Measured{}}
 	if err := x.Env.Begin(ctx, r.Agent); err != nil {
 		return r, err
 	}
 	for _, v := range r.Order {
-		place := r.Agent
-		if v == Native {
-			place = 1 - r.Agent
-		}
-		m, err := x.variant(ctx, v, place)
+		m, err := x.variant(ctx, v, placeOf(v, r.Agent))
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", v, err)
 		}
@@ -111,7 +154,7 @@ func (x *Experiment) variant(ctx context.Context, v Variant, place int) (m Measu
 		m.DaemonPeak = peak
 		err = errors.Join(err, released)
 	}()
-	for _, op := range x.operations() {
+	for _, op := range x.Operations {
 		s, err := x.Env.Do(ctx, v, place, op)
 		if err != nil {
 			return m, fmt.Errorf("%s: %w", op, err)
@@ -121,16 +164,13 @@ func (x *Experiment) variant(ctx context.Context, v Variant, place int) (m Measu
 	return m, nil
 }
 
-func (x *Experiment) operations() []Operation {
-	if x.Setup.JobBytes == 0 {
-		return Streams
-	}
-	return append(append([]Operation(nil), Streams...), Jobs...)
-}
-
-// String is the variant's line of progress: CPU seconds per GB of the DataNode,
-// and seconds of the jobs.
+// String returns the variant's line of progress: CPU seconds per GB of the DataNode and seconds of the
+// jobs, or the account of a job on YARN.
 func (m Measured) String() string {
+	if s, ok := m.Samples[YARNSort]; ok {
+		return fmt.Sprintf("%.2f s; CPU %.2f s: DataNode %.2f, NodeManager %.2f, containers %.2f, daemon %.2f; machine %.2f s",
+			s.Seconds, s.CPU(), s.DataNodeCPU, s.NodeManagerCPU, s.TasksCPU, s.DaemonCPU, s.MachineCPU)
+	}
 	text := "DataNode CPU s/GB:"
 	for _, op := range Paced {
 		text += fmt.Sprintf(" %s %.3f", op, perGB(m.Samples[op].DataNodeCPU, m.Samples[op]))

@@ -15,6 +15,7 @@ type fakeWorld struct {
 	t       *testing.T
 	agent   int
 	begun   int
+	stopped int
 	daemon  Variant // whose daemon runs
 	did     []string
 	failAt  string // an operation's name
@@ -68,20 +69,22 @@ func (w *fakeWorld) Release(context.Context) (int64, error) {
 	return peak, nil
 }
 
+func (w *fakeWorld) Stop() error {
+	w.stopped++
+	return nil
+}
+
 func run(t *testing.T, ctx context.Context, w *fakeWorld, path string, rounds int) ([]Round, error) {
 	t.Helper()
-	x := &Experiment{Setup: DefaultSetup(), Env: w, Build: "test", Say: t.Logf}
-	return performFake(t, ctx, DefaultSetup(), path, rounds, x.Round)
+	return performFake(t, ctx, DefaultSetup(), path, rounds, Experiment{Variants: Variants, Operations: DefaultSetup().operations()}, w)
 }
 
 // performFake performs rounds without a machine.
-func performFake[S, R any](t *testing.T, ctx context.Context, setup S, path string, rounds int, round func(context.Context, int) (R, error)) ([]R, error) {
+func performFake[S any](t *testing.T, ctx context.Context, setup S, path string, rounds int, x Experiment, w Environment) ([]Round, error) {
 	t.Helper()
 	t.Chdir(t.TempDir()) // run folders are made below it
-	q := Request[S]{Setup: setup, Rounds: rounds, Resume: path, Options: Options{Say: t.Logf}}
-	return performRounds(ctx, "overhead", q, func(context.Context, Options) (func(context.Context, int) (R, error), func() error, error) {
-		return round, func() error { return nil }, nil
-	})
+	q := Request[S]{Setup: setup, Rounds: rounds, Build: "test", Resume: path, Options: Options{Say: t.Logf}}
+	return q.perform(ctx, "overhead", x, func(context.Context, Options) (Environment, error) { return w, nil })
 }
 
 func TestRoundsMeasureEveryVariantOnItsDataNode(t *testing.T) {
@@ -135,8 +138,8 @@ func TestFailedRoundIsNotKeptAndItsDaemonEnds(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cold read: it broke") || len(j) != 0 {
 		t.Errorf("%v, %d rounds", err, len(j))
 	}
-	if w.daemon != "" {
-		t.Errorf("the daemon of %s runs on", w.daemon)
+	if w.daemon != "" || w.stopped != 1 {
+		t.Errorf("the daemon of %q runs on, the machine was stopped %d times", w.daemon, w.stopped)
 	}
 }
 

@@ -1,25 +1,24 @@
 package overhead
 
 import (
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 )
 
 func TestParseAnswer(t *testing.T) {
-	took, bytes, err := parseAnswer("ok 1500000000 1048576")
+	took, bytes, err := parseAnswer("1500000000 1048576")
 	if err != nil || took != 1500*time.Millisecond || bytes != mib {
 		t.Errorf("%v, %d, %v", took, bytes, err)
 	}
-	if _, _, err := parseAnswer("error java.io.IOException: no such file"); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("%v", err)
+	for _, bad := range []string{"", "1", "0 2", "-1 2", "1 -2", "1 2 3", "1 2x", "x 2", "99999999999999999999 1"} {
+		if took, bytes, err := parseAnswer(bad); err == nil {
+			t.Errorf("%q gave %v, %d", bad, took, bytes)
+		}
 	}
 }
 
 func FuzzParseAnswer(f *testing.F) {
-	for _, s := range []string{"", "ok", "ok 1", "ok 1 2", "ok 0 2", "ok -1 2", "ok 1 -2", "ok 1 2 3", "error ", "error x", "ok 99999999999999999999 1"} {
+	for _, s := range []string{"", "1", "1 2", "0 2", "-1 2", "1 -2", "1 2 3", "x", "99999999999999999999 1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -30,76 +29,10 @@ func FuzzParseAnswer(f *testing.F) {
 }
 
 func TestCompilersAreToldApart(t *testing.T) {
-	for comm, want := range map[string]bool{"C1 CompilerThre\n": true, "C2 CompilerThre\n": true, "DataXceiver for\n": false, "": false} {
+	for comm, want := range map[string]bool{"C1 CompilerThre": true, "C2 CompilerThre": true, "DataXceiver for": false, "": false} {
 		if isCompiler(comm) != want {
 			t.Errorf("%q: %v", comm, !want)
 		}
-	}
-	if used, err := compilerTime(os.Getpid()); err != nil || used != 0 {
-		t.Errorf("this process's compilers: %v, %v", used, err)
-	}
-}
-
-func FuzzParseSchedstat(f *testing.F) {
-	for _, s := range []string{"", "1 2 3\n", "-1 2 3", "x", "99999999999999999999 1 1", "7"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if used, err := parseSchedstat(s); err == nil && used < 0 {
-			t.Errorf("%q gave %v", s, used)
-		}
-	})
-}
-
-func TestParsePeak(t *testing.T) {
-	n, err := parsePeak(strings.NewReader("Name:\tpenstock\nVmPeak:\t  99 kB\nVmHWM:\t   1234 kB\n"))
-	if err != nil || n != 1234<<10 {
-		t.Errorf("%d, %v", n, err)
-	}
-}
-
-func FuzzParsePeak(f *testing.F) {
-	for _, s := range []string{"", "VmHWM:", "VmHWM:\t-1 kB\n", "VmHWM:\t1\n", "VmHWM:\t1 MB\n", "VmHWM:\t99999999999999999999 kB\n", "VmHWM: 7 kB"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := parsePeak(strings.NewReader(s)); err == nil && n < 0 {
-			t.Errorf("%q gave %d", s, n)
-		}
-	})
-}
-
-// A process that computes uses CPU time, one that waits does not.
-func TestCPUTimeIsAnotherProcesss(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo; read x")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	used, err := cpuTime(cmd.Process.Pid)
-	if err != nil || used < time.Millisecond || used > time.Minute {
-		t.Errorf("%v, %v", used, err)
-	}
-	if peak, err := peakMemory(cmd.Process.Pid); err != nil || peak < 64<<10 {
-		t.Errorf("peak %d, %v", peak, err)
-	}
-	in.Close()
-	cmd.Wait()
-	if _, err := cpuTime(cmd.Process.Pid); err == nil {
-		t.Error("the CPU time of a process that is gone")
-	}
-	if own, err := cpuTime(os.Getpid()); err != nil || own <= 0 {
-		t.Errorf("its own: %v, %v", own, err)
 	}
 }
 

@@ -33,14 +33,8 @@ func Perform(ctx context.Context, q Request[Setup]) (*Result, error) {
 	for _, n := range q.Setup.Notes {
 		q.Options.Say("NOTE: %s", n)
 	}
-	rounds, err := performRounds(ctx, "overhead", q, func(ctx context.Context, o Options) (func(context.Context, int) (Round, error), func() error, error) {
-		machine, err := StartMachine(ctx, q.Setup, o)
-		if err != nil {
-			return nil, nil, err
-		}
-		x := &Experiment{Setup: q.Setup, Env: machine, Build: q.Build, Say: o.Say}
-		return x.Round, machine.Stop, nil
-	})
+	rounds, err := q.perform(ctx, "overhead", Experiment{Variants: q.Setup.Variants, Operations: q.Setup.operations()},
+		func(ctx context.Context, o Options) (Environment, error) { return StartMachine(ctx, q.Setup, o) })
 	if len(rounds) == 0 {
 		return nil, err
 	}
@@ -56,14 +50,8 @@ func PerformYARN(ctx context.Context, q Request[YARNSetup]) (_ *YARNResult, err 
 	if err := q.Setup.Validate(); err != nil {
 		return nil, err
 	}
-	rounds, err := performRounds(ctx, "overhead-yarn", q, func(ctx context.Context, o Options) (func(context.Context, int) (YARNRound, error), func() error, error) {
-		machine, err := StartYARNMachine(ctx, q.Setup, o)
-		if err != nil {
-			return nil, nil, err
-		}
-		x := &YARNExperiment{Env: machine, Build: q.Build, Say: o.Say}
-		return x.Round, machine.Stop, nil
-	})
+	rounds, err := q.perform(ctx, "overhead-terasort", yarnExperiment,
+		func(ctx context.Context, o Options) (Environment, error) { return StartYARNMachine(ctx, q.Setup, o) })
 	if len(rounds) == 0 {
 		return nil, err
 	}
@@ -71,14 +59,20 @@ func PerformYARN(ctx context.Context, q Request[YARNSetup]) (_ *YARNResult, err 
 	return &res, err
 }
 
-func performRounds[S, R any](ctx context.Context, name string, q Request[S],
-	start func(context.Context, Options) (func(context.Context, int) (R, error), func() error, error)) ([]R, error) {
-	return experiment.Rounds[S, R]{
+var yarnExperiment = Experiment{Variants: YARNVariants, Operations: []Operation{YARNSort}, WarmUp: YARNCheck}
+
+func (q Request[S]) perform(ctx context.Context, name string, x Experiment, start func(context.Context, Options) (Environment, error)) ([]Round, error) {
+	return experiment.Rounds[S, Round]{
 		Name: name, Setup: q.Setup, Count: q.Rounds, Resume: q.Resume, RunDir: q.Options.RunDir, KeepLogs: q.KeepLogs, Say: q.Options.Say,
-		Start: func(ctx context.Context, dir string) (func(context.Context, int) (R, error), func() error, error) {
+		Start: func(ctx context.Context, dir string) (func(context.Context, int) (Round, error), func() error, error) {
 			o := q.Options
 			o.RunDir = dir
-			return start(ctx, o)
+			env, err := start(ctx, o)
+			if err != nil {
+				return nil, nil, err
+			}
+			x.Env, x.Build, x.Say = env, q.Build, o.Say
+			return x.Round, env.Stop, nil
 		},
 	}.Perform(ctx)
 }

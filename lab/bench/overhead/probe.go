@@ -1,29 +1,20 @@
 package overhead
 
 import (
+	"fmt"
 	"os"
 	"strconv"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"penstock/lab/disk"
+	"penstock/lab/proc"
 )
 
 // Probe completes a setup with what the machine is and what it lacks.
 func Probe(s Setup) Setup {
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		s.KernelRelease = unix.ByteSliceToString(u.Release[:])
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil {
-		s.CPUs = set.Count()
-		s.ClientCPU, s.DataNodeCPU = twoOf(set)
-	}
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		s.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	m := proc.ThisMachine()
+	s.KernelRelease, s.CPUs, s.MemoryBytes = m.KernelRelease, len(m.CPUs), m.MemoryBytes
+	if s.CPUs >= 2 {
+		s.ClientCPU, s.DataNodeCPU = strconv.Itoa(m.CPUs[0]), strconv.Itoa(m.CPUs[1])
 	}
 	s.Modelled = true
 	if reason := disk.Available(); reason != nil {
@@ -36,16 +27,16 @@ func Probe(s Setup) Setup {
 	return s
 }
 
-// twoOf names the first two CPUs of a set, "" if it has fewer.
-func twoOf(set unix.CPUSet) (first, second string) {
-	var found []string
-	for cpu := 0; len(found) < 2 && cpu < 8*int(unsafe.Sizeof(set)); cpu++ {
-		if set.IsSet(cpu) {
-			found = append(found, strconv.Itoa(cpu))
-		}
+// ProbeYARN completes a setup with what the machine is. It is an error where there
+// can be no disks in memory: other disks' speed would be most of a job's run time.
+// The kernel's dirty limits are its own proportions, a fifth and a tenth of the memory: what of
+// spills never reaches a disk natively is part of what is compared.
+func ProbeYARN(s YARNSetup) (YARNSetup, error) {
+	if err := disk.Available(); err != nil {
+		return s, fmt.Errorf("no disks in memory: %w", err)
 	}
-	if len(found) < 2 {
-		return "", ""
-	}
-	return found[0], found[1]
+	m := Probe(Setup{})
+	s.KernelRelease, s.CPUs, s.MemoryBytes, s.Notes = m.KernelRelease, m.CPUs, m.MemoryBytes, m.Notes
+	s.DirtyBytes, s.DirtyBackgroundBytes = s.MemoryBytes/5/mib*mib, s.MemoryBytes/10/mib*mib
+	return s, nil
 }

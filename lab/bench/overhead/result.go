@@ -13,19 +13,24 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Result is what was found, and the form of --json. What was not measured is
+// Outcome is what the results of both measurements have. What was not measured is
 // null. Ratios are to the native variant of the same rounds, with their 95 %
 // confidence intervals.
-type Result struct {
-	Setup    Setup          `json:"setup"`
+type Outcome[S any] struct {
+	Setup    S              `json:"setup"`
 	Rounds   int            `json:"rounds"`
-	Bytes    int64          `json:"bytes_per_variant"` // moved by streams, in all rounds
-	Streams  []Stream       `json:"streams"`
-	Jobs     []Job          `json:"jobs"`
-	Memory   []Memory       `json:"daemon_memory"`
 	Verdicts []Target       `json:"targets"`
 	Builds   []string       `json:"builds"` // of penstock; more than one is a warning
 	Claims   []claims.Claim `json:"claims"`
+}
+
+// Result is what was found of streams and jobs, and the form of --json.
+type Result struct {
+	Outcome[Setup]
+	Bytes   int64    `json:"bytes_per_variant"` // moved by streams, in all rounds
+	Streams []Stream `json:"streams"`
+	Jobs    []Job    `json:"jobs"`
+	Memory  []Memory `json:"daemon_memory"`
 }
 
 // Stream is one operation of one variant: medians over the rounds, per decimal
@@ -33,9 +38,9 @@ type Result struct {
 type Stream struct {
 	Variant         Variant        `json:"variant"`
 	Operation       Operation      `json:"operation"`
-	DataNodeCPU     Spread         `json:"datanode_cpu_s_per_gb"`
-	DaemonCPU       Spread         `json:"daemon_cpu_s_per_gb"`
-	MBps            Spread         `json:"mb_s"` // of a write: until the device has all
+	DataNodeCPU     figures.Spread `json:"datanode_cpu_s_per_gb"`
+	DaemonCPU       figures.Spread `json:"daemon_cpu_s_per_gb"`
+	MBps            figures.Spread `json:"mb_s"` // of a write: until the device has all
 	CPURatio        *figures.Ratio `json:"datanode_cpu_ratio,omitempty"`
 	TotalRatio      *figures.Ratio `json:"datanode_and_daemon_cpu_ratio,omitempty"`
 	ThroughputRatio *figures.Ratio `json:"throughput_ratio,omitempty"`
@@ -45,7 +50,7 @@ type Stream struct {
 type Job struct {
 	Variant   Variant        `json:"variant"`
 	Operation Operation      `json:"job"`
-	Seconds   Spread         `json:"run_time_s"`
+	Seconds   figures.Spread `json:"run_time_s"`
 	Ratio     *figures.Ratio `json:"ratio,omitempty"`
 }
 
@@ -55,15 +60,20 @@ type Memory struct {
 	Peak    int64   `json:"peak_bytes"`
 }
 
-// Spread describes the rounds' values.
-type Spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
+// YARNResult is what was found of TeraSort on YARN, and the form of --json.
+type YARNResult struct {
+	Outcome[YARNSetup]
+	Figures    []YARNFigure `json:"figures"`
+	DaemonPeak int64        `json:"daemon_peak_bytes"`
 }
 
-func spread(values []float64) Spread {
-	return Spread{figures.Median(values), slices.Min(values), slices.Max(values)}
+// YARNFigure is one figure, in seconds, without Penstock and with all of it. There is
+// no ratio for what native lacks.
+type YARNFigure struct {
+	What     string         `json:"figure"`
+	Native   figures.Spread `json:"native_s"`
+	Governed figures.Spread `json:"governed_s"`
+	Ratio    *figures.Ratio `json:"ratio,omitempty"`
 }
 
 // Target is a bound and whether the measurement keeps it: an upper bound on a
@@ -80,39 +90,94 @@ type Target struct {
 
 // The targets.
 const (
-	cpuBound    = 1.10
-	timeBound   = 1.02
-	memoryBound = 40 * mib
-	rateBound   = 0.97 // "full" throughput, to what a machine's noise lets one tell
-	leastRounds = 5
+	cpuBound      = 1.10
+	timeBound     = 1.02
+	memoryBound   = 40 * mib
+	rateBound     = 0.97 // "full" throughput, to what a machine's noise lets one tell
+	yarnCPUBound  = 1.05
+	yarnTimeBound = 1.02
+	leastRounds   = 5
 )
+
+// figure is a number that each sample gives.
+type figure func(Sample) float64
+
+func dataNodeCPU(s Sample) float64 { return perGB(s.DataNodeCPU, s) }
+func daemonCPU(s Sample) float64   { return perGB(s.DaemonCPU, s) }
+func totalCPU(s Sample) float64    { return perGB(s.DataNodeCPU+s.DaemonCPU, s) }
+func rate(s Sample) float64        { return float64(s.Bytes) / 1e6 / (s.Seconds + s.SyncSeconds) }
+func runTime(s Sample) float64     { return s.Seconds }
+
+// The figures of a TeraSort on YARN, and the bounds of those that have one.
+var yarnFigures = []struct {
+	what  string
+	of    figure
+	bound float64 // 0: none
+}{
+	{"run time", runTime, yarnTimeBound},
+	{"CPU, DataNode", func(s Sample) float64 { return s.DataNodeCPU }, 0},
+	{"CPU, NodeManager", func(s Sample) float64 { return s.NodeManagerCPU }, 0},
+	{"CPU, containers", func(s Sample) float64 { return s.TasksCPU }, 0},
+	{"CPU, daemon", func(s Sample) float64 { return s.DaemonCPU }, 0},
+	{"CPU, all of these", Sample.CPU, yarnCPUBound},
+	{"CPU, the machine", func(s Sample) float64 { return s.MachineCPU }, 0},
+}
+
+// spread returns a figure's spread over the rounds in a variant, and its ratio to native, paired within
+// rounds; nil for native.
+func (f figure) spread(rounds []Round, v Variant, op Operation) (figures.Spread, *figures.Ratio) {
+	var values, bases []float64
+	for _, r := range rounds {
+		values = append(values, f(r.Variants[v].Samples[op]))
+		bases = append(bases, f(r.Variants[Native].Samples[op]))
+	}
+	s := figures.NewSpread(values)
+	if v == Native {
+		return s, nil
+	}
+	return s, figures.PairedRatio(values, bases)
+}
+
+func outcome[S any](setup S, rounds []Round) Outcome[S] {
+	o := Outcome[S]{Setup: setup, Rounds: len(rounds)}
+	for _, r := range rounds {
+		if !slices.Contains(o.Builds, r.Build) {
+			o.Builds = append(o.Builds, r.Build)
+		}
+	}
+	return o
+}
+
+func daemonPeak(rounds []Round, of ...Variant) (bytes int64) {
+	for _, r := range rounds {
+		for _, v := range of {
+			bytes = max(bytes, r.Variants[v].DaemonPeak)
+		}
+	}
+	return bytes
+}
 
 // Summarise computes the result of rounds; there is at least one.
 func Summarise(setup Setup, rounds []Round) Result {
-	res := Result{Setup: setup, Rounds: len(rounds), Bytes: int64(len(Streams)*len(rounds)) * setup.StreamBytes}
-	for _, r := range rounds {
-		if !slices.Contains(res.Builds, r.Build) {
-			res.Builds = append(res.Builds, r.Build)
-		}
-	}
+	res := Result{Outcome: outcome(setup, rounds), Bytes: int64(len(Streams)*len(rounds)) * setup.StreamBytes}
 	for _, v := range setup.Variants {
 		for _, op := range Streams {
-			res.Streams = append(res.Streams, stream(v, op, rounds))
+			s := Stream{Variant: v, Operation: op}
+			s.DataNodeCPU, s.CPURatio = figure(dataNodeCPU).spread(rounds, v, op)
+			s.DaemonCPU, _ = figure(daemonCPU).spread(rounds, v, op)
+			_, s.TotalRatio = figure(totalCPU).spread(rounds, v, op)
+			s.MBps, s.ThroughputRatio = figure(rate).spread(rounds, v, op)
+			res.Streams = append(res.Streams, s)
 		}
 		if v.governed() {
-			peak := int64(0)
-			for _, r := range rounds {
-				peak = max(peak, r.Variants[v].DaemonPeak)
-			}
-			res.Memory = append(res.Memory, Memory{v, peak})
+			res.Memory = append(res.Memory, Memory{v, daemonPeak(rounds, v)})
 		}
 	}
-	for _, op := range Jobs {
+	for _, op := range setup.operations()[len(Streams):] {
 		for _, v := range setup.Variants {
-			if setup.JobBytes > 0 {
-				times, bases := pairs(v, op, rounds, func(s Sample) float64 { return s.Seconds })
-				res.Jobs = append(res.Jobs, Job{Variant: v, Operation: op, Seconds: spread(times), Ratio: ratio(v, times, bases)})
-			}
+			j := Job{Variant: v, Operation: op}
+			j.Seconds, j.Ratio = figure(runTime).spread(rounds, v, op)
+			res.Jobs = append(res.Jobs, j)
 		}
 	}
 	res.judge()
@@ -120,118 +185,143 @@ func Summarise(setup Setup, rounds []Round) Result {
 	return res
 }
 
-func stream(v Variant, op Operation, rounds []Round) Stream {
-	node, nodeBase := pairs(v, op, rounds, func(s Sample) float64 { return perGB(s.DataNodeCPU, s) })
-	daemon, _ := pairs(v, op, rounds, func(s Sample) float64 { return perGB(s.DaemonCPU, s) })
-	total, totalBase := pairs(v, op, rounds, func(s Sample) float64 { return perGB(s.DataNodeCPU+s.DaemonCPU, s) })
-	rate, rateBase := pairs(v, op, rounds, func(s Sample) float64 { return float64(s.Bytes) / 1e6 / (s.Seconds + s.SyncSeconds) })
-	return Stream{Variant: v, Operation: op, DataNodeCPU: spread(node), DaemonCPU: spread(daemon), MBps: spread(rate),
-		CPURatio: ratio(v, node, nodeBase), TotalRatio: ratio(v, total, totalBase), ThroughputRatio: ratio(v, rate, rateBase)}
-}
-
-// pairs are a figure's values of a variant and of native, round by round.
-func pairs(v Variant, op Operation, rounds []Round, of func(Sample) float64) (values, bases []float64) {
-	for _, r := range rounds {
-		values = append(values, of(r.Variants[v].Samples[op]))
-		bases = append(bases, of(r.Variants[Native].Samples[op]))
-	}
-	return values, bases
-}
-
-func ratio(v Variant, values, bases []float64) *figures.Ratio {
-	if v == Native {
-		return nil
-	}
-	return figures.PairedRatio(values, bases)
-}
-
 // judge holds the figures against the targets.
 func (res *Result) judge() {
-	hold := func(what string, bound float64, r *figures.Ratio) {
-		if r != nil {
-			res.Verdicts = append(res.Verdicts, upper(what, bound, *r))
-		}
-	}
 	for _, s := range res.Streams {
 		if slices.Contains(Paced, s.Operation) {
-			hold(fmt.Sprintf("DataNode CPU per GB, %s, %s: at most %+.0f %%", s.Operation, s.Variant, (cpuBound-1)*100), cpuBound, s.CPURatio)
+			res.atMost(fmt.Sprintf("DataNode CPU per GB, %s, %s", s.Operation, s.Variant), cpuBound, s.CPURatio)
 		}
 	}
 	for _, j := range res.Jobs {
-		hold(fmt.Sprintf("run time of %s, %s: at most %+.0f %%", j.Operation, j.Variant, (timeBound-1)*100), timeBound, j.Ratio)
+		res.atMost(fmt.Sprintf("run time of %s, %s", j.Operation, j.Variant), timeBound, j.Ratio)
 	}
 	for _, s := range res.Streams {
-		if s.Variant == Enforce && slices.Contains(FullSpeed, s.Operation) && s.ThroughputRatio != nil {
+		if r := s.ThroughputRatio; r != nil && s.Variant == Enforce && slices.Contains(FullSpeed, s.Operation) {
 			what := map[Operation]string{FullCold: "staging", FullWrite: "draining"}[s.Operation]
-			r := s.ThroughputRatio
 			res.Verdicts = append(res.Verdicts, Target{What: fmt.Sprintf("throughput of %s: all of native's, within %.0f %%", what, (1-rateBound)*100),
 				Bound: rateBound, Found: r.Low, Kept: r.Low >= rateBound, Open: r.Low < rateBound && r.High >= rateBound})
 		}
 	}
 	for _, m := range res.Memory {
-		res.Verdicts = append(res.Verdicts, memoryTarget(string(m.Variant), m.Peak))
+		res.memoryTarget(string(m.Variant), m.Peak)
 	}
 }
 
-// upper is the target of a ratio that is to be at most bound.
-func upper(what string, bound float64, r figures.Ratio) Target {
-	return Target{What: what, Bound: bound, Found: r.High, Kept: r.High <= bound, Open: r.High > bound && r.Low <= bound}
+// SummariseYARN computes the result of rounds; there is at least one.
+func SummariseYARN(setup YARNSetup, rounds []Round) YARNResult {
+	res := YARNResult{Outcome: outcome(setup, rounds), DaemonPeak: daemonPeak(rounds, YARNVariants...)}
+	for _, f := range yarnFigures {
+		found := YARNFigure{What: f.what}
+		found.Native, _ = f.of.spread(rounds, Native, YARNSort)
+		found.Governed, found.Ratio = f.of.spread(rounds, Enforce, YARNSort)
+		res.Figures = append(res.Figures, found)
+		if f.bound > 0 {
+			res.atMost("TeraSort on YARN, everything on, "+f.what, f.bound, found.Ratio)
+		}
+	}
+	res.memoryTarget("everything on", res.DaemonPeak)
+	res.Claims = res.claims()
+	return res
 }
 
-func memoryTarget(variant string, peak int64) Target {
-	return Target{What: fmt.Sprintf("the daemon's memory, %s: under 40 MiB", variant),
-		Bound: memoryBound, Found: float64(peak), Kept: peak < memoryBound}
+// atMost adds the target of a ratio, if there is one, that is to be at most bound.
+func (o *Outcome[S]) atMost(what string, bound float64, r *figures.Ratio) {
+	if r != nil {
+		o.Verdicts = append(o.Verdicts, Target{What: fmt.Sprintf("%s: at most %+.0f %%", what, (bound-1)*100), Bound: bound,
+			Found: r.High, Kept: r.High <= bound, Open: r.High > bound && r.Low <= bound})
+	}
+}
+
+func (o *Outcome[S]) memoryTarget(variant string, peak int64) {
+	o.Verdicts = append(o.Verdicts, Target{What: fmt.Sprintf("the daemon's memory, %s: under 40 MiB", variant),
+		Bound: memoryBound, Found: float64(peak), Kept: peak < memoryBound})
+}
+
+// notes returns the method and the caveats that a reader of the tables must see; little, if it is less
+// than enough bytes that were moved.
+func (o Outcome[S]) notes(method string, enough bool, little string, further []string) []string {
+	notes := []string{method}
+	if o.Rounds < leastRounds {
+		notes = append(notes, fmt.Sprintf("Fewer than %d rounds: no figure to rely on.", leastRounds))
+	}
+	if !enough {
+		notes = append(notes, little)
+	}
+	if len(o.Builds) > 1 {
+		notes = append(notes, "Rounds are of several builds of penstock: "+strings.Join(o.Builds, ", ")+".")
+	}
+	return append(notes, further...)
 }
 
 // Notes are the caveats that a reader of the tables must see.
 func (res Result) Notes() []string {
-	notes := []string{fmt.Sprintf("%d rounds, %.1f GB moved in each variant; each round has DataNodes of its own, warmed with %d MiB, whose compilers' CPU time is left out. Ratios are paired within rounds, with %.0f %% confidence intervals.",
-		res.Rounds, float64(res.Bytes)/gb, res.Setup.WarmBytes/mib, figures.Confidence*100)}
-	if res.Rounds < leastRounds {
-		notes = append(notes, fmt.Sprintf("Fewer than %d rounds: no figure to rely on.", leastRounds))
-	}
-	if res.Bytes < 10*gb {
-		notes = append(notes, "Less than 10 GB in each variant.")
-	}
-	if len(res.Builds) > 1 {
-		notes = append(notes, "Rounds are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
-	}
-	return append(notes, res.Setup.Notes...)
+	return res.notes(fmt.Sprintf("%d rounds, %.1f GB moved in each variant; each round has DataNodes of its own, warmed with %d MiB, whose compilers' CPU time is left out. Ratios are paired within rounds, with %.0f %% confidence intervals.",
+		res.Rounds, float64(res.Bytes)/gb, res.Setup.WarmBytes/mib, figures.Confidence*100),
+		res.Bytes >= 10*gb, "Less than 10 GB in each variant.", res.Setup.Notes)
+}
+
+// Notes are the caveats that a reader of the tables must see.
+func (res YARNResult) Notes() []string {
+	return res.notes(fmt.Sprintf("%d rounds; each sorts %.2f GB on both clusters. Ratios are paired within rounds, with %.0f %% confidence intervals. "+
+		"What the kernel writes back natively the daemon writes here, and only the machine's CPU holds both.",
+		res.Rounds, float64(res.Setup.Bytes)/gb, figures.Confidence*100),
+		res.Setup.Bytes >= gb, "Less than 1 GB sorted.", res.Setup.Notes)
 }
 
 // WriteTable prints the figures for a terminal.
 func (res Result) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "CPU s/GB\tvariant\tDataNode\tratio\tdaemon\tboth, ratio\tMB/s\tratio\t")
+	streams := []string{"CPU s/GB\tvariant\tDataNode\tratio\tdaemon\tboth, ratio\tMB/s\tratio\t"}
 	for _, op := range Streams {
 		for _, s := range res.Streams {
 			if s.Operation == op {
-				fmt.Fprintf(t, "%s\t%s\t%.3f\t%s\t%.3f\t%s\t%.0f\t%s\t\n", op, s.Variant, s.DataNodeCPU.Median, interval(s.CPURatio),
-					s.DaemonCPU.Median, interval(s.TotalRatio), s.MBps.Median, interval(s.ThroughputRatio))
+				streams = append(streams, fmt.Sprintf("%s\t%s\t%.3f\t%s\t%.3f\t%s\t%.0f\t%s\t", op, s.Variant, s.DataNodeCPU.Median, interval(s.CPURatio),
+					s.DaemonCPU.Median, interval(s.TotalRatio), s.MBps.Median, interval(s.ThroughputRatio)))
 			}
 		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
+	jobs := []string{"\nrun time\tvariant\tmedian\tmin-max\tratio\t"}
+	for _, j := range res.Jobs {
+		jobs = append(jobs, fmt.Sprintf("%s\t%s\t%.2f s\t%.2f-%.2f\t%s\t", j.Operation, j.Variant, j.Seconds.Median, j.Seconds.Min, j.Seconds.Max, interval(j.Ratio)))
 	}
-	if len(res.Jobs) > 0 {
-		fmt.Fprintln(t, "\nrun time\tvariant\tmedian\tmin-max\tratio\t")
-		for _, j := range res.Jobs {
-			fmt.Fprintf(t, "%s\t%s\t%.2f s\t%.2f-%.2f\t%s\t\n", j.Operation, j.Variant, j.Seconds.Median, j.Seconds.Min, j.Seconds.Max, interval(j.Ratio))
+	return res.write(w, res.Notes(), streams, jobs)
+}
+
+// WriteTable prints the figures for a terminal.
+func (res YARNResult) WriteTable(w io.Writer) error {
+	lines := []string{"TeraSort, s\tnative\tmin-max\teverything on\tmin-max\tratio\t"}
+	for _, f := range res.Figures {
+		lines = append(lines, fmt.Sprintf("%s\t%.2f\t%.2f-%.2f\t%.2f\t%.2f-%.2f\t%s\t", f.What, f.Native.Median, f.Native.Min, f.Native.Max,
+			f.Governed.Median, f.Governed.Min, f.Governed.Max, interval(f.Ratio)))
+	}
+	return res.write(w, res.Notes(), lines)
+}
+
+// write prints tables, each with a header, then verdicts and notes. It leaves out a table without rows.
+func (o Outcome[S]) write(w io.Writer, notes []string, tables ...[]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, lines := range tables {
+		if len(lines) > 1 {
+			fmt.Fprintln(t, strings.Join(lines, "\n"))
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(w)
-	for _, v := range res.Verdicts {
+	for _, v := range o.Verdicts {
 		fmt.Fprintln(w, v)
 	}
-	for _, n := range res.Notes() {
+	for _, n := range notes {
 		fmt.Fprintln(w, n)
 	}
 	return nil
 }
+
+// WriteJSON writes the figures in the documented form.
+func (res Result) WriteJSON(w io.Writer) error { return experiment.WriteJSON(w, res) }
+
+// WriteJSON writes the figures in the documented form.
+func (res YARNResult) WriteJSON(w io.Writer) error { return experiment.WriteJSON(w, res) }
 
 // String is the target's line.
 func (t Target) String() string {
@@ -258,9 +348,4 @@ func interval(r *figures.Ratio) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.3f (%.3f-%.3f)", r.Mean, r.Low, r.High)
-}
-
-// WriteJSON writes the figures in the documented form.
-func (res Result) WriteJSON(w io.Writer) error {
-	return experiment.WriteJSON(w, res)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"penstock/lab/hadoop"
 )
 
 const (
@@ -11,7 +13,7 @@ const (
 	gb  = 1e9 // figures are per decimal gigabyte, as disks are sold
 )
 
-// Variant is one way to run the DataNode.
+// Variant is one way to run Hadoop's daemons.
 type Variant string
 
 // The variants, in the order of what Penstock does.
@@ -22,8 +24,12 @@ const (
 	Enforce Variant = "enforce" // the daemon holds streams at their marks
 )
 
-// Variants are all of them. Native is measured in every round: ratios are to it.
-var Variants = []Variant{Native, Absent, Observe, Enforce}
+// Native is measured in every round: ratios are to it. On YARN there are a cluster without anything of
+// Penstock and one with all of it.
+var (
+	Variants     = []Variant{Native, Absent, Observe, Enforce}
+	YARNVariants = []Variant{Native, Enforce}
+)
 
 // ParseVariants turns names into variants, Native first and each once.
 func ParseVariants(names []string) ([]Variant, error) {
@@ -41,7 +47,7 @@ func ParseVariants(names []string) ([]Variant, error) {
 	return slices.DeleteFunc(slices.Clone(Variants), func(v Variant) bool { return !wanted[v] }), nil
 }
 
-// governed says that a daemon runs.
+// governed reports whether a daemon runs.
 func (v Variant) governed() bool { return v == Observe || v == Enforce }
 
 // Operation is what one figure is of.
@@ -59,18 +65,34 @@ const (
 	FullCold  Operation = "cold read, full speed"
 	TeraGen   Operation = "teragen"
 	TeraSort  Operation = "terasort"
+
+	// YARNSort is a TeraSort on YARN, YARNCheck one whose output and whose way through the daemon are checked.
+	YARNSort  Operation = "terasort on YARN"
+	YARNCheck Operation = "validated terasort on YARN"
 )
 
 // Paced are the operations whose CPU time is reported, FullSpeed those whose
-// throughput is.
+// throughput is, Jobs those whose run time is.
 var (
 	Paced     = []Operation{Write, Cold, Cached}
 	FullSpeed = []Operation{FullWrite, FullCold}
-	Streams   = append(append([]Operation(nil), Paced...), FullSpeed...)
+	Streams   = slices.Concat(Paced, FullSpeed)
+	Jobs      = []Operation{TeraGen, TeraSort}
 )
 
-// Jobs are the operations whose run time is reported.
-var Jobs = []Operation{TeraGen, TeraSort}
+// Conditions are what the setups of both measurements have.
+type Conditions struct {
+	BlockBytes           int64    `json:"block_bytes"`
+	HeapMB               int      `json:"datanode_heap_mb"`
+	DiskBytes            int64    `json:"disk_bytes"` // of each DataNode's disk
+	DirtyBytes           int64    `json:"dirty_bytes"`
+	DirtyBackgroundBytes int64    `json:"dirty_background_bytes"`
+	Hadoop               string   `json:"hadoop"`
+	KernelRelease        string   `json:"kernel_release"`
+	CPUs                 int      `json:"cpus"`
+	MemoryBytes          int64    `json:"memory_bytes"`
+	Notes                []string `json:"notes,omitempty"`
+}
 
 // Setup is everything that may change a figure. The journal holds it, and is
 // refused with another one; how many rounds there are is no part of it.
@@ -80,36 +102,33 @@ type Setup struct {
 	WarmBytes   int64     `json:"warm_bytes"`   // written, and read twice, on each DataNode before a round
 	JobBytes    int64     `json:"job_bytes"`    // that TeraGen writes and TeraSort sorts; 0: no jobs
 	Variants    []Variant `json:"variants"`
-	BlockBytes  int64     `json:"block_bytes"`
-	HeapMB      int       `json:"datanode_heap_mb"`
-	DiskBytes   int64     `json:"disk_bytes"` // of each DataNode's disk
-	// The kernel writes back early, as on a node that has been writing for long:
-	// with a large machine's own limits nothing would reach the disk natively.
-	DirtyBytes           int64  `json:"dirty_bytes"`
-	DirtyBackgroundBytes int64  `json:"dirty_background_bytes"`
-	Hadoop               string `json:"hadoop"`
-	Modelled             bool   `json:"block_device"` // false: see Notes
+	Conditions
+	Modelled bool `json:"block_device"` // false: see Notes
 	// Where the kernel moves a DataNode's and its client's threads about, the
 	// same read takes the DataNode once or twice the CPU time, natively too.
-	ClientCPU     string   `json:"client_cpu"` // "": any
-	DataNodeCPU   string   `json:"datanode_cpu"`
-	KernelRelease string   `json:"kernel_release"`
-	CPUs          int      `json:"cpus"`
-	MemoryBytes   int64    `json:"memory_bytes"`
-	Notes         []string `json:"notes,omitempty"`
+	ClientCPU   string `json:"client_cpu"` // "": any
+	DataNodeCPU string `json:"datanode_cpu"`
 }
 
 // DefaultSetup is for a machine of two CPUs: eight rounds take a quarter of an
-// hour and move 21 GB in each variant. The DataNode's heap is a small node's.
+// hour and move 21 GB in each variant. The DataNode's heap is a small node's. The kernel
+// writes back early, as on a node that has been writing for long: with a large machine's
+// own limits nothing would reach the disk natively.
 func DefaultSetup() Setup {
 	return Setup{StreamBytes: 512 * mib, StreamRate: 250e6, WarmBytes: 3072 * mib, JobBytes: 128 * mib, Variants: Variants,
-		BlockBytes: 128 * mib, HeapMB: 512, DiskBytes: 6 << 30,
-		DirtyBytes: 512 * mib, DirtyBackgroundBytes: 64 * mib}
+		Conditions: Conditions{BlockBytes: 128 * mib, HeapMB: 512, DiskBytes: 6 << 30, DirtyBytes: 512 * mib, DirtyBackgroundBytes: 64 * mib}}
 }
 
 // atOnce is how many bytes a disk holds at a time: what a variant writes, or
 // one warm-up, is deleted before the next one.
 func (s Setup) atOnce() int64 { return max(2*s.StreamBytes, s.WarmBytes+s.StreamBytes) + 2*s.JobBytes }
+
+func (s Setup) operations() []Operation {
+	if s.JobBytes == 0 {
+		return Streams
+	}
+	return slices.Concat(Streams, Jobs)
+}
 
 // Validate rejects what cannot be measured, naming the flag to change.
 func (s Setup) Validate() error {
@@ -139,3 +158,42 @@ func StreamBytesFor(total int64, rounds int) int64 {
 	parts := int64(len(Streams) * rounds)
 	return (total + parts*mib - 1) / (parts * mib) * mib
 }
+
+// YARNSetup is everything that may change a figure of TeraSort on YARN.
+type YARNSetup struct {
+	Bytes       int64 `json:"bytes"` // that it sorts; a map's input is a block
+	Reduces     int   `json:"reduces"`
+	SortMB      int   `json:"io_sort_mb"` // a map's buffer: small, so that maps spill several times and merge
+	TaskSlots   int   `json:"task_slots"` // tasks that run at a time
+	TaskHeapMB  int   `json:"task_heap_mb"`
+	NetworkRate int64 `json:"network_rate"` // bytes per second, more than the shuffle can use
+	Conditions
+}
+
+// DefaultYARNSetup sorts so many bytes; with 1 GiB a round takes some three minutes
+// on a machine of two CPUs.
+func DefaultYARNSetup(bytes int64) YARNSetup {
+	s := DefaultSetup()
+	return YARNSetup{Bytes: bytes, Reduces: 2, SortMB: 32, TaskSlots: 2, TaskHeapMB: 400, NetworkRate: 16 << 30,
+		Conditions: Conditions{BlockBytes: s.BlockBytes, HeapMB: s.HeapMB, DiskBytes: (max(8*bytes, 4<<30) + mib - 1) / mib * mib}}
+}
+
+// Validate rejects what cannot be measured, naming the flag to change.
+func (s YARNSetup) Validate() error {
+	const most = 64 << 30
+	if s.Bytes < 64*mib || s.Bytes > most {
+		return fmt.Errorf("--yarn: %d bytes to sort: from 64M to 64G", s.Bytes)
+	}
+	if need := s.Bytes * 3; s.MemoryBytes > 0 && need > s.MemoryBytes/2 {
+		return fmt.Errorf("--yarn: to sort %d MiB on disks in memory takes %d MiB of it; this machine has %d: give fewer bytes",
+			s.Bytes/mib, need*2/mib, s.MemoryBytes/mib)
+	}
+	return nil
+}
+
+// maps is the number of input files, each of one block.
+func (s YARNSetup) maps() int {
+	return int((s.rows()*hadoop.RowBytes + s.BlockBytes - 1) / s.BlockBytes)
+}
+
+func (s YARNSetup) rows() int64 { return s.Bytes / hadoop.RowBytes }

@@ -1,73 +1,270 @@
 package overhead
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
 
+	"penstock/lab/daemon"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
+	"penstock/lab/proc"
+	"penstock/lab/stand"
+	"penstock/node/status"
 )
 
-// YARNSetup is everything that may change a figure of TeraSort on YARN.
-type YARNSetup struct {
-	Bytes       int64 `json:"bytes"`       // that it sorts
-	BlockBytes  int64 `json:"block_bytes"` // a map's input, and a block of the output
-	Reduces     int   `json:"reduces"`
-	SortMB      int   `json:"io_sort_mb"` // a map's buffer: small, so that maps spill several times and merge
-	TaskSlots   int   `json:"task_slots"` // tasks that run at a time
-	TaskHeapMB  int   `json:"task_heap_mb"`
-	HeapMB      int   `json:"datanode_heap_mb"`
-	DiskBytes   int64 `json:"disk_bytes"`   // of each cluster's disk
-	NetworkRate int64 `json:"network_rate"` // bytes per second, more than the shuffle can use
-	// The kernel's own proportions, a fifth and a tenth of the memory: what of spills
-	// never reaches a disk natively is part of what is compared.
-	DirtyBytes           int64    `json:"dirty_bytes"`
-	DirtyBackgroundBytes int64    `json:"dirty_background_bytes"`
-	Hadoop               string   `json:"hadoop"`
-	KernelRelease        string   `json:"kernel_release"`
-	CPUs                 int      `json:"cpus"`
-	MemoryBytes          int64    `json:"memory_bytes"`
-	Notes                []string `json:"notes,omitempty"`
+// HDFS folders, and the seed of both inputs; any number would do.
+const (
+	sortInput = "/input"
+	sortSeed  = 20160531
+)
+
+// yarn is a real cluster of its own, on a disk of its own.
+type yarn struct {
+	disk    *disk.Disk
+	cluster *hadoop.Cluster
+	sum     hadoop.Checksum128 // of the input
+	held    int64              // bytes of blocks on the disk while no output is
 }
 
-// YARNVariants are a cluster without anything of Penstock, and one with all of it.
-var YARNVariants = []Variant{Native, Enforce}
-
-// DefaultYARNSetup sorts so many bytes; with 1 GiB a round takes some three minutes
-// on a machine of two CPUs.
-func DefaultYARNSetup(bytes int64) YARNSetup {
-	s := DefaultSetup()
-	return YARNSetup{Bytes: bytes, BlockBytes: 128 * mib, Reduces: 2, SortMB: 32, TaskSlots: 2, TaskHeapMB: 400,
-		HeapMB: s.HeapMB, DiskBytes: (max(8*bytes, 4<<30) + mib - 1) / mib * mib, NetworkRate: 16 << 30}
+// YARNMachine is the real environment of a TeraSort on YARN: two clusters, one of them with all of
+// Penstock, and its daemon. Both live through all rounds.
+type YARNMachine struct {
+	*stand.Stand // with the disks, both clusters and the daemon
+	setup        YARNSetup
+	sides        map[Variant]*yarn
+	outputs      int // numbers them
 }
 
-// Validate rejects what cannot be measured, naming the flag to change.
-func (s YARNSetup) Validate() error {
-	const most = 64 << 30
-	if s.Bytes < 64*mib || s.Bytes > most {
-		return fmt.Errorf("--yarn: %d bytes to sort: from 64M to 64G", s.Bytes)
+// StartYARNMachine brings up disks, clusters and daemon, and writes the inputs. On
+// an error everything is put back.
+func StartYARNMachine(ctx context.Context, setup YARNSetup, o Options) (*YARNMachine, error) {
+	m := &YARNMachine{setup: setup, sides: map[Variant]*yarn{}}
+	spec := o.stand(setup.Conditions, "disk-native", "disk-enforce")
+	spec.Nodes = func(*stand.Stand) []daemon.Options {
+		return []daemon.Options{{Mode: string(Enforce), More: fmt.Sprintf("network: {rate: %d}\n", setup.NetworkRate)}}
 	}
-	if need := s.Bytes * 3; s.MemoryBytes > 0 && need > s.MemoryBytes/2 {
-		return fmt.Errorf("--yarn: to sort %d MiB on disks in memory takes %d MiB of it; this machine has %d: give fewer bytes",
-			s.Bytes/mib, need*2/mib, s.MemoryBytes/mib)
+	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
+		cfg := m.config(s.Disks[1])
+		cfg.Governed = s.Governed(0)
+		return cfg
+	}
+	spec.Agents = []int{2} // DataNode and NodeManager
+	var err error
+	if m.Stand, err = stand.Up(ctx, spec); err != nil {
+		return nil, err
+	}
+	native, err := m.StartCluster(ctx, string(Native), m.config(m.Disks[0]))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", Native, err), m.Stop())
+	}
+	m.sides[Native], m.sides[Enforce] = &yarn{disk: m.Disks[0], cluster: native}, &yarn{disk: m.Disks[1], cluster: m.Hadoop}
+	for _, v := range YARNVariants {
+		if err := m.writeInput(ctx, m.sides[v]); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: write the input: %w", v, err), m.Stop())
+		}
+	}
+	return m, nil
+}
+
+func (m *YARNMachine) config(d *disk.Disk) hadoop.Config {
+	return hadoop.Config{Version: m.setup.Hadoop,
+		DataNodes: []hadoop.DataNode{{HeapMB: m.setup.HeapMB, Volumes: []hadoop.Volume{{Dir: filepath.Join(d.Mount(), "dfs")}}}},
+		LocalDirs: []string{filepath.Join(d.Mount(), "local")},
+		BlockSize: m.setup.BlockBytes, TaskSlots: m.setup.TaskSlots, TaskHeapMB: m.setup.TaskHeapMB}
+}
+
+func (m *YARNMachine) writeInput(ctx context.Context, y *yarn) (err error) {
+	y.sum, err = y.cluster.WriteRows(ctx, sortInput, hadoop.Rows{Seed: sortSeed, Rows: m.setup.rows(), Files: m.setup.maps()})
+	if err != nil {
+		return err
+	}
+	y.held, err = blockBytes(y.disk.Mount())
+	return err
+}
+
+// Begin has nothing to do: a side is a cluster's for good.
+func (m *YARNMachine) Begin(context.Context, int) error { return nil }
+
+// Arrange has nothing to do: the daemon runs all the time.
+func (m *YARNMachine) Arrange(context.Context, Variant) error { return nil }
+
+// Do performs a job, and either checks or measures it.
+func (m *YARNMachine) Do(ctx context.Context, v Variant, _ int, op Operation) (Sample, error) {
+	if op == YARNCheck {
+		return Sample{}, m.check(ctx, v)
+	}
+	return m.sort(ctx, v)
+}
+
+// Release leaves the daemon running.
+func (m *YARNMachine) Release(context.Context) (peak int64, err error) {
+	_, peak, err = proc.Memory(m.Nodes[0].PID())
+	return peak, err
+}
+
+// Stop puts everything back.
+func (m *YARNMachine) Stop() error { return m.Down() }
+
+// job submits one and waits for it and for its containers.
+func (m *YARNMachine) job(ctx context.Context, y *yarn, j hadoop.Job) (*hadoop.App, hadoop.Status, error) {
+	j.Queue = hadoop.QueueProtected
+	app, err := y.cluster.Submit(ctx, j)
+	if err != nil {
+		return nil, hadoop.Status{}, err
+	}
+	s, err := app.Wait(ctx)
+	if err != nil {
+		return nil, s, err
+	}
+	if _, err := app.Counters(ctx); err != nil { // the client has ended
+		return nil, s, err
+	}
+	return app, s, awaitNone(ctx, m.Stand, "processes of containers; logs in "+y.cluster.LogDir(), func() (int64, error) {
+		_, living, err := proc.Descendants(y.cluster.NodeManagerPID(0))
+		return int64(living), err
+	})
+}
+
+func (m *YARNMachine) sortJob(output string) hadoop.Job {
+	return hadoop.Job{Kind: hadoop.TeraSort, Input: sortInput, Output: output, Reduces: m.setup.Reduces,
+		Settings: map[string]string{"mapreduce.task.io.sort.mb": strconv.Itoa(m.setup.SortMB)}}
+}
+
+// output is a new folder of HDFS.
+func (m *YARNMachine) output() string {
+	m.outputs++
+	return fmt.Sprintf("/output-%d", m.outputs)
+}
+
+// check does a job and lets TeraValidate see its output. It makes sure that Penstock was where it should be.
+func (m *YARNMachine) check(ctx context.Context, v Variant) error {
+	y, output := m.sides[v], m.output()
+	app, _, err := m.job(ctx, y, m.sortJob(output))
+	if err != nil {
+		return err
+	}
+	counters, err := app.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	// Every record is spilled once by the reduces and once by the maps, and again by
+	// those maps that have to merge.
+	if got := counters["Spilled Records"]; got < m.setup.rows()*5/2 {
+		return fmt.Errorf("%d records were spilled of %d: maps do not merge: see %s", got, m.setup.rows(), app.Log)
+	}
+	if err := m.checkGoverned(ctx, v, app.ID); err != nil {
+		return err
+	}
+	report := m.output()
+	if _, _, err := m.job(ctx, y, hadoop.Job{Kind: hadoop.TeraValidate, Input: output, Output: report}); err != nil {
+		return err
+	}
+	if err := y.cluster.VerifyTeraValidate(ctx, report, y.sum); err != nil {
+		return err
+	}
+	return m.remove(ctx, y, output, report)
+}
+
+// checkGoverned makes sure that all phases of a job went through the daemon, or
+// that none did.
+func (m *YARNMachine) checkGoverned(ctx context.Context, v Variant, id string) error {
+	doc, err := m.Status(ctx, 0)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"persistent", "intermediate", "network"} {
+		moved := streamed(doc, id, kind)
+		if v == Native && moved > 0 {
+			return fmt.Errorf("the daemon saw %d bytes, %s, of %s, which is not governed", moved, kind, id)
+		}
+		if v != Native && moved < m.setup.rows()*hadoop.RowBytes {
+			return fmt.Errorf("the daemon saw %d bytes, %s, of %s, which sorts %d: see %s", moved, kind, id, m.setup.Bytes, m.Nodes[0].Log)
+		}
 	}
 	return nil
 }
 
-// ProbeYARN completes a setup with what the machine is. It is an error where there
-// can be no disks in memory: other disks' speed would be most of a job's run time.
-func ProbeYARN(s YARNSetup) (YARNSetup, error) {
-	if err := disk.Available(); err != nil {
-		return s, fmt.Errorf("no disks in memory: %w", err)
+// streamed is what a flow's streams of one kind have read and written.
+func streamed(doc *status.Document, flow, kind string) (bytes int64) {
+	for _, d := range doc.Devices {
+		for _, f := range d.Flows {
+			for _, k := range f.Kinds {
+				if f.Name == flow && k.Kind == kind {
+					bytes += k.Streamed.Read + k.Streamed.Written
+				}
+			}
+		}
 	}
-	m := Probe(Setup{})
-	s.KernelRelease, s.CPUs, s.MemoryBytes, s.Notes = m.KernelRelease, m.CPUs, m.MemoryBytes, m.Notes
-	s.DirtyBytes, s.DirtyBackgroundBytes = s.MemoryBytes/5/mib*mib, s.MemoryBytes/10/mib*mib
-	return s, nil
+	return bytes
 }
 
-// maps is the number of input files, each of one block.
-func (s YARNSetup) maps() int {
-	return int((s.rows()*hadoop.RowBytes + s.BlockBytes - 1) / s.BlockBytes)
+// remove deletes folders and waits until their blocks have gone. Small files of jobs
+// stay: their history.
+func (m *YARNMachine) remove(ctx context.Context, y *yarn, folders ...string) error {
+	for _, f := range folders {
+		if err := y.cluster.FS().Remove(ctx, f); err != nil {
+			return err
+		}
+	}
+	const historyMax = 16 * mib
+	return awaitDeleted(ctx, m.Stand, y.disk, y.held+historyMax)
 }
 
-func (s YARNSetup) rows() int64 { return s.Bytes / hadoop.RowBytes }
+// sort does a job whose input is not in the page cache.
+func (m *YARNMachine) sort(ctx context.Context, v Variant) (s Sample, err error) {
+	for _, v := range YARNVariants {
+		y := m.sides[v]
+		if err := errors.Join(y.cluster.Check(), y.disk.Forget(), y.disk.Sync()); err != nil {
+			return s, err
+		}
+	}
+	y, output := m.sides[v], m.output()
+	before, err := m.usage(v)
+	if err != nil {
+		return s, err
+	}
+	begun := time.Now()
+	_, ended, err := m.job(ctx, y, m.sortJob(output))
+	if err != nil {
+		return s, err
+	}
+	if err := y.disk.Sync(); err != nil {
+		return s, err
+	}
+	settled := time.Since(begun)
+	after, err := m.usage(v)
+	if err != nil {
+		return s, err
+	}
+	s = Sample{Seconds: ended.Elapsed.Seconds(), SettledSeconds: settled.Seconds(),
+		DataNodeCPU: after.DataNodeCPU - before.DataNodeCPU, NodeManagerCPU: after.NodeManagerCPU - before.NodeManagerCPU,
+		TasksCPU: after.TasksCPU - before.TasksCPU, DaemonCPU: after.DaemonCPU - before.DaemonCPU,
+		MachineCPU: after.MachineCPU - before.MachineCPU}
+	return s, m.remove(ctx, y, output)
+}
+
+// usage is the CPU time so far, while no container runs.
+func (m *YARNMachine) usage(v Variant) (s Sample, err error) {
+	c := m.sides[v].cluster
+	tasks, living, err := proc.Descendants(c.NodeManagerPID(0))
+	if err == nil && living > 0 {
+		err = fmt.Errorf("%d processes of containers where none should be", living)
+	}
+	if err != nil {
+		return s, err
+	}
+	node, err1 := proc.CPUTime(c.DataNodePID(0))
+	manager, err2 := proc.CPUTime(c.NodeManagerPID(0))
+	machine, err3 := proc.MachineCPUTime()
+	s = Sample{DataNodeCPU: node.Seconds(), NodeManagerCPU: manager.Seconds(), TasksCPU: tasks.Seconds(), MachineCPU: machine.Seconds()}
+	if v == Native {
+		return s, errors.Join(err1, err2, err3)
+	}
+	daemon, err4 := proc.CPUTime(m.Nodes[0].PID())
+	s.DaemonCPU = daemon.Seconds()
+	return s, errors.Join(err1, err2, err3, err4)
+}

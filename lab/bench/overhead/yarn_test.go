@@ -16,33 +16,40 @@ import (
 // time and 4 % more CPU time, all of it slower from one job to the next.
 type fakeYARN struct {
 	did    []Variant
+	begun  int
 	warm   []Variant
 	failAt int // a job's number, from 1
 }
 
-func (w *fakeYARN) Warm(_ context.Context, v Variant) error {
-	w.warm = append(w.warm, v)
-	return nil
-}
+func (w *fakeYARN) Begin(context.Context, int) error { w.begun++; return nil }
 
-func (w *fakeYARN) Sort(ctx context.Context, v Variant) (YARNSample, error) {
+func (w *fakeYARN) Arrange(context.Context, Variant) error { return nil }
+
+func (w *fakeYARN) Do(ctx context.Context, v Variant, _ int, op Operation) (Sample, error) {
+	if op == YARNCheck {
+		if w.warm = append(w.warm, v); w.begun > 0 {
+			return Sample{}, errors.New("checked too late")
+		}
+		return Sample{}, nil
+	}
 	w.did = append(w.did, v)
 	if len(w.did) == w.failAt {
-		return YARNSample{}, errors.New("it broke")
+		return Sample{}, errors.New("it broke")
 	}
 	slow := 1 + 0.1*float64((len(w.did)-1)/2)
 	if v == Native {
-		return YARNSample{Seconds: 50 * slow, DataNodeCPU: 5 * slow, NodeManagerCPU: 5 * slow, TasksCPU: 40 * slow, MachineCPU: 60 * slow}, ctx.Err()
+		return Sample{Seconds: 50 * slow, DataNodeCPU: 5 * slow, NodeManagerCPU: 5 * slow, TasksCPU: 40 * slow, MachineCPU: 60 * slow}, ctx.Err()
 	}
-	return YARNSample{Seconds: 50.5 * slow, DataNodeCPU: 5 * slow, NodeManagerCPU: 5 * slow, TasksCPU: 41 * slow, DaemonCPU: slow, MachineCPU: 60 * slow}, ctx.Err()
+	return Sample{Seconds: 50.5 * slow, DataNodeCPU: 5 * slow, NodeManagerCPU: 5 * slow, TasksCPU: 41 * slow, DaemonCPU: slow, MachineCPU: 60 * slow}, ctx.Err()
 }
 
-func (w *fakeYARN) DaemonPeak() (int64, error) { return int64(20+len(w.did)) * mib, nil }
+func (w *fakeYARN) Release(context.Context) (int64, error) { return int64(20+len(w.did)) * mib, nil }
 
-func runYARN(t *testing.T, w *fakeYARN, path string, rounds int) ([]YARNRound, error) {
+func (w *fakeYARN) Stop() error { return nil }
+
+func runYARN(t *testing.T, w *fakeYARN, path string, rounds int) ([]Round, error) {
 	t.Helper()
-	x := &YARNExperiment{Env: w, Build: "test", Say: t.Logf}
-	return performFake(t, t.Context(), DefaultYARNSetup(1<<30), path, rounds, x.Round)
+	return performFake(t, t.Context(), DefaultYARNSetup(1<<30), path, rounds, yarnExperiment, w)
 }
 
 func TestYARNRoundsAlternate(t *testing.T) {
@@ -56,7 +63,7 @@ func TestYARNRoundsAlternate(t *testing.T) {
 		t.Errorf("jobs %v, want %v", w.did, want)
 	}
 	for i, r := range j {
-		if r.Number != i+1 || len(r.Samples) != 2 {
+		if r.Number != i+1 || len(r.Variants) != 2 {
 			t.Errorf("round %d: %+v", i+1, r)
 		}
 	}
@@ -65,7 +72,7 @@ func TestYARNRoundsAlternate(t *testing.T) {
 func TestFailedYARNRoundIsNotKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	j, err := runYARN(t, &fakeYARN{failAt: 6}, path, 3)
-	if err == nil || !strings.Contains(err.Error(), "round 2: native: it broke") || len(j) != 1 {
+	if err == nil || !strings.Contains(err.Error(), "round 2: native: terasort on YARN: it broke") || len(j) != 1 {
 		t.Fatalf("%v, %d rounds", err, len(j))
 	}
 	w := &fakeYARN{}
@@ -82,10 +89,10 @@ func TestYARNFigures(t *testing.T) {
 	res := SummariseYARN(DefaultYARNSetup(1<<30), j)
 	for _, f := range res.Figures {
 		switch f.What {
-		case runTime:
+		case "run time":
 			near(t, f.What, f.Ratio.Mean, 1.01)
 			near(t, "native", f.Native.Median, 50*1.35) // the round before them was not counted
-		case allCPU:
+		case "CPU, all of these":
 			near(t, f.What, f.Ratio.High, 1.04)
 		case "CPU, daemon":
 			if f.Ratio != nil {

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"penstock/lab/proc"
 )
 
 // Usage is what a process holds at a moment.
@@ -23,34 +26,11 @@ type Usage struct {
 
 // usage looks at a process. One that has gone meanwhile is an error.
 func usage(process string, pid int) (Usage, error) {
-	u := Usage{Process: process, PID: pid}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return u, err
-	}
-	rss, err := statusField(string(status), "VmRSS")
-	if err != nil {
-		return u, err
-	}
-	threads, err := statusField(string(status), "Threads")
-	if err != nil {
-		return u, err
-	}
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	u.RSSKiB, u.Threads, u.FDs = rss, int(threads), len(fds)
-	return u, err
-}
-
-// statusField reads a number of /proc/PID/status, in the unit that it has there.
-func statusField(status, name string) (int64, error) {
-	for line := range strings.SplitSeq(status, "\n") {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			if f := strings.Fields(rest); len(f) > 0 {
-				return strconv.ParseInt(f[0], 10, 64)
-			}
-		}
-	}
-	return 0, fmt.Errorf("no %s in the process's status", name)
+	resident, _, err1 := proc.Memory(pid)
+	_, threads, err2 := proc.State(pid)
+	descriptors, err3 := proc.Descriptors(pid)
+	return Usage{Process: process, PID: pid, RSSKiB: resident >> 10, FDs: len(descriptors), Threads: threads},
+		errors.Join(err1, err2, err3)
 }
 
 // usages looks at the daemon and the DataNodes; those that are not there are left

@@ -18,10 +18,11 @@ import org.apache.hadoop.util.ToolRunner;
  * Hadoop's own client under the name of a task, and MapReduce jobs in this JVM
  * (LocalJobRunner), whose run time is then work and not the start of JVMs.
  *
- * <p>A line on standard input is {@code write PATH BYTES RATE}, {@code read PATH RATE},
- * {@code teragen PATH ROWS} or {@code terasort FROM TO}, with a rate in bytes per
- * second, 0 for as fast as it goes; the answer is {@code ok NANOSECONDS BYTES} or {@code error TEXT}. The end of input ends the process. The
- * argument is a folder for the jobs' intermediate files.
+ * <p>A line on standard input is an id and {@code write PATH BYTES RATE}, {@code read PATH RATE},
+ * {@code teragen PATH ROWS} or {@code terasort FROM TO}, with a rate in bytes per second, 0 for
+ * as fast as it goes; the answer is the id and {@code done NANOSECONDS BYTES} or {@code error TEXT}
+ * (package lab/client). The end of input ends the process. The argument is a folder for the jobs'
+ * intermediate files.
  */
 public final class OverheadClient {
     /** A packet of HDFS. */
@@ -36,17 +37,17 @@ public final class OverheadClient {
         new Random(1).nextBytes(BUFFER);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split(" ");
             String answer;
             try {
-                String[] words = line.split(" ");
                 long begun = System.nanoTime();
                 long bytes = perform(words, argv[0]);
-                answer = "ok " + (System.nanoTime() - begun) + " " + bytes;
+                answer = "done " + (System.nanoTime() - begun) + " " + bytes;
             } catch (Throwable t) {
                 t.printStackTrace();
                 answer = "error " + String.valueOf(t).replaceAll("\\s+", " ");
             }
-            out.println(answer);
+            out.println(words[0] + " " + answer);
             out.flush();
         }
         System.exit(0);
@@ -65,19 +66,19 @@ public final class OverheadClient {
         // A job's end is noticed when it comes, not at the next of a few looks.
         conf.setInt("mapreduce.client.progressmonitor.pollinterval", 10);
         conf.setInt("mapreduce.client.completion.pollinterval", 10);
-        switch (words[0]) {
+        switch (words[1]) {
             case "write":
-                return write(conf, new Path(words[1]), Long.parseLong(words[2]), new Pace(Long.parseLong(words[3])));
+                return write(conf, new Path(words[2]), Long.parseLong(words[3]), new Pace(Long.parseLong(words[4])));
             case "read":
-                return read(conf, new Path(words[1]), new Pace(Long.parseLong(words[2])));
+                return read(conf, new Path(words[2]), new Pace(Long.parseLong(words[3])));
             case "teragen":
-                job(ToolRunner.run(conf, new TeraGen(), new String[] {words[2], words[1]}), "TeraGen");
-                return 100 * Long.parseLong(words[2]);
+                job(ToolRunner.run(conf, new TeraGen(), new String[] {words[3], words[2]}), "TeraGen");
+                return 100 * Long.parseLong(words[3]);
             case "terasort":
-                job(ToolRunner.run(conf, new TeraSort(), new String[] {words[1], words[2]}), "TeraSort");
-                return FileSystem.get(conf).getContentSummary(new Path(words[1])).getLength();
+                job(ToolRunner.run(conf, new TeraSort(), new String[] {words[2], words[3]}), "TeraSort");
+                return FileSystem.get(conf).getContentSummary(new Path(words[2])).getLength();
             default:
-                throw new IllegalArgumentException("no such command: " + words[0]);
+                throw new IllegalArgumentException("no such command: " + words[1]);
         }
     }
 

@@ -5,60 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"penstock/lab/client"
 	"penstock/lab/daemon"
-	"penstock/lab/disk"
 	"penstock/lab/hadoop"
+	"penstock/lab/proc"
 	"penstock/lab/stand"
 )
 
-// Options say where the real environment lives; nothing in them changes a
-// figure.
-type Options struct {
-	RunDir   string // private, absolute
-	CacheDir string // downloads; kept between runs
-	AgentJar string
-	Binary   string   // penstock itself, for the daemon
-	JVMArgs  []string // of both DataNodes, as for a profiler
-	Say      func(format string, args ...any)
-}
-
-// Machine is the real environment: two DataNodes, each on a disk of its own, the client and the
-// daemon.
+// Machine is the real environment of streams and of jobs within the client: two DataNodes, each on a disk of
+// its own, the client and the daemon.
 type Machine struct {
 	*stand.Stand
 	options Options
 	setup   Setup
-	client  *client
-	daemon  *daemon.Daemon
+	client  *client.JVM
 	fresh   bool   // the DataNodes have just been started with the cluster
 	files   int    // numbers the outputs
 	written string // what the last write wrote
 	rows    string // what the last TeraGen wrote
 }
 
-const spillBytes = 4 << 30
-
-// stand has what both machines share. Without root the dirty limits stay as they are.
-func (o Options) stand(dirty, background int64) stand.Spec {
-	return stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Say, DisksOptional: true,
-		Sysctls: []stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(dirty, 10)}, {Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(background, 10)}}}
-}
-
-func fastDisk(name string, bytes int64) disk.Options {
-	return disk.Options{Name: name, Size: bytes, Scheduler: "none", LogBytesMax: mib}
-}
+const (
+	spillBytes     = 4 << 30
+	daemonPatience = 20 * time.Second
+)
 
 // StartMachine brings up disks, cluster and client. On an error everything is
 // put back.
 func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, fresh: true}
-	spec := o.stand(setup.DirtyBytes, setup.DirtyBackgroundBytes)
-	// The last disk is for the jobs' intermediate files, so that they are in memory as well.
-	spec.Disks = []disk.Options{fastDisk("disk0", setup.DiskBytes), fastDisk("disk1", setup.DiskBytes), fastDisk("spills", spillBytes)}
+	spec := o.stand(setup.Conditions, "disk0", "disk1")
+	// For the jobs' intermediate files, so that they are in memory as well.
+	spec.Disks = append(spec.Disks, fastDisk("spills", spillBytes))
+	spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{{Patience: daemonPatience}} }
+	spec.NodesLater = true
 	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
 		cfg := hadoop.Config{Version: setup.Hadoop, NoYARN: true, BlockSize: setup.BlockBytes, DataNodes: s.DataNodes("dfs", s.Disks[:2]...)}
 		for i := range cfg.DataNodes {
@@ -70,14 +53,17 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	if m.Stand, err = stand.Up(ctx, spec); err != nil {
 		return nil, err
 	}
-	if err := m.startClient(ctx); err != nil {
+	if err = m.makePlaces(ctx); err == nil {
+		err = m.startClient(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.Stop())
 	}
 	return m, nil
 }
 
-func (m *Machine) startClient(ctx context.Context) (err error) {
-	// A place is a folder whose storage policy names its DataNode's only volume.
+// makePlaces makes a folder for each DataNode: its storage policy names the DataNode's only volume.
+func (m *Machine) makePlaces(ctx context.Context) error {
 	for i, policy := range []string{"HOT", "ALL_SSD"} {
 		if err := m.Hadoop.FS().Mkdir(ctx, placeDir(i)); err != nil {
 			return err
@@ -86,15 +72,15 @@ func (m *Machine) startClient(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	m.client, err = startClient(ctx, m.Book, m.Hadoop, m.Lib, m.Dir, m.Disks[2].Mount(), m.setup.ClientCPU)
-	return err
+	return nil
 }
 
 func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
 
 // jvmArgs are the DataNode's, with the agent or without.
 func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
-	args := append([]string{keepCompilers}, m.options.JVMArgs...)
+	// Idle compiler threads stay, so that their time so far stays known.
+	args := append([]string{"-XX:-UseDynamicNumberOfCompilerThreads"}, m.options.JVMArgs...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{place}", map[bool]string{true: "agent", false: "native"}[place == agent])
 	}
@@ -120,11 +106,11 @@ func (m *Machine) Begin(ctx context.Context, agent int) error {
 	jobs := m.fresh && m.setup.JobBytes > 0
 	m.fresh = false
 	for _, v := range []Variant{Native, Absent, Enforce} {
-		place, bytes := agent, m.setup.WarmBytes/2
+		bytes := m.setup.WarmBytes / 2
 		if v == Native {
-			place, bytes = 1-agent, m.setup.WarmBytes
+			bytes = m.setup.WarmBytes
 		}
-		if err := m.warm(ctx, v, place, bytes, jobs); err != nil {
+		if err := m.warm(ctx, v, placeOf(v, agent), bytes, jobs); err != nil {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	}
@@ -179,56 +165,87 @@ const (
 // compilers to do is done.
 func (m *Machine) settle(ctx context.Context) error {
 	for begun := time.Now(); time.Since(begun) < restPatience; {
-		var used time.Duration
-		for i := range 2 {
-			before, err := cpuTime(m.Hadoop.DataNodePID(i))
-			if err != nil {
-				return err
-			}
-			used -= before
-		}
-		select {
-		case <-time.After(restWindow):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		for i := range 2 {
-			after, err := cpuTime(m.Hadoop.DataNodePID(i))
-			if err != nil {
-				return err
-			}
-			used += after
-		}
-		if used.Seconds() < restPart*restWindow.Seconds() {
-			return nil
+		before, err1 := m.dataNodesCPU()
+		err2 := pause(ctx, restWindow)
+		after, err3 := m.dataNodesCPU()
+		if err := errors.Join(err1, err2, err3); err != nil || (after-before).Seconds() < restPart*restWindow.Seconds() {
+			return err
 		}
 	}
 	m.options.Say("NOTE: the DataNodes are not at rest %v after their warm-up", restPatience)
 	return nil
 }
 
-// Arrange starts the variant's daemon.
-func (m *Machine) Arrange(ctx context.Context, v Variant) (err error) {
-	if err := m.Hadoop.Check(); err != nil {
+func (m *Machine) dataNodesCPU() (time.Duration, error) {
+	a, err1 := proc.CPUTime(m.Hadoop.DataNodePID(0))
+	b, err2 := proc.CPUTime(m.Hadoop.DataNodePID(1))
+	return a + b, errors.Join(err1, err2)
+}
+
+func pause(ctx context.Context, length time.Duration) error {
+	select {
+	case <-time.After(length):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Arrange starts the variant's daemon. It returns when the DataNode's agent is connected and has heard the mode.
+func (m *Machine) Arrange(ctx context.Context, v Variant) error {
+	if err := m.Hadoop.Check(); err != nil || !v.governed() {
 		return err
 	}
-	if v.governed() {
-		err = m.startDaemon(ctx, v)
+	if err := m.StartNode(ctx, 0, func(o *daemon.Options) { o.Mode = string(v) }); err != nil {
+		return err
 	}
-	return err
+	if err := m.AwaitAgents(ctx, 0, 1); err != nil {
+		return errors.Join(err, m.stopDaemon())
+	}
+	const twoHeartbeats = 500 * time.Millisecond // the agent has the mode and has slept since
+	return pause(ctx, twoHeartbeats)
+}
+
+// stopDaemon ends it. One that died before is an error: what it governed was not
+// governed to its end.
+func (m *Machine) stopDaemon() error {
+	d := m.Nodes[0]
+	m.Nodes[0] = nil
+	if d == nil {
+		return nil
+	}
+	if !d.Alive() {
+		return fmt.Errorf("penstock node had ended by itself: see %s", d.Log)
+	}
+	return d.Stop()
 }
 
 // Release ends the daemon and deletes what was written.
 func (m *Machine) Release(ctx context.Context) (peak int64, err error) {
-	if m.daemon != nil {
-		peak, err = peakMemory(m.daemon.PID())
-		err = errors.Join(err, stopDaemon(m.daemon))
-		m.daemon = nil
+	if d := m.Nodes[0]; d != nil {
+		_, peak, err = proc.Memory(d.PID())
+		err = errors.Join(err, m.stopDaemon())
 	}
-	if err != nil || ctx.Err() != nil || m.client == nil {
+	if err != nil || ctx.Err() != nil {
 		return peak, err
 	}
 	return peak, m.deleteFiles(ctx)
+}
+
+// deleteFiles deletes what was written and waits until the DataNodes have.
+func (m *Machine) deleteFiles(ctx context.Context) error {
+	for i := range 2 {
+		files, err := m.Hadoop.FS().List(ctx, placeDir(i))
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := m.Hadoop.FS().Remove(ctx, f.Path); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(awaitDeleted(ctx, m.Stand, m.Disks[0], 0), awaitDeleted(ctx, m.Stand, m.Disks[1], 0))
 }
 
 func (m *Machine) output(place int) string {
@@ -238,27 +255,27 @@ func (m *Machine) output(place int) string {
 
 // Do performs one operation and accounts for it.
 func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s Sample, err error) {
-	var command []string
-	rate := strconv.FormatInt(m.setup.StreamRate, 10)
+	var command, args string
+	rate := m.setup.StreamRate
 	if slices.Contains(FullSpeed, op) {
-		rate = "0"
+		rate = 0
 	}
 	switch op {
 	case Write, FullWrite:
 		m.written = m.output(place)
-		command = []string{"write", m.written, strconv.FormatInt(m.setup.StreamBytes, 10), rate}
-	case Cold, FullCold:
-		if err := m.forget(place); err != nil {
-			return s, err
+		command, args = "write", fmt.Sprintf("%s %d %d", m.written, m.setup.StreamBytes, rate)
+	case Cold, FullCold, Cached:
+		if op != Cached {
+			if err := m.Disks[place].Forget(); err != nil {
+				return s, err
+			}
 		}
-		command = []string{"read", m.written, rate}
-	case Cached:
-		command = []string{"read", m.written, rate}
+		command, args = "read", fmt.Sprintf("%s %d", m.written, rate)
 	case TeraGen:
 		m.rows = m.output(place)
-		command = []string{"teragen", m.rows, strconv.FormatInt(m.setup.JobBytes/hadoop.RowBytes, 10)}
+		command, args = "teragen", fmt.Sprintf("%s %d", m.rows, m.setup.JobBytes/hadoop.RowBytes)
 	case TeraSort:
-		command = []string{"terasort", m.rows, m.output(place)}
+		command, args = "terasort", m.rows+" "+m.output(place)
 	default:
 		return s, fmt.Errorf("no such operation")
 	}
@@ -266,7 +283,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	if err != nil {
 		return s, err
 	}
-	took, bytes, err := m.client.do(ctx, command...)
+	took, bytes, err := m.command(ctx, command, args)
 	if err != nil {
 		return s, err
 	}
@@ -277,7 +294,7 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	s = Sample{Bytes: bytes, Seconds: took.Seconds(), DataNodeCPU: (nodeAfter - node).Seconds()}
 	if op != Cold && op != FullCold && op != Cached {
 		synced := time.Now()
-		if err := syncDisk(m.Disks[place]); err != nil {
+		if err := m.Disks[place].Sync(); err != nil {
 			return s, err
 		}
 		s.SyncSeconds = time.Since(synced).Seconds()
@@ -287,28 +304,30 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	return s, err
 }
 
-// usage is the CPU time of the place's DataNode, without its compilers, and of
-// the daemon so far.
+// usage is the CPU time of the place's DataNode and of the daemon so far. The DataNode's is without its JVM's
+// own compilers: a JVM of some minutes still compiles, in bursts as long as a block takes to read; one of some
+// hours does not. So what they use is no part of what I/O costs.
 func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 	pid := m.Hadoop.DataNodePID(place)
-	compilers, err := compilerTime(pid)
+	compilers, err := proc.ThreadsCPUTime(pid, isCompiler)
 	if err != nil {
 		return 0, 0, err
 	}
-	if node, err = cpuTime(pid); err == nil && m.daemon != nil {
-		daemon, err = cpuTime(m.daemon.PID())
+	if node, err = proc.CPUTime(pid); err == nil && m.Nodes[0] != nil {
+		daemon, err = proc.CPUTime(m.Nodes[0].PID())
 	}
 	return node - compilers, daemon, err
 }
 
+func isCompiler(thread string) bool {
+	return strings.HasPrefix(thread, "C1 CompilerThre") || strings.HasPrefix(thread, "C2 CompilerThre")
+}
+
 // Stop puts everything back.
 func (m *Machine) Stop() error {
-	var errs []error
-	if m.daemon != nil {
-		errs = append(errs, stopDaemon(m.daemon))
-	}
+	err := m.stopDaemon()
 	if m.client != nil {
-		errs = append(errs, m.client.stop())
+		m.client.Stop()
 	}
-	return errors.Join(append(errs, m.Down())...)
+	return errors.Join(err, m.Down())
 }
