@@ -225,7 +225,7 @@ func TestRightsAreBounded(t *testing.T) {
 	}
 	all := r.all()
 	for _, name := range []string{"1", "6", "8", "9"} {
-		if _, known := all[name]; !known || len(all) != 4 || r.recent.Len() != 4 {
+		if _, known := all[name]; !known || len(all) != 4 || r.byName.Len() != 4 {
 			t.Fatalf("%v: want 1, 6, 8 and 9", all)
 		}
 	}

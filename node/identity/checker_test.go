@@ -479,8 +479,8 @@ func TestCacheBound(t *testing.T) {
 	if !look(0) || !look(2) || !look(3) || look(1) {
 		t.Error("the wrong one went")
 	}
-	if len(c.cache) != 3 || c.recent.Len() != 3 {
-		t.Errorf("%d, %d kept", len(c.cache), c.recent.Len())
+	if c.cache.Len() != 3 {
+		t.Errorf("%d kept", c.cache.Len())
 	}
 }
 

@@ -19,13 +19,15 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"penstock/node/identity"
 	"penstock/wire/cluster"
 )
 
 // Bounds of the side that asks.
 const (
-	maxHomes = 8192 // addresses of which is known, or known not, who lives there
+	maxHomes = 8192 // addresses of which is known, or known not, who lives there; the latest used are kept
 	maxNodes = 256  // connections kept, the least lately used first out
 	idle     = time.Minute
 	// How long an answer of the broker holds: a node, no node, no answer.
@@ -61,7 +63,7 @@ type Client struct {
 	say rate.Sometimes // lines of the log
 
 	mu    sync.Mutex
-	homes map[netip.Addr]home
+	homes *simplelru.LRU[netip.Addr, home]
 	nodes map[way]*node
 	ended bool
 }
@@ -96,7 +98,8 @@ type node struct {
 
 // NewClient returns a client.
 func NewClient(o Options) *Client {
-	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: map[netip.Addr]home{}, nodes: map[way]*node{}}
+	homes, _ := simplelru.NewLRU[netip.Addr, home](maxHomes, nil) // fails for a size below 1 only
+	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: homes, nodes: map[way]*node{}}
 }
 
 // Close ends all connections.
@@ -160,7 +163,7 @@ func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	now := time.Now()
 	c.mu.Lock()
-	h, known := c.homes[address]
+	h, known := c.homes.Get(address)
 	c.mu.Unlock()
 	if known && now.Before(h.till) {
 		return h, h.err
@@ -186,10 +189,7 @@ func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.homes) >= maxHomes && !known {
-		c.forgetOld(now)
-	}
-	c.homes[address] = h
+	c.homes.Add(address, h)
 	return h, h.err
 }
 
@@ -200,21 +200,6 @@ func homeOf(n *cluster.Node) (home, error) {
 		return home{}, fmt.Errorf("node %q answers no questions: its setting broker.peers is off", n.GetName())
 	}
 	return home{name: n.GetName(), port: uint16(number)}, nil
-}
-
-// forgetOld makes room for an address: those that are out of date go, or else any one. c.mu is held.
-func (c *Client) forgetOld(now time.Time) {
-	for a, h := range c.homes {
-		if now.After(h.till) {
-			delete(c.homes, a)
-		}
-	}
-	for a := range c.homes {
-		if len(c.homes) < maxHomes {
-			return
-		}
-		delete(c.homes, a)
-	}
 }
 
 // crowded: enough wait on a node already.
@@ -334,7 +319,7 @@ func (c *Client) giveBack(w way, n *node, err error) {
 		if n.answers() {
 			n.well = make(chan struct{})
 		}
-		delete(c.homes, w.to.Addr()) // it may have moved
+		c.homes.Remove(w.to.Addr()) // it may have moved
 	default: // it refuses, and so is there
 		n.hears()
 	}

@@ -294,9 +294,10 @@ func TestTheBrokersWord(t *testing.T) {
 	again := func() { // as if the time of what is known had passed
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for a, h := range c.homes {
+		for _, a := range c.homes.Keys() {
+			h, _ := c.homes.Peek(a)
 			h.till = time.Time{}
-			c.homes[a] = h
+			c.homes.Add(a, h)
 		}
 	}
 	fails := func(want string) {
@@ -589,7 +590,7 @@ func TestBoundsOfTheAsker(t *testing.T) {
 			t.Fatal("somebody lives there")
 		}
 	}
-	if n := len(c.homes); n != maxHomes {
+	if n := c.homes.Len(); n != maxHomes {
 		t.Errorf("%d addresses are known", n)
 	}
 	to := netip.MustParseAddrPort("127.0.0.3:1")
