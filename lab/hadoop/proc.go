@@ -150,7 +150,7 @@ func tailFile(path string, lines int) string {
 
 // marker is the environment variable that every process of a cluster carries,
 // with the run folder as its value: how strays are found after a crash.
-const marker = "PENSTOCK_TESTBED_RUN"
+const marker = "PENSTOCK_LAB_RUN"
 
 // strays lists the processes that carry the run folder's mark, except self.
 func strays(runDir string) []int {
