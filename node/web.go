@@ -39,7 +39,7 @@ func (d *Daemon) listenHTTP(ctx context.Context, address string) (*webServer, er
 	mux.HandleFunc("GET /status", d.serveStatus)
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		if stalled := d.stalled(); len(stalled) > 0 {
-			http.Error(w, "the loop does not turn of: "+strings.Join(stalled, " "), http.StatusServiceUnavailable)
+			http.Error(w, "stalled loops: "+strings.Join(stalled, " "), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "healthy")

@@ -9,7 +9,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// rightOf reads a right; ok is false if it is none. A way that no scheduler would take is none:
+// rightOf reads a right; ok is false if it is none. A path that no scheduler would take is none:
 // then, and of a broker that tells none, the weight among all stands for it.
 func rightOf(r *cluster.Right) (right Right, ok bool) {
 	if r.GetLimit() > math.MaxInt64 {

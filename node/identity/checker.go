@@ -17,7 +17,7 @@ import (
 	"penstock/node/loglimit"
 )
 
-// Users tells whose an application is, as the ResourceManager knows it.
+// Users knows the users of applications, as the ResourceManager does.
 type Users interface {
 	// User does not block; false if it does not know the application.
 	User(application string) (user string, ok bool)
@@ -176,7 +176,7 @@ func (c *Checker) Mode() Mode { return c.settings.Mode }
 // where an agent tells of them.
 func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spark) }
 
-// Close ends the lookups. Those who wait are told Unknown.
+// Close ends the lookups. Those who wait get Unknown.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -370,10 +370,10 @@ func (c *Checker) facts(claim Claim) facts {
 	return f
 }
 
-// nobody tells whether there is no peer to look for.
+// nobody reports whether there is no peer to look for.
 func (c Claim) nobody() bool { return c.Own || c.Client == "" && c.Server == "" }
 
-// loopback tells whether the client can be on no other machine.
+// loopback reports whether the client can be on no other machine.
 func (c Claim) loopback() bool {
 	client, err := parseAddress(c.Client)
 	return err == nil && client.Addr().IsLoopback()
@@ -470,7 +470,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	if c.servers[this] == 0 && len(c.servers) >= maxServers {
 		return unknown("too many servers"), func() {}
 	}
-	c.servers[this]++ // one that connects anew is known twice for a while
+	c.servers[this]++ // one that connects again is known twice for a while
 	return Verdict{State: Confirmed, Evidence: Server}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
