@@ -114,7 +114,7 @@ setup: ## Install what the machine lacks (as root), or say what is missing
 	@scripts/setup
 
 .PHONY: generate
-generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc) anew; what it makes is committed
+generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc); what it makes is committed
 	go generate ./bpf ./wire/cluster
 
 .PHONY: check-generated

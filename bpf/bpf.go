@@ -5,7 +5,7 @@
 // it is asked for. Choice: BPF programs at tracepoints, which need neither a
 // kernel module nor kprobes (absent on hardened kernels), loaded by cilium/ebpf. The
 // objects are generated and committed, so that `go build` needs no clang; `make
-// generate` makes them anew, and a test tells when they are not of their source
+// generate` makes them again, and a test tells when they are not of their source
 // (source.sum has its sum and the compiler). No
 // vmlinux.h: kernel.h has the few fields that are read, and the loader finds where
 // they are in the kernel that runs. The C may be had under the GPL as well, since the

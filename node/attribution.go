@@ -23,7 +23,7 @@ import (
 // to be called when it goes.
 func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), err error) {
 	if !ipc.Serves(p.Hello.Role) {
-		v := soon(introduction, func() identity.Verdict { return d.identity.Process(p.PID, p.UID, p.Hello.Flow) })
+		v := within(introduction, func() identity.Verdict { return d.identity.Process(p.PID, p.UID, p.Hello.Flow) })
 		own = d.identity.Mode().Flow(p.Hello.Flow, v)
 		if v.State != identity.Unknown || d.identity.Mode() == identity.Trust {
 			return own, false, func() {}, nil
@@ -51,8 +51,9 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), e
 // the very disk that is busy.
 const introduction = 500 * time.Millisecond
 
-// soon gives what find finds, or the zero value if that takes too long.
-func soon[T any](budget time.Duration, find func() T) (found T) {
+// within returns what find returns, or the zero value if that takes longer than budget. find goes
+// on in its goroutine then.
+func within[T any](budget time.Duration, find func() T) (found T) {
 	got := make(chan T, 1)
 	go func() { got <- find() }()
 	select {
@@ -74,7 +75,7 @@ const manyLines = 20
 
 // lookAgain asks about a process until something is known of it: it may have connected
 // before the NodeManager said where its containers are. If its streams then belong to
-// another flow, it is made to connect anew.
+// another flow, it is made to connect again.
 func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 	for pause := lookAgainFirst; ; pause = min(2*pause, lookAgainMost) {
 		select {

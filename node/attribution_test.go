@@ -132,7 +132,7 @@ func TestAnIntroductionEnds(t *testing.T) {
 	for took, want := range map[time.Duration]int{introduction - 1: 7, introduction + 1: 0, time.Hour: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()
-			got := soon(introduction, func() int { time.Sleep(took); return 7 })
+			got := within(introduction, func() int { time.Sleep(took); return 7 })
 			if waited := time.Since(begin); got != want || waited > introduction {
 				t.Errorf("a look of %v: %d after %v", took, got, waited)
 			}

@@ -35,7 +35,7 @@ type governed struct {
 	parts  atomic.Pointer[device.Parts]
 	used   atomic.Int64 // when the device was last in use, Unix nanoseconds
 
-	opening chan struct{} // a place for each file that is being opened for a task
+	opening chan struct{} // a slot for each file that is being opened for a task
 
 	mu      sync.Mutex
 	asking  *answer        // a snapshot under way

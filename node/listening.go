@@ -3,43 +3,70 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 )
 
-// bindPause is between two tries to have an address that another process has.
+// bindPause is the time between two attempts to listen at an address that another process has.
 const bindPause = time.Second
 
-// listenOn has serve called with a listener on a TCP address, in a goroutine of the group.
-// An address in use does not keep the daemon from governing: a daemon before it may have
-// been killed while a disk hangs, and has its ports until the disk answers. It is tried
-// until ctx ends, and that is said once; bound is "" then.
-func (d *Daemon) listenOn(ctx context.Context, group *sync.WaitGroup, what, address string, serve func(net.Listener)) (bound string, err error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address)
-	if err == nil {
-		group.Go(func() { serve(l) })
-		return l.Addr().String(), nil
+// port is a TCP address that the daemon listens at. An address in use does not keep the daemon
+// from governing: a daemon before it may have been killed while a disk hangs, and has its ports
+// until the disk answers. Then the daemon logs it once and listens as soon as the address is free.
+type port struct {
+	what, address string
+	log           *slog.Logger
+	listener      net.Listener // nil: another process had the address
+}
+
+// listenOn listens at an address; what says for the log what it is for.
+func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, error) {
+	p := &port{what: what, address: address, log: d.log}
+	var err error
+	p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", err)
+		return p, nil
 	}
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		return "", err
+	if err != nil {
+		return nil, err
 	}
-	d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", err)
-	group.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(bindPause):
-			}
-			if l, err := config.Listen(ctx, "tcp", address); err == nil {
-				d.log.Info("the address is free: the daemon listens there", "for", what, "listen", l.Addr().String())
-				serve(l)
-				return
-			}
+	return p, nil
+}
+
+// bound returns the address; "" while another process has it.
+func (p *port) bound() string {
+	if p.listener == nil {
+		return ""
+	}
+	return p.listener.Addr().String()
+}
+
+// serve calls serve with a listener, once there is one, and returns with it or when ctx ends.
+func (p *port) serve(ctx context.Context, serve func(net.Listener)) {
+	if p.listener != nil {
+		serve(p.listener)
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(bindPause):
 		}
-	})
-	return "", nil
+		if l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.address); err == nil {
+			p.log.Info("the address is free: the daemon listens there", "for", p.what, "listen", l.Addr().String())
+			serve(l)
+			return
+		}
+	}
+}
+
+// close frees the address of a port that is not served.
+func (p *port) close() {
+	if p.listener != nil {
+		p.listener.Close()
+	}
 }

@@ -76,7 +76,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	return reg, nil
 }
 
-// ownsAll tells whether the directories are the user's, as a DataNode's are.
+// ownsAll reports whether the directories are the user's, as a DataNode's are.
 func (r *registration) ownsAll(uid uint32) bool {
 	for _, d := range r.dirs {
 		if owner, err := d.Owner(); err != nil || owner != uid {
@@ -97,8 +97,8 @@ type registration struct {
 	own     string     // flow of all its streams, if it works for one application
 	leave   func()
 	dirs    []registered
-	// opening has a place for each of a task's opens under way: the devices' places are
-	// for all tasks. nil for a server, which has places of its own in each directory.
+	// opening has a slot for each of a task's opens under way: the devices' slots are
+	// for all tasks. nil for a server, which has slots of its own in each directory.
 	opening chan struct{}
 	// devices are those of the directories; the one at i has the number i+1 for the agent.
 	devices []*governed
@@ -109,7 +109,7 @@ type registered struct {
 	*blockfile.Dir
 	within  string // the directory that was asked for: Dir's own, or one below it
 	device  *governed
-	opening chan struct{} // a place for each open under way
+	opening chan struct{} // a slot for each open under way
 }
 
 func (r *registration) add(uid uint32, path string) (g *governed, err error) {
@@ -353,7 +353,7 @@ func (r *registration) Close() {
 	}
 }
 
-// below tells whether a path, once it is clean, lies below a clean directory.
+// below reports whether a path, once it is clean, lies below a clean directory.
 func below(path, dir string) bool {
 	return strings.HasPrefix(clean(path), strings.TrimSuffix(dir, "/")+"/")
 }

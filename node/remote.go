@@ -2,10 +2,10 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 
 	"penstock/node/identity"
 	"penstock/node/peers"
@@ -44,23 +44,38 @@ func (d *Daemon) newRemote() error {
 	return nil
 }
 
-// answerPeers begins to answer other nodes and tells the broker where, until ctx ends.
-func (d *Daemon) answerPeers(ctx context.Context, group *sync.WaitGroup) error {
+// peerPort is where other nodes ask this one.
+type peerPort struct {
+	port   *port
+	secure *tls.Config
+}
+
+// listenForPeers listens for other nodes, and has the broker learn where. It returns nil if the
+// settings want no answers.
+func (d *Daemon) listenForPeers(ctx context.Context) (*peerPort, error) {
+	if d.answers == nil {
+		return nil, nil
+	}
 	b := d.settings.Broker
 	secure, err := cluster.Files{CA: b.CA, Cert: b.Cert, Key: b.Key}.Server()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d.cluster.Address = b.Peers
-	_, err = d.listenOn(ctx, group, "other nodes", b.Peers, func(l net.Listener) {
-		if err := d.answers.Serve(ctx, l, secure); err != nil {
+	port, err := d.listenOn(ctx, "other nodes", b.Peers)
+	if err != nil {
+		return nil, fmt.Errorf("broker.peers: %w", err)
+	}
+	return &peerPort{port, secure}, nil
+}
+
+// answerPeers answers other nodes until ctx ends.
+func (d *Daemon) answerPeers(ctx context.Context, p *peerPort) {
+	p.port.serve(ctx, func(l net.Listener) {
+		if err := d.answers.Serve(ctx, l, p.secure); err != nil {
 			d.log.Error("other nodes are no longer answered", "error", err)
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("broker.peers: %w", err)
-	}
-	return nil
 }
 
 func (d *Daemon) remoteStatus() status.Remote {

@@ -26,8 +26,8 @@ import (
 // bounded number of descriptors and bytes, opens no file that it may not, and gives back
 // what it has opened.
 
-// bed is a daemon for sessions, and the files there.
-type bed struct {
+// sessionFixture is a daemon for sessions, and the files there.
+type sessionFixture struct {
 	*running
 	dirs  []string // that a hello may name
 	paths []string // that an open may name
@@ -40,7 +40,7 @@ const (
 	sessionMemory = 128 << 20 // of the heap
 )
 
-func newBed(t testing.TB) *bed {
+func newSessionFixture(t testing.TB) *sessionFixture {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\ndevice: {lazy_age: 300ms, quantum: 64KiB, backlog: 256KiB}\n", func(d *Daemon) {
 		n := 0 // as many processes: one alone would be held to its rate of connections
 		d.server.Container = func(int32) string { n++; return strconv.Itoa(n) }
@@ -51,7 +51,7 @@ func newBed(t testing.TB) *bed {
 		root = real
 	}
 	local, data := root+"/local", root+"/data"
-	b := &bed{running: r, dirs: []string{local, local + "/a", local + "/none/yet", local + "/../local", data, "/etc", "/", root}}
+	b := &sessionFixture{running: r, dirs: []string{local, local + "/a", local + "/none/yet", local + "/../local", data, "/etc", "/", root}}
 	for _, dir := range []string{local, data} {
 		for i, size := range []int{0, 1, 4096, 300_000, 5 << 20} {
 			name := fmt.Sprintf("%s/a/blk_%d", dir, i)
@@ -80,7 +80,7 @@ func newBed(t testing.TB) *bed {
 }
 
 // descriptors are what the process has open, which is the test's and the daemon's.
-func (b *bed) descriptors() (names []string) {
+func (b *sessionFixture) descriptors() (names []string) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		b.t.Fatal(err)
@@ -94,7 +94,7 @@ func (b *bed) descriptors() (names []string) {
 }
 
 // settle waits until nothing of a session is left.
-func (b *bed) settle() {
+func (b *sessionFixture) settle() {
 	for deadline := time.Now().Add(20 * time.Second); b.daemon.taskFiles.Held() > 0 || b.daemon.serverFiles.Held() > 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("%d descriptors of tasks and %d of servers are not given back:\n%s", b.daemon.taskFiles.Held(), b.daemon.serverFiles.Held(),
@@ -109,7 +109,7 @@ var positions = rapid.OneOf(
 	rapid.Int64Range(0, 6<<20))
 
 // frame draws a message of an agent after its hello.
-func (b *bed) frame(t *rapid.T, flow string) wire.Message {
+func (b *sessionFixture) frame(t *rapid.T, flow string) wire.Message {
 	stream := rapid.Uint32Range(0, 9).Draw(t, "stream")
 	switch rapid.IntRange(0, 9).Draw(t, "frame") {
 	case 0, 1, 2:
@@ -135,7 +135,7 @@ func (b *bed) frame(t *rapid.T, flow string) wire.Message {
 	return wire.Progress{Stream: stream, Position: positions.Draw(t, "position")}
 }
 
-func (b *bed) session(t *rapid.T) {
+func (b *sessionFixture) session(t *rapid.T) {
 	h := wire.Hello{PID: uint32(os.Getpid()), Agent: "test", Flow: app,
 		Role:        rapid.SampledFrom([]wire.Role{wire.RoleDataNode, wire.RoleTask, wire.RoleNodeManager, wire.RoleExecutor}).Draw(t, "role"),
 		Directories: rapid.SliceOfN(rapid.SampledFrom(b.dirs), 0, 12).Draw(t, "directories"),
@@ -173,7 +173,7 @@ func (b *bed) session(t *rapid.T) {
 }
 
 // check holds what the process has against its bounds.
-func (b *bed) check(t *rapid.T) {
+func (b *sessionFixture) check(t *rapid.T) {
 	open := b.descriptors()
 	for _, name := range open {
 		for _, outer := range b.outer {
@@ -198,7 +198,7 @@ func (b *bed) check(t *rapid.T) {
 }
 
 // end has the next peer served, and everything given back.
-func (b *bed) end() {
+func (b *sessionFixture) end() {
 	b.settle()
 	var mem runtime.MemStats
 	runtime.GC()
@@ -214,13 +214,13 @@ func (b *bed) end() {
 }
 
 func TestSessions(t *testing.T) {
-	b := newBed(t)
+	b := newSessionFixture(t)
 	rapid.Check(t, b.session)
 	b.end()
 }
 
 func FuzzSession(f *testing.F) {
-	b := newBed(f)
+	b := newSessionFixture(f)
 	for seed := range byte(4) { // long enough for a session
 		long := make([]byte, 16<<10)
 		rand.NewChaCha8([32]byte{seed}).Read(long)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -20,19 +19,27 @@ import (
 // webServer serves metrics, status and health; it takes no commands.
 type webServer struct {
 	server *http.Server
-	bound  string // address that it listens at; "" while another process has it
+	port   *port
 }
 
 // maxWebConnections bounds the connections of the status port, each a descriptor.
 const maxWebConnections = 128
 
-func (d *Daemon) serveHTTP(ctx context.Context, group *sync.WaitGroup, address string) (*webServer, error) {
+// listenHTTP listens at an address. It returns nil for "off".
+func (d *Daemon) listenHTTP(ctx context.Context, address string) (*webServer, error) {
+	if address == "off" {
+		return nil, nil
+	}
+	port, err := d.listenOn(ctx, "status", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", d.serveStatus)
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		if stalled := d.stalled(); len(stalled) > 0 {
-			http.Error(w, "the loop does not turn of: "+strings.Join(stalled, " "), http.StatusServiceUnavailable)
+			http.Error(w, "stalled loops: "+strings.Join(stalled, " "), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "healthy")
@@ -47,21 +54,20 @@ func (d *Daemon) serveHTTP(ctx context.Context, group *sync.WaitGroup, address s
 		}
 		fmt.Fprintln(w, "ready")
 	})
-	w := &webServer{server: &http.Server{
+	return &webServer{port: port, server: &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(said{d.limited}, "", 0),
-	}}
-	var err error
-	w.bound, err = d.listenOn(ctx, group, "status", address, func(l net.Listener) {
+	}}, nil
+}
+
+// serve answers requests until the server is closed.
+func (w *webServer) serve(ctx context.Context, log *slog.Logger) {
+	w.port.serve(ctx, func(l net.Listener) {
 		if err := w.server.Serve(peers.Bounded(l, maxWebConnections)); err != nil && err != http.ErrServerClosed {
-			d.log.Error("http", "error", err)
+			log.Error("http", "error", err)
 		}
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
-	}
-	return w, nil
 }
 
 // said writes what the HTTP server has to say of those who ask, as far as it is limited.
@@ -84,8 +90,8 @@ func (w *webServer) address() string {
 	switch {
 	case w == nil:
 		return "off"
-	case w.bound == "":
+	case w.port.bound() == "":
 		return "later"
 	}
-	return w.bound
+	return w.port.bound()
 }

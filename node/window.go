@@ -43,7 +43,7 @@ func countOf(f device.FlowSnapshot) flowCount {
 }
 
 // since is what the flow has done since it stood at old. A flow that was idle for
-// long is forgotten with its counts, and begins anew.
+// long is forgotten with its counts, and begins at 0 again.
 func (c flowCount) since(old flowCount) flowCount {
 	if c.service < old.service {
 		old = flowCount{}

@@ -6,8 +6,16 @@ import (
 	"testing"
 )
 
+// laboratoryOnly are what the product must not link: the laboratory, and libraries that
+// docs/dependencies.md has for it alone.
+var laboratoryOnly = []string{
+	"penstock/lab", "penstock/e2e", "github.com/hanwen/go-fuse", "gonum.org/v1/plot",
+	"github.com/vishvananda/netns", "github.com/vishvananda/netlink", "github.com/HdrHistogram/hdrhistogram-go",
+	"pgregory.net/rapid",
+}
+
 // The daemon runs as root, so its binary holds nothing of the laboratory: no FUSE, plotting,
-// launcher or load generator.
+// network namespaces, launcher or load generator.
 func TestTheProductHoldsNoLaboratory(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/penstock")
 	cmd.Dir = root
@@ -20,7 +28,7 @@ func TestTheProductHoldsNoLaboratory(t *testing.T) {
 		t.Fatalf("go list names only %d packages: the rule would guard nothing", len(packages))
 	}
 	for _, p := range packages {
-		for _, banned := range []string{"penstock/lab", "penstock/e2e", "github.com/hanwen/go-fuse", "gonum.org/v1/plot", "github.com/vishvananda/netns"} {
+		for _, banned := range laboratoryOnly {
 			if p == banned || strings.HasPrefix(p, banned+"/") {
 				t.Errorf("cmd/penstock links %s.\nTo fix it: move the code that needs it to lab/ and its command to cmd/penstock-lab.", p)
 			}

@@ -60,7 +60,7 @@ func tree(t *testing.T) []textFile {
 			}
 			return nil
 		}
-		if !entry.Type().IsRegular() || entry.Name() == ".git" { // a file in a second work tree
+		if !entry.Type().IsRegular() || entry.Name() == ".git" { // a file in a worktree
 			return nil
 		}
 		content, err := os.ReadFile(path)

@@ -14,7 +14,7 @@ import (
 )
 
 // told is a source that says what a test lets it say.
-type told struct {
+type fakeSource struct {
 	mu   sync.Mutex
 	apps []Application
 	err  error
@@ -22,11 +22,11 @@ type told struct {
 	asks []time.Time
 }
 
-func (*told) name() string                  { return "told" }
-func (*told) owns(flow string) bool         { return true }
-func (*told) address() string               { return "" }
-func (s *told) takeBusyTime() time.Duration { return s.took }
-func (s *told) list(_ context.Context, add func(Application)) error {
+func (*fakeSource) name() string                  { return "told" }
+func (*fakeSource) owns(flow string) bool         { return true }
+func (*fakeSource) address() string               { return "" }
+func (s *fakeSource) takeBusyTime() time.Duration { return s.took }
+func (s *fakeSource) list(_ context.Context, add func(Application)) error {
 	s.mu.Lock()
 	s.asks = append(s.asks, time.Now())
 	apps, err := s.apps, s.err
@@ -38,13 +38,13 @@ func (s *told) list(_ context.Context, add func(Application)) error {
 	return err
 }
 
-func (s *told) say(apps []Application, err error) {
+func (s *fakeSource) say(apps []Application, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.apps, s.err = apps, err
 }
 
-func ofTest(s *told) *Directory {
+func ofTest(s *fakeSource) *Directory {
 	return &Directory{log: slog.New(slog.DiscardHandler), tick: time.Second, period: period, sources: []*source{{clusterManager: s}},
 		apps: map[string]*entry{}, pending: map[string]bool{}}
 }
@@ -53,7 +53,7 @@ func ofTest(s *told) *Directory {
 // while the source is down.
 func TestWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &told{apps: []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 5}, State: "RUNNING"}}}
+		s := &fakeSource{apps: []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 5}, State: "RUNNING"}}}
 		d := ofTest(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
@@ -99,7 +99,7 @@ func TestWhoIsGone(t *testing.T) {
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
-			s := &told{took: took}
+			s := &fakeSource{took: took}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			ofTest(s).Run(ctx, func([]string) {})
 			cancel()
@@ -107,7 +107,7 @@ func TestRest(t *testing.T) {
 				t.Errorf("a list that takes %v is asked for every %v", took, got)
 			}
 		}
-		s := &told{err: fmt.Errorf("%w: both are standbys", errNoneActive)}
+		s := &fakeSource{err: fmt.Errorf("%w: both are standbys", errNoneActive)}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ofTest(s).Run(ctx, func([]string) {})
@@ -124,7 +124,7 @@ func TestTakeOver(t *testing.T) {
 		app := func(since, bandwidth int64) []Application {
 			return []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: bandwidth}, activeSince: since}}
 		}
-		s := &told{apps: app(1, 90)}
+		s := &fakeSource{apps: app(1, 90)}
 		d := ofTest(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

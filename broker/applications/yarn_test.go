@@ -220,7 +220,7 @@ func TestHundredThousand(t *testing.T) {
 		t.Errorf("they take %d bytes", grown)
 	}
 	// One more, and then only that one: told without a server, for speed.
-	more := &told{}
+	more := &fakeSource{}
 	for i := range MaxApplications + 1 {
 		more.apps = append(more.apps, Application{Facts: policy.Facts{Flow: id(i), User: "u"}})
 	}
@@ -581,9 +581,9 @@ func TestChangesAreTold(t *testing.T) {
 	m := startManager(t)
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan []string, 100)
+	changes := make(chan []string, 100)
 	var running sync.WaitGroup
-	running.Go(func() { d.Run(ctx, func(flows []string) { told <- flows }) })
+	running.Go(func() { d.Run(ctx, func(flows []string) { changes <- flows }) })
 	defer running.Wait()
 	defer cancel()
 	until := func(what string, holds func(policy.Facts) bool) {
@@ -591,7 +591,7 @@ func TestChangesAreTold(t *testing.T) {
 		deadline := time.After(30 * time.Second)
 		for {
 			select {
-			case flows := <-told:
+			case flows := <-changes:
 				for _, f := range flows {
 					if f == id(1) && holds(d.Facts(id(1))) {
 						return

@@ -28,7 +28,7 @@ func newBenchOverhead() *cobra.Command {
 
 For each: CPU seconds per GB of the DataNode and of the daemon, writing, reading
 cold and reading from the page cache, at a given rate; MB/s at full speed; run
-times of TeraGen and TeraSort; the daemon's memory. Each round starts two DataNodes anew, one with the agent and one
+times of TeraGen and TeraSort; the daemon's memory. Each round starts two new DataNodes, one with the agent and one
 without, warms both, and measures every variant; ratios are taken within rounds
 and told with 95 % confidence intervals. At the end it says which targets are kept, which are
 missed, and which stay open because the interval is too wide to tell.
@@ -62,7 +62,7 @@ interrupted.`,
 	flags.IntVar(&q.Rounds, "rounds", 8, "rounds; at least 5 for a figure to rely on")
 	flags.StringVar(&f.bytes, "bytes", "20G", "bytes that each variant moves in all rounds, written twice and read three times (K, M, G: powers of 1024)")
 	flags.StringVar(&f.warm, "warm", "3G", "bytes written, and read twice, on each DataNode before it is measured")
-	flags.StringVar(&f.rate, "rate", "250M", "bytes per second of the streams whose CPU time is told")
+	flags.StringVar(&f.rate, "rate", "250M", "bytes per second of the streams whose CPU time is reported")
 	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
 	flags.StringVar(&f.yarn, "yarn", "", "bytes that a TeraSort on YARN sorts, natively and with all of Penstock; 64M to 64G")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")

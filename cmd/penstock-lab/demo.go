@@ -36,7 +36,7 @@ failed; 2 wrong flags; 130 interrupted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.request.Calibrate = f.rate == ""
 			if f.request.Calibrate && f.request.Resume != "" {
-				return cli.Usage(errors.New("--resume needs --disk-rate: a journal's runs are on disks of one rate, and the demo measures it anew"))
+				return cli.Usage(errors.New("--resume needs --disk-rate: a journal's runs are on disks of one rate, and the demo measures it again"))
 			}
 			return f.perform(cmd)
 		},

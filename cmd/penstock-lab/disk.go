@@ -74,7 +74,7 @@ and /dev/fuse.`,
 			if len(args) == 1 {
 				o.RunDir = args[0]
 			} else {
-				if o.RunDir, err = os.MkdirTemp("", "penstock-testbed-"); err != nil {
+				if o.RunDir, err = os.MkdirTemp("", "penstock-lab-"); err != nil {
 					return err
 				}
 			}
@@ -196,7 +196,7 @@ func checkDisk(cmd *cobra.Command) error {
 	if err := disk.Available(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "penstock-testbed-")
+	dir, err := os.MkdirTemp("", "penstock-lab-")
 	if err != nil {
 		return err
 	}

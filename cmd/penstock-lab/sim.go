@@ -50,10 +50,10 @@ Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenari
 				seed = rand.Uint64N(1_000_000)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "seed %d\n", seed)
-			begin, told := time.Now(), time.Now()
+			begin, printed := time.Now(), time.Now()
 			r, err := s.Play(seed, func(done float64) error {
-				if now := time.Now(); now.Sub(told) > 5*time.Second {
-					told = now
+				if now := time.Now(); now.Sub(printed) > 5*time.Second {
+					printed = now
 					left := time.Duration(float64(now.Sub(begin)) * (1 - done) / done)
 					fmt.Fprintf(cmd.ErrOrStderr(), "%3.0f %% done, about %v left\n", 100*done, left.Round(time.Second))
 				}

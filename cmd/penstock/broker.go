@@ -50,7 +50,7 @@ sessions (--session), and nodes that have all their addresses go to that one.
 
 Peers are authenticated by certificates of the cluster's own CA (--ca, --cert, --key;
 "penstock certs" makes them). Without them the broker listens on loopback only. What it
-knows of nodes they say anew when it is started again; without a broker they go on by
+knows of nodes they report again when it is started again; without a broker they go on by
 local shares.
 
 Needs no rights but to listen on its port.`,

@@ -41,7 +41,7 @@ memory (docs/operate/yarn-bandwidth.md):
                               the ResourceManager does not start
 
 Only what is needed is changed, where it stands; comments, order and form stay. A
-setting of somebody else's that is in the way is a conflict: it is told, nothing is
+setting of somebody else's that is in the way is a conflict: it is named, nothing is
 written, and --force lets it give way. What was done is in penstock-install.json in
 each folder; --remove reads it and puts back exactly what was there, and keeps what
 others changed elsewhere in the files. Files are written as a whole, one after
@@ -125,10 +125,10 @@ func printInstall(out io.Writer, r *install.Report, write, good bool) {
 	default:
 		fmt.Fprintln(out, "nothing was written: that takes --apply, or --remove without --dry-run")
 	}
-	var told []string
+	var named []string
 	for _, who := range r.Restart {
-		if !slices.Contains(told, who) {
-			told = append(told, who)
+		if !slices.Contains(named, who) {
+			named = append(named, who)
 			fmt.Fprintln(out, "to restart:", who)
 		}
 	}

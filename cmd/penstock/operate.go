@@ -26,7 +26,7 @@ const (
 	liveWait = 30 * time.Second
 )
 
-// asking is how every command that asks the broker is told which, and as whom.
+// asking names the broker that a command asks, and the user it asks as.
 type asking struct {
 	broker string
 	files  cluster.Files

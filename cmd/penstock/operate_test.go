@@ -302,7 +302,7 @@ func TestPolicyCommands(t *testing.T) {
 	}
 }
 
-// TestEmptyCluster: who finds nothing is told why, and a number that is none is named.
+// TestEmptyCluster: who finds nothing reads why, and a number that is none is named.
 func TestEmptyCluster(t *testing.T) {
 	t.Setenv(brokerEnv, startBroker(t, nil))
 	said := func(args ...string) string { // with what is on standard error
@@ -337,7 +337,7 @@ func TestEmptyCluster(t *testing.T) {
 	}
 }
 
-// TestNotLive: a node that does not take a version is told by name.
+// TestNotLive: a node that does not take a version is named.
 func TestNotLive(t *testing.T) {
 	address := startBroker(t, nil)
 	stubborn := dialNodes(t, address)

@@ -217,7 +217,7 @@ func newPolicyShow() *cobra.Command {
 		Use:   "show [VERSION]",
 		Short: "Print the policy in force, or another version, as it was applied",
 		Long: `Print the policy in force, or another version, as it was applied, so that it can be
-edited and applied again. Weights set for single applications are told on standard error.`,
+edited and applied again. Weights set for single applications are printed on standard error.`,
 		Args: arguments(0, 1, "at most one VERSION"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			version := uint64(0)

@@ -58,7 +58,7 @@ at work; 2 wrong use.`,
 				}
 				return testFacts(cmd, p, stated, a.asJSON)
 			}
-			if len(args) == 1 { // a mistake is told without a broker
+			if len(args) == 1 { // a mistake is reported without a broker
 				if _, err := readPolicy(args[0], nil); err != nil {
 					return err
 				}

@@ -147,7 +147,7 @@ func textWidth(given int) int {
 	return usual
 }
 
-// addressFlag is how every command that asks a daemon is told which.
+// addressFlag names the daemon that a command asks.
 func addressFlag(cmd *cobra.Command, address *string) {
 	cmd.Flags().StringVar(address, "address", status.DefaultAddress, "`HOST:PORT` of the node's daemon: \"listen\" in its settings")
 }

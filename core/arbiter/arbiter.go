@@ -143,7 +143,7 @@ type Arbiter struct {
 	anticipation anticipation
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
 	grantQueue   []*flow            // flows that continue to grant leases in the next call of Decide
-	pace         pacer
+	pacer        pacer
 
 	next   time.Duration // time of the next tick
 	period time.Duration // time of the depth's next update
@@ -197,7 +197,7 @@ func New(o Options) (*Arbiter, error) {
 		return nil, err
 	}
 	var err error
-	if a.pace, err = newPacer(&a.cfg); err != nil {
+	if a.pacer, err = newPacer(&a.cfg); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -250,7 +250,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	if a.held.len() > 0 {
 		sooner(a.held.first().due)
 	}
-	sooner(a.pace.at)
+	sooner(a.pacer.at)
 	sooner(a.anticipation.until)
 	sooner(a.forced.nextCheck)
 	if len(a.grantQueue) > 0 {

@@ -75,9 +75,9 @@ func (a *Arbiter) newRequest() *Request {
 	return new(Request)
 }
 
-// dispatch starts requests as far as depth, pace and scheduler allow.
+// dispatch starts requests as far as depth, pacer and scheduler allow.
 func (a *Arbiter) dispatch(now time.Duration) {
-	a.pace.at = 0
+	a.pacer.at = 0
 	kept := false
 	for {
 		starved := a.forced.candidate(a, now)
@@ -86,8 +86,8 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			break
 		}
 		if len(a.running) < a.depth {
-			if wait := a.pace.wait(now); wait > 0 {
-				a.pace.at = now + wait
+			if wait := a.pacer.wait(now); wait > 0 {
+				a.pacer.at = now + wait
 				break
 			}
 		}

@@ -71,7 +71,7 @@ func (p *pacer) wait(now time.Duration) time.Duration {
 
 // requestSend finds the next quantum that the sender wants, and sends the stream's mark.
 func (a *Arbiter) requestSend(s *Stream, now time.Duration) {
-	if a.pace.rate == nil {
+	if a.pacer.rate == nil {
 		s.mark = Open
 		a.sendMark(s)
 		return
@@ -95,7 +95,7 @@ func (a *Arbiter) permit(r *Request, now time.Duration) {
 	s := r.Stream
 	s.sending = append(s.sending, r)
 	s.pending = s.pending[:0]
-	a.pace.rate.Charge(now, r.Length) // dispatch has waited for it
+	a.pacer.rate.Charge(now, r.Length) // dispatch has waited for it
 	s.done = max(s.done, r.Offset+r.Length)
 	a.requestSend(s, now)
 }
@@ -106,7 +106,7 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 		return
 	}
 	s.countStreamed(pos - s.pos)
-	if a.pace.rate == nil {
+	if a.pacer.rate == nil {
 		bytes := pos - s.pos
 		s.flow.book(s.Kind, s.Write, bytes, a.pricing.price(s.Write, true, bytes).service)
 		s.next, s.done = pos, pos
@@ -136,9 +136,9 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 // for their turn, they must not use up all of it.
 func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
 	a.bookUnscheduled(s, bytes, now)
-	if a.pace.unscheduled.Wait(now) == 0 {
-		a.pace.unscheduled.Charge(now, bytes)
-		a.pace.rate.Charge(now, bytes)
+	if a.pacer.unscheduled.Wait(now) == 0 {
+		a.pacer.unscheduled.Charge(now, bytes)
+		a.pacer.rate.Charge(now, bytes)
 	}
 }
 
@@ -162,7 +162,7 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 		a.settleCost(r, price.tag)
 	}
 	a.takeLimit(f, bytes-r.Length, now)
-	a.pace.rate.Charge(now, bytes-r.Length)
+	a.pacer.rate.Charge(now, bytes-r.Length)
 	*r = Request{}
 	a.spare = append(a.spare, r)
 }

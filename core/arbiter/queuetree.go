@@ -238,16 +238,16 @@ func (a *Arbiter) applyWeights(f *flow) {
 		}
 	}
 	if moved {
-		var way []sfq.Level
+		var path []sfq.Level
 		if q := f.rule.Queue; q != nil {
-			way = make([]sfq.Level, len(q.levels))
+			path = make([]sfq.Level, len(q.levels))
 			at := c.node
-			for i := len(way) - 1; i >= 0; i-- {
-				way[i] = sfq.Level{Name: q.levels[i].Name, Weight: at.schedWeight}
+			for i := len(path) - 1; i >= 0; i-- {
+				path[i] = sfq.Level{Name: q.levels[i].Name, Weight: at.schedWeight}
 				at = at.parent
 			}
 		}
-		if err := a.sched.SetQueue(f.id, way); err != nil {
+		if err := a.sched.SetQueue(f.id, path); err != nil {
 			a.fault("put "+f.name+" into queue "+f.rule.Queue.Name(), err)
 		} else {
 			c.queue = f.rule.Queue

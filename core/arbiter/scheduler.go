@@ -11,7 +11,7 @@ type Scheduler interface {
 	RemoveFlow(sfq.Flow) error
 	SetWeight(f sfq.Flow, weight int) error
 	// SetQueue puts a flow into a queue, given as the path from the root.
-	SetQueue(f sfq.Flow, way []sfq.Level) error
+	SetQueue(f sfq.Flow, path []sfq.Level) error
 	// Ready announces the cost of the flow's next request; 0: none.
 	Ready(f sfq.Flow, cost int64) error
 	// Next dispatches a request of the flow that is due.

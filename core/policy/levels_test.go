@@ -66,7 +66,7 @@ func TestLevelsMakeTheWeights(t *testing.T) {
 			grants = append(grants, p.Grant(policy.Facts{Flow: rapid.SampledFrom([]string{"x", "in a group"}).Draw(t, "flow"),
 				Queue: rapid.SampledFrom([]string{"", "r", "r.a.x", "r.b", "r.b.c", "s"}).Draw(t, "queue")}))
 		}
-		inside := map[string]map[string]int{} // way -> what is in it, with its weight
+		inside := map[string]map[string]int{} // path -> what is in it, with its weight
 		note := func(at, what string, weight int) {
 			if inside[at] == nil {
 				inside[at] = map[string]int{}

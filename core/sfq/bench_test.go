@@ -72,11 +72,11 @@ func BenchmarkDecisionInQueues(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				way := []sfq.Level{{Name: fmt.Sprint(i % 40), Weight: 1 + i%40}}
-				for len(way) < levels {
-					way = append([]sfq.Level{{Name: fmt.Sprint(i % (40 >> len(way))), Weight: 1 + i%(40>>len(way))}}, way...)
+				path := []sfq.Level{{Name: fmt.Sprint(i % 40), Weight: 1 + i%40}}
+				for len(path) < levels {
+					path = append([]sfq.Level{{Name: fmt.Sprint(i % (40 >> len(path))), Weight: 1 + i%(40>>len(path))}}, path...)
 				}
-				if err := s.SetQueue(f, way); err != nil {
+				if err := s.SetQueue(f, path); err != nil {
 					b.Fatal(err)
 				}
 				if err := s.Ready(f, cost(i)); err != nil {

@@ -114,8 +114,8 @@ func TestTicketOfAQueueThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ticket [2]sfq.Ticket
-	for i, way := range [][]sfq.Level{{{Name: "q", Weight: 1}}, nil} {
-		if err := errors.Join(s.SetQueue(0, way), s.Ready(0, 5)); err != nil {
+	for i, path := range [][]sfq.Level{{{Name: "q", Weight: 1}}, nil} {
+		if err := errors.Join(s.SetQueue(0, path), s.Ready(0, 5)); err != nil {
 			t.Fatal(err)
 		}
 		ticket[i], _ = s.Next()

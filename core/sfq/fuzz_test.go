@@ -30,11 +30,11 @@ func fuzz(t *testing.T, ops []byte) {
 		// Small, and now and then the largest.
 		amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
 		if ops[0] >= 250 {
-			var way []sfq.Level
+			var path []sfq.Level
 			for n := int(ops[0]) - 250; n > 0; n-- {
-				way = append(way, sfq.Level{Name: string(rune('a' + much>>n&1)), Weight: min(int(amount), sfq.MaxWeight)})
+				path = append(path, sfq.Level{Name: string(rune('a' + much>>n&1)), Weight: min(int(amount), sfq.MaxWeight)})
 			}
-			p.setQueue(which, way)
+			p.setQueue(which, path)
 			continue
 		}
 		switch ops[0] % 12 {

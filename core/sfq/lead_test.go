@@ -14,7 +14,7 @@ import (
 // beside the queue without end.
 type debtors struct {
 	s       *requests.Queues
-	ways    [][]sfq.Level
+	paths   [][]sfq.Level
 	weights []int
 	largest int64 // cost of a request
 	lead    int64
@@ -33,12 +33,12 @@ func newDebtors(t *rapid.T) *debtors {
 		queues = append(queues, append(parent[:len(parent):len(parent)], sfq.Level{Name: fmt.Sprint(i), Weight: weight.Draw(t, "weight")}))
 	}
 	for f := range sfq.Flow(rapid.IntRange(1, 6).Draw(t, "flows")) {
-		way, w := rapid.SampledFrom(queues).Draw(t, "way"), weight.Draw(t, "weight")
-		d.ways, d.weights = append(d.ways, way), append(d.weights, w)
+		path, w := rapid.SampledFrom(queues).Draw(t, "path"), weight.Draw(t, "weight")
+		d.paths, d.weights = append(d.paths, path), append(d.weights, w)
 		if _, err := d.s.AddFlow(w); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.s.SetQueue(f, way); err != nil {
+		if err := d.s.SetQueue(f, path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func newDebtors(t *rapid.T) *debtors {
 }
 
 func (d *debtors) charge(t *rapid.T) {
-	f := sfq.Flow(rapid.IntRange(0, len(d.ways)-1).Draw(t, "charged"))
+	f := sfq.Flow(rapid.IntRange(0, len(d.paths)-1).Draw(t, "charged"))
 	if err := d.s.Charge(f, rapid.Int64Range(1, sfq.MaxCost).Draw(t, "charge")); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func (d *debtors) charge(t *rapid.T) {
 
 // fill makes all flows ready.
 func (d *debtors) fill(t *rapid.T) {
-	for f := range d.ways {
+	for f := range d.paths {
 		if d.s.Queued(sfq.Flow(f)) == 0 {
 			if _, err := d.s.Submit(sfq.Flow(f), rapid.Int64Range(1, d.largest).Draw(t, "cost"), 0); err != nil {
 				t.Fatal(err)
@@ -82,22 +82,22 @@ func (d *debtors) serve(t *rapid.T) (sfq.Flow, int64) {
 // up to one request beyond its due. Its lead is what charges made, cut to the level's
 // MaxLead, and one request of its own.
 func (d *debtors) patience(f int) float64 {
-	way, weight := d.ways[f], d.weights[f]
+	path, weight := d.paths[f], d.weights[f]
 	share := map[string]float64{"/": 1}
 	sum, count := d.siblings()
 	at := "/"
-	for _, l := range way {
+	for _, l := range path {
 		share[at+l.Name+"/"] = share[at] * float64(l.Weight) / sum[at]
 		at += l.Name + "/"
 	}
 	service := 0.0
-	for i := len(way); i >= 0; i-- {
+	for i := len(path); i >= 0; i-- {
 		at, w := "/", float64(weight)
-		for _, l := range way[:i] {
+		for _, l := range path[:i] {
 			at += l.Name + "/"
 		}
-		if i < len(way) {
-			w = float64(way[i].Weight)
+		if i < len(path) {
+			w = float64(path[i].Weight)
 		}
 		service = float64(d.lead)*share[at] + (float64(d.largest)+service)*sum[at]/w + float64(d.largest)*float64(count[at]) + 1
 	}
@@ -108,9 +108,9 @@ func (d *debtors) patience(f int) float64 {
 func (d *debtors) siblings() (sum map[string]float64, count map[string]int) {
 	sum, count = map[string]float64{}, map[string]int{}
 	seen := map[string]bool{}
-	for f, way := range d.ways {
+	for f, path := range d.paths {
 		at := "/"
-		for _, l := range way {
+		for _, l := range path {
 			if next := at + l.Name + "/"; !seen[next] {
 				seen[next] = true
 				sum[at] += float64(l.Weight)
@@ -142,7 +142,7 @@ func TestChargesLockNobodyOut(t *testing.T) {
 		}
 		d.fill(t)
 		d.s.Trim()
-		f := rapid.IntRange(0, len(d.ways)-1).Draw(t, "flow")
+		f := rapid.IntRange(0, len(d.paths)-1).Draw(t, "flow")
 		most, waited := d.patience(f), 0.0
 		for steps := 0; ; steps++ {
 			g, cost := d.serve(t)
@@ -165,18 +165,18 @@ func TestTrimLeavesWhatRequestsMade(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDebtors(t)
 		d.s = newQueues(t, sfq.Config{MaxLead: 1}, 3)
-		for f, way := range d.ways {
+		for f, path := range d.paths {
 			if _, err := d.s.AddFlow(d.weights[f]); err != nil {
 				t.Fatal(err)
 			}
-			if err := d.s.SetQueue(sfq.Flow(f), way); err != nil {
+			if err := d.s.SetQueue(sfq.Flow(f), path); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var out []requests.Request
 		t.Repeat(map[string]func(*rapid.T){
 			"Submit": func(t *rapid.T) {
-				f := sfq.Flow(rapid.IntRange(0, len(d.ways)-1).Draw(t, "flow"))
+				f := sfq.Flow(rapid.IntRange(0, len(d.paths)-1).Draw(t, "flow"))
 				if _, err := d.s.Submit(f, rapid.Int64Range(1, d.largest).Draw(t, "cost"), 0); err != nil {
 					t.Fatal(err)
 				}

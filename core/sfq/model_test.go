@@ -125,10 +125,10 @@ func roundDown(x *big.Rat) {
 	x.SetFrac(down, big.NewInt(1<<32))
 }
 
-// setQueue puts a flow into the queue at the end of the way.
-func (m *model) setQueue(flow sfq.Flow, way []sfq.Level) {
+// setQueue puts a flow into the queue at the end of the path.
+func (m *model) setQueue(flow sfq.Flow, path []sfq.Level) {
 	f, to := m.flows[flow], m.root
-	for _, l := range way {
+	for _, l := range path {
 		if q := to.named(l.Name); q != nil {
 			to = q
 			to.reweigh(int64(l.Weight))

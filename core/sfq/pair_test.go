@@ -77,31 +77,31 @@ func (p *pair) weight(w int) int {
 }
 
 // setQueue puts a flow into a queue, and checks that the bound on queues holds.
-func (p *pair) setQueue(i int, way []sfq.Level) {
+func (p *pair) setQueue(i int, path []sfq.Level) {
 	p.t.Helper()
 	if len(p.flows) == 0 {
 		return
 	}
 	f := p.flows[i%len(p.flows)]
 	at, missing := p.m.root, 0
-	for i := range way {
-		way[i].Weight = p.weight(way[i].Weight)
+	for i := range path {
+		path[i].Weight = p.weight(path[i].Weight)
 		if at != nil {
-			at = at.named(way[i].Name)
+			at = at.named(path[i].Name)
 		}
 		if at == nil {
 			missing++
 		} else {
-			p.keeps(at.weight, int64(way[i].Weight))
+			p.keeps(at.weight, int64(path[i].Weight))
 		}
 	}
 	var want error
 	if missing > 0 && p.m.root.queues()+missing > p.cfg.MaxQueues {
 		want = sfq.ErrTooManyQueues
 	}
-	if p.want("SetQueue", p.s.SetQueue(f, way), want) {
+	if p.want("SetQueue", p.s.SetQueue(f, path), want) {
 		p.keeps(2, 1) // two virtual times, each off
-		p.m.setQueue(f, way)
+		p.m.setQueue(f, path)
 	}
 	p.check()
 }

@@ -85,16 +85,16 @@ func (s *Scheduler) ready(id Flow) bool {
 // time. Outstanding requests stay charged to the old queue and are corrected there. The service by
 // which the flow is ahead of or behind its old siblings becomes its distance from the new ones.
 // Errors: ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
-func (s *Scheduler) SetQueue(f Flow, way []Level) error {
+func (s *Scheduler) SetQueue(f Flow, path []Level) error {
 	fl, err := s.flow(f)
 	if err != nil {
 		return err
 	}
-	if len(way) > MaxLevels {
+	if len(path) > MaxLevels {
 		return ErrQueue
 	}
 	to, known := int32(0), true
-	for i, l := range way {
+	for i, l := range path {
 		if l.Name == "" || len(l.Name) > MaxQueueName {
 			return ErrQueue
 		}
@@ -107,12 +107,12 @@ func (s *Scheduler) SetQueue(f Flow, way []Level) error {
 		var q int32
 		if q, known = s.byName[queueKey{to, l.Name}]; known {
 			to = q
-		} else if len(s.byName)+len(way)-i > s.maxQueues {
+		} else if len(s.byName)+len(path)-i > s.maxQueues {
 			return ErrTooManyQueues
 		}
 	}
 	to = 0
-	for _, l := range way {
+	for _, l := range path {
 		q, known := s.byName[queueKey{to, l.Name}]
 		if known {
 			s.reweigh(^Flow(q), int32(l.Weight))

@@ -16,13 +16,13 @@ import (
 func queueing(p *pair) map[string]func(*rapid.T) {
 	weight := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, sfq.MaxWeight))
 	name := rapid.SampledFrom([]string{"a", "b"})
-	way := rapid.Custom(func(t *rapid.T) (way []sfq.Level) {
+	path := rapid.Custom(func(t *rapid.T) (path []sfq.Level) {
 		for range rapid.IntRange(0, 3).Draw(t, "levels") {
-			way = append(way, sfq.Level{Name: name.Draw(t, "name"), Weight: weight.Draw(t, "weight of the queue")})
+			path = append(path, sfq.Level{Name: name.Draw(t, "name"), Weight: weight.Draw(t, "weight of the queue")})
 		}
-		return way
+		return path
 	})
-	set := func(t *rapid.T) { p.setQueue(rapid.IntRange(0, 30).Draw(t, "flow"), way.Draw(t, "way")) }
+	set := func(t *rapid.T) { p.setQueue(rapid.IntRange(0, 30).Draw(t, "flow"), path.Draw(t, "path")) }
 	return map[string]func(*rapid.T){"SetQueue": set, "SetQueue too": set}
 }
 
@@ -54,7 +54,7 @@ func (w *twins) both(t *rapid.T, do func(*requests.Queues) error) {
 // All flows in one queue, however deep, and each flow in a queue of its own that has its
 // weight, decide as no queues do.
 func TestOneLevelDecidesAsNone(t *testing.T) {
-	for name, way := range map[string]func(f sfq.Flow, weight int) []sfq.Level{
+	for name, path := range map[string]func(f sfq.Flow, weight int) []sfq.Level{
 		"all in one":      func(sfq.Flow, int) []sfq.Level { return []sfq.Level{{Name: "q", Weight: 7}} },
 		"deep":            func(sfq.Flow, int) []sfq.Level { return deep(sfq.MaxLevels) },
 		"each in its own": func(f sfq.Flow, weight int) []sfq.Level { return []sfq.Level{{Name: fmt.Sprint(f), Weight: weight}} },
@@ -66,7 +66,7 @@ func TestOneLevelDecidesAsNone(t *testing.T) {
 				const flows = 4
 				weights := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, 1000))
 				put := func(f sfq.Flow, weight int) {
-					if err := w.b.SetQueue(f, way(f, weight)); err != nil {
+					if err := w.b.SetQueue(f, path(f, weight)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -133,17 +133,17 @@ func TestOneLevelDecidesAsNone(t *testing.T) {
 	}
 }
 
-func deep(levels int) (way []sfq.Level) {
+func deep(levels int) (path []sfq.Level) {
 	for i := range levels {
-		way = append(way, sfq.Level{Name: "q", Weight: 1 + i})
+		path = append(path, sfq.Level{Name: "q", Weight: 1 + i})
 	}
-	return way
+	return path
 }
 
 // grown is a random tree with flows that always have something queued.
 type grown struct {
 	s       *requests.Queues
-	ways    [][]sfq.Level
+	paths   [][]sfq.Level
 	weights []int64
 	largest int64   // cost
 	done    []int64 // cost dispatched, by flow
@@ -157,18 +157,18 @@ func grow(t *rapid.T) *grown {
 	queues = append(queues, nil)
 	for i := range rapid.IntRange(1, 5).Draw(t, "queues") {
 		parent := rapid.SampledFrom(queues).Draw(t, "parent")
-		way := append(append([]sfq.Level{}, parent...), sfq.Level{Name: fmt.Sprint(i), Weight: rapid.IntRange(1, 9).Draw(t, "weight")})
-		queues = append(queues, way)
+		path := append(append([]sfq.Level{}, parent...), sfq.Level{Name: fmt.Sprint(i), Weight: rapid.IntRange(1, 9).Draw(t, "weight")})
+		queues = append(queues, path)
 	}
 	for f := range sfq.Flow(rapid.IntRange(2, 8).Draw(t, "flows")) {
-		way, weight := rapid.SampledFrom(queues).Draw(t, "way"), rapid.IntRange(1, 9).Draw(t, "weight")
+		path, weight := rapid.SampledFrom(queues).Draw(t, "path"), rapid.IntRange(1, 9).Draw(t, "weight")
 		if _, err := s.AddFlow(weight); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SetQueue(f, way); err != nil {
+		if err := s.SetQueue(f, path); err != nil {
 			t.Fatal(err)
 		}
-		g.ways, g.weights = append(g.ways, way), append(g.weights, int64(weight))
+		g.paths, g.weights = append(g.paths, path), append(g.weights, int64(weight))
 		g.done, g.asleep = append(g.done, 0), append(g.asleep, false)
 	}
 	return g
@@ -195,7 +195,7 @@ func (g *grown) serve(t *rapid.T, n int) {
 	}
 }
 
-// member is a flow or a queue by its way, with what it was served and its weight.
+// member is a flow or a queue by its path, with what it was served and its weight.
 type member struct {
 	parent string
 	weight int64
@@ -214,9 +214,9 @@ func (g *grown) members() map[string]*member {
 		m.served += served
 		m.awake = m.awake || awake
 	}
-	for f, way := range g.ways {
+	for f, path := range g.paths {
 		at := "/"
-		for _, l := range way {
+		for _, l := range path {
 			add(at+l.Name+"/", at, int64(l.Weight), g.done[f], !g.asleep[f])
 			at += l.Name + "/"
 		}
@@ -290,10 +290,10 @@ func TestQueueBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := func(what string, f sfq.Flow, want error, way ...sfq.Level) {
+	want := func(what string, f sfq.Flow, want error, path ...sfq.Level) {
 		t.Helper()
 		before := s.String()
-		if err := s.SetQueue(f, way); !errors.Is(err, want) {
+		if err := s.SetQueue(f, path); !errors.Is(err, want) {
 			t.Fatalf("%s: got %v, want %v", what, err, want)
 		}
 		if want != nil && s.String() != before {

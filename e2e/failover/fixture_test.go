@@ -54,9 +54,9 @@ func TestMain(m *testing.M) {
 		if here, err = s.Network.Here(); err != nil {
 			return err
 		}
-		keeper := s.Network.Machines[brokers]
+		machine := s.Network.Machines[brokers]
 		ensemble, err = zookeeper.StartEnsemble(ctx, zookeeper.Options{Book: s.Book, Lib: library, Dir: s.Dir, Tick: tick,
-			HeapMB: 96, Address: keeper.Address.String(), By: at(keeper)}, servers)
+			HeapMB: 96, Address: machine.Address.String(), By: at(machine)}, servers)
 		return err
 	}}, nil)
 }

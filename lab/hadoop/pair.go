@@ -57,7 +57,7 @@ func (c *Cluster) resourceManagerSettings() properties {
 	}
 	site[prefix+"ha.enabled"] = "true"
 	site[prefix+"ha.rm-ids"] = rmID(0) + "," + rmID(1)
-	site[prefix+"cluster-id"] = "testbed"
+	site[prefix+"cluster-id"] = "penstock-lab"
 	site[prefix+"recovery.enabled"] = "true"
 	site[prefix+"store.class"] = "org.apache.hadoop.yarn.server.resourcemanager.recovery.ZKRMStateStore"
 	site["hadoop.zk.address"] = c.cfg.ZooKeeper

@@ -359,9 +359,9 @@ func (m machine) recoverAll() (recovered, alive []string, err error) {
 // the same for all runs on the machine, whatever their environment says.
 func StateDir() string {
 	if os.Geteuid() == 0 {
-		return "/run/penstock-testbed"
+		return "/run/penstock-lab"
 	}
-	return fmt.Sprintf("/tmp/penstock-testbed-%d", os.Geteuid())
+	return fmt.Sprintf("/tmp/penstock-lab-%d", os.Geteuid())
 }
 
 func (m machine) register(dir string) error {

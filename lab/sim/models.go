@@ -30,7 +30,7 @@ func (n NodeSpec) config() (DeviceConfig, error) {
 		c.Read = depth.Line{Fixed: 2 * c.Model.SeekMax, PerMiB: 2 * mib(rate)}
 	case "ssd", "nvme":
 		c.Model = disk.SSD(cmp.Or(rate, 500_000_000))
-		// A real one's latencies; the testbed's is slowed down as a whole.
+		// A real one's latencies; the laboratory's modelled disk is slowed down as a whole.
 		c.Model.ReadLatency, c.Model.WriteLatency = 100*time.Microsecond, 200*time.Microsecond
 		if n.Disk == "nvme" {
 			c.Model = disk.SSD(cmp.Or(rate, 3_000_000_000))

@@ -7,7 +7,7 @@ import (
 	"penstock/lab/disk"
 )
 
-// spindle is a physical disk: the testbed's model on the virtual clock, with one arbiter
+// spindle is a physical disk: the laboratory's model on the virtual clock, with one arbiter
 // before it or, where virtual datanodes share it, one for each of them.
 type spindle struct {
 	engine *Engine

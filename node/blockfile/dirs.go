@@ -178,7 +178,7 @@ func finalPath(rel string) (string, bool) {
 	return fmt.Sprintf("%s/current/finalized/subdir%d/subdir%d/%s", pool, (id>>16)&0x1f, (id>>8)&0x1f, base), true
 }
 
-// local tells whether a file system without a block device of its own is one that
+// local reports whether a file system without a block device of its own is one that
 // nobody outside of the kernel serves.
 func local(root *os.File) bool {
 	var st unix.Statfs_t

@@ -18,7 +18,7 @@ func deviceNumbers(t *testing.T, path string) (major, minor string) {
 	return strconv.Itoa(int(unix.Major(st.Dev))), strconv.Itoa(int(unix.Minor(st.Dev)))
 }
 
-// onDisk tells whether path lies on a file system that writes back to a device;
+// onDisk reports whether path lies on a file system that writes back to a device;
 // tmpfs keeps its pages dirty for good.
 func onDisk(t *testing.T, path string) bool {
 	t.Helper()

@@ -232,7 +232,7 @@ func (b *File) Drain(off, length int64) error {
 	return nil
 }
 
-// Deleted tells whether the file has lost its last name: what it holds need
+// Deleted reports whether the file has lost its last name: what it holds need
 // not reach the device any more.
 func (b *File) Deleted() bool {
 	var st unix.Stat_t

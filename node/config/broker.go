@@ -32,7 +32,7 @@ type Broker struct {
 	Key  string `yaml:"key"`
 	// Period is the time between reports, 100ms to 30s; default 1s.
 	Period settings.Duration `yaml:"period"`
-	// Peers is the host:port at which other nodes are told whose a connection is; empty:
+	// Peers is the host:port at which other nodes ask for the owner of a connection; empty:
 	// nowhere.
 	Peers string `yaml:"peers"`
 }

@@ -48,7 +48,7 @@ type Node struct {
 	// 127.0.0.1:9707; "off" for none.
 	Listen string `yaml:"listen"`
 	// Mode is off, observe (default) or enforce; the weights file may set it
-	// anew while the daemon runs.
+	// again while the daemon runs.
 	Mode string `yaml:"mode"`
 	// Weights is the path of the weights file; without one every application
 	// has weight 1.
@@ -62,7 +62,7 @@ type Node struct {
 	// Network is what the machine may send. Without it nobody is held back in
 	// sending, and it is accounted for.
 	Network *Network `yaml:"network"`
-	// Foreign is "users" (default): foreign I/O is told by process and cgroup, with
+	// Foreign is "users" (default): foreign I/O is shown by process and cgroup, with
 	// BPF programs where the kernel and the daemon's rights allow it; or "totals".
 	Foreign string `yaml:"foreign"`
 	// Identity says how claims are checked.

@@ -104,7 +104,7 @@ func (n *Node) device(name string) Device {
 	return n.Device
 }
 
-// SetsRoom tells whether the file says how much may be dirty on that device, and
+// SetsRoom reports whether the file says how much may be dirty on that device, and
 // wait undrained.
 func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
 	d := n.device(name)

@@ -78,7 +78,7 @@ type Parts struct {
 type Right struct {
 	Weight float64 // in the last of Queues
 	Limit  int64   // bytes a second at one device; 0: none
-	// Queues is the way from the root to where the application stands.
+	// Queues is the path from the root to where the application stands.
 	Queues []sfq.Level
 }
 
@@ -91,7 +91,7 @@ type Options struct {
 	TLS     func() (*tls.Config, error)
 	Period  time.Duration
 	Devices func() []Device
-	// Rights is told what the policy gives the flows of this node, each time some of it is
+	// Rights receives what the policy gives the flows of this node, each time some of it is
 	// new: all of it, also of flows that have had nothing to do for a while.
 	Rights func(map[string]Right)
 	Log    *slog.Logger
@@ -181,7 +181,7 @@ func (c *Client) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Who leads is taken from a broker, but only among those that this node was told of. A
+		// Who leads is taken from a broker, but only among those that this node has learnt of. A
 		// broker may name one that is gone until the others know it: then it is asked again.
 		var refusal notLeading
 		refused := errors.As(err, &refusal)

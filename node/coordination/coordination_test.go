@@ -120,7 +120,7 @@ func TestAHungDiskKeepsTheStream(t *testing.T) {
 	}
 }
 
-// TestOneQuestionToADisk: while it does not answer it is neither waited for nor asked anew, and
+// TestOneQuestionToADisk: while it does not answer it is neither waited for nor asked again, and
 // what it says late counts from when it said so.
 func TestOneQuestionToADisk(t *testing.T) {
 	c := &Client{o: Options{Period: 100 * time.Millisecond}, looks: map[string]*look{}}
@@ -154,7 +154,7 @@ func TestOneQuestionToADisk(t *testing.T) {
 	}
 }
 
-// gated answers when it is told to.
+// gated answers when the test lets it.
 type gated struct {
 	asked  chan bool
 	answer chan []Use
@@ -165,12 +165,12 @@ func (d *gated) SetParts(Parts)      {}
 func (d *gated) Uses() ([]Use, bool) { d.asked <- true; return <-d.answer, true }
 
 // TestRightsOutliveEntries: who has nothing to do for longer than an entry is kept has its limit
-// when the rights are told for somebody else, and when it begins again.
+// when rights come for somebody else, and when it begins again.
 func TestRightsOutliveEntries(t *testing.T) {
-	var told map[string]Right
+	var received map[string]Right
 	d := &disk{name: "disk"}
 	c, err := New(Options{Node: "n", Brokers: []string{"b"}, Period: 100 * time.Millisecond,
-		Devices: func() []Device { return []Device{d} }, Rights: func(r map[string]Right) { told = r }, Log: slog.New(slog.DiscardHandler)})
+		Devices: func() []Device { return []Device{d} }, Rights: func(r map[string]Right) { received = r }, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +199,8 @@ func TestRightsOutliveEntries(t *testing.T) {
 		t.Fatal("it is an entry still")
 	}
 	answer(&cluster.Right{Entry: c.apps.byName["app"].number, Weight: 1})
-	if len(told) != 2 || told["replication"].Limit != 20<<20 || told["app"].Weight != 1 {
-		t.Errorf("told %+v", told)
+	if len(received) != 2 || received["replication"].Limit != 20<<20 || received["app"].Weight != 1 {
+		t.Errorf("received %+v", received)
 	}
 	report("replication")
 	answer() // which says nothing of it yet
@@ -225,7 +225,7 @@ func TestRightsAreBounded(t *testing.T) {
 	}
 	all := r.all()
 	for _, name := range []string{"1", "6", "8", "9"} {
-		if _, known := all[name]; !known || len(all) != 4 || r.recent.Len() != 4 {
+		if _, known := all[name]; !known || len(all) != 4 || r.byName.Len() != 4 {
 			t.Fatalf("%v: want 1, 6, 8 and 9", all)
 		}
 	}

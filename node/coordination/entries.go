@@ -111,9 +111,9 @@ func queueNumber(e *entry) int { return -1 - int(e.number) }
 // stand enters the queues on the way to an application, for this report. ok is false past the
 // bounds, and where another application has it that one of them is elsewhere, or weighs something
 // else: while a new policy comes, there are rights of two.
-func (c *Client) stand(way []sfq.Level) (queues []*entry, ok bool) {
+func (c *Client) stand(levels []sfq.Level) (queues []*entry, ok bool) {
 	path, in := "", 0
-	for _, l := range way {
+	for _, l := range levels {
 		e := c.queues.enter(l.Name, c.reports)
 		if e == nil {
 			return nil, false

@@ -90,7 +90,7 @@ type look struct {
 }
 
 // look asks all devices at once, and gives the answers that are there within half a period. Who
-// has not answered by then is not waited for again, nor asked anew, until he has: a disk that
+// has not answered by then is not waited for again, nor asked again, until he has: a disk that
 // hangs must not keep the others' reports, nor the broker's answers.
 func (c *Client) look(devices []Device) (answered []*look) {
 	late := time.NewTimer(c.o.Period / 2)
@@ -161,7 +161,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	var groups, members []*entry
 	inside := map[*entry]bool{}
 	for _, u := range uses {
-		// A flow that was forgotten and is back has begun anew.
+		// A flow that was forgotten and is back has begun at 0.
 		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
 			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
 		}
@@ -177,13 +177,13 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 			continue
 		}
 		right, _ := c.rights.of(e.name)
-		way, ok := c.stand(right.Queues)
+		path, ok := c.stand(right.Queues)
 		if !ok {
 			leftOut++
 			continue
 		}
 		use := coord.Use{App: int(e.number), Served: u.Service, Wanted: u.Wanted}
-		for _, q := range way {
+		for _, q := range path {
 			if use.In = queueNumber(q); !inside[q] {
 				inside[q] = true
 				queues = append(queues, coord.Use{App: use.In, In: q.in})

@@ -1,14 +1,15 @@
 package coordination
 
 import (
-	"container/list"
 	"math"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"penstock/core/sfq"
 	"penstock/wire/cluster"
 )
 
-// rightOf reads a right; ok is false if it is none. A way that no scheduler would take is none:
+// rightOf reads a right; ok is false if it is none. A path that no scheduler would take is none:
 // then, and of a broker that tells none, the weight among all stands for it.
 func rightOf(r *cluster.Right) (right Right, ok bool) {
 	if r.GetLimit() > math.MaxInt64 {
@@ -45,57 +46,42 @@ func whole(weight float64) (int, bool) {
 // may be away by then. Past the bound those go that are no entries, the one that was longest ago first.
 type rights struct {
 	most   int // at least as many as there may be entries
-	byName map[string]*list.Element
-	recent *list.List // of *granted, the latest used first
-}
-
-type granted struct {
-	name  string
-	right Right
+	byName *simplelru.LRU[string, Right]
 }
 
 func newRights(most int) rights {
-	return rights{most: most, byName: map[string]*list.Element{}, recent: list.New()}
+	byName, _ := simplelru.NewLRU[string, Right](most, nil) // fails for a size below 1 only
+	return rights{most, byName}
 }
 
-func (r *rights) of(name string) (Right, bool) {
-	el := r.byName[name]
-	if el == nil {
-		return Right{}, false
-	}
-	return el.Value.(*granted).right, true
-}
+func (r *rights) of(name string) (Right, bool) { return r.byName.Peek(name) }
 
 // set notes an entry's right.
 func (r *rights) set(name string, right Right, isEntry func(name string) bool) {
-	if el := r.byName[name]; el != nil {
-		el.Value.(*granted).right = right
-		r.recent.MoveToFront(el)
-		return
+	if !r.byName.Contains(name) {
+		r.makeRoom(isEntry)
 	}
-	for n := r.recent.Len(); n > 0 && r.recent.Len() >= r.most; n-- {
-		last := r.recent.Back()
-		if old := last.Value.(*granted).name; isEntry(old) {
-			r.recent.MoveToFront(last)
+	r.byName.Add(name, right)
+}
+
+// makeRoom removes the oldest right that is no entry's, if there is no room for another one.
+func (r *rights) makeRoom(isEntry func(name string) bool) {
+	for n := r.byName.Len(); n > 0 && r.byName.Len() >= r.most; n-- {
+		if oldest, _, _ := r.byName.GetOldest(); isEntry(oldest) {
+			r.used(oldest)
 		} else {
-			r.recent.Remove(last)
-			delete(r.byName, old)
+			r.byName.Remove(oldest)
 		}
 	}
-	r.byName[name] = r.recent.PushFront(&granted{name, right})
 }
 
 // used puts a right behind all others on the way out.
-func (r *rights) used(name string) {
-	if el := r.byName[name]; el != nil {
-		r.recent.MoveToFront(el)
-	}
-}
+func (r *rights) used(name string) { r.byName.Get(name) }
 
 func (r *rights) all() map[string]Right {
-	all := make(map[string]Right, len(r.byName))
-	for name, el := range r.byName {
-		all[name] = el.Value.(*granted).right
+	all := make(map[string]Right, r.byName.Len())
+	for _, name := range r.byName.Keys() {
+		all[name], _ = r.byName.Peek(name)
 	}
 	return all
 }

@@ -10,7 +10,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// A right's way is taken as a whole or not at all, at each of its bounds.
+// A right's path is taken as a whole or not at all, at each of its bounds.
 func TestRightOf(t *testing.T) {
 	deep := func(n int) (all []*cluster.Level) {
 		for range n {

@@ -25,7 +25,7 @@ func profile(c *Config) {
 
 // verdict waits for the device to be called slow, or not slow any more, and
 // gives how long that took.
-func (r *rig) verdict(slow bool, patience time.Duration) time.Duration {
+func (r *fixture) verdict(slow bool, patience time.Duration) time.Duration {
 	r.t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		snap, ok := r.loop.Snapshot()
@@ -42,11 +42,17 @@ func (r *rig) verdict(slow bool, patience time.Duration) time.Duration {
 }
 
 func TestSlowDiskIsNoticedWithinTenSeconds(t *testing.T) {
-	loads := map[string]func(r *rig, done *sync.WaitGroup){
-		"two writers":   func(r *rig, done *sync.WaitGroup) { r.writer("a", 2000*mib, done); r.writer("b", 2000*mib, done) },
-		"two readers":   func(r *rig, done *sync.WaitGroup) { r.reader("a", 2000*mib, 0, done); r.reader("b", 2000*mib, 0, done) },
-		"a mix":         func(r *rig, done *sync.WaitGroup) { r.reader("a", 2000*mib, 0, done); r.writer("b", 2000*mib, done) },
-		"a slow reader": func(r *rig, done *sync.WaitGroup) { r.reader("a", 2000*mib, 3e6, done) },
+	loads := map[string]func(r *fixture, done *sync.WaitGroup){
+		"two writers": func(r *fixture, done *sync.WaitGroup) { r.writer("a", 2000*mib, done); r.writer("b", 2000*mib, done) },
+		"two readers": func(r *fixture, done *sync.WaitGroup) {
+			r.reader("a", 2000*mib, 0, done)
+			r.reader("b", 2000*mib, 0, done)
+		},
+		"a mix": func(r *fixture, done *sync.WaitGroup) {
+			r.reader("a", 2000*mib, 0, done)
+			r.writer("b", 2000*mib, done)
+		},
+		"a slow reader": func(r *fixture, done *sync.WaitGroup) { r.reader("a", 2000*mib, 3e6, done) },
 	}
 	configs := map[string]func(*Config){
 		"profiled":      profile,
@@ -57,7 +63,7 @@ func TestSlowDiskIsNoticedWithinTenSeconds(t *testing.T) {
 		for name, config := range configs {
 			t.Run(load+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t, config, nil)
+					r := newFixture(t, config, nil)
 					var done sync.WaitGroup
 					start(r, &done)
 					for range 300 {
@@ -87,7 +93,7 @@ func TestSlowDiskIsNoticedWithinTenSeconds(t *testing.T) {
 }
 
 // foreign does requests behind the loop's back until stop is closed.
-func (r *rig) foreign(length int64, depth int, stop chan struct{}, done *sync.WaitGroup) {
+func (r *fixture) foreign(length int64, depth int, stop chan struct{}, done *sync.WaitGroup) {
 	for i := range depth {
 		f := r.disk.newFile(fmt.Sprint("foreign/", i), 1<<40)
 		done.Go(func() {
@@ -106,7 +112,7 @@ func (r *rig) foreign(length int64, depth int, stop chan struct{}, done *sync.Wa
 func TestNoFalseAlarm(t *testing.T) {
 	for _, config := range []func(*Config){profile, func(*Config) {}} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, config, nil)
+			r := newFixture(t, config, nil)
 			watch := func(what string, length time.Duration) {
 				t.Helper()
 				for range length / (100 * time.Millisecond) {
@@ -143,7 +149,7 @@ func TestNoFalseAlarm(t *testing.T) {
 func TestServiceIsDeviceTime(t *testing.T) {
 	for name, config := range map[string]func(*Config){"profiled": profile, "unprofiled": func(*Config) {}} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, config, map[string]int{"a": 3, "b": 1})
+			r := newFixture(t, config, map[string]int{"a": 3, "b": 1})
 			var done sync.WaitGroup
 			r.reader("a", 2000*mib, 0, &done)
 			r.writer("b", 2000*mib, &done)
@@ -165,7 +171,7 @@ func TestServiceIsDeviceTime(t *testing.T) {
 // such a one until it is done, and the flow pays the difference then.
 func TestSeeksAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { profile(c); c.FixedDepth = 1 }, nil)
+		r := newFixture(t, func(c *Config) { profile(c); c.FixedDepth = 1 }, nil)
 		f := r.disk.newFile("x", 16*mib)
 		read := func(from, to int64) {
 			s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Block: f, From: from, To: to})
@@ -240,7 +246,7 @@ func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 	for name, writers := range map[string][2]bool{"readers": {}, "a mix": {false, true}, "writers": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, func(c *Config) { profile(c); c.Quantum, c.Ahead = 512<<10, 8 }, map[string]int{"a": 3, "b": 1})
+				r := newFixture(t, func(c *Config) { profile(c); c.Quantum, c.Ahead = 512<<10, 8 }, map[string]int{"a": 3, "b": 1})
 				var done sync.WaitGroup
 				for i, flow := range []string{"a", "b"} {
 					if writers[i] {
@@ -277,7 +283,7 @@ func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 // take time.
 func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) {
+		r := newFixture(t, func(c *Config) {
 			c.Quantum, c.Ahead, c.Seek = 512<<10, 8, 20*time.Millisecond // 10 ms, in a measure that counts double
 		}, map[string]int{"a": 3, "b": 1})
 		defer r.stop()
@@ -312,7 +318,7 @@ func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
 // depth stays, and with it the governed flows' part of the device.
 func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { profile(c); c.Algorithm = "sfqd2" }, nil)
+		r := newFixture(t, func(c *Config) { profile(c); c.Algorithm = "sfqd2" }, nil)
 		var done, foreign sync.WaitGroup
 		r.reader("a", 4000*mib, 0, &done)
 		r.writer("b", 4000*mib, &done)

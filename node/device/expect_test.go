@@ -10,7 +10,7 @@ import (
 
 // ponder reads 64 KiB of a file, thinks, and reads of the next file, until stop.
 // It gives how often it did.
-func (r *rig) ponder(flow string, think time.Duration, stop <-chan struct{}) (reads int) {
+func (r *fixture) ponder(flow string, think time.Duration, stop <-chan struct{}) (reads int) {
 	for {
 		select {
 		case <-stop:
@@ -32,7 +32,7 @@ func (r *rig) ponder(flow string, think time.Duration, stop <-chan struct{}) (re
 // contend has a flow ponder beside one that always reads and gives both's reads and bytes.
 func contend(t *testing.T, algorithm string, weight int, think time.Duration) (reads int, other float64) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) {
+		r := newFixture(t, func(c *Config) {
 			c.Algorithm, c.Depth.Start, c.Depth.Max = algorithm, 2, 2
 			c.FixedDepth = 2
 		}, map[string]int{"ponders": weight, "reads": 1})

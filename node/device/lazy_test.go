@@ -10,7 +10,7 @@ import (
 )
 
 // spill opens a task's file, writes it in one go, and closes it.
-func (r *rig) spill(flow, name string, size int64) *modelFile {
+func (r *fixture) spill(flow, name string, size int64) *modelFile {
 	r.t.Helper()
 	s, f := r.openSpill(flow, name)
 	r.grow(s, f, size)
@@ -19,14 +19,14 @@ func (r *rig) spill(flow, name string, size int64) *modelFile {
 	return f
 }
 
-func (r *rig) openSpill(flow, name string) (*Stream, *modelFile) {
+func (r *fixture) openSpill(flow, name string) (*Stream, *modelFile) {
 	r.nextID++
 	f := r.disk.newFile(name, 0)
 	return r.loop.Open(OpenRequest{Marker: newGate(), ID: r.nextID, Flow: flow, Kind: Intermediate, Write: true, Block: f}), f
 }
 
 // grow writes on to a size, reporting each MiB.
-func (r *rig) grow(s *Stream, f *modelFile, to int64) {
+func (r *fixture) grow(s *Stream, f *modelFile, to int64) {
 	from, _ := f.Size()
 	f.write(from, to-from)
 	for pos := from; pos < to; {
@@ -39,7 +39,7 @@ func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
 	for name, deleteFirst := range map[string]bool{"deleted after its close": false, "deleted before it": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, nil, nil)
+				r := newFixture(t, nil, nil)
 				defer r.stop()
 				s, f := r.openSpill("a", "spill")
 				r.grow(s, f, 3*mib) // under half of the bound
@@ -73,7 +73,7 @@ func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
 // Of ten files of 1 MiB, of which 4 MiB may wait, the six oldest go.
 func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
 		defer r.stop()
 		for i := range 10 {
 			r.spill("a", fmt.Sprint("spill", i), mib)
@@ -101,7 +101,7 @@ func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 // to hold.
 func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		for i := range 4 {
 			r.spill("a", fmt.Sprint("spill", i), mib)
@@ -132,7 +132,7 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 // backlog's bound beside it but for a lease, without a wait.
 func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Lazy = 64 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Lazy = 64 * mib }, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		begin := time.Now()
@@ -157,7 +157,7 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"reads": 8, "spills": int(c.weight)})
+				r := newFixture(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"reads": 8, "spills": int(c.weight)})
 				defer r.stop()
 				var done sync.WaitGroup
 				r.busy(&done)
@@ -185,7 +185,7 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 // together stay within what both may have.
 func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 72*mib, 16*mib }, map[string]int{"reads": 8, "a": 32})
+		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 72*mib, 16*mib }, map[string]int{"reads": 8, "a": 32})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.busy(&done)
@@ -212,20 +212,20 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 
 // busy has the flow "reads" use the disk until the daemon is off, for long enough that the
 // loop knows the disk's rate.
-func (r *rig) busy(done *sync.WaitGroup) {
+func (r *fixture) busy(done *sync.WaitGroup) {
 	r.reader("reads", 1<<30, 0, done)
 	r.reader("reads", 1<<30, 0, done)
 	time.Sleep(2 * time.Second)
 }
 
 // lazyNow is what waits of a flow without being queued.
-func (r *rig) lazyNow(flow string) (bytes int64) {
+func (r *fixture) lazyNow(flow string) (bytes int64) {
 	return r.flowNow(flow).Lazy
 }
 
 func TestALazyFileIsDrainedByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		closed := r.spill("a", "closed", mib+17)
 		s, f := r.openSpill("a", "open")
@@ -256,7 +256,7 @@ func TestKeptFilesAreBounded(t *testing.T) {
 		{65536, maxKept, 0}, {65536, maxKept + 1, 1}, // of the whole device
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, func(c2 *Config) { c2.LazyFiles, c2.Backlog, c2.Dirty = c.perFlow, 64*mib, 64*mib }, nil)
+			r := newFixture(t, func(c2 *Config) { c2.LazyFiles, c2.Backlog, c2.Dirty = c.perFlow, 64*mib, 64*mib }, nil)
 			defer r.stop()
 			for i := range c.files {
 				r.spill("a", fmt.Sprint("spill", i), 4096)
@@ -278,7 +278,7 @@ func TestKeptFilesAreBounded(t *testing.T) {
 // At the device's own bound the oldest of all goes, whosever it is.
 func TestTheOldestOfAllKeptFilesGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.LazyFiles, c.Backlog, c.Dirty = 65536, 64*mib, 64*mib }, nil)
+		r := newFixture(t, func(c *Config) { c.LazyFiles, c.Backlog, c.Dirty = 65536, 64*mib, 64*mib }, nil)
 		defer r.stop()
 		for i := range maxKept + 1 {
 			r.spill([]string{"a", "b"}[i/maxKept], fmt.Sprint("spill", i), 4096)
@@ -295,7 +295,7 @@ func TestTheOldestOfAllKeptFilesGoes(t *testing.T) {
 // bound.
 func TestGreedySpillsShareByWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"a": 3, "b": 1})
+		r := newFixture(t, nil, map[string]int{"a": 3, "b": 1})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writerOf(Intermediate, "a", 400*mib, &done)
@@ -324,7 +324,7 @@ func TestGreedySpillsShareByWeight(t *testing.T) {
 // A file that is deleted while it is written goes on, and nothing of it counts.
 func TestAFileThatIsDeletedWhileItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		begin := time.Now()
 		s, f := r.openSpill("a", "gone")
@@ -346,7 +346,7 @@ func TestAFileThatIsDeletedWhileItIsWritten(t *testing.T) {
 // What is queued when its file is deleted leaves the queue.
 func TestAFileThatIsDeletedWhileItIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"big": 1_000_000})
+		r := newFixture(t, nil, map[string]int{"big": 1_000_000})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.reader("big", 200*mib, 0, &done)
@@ -371,7 +371,7 @@ func TestAFileThatIsDeletedWhileItIsQueued(t *testing.T) {
 // What the kernel wrote out by itself is charged when its turn comes.
 func TestALazyFileThatTheKernelWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.spill("a", "spill", 2*mib)
 		f.clean(0, 2*mib)
@@ -385,7 +385,7 @@ func TestALazyFileThatTheKernelWrote(t *testing.T) {
 // Somebody's sync wrote half of a file that was deleted later: that half was the flow's.
 func TestADeletedFileThatASyncHalfWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.spill("a", "spill", 3*mib)
 		f.clean(0, 3*mib/2)
@@ -400,7 +400,7 @@ func TestADeletedFileThatASyncHalfWrote(t *testing.T) {
 
 func TestKillSwitchAndEndLetKeptFilesGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		a, b := r.spill("a", "a", mib), r.spill("b", "b", mib)
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Off})
 		synctest.Wait()
@@ -421,7 +421,7 @@ func TestKillSwitchAndEndLetKeptFilesGo(t *testing.T) {
 // Kinds have accounts of their own, and the flow's is their sum.
 func TestKindsAreAccountedForApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		r.reader("a", 4*mib, 0, &done)
@@ -453,7 +453,7 @@ func TestKindsAreAccountedForApart(t *testing.T) {
 // How fast a device is, is not forgotten while nobody uses it.
 func TestTheRateIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		rate := func() (rate float64) {
 			snap, _ := r.loop.Snapshot()
@@ -476,7 +476,7 @@ func TestTheRateIsRemembered(t *testing.T) {
 // nothing is left to the kernel.
 func TestMuchIsDrainedEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 512*mib, 512*mib }, map[string]int{"reads": 10, "spills": 40})
+		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 512*mib, 512*mib }, map[string]int{"reads": 10, "spills": 40})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.busy(&done)
@@ -499,7 +499,7 @@ func TestMuchIsDrainedEarlier(t *testing.T) {
 // A share that is a small one for a moment does not send to the disk what waits.
 func TestAMomentsContentionDrainsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"shell": 1000, "reads": 1, "spills": 10})
+		r := newFixture(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"shell": 1000, "reads": 1, "spills": 10})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.busy(&done)
@@ -520,7 +520,7 @@ func TestAMomentsContentionDrainsLittle(t *testing.T) {
 // What spills have of the room for backlogs is divided like that.
 func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy = 64*mib, 64*mib }, map[string]int{"reads": 1, "a": 10, "b": 10})
+		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 64*mib, 64*mib }, map[string]int{"reads": 1, "a": 10, "b": 10})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.busy(&done)
@@ -542,7 +542,7 @@ func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 // Writers whose backlog is all in parts of quanta do not push the spills out.
 func TestManySmallWritersLeaveTheSpills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty, c.Lazy, c.FlushAge = 16*mib, 64*mib, time.Minute }, nil)
+		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy, c.FlushAge = 16*mib, 64*mib, time.Minute }, nil)
 		defer r.stop()
 		spill := r.spill("a", "spill", 64*mib)
 		var files []*modelFile

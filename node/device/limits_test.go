@@ -10,7 +10,7 @@ import (
 
 // within fails the test unless the disk gave the flows as many bytes a second as
 // wanted, to 2 %, between two moments.
-func (r *rig) within(what string, flow string, from, to time.Time, want float64) {
+func (r *fixture) within(what string, flow string, from, to time.Time, want float64) {
 	r.t.Helper()
 	rate := float64(r.disk.between(from, to)[flow].bytes) / to.Sub(from).Seconds()
 	if math.Abs(rate/want-1) > 0.02 {
@@ -19,17 +19,17 @@ func (r *rig) within(what string, flow string, from, to time.Time, want float64)
 }
 
 func TestALimitIsKeptAndReached(t *testing.T) {
-	for name, start := range map[string]func(r *rig, done *sync.WaitGroup){
-		"reader":  func(r *rig, done *sync.WaitGroup) { r.reader("a", 100*mib, 0, done) },
-		"writer":  func(r *rig, done *sync.WaitGroup) { r.writer("a", 100*mib, done) },
-		"spills":  func(r *rig, done *sync.WaitGroup) { r.writerOf(Intermediate, "a", 100*mib, done) },
-		"writers": func(r *rig, done *sync.WaitGroup) { r.writer("a", 50*mib, done); r.writer("a", 50*mib, done) },
-		"both":    func(r *rig, done *sync.WaitGroup) { r.reader("a", 50*mib, 0, done); r.writer("a", 50*mib, done) },
+	for name, start := range map[string]func(r *fixture, done *sync.WaitGroup){
+		"reader":  func(r *fixture, done *sync.WaitGroup) { r.reader("a", 100*mib, 0, done) },
+		"writer":  func(r *fixture, done *sync.WaitGroup) { r.writer("a", 100*mib, done) },
+		"spills":  func(r *fixture, done *sync.WaitGroup) { r.writerOf(Intermediate, "a", 100*mib, done) },
+		"writers": func(r *fixture, done *sync.WaitGroup) { r.writer("a", 50*mib, done); r.writer("a", 50*mib, done) },
+		"both":    func(r *fixture, done *sync.WaitGroup) { r.reader("a", 50*mib, 0, done); r.writer("a", 50*mib, done) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const limit = 2 * mib
-				r := newRig(t, nil, nil)
+				r := newFixture(t, nil, nil)
 				defer r.stop()
 				r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: limit})
 				var done sync.WaitGroup
@@ -62,7 +62,7 @@ func TestALimitIsKeptAndReached(t *testing.T) {
 
 func TestALimitHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"b": 1})
+		r := newFixture(t, nil, map[string]int{"b": 1})
 		defer r.stop()
 		// A weight that would give it nearly all, and no more than it may.
 		r.apply(Enforce, "a", Rule{Weight: 1000, Mode: Enforce, Limit: mib})
@@ -86,7 +86,7 @@ func TestALimitHoldsUpNobodyElse(t *testing.T) {
 // A limit above the share moves nothing.
 func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"b": 1})
+		r := newFixture(t, nil, map[string]int{"b": 1})
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: 9e6})
 		var done sync.WaitGroup
@@ -107,7 +107,7 @@ func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
 
 func TestALimitChangesLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 8 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Dirty = 8 * mib }, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writer("a", 1200*mib, &done)
@@ -131,7 +131,7 @@ func TestALimitChangesLive(t *testing.T) {
 // once: nothing more is written until what is there is under the limit's bound.
 func TestALimitTakesTheRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writer("a", 800*mib, &done)
@@ -159,7 +159,7 @@ func TestALimitKeepsItsDebt(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// A reader that nobody held, of a file that was not resident; a tenth of a
 			// second's bytes went in its turn.
-			r := newRig(t, func(c *Config) { c.Quantum, c.Ahead = 256<<10, 1 }, nil)
+			r := newFixture(t, func(c *Config) { c.Quantum, c.Ahead = 256<<10, 1 }, nil)
 			defer r.stop()
 			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
 			cold := r.disk.newFile("a/cold", c.behind)
@@ -183,7 +183,7 @@ func TestALimitKeepsItsDebt(t *testing.T) {
 // Bytes that the device does not move are not limited.
 func TestALimitIsOnTheDeviceOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
 		warm := r.disk.newFile("a/warm", 64*mib)
@@ -211,7 +211,7 @@ func TestALimitIsOnTheDeviceOnly(t *testing.T) {
 // What was offered for a stream that ends before its turn is not paid for.
 func TestALimitIsNotChargedForWhatWasCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		r := newFixture(t, func(c *Config) { c.FixedDepth = 1 }, nil)
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
 		var done sync.WaitGroup
@@ -233,7 +233,7 @@ func TestALimitIsNotChargedForWhatWasCancelled(t *testing.T) {
 // debt is kept.
 func TestALimitHoldsNoStreamBeyondTheLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.MaxWait = 2 * time.Second }, nil)
+		r := newFixture(t, func(c *Config) { c.MaxWait = 2 * time.Second }, nil)
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: MinLimit})
 		var done sync.WaitGroup

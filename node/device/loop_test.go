@@ -17,8 +17,8 @@ import (
 
 const mib = 1 << 20
 
-// rig is a loop on a model disk of 12 MB/s with 10 ms seeks.
-type rig struct {
+// fixture is a loop on a model disk of 12 MB/s with 10 ms seeks.
+type fixture struct {
 	t      *testing.T
 	loop   *Loop
 	disk   *modelDisk
@@ -29,7 +29,7 @@ type rig struct {
 	log    strings.Builder // to be read after stop
 }
 
-func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
+func newFixture(t *testing.T, change func(*Config), weights map[string]int) *fixture {
 	t.Helper()
 	perMiB := mib * time.Second / 12e6
 	line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 2 * perMiB}
@@ -37,7 +37,7 @@ func newRig(t *testing.T, change func(*Config), weights map[string]int) *rig {
 	if change != nil {
 		change(&c)
 	}
-	r := &rig{t: t, disk: newModelDisk(12e6, 10*time.Millisecond), policy: map[string]Rule{}}
+	r := &fixture{t: t, disk: newModelDisk(12e6, 10*time.Millisecond), policy: map[string]Rule{}}
 	for name, w := range weights {
 		r.policy[name] = Rule{Weight: w, Mode: Enforce}
 	}
@@ -64,7 +64,7 @@ func policyOf(rules map[string]Rule) Policy {
 }
 
 // apply sets the daemon's mode and, if a flow is named, that flow's rule.
-func (r *rig) apply(mode Mode, flow string, rule Rule) {
+func (r *fixture) apply(mode Mode, flow string, rule Rule) {
 	rules := maps.Clone(r.policy)
 	if flow != "" {
 		rules[flow] = rule
@@ -112,7 +112,7 @@ func (g *gate) wait(pos int64) {
 
 // reader reads a cold file of that size in packets, at most at rate bytes a
 // second (0: as fast as it may), and gives its stream.
-func (r *rig) reader(flow string, size, rate int64, done *sync.WaitGroup) *Stream {
+func (r *fixture) reader(flow string, size, rate int64, done *sync.WaitGroup) *Stream {
 	r.nextID++
 	g := newGate()
 	f := r.disk.newFile(fmt.Sprintf("%s/%d", flow, r.nextID), size)
@@ -139,11 +139,11 @@ func (r *rig) reader(flow string, size, rate int64, done *sync.WaitGroup) *Strea
 }
 
 // writer writes a file of that size as fast as its leases let it.
-func (r *rig) writer(flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
+func (r *fixture) writer(flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
 	return r.writerOf(Persistent, flow, size, done)
 }
 
-func (r *rig) writerOf(kind Kind, flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
+func (r *fixture) writerOf(kind Kind, flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
 	r.nextID++
 	g := newGate()
 	f := r.disk.newFile(fmt.Sprintf("%s/%d", flow, r.nextID), 0)
@@ -167,7 +167,7 @@ func (r *rig) writerOf(kind Kind, flow string, size int64, done *sync.WaitGroup)
 	return s, f
 }
 
-func (r *rig) flowNow(name string) FlowSnapshot {
+func (r *fixture) flowNow(name string) FlowSnapshot {
 	synctest.Wait() // until the loop has seen what was reported
 	r.t.Helper()
 	snap, ok := r.loop.Snapshot()
@@ -184,7 +184,7 @@ func (r *rig) flowNow(name string) FlowSnapshot {
 
 func TestWritersShareByWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"a": 3, "b": 1})
+		r := newFixture(t, nil, map[string]int{"a": 3, "b": 1})
 		defer r.stop()
 		var done sync.WaitGroup
 		for range 2 {
@@ -207,7 +207,7 @@ func TestWritersShareByWeight(t *testing.T) {
 
 func TestReadersShareByWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"a": 3, "b": 1})
+		r := newFixture(t, nil, map[string]int{"a": 3, "b": 1})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.reader("a", 300*mib, 0, &done)
@@ -223,7 +223,7 @@ func TestReadersShareByWeight(t *testing.T) {
 
 func TestProtectedReaderIsWholeBesideGreedyWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"protected": 32, "greedy": 1})
+		r := newFixture(t, nil, map[string]int{"protected": 32, "greedy": 1})
 		defer r.stop()
 		var done, reading sync.WaitGroup
 		r.writer("greedy", 200*mib, &done)
@@ -242,7 +242,7 @@ func TestProtectedReaderIsWholeBesideGreedyWriters(t *testing.T) {
 
 func TestResidentRangesAreNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		g := newGate()
 		f := r.disk.newFile("warm", 16*mib)
@@ -261,7 +261,7 @@ func TestResidentRangesAreNotCharged(t *testing.T) {
 
 func TestHalfResidentBlockIsChargedByHalf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		s := r.reader("a", 16*mib, 0, &done)
@@ -276,7 +276,7 @@ func TestHalfResidentBlockIsChargedByHalf(t *testing.T) {
 
 func TestReaderIsStagedOnlyAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		g := newGate()
 		f := r.disk.newFile("stalled", 128*mib)
@@ -299,7 +299,7 @@ func TestReaderIsStagedOnlyAhead(t *testing.T) {
 
 func TestCancelledReadLeavesNoDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		r := newFixture(t, func(c *Config) { c.FixedDepth = 1 }, nil)
 		defer r.stop()
 		f := r.disk.newFile("x", 128*mib)
 		var streams []*Stream
@@ -322,7 +322,7 @@ func TestCancelledReadLeavesNoDebt(t *testing.T) {
 func TestBacklogIsBounded(t *testing.T) {
 	for _, dirty := range []int64{8 * mib, 48 * mib} { // what each may have, and with what the device drains in 8 s
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, func(c *Config) { c.Dirty = dirty }, nil)
+			r := newFixture(t, func(c *Config) { c.Dirty = dirty }, nil)
 			defer r.stop()
 			var done sync.WaitGroup
 			writers := 16
@@ -350,7 +350,7 @@ func TestBacklogIsBounded(t *testing.T) {
 // has room for a burst.
 func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 8})
+		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 8})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writer("light", 400*mib, &done)
@@ -371,7 +371,7 @@ func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 // A heavy flow that writes a line now and then takes no room from who writes much.
 func TestALogTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 96 * mib }, map[string]int{"log": 8, "busy": 8, "light": 1})
+		r := newFixture(t, func(c *Config) { c.Dirty = 96 * mib }, map[string]int{"log": 8, "busy": 8, "light": 1})
 		defer r.stop()
 		var done sync.WaitGroup
 		line := r.disk.newFile("log", 0)
@@ -396,7 +396,7 @@ func TestManyWritersWithPartialQuantaKeepGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// 64 writers of less than a quantum each fill the bound with parts that
 		// nobody would drain if only whole quanta went out.
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		for range 64 {
@@ -412,7 +412,7 @@ func TestManyWritersWithPartialQuantaKeepGoing(t *testing.T) {
 
 func TestDeletedFileIsNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.disk.newFile("gone", 0)
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
@@ -428,7 +428,7 @@ func TestDeletedFileIsNotDrained(t *testing.T) {
 
 func TestWhatTheKernelWroteIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.disk.newFile("hsync", 0)
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
@@ -444,7 +444,7 @@ func TestWhatTheKernelWroteIsCharged(t *testing.T) {
 
 func TestTailAndChecksumsAreDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f, meta := r.disk.newFile("blk", 0), r.disk.newFile("blk.meta", 0)
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f, Meta: meta})
@@ -463,7 +463,7 @@ func TestTailAndChecksumsAreDrained(t *testing.T) {
 
 func TestSlowWriterIsDrainedByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.disk.newFile("slow", 0)
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "a", Write: true, Block: f})
@@ -487,7 +487,7 @@ func TestSlowWriterIsDrainedByAge(t *testing.T) {
 
 func TestObserveHoldsNobodyAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 8 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Dirty = 8 * mib }, nil)
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Observe})
 		var done sync.WaitGroup
@@ -514,7 +514,7 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 // difference when a heavy one comes.
 func TestABoundSinksSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 32})
+		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 32})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writer("light", 400*mib, &done)
@@ -540,7 +540,7 @@ func TestABoundSinksSlowly(t *testing.T) {
 // What an application reads does not wait for all that it has written.
 func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
 		defer r.stop()
 		var writing, reading sync.WaitGroup
 		r.writer("a", 800*mib, &writing)
@@ -563,7 +563,7 @@ func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 // dispatched.
 func TestReaderThatEndsBeforeItsTurnIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		r := newFixture(t, func(c *Config) { c.FixedDepth = 1 }, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		r.reader("b", 64*mib, 0, &done) // has the device
@@ -582,7 +582,7 @@ func TestReaderThatEndsBeforeItsTurnIsForgotten(t *testing.T) {
 
 func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		r.apply(Enforce, "a", Rule{Weight: 1, Mode: Observe})
 		f := r.disk.newFile("x", 64*mib)
@@ -606,7 +606,7 @@ func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
 
 func TestModeAndWeightsChangeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, map[string]int{"a": 1, "b": 1})
+		r := newFixture(t, nil, map[string]int{"a": 1, "b": 1})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.writer("a", 600*mib, &done)
@@ -635,7 +635,7 @@ func TestModeAndWeightsChangeLive(t *testing.T) {
 
 func TestLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.MaxWait = 2 * time.Second }, map[string]int{"big": 1_000_000, "small": 1})
+		r := newFixture(t, func(c *Config) { c.MaxWait = 2 * time.Second }, map[string]int{"big": 1_000_000, "small": 1})
 		defer r.stop()
 		var big, small sync.WaitGroup
 		r.reader("big", 600*mib, 0, &big)
@@ -656,7 +656,7 @@ func TestLongestWait(t *testing.T) {
 
 func TestDeviceThatDoesNotAnswerLetsStreamsThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		r.disk.hang = make(chan struct{})
 		g := newGate()
@@ -679,7 +679,7 @@ func TestDeviceThatDoesNotAnswerLetsStreamsThrough(t *testing.T) {
 
 func TestReadErrorLetsTheStreamThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.disk.newFile("bad", 64*mib)
 		f.fail = errors.New("input/output error")
@@ -698,7 +698,7 @@ func TestReadErrorLetsTheStreamThrough(t *testing.T) {
 
 func TestFlowBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.MaxFlows = 4 }, nil)
+		r := newFixture(t, func(c *Config) { c.MaxFlows = 4 }, nil)
 		defer r.stop()
 		for i := range 10 {
 			f := r.disk.newFile(fmt.Sprint(i), 0)
@@ -732,7 +732,7 @@ func TestFlowBound(t *testing.T) {
 
 func TestEndOpensEveryMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		g := newGate()
 		f := r.disk.newFile("x", 64*mib)
 		r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 64 * mib})
@@ -752,7 +752,7 @@ func TestEndOpensEveryMark(t *testing.T) {
 
 func TestDepthFollowsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Algorithm = "sfqd2" }, nil)
+		r := newFixture(t, func(c *Config) { c.Algorithm = "sfqd2" }, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		for range 4 {
@@ -774,7 +774,7 @@ func TestDepthFollowsLatency(t *testing.T) {
 
 func TestFirstMarkComesWithTheChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		g := newGate()
 		meta := r.disk.newFile("x.meta", mib)
@@ -799,7 +799,7 @@ func TestFirstMarkComesWithTheChecksums(t *testing.T) {
 
 func TestKillSwitchWhileARequestIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.disk.newFile("x", 0)
 		g := newGate()
@@ -824,7 +824,7 @@ func TestKillSwitchWhileARequestIsInFlight(t *testing.T) {
 
 func TestStuckEndsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		r.disk.hang = make(chan struct{})
@@ -848,7 +848,7 @@ func TestStuckEndsUnderLoad(t *testing.T) {
 
 func TestAbsurdClaimIsHeldAgainstTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		f := r.disk.newFile("x", 0)
 		f.write(0, 4*mib)

@@ -11,9 +11,9 @@ import (
 
 const sendRate = 10 * mib // bytes a second
 
-// newNetwork is a rig with a network device; rate 0: nobody knows it.
-func newNetwork(t *testing.T, rate int64, weights map[string]int) *rig {
-	return newRig(t, func(c *Config) { *c = Config{Network: true, Rate: rate} }, weights)
+// newNetwork is a fixture with a network device; rate 0: nobody knows it.
+func newNetwork(t *testing.T, rate int64, weights map[string]int) *fixture {
+	return newFixture(t, func(c *Config) { *c = Config{Network: true, Rate: rate} }, weights)
 }
 
 // sending is a stream of a peer that takes rate bytes a second (0: all at once).
@@ -24,7 +24,7 @@ type sending struct {
 	stop atomic.Bool
 }
 
-func (r *rig) sender(flow string, size, rate int64, done *sync.WaitGroup) *sending {
+func (r *fixture) sender(flow string, size, rate int64, done *sync.WaitGroup) *sending {
 	r.nextID++
 	g := newGate()
 	s := &sending{gate: g}
@@ -260,7 +260,7 @@ func TestSenderWithoutAnEnd(t *testing.T) {
 
 func TestSenderOfTheSmallestShareIsLetThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { *c = Config{Network: true, Rate: sendRate, MaxWait: 2 * time.Second} }, map[string]int{"big": 1_000_000})
+		r := newFixture(t, func(c *Config) { *c = Config{Network: true, Rate: sendRate, MaxWait: 2 * time.Second} }, map[string]int{"big": 1_000_000})
 		defer r.stop()
 		var big, small sync.WaitGroup
 		for range 3 {
@@ -305,7 +305,7 @@ func TestNetworkSwitchedOffAndEnded(t *testing.T) {
 // A stream of the wrong kind for its device is let through.
 func TestStreamsOfAnotherDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, n := newRig(t, nil, nil), newNetwork(t, sendRate, nil)
+		r, n := newFixture(t, nil, nil), newNetwork(t, sendRate, nil)
 		defer r.stop()
 		defer n.stop()
 		g, f := newGate(), r.disk.newFile("x", mib)

@@ -13,7 +13,7 @@ import (
 // back by what he was charged under others.
 func TestPartsStandInForWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) {
+		r := newFixture(t, func(c *Config) {
 			line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 180 * time.Millisecond}
 			*c = Config{Algorithm: "sfqd2", Quantum: shareQuantum, Ahead: 16, WeightScale: 1000,
 				Depth: depth.Config{Min: 1, Max: 12, Start: 2, Gain: 0.5, Read: line, Write: line}}

@@ -11,10 +11,10 @@ import (
 	"penstock/core/sfq"
 )
 
-// queueRig is a loop whose flows alice and bob are in a queue of weight 3, and carol in one
+// queueFixture is a loop whose flows alice and bob are in a queue of weight 3, and carol in one
 // of weight 1.
-func queueRig(t *testing.T, algorithm string, scale int) *rig {
-	r := newRig(t, func(c *Config) {
+func queueFixture(t *testing.T, algorithm string, scale int) *fixture {
+	r := newFixture(t, func(c *Config) {
 		line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 180 * time.Millisecond}
 		*c = Config{Algorithm: algorithm, Quantum: shareQuantum, Ahead: 16, WeightScale: scale, FixedDepth: 4,
 			Depth: depth.Config{Min: 1, Max: 12, Start: 2, Gain: 0.5, Read: line, Write: line}}
@@ -39,7 +39,7 @@ func TestQueueKeepsWhatItsFlowsLeave(t *testing.T) {
 	for _, algorithm := range []string{"sfqd", "sfqd2"} {
 		t.Run(algorithm, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := queueRig(t, algorithm, 1)
+				r := queueFixture(t, algorithm, 1)
 				var staying, leaving sync.WaitGroup
 				began := time.Now()
 				part{flow: "alice", size: 600 * mib}.start(r, &staying)
@@ -76,7 +76,7 @@ func TestQueueKeepsWhatItsFlowsLeave(t *testing.T) {
 // queues, and nobody is put back by the change.
 func TestQueuesAndPartsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := queueRig(t, "sfqd2", 1000)
+		r := queueFixture(t, "sfqd2", 1000)
 		var busy sync.WaitGroup
 		for _, flow := range []string{"alice", "bob", "carol"} {
 			part{flow: flow, size: 1500 * mib}.start(r, &busy)

@@ -11,7 +11,7 @@ import (
 
 // settled fails the test unless nothing is left of any flow's and the device's
 // backlog, queues and counts, as the loop itself keeps them.
-func (r *rig) settled() {
+func (r *fixture) settled() {
 	r.t.Helper()
 	left := make(chan string)
 	r.loop.call(func() { left <- r.loop.arbiter.Held() })
@@ -23,7 +23,7 @@ func (r *rig) settled() {
 // A reader's queue moves, what it had so far stays where it was.
 func TestAReaderIsReassigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		var done sync.WaitGroup
 		s := r.reader("claimed", 60*mib, 0, &done)
@@ -50,7 +50,7 @@ func TestAReaderIsReassigned(t *testing.T) {
 
 func TestAReaderIsReassignedBeforeItsFirstQuantum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.FixedDepth = 1 }, nil)
+		r := newFixture(t, func(c *Config) { c.FixedDepth = 1 }, nil)
 		defer r.stop()
 		var other, done sync.WaitGroup
 		r.reader("other", 8*mib, 0, &other)
@@ -73,7 +73,7 @@ func TestAWriterIsReassigned(t *testing.T) {
 	for _, kind := range []Kind{Persistent, Intermediate} {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, nil, nil)
+				r := newFixture(t, nil, nil)
 				defer r.stop()
 				var done, other sync.WaitGroup
 				s, _ := r.writerOf(kind, "claimed", 60*mib, &done)
@@ -105,7 +105,7 @@ func TestAWriterIsReassigned(t *testing.T) {
 // Kept files move too, and count at their new flow's bound.
 func TestAClosedSpillIsReassigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
+		r := newFixture(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
 		defer r.stop()
 		s, f := r.openSpill("claimed", "spill")
 		r.grow(s, f, 3*mib)
@@ -128,7 +128,7 @@ func TestAClosedSpillIsReassigned(t *testing.T) {
 
 func TestReassignedToALimitedFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		r.apply(Enforce, "known", Rule{Weight: 1, Mode: Enforce, Limit: mib})
 		var done sync.WaitGroup
@@ -157,7 +157,7 @@ func TestReassignedToALimitedFlow(t *testing.T) {
 
 func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, nil)
+		r := newFixture(t, nil, nil)
 		defer r.stop()
 		r.apply(Enforce, "off", Rule{Weight: 1, Mode: Off})
 		r.apply(Enforce, "seen", Rule{Weight: 1, Mode: Observe})
@@ -221,7 +221,7 @@ func TestASenderIsReassigned(t *testing.T) {
 // forgotten.
 func TestAFlowIsKeptWhileItPays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.MaxFlows = 2 }, nil)
+		r := newFixture(t, func(c *Config) { c.MaxFlows = 2 }, nil)
 		defer r.stop()
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "claimed", Block: r.disk.newFile("x", 8*mib), To: 8 * mib})
 		synctest.Wait()
@@ -239,7 +239,7 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 // scheduler knows nothing.
 func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.FixedDepth, c.MaxFlows, c.MaxWait = 1, 3, time.Second }, map[string]int{"big": 1_000_000})
+		r := newFixture(t, func(c *Config) { c.FixedDepth, c.MaxFlows, c.MaxWait = 1, 3, time.Second }, map[string]int{"big": 1_000_000})
 		defer r.stop()
 		var done sync.WaitGroup
 		r.reader("big", 100*mib, 0, &done)
@@ -268,7 +268,7 @@ func TestReassignedAtAnyMoment(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			r := newRig(t, nil, map[string]int{"a": 5})
+			r := newFixture(t, nil, map[string]int{"a": 5})
 			defer r.stop()
 			r.apply(Enforce, "limited", Rule{Weight: 2, Mode: Enforce, Limit: 3 * mib})
 			r.apply(Enforce, "observed", Rule{Weight: 1, Mode: Observe})
@@ -329,7 +329,7 @@ func TestBytesOfAnAskedStreamWaitForTheirOwner(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ended first: %v", early), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, nil, nil)
+				r := newFixture(t, nil, nil)
 				defer r.stop()
 				file := r.disk.newFile("block", 0)
 				s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 1, Flow: "claimed", Asked: true, Write: true, Block: file})

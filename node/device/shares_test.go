@@ -38,7 +38,7 @@ type part struct {
 	size   int64 // bytes of its file; it leaves at their end
 }
 
-func (p part) start(r *rig, done *sync.WaitGroup) {
+func (p part) start(r *fixture, done *sync.WaitGroup) {
 	if p.write {
 		r.writer(p.flow, p.size, done)
 	} else {
@@ -46,14 +46,14 @@ func (p part) start(r *rig, done *sync.WaitGroup) {
 	}
 }
 
-// shareRig is a loop with the settings that e2e/shares has, on a disk with its
+// shareFixture is a loop with the settings that e2e/shares has, on a disk with its
 // seeks: 12 MB/s, 2 ms. With the disk's profile it knows what seeks cost.
-func shareRig(t *testing.T, algorithm string, profiled bool, parts []part) *rig {
+func shareFixture(t *testing.T, algorithm string, profiled bool, parts []part) *fixture {
 	weights := map[string]int{}
 	for _, p := range parts {
 		weights[p.flow] = p.weight
 	}
-	r := newRig(t, func(c *Config) {
+	r := newFixture(t, func(c *Config) {
 		line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 180 * time.Millisecond}
 		*c = Config{
 			Algorithm: algorithm, FixedDepth: 4, Quantum: shareQuantum, Ahead: 16, Backlog: 8 * mib, MaxFlows: 8192,
@@ -166,7 +166,7 @@ func TestThreeWeightsAJoinAndALeave(t *testing.T) {
 		for name, parts := range mixes {
 			t.Run(fmt.Sprintf("%s/profiled=%v/%s", loop.algorithm, loop.profiled, name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := shareRig(t, loop.algorithm, loop.profiled, parts)
+					r := shareFixture(t, loop.algorithm, loop.profiled, parts)
 					var staying, leaving sync.WaitGroup
 					began := time.Now()
 					parts[1].start(r, &staying)
@@ -199,7 +199,7 @@ func TestIdleFlowsChangeNothing(t *testing.T) {
 	parts := []part{{"a", 3, false, 100 * mib}, {"b", 1, true, 100 * mib}}
 	requests := func(idle int) (log []served) {
 		synctest.Test(t, func(t *testing.T) {
-			r := shareRig(t, "sfq", false, parts) // the model disk leaves open which of two goes first
+			r := shareFixture(t, "sfq", false, parts) // the model disk leaves open which of two goes first
 			defer r.stop()
 			start := time.Now().Add(time.Minute)
 			var quiet, busy sync.WaitGroup

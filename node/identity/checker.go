@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"io/fs"
@@ -13,10 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"penstock/node/loglimit"
 )
 
-// Users tells whose an application is, as the ResourceManager knows it.
+// Users knows the users of applications, as the ResourceManager does.
 type Users interface {
 	// User does not block; false if it does not know the application.
 	User(application string) (user string, ok bool)
@@ -83,10 +84,9 @@ type Checker struct {
 	here    pool // lookups on this machine
 	abroad  pool // those that have come to be questions to other nodes: they may take long
 	pending map[Claim]*lookup
-	cache   map[Claim]*list.Element // of *entry
-	recent  *list.List              // the latest used first
-	servers map[serving]int         // their connections
-	hints   []hint                  // those whose connections were looked up, the latest first
+	cache   *simplelru.LRU[Claim, *entry]
+	servers map[serving]int // their connections
+	hints   []hint          // those whose connections were looked up, the latest first
 }
 
 // lookup is one question under way, with those who wait for its answer.
@@ -107,7 +107,6 @@ type pool struct {
 
 // entry is a verdict that is kept.
 type entry struct {
-	claim   Claim
 	verdict Verdict
 	until   time.Time
 	hold    hold
@@ -152,8 +151,9 @@ func New(s Settings) *Checker {
 	}
 	c := &Checker{
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{}, accounts: map[string]bool{},
-		pending: map[Claim]*lookup{}, cache: map[Claim]*list.Element{}, recent: list.New(), servers: map[serving]int{},
+		pending: map[Claim]*lookup{}, servers: map[serving]int{},
 	}
+	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails for a size below 1 only
 	c.here, c.abroad = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askAbroad}
 	c.log, c.rights.log = limitedLog{loglimit.New(s.Log)}, s.Log
 	c.records.denied = c.rights.records
@@ -176,7 +176,7 @@ func (c *Checker) Mode() Mode { return c.settings.Mode }
 // where an agent tells of them.
 func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spark) }
 
-// Close ends the lookups. Those who wait are told Unknown.
+// Close ends the lookups. Those who wait get Unknown.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -222,28 +222,20 @@ func (c *Checker) Check(claim Claim, done func(Verdict)) (Verdict, bool) {
 
 func (c *Checker) known(claim Claim) (Verdict, bool) {
 	c.mu.Lock()
-	el, ok := c.cache[claim]
+	e, ok := c.cache.Get(claim)
+	c.mu.Unlock()
 	if !ok {
-		c.mu.Unlock()
 		return Verdict{}, false
 	}
-	e := el.Value.(*entry)
-	c.recent.MoveToFront(el)
-	c.mu.Unlock()
 	if time.Now().Before(e.until) && (e.hold.inode == 0 || c.proc.holdsStill(e.hold.pid, e.hold.fd, e.hold.inode)) {
 		return e.verdict, true
 	}
 	c.mu.Lock()
-	if c.cache[claim] == el {
-		c.drop(el)
+	if now, _ := c.cache.Peek(claim); now == e {
+		c.cache.Remove(claim)
 	}
 	c.mu.Unlock()
 	return Verdict{}, false
-}
-
-func (c *Checker) drop(el *list.Element) {
-	delete(c.cache, el.Value.(*entry).claim)
-	c.recent.Remove(el)
 }
 
 // enqueue puts the claim to the others that wait for the same, or begins a lookup; true
@@ -351,13 +343,7 @@ func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, claim)
-	if old, ok := c.cache[claim]; ok {
-		c.drop(old)
-	}
-	c.cache[claim] = c.recent.PushFront(&entry{claim, v, time.Now().Add(age), h})
-	for c.recent.Len() > c.settings.Cache {
-		c.drop(c.recent.Back())
-	}
+	c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
 }
 
 // answer calls those who wait. The lookup is no longer among the pending ones, so
@@ -384,10 +370,10 @@ func (c *Checker) facts(claim Claim) facts {
 	return f
 }
 
-// nobody tells whether there is no peer to look for.
+// nobody reports whether there is no peer to look for.
 func (c Claim) nobody() bool { return c.Own || c.Client == "" && c.Server == "" }
 
-// loopback tells whether the client can be on no other machine.
+// loopback reports whether the client can be on no other machine.
 func (c Claim) loopback() bool {
 	client, err := parseAddress(c.Client)
 	return err == nil && client.Addr().IsLoopback()
@@ -484,7 +470,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	if c.servers[this] == 0 && len(c.servers) >= maxServers {
 		return unknown("too many servers"), func() {}
 	}
-	c.servers[this]++ // one that connects anew is known twice for a while
+	c.servers[this]++ // one that connects again is known twice for a while
 	return Verdict{State: Confirmed, Evidence: Server}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -91,7 +91,7 @@ var evidenceNames = [evidences + 1]string{
 	"none", "cgroup", "session", "directory", "environment", "token", "server", "account", "outside", "own", "invalid",
 }
 
-// proves tells whether evidence for a container is enough to confirm a claim.
+// proves reports whether evidence for a container is enough to confirm a claim.
 func (e Evidence) proves() bool { return e >= Cgroup && e <= Directory }
 
 // Verdict is the answer to a claim.

@@ -101,7 +101,7 @@ func (f facts) verdict(flow string) Verdict {
 	return v
 }
 
-// ofService tells whether a peer runs as a service's user. Numbers of users are their machine's own.
+// ofService reports whether a peer runs as a service's user. Numbers of users are their machine's own.
 func (f facts) ofService(p Peer) bool {
 	if p.Node != "" {
 		return f.accounts[p.User]
@@ -109,7 +109,7 @@ func (f facts) ofService(p Peer) bool {
 	return f.serviceUIDs[p.UID]
 }
 
-// byToken is for a peer of which no container is known. A token tells whose the
+// byToken is for a peer of which no container is known. A token names the user whose the
 // application is; among a user's own applications it tells nothing.
 func byToken(flow string, f facts) Verdict {
 	if f.tokenUser == "" || f.owner == "" {

@@ -35,7 +35,7 @@ func OfManyUsers(flow string) bool { return classOf(flow) == classGroup }
 
 func isApplication(s string) bool { return isYARNApplication(s) || isSparkApplication(s) }
 
-// digits tells whether s is low to high decimal digits.
+// digits reports whether s is low to high decimal digits.
 func digits(s string, low, high int) bool {
 	if len(s) < low || len(s) > high {
 		return false
@@ -156,7 +156,7 @@ func sparkPlaceOf(rel string) (place, bool) {
 	return place{"", parts[0], parts[1], parts[0] + "/" + parts[1]}, true
 }
 
-// plain tells whether a path's part is an ordinary name.
+// plain reports whether a path's part is an ordinary name.
 func plain(s string) bool { return s != "" && s != "." && s != ".." && len(s) <= 255 }
 
 // ShortName is a principal's first part: what HDFS calls the user.

@@ -168,7 +168,7 @@ func (c *Checker) chosen(flow string, found []Peer, holds []hold) (Peer, hold, e
 	return best, holds[at], nil
 }
 
-// decides tells whether no other process that has the socket could change the answer.
+// decides reports whether no other process that has the socket could change the answer.
 func decides(flow string, p Peer) bool {
 	switch classOf(flow) {
 	case classApplication:

@@ -306,7 +306,7 @@ func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, err
 	return -1, nil
 }
 
-// holdsStill tells whether a descriptor is the same socket as it was. A socket's
+// holdsStill reports whether a descriptor is the same socket as it was. A socket's
 // inode number is not used again while the socket lives.
 func (p proc) holdsStill(pid, fd int, inode uint64) bool {
 	var link [64]byte

@@ -129,7 +129,7 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 		p.Outside = true
 		return nil
 	}
-	var named, told place // by directory; by environment
+	var byDirectory, byEnvironment place
 	proven := false
 	for i, l := range line {
 		if ctx.Err() != nil {
@@ -143,9 +143,9 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 			ok = false
 		}
 		if ok { // the outermost is the one that the process had least to do with
-			named, proven = place, certain
+			byDirectory, proven = place, certain
 		}
-		if recorded || told.container != "" {
+		if recorded || byEnvironment.container != "" {
 			continue
 		}
 		text, err := in.proc.read(l.pid, "environ", maxEnviron)
@@ -153,18 +153,18 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 			return fmt.Errorf("environment: %w", err)
 		}
 		if id := containerOfEnviron(text); id != "" {
-			told.container, told.application = id, applicationOf(id)
+			byEnvironment.container, byEnvironment.application = id, applicationOf(id)
 		} else if errors.Is(err, errLong) && i == 0 {
 			return fmt.Errorf("environment: %w", err)
 		}
 	}
 	switch {
 	case proven:
-		p.name(named.container, named.application, Directory)
-	case named.application != "":
-		p.name(named.container, named.application, Environment)
-	case told.application != "":
-		p.name(told.container, told.application, Environment)
+		p.name(byDirectory.container, byDirectory.application, Directory)
+	case byDirectory.application != "":
+		p.name(byDirectory.container, byDirectory.application, Environment)
+	case byEnvironment.application != "":
+		p.name(byEnvironment.container, byEnvironment.application, Environment)
 	default:
 		p.Outside = true
 	}
@@ -205,7 +205,7 @@ func (in *inspector) certain(dir string, p place, uid uint32) bool {
 	return ok && st.Uid == uid && (p.user == "" || in.user(p.application) == p.user)
 }
 
-// really tells whether what a process's link leads to is what we find under the name,
+// really reports whether what a process's link leads to is what we find under the name,
 // below dir: in a mount namespace of its own a process can have anything at any path.
 func really(link, dir, name string) bool {
 	ours, ok := beneath(dir, strings.TrimPrefix(name, dir+"/"))

@@ -152,7 +152,7 @@ func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	// Below the container it may make what it likes.
 	w.start(process{pid: 7104, parent: 7101, session: 7104, uid: me, space: "pid:[4]", innerPID: 1, innerSession: 100})
 	want(t, w.peer(7104), appA, Session)
-	// The directories are told late, after a look in vain.
+	// The directories become known late, after a look in vain.
 	in := w.inspector(nil)
 	in.records.setDirs(nil, nil)
 	for _, e := range []Evidence{NoEvidence, Session} {

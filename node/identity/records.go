@@ -90,7 +90,7 @@ func (r *records) dirs() (local, spark []string) {
 	return r.local, r.spark
 }
 
-// standalone tells whether the work directories of Spark's standalone workers are known.
+// standalone reports whether the work directories of Spark's standalone workers are known.
 func (r *records) standalone() bool {
 	_, spark := r.dirs()
 	return len(spark) > 0
@@ -139,7 +139,7 @@ func (r *records) find(line []life) (container string, doubt bool) {
 	return "", doubt
 }
 
-// leads tells whether a process leads a session, and how long before a record it began.
+// leads reports whether a process leads a session, and how long before a record it began.
 func (r *records) leads(session int, rec record) (before time.Duration, ok bool) {
 	l, err := r.proc.life(session)
 	if err != nil || l.session != session || l.zombie {

@@ -101,5 +101,5 @@ func ParseEvidence(s string) (Evidence, error) {
 	return NoEvidence, fmt.Errorf("evidence %.40q: it is cgroup, session, directory or environment", s)
 }
 
-// IsApplication tells whether a name is one application's, as YARN and Spark give them.
+// IsApplication reports whether a name is one application's, as YARN and Spark give them.
 func IsApplication(s string) bool { return isApplication(s) }

@@ -128,7 +128,7 @@ func TestRemoteVerdictEndsWithItsConnection(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 		if _, ok := c.Check(remote(1), nil); !ok || c.Stats.Hits.Load() != 1 {
-			t.Errorf("the same connection is asked about anew, %v", ok)
+			t.Errorf("the same connection is asked about again, %v", ok)
 		}
 		w.link("socket:[91]", w.proc, "500/fd/4")
 		w.rows = nil

@@ -29,7 +29,7 @@ type opened struct {
 	pos    int64 // what was said before that; negative: nothing, or nobody knows
 	closed bool
 
-	place func() // to be called twice: once it is closed, and once its opening has ended
+	release func() // of its slot; to be called twice: once it is closed, and once its opening has ended
 }
 
 func (o *opened) progress(pos int64) {
@@ -43,7 +43,7 @@ func (o *opened) progress(pos int64) {
 }
 
 func (o *opened) close(pos int64) {
-	defer o.place()
+	defer o.release()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.loop != nil {
@@ -145,16 +145,16 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 		c.Mark(m.Stream, device.Open)
 		return nil
 	}
-	place := c.beginOpen(m)
-	if place == nil {
+	release := c.beginOpen(m)
+	if release == nil {
 		c.server.Stats.OverBound.Add(1)
 		c.ungoverned(m, fmt.Errorf("%w: streams of the peer, of its container, or of all tasks", ErrBound))
 		return nil
 	}
-	o := &opened{pos: -1, place: place}
+	o := &opened{pos: -1, release: release}
 	c.streams[m.Stream] = o
 	c.opens.Go(func() {
-		defer place()
+		defer release()
 		defer c.endOpen(m)
 		loop, stream, err := reg.Open(m, c)
 		if err != nil {
@@ -192,10 +192,10 @@ func causeOf(err error) string {
 	return "other"
 }
 
-// beginOpen takes a place for one stream more, nil at a bound. A stream may be closed while
-// its device keeps the open waiting, so its place is free after both. place is to be called
+// beginOpen takes a slot for one stream more, nil at a bound. A stream may be closed while
+// its device keeps the open waiting, so its slot is free after both. release is to be called
 // twice.
-func (c *connection) beginOpen(m wire.Open) (place func()) {
+func (c *connection) beginOpen(m wire.Open) (release func()) {
 	s, bound := c.server, streamsOf(c.role)
 	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {
 		return nil

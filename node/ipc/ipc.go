@@ -4,7 +4,7 @@
 // or hostile at any moment. Choices: who may connect is decided by the socket's permissions
 // and by the kernel's word on the peer (SO_PEERCRED, its cgroup), not by what it says; every
 // number of things that a peer can make us hold, and every rate at which it makes us work,
-// has a bound by user and by container (places.go, quota.go), and past it a refusal that is
+// has a bound by user and by container (slots.go, quota.go), and past it a refusal that is
 // counted and said once; and nothing that a peer does or leaves undone may hold up a device's
 // loop, so a mark goes into a box that holds the latest one of each stream (marks.go), and a
 // peer that does not read is disconnected (its gates then open by themselves).
@@ -29,7 +29,7 @@ import (
 	"penstock/wire"
 )
 
-// Bounds of the socket. Places for servers are kept free: tasks come in any number.
+// Bounds of the socket. Slots for servers are kept free: tasks come in any number.
 const (
 	MaxConnections = 1024 // in all, accepted
 	MaxServers     = 64   // of them, from DataNodes and NodeManagers
@@ -69,11 +69,11 @@ type Peer struct {
 	UID   uint32
 	Owner Owner      // whose quotas it uses
 	Hello wire.Hello // the peer's own
-	// Disconnect ends the connection. The peer's gates open, and it connects anew.
+	// Disconnect ends the connection. The peer's gates open, and it connects again.
 	Disconnect func()
 }
 
-// Serves tells whether the role is one that works for many applications and names
+// Serves reports whether the role is one that works for many applications and names
 // one with each stream.
 func Serves(role wire.Role) bool { return role == wire.RoleDataNode || role == wire.RoleNodeManager }
 
@@ -103,7 +103,7 @@ type Registration interface {
 // Server accepts agents.
 type Server struct {
 	Opener Opener
-	// Allow tells whether a user's processes may connect in a role. Who may as a
+	// Allow reports whether a user's processes may connect in a role. Who may as a
 	// server may as a task.
 	Allow func(uid uint32, role wire.Role) bool
 	// Container names the container of a process by the kernel's word, "" where there is

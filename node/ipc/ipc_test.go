@@ -195,7 +195,7 @@ func TestAnAgentOfAnotherVersionHearsWhich(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said := ended(t, c); len(said) < wire.HeaderLen || said[2] != byte(wire.TypeWelcome) || said[3] != wire.Version {
-			t.Errorf("version %d was told %x", version, said)
+			t.Errorf("version %d received %x", version, said)
 		}
 	}
 	if n := s.Stats.BadFrames.Load(); n != 2 {
@@ -289,7 +289,7 @@ func TestPeerCheckByRole(t *testing.T) {
 	}
 }
 
-// Tasks, however many, leave the servers their places, and servers do not take
+// Tasks, however many, leave the servers their slots, and servers do not take
 // more than those.
 func TestConnectionBound(t *testing.T) {
 	s := &Server{Opener: &daemon{alive: 1}, Allow: func(uint32, wire.Role) bool { return true }, Container: containers()}
@@ -312,14 +312,14 @@ func TestConnectionBound(t *testing.T) {
 		}
 	}
 	if enter(task) {
-		t.Error("a task got a server's place")
+		t.Error("a task got a server's slot")
 	}
 	for i := range MaxServers {
 		h := hello
 		if i%2 == 0 {
 			h.Role = wire.RoleNodeManager
 		}
-		// The last place may still be one that a refused peer is leaving.
+		// The last slot may still be one that a refused peer is leaving.
 		for deadline := time.Now().Add(10 * time.Second); !enter(h); {
 			if time.Now().After(deadline) {
 				t.Fatalf("server %d was refused", i)

@@ -19,13 +19,15 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"penstock/node/identity"
 	"penstock/wire/cluster"
 )
 
 // Bounds of the side that asks.
 const (
-	maxHomes = 8192 // addresses of which is known, or known not, who lives there
+	maxHomes = 8192 // addresses of which is known, or known not, who lives there; the latest used are kept
 	maxNodes = 256  // connections kept, the least lately used first out
 	idle     = time.Minute
 	// How long an answer of the broker holds: a node, no node, no answer.
@@ -61,8 +63,8 @@ type Client struct {
 	say rate.Sometimes // lines of the log
 
 	mu    sync.Mutex
-	homes map[netip.Addr]home
-	nodes map[way]*node
+	homes *simplelru.LRU[netip.Addr, home]
+	nodes map[route]*node
 	ended bool
 }
 
@@ -74,8 +76,8 @@ type home struct {
 	till time.Time
 }
 
-// way is how a node is reached: from which address to which.
-type way struct {
+// route is how a node is reached: from which address to which.
+type route struct {
 	name string
 	from netip.Addr
 	to   netip.AddrPort
@@ -88,15 +90,16 @@ type node struct {
 	used  time.Time     // the last one
 	heard time.Time     // its last answer, or when it was asked with no call under way
 	well  chan struct{} // closed while it answers
-	// left is until when it is left alone, for the reason err; told, that this was logged.
-	left time.Time
-	err  error
-	told bool
+	// left is until when it is left alone, for the reason err; logged reports whether the log has it.
+	left   time.Time
+	err    error
+	logged bool
 }
 
 // NewClient returns a client.
 func NewClient(o Options) *Client {
-	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: map[netip.Addr]home{}, nodes: map[way]*node{}}
+	homes, _ := simplelru.NewLRU[netip.Addr, home](maxHomes, nil) // fails for a size below 1 only
+	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: homes, nodes: map[route]*node{}}
 }
 
 // Close ends all connections.
@@ -104,9 +107,9 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
-	for w, n := range c.nodes {
+	for r, n := range c.nodes {
 		n.conn.Close()
-		delete(c.nodes, w)
+		delete(c.nodes, r)
 	}
 }
 
@@ -119,13 +122,13 @@ func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identi
 	if h.name == c.o.Self { // it was looked for here already
 		return identity.Peer{}, identity.ErrNobody
 	}
-	w := way{h.name, server.Addr(), netip.AddrPortFrom(client.Addr(), h.port)}
-	n, err := c.takeOrWait(ctx, w)
+	r := route{h.name, server.Addr(), netip.AddrPortFrom(client.Addr(), h.port)}
+	n, err := c.takeOrWait(ctx, r)
 	if err != nil {
 		return identity.Peer{}, err
 	}
 	owner, err := cluster.NewPeersClient(n.conn).Whose(ctx, &cluster.Connection{Local: client.String(), Remote: server.String()})
-	c.giveBack(w, n, err)
+	c.giveBack(r, n, err)
 	if err != nil {
 		return identity.Peer{}, fmt.Errorf("node %q does not answer: %w", h.name, err)
 	}
@@ -160,12 +163,12 @@ func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	now := time.Now()
 	c.mu.Lock()
-	h, known := c.homes[address]
+	h, known := c.homes.Get(address)
 	c.mu.Unlock()
 	if known && now.Before(h.till) {
 		return h, h.err
 	}
-	told := known && h.err != nil
+	logged := known && h.err != nil
 	n, err := c.o.Where(ctx, address)
 	switch status.Code(err) {
 	case codes.OK:
@@ -179,17 +182,14 @@ func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	if err != nil && h.err == nil {
 		h.err = err
 	}
-	if h.err != nil && !told {
+	if h.err != nil && !logged {
 		c.say.Do(func() {
 			c.o.Log.Warn("nobody can be asked whose connections from there are; their claims stay unknown", "address", address, "error", h.err)
 		})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.homes) >= maxHomes && !known {
-		c.forgetOld(now)
-	}
-	c.homes[address] = h
+	c.homes.Add(address, h)
 	return h, h.err
 }
 
@@ -202,21 +202,6 @@ func homeOf(n *cluster.Node) (home, error) {
 	return home{name: n.GetName(), port: uint16(number)}, nil
 }
 
-// forgetOld makes room for an address: those that are out of date go, or else any one. c.mu is held.
-func (c *Client) forgetOld(now time.Time) {
-	for a, h := range c.homes {
-		if now.After(h.till) {
-			delete(c.homes, a)
-		}
-	}
-	for a := range c.homes {
-		if len(c.homes) < maxHomes {
-			return
-		}
-		delete(c.homes, a)
-	}
-}
-
 // crowded: enough wait on a node already.
 type crowded struct {
 	error
@@ -225,8 +210,8 @@ type crowded struct {
 
 // takeOrWait is take that waits a moment for the first answer of a node that enough wait on: a
 // job's first connections come all at once.
-func (c *Client) takeOrWait(ctx context.Context, w way) (*node, error) {
-	n, err := c.take(w)
+func (c *Client) takeOrWait(ctx context.Context, r route) (*node, error) {
+	n, err := c.take(r)
 	var full crowded
 	if !errors.As(err, &full) || full.answers == nil {
 		return n, err
@@ -235,7 +220,7 @@ func (c *Client) takeOrWait(ctx context.Context, w way) (*node, error) {
 	defer late.Stop()
 	select {
 	case <-full.answers:
-		return c.take(w)
+		return c.take(r)
 	case <-late.C:
 	case <-ctx.Done():
 	}
@@ -243,38 +228,38 @@ func (c *Client) takeOrWait(ctx context.Context, w way) (*node, error) {
 }
 
 // take gives a connection for a call, which is given back.
-func (c *Client) take(w way) (*node, error) {
+func (c *Client) take(r route) (*node, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	n := c.nodes[w]
+	n := c.nodes[r]
 	switch {
 	case c.ended:
 		return nil, errors.New("the daemon stops")
 	case n != nil && now.Before(n.left):
-		return nil, fmt.Errorf("node %q did not answer a moment ago: %w", w.name, n.err)
+		return nil, fmt.Errorf("node %q did not answer a moment ago: %w", r.name, n.err)
 	case n == nil:
 		if len(c.nodes) >= maxNodes && !c.drop() {
 			return nil, fmt.Errorf("%d other nodes are being asked", maxNodes)
 		}
-		conn, err := c.dial(w)
+		conn, err := c.dial(r)
 		if err != nil {
 			return nil, err
 		}
 		n = &node{conn: conn, well: make(chan struct{})}
-		c.nodes[w] = n
+		c.nodes[r] = n
 	case n.users == 0 && n.err != nil:
 		// The connection waits before it tries again, longer each time; a new one does not.
-		conn, err := c.dial(w)
+		conn, err := c.dial(r)
 		if err != nil {
 			return nil, err
 		}
 		n.conn.Close()
 		n.conn, n.err = conn, nil
 	case n.users >= inVain && !n.answers():
-		return nil, crowded{fmt.Errorf("node %q has not answered yet, and %d questions wait for it", w.name, n.users), n.well}
+		return nil, crowded{fmt.Errorf("node %q has not answered yet, and %d questions wait for it", r.name, n.users), n.well}
 	case n.users >= inVain && now.Sub(n.heard) > silence:
-		return nil, crowded{error: fmt.Errorf("node %q is silent, and %d questions wait for it", w.name, n.users)}
+		return nil, crowded{error: fmt.Errorf("node %q is silent, and %d questions wait for it", r.name, n.users)}
 	}
 	if n.users == 0 {
 		n.heard = now
@@ -284,7 +269,7 @@ func (c *Client) take(w way) (*node, error) {
 	return n, nil
 }
 
-// answers tells whether the last call was answered.
+// answers reports whether the last call was answered.
 func (n *node) answers() bool {
 	select {
 	case <-n.well:
@@ -304,11 +289,11 @@ func (n *node) hears() {
 
 // drop ends the connection that was not used for longest. c.mu is held.
 func (c *Client) drop() bool {
-	var oldest way
+	var oldest route
 	found := false
-	for w, n := range c.nodes {
+	for r, n := range c.nodes {
 		if n.users == 0 && (!found || n.used.Before(c.nodes[oldest].used)) {
-			oldest, found = w, true
+			oldest, found = r, true
 		}
 	}
 	if found {
@@ -319,13 +304,13 @@ func (c *Client) drop() bool {
 }
 
 // giveBack ends a call.
-func (c *Client) giveBack(w way, n *node, err error) {
+func (c *Client) giveBack(r route, n *node, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n.users--
 	switch status.Code(err) {
 	case codes.OK:
-		n.told = false
+		n.logged = false
 		n.hears()
 		return
 	case codes.Canceled:
@@ -334,27 +319,27 @@ func (c *Client) giveBack(w way, n *node, err error) {
 		if n.answers() {
 			n.well = make(chan struct{})
 		}
-		delete(c.homes, w.to.Addr()) // it may have moved
+		c.homes.Remove(r.to.Addr()) // it may have moved
 	default: // it refuses, and so is there
 		n.hears()
 	}
-	if !n.told {
-		n.told = true
+	if !n.logged {
+		n.logged = true
 		c.say.Do(func() {
-			c.o.Log.Warn("a node does not say whose its connections are; their claims stay unknown", "node", w.name, "address", w.to, "error", err)
+			c.o.Log.Warn("a node does not say whose its connections are; their claims stay unknown", "node", r.name, "address", r.to, "error", err)
 		})
 	}
 }
 
 // dial makes a connection. It comes from the address that the peer is connected with, as only
 // that one may ask, and goes to a node with the right certificate.
-func (c *Client) dial(w way) (*grpc.ClientConn, error) {
+func (c *Client) dial(r route) (*grpc.ClientConn, error) {
 	secure := c.o.TLS.Clone()
-	secure.ServerName = w.name
-	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.from, 0))}
+	secure.ServerName = r.name
+	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.from, 0))}
 	again := backoff.DefaultConfig
 	again.MaxDelay = pause // for a connection that is kept as calls are under way
-	return grpc.NewClient("passthrough:///"+w.to.String(), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+	return grpc.NewClient("passthrough:///"+r.to.String(), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", address)
 		}),

@@ -219,7 +219,7 @@ func whoseOf(t *testing.T, address, from string, files cluster.Files, name strin
 	return err
 }
 
-// TestNobodySpies: a node is told about its own connections, and who is none, nothing.
+// TestNobodySpies: a node learns about its own connections, and who is none, nothing.
 func TestNobodySpies(t *testing.T) {
 	files, others := authority(t, "asks", "answers"), authority(t, "asks", "answers")
 	looked := 0
@@ -294,9 +294,10 @@ func TestTheBrokersWord(t *testing.T) {
 	again := func() { // as if the time of what is known had passed
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for a, h := range c.homes {
+		for _, a := range c.homes.Keys() {
+			h, _ := c.homes.Peek(a)
 			h.till = time.Time{}
-			c.homes[a] = h
+			c.homes.Add(a, h)
 		}
 	}
 	fails := func(want string) {
@@ -426,7 +427,7 @@ func TestANodeThatComesBack(t *testing.T) {
 func TestFewWaitInVain(t *testing.T) {
 	c := client(t, authority(t, "asks")("asks"), &broker{})
 	to := netip.MustParseAddrPort("127.0.0.3:1")
-	w := way{"n", to.Addr(), to}
+	w := route{"n", to.Addr(), to}
 	take := func() *node {
 		t.Helper()
 		n, err := c.takeOrWait(t.Context(), w)
@@ -589,11 +590,11 @@ func TestBoundsOfTheAsker(t *testing.T) {
 			t.Fatal("somebody lives there")
 		}
 	}
-	if n := len(c.homes); n != maxHomes {
+	if n := c.homes.Len(); n != maxHomes {
 		t.Errorf("%d addresses are known", n)
 	}
 	to := netip.MustParseAddrPort("127.0.0.3:1")
-	at := func(i int) way { return way{fmt.Sprint("n", i), to.Addr(), to} }
+	at := func(i int) route { return route{fmt.Sprint("n", i), to.Addr(), to} }
 	var first *node
 	for i := range maxNodes {
 		n, err := c.take(at(i))
@@ -658,7 +659,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil))})
-	n, w := &node{well: make(chan struct{})}, way{name: "n"}
+	n, w := &node{well: make(chan struct{})}, route{name: "n"}
 	down := status.Error(codes.Unavailable, "down")
 	for i, err := range []error{down, down, nil, down, down} {
 		n.users++

@@ -3,7 +3,7 @@
 // Problem: a DataNode's client is often a process of another machine, and what its claim
 // could be held against is there: cgroups, sessions and directories of its containers. What is
 // hard is that the one who is asked must not become a way to spy on others, nor to load a machine,
-// and that the one who asks must not be told by the wrong one. Choices: both sides have certificates
+// and that the one who asks must not believe the wrong one. Choices: both sides have certificates
 // of the cluster's authority. The answer is about connections with the asking machine only: the
 // question comes from the very address that the connection goes to. And it goes to the very
 // address that the connection comes from, to a node of the name that the broker knows there; so a
@@ -39,7 +39,7 @@ import (
 const (
 	perSecond   = 100 // questions of one node, after a burst
 	burst       = 200
-	maxCallers  = 4096 // nodes whose rate is known; past it all are counted anew
+	maxCallers  = 4096 // nodes whose rate is known; past it all counts begin at 0
 	atOnce      = 2    // lookups
 	maxWaiting  = 64   // questions that wait for one, of all callers
 	maxOfOne    = 8    // questions of one caller that wait; one of his is looked up at a time
@@ -59,7 +59,7 @@ type Server struct {
 	log     *slog.Logger
 	lookups chan struct{}
 	waiting atomic.Int64
-	told    sync.Once
+	refusal sync.Once
 
 	mu      sync.Mutex
 	callers map[string]*asker
@@ -101,7 +101,7 @@ func (s *Server) Whose(ctx context.Context, c *cluster.Connection) (*cluster.Own
 	}
 	s.Refused.Add(1)
 	if status.Code(err) == codes.PermissionDenied {
-		s.told.Do(func() { s.log.Warn("a question of another node is refused (said once)", "error", err) })
+		s.refusal.Do(func() { s.log.Warn("a question of another node is refused (said once)", "error", err) })
 	}
 	return nil, err
 }

@@ -6,7 +6,7 @@
 // A profile holds for one device, and a wrong one is worse than none: shares
 // would be computed from another disk's seeks. So the file says which device was
 // measured, by model and size, which stay when kernel names move from boot to
-// boot, and Fits tells whether it is that one. The file is YAML, for people to
+// boot, and Fits reports whether it is that one. The file is YAML, for people to
 // read and to correct, with a version, and read strictly: an unknown field, a
 // unit that is missing or a value that no disk has is an error with its reason.
 // IBIS (section 4) profiles once for each storage setup, by hand, for the

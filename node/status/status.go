@@ -206,7 +206,7 @@ type Window struct {
 	Foreign     Pair    `json:"foreign_bytes"`
 }
 
-// ForeignWatch tells whether foreign I/O is told by process and cgroup. Neither on
+// ForeignWatch reports whether foreign I/O is shown by process and cgroup. Neither on
 // nor an error: there is no device yet, or the settings want totals only.
 type ForeignWatch struct {
 	On    bool   `json:"on"`

@@ -24,7 +24,7 @@ func checkReadahead(f *Facts) []Result {
 	}
 	found := key + " is " + value
 	if d.NativeErr != nil {
-		found += "; whether Hadoop's native library is loaded cannot be told: " + d.NativeErr.Error()
+		found += "; it is unknown whether Hadoop's native library is loaded: " + d.NativeErr.Error()
 	}
 	return bad(Warn, found, "with the native library the DataNode has that much read ahead of each reader, past Penstock and at once",
 		"run penstock install, or set it to 0 in hdfs-site.xml, and restart the DataNode; the daemon stages ahead in each application's turn")
@@ -34,7 +34,7 @@ func checkInstalled(f *Facts) (results []Result) {
 	const again = "run penstock install --apply again, and restart what it names"
 	for _, folder := range f.Folders {
 		if folder.Err != nil {
-			results = append(results, bad(Warn, folder.Path+": "+folder.Err.Error(), "whether what was installed is in force cannot be told",
+			results = append(results, bad(Warn, folder.Path+": "+folder.Err.Error(), "it is unknown whether what was installed is in force",
 				"run the doctor as root, or name the folder with --hadoop-conf or --spark-conf")...)
 			continue
 		}
@@ -63,7 +63,7 @@ func checkInstalled(f *Facts) (results []Result) {
 	return results
 }
 
-// prepared tells whether a Hadoop or Spark folder here was.
+// prepared reports whether a Hadoop or Spark folder here was.
 func (f *Facts) prepared() bool {
 	return slices.ContainsFunc(f.Folders, func(folder Folder) bool { return folder.Found != nil && folder.Found.Prepared })
 }
@@ -74,7 +74,7 @@ func checkNodeManager(f *Facts) []Result {
 	const option = "prepare Hadoop's configuration folder with penstock install and restart the NodeManager"
 	switch {
 	case n.Err != nil && n.Asked:
-		return bad(Warn, n.Err.Error(), "whether an agent is in the NodeManager cannot be told",
+		return bad(Warn, n.Err.Error(), "it is unknown whether an agent is in the NodeManager",
 			"name its web address with --nodemanager http://HOST:PORT (yarn.nodemanager.webapp.address); TLS and Kerberos are not spoken here")
 	case n.Err != nil:
 		return good("none answers at %s; --nodemanager names one elsewhere", n.URL)
@@ -104,7 +104,7 @@ func checkShuffle(f *Facts) (results []Result) {
 		return nil
 	}
 	if n.ConfErr != nil {
-		return bad(Warn, n.ConfErr.Error(), "whether reducers' fetches are governed cannot be told", "look yourself: yarn.nodemanager.aux-services in yarn-site.xml")
+		return bad(Warn, n.ConfErr.Error(), "it is unknown whether reducers' fetches are governed", "look yourself: yarn.nodemanager.aux-services in yarn-site.xml")
 	}
 	const service, handler = "mapreduce_shuffle", "org.apache.hadoop.mapred.ShuffleHandler"
 	warn := func(found, meaning, remedy string) { results = append(results, bad(Warn, found, meaning, remedy)...) }

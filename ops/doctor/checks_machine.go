@@ -69,7 +69,7 @@ func checkScheduler(f *Facts) []Result {
 		case s == "mq-deadline", !d.Rotational && (s == "none" || s == "kyber"):
 			return nil
 		case s == "":
-			return bad(Warn, d.Name+": the kernel's scheduler is unknown", "whether it works against Penstock's order cannot be told", use)
+			return bad(Warn, d.Name+": the kernel's scheduler is unknown", "it is unknown whether it works against Penstock's order", use)
 		case s == "none":
 			return bad(Warn, d.Name+": none, on a hard disk", "what is in flight reaches the disk unsorted and makes it seek more than need be", use)
 		case s == "bfq":
@@ -115,7 +115,7 @@ func checkDirtyLimits(f *Facts) []Result {
 	case f.Status == nil || len(f.Status.Devices) == 0:
 		return nil
 	case f.Memory.Err != nil:
-		return bad(Warn, f.Memory.Err.Error(), "the kernel's dirty limits cannot be told", "run the doctor on the node itself")
+		return bad(Warn, f.Memory.Err.Error(), "the kernel's dirty limits are unknown", "run the doctor on the node itself")
 	}
 	var sum int64
 	for _, d := range f.Status.Devices {
@@ -141,11 +141,11 @@ func checkKernel(f *Facts) []Result {
 	major, minor, err := parseRelease(f.KernelRelease)
 	switch v := [2]int{major, minor}; {
 	case err != nil:
-		return bad(Warn, err.Error(), "whether the kernel has what the daemon needs cannot be told", "it needs Linux 5.6 at least")
+		return bad(Warn, err.Error(), "it is unknown whether the kernel has what the daemon needs", "it needs Linux 5.6 at least")
 	case less(v, leastKernel):
 		return bad(Fail, "Linux "+f.KernelRelease, "there is no openat2: the daemon cannot open block files safely, and governs nothing", "use Linux 5.6 or later, best 6.5")
 	case f.CachestatErr != nil && less(v, bestKernel):
-		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "written pages cannot be told from unwritten ones: the daemon drains some twice", "Linux 6.5 or later has it")
+		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "the daemon cannot see which pages are written, and drains some twice", "Linux 6.5 or later has it")
 	case f.CachestatErr != nil:
 		return bad(Warn, "cachestat: "+f.CachestatErr.Error(), "the daemon makes do with mincore, which cannot tell written pages from unwritten ones",
 			"a container's system call filter may forbid it: allow number 451")
@@ -162,7 +162,7 @@ func checkJava(f *Facts) []Result {
 	n, err := parseJava(f.DataNode.Java)
 	switch {
 	case err != nil:
-		return bad(Warn, err.Error(), "whether the agent can connect cannot be told", "it needs Java 16 at least")
+		return bad(Warn, err.Error(), "it is unknown whether the agent can connect", "it needs Java 16 at least")
 	case n < leastJava:
 		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets: the agent stays out", "run the DataNode on Java 17 or later")
 	}
@@ -193,7 +193,7 @@ func checkClock(f *Facts) []Result {
 	}
 	switch {
 	case f.ClockErr != nil:
-		return append(results, bad(Warn, f.ClockErr.Error(), "whether the clock is synchronised cannot be told", "chronyc tracking or timedatectl tells")...)
+		return append(results, bad(Warn, f.ClockErr.Error(), "it is unknown whether the clock is synchronised", "chronyc tracking or timedatectl tells")...)
 	case !f.Synchronised:
 		return append(results, bad(Warn, "the system clock is not synchronised",
 			"scheduling does not mind, it goes by the monotonic clock; logs and figures of several nodes cannot be compared", "run chrony or another NTP client")...)

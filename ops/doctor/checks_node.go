@@ -29,7 +29,7 @@ func checkHeartbeat(f *Facts) []Result {
 	case f.Status == nil:
 		return nil
 	case !f.Status.Heartbeat.Alive:
-		return bad(Fail, "no heartbeat of a device: the loop does not turn of "+strings.Join(f.Status.Heartbeat.Stalled, ", "),
+		return bad(Fail, "no heartbeat of a device: loops are stalled of "+strings.Join(f.Status.Heartbeat.Stalled, ", "),
 			"agents have opened these devices' gates: nothing is governed there, and the others are governed as ever",
 			"look at the kernel's log for the device; if it is sound, restart the daemon and report this")
 	}
@@ -76,7 +76,7 @@ func checkWeights(f *Facts) []Result {
 
 func checkDataNode(f *Facts) []Result {
 	if f.DataNode.Err != nil {
-		return bad(Fail, f.DataNode.Err.Error(), "whether an agent is in the DataNode cannot be told",
+		return bad(Fail, f.DataNode.Err.Error(), "it is unknown whether an agent is in the DataNode",
 			"name the DataNode's web address with --datanode http://HOST:PORT (dfs.datanode.http.address); TLS and Kerberos are not spoken here")
 	}
 	return good("%s answers, process %d", f.DataNode.URL, f.DataNode.PID)
@@ -112,7 +112,7 @@ func checkAgent(f *Facts) []Result {
 	return good("woven into %d methods and connected, mode %s", len(a.WovenMethods), a.Mode)
 }
 
-// connected tells whether the DataNode's agent is at this daemon.
+// connected reports whether the DataNode's agent is at this daemon.
 func (f *Facts) connected() bool { return f.connectedPID(f.DataNode.PID) }
 
 func (f *Facts) connectedPID(pid int) bool {
@@ -158,7 +158,7 @@ const (
 	capSysPtrace     = 1 << 19
 )
 
-// may tells whether the process has the right (4 read, 2 write, 1 pass) to the
+// may reports whether the process has the right (4 read, 2 write, 1 pass) to the
 // file by its mode.
 func (p *Process) may(file Path, right uint32) bool {
 	if p.Capabilities&capDacOverride != 0 {
@@ -207,7 +207,7 @@ func checkRights(f *Facts) []Result {
 		return nil
 	}
 	if f.Daemon == nil {
-		return bad(Warn, f.DaemonErr.Error(), "the daemon's rights cannot be told", "run the doctor on the node itself, as root or the daemon's user")
+		return bad(Warn, f.DaemonErr.Error(), "the daemon's rights are unknown", "run the doctor on the node itself, as root or the daemon's user")
 	}
 	caps := f.Daemon.Capabilities
 	var owners []string
@@ -268,7 +268,7 @@ func checkShortCircuit(f *Facts) []Result {
 	case f.DataNode.Err != nil:
 		return nil
 	case f.DataNode.ConfErr != nil:
-		return bad(Warn, f.DataNode.ConfErr.Error(), "whether clients read past the DataNode cannot be told",
+		return bad(Warn, f.DataNode.ConfErr.Error(), "it is unknown whether clients read past the DataNode",
 			"look yourself: dfs.client.read.shortcircuit and dfs.domain.socket.path in hdfs-site.xml")
 	case f.DataNode.Conf["dfs.client.read.shortcircuit"] == "true" && f.DataNode.Conf["dfs.domain.socket.path"] != "":
 		return bad(Warn, "short-circuit reads are on ("+f.DataNode.Conf["dfs.domain.socket.path"]+")",
@@ -278,7 +278,7 @@ func checkShortCircuit(f *Facts) []Result {
 	return good("off")
 }
 
-// checkForeign says what can be told of foreign I/O. Telling less is no wrong:
+// checkForeign says what is known of foreign I/O. Telling less is no wrong:
 // nothing depends on it.
 func checkForeign(f *Facts) []Result {
 	switch {

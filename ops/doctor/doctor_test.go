@@ -59,7 +59,7 @@ func TestAWellNode(t *testing.T) {
 	}
 }
 
-// What can be told of foreign I/O is said, and is never a warning.
+// What is known of foreign I/O is said, and is never a warning.
 func TestForeignWatch(t *testing.T) {
 	for want, watch := range map[string]status.ForeignWatch{
 		"by device only":                         {},

@@ -50,7 +50,7 @@ type DataNode struct {
 	Agent   *Agent // nil: no such MBean
 	Conf    map[string]string
 	ConfErr error
-	// Native tells whether Hadoop's native library is in the process.
+	// Native reports whether Hadoop's native library is in the process.
 	Native    bool
 	NativeErr error
 }

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -58,7 +57,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	f.DataNode.PID = f.seenFromHere(f.DataNode.PID, "datanode")
 	f.NodeManager.PID = f.seenFromHere(f.NodeManager.PID, "nodemanager")
 	if f.DataNode.PID != 0 {
-		f.DataNode.Native, f.DataNode.NativeErr = mapped(f.DataNode.PID, "/libhadoop.so")
+		f.DataNode.Native, f.DataNode.NativeErr = mapped(proc, f.DataNode.PID, "/libhadoop.so")
 	}
 	for _, c := range []struct {
 		path, otherwise string
@@ -82,7 +81,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	f.Directories = f.directories()
 	f.KernelRelease = release()
 	f.CachestatErr = tryCachestat()
-	f.Memory = readMemory()
+	f.Memory = readMemory(proc)
 	f.Synchronised, f.ClockErr = synchronised()
 	return f
 }
@@ -112,7 +111,7 @@ func (f *Facts) seenFromHere(pid int, role string) int {
 		if a.Role != role {
 			continue
 		}
-		if text, err := readFile(fmt.Sprintf("/proc/%d/status", a.PID)); err == nil && innermost(text) == pid {
+		if innermost(proc, int(a.PID)) == pid {
 			return int(a.PID)
 		}
 	}
@@ -179,22 +178,6 @@ func askConf(ctx context.Context, base, kind string) (conf map[string]string, er
 	return conf, nil
 }
 
-// mapped tells whether a process has a file of that name in its memory.
-func mapped(pid int, name string) (bool, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(io.LimitReader(f, maxAnswer))
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), name) {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
-}
-
 func get(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -219,7 +202,7 @@ func get(ctx context.Context, address string) ([]byte, error) {
 }
 
 func readProcess(pid int) (*Process, error) {
-	text, err := readFile(fmt.Sprintf("/proc/%d/status", pid))
+	text, err := readFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
 	if err != nil {
 		return nil, err
 	}
@@ -305,25 +288,6 @@ func tryCachestat() error {
 	}
 	defer unix.Close(fd)
 	return unix.Cachestat(uint(fd), &unix.CachestatRange{Len: 1}, &unix.Cachestat_t{}, 0)
-}
-
-func readMemory() (m Memory) {
-	text, err := readFile("/proc/meminfo")
-	if err == nil {
-		m.Available, err = parseAvailable(text)
-	}
-	m.Err = err
-	for name, to := range map[string]*int64{
-		"dirty_background_bytes": &m.BackgroundBytes, "dirty_background_ratio": &m.BackgroundRatio,
-		"dirty_bytes": &m.DirtyBytes, "dirty_ratio": &m.DirtyRatio,
-	} {
-		text, err := readFile("/proc/sys/vm/" + name)
-		if err == nil {
-			*to, err = strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-		}
-		m.Err = errors.Join(m.Err, err)
-	}
-	return m
 }
 
 func synchronised() (bool, error) {

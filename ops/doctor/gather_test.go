@@ -107,10 +107,10 @@ func TestMappedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := mapped(os.Getpid(), own); err != nil || !ok {
+	if ok, err := mapped(proc, os.Getpid(), own); err != nil || !ok {
 		t.Errorf("%s is not in our own memory: %v", own, err)
 	}
-	if ok, err := mapped(os.Getpid(), "/libhadoop.so"); err != nil || ok {
+	if ok, err := mapped(proc, os.Getpid(), "/libhadoop.so"); err != nil || ok {
 		t.Errorf("libhadoop is in our own memory: %v", err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // Parsers of what other programs say. Each takes any text and gives a value or an
 // error.
 
-// parseProcess reads /proc/PID/status.
+// parseProcess reads /proc/PID/status. The library procfs reads neither the groups nor the
+// capabilities.
 func parseProcess(text string) (*Process, error) {
 	p := &Process{}
 	found := 0
@@ -57,19 +58,6 @@ func parseProcess(text string) (*Process, error) {
 		return nil, errors.New("process status: no Pid, Uid, Gid or CapEff")
 	}
 	return p, nil
-}
-
-// innermost is a process's number in its own namespace, by /proc/PID/status; 0: it does
-// not tell.
-func innermost(status string) (pid int) {
-	for line := range strings.Lines(status) {
-		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			if fields := strings.Fields(rest); len(fields) > 0 {
-				pid, _ = strconv.Atoi(fields[len(fields)-1])
-			}
-		}
-	}
-	return pid
 }
 
 // effective takes the second of real, effective, saved and file system id.
@@ -172,21 +160,4 @@ func parseJava(text string) (int, error) {
 		return 0, fmt.Errorf("version of Java %q: want a number", text)
 	}
 	return n, nil
-}
-
-// parseAvailable takes MemAvailable out of /proc/meminfo, in bytes.
-func parseAvailable(text string) (int64, error) {
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			fields := strings.Fields(rest)
-			if len(fields) == 2 && fields[1] == "kB" {
-				kb, err := strconv.ParseInt(fields[0], 10, 64)
-				if err == nil && kb >= 0 && kb < 1<<50 {
-					return kb << 10, nil
-				}
-			}
-			return 0, fmt.Errorf("meminfo: MemAvailable is %q", strings.TrimSpace(rest))
-		}
-	}
-	return 0, errors.New("meminfo: no MemAvailable")
 }

@@ -139,33 +139,3 @@ func FuzzParseRelease(f *testing.F) {
 		_, _ = parseJava(text)
 	})
 }
-
-func TestParseAvailable(t *testing.T) {
-	const text = "MemTotal:       24592180 kB\nMemFree:        10 kB\nMemAvailable:   20 kB\n"
-	if n, err := parseAvailable(text); err != nil || n != 20<<10 {
-		t.Errorf("%d, %v", n, err)
-	}
-	for _, bad := range []string{"", "MemAvailable: x kB", "MemAvailable: 3", "MemAvailable: -1 kB", "MemAvailable: 9223372036854775807 kB"} {
-		if n, err := parseAvailable(bad); err == nil {
-			t.Errorf("%q gave %d", bad, n)
-		}
-	}
-}
-
-func FuzzParseAvailable(f *testing.F) {
-	f.Add("MemAvailable:   20 kB\n")
-	f.Add("MemAvailable:\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if n, err := parseAvailable(text); err == nil && n < 0 {
-			t.Errorf("%q: %d", text, n)
-		}
-	})
-}
-
-func TestInnermost(t *testing.T) {
-	for text, want := range map[string]int{"Pid:\t9\nNSpid:\t9\t1\nFDSize:\t64\n": 1, "NSpid:\t70\n": 70, "NSpid:\n": 0, "NSpid:\tx\n": 0, "": 0} {
-		if got := innermost(text); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
-	}
-}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// stockScheduler begins as Hadoop's own capacity-scheduler.xml does.
-const stockScheduler = `<!--
+// defaultScheduler begins as Hadoop's own capacity-scheduler.xml does.
+const defaultScheduler = `<!--
   Licensed under the Apache License, Version 2.0 (the "License");
 -->
 <configuration>
@@ -73,7 +73,7 @@ func values(t *testing.T, dir, name string, keys ...string) string {
 // alone, and goes alone.
 func TestBandwidth(t *testing.T) {
 	dir := scratch(t)
-	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	put(t, dir, "hadoop/capacity-scheduler.xml", defaultScheduler)
 	put(t, dir, "hadoop/resource-types.xml", gpuTypes)
 	original := snapshot(t, dir)
 	applied(t, options(dir))
@@ -85,7 +85,7 @@ func TestBandwidth(t *testing.T) {
 	}
 	with := snapshot(t, dir)
 	for name, want := range map[string]string{
-		"capacity-scheduler.xml": strings.Replace(stockScheduler, "<value>"+stockCalculator, "<value>"+dominantCalculator, 1),
+		"capacity-scheduler.xml": strings.Replace(defaultScheduler, "<value>"+defaultCalculator, "<value>"+dominantCalculator, 1),
 		"resource-types.xml": `<?xml version="1.0"?>
 <configuration>
   <property>
@@ -173,7 +173,7 @@ func TestBandwidthBesideAListElsewhere(t *testing.T) {
 }
 
 // A type that somebody adds to yarn-site.xml later is hidden until it is taken over, and
-// that is told; a list that was in resource-types.xml before us hid it already.
+// that is reported; a list that was in resource-types.xml before us hid it already.
 func TestBandwidthBesideAListThatGrows(t *testing.T) {
 	for _, theirs := range []bool{false, true} {
 		dir := scratch(t)
@@ -333,7 +333,7 @@ func TestBandwidthKilled(t *testing.T) {
 		return o
 	}
 	dir := scratch(t)
-	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	put(t, dir, "hadoop/capacity-scheduler.xml", defaultScheduler)
 	put(t, dir, "hadoop/resource-types.xml", gpuTypes)
 	original := snapshot(t, dir)
 	form := map[string]map[string]string{}
@@ -369,7 +369,7 @@ func TestBandwidthKilled(t *testing.T) {
 
 func TestBandwidthInspected(t *testing.T) {
 	dir := scratch(t)
-	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	put(t, dir, "hadoop/capacity-scheduler.xml", defaultScheduler)
 	o := withJar(t, withBandwidth(options(dir), "200M"))
 	applied(t, o)
 	if w := wrong(t, o); w != "" {
@@ -378,7 +378,7 @@ func TestBandwidthInspected(t *testing.T) {
 	if err := os.Remove(filepath.Join(o.HadoopConf, "node-resources.xml")); err != nil {
 		t.Fatal(err)
 	}
-	put(t, dir, "hadoop/capacity-scheduler.xml", stockScheduler)
+	put(t, dir, "hadoop/capacity-scheduler.xml", defaultScheduler)
 	for _, says := range []string{"node-resources.xml is not there", "capacity-scheduler.xml has " + resourceCalculator} {
 		if w := wrong(t, o); !strings.Contains(w, says) {
 			t.Errorf("%q is not in %s", says, w)

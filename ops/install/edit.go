@@ -68,8 +68,8 @@ type setting struct{ key, value string }
 type want struct {
 	key string
 	// set is the value it must have. Where a value is there already it has to be
-	// stock, the one that holds without it, or it is somebody else's.
-	set, stock string
+	// byDefault, the one that holds without it, or it is somebody else's.
+	set, byDefault string
 	// add is what must be in the value, behind sep, where a value is a list. Without
 	// one it begins with fallback, which the key's absence means.
 	add, sep, fallback string
@@ -156,7 +156,7 @@ func change(f format, base []byte, wants []want, include func(string) ([]byte, e
 // value is what the key is to be, and the conflict if it is somebody else's.
 func (w want) value(e entry, there bool) (string, *conflict) {
 	if w.add == "" {
-		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.stock {
+		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.byDefault {
 			return w.set, &conflict{what: fmt.Sprintf("%s is %q", w.key, e.value)}
 		}
 		return w.set, nil
@@ -190,7 +190,7 @@ func (w want) agentIn(e entry) *conflict {
 	return nil
 }
 
-// has tells whether what is to be added is in the list.
+// has reports whether what is to be added is in the list.
 func (w want) has(list string) bool {
 	if w.sep == " " {
 		words := func(s string) string { return " " + strings.Join(strings.Fields(s), " ") + " " }

@@ -153,7 +153,7 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 	return nil
 }
 
-// alike tells whether edits come to the same, wherever in the file they are.
+// alike reports whether edits come to the same, wherever in the file they are.
 func alike(a, b []edit) bool {
 	return slices.EqualFunc(a, b, func(a, b edit) bool {
 		return a.Key == b.Key && strings.TrimLeft(string(a.New), "\r\n") == strings.TrimLeft(string(b.New), "\r\n")

@@ -39,7 +39,7 @@ func TestInspection(t *testing.T) {
 		"nothing":             {change: func(*testing.T, string) {}},
 		"their own":           {change: edit("hadoop/mapred-site.xml", "</configuration>", theirs+"</configuration>")},
 		"another socket":      {change: edit("hadoop/mapred-site.xml", testSocket, "/run/other.sock"), hadoop: `has penstock.socket as "/run/other.sock"`},
-		"the file system":     {change: edit("hadoop/mapred-site.xml", "${penstock.file.impl}", stockFiles), hadoop: "has fs.file.impl as"},
+		"the file system":     {change: edit("hadoop/mapred-site.xml", "${penstock.file.impl}", defaultFiles), hadoop: "has fs.file.impl as"},
 		"readahead":           {change: edit("hadoop/mapred-site.xml", ifileReadahead, "another"), hadoop: "lacks " + ifileReadahead},
 		"the class path":      {change: edit("hadoop/mapred-site.xml", ","+jar, ""), hadoop: "has mapreduce.application.classpath without " + jar},
 		"the file":            {change: remove("hadoop/mapred-site.xml"), hadoop: "mapred-site.xml is not there"},

@@ -1,13 +1,13 @@
 // Package install prepares a Hadoop and a Spark configuration folder for Penstock.
 //
 // A folder belongs to its operator: it has comments, an order, files that tools
-// write, and tens of other settings. So nothing is formatted anew. A file is read to
+// write, and tens of other settings. So nothing is formatted again. A file is read to
 // find the byte where a value ends, the text is changed there, and the result is read
 // again: our keys must be as intended, all others as they were, and taking our changes
 // out must give the former text to the byte; else nothing is written. What was done
 // goes into a state file in the folder before it is done, so that an interrupted run
 // goes on and --remove puts back exactly what was there, while what others have
-// changed elsewhere stays. What somebody has set to something else is told, not
+// changed elsewhere stays. What somebody has set to something else is reported, not
 // overwritten.
 //
 // Nothing may break where the jar is missing: a client, a half-rolled-out cluster, a
@@ -113,13 +113,13 @@ type Report struct {
 	Conflicts []string `json:"conflicts,omitempty"`
 	// Notes are what to know beside it.
 	Notes []string `json:"notes,omitempty"`
-	// Restart is who has to be started anew for it to hold.
+	// Restart is who has to be started again for it to hold.
 	Restart []string `json:"restart,omitempty"`
 	// Done is whether files were written.
 	Done bool `json:"done"`
 }
 
-// Changes tells whether a file is, or would be, changed.
+// Changes reports whether a file is, or would be, changed.
 func (r *Report) Changes() bool {
 	return slices.ContainsFunc(r.Files, func(f FileReport) bool { return f.Action != Keep })
 }
@@ -214,7 +214,7 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 			return err
 		}
 		if e, ok := yarn.effective(schedulerClass); ok && !strings.HasSuffix(strings.TrimSpace(e.value), ".CapacityScheduler") {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: what an application holds of %s is told by the CapacityScheduler only", schedulerClass, e.value, bandwidthResource))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: what an application holds of %s is known to the CapacityScheduler only", schedulerClass, e.value, bandwidthResource))
 		}
 		if e, ok := yarn.effective(schedulerStore); ok && !slices.Contains([]string{"", "file", "memory"}, strings.TrimSpace(e.value)) {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: capacity-scheduler.xml is read into a store that is empty only; one that is not needs yarn schedulerconf -global %s=%s before the ResourceManager is started again, or it does not start with %s",

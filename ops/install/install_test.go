@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata's golden folders anew")
+var update = flag.Bool("update", false, "write testdata's golden folders")
 
 const testJar, testSocket = "/opt/penstock/penstock-agent.jar", "/run/penstock/agent.sock"
 

@@ -143,7 +143,7 @@ func afterBreak(text []byte, i int) int {
 	return min(i+1, len(text))
 }
 
-// continues tells whether a line ends in an odd number of backslashes.
+// continues reports whether a line ends in an odd number of backslashes.
 func continues(line []byte) bool {
 	n := 0
 	for n < len(line) && line[len(line)-1-n] == '\\' {

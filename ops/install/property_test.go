@@ -16,7 +16,7 @@ func siteXML(t *rapid.T) string {
 	eol := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "eol")
 	pad := rapid.SampledFrom([]string{"", "  ", "\t"}).Draw(t, "indent")
 	keys := []string{"a", "mapreduce.map.memory.mb", "mapreduce.application.classpath", "mapreduce.admin.map.child.java.opts", "penstock.file.impl"}
-	values := []string{"1", "/a/*,/b/*", "x &amp; y", "<![CDATA[a<b]]>", " spaced ", "/x,", "/a,<!-- why --> /b", "ü", stockFiles}
+	values := []string{"1", "/a/*,/b/*", "x &amp; y", "<![CDATA[a<b]]>", " spaced ", "/x,", "/a,<!-- why --> /b", "ü", defaultFiles}
 	var b strings.Builder
 	b.WriteString(rapid.SampledFrom([]string{"", "\xef\xbb\xbf", `<?xml version="1.0"?>` + eol, `<?xml version="1.0" encoding="ISO-8859-1"?><!-- ` + "\xfc -->"}).Draw(t, "head"))
 	if rapid.IntRange(0, 9).Draw(t, "empty") == 0 {
@@ -27,7 +27,7 @@ func siteXML(t *rapid.T) string {
 		key := rapid.SampledFrom(keys).Draw(t, fmt.Sprint("key", i))
 		value := rapid.SampledFrom(values).Draw(t, fmt.Sprint("value", i))
 		if key == "penstock.file.impl" {
-			value = stockFiles
+			value = defaultFiles
 		}
 		final := rapid.SampledFrom([]string{"", "", "<final>true</final>", "<final>false</final>"}).Draw(t, fmt.Sprint("final", i))
 		switch rapid.IntRange(0, 3).Draw(t, fmt.Sprint("form", i)) {
@@ -53,7 +53,7 @@ func sparkConf(t *rapid.T) string {
 		key := rapid.SampledFrom(keys).Draw(t, fmt.Sprint("key", i))
 		value := rapid.SampledFrom([]string{"", "yarn", "/a:/b", "-Da=b -Dc", `a\:b`, `ends\ `, "over \\\n   two", "over \\\r\n\t! three \\\n # lines ", `\u00e4`, `C:\\x\\`, ":", "= x", "ü", "-Da \t"}).Draw(t, fmt.Sprint("value", i))
 		if key == "spark.hadoop.penstock.hdfs.impl" {
-			value = stockHDFS
+			value = defaultHDFS
 		}
 		between := rapid.SampledFrom([]string{" ", "=", " = ", ":", "\t", " \\\n  "}).Draw(t, fmt.Sprint("between", i))
 		before := rapid.SampledFrom([]string{"", "  ", "# a comment \\\n", "! another\r\n", "\n", " \t\n"}).Draw(t, fmt.Sprint("before", i))

@@ -163,7 +163,7 @@ func (d *fileDone) base(f format, now file, done bool, include func(string) ([]b
 	return now, nil, first
 }
 
-// touched tells whether anything of ours is in the text.
+// touched reports whether anything of ours is in the text.
 func (d *fileDone) touched(t []byte) bool {
 	for _, form := range d.Forms {
 		for _, e := range form.Edits {

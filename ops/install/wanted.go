@@ -14,9 +14,9 @@ const ourComment = "Added by penstock install, which also takes it out."
 
 // The classes in the agent's jar, and those of Hadoop and Spark that they stand for.
 const (
-	taskFiles, stockFiles = "penstock.task.GovernedLocalFileSystem", "org.apache.hadoop.fs.LocalFileSystem"
-	namedHDFS, stockHDFS  = "penstock.spark.NamedDistributedFileSystem", "org.apache.hadoop.hdfs.DistributedFileSystem"
-	shuffle, stockShuffle = "penstock.spark.GovernedShuffleDataIO", "org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO"
+	taskFiles, defaultFiles = "penstock.task.GovernedLocalFileSystem", "org.apache.hadoop.fs.LocalFileSystem"
+	namedHDFS, defaultHDFS  = "penstock.spark.NamedDistributedFileSystem", "org.apache.hadoop.hdfs.DistributedFileSystem"
+	shuffle, defaultShuffle = "penstock.spark.GovernedShuffleDataIO", "org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO"
 )
 
 // What mapred-site.xml's properties are when they are not set, of Hadoop 3.3 to 3.5
@@ -84,17 +84,17 @@ func hadoopTargets(o Options) []target {
 	targets := []target{
 		{path: "shellprofile.d/penstock.sh", format: plain, whole: shellProfile(o), restart: restartDaemons},
 		{path: "mapred-site.xml", format: hadoopXML, wants: []want{
-			{key: "fs.file.impl", set: "${penstock.file.impl}", stock: stockFiles},
-			{key: "penstock.file.impl", set: stockFiles, stock: stockFiles},
+			{key: "fs.file.impl", set: "${penstock.file.impl}", byDefault: defaultFiles},
+			{key: "penstock.file.impl", set: defaultFiles, byDefault: defaultFiles},
 			{key: "penstock.socket", set: o.Socket},
-			{key: ifileReadahead, set: "false", stock: "true"},
-			{key: shuffleReadahead, set: "0", stock: "4194304"},
+			{key: ifileReadahead, set: "false", byDefault: "true"},
+			{key: shuffleReadahead, set: "0", byDefault: "4194304"},
 			{key: "mapreduce.application.classpath", add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
 			{key: "mapreduce.admin.map.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 			{key: "mapreduce.admin.reduce.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 		}, restart: "nothing for jobs, which use mapred-site.xml from now on; the NodeManagers for its " + shuffleReadahead},
 		{path: "hdfs-site.xml", format: hadoopXML, wants: []want{
-			{key: blockReadahead, set: "0", stock: "4194304"},
+			{key: blockReadahead, set: "0", byDefault: "4194304"},
 		}, restart: restartDaemons},
 	}
 	if o.DiskBandwidth != "" && o.DiskBandwidth != "0" {
@@ -107,7 +107,7 @@ const (
 	bandwidthResource  = "disk-bandwidth"
 	resourceTypes      = "yarn.resource-types"
 	resourceCalculator = "yarn.scheduler.capacity.resource-calculator"
-	stockCalculator    = "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator"
+	defaultCalculator  = "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator"
 	dominantCalculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
 	nodeBandwidth      = "yarn.nodemanager.resource-type." + bandwidthResource
 	schedulerClass     = "yarn.resourcemanager.scheduler.class"
@@ -129,10 +129,10 @@ func bandwidthTargets(bandwidth string) []target {
 			{key: resourceTypes + "." + bandwidthResource + ".units", set: "M"},
 		}, restart: restartYARN},
 		{path: "node-resources.xml", format: hadoopXML, behind: true, wants: []want{
-			{key: nodeBandwidth, set: bandwidth, stock: strings.TrimSuffix(bandwidth, "M")},
+			{key: nodeBandwidth, set: bandwidth, byDefault: strings.TrimSuffix(bandwidth, "M")},
 		}, restart: restartYARN},
 		{path: "capacity-scheduler.xml", format: hadoopXML, behind: true, wants: []want{
-			{key: resourceCalculator, set: dominantCalculator, stock: stockCalculator},
+			{key: resourceCalculator, set: dominantCalculator, byDefault: defaultCalculator},
 		}, restart: restartYARN,
 			note: "with DominantResourceCalculator queues' shares and limits are of CPU as well, not of memory only",
 			optional: "is not there, and not made: where the ResourceManager has its own, that needs " + resourceCalculator + " = " + dominantCalculator +
@@ -150,10 +150,10 @@ func sparkTargets(o Options) []target {
 			whole:   fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar),
 			restart: "Spark's standalone Workers, its Thrift and Connect servers, if you have them"},
 		{path: "spark-defaults.conf", format: sparkProperties, wants: []want{
-			{key: "spark.hadoop.fs.hdfs.impl", set: "${penstock.hdfs.impl}", stock: stockHDFS},
-			{key: "spark.hadoop.penstock.hdfs.impl", set: stockHDFS, stock: stockHDFS},
+			{key: "spark.hadoop.fs.hdfs.impl", set: "${penstock.hdfs.impl}", byDefault: defaultHDFS},
+			{key: "spark.hadoop.penstock.hdfs.impl", set: defaultHDFS, byDefault: defaultHDFS},
 			{key: "spark.hadoop.penstock.socket", set: o.Socket},
-			{key: "spark.shuffle.sort.io.plugin.class", set: shuffle, stock: stockShuffle},
+			{key: "spark.shuffle.sort.io.plugin.class", set: shuffle, byDefault: defaultShuffle},
 			{key: "spark.executor.extraClassPath", add: o.AgentJar, sep: ":"},
 			{key: "spark.driver.extraClassPath", add: o.AgentJar, sep: ":"},
 			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + application + " " + on, sep: " ", also: "spark.executor.extraJavaOptions"},
@@ -243,8 +243,8 @@ func elsewhere(dir string, t target, spark bool) ([]conflict, error) {
 			}
 			e, ok := doc.effective(key)
 			hard := !spark && (e.final || site.wins && !t.behind)
-			stock := w.stock != "" && strings.TrimSpace(e.value) == w.stock
-			if !ok || e.value == w.set || stock && !hard {
+			isDefault := w.byDefault != "" && strings.TrimSpace(e.value) == w.byDefault
+			if !ok || e.value == w.set || isDefault && !hard {
 				continue
 			}
 			if t.behind && w.add != "" && (w.has(e.value) || !hard) {

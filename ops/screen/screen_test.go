@@ -68,7 +68,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// Paused is told also beside a mistake, whose end is not looked for then.
+// Paused is shown also beside a mistake, whose end is not looked for then.
 func TestPausedIsTold(t *testing.T) {
 	view := View[string]{Columns: []string{"name"}, Draw: func(doc string, _ Selection, _, _ int) Page { return Page{Headline: doc, Rows: []string{"row"}} }}
 	var m tea.Model = NewModel(context.Background(), view, time.Second, Selection{Sort: "name"})

@@ -54,11 +54,11 @@ func (f Files) Client() (*tls.Config, error) {
 type reader struct {
 	files Files
 
-	mu   sync.Mutex
-	seen string // fingerprint of what was read last
-	told string // and of what could not be read, which is logged once
-	pair *tls.Certificate
-	pool *x509.CertPool
+	mu     sync.Mutex
+	seen   string // fingerprint of what was read last
+	logged string // the same of files that could not be read, which is logged once
+	pair   *tls.Certificate
+	pool   *x509.CertPool
 }
 
 func (f Files) reader() (*reader, error) {
@@ -83,13 +83,13 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	}
 	pair, pool, err := r.files.read()
 	if err != nil {
-		if now != r.told {
+		if now != r.logged {
 			slog.Warn("changed certificates are not taken; those read last stay in force", "error", err)
 		}
-		r.told = now
+		r.logged = now
 		return r.pair, r.pool
 	}
-	r.pair, r.pool, r.seen, r.told = pair, pool, now, ""
+	r.pair, r.pool, r.seen, r.logged = pair, pool, now, ""
 	return pair, pool
 }
 

@@ -1,4 +1,4 @@
-// Package blockio tells whose a device's I/O is: for each process and cgroup the
+// Package blockio finds the users of a device's I/O: for each process and cgroup the
 // bytes that it read and wrote, as the kernel saw them.
 //
 // Problem: the device's own counters say how much was foreign and not whose, and an
@@ -25,7 +25,7 @@
 // of their own (dm, md). Bytes count when they are handed to the block layer: a
 // little before the device's own counters have them, and also where they fail.
 //
-// The daemon's own is told apart by its process: readahead(2), sync_file_range(2) and
+// The daemon's own is known by its process: readahead(2), sync_file_range(2) and
 // page faults queue their I/O in the thread that makes the call, whoever issues
 // the request later.
 package blockio

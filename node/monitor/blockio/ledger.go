@@ -45,7 +45,7 @@ type Summary struct {
 	Lost    Lost
 }
 
-// Of tells who used the device, at most n of them. Equal ones are in the order
+// Of returns the users of the device, at most n of them. Equal ones are in the order
 // of their names, so that they do not jump.
 func (l *Ledger) Of(device uint32, n int) Summary {
 	var s Summary
@@ -67,7 +67,7 @@ func (l *Ledger) Of(device uint32, n int) Summary {
 		old := l.past[0][u.key]
 		for i := range old {
 			if old[i] > u.Bytes[i] {
-				old[i] = 0 // it was forgotten, and begins anew
+				old[i] = 0 // it was forgotten, and begins at 0
 			}
 			use.Window[i] = u.Bytes[i] - old[i]
 		}

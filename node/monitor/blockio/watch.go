@@ -27,7 +27,7 @@ const (
 	kernelBTF = "/sys/kernel/btf/vmlinux"
 )
 
-// Number is a block device's number as users are told apart by. sysfs is the root
+// Number is a block device's number as users have it in their keys. sysfs is the root
 // of sysfs, "/sys" but for tests. It is an error if there is no such device.
 func Number(sysfs, name string) (uint32, error) {
 	text, err := os.ReadFile(filepath.Join(sysfs, "block", name, "dev"))

@@ -394,7 +394,7 @@ public final class Client implements Runnable {
         private final Selector open;
         private final ByteBuffer in = ByteBuffer.allocateDirect(2 * Frames.MAX_FRAME);
         private final ByteBuffer out = ByteBuffer.allocateDirect(8 * Frames.MAX_FRAME);
-        private final List<String> told = directories;
+        private final List<String> helloDirectories = directories;
         private final long begun = System.nanoTime();
         private long tookSome = begun;
         /** Somebody listens on the socket. */
@@ -414,7 +414,7 @@ public final class Client implements Runnable {
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
-            Frames.hello(out, pid(), role.code, agent, flow, threads, told);
+            Frames.hello(out, pid(), role.code, agent, flow, threads, helloDirectories);
             selector = open;
             while (!stopped) {
                 long now = System.nanoTime();
@@ -472,7 +472,7 @@ public final class Client implements Runnable {
             if (connected && now - lastHeartbeat > SILENT_NANOS) {
                 return "no heartbeat for 5 s";
             }
-            return told == directories ? null : "there are more directories to name";
+            return helloDirectories == directories ? null : "there are more directories to name";
         }
 
         /** Sends what it can; true if all is sent and the queue has more. */
@@ -548,7 +548,7 @@ public final class Client implements Runnable {
             int device = Beats.ALL;
             int longest = -1;
             for (int i = 0; i < devices.length; i++) {
-                String directory = told.get(i);
+                String directory = helloDirectories.get(i);
                 int length = directory.endsWith("/") ? directory.length() - 1 : directory.length();
                 if (devices[i] != 0 && length > longest && s.block.length() > length && s.block.charAt(length) == '/'
                         && s.block.startsWith(directory.substring(0, length))) {
@@ -572,8 +572,8 @@ public final class Client implements Runnable {
         @Override
         public void welcome(int newMode, int newStride, int heartbeatMillis, byte[] newDevices)
                 throws Frames.Refused {
-            if (newDevices.length != told.size()) {
-                throw new Frames.Refused(newDevices.length + " devices for " + told.size() + " directories");
+            if (newDevices.length != helloDirectories.size()) {
+                throw new Frames.Refused(newDevices.length + " devices for " + helloDirectories.size() + " directories");
             }
             stride = newStride;
             devices = newDevices;
@@ -629,7 +629,7 @@ public final class Client implements Runnable {
             for (int i = 0; i < devices.length; i++) {
                 if ((devicesNow & ~before & 1L << devices[i]) != 0) {
                     before |= 1L << devices[i]; // one line for all its directories
-                    sayStill("the device of " + told.get(i));
+                    sayStill("the device of " + helloDirectories.get(i));
                 }
             }
             stalled = devicesNow;

@@ -144,9 +144,9 @@ class DataNodeIT {
         assertTrue(open.block().startsWith(directory.resolve("data/current") + "/"), open.block());
         assertTrue(open.block().contains("/rbw/blk_"), open.block());
         assertTrue(open.meta().startsWith(open.block()) && open.meta().endsWith(".meta"), open.meta());
-        List<Heard> told = daemon.until(Frames.CLOSE);
-        assertTrue(told.size() > 1, "no progress was sent");
-        Heard close = told.get(told.size() - 1);
+        List<Heard> frames = daemon.until(Frames.CLOSE);
+        assertTrue(frames.size() > 1, "no progress was sent");
+        Heard close = frames.get(frames.size() - 1);
         assertEquals(open.stream(), close.stream());
         assertEquals(DATA.length, close.position());
         assertFalse(close.failed());

@@ -232,10 +232,10 @@ class GatesTest {
             Gates.read(s, at, at + 100);
         }
         Gates.close(s, 10_000, false);
-        List<Heard> told = daemon.until(Frames.CLOSE);
-        assertTrue(told.size() <= 11, told.toString()); // later ones replace those still unsent
+        List<Heard> frames = daemon.until(Frames.CLOSE);
+        assertTrue(frames.size() <= 11, frames.toString()); // later ones replace those still unsent
         long position = 0;
-        for (Heard h : told) {
+        for (Heard h : frames) {
             assertTrue(h.position() > position || h.type() == Frames.CLOSE);
             position = h.position();
         }
@@ -254,9 +254,9 @@ class GatesTest {
         }
         assertEquals(3 * Gates.OPEN_READ_STRIDES * TestDaemon.STRIDE, s.reported);
         Gates.close(s, 100_000, false);
-        List<Heard> told = daemon.until(Frames.CLOSE);
-        assertTrue(told.size() <= 5, told.toString());
-        assertEquals(100_000, told.get(told.size() - 1).position());
+        List<Heard> frames = daemon.until(Frames.CLOSE);
+        assertTrue(frames.size() <= 5, frames.toString());
+        assertEquals(100_000, frames.get(frames.size() - 1).position());
     }
 
     @Test
@@ -577,7 +577,7 @@ class GatesTest {
         final Stream stream = Gates.open(true, Gates.NETWORK, APPLICATION, BLOCK, Peer.UNKNOWN, 0, 0, again::release);
 
         /** The number of its device, once the daemon has heard of it. */
-        int told() throws InterruptedException {
+        int deviceNumber() throws InterruptedException {
             daemon.next(Frames.OPEN, h -> h.stream() == stream.id);
             return stream.device;
         }
@@ -603,7 +603,7 @@ class GatesTest {
     void anEventLoopIsCalledWhenTheMarkRises() throws Exception {
         start(Frames.ENFORCE);
         Loop loop = heldLoop();
-        assertEquals(1000, daemon.next(Frames.PROGRESS).position()); // told before it waits
+        assertEquals(1000, daemon.next(Frames.PROGRESS).position()); // reported before it waits
         assertEquals(0, loop.again.availablePermits());
         daemon.mark(loop.stream.id, 1500);
         loop.called();
@@ -796,7 +796,7 @@ class GatesTest {
         assertEquals(3, deviceOf("/d/blk_1"));
         assertEquals(Beats.ALL, deviceOf("/dd/blk_1"));
         assertEquals(Beats.ALL, deviceOf("/d"));
-        assertEquals(Frames.NETWORK_DEVICE, new Loop().told());
+        assertEquals(Frames.NETWORK_DEVICE, new Loop().deviceNumber());
     }
 
     private int deviceOf(String path) throws Exception {

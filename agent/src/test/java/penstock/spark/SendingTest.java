@@ -84,10 +84,10 @@ class SendingTest extends InAnExecutor {
         nothingLeaves();
         daemon.mark(open.stream(), LENGTH - 1);
         // Half staged, it hears how far it would have come, so that more is staged.
-        for (long told = 0; told < 1000 + (64 << 10);) {
+        for (long reported = 0; reported < 1000 + (64 << 10);) {
             channel.runPendingTasks();
             for (Heard h : daemon.heard()) {
-                told = h.stream() == open.stream() ? Math.max(told, h.position()) : told;
+                reported = h.stream() == open.stream() ? Math.max(reported, h.position()) : reported;
             }
         }
         nothingLeaves();

@@ -261,9 +261,9 @@ class GovernedLocalFileSystemTest {
                 out.write(i);
             }
         }
-        List<Heard> told = daemon.until(TestDaemon.CLOSE);
+        List<Heard> frames = daemon.until(TestDaemon.CLOSE);
         // Its mark is open: once in four strides.
-        assertTrue(told.size() <= 2 + (1 << 20) / 4 / TestDaemon.STRIDE, told.size() + " frames");
+        assertTrue(frames.size() <= 2 + (1 << 20) / 4 / TestDaemon.STRIDE, frames.size() + " frames");
     }
 
     @Test

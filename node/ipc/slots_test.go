@@ -112,14 +112,14 @@ func (c *crowd) users() map[uint32]int {
 	return n
 }
 
-// All tasks of one user may fill every place that is not kept for servers; a container has
-// its part; and a second user still finds places, up to as many as the first one has.
+// All tasks of one user may fill every slot that is not kept for servers; a container has
+// its part; and a second user still finds slots, up to as many as the first one has.
 func TestNobodyKeepsOthersOut(t *testing.T) {
-	const places = 160
-	c := newCrowd(t, Bounds{Connections: places + 8, Servers: 8, Greetings: 32, ServerFiles: 1, TaskFiles: 1})
+	const slots = 160
+	c := newCrowd(t, Bounds{Connections: slots + 8, Servers: 8, Greetings: 32, ServerFiles: 1, TaskFiles: 1})
 	pid := int32(1)
 	var last net.Conn
-	for i := range places {
+	for i := range slots {
 		pid++
 		container := "a" + strconv.Itoa(i%4) // four containers of 40
 		conn, in := c.enter(500, container, pid, task)
@@ -129,20 +129,20 @@ func TestNobodyKeepsOthersOut(t *testing.T) {
 		last = conn
 	}
 	if _, in := c.enter(500, "a0", 99999, task); in {
-		t.Error("a task has a server's place")
+		t.Error("a task has a server's slot")
 	}
 	if _, in := c.enter(50, "", 7, hello); !in {
-		t.Error("a DataNode found no place")
+		t.Error("a DataNode found no slot")
 	}
 	// The newest connection of a largest container goes first.
 	if _, in := c.enter(501, "b", 100000, task); !in {
 		t.Error("a second user was kept out")
 	}
 	ended(t, last)
-	for i := range places {
+	for i := range slots {
 		c.enter(501, "b"+strconv.Itoa(i), int32(100001+i), task)
 	}
-	if n := c.users(); n[500] != places/2 || n[501] != places/2 || n[50] != 1 {
+	if n := c.users(); n[500] != slots/2 || n[501] != slots/2 || n[50] != 1 {
 		t.Errorf("connections by user: %v", n)
 	}
 	// And within a user, a container that has fewer.
@@ -150,7 +150,7 @@ func TestNobodyKeepsOthersOut(t *testing.T) {
 	if _, in := c.enter(500, "a9", 200000, task); !in {
 		t.Error("another container of the user was kept out")
 	}
-	if n := c.users(); n[500] != places/2 || c.Stats.Displaced.Load() != was+1 {
+	if n := c.users(); n[500] != slots/2 || c.Stats.Displaced.Load() != was+1 {
 		t.Errorf("connections by user: %v, %d displaced", n, c.Stats.Displaced.Load()-was)
 	}
 }
@@ -170,7 +170,7 @@ func TestAContainerHasItsPart(t *testing.T) {
 	}
 }
 
-// All places filled by idle tasks take little memory: no queues are made beforehand.
+// All slots filled by idle tasks take little memory: no queues are made beforehand.
 func TestIdleConnectionsCostLittle(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	used := func() uint64 {
@@ -235,7 +235,7 @@ func TestAContainersStreams(t *testing.T) {
 	if _, err := other.Write(frames(t, wire.Close{Stream: 0})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the closed stream's place", func() bool { return c.streams.Held() == MaxContainerStreams })
+	eventually(t, "the closed stream's slot", func() bool { return c.streams.Held() == MaxContainerStreams })
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

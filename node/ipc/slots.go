@@ -16,12 +16,12 @@ import (
 	"penstock/wire"
 )
 
-// Who may have a place among the connections. Servers have places of their own. Of the
+// Who may have a slot for a connection. Servers have slots of their own. Of the
 // others one user may fill all, as all tasks have one user under YARN's
 // DefaultContainerExecutor, and one container only its part. When all are taken, a peer of
 // a user (or, of the same user, of a container) that has two fewer than another takes the
-// place of the newest connection of the one with the most: its gates open, and it connects
-// again. So places even out, and nobody keeps others out by being first; two fewer,
+// slot of the newest connection of the one with the most: its gates open, and it connects
+// again. So slots even out, and nobody keeps others out by being first; two fewer,
 // as otherwise the two would displace each other for ever.
 
 // Agents are those that are connected and accepted, oldest first; at most
@@ -32,7 +32,7 @@ func (s *Server) Agents() []Agent {
 	return slices.SortedFunc(maps.Values(s.agents), func(a, b Agent) int { return a.Since.Compare(b.Since) })
 }
 
-// enter takes a connection among those that are accepted, if its role has a place.
+// enter takes a connection among those that are accepted, if its role has a slot.
 func (s *Server) enter(c *connection, a Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Server) tally(serves bool) tally {
 	return t
 }
 
-// victim is the connection whose place a newcomer takes; nil: none has to go for it.
+// victim is the connection whose slot a newcomer takes; nil: none has to go for it.
 func (t tally) victim(agents map[*connection]Agent, newcomer Agent) *connection {
 	most := newcomer.UID
 	for uid, n := range t.users {

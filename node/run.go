@@ -1,0 +1,160 @@
+package node
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	rungroup "github.com/oklog/run"
+)
+
+// Run serves until ctx ends or the agents' socket fails, and returns what failed. A run group has
+// the daemon's parts:
+//
+//	agents           the socket server, and the device loops behind it
+//	peers' client    connections to other nodes
+//	HTTP server      metrics, status, health
+//	identity         lookups of processes
+//	peers' server    answers other nodes
+//	file watcher     reloads weights, checks the kill switch
+//	foreign I/O      follows who uses the devices past the daemon
+//	coordination     the stream to the broker
+//
+// Another part that fails is logged and stops none: the daemon goes on governing. All but the
+// first four end when ctx does. These four are stopped in this order, one after the other. The
+// device loops end after the agents' connections, so that the last marks still reach the agents,
+// and the status is served meanwhile.
+func (d *Daemon) Run(ctx context.Context) error {
+	listener, err := d.listenForAgents()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	web, answers, err := d.listenTCP(ctx)
+	if err != nil {
+		listener.Close()
+		d.identity.Close()
+		return err
+	}
+	loops := d.acceptDevices()
+	d.checkKillSwitch() // before the first agent connects
+	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
+
+	p := parts{ctx: ctx}
+	stopped := make(chan struct{})
+	p.group.Add(func() error {
+		defer close(stopped)
+		err = d.serveAgents(ctx, cancel, listener, loops)
+		return nil
+	}, func(error) {
+		cancel()
+		<-stopped
+	})
+	if d.remote != nil {
+		p.addStopped(func() {}, d.remote.Close)
+	}
+	if web != nil {
+		p.addStopped(func() { web.serve(ctx, d.log) }, web.close)
+	}
+	p.addStopped(func() {}, d.identity.Close)
+	if answers != nil {
+		p.add(func() { d.answerPeers(ctx, answers) })
+	}
+	p.add(func() { d.watch(ctx) })
+	if d.settings.Foreign == "users" {
+		p.add(func() { d.users.follow(ctx, d.deviceNames) })
+	}
+	if d.cluster != nil {
+		d.cluster.Version = d.Build
+		p.add(func() { d.cluster.Run(ctx) })
+	}
+	_ = p.group.Run() // err is of the only part that may fail the daemon
+	return err
+}
+
+// parts are run by a run group, which stops all when one ends. So one that ends early waits for
+// ctx.
+type parts struct {
+	group rungroup.Group
+	ctx   context.Context
+}
+
+// add adds a part that ends when ctx does.
+func (p *parts) add(run func()) { p.addStopped(run, func() {}) }
+
+// addStopped adds a part that stop ends. stop is called after ctx has ended and the parts before
+// have been stopped.
+func (p *parts) addStopped(run, stop func()) {
+	p.group.Add(func() error {
+		run()
+		<-p.ctx.Done()
+		return nil
+	}, func(error) { stop() })
+}
+
+// listenTCP listens for HTTP and for other nodes, as far as the settings want it; nil: not.
+func (d *Daemon) listenTCP(ctx context.Context) (web *webServer, answers *peerPort, err error) {
+	if web, err = d.listenHTTP(ctx, d.settings.Listen); err != nil {
+		return nil, nil, err
+	}
+	if answers, err = d.listenForPeers(ctx); err != nil && web != nil {
+		web.port.close()
+	}
+	return web, answers, err
+}
+
+// loops are the goroutines of the devices.
+type loops struct {
+	stop    context.CancelFunc
+	running sync.WaitGroup // the loops themselves
+}
+
+// acceptDevices lets agents register devices from now on. Each gets its loop and its followers.
+func (d *Daemon) acceptDevices() *loops {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &loops{stop: stop}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.run = func(g *governed) {
+		l.running.Go(func() { g.loop.Run(ctx) })
+		go g.obey(ctx, d.rules)
+		go g.follow(ctx)
+	}
+	d.ready = true
+	return l
+}
+
+// serveAgents serves agents until ctx ends or the socket fails; then it ends ctx, the agents'
+// connections and the device loops. It waits for stopWait at most.
+func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, listener *net.UnixListener, loops *loops) (err error) {
+	defer loops.stop()
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(ctx, listener) }()
+	select {
+	case err = <-served:
+		served <- err
+	case <-ctx.Done():
+	}
+	cancel()
+	d.mu.Lock()
+	d.ready = false
+	d.mu.Unlock()
+	d.log.Info("stopping: every mark opens")
+	ended := make(chan error, 1)
+	go func() {
+		err := <-served
+		loops.stop()
+		loops.running.Wait()
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+	case <-time.After(stopWait):
+		// The kernel completes what the device still owes. Waiting for it would hold up a restart
+		// for as long as the device hangs.
+		d.log.Error("a device has not answered: stopping without it", "waited", stopWait)
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// proc is where the process file system is mounted; tests have folders of their own.
+const proc = procfs.DefaultMountPoint
+
+// process returns a process of the file system that is mounted at mount.
+func process(mount string, pid int) (procfs.Proc, error) {
+	fs, err := procfs.NewFS(mount)
+	if err != nil {
+		return procfs.Proc{}, err
+	}
+	return fs.Proc(pid)
+}
+
+// mapped reports whether a process has a file in its memory whose path contains name.
+func mapped(mount string, pid int, name string) (bool, error) {
+	p, err := process(mount, pid)
+	if err != nil {
+		return false, err
+	}
+	maps, err := p.ProcMaps()
+	return slices.ContainsFunc(maps, func(m *procfs.ProcMap) bool { return strings.Contains(m.Pathname, name) }), err
+}
+
+// innermost returns a process's number in its own PID namespace; 0 if it is not known.
+func innermost(mount string, pid int) int {
+	p, err := process(mount, pid)
+	if err != nil {
+		return 0
+	}
+	status, err := p.NewStatus()
+	if err != nil || len(status.NSpids) == 0 {
+		return 0
+	}
+	return int(status.NSpids[len(status.NSpids)-1])
+}
+
+// readMemory reads the machine's memory and the kernel's dirty limits.
+func readMemory(mount string) (m Memory) {
+	fs, err := procfs.NewFS(mount)
+	if err != nil {
+		return Memory{Err: err}
+	}
+	info, err := fs.Meminfo()
+	if available := info.MemAvailableBytes; err == nil && (available == nil || *available > math.MaxInt64) {
+		err = fmt.Errorf("%s has no MemAvailable", filepath.Join(mount, "meminfo"))
+	} else if err == nil {
+		m.Available = int64(*available)
+	}
+	vm, err2 := fs.VM()
+	m.Err = errors.Join(err, err2)
+	if err2 != nil {
+		return m
+	}
+	for _, limit := range []struct {
+		name string
+		read *int64
+		to   *int64
+	}{
+		{"dirty_background_bytes", vm.DirtyBackgroundBytes, &m.BackgroundBytes},
+		{"dirty_background_ratio", vm.DirtyBackgroundRatio, &m.BackgroundRatio},
+		{"dirty_bytes", vm.DirtyBytes, &m.DirtyBytes},
+		{"dirty_ratio", vm.DirtyRatio, &m.DirtyRatio},
+	} {
+		if limit.read == nil { // the library says no more
+			m.Err = errors.Join(m.Err, fmt.Errorf("%s has no number", filepath.Join(mount, "sys/vm", limit.name)))
+			continue
+		}
+		*limit.to = *limit.read
+	}
+	return m
+}
