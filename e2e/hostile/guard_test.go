@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/wire"
 )
 
@@ -41,9 +42,7 @@ func watch(t *testing.T, n *node) *guard { return watchWith(t, n, nil) }
 func watchWith(t *testing.T, n *node, inspect func(descriptors []string)) *guard {
 	t.Helper()
 	a, err := connect(n.socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(0), dataDir(1)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	g := &guard{node: n, agent: a, done: make(chan struct{}), inspect: inspect}
 	cpu, begin := cpuOf(n.PID()), time.Now()
 	g.group.Go(func() { g.repeat(250*time.Millisecond, func() { g.ask(t) }) })
