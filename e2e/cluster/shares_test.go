@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/bench/coordination"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
@@ -26,17 +27,13 @@ func TestSharesOfTheCluster(t *testing.T) {
 	t.Cleanup(cancel)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 	}
 	contest := coordination.Uneven
 	must(machine.SetPolicy(coordination.Policy(contest)))
 	load := machine.Work(ctx, contest, 0)
 	t.Cleanup(func() {
-		if err := load.Stop(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, load.Stop())
 	})
 	must(machine.Slow(true))
 	must(machine.InForce(ctx, 2, true))
@@ -63,9 +60,7 @@ func TestSharesOfTheCluster(t *testing.T) {
 	killed, err := machine.KillBroker(ctx, contest, load, kills, rand.New(rand.NewPCG(seed, 0)))
 	must(err)
 	t.Logf("%d kills: %.2f %% of the service misplaced: totals %.3f; the longest pause of a task was %d ms", killed.Kills, 100*killed.Outcome.Misplaced, killed.Outcome.Totals, killed.PauseMS)
-	if err := killed.Wrong(); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, killed.Wrong())
 	for node := range machine.Nodes {
 		doc, err := machine.Status(ctx, node)
 		must(err)

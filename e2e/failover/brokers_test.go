@@ -107,9 +107,7 @@ func (g *group) start(t *testing.T, i int) {
 			"--zookeeper", ensemble.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
 			"--connections-per-address", "10000"}, // all nodes, and who asks, have one address here
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 }
 
 // epoch is who began the last epoch, by ZooKeeper.
@@ -128,9 +126,7 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 		Address string
 	}
 	if len(n.Data) > 0 {
-		if err := json.Unmarshal(n.Data, &r); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, json.Unmarshal(n.Data, &r))
 	}
 	g.began[r.Epoch] = n.ModifiedZxid
 	for i := range brokers {
@@ -160,15 +156,11 @@ func (g *group) leader(t *testing.T) (leader int) {
 func (g *group) connect(t *testing.T, broker int, as string) *grpc.ClientConn {
 	t.Helper()
 	secure, err := g.files(as).Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	conn, err := grpc.NewClient(address(broker), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
 			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return conn
 }
 
@@ -304,9 +296,7 @@ func (g *group) newNodes(t *testing.T) []*machine {
 			TLS:     func() (*tls.Config, error) { return g.files(name).Client() },
 			Devices: func() []coordination.Device { return []coordination.Device{m} },
 			Rights:  func(map[string]coordination.Right) {}, Log: log.With("node", name)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { m.client.Run(ctx) })
@@ -451,21 +441,15 @@ func (g *group) operate(t *testing.T) (stop func()) {
 func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 	t.Helper()
 	conn, _, err := zk.Connect(strings.Split(ensemble.Addresses(), ","), session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer conn.Close()
 	names, _, err := conn.Children(g.folder + "/versions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	slices.Sort(names)
 	last, lastWritten, epochs := uint64(0), int64(0), map[uint64]bool{}
 	for i, name := range names {
 		data, stat, err := conn.Get(g.folder + "/versions/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		var epoch uint64
 		if _, err := fmt.Sscanf(string(data), "penstock-epoch %d ", &epoch); err != nil {
 			t.Fatalf("version %s: %v", name, err)

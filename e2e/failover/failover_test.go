@@ -94,9 +94,7 @@ func TestFailOver(t *testing.T) {
 }
 
 func (g *group) kill(t *testing.T, leader int, _ uint64) func(*testing.T) {
-	if err := g.daemons[leader].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, g.daemons[leader].Kill())
 	return func(t *testing.T) { g.start(t, leader) }
 }
 
@@ -106,12 +104,8 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 	conn := g.connect(t, leader, "asker")
 	t.Cleanup(func() { conn.Close() })
 	stream, err := cluster.NewNodesClient(conn).Exchange(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(hello); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
+	fixture.Must(t, stream.Send(hello))
 	if a, err := stream.Recv(); err != nil || a.GetEpoch() != epoch {
 		t.Fatalf("%v, %v", a, err)
 	}
@@ -120,16 +114,12 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 	if _, err := cluster.NewOperatorsClient(operator).Policy(t.Context(), &cluster.PolicyRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, d.Signal(syscall.SIGSTOP))
 	fixture.Eventually(t, "the leader is stopped", func() bool {
 		state, err := d.State()
 		return err == nil && state == "T"
 	})
-	if err := stream.Send(&cluster.Report{Sequence: 2}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, stream.Send(&cluster.Report{Sequence: 2}))
 	applied := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -138,9 +128,7 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 		applied <- err
 	}()
 	return func(t *testing.T) {
-		if err := d.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, d.Signal(syscall.SIGCONT))
 		if a, err := stream.Recv(); err == nil {
 			t.Errorf("the old leader answers a node: %v", a)
 		}
@@ -167,16 +155,12 @@ func (g *group) cutFromZooKeeper(t *testing.T, leader int, epoch uint64) func(*t
 		return nil
 	}
 	server := shared.Network.Machines[brokers].Address.String()
-	if err := neighbour("replace", server, "lladdr", "02:00:00:00:00:01", "nud", "permanent"); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, neighbour("replace", server, "lladdr", "02:00:00:00:00:01", "nud", "permanent"))
 	mended := false
 	mend := func() {
 		if !mended {
 			mended = true
-			if err := neighbour("delete", server); err != nil {
-				t.Error(err)
-			}
+			fixture.Check(t, neighbour("delete", server))
 		}
 	}
 	t.Cleanup(mend)
@@ -197,15 +181,11 @@ func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) 
 	mend := func() {
 		if !mended {
 			mended = true
-			if err := m.Mend(); err != nil {
-				t.Error(err)
-			}
+			fixture.Check(t, m.Mend())
 		}
 	}
 	t.Cleanup(mend)
-	if err := m.Cut(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, m.Cut())
 	return func(*testing.T) { mend() }
 }
 
@@ -213,19 +193,13 @@ func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) 
 // be changed again as soon as after a broker's end, by the same broker or by another one.
 func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int {
 	server, err := ensemble.Leader(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	epoch := g.last
 	deviation := watchShares(nodes)
 	began := time.Now()
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, server.Kill())
 	next, err := ensemble.Leader(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	elected := time.Since(began)
 	g.take(t)
 	changed := time.Since(began)
@@ -246,9 +220,7 @@ func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int
 	if worst > 0.10 {
 		t.Errorf("shares moved by %.1f %%, want 10 %% at most", 100*worst)
 	}
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, server.Start(t.Context()))
 	return now
 }
 
@@ -258,17 +230,11 @@ func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	conn := g.connect(t, leader, "operator")
 	defer conn.Close()
 	v, err := cluster.NewOperatorsClient(conn).Apply(t.Context(), &cluster.ApplyRequest{Text: []byte("default: 3\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	server, err := ensemble.Leader(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	other := ensemble.Servers[(slices.Index(ensemble.Servers, server)+1)%servers]
-	if err := errors.Join(server.Kill(), other.Kill()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, errors.Join(server.Kill(), other.Kill()))
 	began := time.Now()
 	for i := range brokers {
 		fixture.Eventually(t, "nobody leads", func() bool {
@@ -278,9 +244,7 @@ func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 		})
 	}
 	stepped := time.Since(began)
-	if err := ensemble.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, ensemble.Start(t.Context()))
 	served := time.Now()
 	g.leader(t)
 	fmt.Printf("ZooKeeper without a majority: nobody leads after %.2f s; a leader %.2f s after it is back\n", stepped.Seconds(), time.Since(served).Seconds())

@@ -88,8 +88,6 @@ func (l *textLog) String() string {
 func write(t testing.TB, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }

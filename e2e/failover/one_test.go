@@ -38,9 +38,7 @@ func replace(t *testing.T, file, from string) {
 			err = os.Rename(file+".new", file)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 }
 
 // TestOneServer: by a server's secure port brokers have all that they have by the plain one, and
@@ -52,9 +50,7 @@ func TestOneServer(t *testing.T) {
 	first, second, held := authority(t), authority(t), t.TempDir()
 	side := func(ca, cert, key string) func() *tls.Config {
 		side, err := cluster.Trusting(ca, cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		return side
 	}
 	of := func(ca, own string) func() *tls.Config {
@@ -68,13 +64,9 @@ func TestOneServer(t *testing.T) {
 	place(first)
 	server, err := zookeeper.Start(t.Context(), zookeeper.Options{Book: shared.Book, Lib: library, Dir: t.TempDir(), Tick: tick, HeapMB: 96,
 		Secure: &zookeeper.Secure{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "zookeeper.pem"), Key: filepath.Join(held, "zookeeper.key")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, server.Stop())
 	})
 
 	t.Run("conformance", func(t *testing.T) { conformance(t, server.Address, nil) })
@@ -94,9 +86,7 @@ func TestOneServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var own textLog // log is TestFailOver's too
 			k, err := zkclient.Dial(zkclient.Options{Servers: test.server, TLS: test.side, Session: session, Log: slog.New(slog.NewTextHandler(&own, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, err)
 			t.Cleanup(k.Close)
 			var told error
 			fixture.Eventually(t, fmt.Sprintf("a call's error, and the log, say %q", test.want), func() bool {
@@ -130,14 +120,10 @@ func TestOneServer(t *testing.T) {
 			})
 		}
 		says(`msg="this broker leads"`, 1)
-		if err := server.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, server.Kill())
 		place(second)
 		says(`msg="this broker no longer leads"`, 1) // one that keeps leading would begin no epoch
-		if err := server.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, server.Start(t.Context()))
 		says(`msg="this broker leads"`, 2)
 	})
 }

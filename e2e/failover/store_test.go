@@ -34,9 +34,7 @@ func dial(t testing.TB, folder, auth string) *zkclient.Client {
 func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *zkclient.Client {
 	t.Helper()
 	k, err := zkclient.Dial(zkclient.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(k.Close)
 	return k
 }
@@ -55,9 +53,7 @@ func conformance(t *testing.T, servers string, side func() *tls.Config) {
 		ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
 		defer cancel()
 		fence := sub.Path("fence")
-		if err := sub.Ensure(ctx, fence); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, sub.Ensure(ctx, fence))
 		return func(testing.TB) store.Store { return store.NewZooKeeper(sub, always{fence}, log) }
 	}
 	storetest.Run(t, place)
@@ -72,9 +68,7 @@ func conformance(t *testing.T, servers string, side func() *tls.Config) {
 func TestTooLarge(t *testing.T) {
 	k := dial(t, folder(), "")
 	fence := k.Path("fence")
-	if err := k.Ensure(t.Context(), fence); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, k.Ensure(t.Context(), fence))
 	s := store.NewZooKeeper(k, always{fence}, log)
 	defer s.Close()
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789{}"
@@ -124,9 +118,7 @@ func TestFence(t *testing.T) {
 	stale := store.NewZooKeeper(old.client, late, log)
 	defer stale.Close()
 	v := store.Version{Number: 1, Text: []byte("default: 1\n"), Author: "old", Time: time.Now()}
-	if err := stale.Append(t.Context(), v); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, stale.Append(t.Context(), v))
 	other := newCandidate(t, where, "new")
 	other.await(t, "knows who leads", func(s leadership.State) bool { return s.Leader == "old:1" && s.Epoch == late.epoch })
 	v.Number = 2
@@ -184,9 +176,7 @@ func newCandidate(t *testing.T, folder, name string) *candidate {
 	c.stop = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
-		if err := c.store.Close(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, c.store.Close())
 	})
 	t.Cleanup(c.stop)
 	return c
@@ -249,9 +239,7 @@ func TestSecret(t *testing.T) {
 	where := folder()
 	file := write(t, "secret", "penstock:hush-hush\n")
 	k := dial(t, where, file)
-	if err := k.Ensure(t.Context(), k.Path("kept")); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, k.Ensure(t.Context(), k.Path("kept")))
 	if _, err := k.Get(t.Context(), k.Path("kept")); err != nil {
 		t.Errorf("with the credentials: %v", err)
 	}
@@ -277,9 +265,7 @@ func TestSessionLength(t *testing.T) {
 		zkclient.SessionMax: 20 * tick, // the server gives less
 	} {
 		k, err := zkclient.Dial(zkclient.Options{Servers: ensemble.Addresses(), Session: asked, Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		fixture.Eventually(t, "a session", func() bool { return k.SessionID() != 0 })
 		if got := k.Session(); got != want {
 			t.Errorf("asked for %v: %v, want %v", asked, got, want)

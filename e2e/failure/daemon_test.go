@@ -2,12 +2,9 @@ package failure
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"penstock/e2e/internal/fixture"
 	node "penstock/lab/daemon"
@@ -47,51 +44,26 @@ func startGoverning(t *testing.T) *daemon {
 
 func (d *daemon) setWeights(t *testing.T, text string) {
 	t.Helper()
-	if err := d.SetWeights(text); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, d.SetWeights(text))
 }
 
 func (d *daemon) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := d.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, d.Signal(s))
 }
 
 // kill ends the daemon with -9.
 func (d *daemon) kill(t *testing.T) {
 	t.Helper()
-	if err := d.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, d.Kill())
 }
 
 // state is the process's state as /proc gives it: R, S, T, ...
 func (d *daemon) state(t *testing.T) string {
 	t.Helper()
 	state, err := d.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return state
-}
-
-var web = http.Client{Timeout: 10 * time.Second}
-
-// fetch gets a page that must be there.
-func fetch(t *testing.T, url string) []byte {
-	t.Helper()
-	resp, err := web.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s %v: %s", url, resp.Status, err, raw)
-	}
-	return raw
 }
 
 // checkHealthy asks the daemon whether its loops turn.

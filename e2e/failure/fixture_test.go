@@ -59,12 +59,8 @@ func begin(t *testing.T) (dir string) {
 	}
 	t.Cleanup(func() {
 		setModel(t, disk.Model{}) // what is dirty is written back quickly
-		if err := shared.Hadoop.FS().Remove(context.Background(), dir); err != nil {
-			t.Error(err)
-		}
-		if err := shared.Hadoop.Check(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, shared.Hadoop.FS().Remove(context.Background(), dir))
+		fixture.Check(t, shared.Hadoop.Check())
 		t.Logf("%.1f s", time.Since(started).Seconds())
 	})
 	return dir
@@ -88,9 +84,7 @@ func eachBlockFile(t *testing.T, d *disk.Disk, visit func(path string)) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 }
 
 // restartDataNode kills DataNode i with -9 unless that is done, and starts it.
@@ -101,7 +95,5 @@ func restartDataNode(t *testing.T, i int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
 	defer cancel()
-	if err := shared.Hadoop.StartDataNode(ctx, i); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Hadoop.StartDataNode(ctx, i))
 }

@@ -22,13 +22,9 @@ func TestBadFrames(t *testing.T) {
 
 	data := filepath.Join(shared.Disks[0].Mount(), "data")
 	hello, err := node.Hello(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	bad, err := node.BadFrames(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	before := d.metric(t, "agent_bad_frames_total")
 	for _, b := range bad {
 		if err := node.Refused(shared.Socket(0), b.Bytes, stand.Patience); err != nil {
@@ -57,9 +53,7 @@ func TestBadFrames(t *testing.T) {
 	paths := []string{"/etc/passwd", data + "/../../ledger.jsonl", data + "/VERSION-that-is-not-there", data, "/dev/zero"}
 	for i, p := range paths {
 		open, err := wire.Append(nil, wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: f.app.flow(), Path: p, To: 1 << 40})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		c.Write(open)
 	}
 	d.awaitMetric(t, is(int(before)+len(paths)), "agent_open_errors_total")
@@ -84,9 +78,7 @@ func TestBadFrames(t *testing.T) {
 func dial(t *testing.T) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", shared.Socket(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

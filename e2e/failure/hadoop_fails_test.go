@@ -63,9 +63,7 @@ func TestDiskFull(t *testing.T) {
 		fixture.Eventually(t, "the NameNode knows that there is no room", func() bool { return dataNode(t, i).Remaining < diskBytes/2 })
 	}
 	for _, path := range ballast {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, os.Remove(path))
 	}
 	for i := range nodes {
 		fixture.Eventually(t, "the NameNode knows that there is room", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
@@ -83,18 +81,12 @@ func TestDiskFull(t *testing.T) {
 func leave(t *testing.T, path string, bytes int64) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer f.Close()
 	// What was deleted is free once the journal has it.
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, unix.Syncfs(int(f.Fd())))
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, unix.Fstatfs(int(f.Fd()), &st))
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-bytes); err != nil {
 		t.Fatalf("ballast: %v", err)
 	}
@@ -279,9 +271,7 @@ func TestHsync(t *testing.T) {
 	writer.endIntact(t, f)
 	beside.endIntact(t, rival)
 	d.awaitMetric(t, atLeast(float64(f.bytes)), "flow_bytes_total", flow(f.app), writes)
-	if err := shared.Hadoop.Check(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Hadoop.Check())
 	readBack(t, f)
 	if _, err := shared.Hadoop.FS().Checksum(context.Background(), f.path); err != nil {
 		t.Error(err)
@@ -298,18 +288,14 @@ func onDisk(t *testing.T, f transfer, length int64) {
 	}
 	root := filepath.Join(shared.Disks[f.node].Mount(), "data")
 	dir, err := blockfile.OpenDir(root, "/sys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer dir.Close()
 	eachBlockFile(t, shared.Disks[f.node], func(path string) {
 		if filepath.Base(path) != all[0].block {
 			return
 		}
 		file, err := dir.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		defer file.Close()
 		if size, err := file.Size(); err != nil || size != length {
 			t.Errorf("after hsync of %d bytes the block file has %d (%v)", length, size, err)

@@ -19,9 +19,7 @@ func dataNode(t *testing.T, i int) liveNode {
 	var info struct{ LiveNodes string }
 	fixture.Bean(t, shared.Hadoop.NameNodeURL(), "Hadoop:service=NameNode,name=NameNodeInfo", &info)
 	var live map[string]liveNode
-	if err := json.Unmarshal([]byte(info.LiveNodes), &live); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, json.Unmarshal([]byte(info.LiveNodes), &live))
 	for _, n := range live {
 		if n.Address == shared.Hadoop.DataNodeAddress(i) {
 			return n

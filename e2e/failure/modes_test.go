@@ -46,9 +46,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 	// The kill switch lets it go.
 	kill := shared.Socket(0) + ".off"
 	t.Cleanup(func() { os.Remove(kill) })
-	if err := os.WriteFile(kill, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(kill, nil, 0o644))
 	awaitMode(t, "off")
 	before = agentGates(t, 0)
 	writer.to(-1)
@@ -57,9 +55,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 		t.Errorf("kill switch: the writer has waited %d times since", got-before.GateWaits)
 	}
 	setModel(t, usual)
-	if err := os.Remove(kill); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.Remove(kill))
 	awaitMode(t, "enforce")
 	for _, f := range []transfer{free, held} {
 		f.app = newApplication()

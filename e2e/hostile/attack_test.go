@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/e2e/internal/fixture"
 )
 
 // plan is what a process of an attacker has to do.
@@ -100,13 +102,9 @@ func run(t *testing.T, p plan) *process {
 func begin(t *testing.T, p plan) *process {
 	t.Helper()
 	text, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	a := &process{what: p.Attack, cmd: exec.Command(self)}
 	a.cmd.Env = append(os.Environ(), attackVariable+"="+string(text))
 	a.cmd.Stderr = os.Stderr
@@ -115,15 +113,11 @@ func begin(t *testing.T, p plan) *process {
 	}
 	// A pipe of our own: the process is waited for elsewhere, and its last word is read after that.
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	a.cmd.Stdout, a.out = write, bufio.NewReader(read)
 	a.exit, err = shared.Book.Spawn(a.cmd)
 	write.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
 		a.end(t)
 		read.Close()

@@ -21,17 +21,13 @@ func TestAClaimOfTerabytes(t *testing.T) {
 	watch(t, n)
 	path := filepath.Join(attackersDir(0), "sparse")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
 		f.Close()
 		os.Remove(path)
 	})
 	const claim, written = 4 << 40, 3 * mib
-	if err := f.Truncate(claim); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, f.Truncate(claim))
 	if _, err := f.WriteAt(make([]byte, written), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +38,7 @@ func TestAClaimOfTerabytes(t *testing.T) {
 		}
 		for i, kind := range []wire.Kind{wire.Persistent, wire.Intermediate} {
 			open := wire.Open{Stream: uint32(i), Direction: wire.Write, Kind: kind, Flow: attacker, Path: path}
-			if err := a.tell(open, wire.Progress{Stream: uint32(i), Position: claim}); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, a.tell(open, wire.Progress{Stream: uint32(i), Position: claim}))
 		}
 		return func() {}
 	})
@@ -53,9 +47,7 @@ func TestAClaimOfTerabytes(t *testing.T) {
 		t.Errorf("a backlog of %.0f bytes", got)
 	}
 	for stream := range uint32(2) {
-		if err := a.tell(wire.Close{Stream: stream, Position: claim}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, a.tell(wire.Close{Stream: stream, Position: claim}))
 	}
 	fixture.EventuallyWithin(t, "the streams are closed", patience, func() bool { return n.metric(t, "flow_streams", flow) == 0 })
 	time.Sleep(time.Second)
@@ -82,13 +74,9 @@ func TestALargeMetaFile(t *testing.T) {
 	setModel(t, 0, disk.Model{BytesPerSecond: 1_500_000}) // a quantum takes 0.7 s, the whole meta file 90 s
 	watch(t, n)
 	a, err := connect(n.socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(0)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer a.close()
-	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: neighbour, Path: path, Meta: meta, To: block}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, a.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: neighbour, Path: path, Meta: meta, To: block}))
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if n.metric(t, "device_stuck") > 0 {
 			t.Fatal("the disk counts as stuck")
@@ -118,15 +106,11 @@ func TestAnotherUsersFile(t *testing.T) {
 	ownMeta := cold(t, filepath.Join(attackersDir(0), "blk_5_1001.meta"), mib, nobody)
 	for _, link := range []struct{ to, at string }{{secret, "link"}, {localDir(0), "up"}} {
 		at := filepath.Join(attackersDir(0), link.at)
-		if err := os.Symlink(link.to, at); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, os.Symlink(link.to, at))
 		t.Cleanup(func() { os.Remove(at) })
 	}
 	hard := filepath.Join(attackersDir(0), "hard")
-	if err := os.Link(secret, hard); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.Link(secret, hard))
 	t.Cleanup(func() { os.Remove(hard) })
 	watch(t, n)
 	c := run(t, plan{Attack: "others", User: nobody, Socket: n.socket, Dir: localDir(0), Path: attackersDir(0)}).end(t)

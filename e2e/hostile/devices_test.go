@@ -32,14 +32,10 @@ func TestOneDeviceHangs(t *testing.T) {
 	r.keepsItsRate(t, func() func() {
 		setModel(t, 0, crawl)
 		a, err := connect(n.socket, server(0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		t.Cleanup(a.close)
 		begin := time.Now()
-		if err := a.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: attacker, Path: hung, To: 8 * mib}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, a.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: attacker, Path: hung, To: 8 * mib}))
 		mark, opened := a.await(1, 0, patience)
 		t.Logf("the stream on the disk that hangs was let through after %v", time.Since(begin).Round(time.Millisecond))
 		if opened || mark != wire.Unlimited {
@@ -55,9 +51,7 @@ func TestOneDeviceHangs(t *testing.T) {
 	if got, all := r.free.Load()-free, r.bytes.Load(); got > all/2 {
 		t.Errorf("the neighbour read %d of %d bytes through open gates: its disk is not governed", got, all)
 	}
-	if err := shared.Disks[0].SetModel(disk.Model{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Disks[0].SetModel(disk.Model{}))
 	fixture.EventuallyWithin(t, "the disk is well again", patience, func() bool { return n.metric(t, "device_stuck") == 0 })
 }
 
@@ -93,13 +87,9 @@ func mountSlow(t *testing.T) (dir string, f *slowFile) {
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	mount, err := shared.Book.Mount(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	f = &slowFile{}
 	root, none := &fs.Inode{}, time.Duration(0)
 	server, err := fs.Mount(dir, root, &fs.Options{
@@ -109,16 +99,10 @@ func mountSlow(t *testing.T) (dir string, f *slowFile) {
 		},
 		MountOptions: fuse.MountOptions{FsName: "penstock-slow", DirectMountStrict: true, DisableXAttrs: true},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
-		if err := server.Unmount(); err != nil {
-			t.Error(err)
-		}
-		if err := shared.Book.Undo(mount, id); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, server.Unmount())
+		fixture.Check(t, shared.Book.Undo(mount, id))
 	})
 	return dir, f
 }
@@ -133,9 +117,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 	h := server(1)
 	h.Directories = append(h.Directories, dir)
 	a, err := connect(n.socket, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(a.close)
 	if d := a.welcome.Devices; len(d) != 2 || d[0] == 0 || d[1] == 0 || d[0] == d[1] {
 		t.Fatalf("devices %d", d)
@@ -146,9 +128,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 		return a.alive&(1<<a.welcome.Devices[i]) != 0
 	}
 	fixture.EventuallyWithin(t, "both loops turn", patience, func() bool { return turns(0) && turns(1) })
-	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: dir + "/blk_4"}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: dir + "/blk_4"}))
 	if mark, _ := a.await(1, 0, patience); mark == 0 || mark == wire.Unlimited {
 		t.Fatalf("the stream is not governed: mark %d", mark)
 	}
@@ -157,9 +137,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 	r.keepsItsRate(t, func() func() {
 		f.held.Lock()
 		begin := time.Now()
-		if err := a.tell(wire.Progress{Stream: 1, Position: slowBytes}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, a.tell(wire.Progress{Stream: 1, Position: slowBytes}))
 		fixture.EventuallyWithin(t, "heartbeats say that the loop does not turn", patience, func() bool { return !turns(1) })
 		t.Logf("heartbeats said so after %v", time.Since(begin).Round(time.Millisecond))
 		return func() {}
@@ -185,48 +163,34 @@ func TestOneLoopStandsStill(t *testing.T) {
 // the disk answers. A new one does not wait for that.
 func TestAKilledDaemonIsReplaced(t *testing.T) {
 	address, err := ports.Address()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	old := startNode(t, options{listen: address})
 	path := cold(t, filepath.Join(dataDir(0), "blk_10"), mib, 0)
 	setModel(t, 0, crawl)
 	a, err := connect(old.socket, server(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(a.close)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer f.Close()
 	const written = 4 * mib
 	if _, err := f.Write(make([]byte, written)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: path}, wire.Progress{Stream: 1, Position: written}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: path}, wire.Progress{Stream: 1, Position: written}))
 	fixture.EventuallyWithin(t, "the disk has a quantum", patience, func() bool {
 		return old.metric(t, "device_outstanding") > 0 && old.metric(t, "device_kernel_in_flight") > 0
 	})
-	if err := old.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, old.Signal(syscall.SIGKILL))
 	time.Sleep(settling)
 	if !old.Alive() {
 		t.Fatal("the killed daemon has ended: this test has shown nothing")
 	}
 	begin := time.Now()
 	n, err := tryNode(t, t.Name()+"-new", options{listen: address})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, n.Stop())
 	})
 	took := time.Since(begin)
 	t.Logf("a new daemon was ready after %v", took.Round(time.Millisecond))
@@ -234,23 +198,17 @@ func TestAKilledDaemonIsReplaced(t *testing.T) {
 		t.Errorf("a new daemon was ready after %v", took)
 	}
 	b, err := connect(n.socket, server(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(b.close)
 	block := cold(t, filepath.Join(dataDir(1), "blk_11"), 4*mib, 0)
-	if err := b.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: neighbour, Path: block, To: 4 * mib}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, b.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: neighbour, Path: block, To: 4 * mib}))
 	if mark, opened := b.await(1, 0, patience); opened || mark == 0 {
 		t.Errorf("the new daemon governs nothing: mark %d", mark)
 	}
 	if old.Alive() {
 		t.Logf("the killed daemon has not ended yet")
 	}
-	if err := shared.Disks[0].SetModel(disk.Model{}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Disks[0].SetModel(disk.Model{}))
 	select {
 	case <-old.Exited():
 	case <-time.After(patience):

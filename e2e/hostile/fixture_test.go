@@ -102,13 +102,9 @@ type options struct {
 func startNode(t *testing.T, o options) *node {
 	t.Helper()
 	n, err := tryNode(t, t.Name(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, n.Stop())
 	})
 	return n
 }
@@ -146,9 +142,7 @@ func setModel(t *testing.T, i int, m disk.Model) {
 func cold(t *testing.T, path string, size int64, uid int) string {
 	t.Helper()
 	t.Cleanup(func() { os.Remove(path) })
-	if err := errors.Join(write(path, size), os.Chown(path, uid, uid)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, errors.Join(write(path, size), os.Chown(path, uid, uid)))
 	return path
 }
 
@@ -170,14 +164,10 @@ func write(path string, size int64) error {
 func resident(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer f.Close()
 	var stat unix.Cachestat_t
-	if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &stat, 0); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &stat, 0))
 	return int64(stat.Cache) * int64(os.Getpagesize())
 }
 

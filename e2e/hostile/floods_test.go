@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"penstock/e2e/internal/fixture"
 )
 
 // TestProgressWithoutEnd: connections of thousands of streams that report progress as fast as
@@ -41,9 +43,7 @@ func TestProgressWithoutEnd(t *testing.T) {
 func (n *node) logLines(t *testing.T) (lines int) {
 	t.Helper()
 	text, err := os.ReadFile(n.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	for _, b := range text {
 		if b == '\n' {
 			lines++
@@ -92,8 +92,6 @@ func TestRefusedAgentsAreSaidOnce(t *testing.T) {
 	}
 	// An agent that may connect does.
 	b, err := connect(n.socket, server(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	b.close()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/proc"
 	"penstock/wire"
 )
@@ -39,9 +40,7 @@ func watch(t *testing.T, n *node) *guard { return watchWith(t, n, nil) }
 func watchWith(t *testing.T, n *node, inspect func(descriptors []string)) *guard {
 	t.Helper()
 	a, err := connect(n.socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(0), dataDir(1)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	g := &guard{node: n, agent: a, done: make(chan struct{}), inspect: inspect}
 	begin := time.Now()
 	cpu, _ := proc.CPUTime(n.PID()) // 0 if the daemon has ended, here and below

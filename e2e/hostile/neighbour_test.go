@@ -43,9 +43,7 @@ func neighbourFile(i int) string { return fmt.Sprintf("%s/blk_%d", dataDir(i), 1
 func readOn(t *testing.T, n *node, i int) *reader {
 	t.Helper()
 	a, err := connect(n.socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(0), dataDir(1)}, Threads: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	r := &reader{node: n, window: window, agent: a, path: neighbourFile(i), ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
@@ -172,13 +170,9 @@ func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
 func (r *reader) natively(t *testing.T) float64 {
 	t.Helper()
 	off := r.node.socket + ".off"
-	if err := os.WriteFile(off, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(off, nil, 0o600))
 	defer func() {
-		if err := os.Remove(off); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, os.Remove(off))
 		time.Sleep(settling)
 	}()
 	fixture.EventuallyWithin(t, "the kill switch is on", patience, func() bool { return r.node.metric(t, "mode") == 0 })

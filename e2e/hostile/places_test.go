@@ -107,32 +107,22 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 	// A second user's first files, in a directory of its own, and a server's.
 	own := filepath.Join(localDir(0), "second")
-	if err := os.Mkdir(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.Mkdir(own, 0o755))
 	t.Cleanup(func() { os.RemoveAll(own) })
-	if err := os.Chown(own, another, another); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.Chown(own, another, another))
 	second := p
 	second.User, second.Number, second.Streams, second.Dir, second.Path = another, 1, 4, own, filepath.Join(own, "open")
 	if c := run(t, second).end(t); c["governed"] != 4 {
 		t.Errorf("a second user's files: %v", c)
 	}
 	a, err := connect(n.socket, server(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer a.close()
 	block := cold(t, filepath.Join(dataDir(0), "blk_8"), mib, 0)
 	for s := range uint32(1024) {
-		if err := a.say(wire.Open{Stream: s, Direction: wire.Write, Flow: neighbour, Path: block}); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, a.say(wire.Open{Stream: s, Direction: wire.Write, Flow: neighbour, Path: block}))
 	}
-	if err := a.out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, a.out.Flush())
 	for s := range uint32(1024) {
 		if mark, opened := a.await(s, 0, patience); opened || mark == wire.Unlimited {
 			t.Fatalf("a server's stream %d is not governed", s)

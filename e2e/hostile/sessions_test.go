@@ -38,20 +38,12 @@ func TestSessions(t *testing.T) {
 	}
 	own := []string{filepath.Join(attackersDir(0), "sessions"), filepath.Join(dataDir(1), "sessions")}
 	for i, dir := range own {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, os.Mkdir(dir, 0o755))
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		if err := os.Symlink(secrets[0], filepath.Join(dir, "link")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(localDir(i), filepath.Join(dir, "up")); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, os.Symlink(secrets[0], filepath.Join(dir, "link")))
+		fixture.Must(t, os.Symlink(localDir(i), filepath.Join(dir, "up")))
 	}
-	if err := os.Chown(own[0], nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.Chown(own[0], nobody, nobody))
 	setModel(t, 0, usual)
 	setModel(t, 1, usual)
 

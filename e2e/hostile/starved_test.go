@@ -59,13 +59,9 @@ func TestStarvedStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range starvedStreams {
-			if err := a.say(open(attacker, i, false)); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, a.say(open(attacker, i, false)))
 		}
-		if err := a.out.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, a.out.Flush())
 		return func() {}
 	})
 	defer a.close()
@@ -73,18 +69,12 @@ func TestStarvedStreams(t *testing.T) {
 	t.Logf("%d of the starved streams were served meanwhile, %.0f of them forced", past, n.metric(t, "flow_forced_total", fmt.Sprintf("flow=%q", attacker)))
 
 	b, err := connect(n.socket, server(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer b.close()
 	for i := range starvedStreams {
-		if err := b.say(open(crowd, i, true)); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, b.say(open(crowd, i, true)))
 	}
-	if err := b.out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, b.out.Flush())
 	refused := 0
 	fixture.EventuallyWithin(t, "all streams past a quarter of the server's threads are refused", patience, func() bool {
 		past, refused = served(b)

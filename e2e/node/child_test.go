@@ -142,18 +142,14 @@ type child struct {
 func startChild(t *testing.T, path string, readRate, writeRate float64) *child {
 	t.Helper()
 	own, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	c := &child{cmd: exec.Command(own, childCommand, path, fmt.Sprint(readRate), fmt.Sprint(writeRate))}
 	c.cmd.Stderr = os.Stderr
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	out, err := os.Create(filepath.Join(t.TempDir(), "done"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { out.Close() })
 	c.cmd.Stdout = out
 	folder := cgroupFolder(t)
@@ -166,9 +162,7 @@ func startChild(t *testing.T, path string, readRate, writeRate float64) *child {
 		<-c.exited
 	})
 	c.pid = c.cmd.Process.Pid
-	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(c.pid)), 0); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(c.pid)), 0))
 	return c
 }
 
@@ -194,17 +188,11 @@ func cgroupFolder(t *testing.T) string {
 		root = filepath.Join(root, "blkio")
 	}
 	folder := filepath.Join(root, fmt.Sprintf("penstock-traffic-%d-%d", os.Getpid(), time.Now().UnixNano()))
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.Mkdir(folder, 0o755))
 	id, err := shared.Book.Remove(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
-		if err := shared.Book.Undo(id); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, shared.Book.Undo(id))
 	})
 	return folder
 }

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/bench/decision"
 )
 
@@ -11,14 +12,10 @@ import (
 // so a change of those classes that breaks it is noticed.
 func TestTheAgentsSideIsMeasured(t *testing.T) {
 	jar, err := filepath.Abs("../../bin/penstock-agent.jar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	res, err := decision.Perform(t.Context(), decision.Request{
 		Flows: []int{10}, Length: decision.MinLength, Trips: 200, AgentJar: jar})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	if res.LeftOut != "" {
 		t.Fatalf("run make build first; left out: %s", res.LeftOut)
 	}

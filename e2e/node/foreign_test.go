@@ -105,15 +105,9 @@ func blinded(t *testing.T, device string) string {
 	counters := fmt.Sprintf("/sys/block/%s/stat", device)
 	text := fmt.Sprintf("#!/bin/sh\nset -eu\nexec unshare --mount sh -c 'mount --bind %s %s && exec %s \"$@\"' penstock \"$@\"\n", still, counters, shared.Spec.Binary)
 	now, err := os.ReadFile(counters)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(still, now, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
+	fixture.Must(t, os.WriteFile(still, now, 0o644))
+	fixture.Must(t, os.WriteFile(script, []byte(text), 0o755))
 	return script
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/stand"
 	"penstock/ops/doctor"
 )
@@ -39,17 +40,11 @@ func TestDoctorOnAPreparedCluster(t *testing.T) {
 	}
 
 	changed := t.TempDir()
-	if err := os.CopyFS(changed, os.DirFS(conf)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.CopyFS(changed, os.DirFS(conf)))
 	site := filepath.Join(changed, "mapred-site.xml")
 	text, err := os.ReadFile(site)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(site, bytes.Replace(text, []byte("<name>fs.file.impl</name>"), []byte("<name>fs.other.impl</name>"), 1), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
+	fixture.Must(t, os.WriteFile(site, bytes.Replace(text, []byte("<name>fs.file.impl</name>"), []byte("<name>fs.other.impl</name>"), 1), 0o644))
 	if got := verdicts(changed)["installed"]; got.Verdict != doctor.Warn || got.Found != site+" lacks fs.file.impl" {
 		t.Errorf("without its local files: %+v", got)
 	}

@@ -25,9 +25,7 @@ func TestBalancer(t *testing.T) {
 	fixture.Eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
 	err := do(ctx, "put", fmt.Sprintf("path=/unbalanced seed=6 bytes=%d block=%d replication=2", bytes, block))
 	restartDataNode(ctx, t, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	fixture.Eventually(t, "what was removed is deleted there as well", deleted)
 	for _, d := range dataDisks() {
 		if err := d.Forget(); err != nil { // what is copied is read from the disk
@@ -36,12 +34,8 @@ func TestBalancer(t *testing.T) {
 	}
 	before := shared.Look(t)
 	_, wroteBefore, err := shared.Disks[0].Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := shared.Hadoop.Balance(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
+	fixture.Must(t, shared.Hadoop.Balance(ctx, 1))
 	moved := func(d *disk.Disk) (read, written int64) {
 		was, is := fixture.Flow(fixture.Device(t, before, d), balancer).Bytes, fixture.Flow(fixture.Device(t, shared.Look(t), d), balancer).Bytes
 		return is.Read - was.Read, is.Written - was.Written
@@ -56,9 +50,7 @@ func TestBalancer(t *testing.T) {
 		read += r
 	}
 	_, wrote, err := shared.Disks[0].Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Logf("the balancer's flow wrote %.1f MB to the empty disk, which wrote %.1f, and read %.1f MB from the others", mb(written), mb(wrote-wroteBefore), mb(read))
 	if off := float64(read)/float64(written) - 1; off < -0.05 || off > 0.05 {
 		t.Errorf("the balancer's flow read %d bytes and wrote %d", read, written)

@@ -25,13 +25,9 @@ func TestShortCircuitRead(t *testing.T) {
 	ctx := shared.Begin(t, 4*time.Minute)
 	path := "/" + t.Name()
 	shared.Remove(t, path)
-	if err := do(ctx, "put", fmt.Sprintf("path=%s seed=1 attempt=%s bytes=%d block=%d", path, client.Attempt(writer), bytes, block)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=%s seed=1 attempt=%s bytes=%d block=%d", path, client.Attempt(writer), bytes, block)))
 	for _, d := range dataDisks() {
-		if err := d.Forget(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, d.Forget())
 	}
 	conf := shortCircuited(t)
 	read := func() (all int64, names []string) {
@@ -48,9 +44,7 @@ func TestShortCircuitRead(t *testing.T) {
 		return all, names
 	}
 	jvm := newClients(t, conf)
-	if err := doIn(ctx, jvm, "get", fmt.Sprintf("path=%s seed=1 attempt=%s", path, client.Attempt(reader))); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, doIn(ctx, jvm, "get", fmt.Sprintf("path=%s seed=1 attempt=%s", path, client.Attempt(reader))))
 	fixture.Eventually(t, "the client is listed with what it read", func() bool {
 		all, _ := read()
 		return all >= bytes*95/100
@@ -75,25 +69,19 @@ func TestShortCircuitRead(t *testing.T) {
 func shortCircuited(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(shared.Hadoop.ClientConfDir())); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.CopyFS(dir, os.DirFS(shared.Hadoop.ClientConfDir())))
 	var more strings.Builder
 	for _, name := range []string{"dfs.client.read.shortcircuit", "dfs.client.use.legacy.blockreader.local"} {
 		fmt.Fprintf(&more, "<property><name>%s</name><value>true</value></property>\n", name)
 	}
 	file := filepath.Join(dir, "hdfs-site.xml")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	const end = "</configuration>"
 	if strings.Count(string(text), end) != 1 {
 		t.Fatalf("%s is no configuration", file)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(text), end, more.String()+end, 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), end, more.String()+end, 1)), 0o644))
 	return dir
 }
 

@@ -28,24 +28,18 @@ func TestLostDataNode(t *testing.T) {
 	)
 	ctx := shared.Begin(t, 5*time.Minute)
 	shared.Remove(t, "/lost")
-	if err := do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)))
 	lost := shared.Blocks(t, "/lost")
 	// Cold, as the disks' data are: what is copied is read from the disk.
 	for _, d := range dataDisks() {
-		if err := d.Forget(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, d.Forget())
 	}
 	shared.Weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 4}\n  - {flow: %s, weight: 1}\n", client.Application(31), replication))
 	w := write(ctx, t, 31, 6, 2)
 	slow(t)
 	shared.Hadoop.KillDataNode(0)
 	t.Cleanup(func() {
-		if err := shared.Hadoop.StartDataNode(ctx, 0); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, shared.Hadoop.StartDataNode(ctx, 0))
 	})
 	left := dataDisks()[1:]
 	fixture.Eventually(t, "the NameNode has given the DataNode up, and the others copy", func() bool {
@@ -92,9 +86,7 @@ func TestLostDataNode(t *testing.T) {
 	if n := live(ctx, t); n != dataNodes-1 {
 		t.Errorf("%d DataNodes live, want %d", n, dataNodes-1)
 	}
-	if err := do(ctx, "get", fmt.Sprintf("path=/lost/file seed=5 bytes=%d", bytes)); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, do(ctx, "get", fmt.Sprintf("path=/lost/file seed=5 bytes=%d", bytes)))
 }
 
 // watch gives, by device and flow, for which part of the time a flow had nothing queued.

@@ -27,9 +27,7 @@ func profiledDisk(t *testing.T) *disk.Disk {
 		t.Fatalf("this test needs a modelled disk: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := d.Stop(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, d.Stop())
 	})
 	return d
 }
@@ -38,9 +36,7 @@ func profiledDisk(t *testing.T) *disk.Disk {
 func nothingIsLeft(t *testing.T, d *disk.Disk) {
 	t.Helper()
 	entries, err := os.ReadDir(d.Mount())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	for _, e := range entries {
 		if e.Name() != "lost+found" {
 			t.Errorf("%s is left behind", e.Name())
@@ -51,15 +47,11 @@ func nothingIsLeft(t *testing.T, d *disk.Disk) {
 func TestCoefficientsAreTheDisks(t *testing.T) {
 	d := profiledDisk(t)
 	r, err := measure.Run(t.Context(), measure.Options{Path: d.Mount(), Time: 14 * time.Second, Space: 128 * fixture.MiB, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	nothingIsLeft(t, d)
 	p := r.Profile
 	text, err := p.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Logf("%s\nwarnings: %q", text, r.Warnings)
 	within := func(what string, got profile.Duration, want time.Duration, part float64) {
 		t.Helper()

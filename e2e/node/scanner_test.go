@@ -22,16 +22,12 @@ func TestScanner(t *testing.T) {
 	const bytes = 40 * fixture.MiB
 	ctx := shared.Begin(t, 3*time.Minute)
 	shared.Remove(t, "/scanned")
-	if err := do(ctx, "put", fmt.Sprintf("path=/scanned seed=8 bytes=%d block=%d replication=3", bytes, block)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=/scanned seed=8 bytes=%d block=%d replication=3", bytes, block)))
 	d := shared.Disks[1]
 	var most int64 // what may be scanned: with checksums, in files of their own
 	restart := func(settings map[string]string) {
 		shared.Hadoop.StopDataNode(1)
-		if err := shared.Hadoop.ConfigureDataNode(1, settings); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.Hadoop.ConfigureDataNode(1, settings))
 		most = blockBytes(t, d)
 		if err := d.Forget(); err != nil { // what is scanned is read from the disk
 			t.Fatal(err)
@@ -65,8 +61,6 @@ func blockBytes(t *testing.T, d *disk.Disk) (sum int64) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return sum
 }

@@ -22,16 +22,12 @@ func TestShortLivedFiles(t *testing.T) {
 	ctx := shared.Begin(t, 4*time.Minute)
 	shared.Remove(t, "/sorted")
 	want, err := shared.Hadoop.WriteRows(ctx, "/sorted/input", hadoop.Rows{Rows: rows})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	unhurried(t, shared.Disks[dataNodes])
 	from := disk.Monotonic()
 	sort, err := shared.Hadoop.Submit(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: "/sorted/input", Output: "/sorted/output", Queue: hadoop.QueueProtected,
 		Settings: map[string]string{"mapreduce.task.io.sort.mb": "8"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	if _, err := sort.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -41,13 +37,9 @@ func TestShortLivedFiles(t *testing.T) {
 		return f.Streams == 0 && f.Queued == 0 && f.Lazy.Files == 0 && f.BacklogBytes == 0
 	})
 	counters, err := sort.Counters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	records, err := judge.ReadLog(shared.Disks[dataNodes])
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	var device int64
 	for _, r := range records {
 		if r.Op == disk.Write && r.Ended >= from {
@@ -85,15 +77,9 @@ func unhurried(t *testing.T, d *disk.Disk) {
 	t.Helper()
 	file := filepath.Join("/sys/block", filepath.Base(d.Device()), "bdi", "min_ratio")
 	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("50"), 0); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
+	fixture.Must(t, os.WriteFile(file, []byte("50"), 0))
 	t.Cleanup(func() {
-		if err := os.WriteFile(file, before, 0); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, os.WriteFile(file, before, 0))
 	})
 }

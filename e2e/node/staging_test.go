@@ -25,14 +25,10 @@ func stagingDiskWith(t *testing.T, rate int64, readaheadKB int) (*disk.Disk, *bl
 		t.Fatalf("this test needs a modelled disk: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := d.Stop(); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, d.Stop())
 	})
 	dir, err := blockfile.OpenDir(d.Mount(), "/sys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { dir.Close() })
 	return d, dir
 }
@@ -48,13 +44,9 @@ func cold(t *testing.T, name string, size int) {
 func open(t *testing.T, dir *blockfile.Dir, name string) *blockfile.File {
 	t.Helper()
 	f, err := dir.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { f.Close() })
-	if err := f.PrepareStaging(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, f.PrepareStaging())
 	return f
 }
 
@@ -66,9 +58,7 @@ func readBytes(t *testing.T, d *disk.Disk, least int64) int64 {
 	deadline := time.Now().Add(10 * time.Second)
 	for last := int64(-1); ; time.Sleep(5 * time.Millisecond) {
 		n, _, err := d.Counters()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		if n == last && n >= least {
 			return n
 		}
@@ -90,14 +80,10 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 		f := open(t, dir, name)
 		before := readBytes(t, d, 0)
 		for at := int64(0); at < size; at += quantum {
-			if err := f.Stage(at, quantum); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, f.Stage(at, quantum))
 			n := min(quantum, size-at)
 			pages, err := f.Query(at, n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, err)
 			if pages.Resident < n {
 				t.Fatalf("quantum %d at %d: %d bytes resident after staging", quantum, at, pages.Resident)
 			}
@@ -109,9 +95,7 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 		// The DataNode's part: sequential, through its own descriptor, with the
 		// kernel's own readahead on.
 		reader, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, reader, make([]byte, 64<<10)); err != nil {
 			t.Fatal(err)
 		}
@@ -131,16 +115,12 @@ func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
 		cold(t, name, 32*fixture.MiB)
 		f := open(t, dir, name)
 		reader, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		defer reader.Close()
 		before := readBytes(t, d, 0)
 		for at := int64(0); at < 32*fixture.MiB; at += 4 * fixture.MiB {
 			for _, half := range []int64{0, 2 * fixture.MiB} {
-				if err := f.Stage(at+half, 2*fixture.MiB); err != nil {
-					t.Fatal(err)
-				}
+				fixture.Must(t, f.Stage(at+half, 2*fixture.MiB))
 			}
 			staged := readBytes(t, d, before+at+4*fixture.MiB)
 			if staged > before+at+4*fixture.MiB+fixture.MiB/4 {
@@ -153,9 +133,7 @@ func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
 				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB moved %d bytes", readaheadKB, at/fixture.MiB, got)
 			}
 			ahead, err := f.Query(at+4*fixture.MiB, 8*fixture.MiB)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, err)
 			if ahead.Resident != 0 {
 				t.Errorf("read_ahead_kb %d: reading the 4 MiB staged at %d MiB brought in %d bytes after them", readaheadKB, at/fixture.MiB, ahead.Resident)
 			}
@@ -172,9 +150,7 @@ func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
 	measure := func(what string, do func(off, length int64) error) {
 		begin := time.Now()
 		for at := int64(0); at < size; at += 2 * fixture.MiB {
-			if err := do(at, 2*fixture.MiB); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, do(at, 2*fixture.MiB))
 		}
 		got := float64(size) / time.Since(begin).Seconds()
 		t.Logf("%s one quantum of 2 MiB at a time: %.1f MB/s of %.1f", what, got/1e6, rate/1e6)
@@ -185,9 +161,7 @@ func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
 	measure("staging", f.Stage)
 
 	writer, err := os.OpenFile(name, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer writer.Close()
 	dirty := make([]byte, 2*fixture.MiB)
 	measure("draining", func(off, length int64) error {
@@ -198,9 +172,7 @@ func TestStagingAndDrainingReachTheDevicesRate(t *testing.T) {
 		return f.Drain(off, length)
 	})
 	pages, err := f.Query(0, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	if pages.Unsaved != 0 {
 		t.Errorf("%d bytes unsaved after draining", pages.Unsaved)
 	}

@@ -22,20 +22,12 @@ func TestReconstruction(t *testing.T) {
 	ctx := shared.Begin(t, 3*time.Minute)
 	shared.Remove(t, "/striped")
 	hdfs := shared.Hadoop.FS()
-	if err := hdfs.Mkdir(ctx, "/striped"); err != nil {
-		t.Fatal(err)
-	}
-	if err := hdfs.SetErasureCoding(ctx, "/striped", "XOR-2-1-1024k"); err != nil {
-		t.Fatal(err)
-	}
-	if err := do(ctx, "put", fmt.Sprintf("path=/striped/file seed=9 bytes=%d block=%d", bytes, block)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, hdfs.Mkdir(ctx, "/striped"))
+	fixture.Must(t, hdfs.SetErasureCoding(ctx, "/striped", "XOR-2-1-1024k"))
+	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=/striped/file seed=9 bytes=%d block=%d", bytes, block)))
 	shared.Hadoop.KillDataNode(0)
 	fixture.Eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
-	if err := os.RemoveAll(dataDir(shared.Disks[0])); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.RemoveAll(dataDir(shared.Disks[0])))
 	for _, d := range dataDisks() {
 		if err := d.Forget(); err != nil { // what is put together again is read from the disks
 			t.Fatal(err)
@@ -63,9 +55,7 @@ func TestReconstruction(t *testing.T) {
 			t.Errorf("the flow read %d bytes of disk %d for %d", read, i+1, bytes/2)
 		}
 	}
-	if err := do(ctx, "get", fmt.Sprintf("path=/striped/file seed=9 bytes=%d", bytes)); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, do(ctx, "get", fmt.Sprintf("path=/striped/file seed=9 bytes=%d", bytes)))
 }
 
 // dataDir is where the DataNode keeps what it has on a disk.

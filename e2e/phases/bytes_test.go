@@ -30,23 +30,15 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		shared.Remove(t, path)
 	}
 	want, err := cluster.WriteRows(ctx, "/tera/input", hadoop.Rows{Rows: rows})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	text, err := cluster.WriteText(ctx, "/words/input", hadoop.Text{Seed: 7, Files: 2, FileBytes: 48 * fixture.MiB})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	if _, err := cluster.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 24 * fixture.MiB}); err != nil {
 		t.Fatal(err)
 	}
 	generator, err := tpch.Fetch(ctx, shared.Spec.Cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tpch.Load(ctx, cluster.FS(), generator, shared.Dir, "/tpch", 0.2, 4); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
+	fixture.Must(t, tpch.Load(ctx, cluster.FS(), generator, shared.Dir, "/tpch", 0.2, 4))
 	s := newSpark(ctx, t, false, map[string]string{
 		"spark.sql.autoBroadcastJoinThreshold": "-1", // every join shuffles
 		"spark.sql.shuffle.partitions":         "8",
@@ -71,15 +63,11 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	staged += uploaded(ctx, t, count.ID)
 	sql, err := s.Submit(ctx, spark.Job{Name: "tpch", Script: script(t, spark.TPCH), Queue: hadoop.QueueProtected,
 		Args: []string{cluster.DefaultFS() + "/tpch", "q9", "q21"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	staged += uploaded(ctx, t, sql.ID)
 	lines, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script(t, spark.Sort), Queue: hadoop.QueueAggressor,
 		Args: []string{cluster.DefaultFS() + "/lines/input", cluster.DefaultFS() + "/lines/output", "4"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	staged += uploaded(ctx, t, lines.ID)
 	for _, app := range []*hadoop.App{sort, count} {
 		if _, err := app.Wait(ctx); err != nil {
@@ -87,9 +75,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		}
 	}
 	for _, app := range []*spark.App{sql, lines} {
-		if err := app.Wait(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, app.Wait(ctx))
 	}
 	after := shared.Settled(t)
 	logged = logBytes(t) - logged
@@ -98,9 +84,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	saw := func(flow, kind string) status.Pair { return between(before, after, flow, kind) }
 	for _, app := range []*hadoop.App{sort, count} {
 		c, err := app.Counters(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		name := string(app.Job.Kind)
 		hdfs, local, network := saw(app.ID, "persistent"), saw(app.ID, "intermediate"), saw(app.ID, "network")
 		alike(t, name+": read from HDFS", hdfs.Read, c["HDFS: Number of bytes read"])
@@ -117,9 +101,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	}
 	for name, app := range map[string]*spark.App{"Spark SQL": sql, "Spark's sort": lines} {
 		c, err := s.Counters(app)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		hdfs, local := saw(app.ID, "persistent"), saw(app.ID, "intermediate")
 		alike(t, name+": read from HDFS", hdfs.Read, c.Read)
 		alike(t, name+": written to HDFS", hdfs.Written, c.Written)
@@ -129,9 +111,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 			continue
 		}
 		size, err := cluster.FS().Size(ctx, "/lines/output")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		alike(t, name+": written to HDFS, by its output's size", hdfs.Written, size)
 	}
 
@@ -159,9 +139,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	if off := math.Abs(float64(device + others - logged)); off > 0.05*float64(logged) {
 		t.Errorf("the flows have %d bytes of the device and others by name %d, the request log %d", device, others, logged)
 	}
-	if err := cluster.VerifyWordCount(ctx, "/words/output", text); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, cluster.VerifyWordCount(ctx, "/words/output", text))
 	got, err := cluster.VerifyRows(ctx, "/tera/output", rows, false)
 	if err != nil || got != want {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
@@ -257,9 +235,7 @@ func (h jobHistory) with(tasks, saw int64) (nearest int64) {
 func history(ctx context.Context, t *testing.T, app *hadoop.App) (h jobHistory) {
 	t.Helper()
 	files, err := shared.Hadoop.FS().List(ctx, shared.Hadoop.HistoryDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	job, found := strings.Replace(app.ID, "application_", "job_", 1), 0
 	for _, f := range files {
 		name := path.Base(f.Path)
@@ -345,9 +321,7 @@ func foreigners(t *testing.T, from, to *status.Document) (bytes int64) {
 func logBytes(t *testing.T) (bytes int64) {
 	t.Helper()
 	records, err := judge.ReadLog(shared.Disks[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	for _, r := range records {
 		if r.Op == disk.Read || r.Op == disk.Write {
 			bytes += r.Length

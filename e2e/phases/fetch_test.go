@@ -77,9 +77,7 @@ func fetched(ctx context.Context, t testing.TB, app *hadoop.App) time.Duration {
 	t.Helper()
 	fs := shared.Hadoop.FS()
 	files, err := fs.List(ctx, shared.Hadoop.HistoryDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	job := strings.Replace(app.ID, "application_", "job_", 1)
 	at := slices.IndexFunc(files, func(f hadoop.File) bool {
 		return strings.HasPrefix(path.Base(f.Path), job) && strings.HasSuffix(f.Path, ".jhist")
@@ -88,9 +86,7 @@ func fetched(ctx context.Context, t testing.TB, app *hadoop.App) time.Duration {
 		t.Fatalf("no history of %s", job)
 	}
 	text, err := fs.Read(ctx, files[at].Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	started := map[string]int64{}
 	var sum time.Duration
 	n := 0

@@ -27,9 +27,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 	ctx := shared.Begin(t, 8*time.Minute)
 	shared.Remove(t, "/killed")
 	want, err := shared.Hadoop.WriteRows(ctx, "/killed/input", hadoop.Rows{Rows: rows})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	shared.Model(t, disk.HDD(40e6))
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -48,9 +46,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 			t.Fatalf("it has ended after %d kills", n)
 		}
 		before := orphaned(t)
-		if err := shared.Nodes[0].Kill(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.Nodes[0].Kill())
 		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // it is away for as long as it is
 		fixture.Must(t, shared.StartNode(ctx, 0, nil))
 		fixture.Must(t, shared.AwaitAgents(ctx, 0, 2))
@@ -82,13 +78,9 @@ func TestKillsInEveryPhase(t *testing.T) {
 	if _, err := validate.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := shared.Hadoop.VerifyTeraValidate(ctx, "/killed/report", want); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, shared.Hadoop.VerifyTeraValidate(ctx, "/killed/report", want))
 	c, err := sort.Counters(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	tell.judge(t, c["Launched map tasks"]+c["Launched reduce tasks"]) // which have long ended by now
 }
 
@@ -120,9 +112,7 @@ func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
 	source := filepath.Join("..", "..", "lab", "bench", "soak", "Waits.java")
 	// Not t.TempDir, into whose parents a container might not get.
 	dir, err := os.MkdirTemp(shared.Dir, "waits-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	w := &tasksWaits{dir: filepath.Join(dir, "told")}
 	classes, manifest, jar := filepath.Join(dir, "classes"), filepath.Join(dir, "manifest"), filepath.Join(dir, "waits.jar")
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(classes, 0o755), os.Mkdir(w.dir, 0o777), os.Chmod(w.dir, 0o777),
@@ -145,16 +135,12 @@ func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
 func (w *tasksWaits) judge(t *testing.T, launched int64) {
 	t.Helper()
 	files, err := os.ReadDir(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	var waits int64
 	var longest time.Duration
 	for _, f := range files {
 		text, err := os.ReadFile(filepath.Join(w.dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		var count, nanos int64
 		if _, err := fmt.Sscan(string(text), &count, &nanos); err != nil {
 			t.Fatalf("%s tells %q of its waits: %v", f.Name(), text, err)
@@ -176,9 +162,7 @@ func reached(ctx context.Context, t testing.TB, app *hadoop.App, percent float64
 	t.Helper()
 	for {
 		s, err := app.Status(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		if s.Ended() {
 			return false
 		}

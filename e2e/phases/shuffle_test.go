@@ -25,9 +25,7 @@ func TestLimitedShuffle(t *testing.T) {
 	ctx := shared.Begin(t, 8*time.Minute)
 	shared.Remove(t, "/shuffle")
 	want, err := shared.Hadoop.WriteRows(ctx, "/shuffle/input", hadoop.Rows{Rows: rows})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	run := func(output, queue string) *hadoop.App {
 		return shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/shuffle/input", Output: output, Queue: queue, Reduces: 2})
 	}
@@ -42,9 +40,7 @@ func TestLimitedShuffle(t *testing.T) {
 	var seconds [2]time.Duration
 	for i, app := range []*hadoop.App{free, held} {
 		s, err := app.Wait(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		seconds[i] = s.Elapsed
 	}
 	close(stop)

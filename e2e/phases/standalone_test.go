@@ -37,18 +37,12 @@ func TestSparkStandalone(t *testing.T) {
 	before := shared.Settled(t)
 	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script(t, spark.Sort),
 		Args: []string{shared.Hadoop.DefaultFS() + "/lines/input", shared.Hadoop.DefaultFS() + "/lines/output", "4"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	known(ctx, t, s, policy.Facts{Flow: sort.ID, Name: "sort", User: owner(t), Type: "SPARK"})
-	if err := sort.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, sort.Wait(ctx))
 	after := shared.Settled(t)
 	c, err := s.Counters(sort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	for _, a := range []struct {
 		what, kind string
 		write      bool
@@ -76,9 +70,7 @@ func TestSparkStandalone(t *testing.T) {
 func known(ctx context.Context, t *testing.T, s *spark.Spark, want policy.Facts) {
 	t.Helper()
 	d, err := applications.New(applications.Options{SparkMasters: []string{s.MasterPage()}, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -96,9 +88,7 @@ func known(ctx context.Context, t *testing.T, s *spark.Spark, want policy.Facts)
 func owner(t *testing.T) string {
 	t.Helper()
 	u, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return u.Username
 }
 
@@ -108,17 +98,13 @@ func ordered(t *testing.T, dir string) {
 	t.Helper()
 	fs := shared.Hadoop.FS()
 	files, err := fs.List(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	slices.SortFunc(files, func(a, b hadoop.File) int { return strings.Compare(a.Path, b.Path) })
 	var last []byte
 	lines := 0
 	for _, f := range files {
 		in, err := fs.Open(t.Context(), f.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		text, err := io.ReadAll(in)
 		if in.Close(); err != nil {
 			t.Fatal(err)

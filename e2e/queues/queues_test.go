@@ -38,9 +38,7 @@ func kill(t *testing.T, app *hadoop.App) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stand.Patience)
 	defer cancel()
-	if err := app.Kill(ctx); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, app.Kill(ctx))
 }
 
 // submit submits a job, which takes its time, as a JVM does. What it returns waits for that.
@@ -70,27 +68,19 @@ func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 func TestQueuesAndBandwidth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)
-	if err := shared.Disks[0].SetModel(disk.HDD(rate)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Disks[0].SetModel(disk.HDD(rate)))
 	t.Cleanup(func() {
-		if err := shared.Disks[0].SetModel(disk.Model{}); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, shared.Disks[0].SetModel(disk.Model{}))
 	})
 	// The policy's first version, from before the flow is there, also rules out that the
 	// weight is the node's own.
 	policy := func(t *testing.T, text string) {
 		t.Helper()
-		if err := shared.SetPolicy(text); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.SetPolicy(text))
 	}
 	policy(t, "rules:\n  - {queue: 'root.etl.*', user: alice, type: MAPREDUCE, name: 'Tera*', weight: 7}\n")
 	first, err := shared.Hadoop.Submit(ctx, generate("root.etl.night", "alice", "gold,Team-A", 20, 40))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { kill(t, first) })
 	fixture.Eventually(t, "the first one has what it asked for", func() bool { return known(first.ID).Bandwidth == 60 })
 	next := submit(ctx, generate("root.adhoc", "bob", "silver", 60, 30))
@@ -110,9 +100,7 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	second := next(t)
 	waiting := func() hadoop.Status {
 		s, err := second.Status(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		return s
 	}
 	fixture.Eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
@@ -137,14 +125,10 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		return f.Queue == "root.adhoc" && f.Weight == 90
 	})
 	failover(ctx, t, second)
-	if err := shared.Broker.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Broker.Kill())
 	fixture.Eventually(t, "local shares are in force", func() bool {
 		doc, err := status.Fetch(ctx, shared.Nodes[0].Address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		return doc.Cluster.Broker == "" && !doc.Cluster.InForce
 	})
 	if f := flow(t, second.ID); f.Queue != "root.adhoc" || f.Weight != 90 || f.Part != 0 {
@@ -158,18 +142,12 @@ func TestQueuesAndBandwidth(t *testing.T) {
 // what it holds. Of that nothing changes at the node: not while nobody answers, nor while the
 // new one has yet to hear from NodeManagers what runs. And the new one knows a new job.
 func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
-	if err := shared.Hadoop.AwaitStandby(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Hadoop.AwaitStandby(ctx))
 	died, err := shared.Hadoop.ActiveResourceManager(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	took, was := 1-died, known(running.ID)
 	begin := time.Now()
-	if err := shared.Hadoop.KillResourceManager(died); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, shared.Hadoop.KillResourceManager(died))
 	next := submit(ctx, generate("root.etl.night", "carol", "late", 10, 10)) // its client looks for the active one as well
 	unchanged := func(what string, holds func() bool) {
 		t.Helper()

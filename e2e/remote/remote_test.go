@@ -62,9 +62,7 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 		return look(t).Identity.Remote.Asked >= answered.Answered+answered.Refused
 	})
 	t.Run("as it does where the node has died", func(t *testing.T) {
-		if err := shared.Nodes[1].Kill(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.Nodes[1].Kill())
 		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Unanswered })
 		p.goesOn(t, client.Application(mine))
 	})
@@ -76,9 +74,7 @@ func container(t *testing.T, application string) []string {
 	t.Helper()
 	id := strings.Replace(application, "application", "container", 1) + "_01_000001"
 	dir := filepath.Join(localDir(shared.Stand), "nmPrivate", application, id)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.MkdirAll(dir, 0o755))
 	return []string{"setsid", "--wait", "sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(dir, id+".pid")}
 }
 
@@ -164,9 +160,7 @@ func (p *put) finish(t *testing.T) {
 	p.jvm.Limit(p.id, -1)
 	select {
 	case err := <-p.done:
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 	case <-time.After(stand.Patience):
 		t.Fatalf("not written after %v", stand.Patience)
 	}
@@ -204,9 +198,7 @@ func written(doc *status.Document) map[string]int64 {
 func look(t *testing.T) *status.Document {
 	t.Helper()
 	doc, err := status.Fetch(t.Context(), shared.Nodes[0].Address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return doc
 }
 
@@ -217,21 +209,15 @@ func lookThere(t *testing.T) (doc status.Document) {
 		return shared.Network.Machines[0].Dial(ctx, address)
 	}}}
 	resp, err := h.Get("http://" + shared.Nodes[1].Address + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&doc); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, json.NewDecoder(resp.Body).Decode(&doc))
 	return doc
 }
 
 func logOf(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return string(text)
 }

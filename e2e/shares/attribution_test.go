@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/judge"
@@ -25,9 +26,7 @@ func (c *cluster) settled(t *testing.T) metrics {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return settled
 }
 
@@ -76,9 +75,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	text, err := c.Hadoop.WriteText(ctx, words, hadoop.Text{Seed: 7, Files: 2, FileBytes: input / 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	for _, path := range []string{"/wordcount", "/teragen"} {
 		c.remove(t, path)
 	}
@@ -132,9 +129,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	if other := moved(reader.ID, "write") + moved(writer.ID, "read"); other > all/50 {
 		t.Errorf("%.0f bytes in the wrong direction, of %.0f", other, all)
 	}
-	if err := c.Hadoop.VerifyWordCount(ctx, "/wordcount/output", text); err != nil {
-		t.Error(err)
-	}
+	fixture.Check(t, c.Hadoop.VerifyWordCount(ctx, "/wordcount/output", text))
 	if _, err := c.Hadoop.VerifyRows(ctx, "/teragen", rows, true); err != nil {
 		t.Error(err)
 	}
@@ -144,15 +139,11 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 func (c *cluster) submit(ctx context.Context, t *testing.T, job hadoop.Job) *hadoop.App {
 	t.Helper()
 	app, err := c.Hadoop.Submit(ctx, job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := app.Kill(ctx); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, app.Kill(ctx))
 	})
 	return app
 }

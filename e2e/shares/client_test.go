@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"penstock/e2e/internal/fixture"
 )
 
 // client is a Hadoop client in a JVM of its own that carries a task's id: what
@@ -37,9 +39,7 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 	p.cmd.Stdin, p.cmd.Stderr = stdin, &p.out
 	p.cmd.WaitDelay = time.Second // its input need not end before it does
 	id, err := c.Book.StartProcess(p.cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.done)
@@ -47,9 +47,7 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
 		<-p.done
-		if err := c.Book.Undo(id); err != nil {
-			t.Error(err)
-		}
+		fixture.Check(t, c.Book.Undo(id))
 	})
 	return p
 }

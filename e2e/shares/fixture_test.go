@@ -83,9 +83,7 @@ func (c *cluster) retune(t *testing.T, device tuning) {
 func (c *cluster) profile(t *testing.T) string {
 	t.Helper()
 	device, err := profile.Identify("/sys", filepath.Base(c.disk.Device()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	on := profile.Line{PerMiB: profile.Duration(time.Second * mib / time.Duration(slow.BytesPerSecond))}
 	away := on
 	away.Fixed = profile.Duration(slow.SeekMin)
@@ -96,13 +94,9 @@ func (c *cluster) profile(t *testing.T) string {
 		Quantum:   512 << 10,
 	}
 	text, err := p.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	name := c.Path("disk.profile")
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, os.WriteFile(name, text, 0o600))
 	return name
 }
 
@@ -118,9 +112,7 @@ func (c *cluster) lowerDirtyLimits(t *testing.T, bytes int64) {
 // limit turns the disk's rate on for the rest of the test.
 func (c *cluster) limit(t *testing.T, model disk.Model) {
 	t.Helper()
-	if err := c.disk.SetModel(model); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, c.disk.SetModel(model))
 }
 
 // write makes a file of one block, as fast as the machine can.
@@ -132,9 +124,7 @@ func (c *cluster) write(t *testing.T, path string, size int64) {
 func (c *cluster) create(t *testing.T, path string, from io.Reader, size int64) {
 	t.Helper()
 	err := c.Hadoop.FS().Create(t.Context(), path, io.LimitReader(from, size), hadoop.CreateOptions{BlockSize: size})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	c.remove(t, path)
 }
 
@@ -151,9 +141,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // this disk only, since others may be measuring on theirs.
 func (c *cluster) forget(t *testing.T) {
 	t.Helper()
-	if err := c.disk.Forget(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, c.disk.Forget())
 }
 
 // owners says which blocks are whose: of each flow, the HDFS paths that are

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/proc"
 	"penstock/wire"
 )
@@ -75,13 +76,9 @@ func (c *cluster) block(t *testing.T, path string) (found string) {
 func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 	t.Helper()
 	conn, err := net.Dial("unix", c.Socket(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	send := bufio.NewWriter(conn)
 	say := func(m wire.Message) {
 		t.Helper()
@@ -89,9 +86,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 		if err == nil {
 			_, err = send.Write(frame)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 	}
 	say(wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleDataNode, Agent: "idle flows", Directories: []string{c.dataDir()}})
 	const page = 4096
@@ -100,9 +95,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 		say(wire.Open{Stream: uint32(i), Direction: wire.Read, Flow: fmt.Sprintf("application_1700000000001_%04d", i),
 			Path: block, From: from, To: from + page})
 	}
-	if err := send.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, send.Flush())
 	receive, open := wire.NewReader(bufio.NewReader(conn)), map[uint32]bool{}
 	for len(open) < idleFlows {
 		m, err := receive.Next()
@@ -116,9 +109,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 	for i := range idleFlows {
 		say(wire.Close{Stream: uint32(i), Position: int64(i)*page%size + page})
 	}
-	if err := send.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, send.Flush())
 	err = c.node.await(t.Context(), "rid of the streams", func(m metrics) error {
 		open := 0.0
 		m.Each("flow_streams", func(labels map[string]string, n float64) {
@@ -131,9 +122,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 }
 
 // cpu is how much of a CPU the daemon uses over some time.
@@ -141,9 +130,7 @@ func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 	t.Helper()
 	used := func() float64 {
 		used, err := proc.CPUTime(n.PID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		return used.Seconds()
 	}
 	before, from := used(), time.Now()
@@ -155,8 +142,6 @@ func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 func (n *node) rss(t *testing.T) int64 {
 	t.Helper()
 	resident, _, err := proc.Memory(n.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return resident
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
 )
@@ -84,16 +85,12 @@ func TestALimitOfManyStreams(t *testing.T) {
 	all := []*guest{g.join(t, readers), g.join(t, writers)}
 	pass(t, settled)
 	before, err := c.node.scrape(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	w := judge.Window{From: disk.Monotonic()}
 	pass(t, length)
 	w.To = disk.Monotonic()
 	after, err := c.node.scrape(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	for _, p := range all {
 		p.running(t)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
 )
@@ -55,9 +56,7 @@ func (c *cluster) backlogged(t *testing.T, contenders ...contender) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 }
 
 // span is what was seen between two moments.
@@ -73,9 +72,7 @@ func (c *cluster) watch(t *testing.T, length, interval time.Duration, contenders
 	t.Helper()
 	scrape := func() metrics {
 		m, err := c.node.scrape(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		return m
 	}
 	s := span{before: scrape()}

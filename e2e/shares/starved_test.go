@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
 )
@@ -33,13 +34,9 @@ func TestStarvedReaders(t *testing.T) {
 		weak.running(t)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	before, err := c.node.scrape(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	w := judge.Window{From: disk.Monotonic()}
 	select {
 	case <-time.After(length):
@@ -50,9 +47,7 @@ func TestStarvedReaders(t *testing.T) {
 	strong.running(t)
 	weak.running(t)
 	after, err := c.node.scrape(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	judged := c.judge(t, c.owners(t, map[string][]string{strong.flow(): protected.paths(), weak.flow(): starved.paths()}), w)[0]
 	s, p := judged.Owners[weak.flow()], judged.Owners[strong.flow()]
 	all, due := bytesOf(s)+bytesOf(p), float64(starved.weight)/float64(starved.weight+protected.weight)
@@ -67,9 +62,7 @@ func TestStarvedReaders(t *testing.T) {
 		t.Errorf("the protected reader had %.4f of the bytes, %.4f are its due", bytesOf(p)/all, 1-due)
 	}
 	said, err := os.ReadFile(filepath.Join(c.Hadoop.LogDir(), "clients.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	if n := bytes.Count(said, []byte("SocketTimeoutException")); n > 0 {
 		t.Errorf("clients gave up %d times", n)
 	}

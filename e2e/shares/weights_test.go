@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
 )
@@ -134,9 +135,7 @@ func (x *trial) run(t *testing.T, model disk.Model) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	<-time.After(settling)
 	all := append([]contender{third}, stay...)
 	together := x.watch(t, window+10*slide, often, all...)
@@ -148,9 +147,7 @@ func (x *trial) run(t *testing.T, model disk.Model) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	<-time.After(settling)
 	alone := x.watch(t, window+slide, often, stay...)
 

@@ -29,25 +29,15 @@ type terminal struct {
 func openTerminal(t *testing.T) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	t.Cleanup(func() { slave.Close() })
-	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 140}); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 140}))
 	term := &terminal{master: master, slave: slave}
 	go io.Copy(term, master)
 	return term
@@ -69,9 +59,7 @@ func (s *terminal) shows(text string) bool {
 func (s *terminal) settings(t *testing.T) unix.Termios {
 	t.Helper()
 	set, err := unix.IoctlGetTermios(int(s.slave.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	return *set
 }
 
@@ -117,18 +105,14 @@ func TestTopPutsTheTerminalBack(t *testing.T) {
 			cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			fixture.Eventually(t, "the view is drawn", func() bool { return term.shows("q quit") && term.shows(c.shows) })
 			if term.settings(t) == before {
 				t.Error("the terminal is not in raw mode while top runs")
 			}
-			if err := c.end(term, cmd.Process); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, c.end(term, cmd.Process))
 			select {
 			case err := <-ended:
 				var exit *exec.ExitError

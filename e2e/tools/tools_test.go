@@ -92,17 +92,13 @@ func TestForeignIO(t *testing.T) {
 	const size, late = 48 * fixture.MiB, 16 * fixture.MiB // what may be in transit: backlog and requests in flight
 	name := filepath.Join(shared.Disks[0].Mount(), "not-of-hdfs")
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	defer os.Remove(name)
 	defer f.Close()
 	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{}), size); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, f.Sync())
 	var foreign, own int64
 	fixture.Eventually(t, "most of the foreign bytes are counted", func() bool { foreign, own = count(); return foreign >= size-late })
 	t.Logf("while HDFS writes: %d of %d MiB, beside %d MiB by HDFS", foreign/fixture.MiB, size/fixture.MiB, own/fixture.MiB)
@@ -138,39 +134,29 @@ func TestDoctor(t *testing.T) {
 	})
 	t.Run("another scheduler", func(t *testing.T) {
 		id, err := shared.Book.SetFile(fmt.Sprintf("/sys/block/%s/queue/scheduler", filepath.Base(shared.Disks[0].Device())), "none")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, err)
 		defer shared.Book.Undo(id)
 		r, _ := diagnose(t, 0)
 		expect(t, r, map[string]doctor.Verdict{"scheduler": doctor.Warn})
 	})
 	t.Run("kill switch", func(t *testing.T) {
 		file := shared.Socket(0) + ".off"
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, os.WriteFile(file, nil, 0o600))
 		defer os.Remove(file)
 		fixture.Eventually(t, "the kill switch is on", func() bool { return top(t).KillSwitch.On })
 		r, _ := diagnose(t, 0)
 		expect(t, r, map[string]doctor.Verdict{"kill-switch": doctor.Warn})
 	})
 	t.Run("a mistake in the weights", func(t *testing.T) {
-		if err := shared.Nodes[0].SetWeights("defualt: 1\n"); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.Nodes[0].SetWeights("defualt: 1\n"))
 		fixture.Eventually(t, "the file is refused", func() bool { return top(t).Weights.Error != "" })
 		r, _ := diagnose(t, 0)
 		expect(t, r, map[string]doctor.Verdict{"weights": doctor.Warn})
 	})
 	t.Run("no daemon", func(t *testing.T) {
-		if err := shared.Nodes[0].Stop(); err != nil {
-			t.Fatal(err)
-		}
+		fixture.Must(t, shared.Nodes[0].Stop())
 		defer func() {
-			if err := shared.StartNode(t.Context(), 0, nil); err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, shared.StartNode(t.Context(), 0, nil))
 		}()
 		fixture.Eventually(t, "the agent has noticed", func() bool {
 			r, code := diagnose(t, 0)

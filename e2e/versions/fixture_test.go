@@ -102,9 +102,7 @@ func (c *cluster) all(t *testing.T, operation, more string, transfers ...transfe
 	for range transfers {
 		select {
 		case err := <-failed:
-			if err != nil {
-				t.Fatal(err)
-			}
+			fixture.Must(t, err)
 		case <-late:
 			t.Fatalf("%s of %v has not ended after %v", operation, transfers, stand.Patience)
 		}

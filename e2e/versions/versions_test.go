@@ -125,9 +125,7 @@ func (c *cluster) held(t *testing.T, app int) {
 func (c *cluster) replicated(t *testing.T, path string) {
 	t.Helper()
 	blocks, err := c.Hadoop.FS().Blocks(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixture.Must(t, err)
 	if len(blocks) != fileBytes/blockSize {
 		t.Errorf("%s has %d blocks", path, len(blocks))
 	}

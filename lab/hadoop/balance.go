@@ -12,10 +12,7 @@ import (
 // DataNode is further from the mean than that many per cent of its capacity, 1 to 100. The
 // balancer of Hadoop 3.4.2 does not get to the second: it registers its metrics again, and fails.
 func (c *Cluster) Balance(ctx context.Context, percent int) error {
-	c.mu.Lock()
-	c.jobSeq++
-	name := fmt.Sprintf("balancer-%d", c.jobSeq)
-	c.mu.Unlock()
+	name := fmt.Sprintf("balancer-%d", c.runs.Add(1))
 	log, err := c.tool(ctx, name, 256, "org.apache.hadoop.hdfs.server.balancer.Balancer", "-threshold", strconv.Itoa(percent))
 	if err != nil && ctx.Err() == nil {
 		if out, unread := os.ReadFile(log); unread == nil && moved.Match(out) && again.Match(out) {

@@ -15,20 +15,6 @@ func (j Job) dfsioDir() string {
 	return j.Output
 }
 
-func (j Job) dfsioFiles() int {
-	if j.Maps < 1 {
-		return 2
-	}
-	return j.Maps
-}
-
-func (k Kind) dfsioMode() string {
-	if k == TestDFSIORead {
-		return "-read"
-	}
-	return "-write"
-}
-
 // VerifyTestDFSIO reads what a TestDFSIOWrite has written below dir, its Output,
 // and checks every byte and every file's length.
 func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fileBytes int64) error {

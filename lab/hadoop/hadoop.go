@@ -16,13 +16,16 @@
 package hadoop
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"penstock/lab/ledger"
 	"penstock/lab/process"
@@ -103,6 +106,7 @@ type Cluster struct {
 	cfg   Config
 	ports ports
 	book  *ledger.Ledger
+	runs  atomic.Int64 // of clients and tools, for the names of their logs
 
 	mu     sync.Mutex
 	nn     *process.Process
@@ -110,7 +114,6 @@ type Cluster struct {
 	nms    []*process.Process
 	dns    []*process.Process
 	apps   []*App
-	jobSeq int
 	active int // of the ResourceManagers, when they were last asked
 	// reconfigured are the DataNodes' properties that Reconfigure has set.
 	reconfigured properties
@@ -127,9 +130,7 @@ func (cfg *Config) validate() error {
 	if cfg.RunDir == "" || !filepath.IsAbs(cfg.RunDir) {
 		return fmt.Errorf("hadoop: RunDir %q must be an absolute path", cfg.RunDir)
 	}
-	if cfg.Version == "" {
-		cfg.Version = DefaultVersion
-	}
+	cfg.Version = cmp.Or(cfg.Version, DefaultVersion)
 	if err := CheckVersion(cfg.Version); err != nil {
 		return err
 	}
@@ -139,28 +140,21 @@ func (cfg *Config) validate() error {
 	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {
 		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", cfg.Version, cfg.Lib, err)
 	}
-	if cfg.Host == "" {
-		cfg.Host = "127.0.0.1"
-	}
+	cfg.Host = cmp.Or(cfg.Host, "127.0.0.1")
 	if len(cfg.DataNodes) == 0 {
 		cfg.DataNodes = make([]DataNode, 1)
 	}
-	cfg.DataNodes = append([]DataNode(nil), cfg.DataNodes...)
+	cfg.DataNodes = slices.Clone(cfg.DataNodes)
 	for i := range cfg.DataNodes {
 		dn := &cfg.DataNodes[i]
-		if dn.HeapMB == 0 {
-			dn.HeapMB = 256
-		}
-		dn.Volumes = append([]Volume(nil), dn.Volumes...)
+		dn.HeapMB = cmp.Or(dn.HeapMB, 256)
+		dn.Volumes = slices.Clone(dn.Volumes)
 		if len(dn.Volumes) == 0 {
 			dn.Volumes = []Volume{{Dir: filepath.Join(cfg.RunDir, "data", fmt.Sprintf("dn%d", i))}}
 		}
 		for j := range dn.Volumes {
 			v := &dn.Volumes[j]
-			if v.Type == "" {
-				v.Type = "DISK"
-			}
-			if v.Type != "DISK" && v.Type != "SSD" {
+			if v.Type = cmp.Or(v.Type, "DISK"); v.Type != "DISK" && v.Type != "SSD" {
 				return fmt.Errorf("hadoop: DataNode %d: volume type %q is neither DISK nor SSD", i, v.Type)
 			}
 			if !filepath.IsAbs(v.Dir) {
@@ -170,28 +164,18 @@ func (cfg *Config) validate() error {
 	}
 	if cfg.NoYARN {
 		cfg.NodeManagers = 0
-	} else if cfg.NodeManagers == 0 {
-		cfg.NodeManagers = 1
+	} else {
+		cfg.NodeManagers = cmp.Or(cfg.NodeManagers, 1)
 	}
 	if len(cfg.LocalDirs) == 0 {
 		cfg.LocalDirs = []string{filepath.Join(cfg.RunDir, "data", "local")}
 	}
-	if cfg.Replication == 0 {
-		cfg.Replication = 1
-	}
+	cfg.Replication = cmp.Or(cfg.Replication, 1)
 	if cfg.Replication > len(cfg.DataNodes) {
 		return fmt.Errorf("hadoop: replication %d needs as many DataNodes, there are %d", cfg.Replication, len(cfg.DataNodes))
 	}
-	if cfg.BlockSize == 0 {
-		cfg.BlockSize = 16 << 20
-	}
-	cfg.BlockSize = (cfg.BlockSize + 511) / 512 * 512
-	if cfg.TaskSlots == 0 {
-		cfg.TaskSlots = 2
-	}
-	if cfg.TaskHeapMB == 0 {
-		cfg.TaskHeapMB = 400
-	}
+	cfg.BlockSize = (cmp.Or(cfg.BlockSize, 16<<20) + 511) / 512 * 512
+	cfg.TaskSlots, cfg.TaskHeapMB = cmp.Or(cfg.TaskSlots, 2), cmp.Or(cfg.TaskHeapMB, 400)
 	if cfg.NodeManagers < 0 || cfg.Replication < 0 || cfg.BlockSize < 1<<20 || cfg.TaskSlots < 1 || cfg.TaskHeapMB < 64 {
 		return fmt.Errorf("hadoop: out of range: NodeManagers %d, Replication %d, BlockSize %d (at least 1 MiB), TaskSlots %d, TaskHeapMB %d (at least 64)",
 			cfg.NodeManagers, cfg.Replication, cfg.BlockSize, cfg.TaskSlots, cfg.TaskHeapMB)

@@ -1,6 +1,7 @@
 package hadoop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -97,17 +98,14 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	c.jobSeq++
-	name := fmt.Sprintf("job-%d-%s", c.jobSeq, job.Kind)
-	c.mu.Unlock()
+	name := fmt.Sprintf("job-%d-%s", c.runs.Add(1), job.Kind)
 	settings := properties{
 		"mapreduce.job.queuename":   job.Queue,
 		"mapreduce.map.env":         "JAVA_HOME=" + home,
 		"mapreduce.reduce.env":      "JAVA_HOME=" + home,
 		"yarn.app.mapreduce.am.env": "JAVA_HOME=" + home,
-		"mapreduce.job.maps":        strconv.Itoa(max(job.Maps, 2)),
-		"mapreduce.job.reduces":     strconv.Itoa(max(job.Reduces, 1)),
+		"mapreduce.job.maps":        strconv.Itoa(cmp.Or(job.Maps, 2)),
+		"mapreduce.job.reduces":     strconv.Itoa(cmp.Or(job.Reduces, 1)),
 	}
 	if job.Kind == WordCount {
 		// A sort buffer that fits the CPU's caches, emptied often: with the
@@ -121,9 +119,6 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		// The maps' parts are large beside a small task's heap: what does not
 		// fit into a third of it goes to the local disk, as on a cluster.
 		settings["mapreduce.reduce.shuffle.input.buffer.percent"] = "0.3"
-	}
-	if job.Maps == 1 {
-		settings["mapreduce.job.maps"] = "1"
 	}
 	client := jvm{name: name, conf: "client", opts: []string{quick}, cpus: job.CPUs, class: class}
 	if job.Kind == TestDFSIOWrite || job.Kind == TestDFSIORead {
@@ -182,8 +177,8 @@ func (j Job) command() (class string, args []string, err error) {
 		if j.FileBytes < 1 || j.dfsioDir() == "" {
 			return "", nil, fmt.Errorf("hadoop: %s needs FileBytes, %d, above 0 and a path", j.Kind, j.FileBytes)
 		}
-		return "org.apache.hadoop.fs.TestDFSIO", []string{j.Kind.dfsioMode(),
-			"-nrFiles", strconv.Itoa(j.dfsioFiles()), "-size", fmt.Sprintf("%dB", j.FileBytes)}, nil
+		return "org.apache.hadoop.fs.TestDFSIO", []string{strings.TrimPrefix(string(j.Kind), "testdfsio"),
+			"-nrFiles", strconv.Itoa(cmp.Or(j.Maps, 2)), "-size", fmt.Sprintf("%dB", j.FileBytes)}, nil
 	case WordCount:
 		class = examples + "WordCount"
 	case TeraSort:

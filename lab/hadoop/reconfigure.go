@@ -75,10 +75,7 @@ func (c *Cluster) reconfigure(ctx context.Context, i int, changed []string) erro
 
 // reconfigCommand runs one dfsadmin to its end and returns what it printed.
 func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) (string, error) {
-	c.mu.Lock()
-	c.jobSeq++
-	name := fmt.Sprintf("reconfig-%d-dn%d-%s", c.jobSeq, i, operation)
-	c.mu.Unlock()
+	name := fmt.Sprintf("reconfig-%d-dn%d-%s", c.runs.Add(1), i, operation)
 	address := c.cfg.at(c.ports.dn[i].ipc)
 	log, err := c.tool(ctx, name, 128, "org.apache.hadoop.hdfs.tools.DFSAdmin", "-reconfig", "datanode", address, operation)
 	if err != nil {

@@ -2,6 +2,7 @@ package hadoop
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 )
@@ -31,11 +33,12 @@ type Rows struct {
 type Checksum128 struct{ High, Low uint64 }
 
 func (s *Checksum128) add(row []byte) {
-	was := s.Low
-	s.Low += uint64(crc32.ChecksumIEEE(row))
-	if s.Low < was {
-		s.High++
-	}
+	s.plus(Checksum128{Low: uint64(crc32.ChecksumIEEE(row))})
+}
+
+func (s *Checksum128) plus(other Checksum128) {
+	low, carry := bits.Add64(s.Low, other.Low, 0)
+	s.Low, s.High = low, s.High+other.High+carry
 }
 
 // String is the form in which TeraValidate reports it: hexadecimal without
@@ -112,9 +115,7 @@ func (r *rowReader) row(b []byte) []byte {
 
 // WriteRows writes rows below dir and returns their checksum.
 func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksum128, error) {
-	if spec.Files == 0 {
-		spec.Files = 2
-	}
+	spec.Files = cmp.Or(spec.Files, 2)
 	var total Checksum128
 	if spec.Files < 1 || spec.Rows < int64(spec.Files) {
 		return total, fmt.Errorf("hadoop: %d rows in %d files: every file needs one", spec.Rows, spec.Files)
@@ -130,11 +131,7 @@ func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksu
 		if err != nil {
 			return total, err
 		}
-		was := total.Low
-		if total.Low += last.sum.Low; total.Low < was {
-			total.High++
-		}
-		total.High += last.sum.High
+		total.plus(last.sum)
 	}
 	return total, nil
 }

@@ -3,13 +3,15 @@ package hadoop
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"sort"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Text describes WordCount's input: files of words whose frequencies fall as in
@@ -27,19 +29,8 @@ type Text struct {
 }
 
 func (t *Text) validate() error {
-	if t.Vocabulary == 0 {
-		t.Vocabulary = 2000
-	}
-	if t.WordBytes == 0 {
-		t.WordBytes = 6
-	}
-	if t.Files == 0 {
-		t.Files = 2
-	}
-	if t.FileBytes == 0 {
-		t.FileBytes = 256 << 20
-	}
-	t.FileBytes = (t.FileBytes + 511) / 512 * 512
+	t.Vocabulary, t.WordBytes, t.Files = cmp.Or(t.Vocabulary, 2000), cmp.Or(t.WordBytes, 6), cmp.Or(t.Files, 2)
+	t.FileBytes = (cmp.Or(t.FileBytes, 256<<20) + 511) / 512 * 512
 	if t.Vocabulary < 1 || t.Vocabulary > 1_000_000 || t.WordBytes < 4 || t.WordBytes > 1024 || t.Files < 1 || t.FileBytes < 1<<20 {
 		return fmt.Errorf("hadoop: text out of range: vocabulary %d (1 to 1,000,000), word bytes %d (4 to 1024), files %d, file bytes %d (at least 1 MiB)",
 			t.Vocabulary, t.WordBytes, t.Files, t.FileBytes)
@@ -219,23 +210,27 @@ func (c *Cluster) VerifyWordCount(ctx context.Context, output string, want *Word
 }
 
 func parseWordCountLine(line []byte) (word string, n int64, err error) {
-	tab := bytes.IndexByte(line, '\t')
-	if tab < 0 {
+	word, count, ok := strings.Cut(string(line), "\t")
+	if !ok {
 		return "", 0, fmt.Errorf("no tab in line %q", line)
 	}
-	n, err = strconv.ParseInt(string(line[tab+1:]), 10, 64)
-	return string(line[:tab]), n, err
+	n, err = strconv.ParseInt(count, 10, 64)
+	return word, n, err
 }
 
 // eachPart reads the part-* files of a job's output in their order. An output
 // without _SUCCESS is an error: the job has not committed it.
 func (c *Cluster) eachPart(ctx context.Context, dir string, read func(path string, r io.Reader) error) error {
-	parts, err := c.parts(ctx, dir)
+	files, err := c.FS().List(ctx, dir)
 	if err != nil {
 		return err
 	}
-	for _, f := range parts {
-		if f.Length == 0 {
+	if !slices.ContainsFunc(files, func(f File) bool { return f.Path == dir+"/_SUCCESS" }) {
+		return fmt.Errorf("%s has no _SUCCESS: its job has not ended well", dir)
+	}
+	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	for _, f := range files {
+		if f.Length == 0 || !strings.HasPrefix(f.Path, dir+"/part-") {
 			continue
 		}
 		r, err := c.FS().Open(ctx, f.Path)
@@ -249,25 +244,4 @@ func (c *Cluster) eachPart(ctx context.Context, dir string, read func(path strin
 		}
 	}
 	return nil
-}
-
-func (c *Cluster) parts(ctx context.Context, dir string) ([]File, error) {
-	files, err := c.FS().List(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	var parts []File
-	committed := false
-	for _, f := range files {
-		name := f.Path[len(dir)+1:]
-		committed = committed || name == "_SUCCESS"
-		if len(name) > 5 && name[:5] == "part-" {
-			parts = append(parts, f)
-		}
-	}
-	if !committed {
-		return nil, fmt.Errorf("%s has no _SUCCESS: its job has not ended well", dir)
-	}
-	sort.Slice(parts, func(i, j int) bool { return parts[i].Path < parts[j].Path })
-	return parts, nil
 }
