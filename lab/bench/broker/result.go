@@ -3,25 +3,46 @@ package broker
 import (
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
-	"penstock/lab/experiment/figures"
+	"penstock/lab/experiment/report"
 )
+
+// Setup is everything that may change a figure.
+type Setup struct {
+	Request
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
+}
 
 // Result is the form of --json.
 type Result struct {
-	Request
-	CPUs    int            `json:"cpus"`
-	Go      string         `json:"go"`
+	Setup
 	Windows []Window       `json:"windows"`
 	Storms  []Storm        `json:"joining"`
 	Peak    int64          `json:"broker_peak_resident_bytes"` // of all brokers of the run that a storm ended; 0: none
 	Claims  []claims.Claim `json:"claims"`
+}
+
+// Round is a part of the measurement: a window or a storm.
+type Round struct {
+	Window *Window `json:"window,omitempty"`
+	Storm  *Storm  `json:"storm,omitempty"`
+	Peak   int64   `json:"peak_resident_bytes,omitempty"` // of the broker that the storm ended
+}
+
+func (r *Result) add(one Round) {
+	if one.Window != nil {
+		r.Windows = append(r.Windows, *one.Window)
+	}
+	if one.Storm != nil {
+		r.Storms = append(r.Storms, *one.Storm)
+	}
+	r.Peak = max(r.Peak, one.Peak)
 }
 
 // Window is a part of the steady load.
@@ -64,26 +85,67 @@ type Storm struct {
 	Resident float64 `json:"broker_resident_bytes"`
 }
 
+const mib = 1 << 20
+
+// figure is a figure of windows or storms: a row of the table, and maybe a claim.
+type figure[T any] struct {
+	name, unit string
+	of         func(T) float64
+	claim      string // its name; "": it is none
+}
+
+var ofWindows = []figure[Window]{
+	{"broker, CPU", "cores", func(w Window) float64 { return w.Cores }, "broker's CPU"},
+	{"  a report and its answer", "us", func(w Window) float64 { return w.PerReport }, ""},
+	{"  of it garbage collection", "%", func(w Window) float64 { return 100 * w.Collecting }, ""},
+	{"  booking, with the wait for it", "us", func(w Window) float64 { return w.Booked }, ""},
+	{"broker, resident", "MiB", func(w Window) float64 { return w.Resident / mib }, "broker's memory"},
+	{"  heap in use", "MiB", func(w Window) float64 { return w.Heap / mib }, ""},
+	{"  goroutines", "", func(w Window) float64 { return w.Goroutines }, ""},
+	{"reports", "/s", func(w Window) float64 { return w.Reports }, ""},
+	{"  entries in them", "/s", func(w Window) float64 { return w.Entries }, ""},
+	{"to the broker", "MiB/s", func(w Window) float64 { return w.In / mib }, ""},
+	{"from the broker", "MiB/s", func(w Window) float64 { return w.Out / mib }, ""},
+	{"answer after, p50", "ms", func(w Window) float64 { return w.Delay.P50 }, ""},
+	{"  p99", "ms", func(w Window) float64 { return w.Delay.P99 }, "report to answer, p99"},
+	{"  max", "ms", func(w Window) float64 { return w.Delay.Max }, ""},
+	{"change to another node's total, p50", "ms", func(w Window) float64 { return w.Stale.P50 }, ""},
+	{"  p99", "ms", func(w Window) float64 { return w.Stale.P99 }, "change to another node's total, p99"},
+	{"  max", "ms", func(w Window) float64 { return w.Stale.Max }, ""},
+	{"emulated nodes, CPU", "cores", func(w Window) float64 { return w.Load }, ""},
+}
+
+var ofStorms = []figure[Storm]{
+	{"broker started to all nodes in", "s", func(s Storm) float64 { return s.Seconds }, "all answered after a restart"},
+	{"  broker's CPU", "s", func(s Storm) float64 { return s.CPU }, ""},
+	{"  resident then", "MiB", func(s Storm) float64 { return s.Resident / mib }, ""},
+	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }, ""},
+}
+
+// summarise returns the figures with their medians and extremes.
+func summarise[T any](all []T, figures []figure[T]) (rows, published []claims.Claim) {
+	for _, f := range figures {
+		var values []float64
+		for _, one := range all {
+			values = append(values, f.of(one))
+		}
+		rows = claims.Add(rows, claims.Of(f.name, f.unit, values...))
+		if f.claim != "" {
+			published = claims.Add(published, claims.Of(f.claim, f.unit, values...))
+		}
+	}
+	return rows, published
+}
+
 // claims are the broker's cost under the steady load, and how long all nodes take to return.
 func (r Result) claims() []claims.Claim {
-	of := func(name, unit string, value func(Window) float64) claims.Claim {
-		var values []float64
-		for _, w := range r.Windows {
-			values = append(values, value(w))
-		}
-		return claims.Of(fmt.Sprintf("%d nodes: %s", r.Nodes, name), unit, values...)
+	_, windows := summarise(r.Windows, ofWindows)
+	_, storms := summarise(r.Storms, ofStorms)
+	all := append([]claims.Claim{}, append(windows, storms...)...)
+	for i := range all {
+		all[i].Name = fmt.Sprintf("%d nodes: %s", r.Nodes, all[i].Name)
 	}
-	var storms []float64
-	for _, s := range r.Storms {
-		storms = append(storms, s.Seconds)
-	}
-	const mib = 1 << 20
-	return claims.Add([]claims.Claim{},
-		of("broker's CPU", "cores", func(w Window) float64 { return w.Cores }),
-		of("broker's memory", "MiB", func(w Window) float64 { return w.Resident / mib }),
-		of("report to answer, p99", "ms", func(w Window) float64 { return w.Delay.P99 }),
-		of("change to another node's total, p99", "ms", func(w Window) float64 { return w.Stale.P99 }),
-		claims.Of(fmt.Sprintf("%d nodes: all answered after a restart", r.Nodes), "s", storms...))
+	return all
 }
 
 // WriteJSON writes the figures in the documented form.
@@ -92,54 +154,24 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
+// Report is the HTML page.
+func (r Result) Report() report.Report {
+	return report.Report{Headline: fmt.Sprintf("Cost of a broker with %d nodes", r.Nodes), Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
+		About: "A real broker process. Nodes are emulated on the same machine, over loopback with mutual TLS and the real protocol."}
+}
+
 // WriteTable prints the medians and extremes for a terminal.
 func (r Result) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d nodes, a report every %v, %d applications, %.0f %% of an entry's rates new in a report; %d CPUs, %s\n\n",
 		r.Nodes, r.Period, r.Applications, 100*r.Changes, r.CPUs, r.Go)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, unit string, scale float64, count int, value func(i int) float64) {
-		if count == 0 {
-			return
-		}
-		var all []float64
-		for i := range count {
-			all = append(all, value(i)*scale)
-		}
-		fmt.Fprintf(t, "%s\t%.4g %s\t(%.4g to %.4g)\n", name, figures.Median(all), unit, slices.Min(all), slices.Max(all))
+	windows, _ := summarise(r.Windows, ofWindows)
+	storms, _ := summarise(r.Storms, ofStorms)
+	for _, c := range append(windows, storms...) {
+		fmt.Fprintf(t, "%s\t%.4g %s\t(%.4g to %.4g)\n", c.Name, c.Value, c.Unit, c.Low, c.High)
 	}
-	const mib = 1.0 / (1 << 20)
-	for _, f := range []struct {
-		name, unit string
-		scale      float64
-		of         func(w Window) float64
-	}{
-		{"broker, CPU", "cores", 1, func(w Window) float64 { return w.Cores }},
-		{"  a report and its answer", "us", 1, func(w Window) float64 { return w.PerReport }},
-		{"  of it garbage collection", "%", 100, func(w Window) float64 { return w.Collecting }},
-		{"  booking, with the wait for it", "us", 1, func(w Window) float64 { return w.Booked }},
-		{"broker, resident", "MiB", mib, func(w Window) float64 { return w.Resident }},
-		{"  heap in use", "MiB", mib, func(w Window) float64 { return w.Heap }},
-		{"  goroutines", "", 1, func(w Window) float64 { return w.Goroutines }},
-		{"reports", "/s", 1, func(w Window) float64 { return w.Reports }},
-		{"  entries in them", "/s", 1, func(w Window) float64 { return w.Entries }},
-		{"to the broker", "MiB/s", mib, func(w Window) float64 { return w.In }},
-		{"from the broker", "MiB/s", mib, func(w Window) float64 { return w.Out }},
-		{"answer after, p50", "ms", 1, func(w Window) float64 { return w.Delay.P50 }},
-		{"  p99", "ms", 1, func(w Window) float64 { return w.Delay.P99 }},
-		{"  max", "ms", 1, func(w Window) float64 { return w.Delay.Max }},
-		{"change to another node's total, p50", "ms", 1, func(w Window) float64 { return w.Stale.P50 }},
-		{"  p99", "ms", 1, func(w Window) float64 { return w.Stale.P99 }},
-		{"  max", "ms", 1, func(w Window) float64 { return w.Stale.Max }},
-		{"emulated nodes, CPU", "cores", 1, func(w Window) float64 { return w.Load }},
-	} {
-		row(f.name, f.unit, f.scale, len(r.Windows), func(i int) float64 { return f.of(r.Windows[i]) })
-	}
-	row("broker started to all nodes in", "s", 1, len(r.Storms), func(i int) float64 { return r.Storms[i].Seconds })
-	row("  broker's CPU", "s", 1, len(r.Storms), func(i int) float64 { return r.Storms[i].CPU })
-	row("  resident then", "MiB", mib, len(r.Storms), func(i int) float64 { return r.Storms[i].Resident })
-	row("  attempts of nodes that failed", "", 1, len(r.Storms), func(i int) float64 { return float64(r.Storms[i].Lost) })
 	if r.Peak > 0 {
-		fmt.Fprintf(t, "broker, resident at most\t%.4g MiB\t\n", float64(r.Peak)*mib)
+		fmt.Fprintf(t, "broker, resident at most\t%.4g MiB\t\n", float64(r.Peak)/mib)
 	}
 	return t.Flush()
 }
