@@ -172,21 +172,31 @@ func (c *JVM) Do(operation, args string, take Take) (id int) {
 
 // Run has a client carry an operation out, to its end or that of ctx.
 func (c *JVM) Run(ctx context.Context, operation, args string) error {
-	ended := make(chan error, 1)
+	_, err := c.Call(ctx, operation, args, nil)
+	return err
+}
+
+// Call is Run and returns the operation's answer. Watch, if not nil, receives the events before the
+// call takes them.
+func (c *JVM) Call(ctx context.Context, operation, args string, watch Take) (answer string, err error) {
+	ended := make(chan func() (string, error), 1)
 	id := c.Do(operation, args, func(event, value string) {
+		if watch != nil {
+			watch(event, value)
+		}
 		switch event {
 		case "done":
-			ended <- nil
+			ended <- func() (string, error) { return value, nil }
 		case "error":
-			ended <- errors.New(value)
+			ended <- func() (string, error) { return "", errors.New(value) }
 		}
 	})
 	defer c.Forget(id)
 	select {
-	case err := <-ended:
-		return err
+	case end := <-ended:
+		return end()
 	case <-ctx.Done():
-		return ctx.Err()
+		return "", ctx.Err()
 	}
 }
 

@@ -104,7 +104,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 		return err
 	}
 	b.q.Progress("all are in after %.1f s", time.Since(began).Seconds())
-	if err := sleep(ctx, 10*b.q.Period); err != nil { // the heap of the handshakes goes
+	if err := experiment.Pause(ctx, 10*b.q.Period); err != nil { // the heap of the handshakes goes
 		return err
 	}
 	b.last, err = b.read(ctx)
@@ -125,15 +125,6 @@ func (b *bench) startBroker(ctx context.Context) error {
 	broker.Address = b.metrics // that of the nodes is ready
 	b.broker = broker
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func (b *bench) end() error {
@@ -190,7 +181,7 @@ func (b *bench) await(ctx context.Context, nodes int, since string) (lost int64,
 		if last.In == nodes {
 			return lost, nil
 		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+		if err := experiment.Pause(ctx, 20*time.Millisecond); err != nil {
 			return lost, err
 		}
 	}
@@ -242,7 +233,7 @@ func (b *bench) window(ctx context.Context, profile bool) (w Window, err error) 
 	} else {
 		profiled <- nil
 	}
-	if err := sleep(ctx, length); err != nil {
+	if err := experiment.Pause(ctx, length); err != nil {
 		return w, err
 	}
 	was := b.last
@@ -303,7 +294,7 @@ func (b *bench) storm(ctx context.Context) (r Round, err error) {
 	if _, err := b.await(ctx, 0, "end"); err != nil { // every node knows
 		return r, err
 	}
-	if err := sleep(ctx, 5*time.Second); err != nil { // their waits are as long as they get
+	if err := experiment.Pause(ctx, 5*time.Second); err != nil { // their waits are as long as they get
 		return r, err
 	}
 	began := time.Now()
@@ -320,7 +311,7 @@ func (b *bench) storm(ctx context.Context) (r Round, err error) {
 		return r, err
 	}
 	r.Storm = &Storm{Seconds: took, CPU: now.Value("process_cpu_seconds_total"), Lost: lost, Resident: now.Value("process_resident_memory_bytes")}
-	return r, sleep(ctx, 5*b.q.Period)
+	return r, experiment.Pause(ctx, 5*b.q.Period)
 }
 
 // peakResident returns the largest resident size, in bytes, that a living process had.

@@ -11,8 +11,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
+
+	"gonum.org/v1/gonum/floats"
 
 	"penstock/lab/client"
 	"penstock/lab/judge"
@@ -30,13 +33,6 @@ type Application struct {
 
 // Flow is the name of its flows.
 func (a Application) Flow() string { return client.Application(a.Number) }
-
-func (a Application) does() string {
-	if a.Reads {
-		return "reads"
-	}
-	return "writes"
-}
 
 func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
 
@@ -61,7 +57,8 @@ func Policy(contest []Application) string {
 
 // Load is tasks at work.
 type Load struct {
-	ending chan struct{}
+	ending context.Context // when it ends, tasks end with the files that they are at
+	end    context.CancelFunc
 	group  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -102,7 +99,8 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 // Work has every application work on each of its nodes until it is stopped. Round keeps
 // the files of several loads apart. Readers read what Place has placed.
 func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
-	l := &Load{ending: make(chan struct{})}
+	l := &Load{}
+	l.ending, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	for _, a := range contest {
 		for _, node := range a.On {
 			for task := range tasks {
@@ -126,12 +124,7 @@ func (m *Machine) Work(ctx context.Context, contest []Application, round int) *L
 
 // run works file by file.
 func (l *Load) run(a Application, node int, step func(i int) error) {
-	for i := 0; ; i++ {
-		select {
-		case <-l.ending:
-			return
-		default:
-		}
+	for i := 0; l.ending.Err() == nil; i++ {
 		if err := step(i); err != nil {
 			l.mu.Lock()
 			l.failed = fmt.Errorf("a task of application %d on node %d: %w", a.Number, node, err)
@@ -163,27 +156,14 @@ func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error
 
 // transfer carries out one and notes the longest pause in it.
 func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string) error {
-	ended := make(chan error, 1)
 	last := time.Now()
-	id := m.Clients.Do(operation, args, func(event, value string) {
+	_, err := m.Clients.Call(ctx, operation, args, func(string, string) {
 		now := time.Now()
 		l.mu.Lock()
 		l.longest, last = max(l.longest, now.Sub(last)), now
 		l.mu.Unlock()
-		switch event {
-		case "done":
-			ended <- nil
-		case "error":
-			ended <- errors.New(value)
-		}
 	})
-	defer m.Clients.Forget(id)
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return err
 }
 
 // place is where a task is.
@@ -225,18 +205,9 @@ func (m *Machine) remove(ctx context.Context, contest []Application) (err error)
 	return err
 }
 
-// End tells the tasks to end with the files that they are at.
-func (l *Load) End() {
-	select {
-	case <-l.ending:
-	default:
-		close(l.ending)
-	}
-}
-
-// Stop ends the tasks with the files that they are at, and says what went wrong.
+// Stop ends the tasks with the files that they are at, and returns what went wrong.
 func (l *Load) Stop() error {
-	l.End()
+	l.end()
 	l.group.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,16 +279,13 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 			}
 			return ""
 		}, window)[0]
-		all, had, wanted := 0.0, make([]float64, len(contest)), false
+		all, had := 0.0, make([]float64, len(contest))
 		for i, a := range contest {
 			had[i] = account.Owners[a.Flow()].Service.Seconds()
 			all += had[i]
-			for _, on := range a.On {
-				wanted = wanted || on == node
-			}
 		}
-		if !wanted {
-			o.ByNode = append(o.ByNode, had)
+		o.ByNode = append(o.ByNode, had)
+		if !slices.ContainsFunc(contest, func(a Application) bool { return slices.Contains(a.On, node) }) {
 			continue
 		}
 		if all == 0 {
@@ -328,17 +296,12 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 			o.Totals[i] += had[i] / seconds
 			had[i] /= all
 		}
-		o.ByNode = append(o.ByNode, had)
 	}
 	due, err := Due(contest)
 	if err != nil {
 		return o, err
 	}
-	all, allDue := 0.0, 0.0
-	for i := range due {
-		all += o.Totals[i]
-		allDue += due[i]
-	}
+	all, allDue := floats.Sum(o.Totals), floats.Sum(due)
 	for i := range due {
 		o.Misplaced += math.Abs(o.Totals[i]/all-due[i]/allDue) / 2
 	}
@@ -351,9 +314,5 @@ func Due(contest []Application) ([]float64, error) {
 	for _, a := range contest {
 		seekers = append(seekers, optimum.Seeker{Weight: float64(a.Weight), Devices: a.On})
 	}
-	disks := make([]float64, Nodes)
-	for i := range disks {
-		disks[i] = 1
-	}
-	return optimum.Totals(seekers, disks)
+	return optimum.Totals(seekers, slices.Repeat([]float64{1}, Nodes))
 }
