@@ -47,7 +47,7 @@ func TestThreeKills(t *testing.T) {
 	result, err := soak.Perform(ctx, soak.Request{
 		Setup: s, Out: os.Stdout, JSON: filepath.Join(dir, "result.json"), Build: "test",
 		Options: soak.Options{RunDir: dir, CacheDir: filepath.Join(root, ".cache"), Binary: filepath.Join(bin, "penstock"),
-			AgentJar: filepath.Join(bin, "penstock-agent.jar"), Progress: &soak.Progress{Log: &progress.Log{Out: os.Stdout}}},
+			AgentJar: filepath.Join(bin, "penstock-agent.jar"), Progress: &progress.Log{Out: os.Stdout}},
 	})
 	if err != nil {
 		t.Fatalf("%v; logs are kept in %s", err, dir)

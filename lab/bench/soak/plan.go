@@ -56,6 +56,9 @@ var between = []Kind{
 	StopDataNode, KillSwitch, Weights, SlowDisk, Calm, Calm, Calm,
 }
 
+// kinds are all faults, kills first.
+var kinds = []Kind{KillDaemon, KillDataNode, StopDaemon, Garbage, HalfFrame, Cut, StopDataNode, KillSwitch, Weights, SlowDisk, Calm}
+
 // Of every stride kills the last quiet ones are of DataNodes only, so that a
 // daemon grows old enough to show what it gathers.
 const (
