@@ -172,29 +172,26 @@ func (c *JVM) Do(operation, args string, take Take) (id int) {
 
 // Run has a client carry an operation out, to its end or that of ctx.
 func (c *JVM) Run(ctx context.Context, operation, args string) error {
-	_, err := c.Call(ctx, operation, args, nil)
+	_, err := c.Ask(ctx, operation, args)
 	return err
 }
 
-// Call is Run and returns the operation's answer. Watch, if not nil, receives the events before the
-// call takes them.
-func (c *JVM) Call(ctx context.Context, operation, args string, watch Take) (answer string, err error) {
-	ended := make(chan func() (string, error), 1)
+// Ask is Run for an operation whose end has an answer.
+func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, err error) {
+	ended, found := make(chan error, 1), ""
 	id := c.Do(operation, args, func(event, value string) {
-		if watch != nil {
-			watch(event, value)
-		}
 		switch event {
 		case "done":
-			ended <- func() (string, error) { return value, nil }
+			found = value
+			ended <- nil
 		case "error":
-			ended <- func() (string, error) { return "", errors.New(value) }
+			ended <- errors.New(value)
 		}
 	})
 	defer c.Forget(id)
 	select {
-	case end := <-ended:
-		return end()
+	case err := <-ended:
+		return found, err
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

@@ -161,7 +161,7 @@ func TestGenerate(t *testing.T) {
 
 // TestARoundIsAWindowOrAStorm: what a journal holds makes the same result again.
 func TestARoundIsAWindowOrAStorm(t *testing.T) {
-	r := Result{Setup: Setup{Request: usual, CPUs: 2, Go: "go"}}
+	r := Result{Request: usual, CPUs: 2, Go: "go"}
 	for _, one := range []Round{{Window: &Window{Cores: 1, Delay: Quantiles{P99: 5}}}, {Window: &Window{Cores: 3}}, {Storm: &Storm{Seconds: 7, Resident: 2 * mib}, Peak: 3 * mib}} {
 		text, err := json.Marshal(one)
 		if err != nil {

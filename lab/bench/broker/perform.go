@@ -47,15 +47,15 @@ func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if q.Progress == nil {
 		q.Progress = func(string, ...any) {}
 	}
-	res.Setup = Setup{Request: q, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	res = Result{Request: q, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	if err := q.Validate(); err != nil {
 		return res, err
 	}
 	if err := q.enoughFiles(); err != nil {
 		return res, err
 	}
-	rounds, err := experiment.Rounds[Setup, Round]{
-		Name: "broker", Setup: res.Setup, Count: Windows + q.Storms, Resume: q.Resume, RunDir: q.RunDir, Say: q.Progress,
+	rounds, err := experiment.Rounds[setup, Round]{
+		Name: "broker", Setup: setup{q, res.CPUs, res.Go}, Count: Windows + q.Storms, Resume: q.Resume, RunDir: q.RunDir, Say: q.Progress,
 		Start: func(ctx context.Context, dir string) (func(context.Context, int) (Round, error), func() error, error) {
 			b := &bench{q: q, dir: dir, most: joinMost}
 			if err := b.start(ctx); err != nil {

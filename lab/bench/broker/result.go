@@ -12,20 +12,22 @@ import (
 	"penstock/lab/experiment/report"
 )
 
-// Setup is everything that may change a figure.
-type Setup struct {
-	Request
-	CPUs int    `json:"cpus"`
-	Go   string `json:"go"`
-}
-
 // Result is the form of --json.
 type Result struct {
-	Setup
+	Request
+	CPUs    int            `json:"cpus"`
+	Go      string         `json:"go"`
 	Windows []Window       `json:"windows"`
 	Storms  []Storm        `json:"joining"`
 	Peak    int64          `json:"broker_peak_resident_bytes"` // of all brokers of the run that a storm ended; 0: none
 	Claims  []claims.Claim `json:"claims"`
+}
+
+// setup is everything that may change a figure.
+type setup struct {
+	Request
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
 }
 
 // Round is a part of the measurement: a window or a storm.
@@ -87,65 +89,72 @@ type Storm struct {
 
 const mib = 1 << 20
 
-// figure is a figure of windows or storms: a row of the table, and maybe a claim.
+// figure is a row of the table: a figure of windows or storms.
 type figure[T any] struct {
 	name, unit string
 	of         func(T) float64
-	claim      string // its name; "": it is none
 }
 
 var ofWindows = []figure[Window]{
-	{"broker, CPU", "cores", func(w Window) float64 { return w.Cores }, "broker's CPU"},
-	{"  a report and its answer", "us", func(w Window) float64 { return w.PerReport }, ""},
-	{"  of it garbage collection", "%", func(w Window) float64 { return 100 * w.Collecting }, ""},
-	{"  booking, with the wait for it", "us", func(w Window) float64 { return w.Booked }, ""},
-	{"broker, resident", "MiB", func(w Window) float64 { return w.Resident / mib }, "broker's memory"},
-	{"  heap in use", "MiB", func(w Window) float64 { return w.Heap / mib }, ""},
-	{"  goroutines", "", func(w Window) float64 { return w.Goroutines }, ""},
-	{"reports", "/s", func(w Window) float64 { return w.Reports }, ""},
-	{"  entries in them", "/s", func(w Window) float64 { return w.Entries }, ""},
-	{"to the broker", "MiB/s", func(w Window) float64 { return w.In / mib }, ""},
-	{"from the broker", "MiB/s", func(w Window) float64 { return w.Out / mib }, ""},
-	{"answer after, p50", "ms", func(w Window) float64 { return w.Delay.P50 }, ""},
-	{"  p99", "ms", func(w Window) float64 { return w.Delay.P99 }, "report to answer, p99"},
-	{"  max", "ms", func(w Window) float64 { return w.Delay.Max }, ""},
-	{"change to another node's total, p50", "ms", func(w Window) float64 { return w.Stale.P50 }, ""},
-	{"  p99", "ms", func(w Window) float64 { return w.Stale.P99 }, "change to another node's total, p99"},
-	{"  max", "ms", func(w Window) float64 { return w.Stale.Max }, ""},
-	{"emulated nodes, CPU", "cores", func(w Window) float64 { return w.Load }, ""},
+	{"broker, CPU", "cores", func(w Window) float64 { return w.Cores }},
+	{"  a report and its answer", "us", func(w Window) float64 { return w.PerReport }},
+	{"  of it garbage collection", "%", func(w Window) float64 { return 100 * w.Collecting }},
+	{"  booking, with the wait for it", "us", func(w Window) float64 { return w.Booked }},
+	{"broker, resident", "MiB", func(w Window) float64 { return w.Resident / mib }},
+	{"  heap in use", "MiB", func(w Window) float64 { return w.Heap / mib }},
+	{"  goroutines", "", func(w Window) float64 { return w.Goroutines }},
+	{"reports", "/s", func(w Window) float64 { return w.Reports }},
+	{"  entries in them", "/s", func(w Window) float64 { return w.Entries }},
+	{"to the broker", "MiB/s", func(w Window) float64 { return w.In / mib }},
+	{"from the broker", "MiB/s", func(w Window) float64 { return w.Out / mib }},
+	{"answer after, p50", "ms", func(w Window) float64 { return w.Delay.P50 }},
+	{"  p99", "ms", func(w Window) float64 { return w.Delay.P99 }},
+	{"  max", "ms", func(w Window) float64 { return w.Delay.Max }},
+	{"change to another node's total, p50", "ms", func(w Window) float64 { return w.Stale.P50 }},
+	{"  p99", "ms", func(w Window) float64 { return w.Stale.P99 }},
+	{"  max", "ms", func(w Window) float64 { return w.Stale.Max }},
+	{"emulated nodes, CPU", "cores", func(w Window) float64 { return w.Load }},
 }
 
 var ofStorms = []figure[Storm]{
-	{"broker started to all nodes in", "s", func(s Storm) float64 { return s.Seconds }, "all answered after a restart"},
-	{"  broker's CPU", "s", func(s Storm) float64 { return s.CPU }, ""},
-	{"  resident then", "MiB", func(s Storm) float64 { return s.Resident / mib }, ""},
-	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }, ""},
+	{"broker started to all nodes in", "s", func(s Storm) float64 { return s.Seconds }},
+	{"  broker's CPU", "s", func(s Storm) float64 { return s.CPU }},
+	{"  resident then", "MiB", func(s Storm) float64 { return s.Resident / mib }},
+	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }},
 }
 
-// summarise returns the figures with their medians and extremes.
-func summarise[T any](all []T, figures []figure[T]) (rows, published []claims.Claim) {
+// rows are the figures with their medians and extremes; none without windows or storms.
+func rows[T any](all []T, figures []figure[T]) (rows []claims.Claim) {
 	for _, f := range figures {
 		var values []float64
 		for _, one := range all {
 			values = append(values, f.of(one))
 		}
 		rows = claims.Add(rows, claims.Of(f.name, f.unit, values...))
-		if f.claim != "" {
-			published = claims.Add(published, claims.Of(f.claim, f.unit, values...))
-		}
 	}
-	return rows, published
+	return rows
 }
 
 // claims are the broker's cost under the steady load, and how long all nodes take to return.
 func (r Result) claims() []claims.Claim {
-	_, windows := summarise(r.Windows, ofWindows)
-	_, storms := summarise(r.Storms, ofStorms)
-	all := append([]claims.Claim{}, append(windows, storms...)...)
-	for i := range all {
-		all[i].Name = fmt.Sprintf("%d nodes: %s", r.Nodes, all[i].Name)
+	of := func(name, unit string, value func(Window) float64) claims.Claim {
+		var values []float64
+		for _, w := range r.Windows {
+			values = append(values, value(w))
+		}
+		return claims.Of(fmt.Sprintf("%d nodes: %s", r.Nodes, name), unit, values...)
 	}
-	return all
+	var storms []float64
+	for _, s := range r.Storms {
+		storms = append(storms, s.Seconds)
+	}
+	const mib = 1 << 20
+	return claims.Add([]claims.Claim{},
+		of("broker's CPU", "cores", func(w Window) float64 { return w.Cores }),
+		of("broker's memory", "MiB", func(w Window) float64 { return w.Resident / mib }),
+		of("report to answer, p99", "ms", func(w Window) float64 { return w.Delay.P99 }),
+		of("change to another node's total, p99", "ms", func(w Window) float64 { return w.Stale.P99 }),
+		claims.Of(fmt.Sprintf("%d nodes: all answered after a restart", r.Nodes), "s", storms...))
 }
 
 // WriteJSON writes the figures in the documented form.
@@ -156,7 +165,7 @@ func (r Result) WriteJSON(w io.Writer) error {
 
 // Report is the HTML page.
 func (r Result) Report() report.Report {
-	return report.Report{Headline: fmt.Sprintf("Cost of a broker with %d nodes", r.Nodes), Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
+	return report.Report{Headline: fmt.Sprintf("Cost of a broker with %d nodes", r.Nodes), Claims: r.claims(), Table: r.WriteTable, Setup: setup{r.Request, r.CPUs, r.Go},
 		About: "A real broker process. Nodes are emulated on the same machine, over loopback with mutual TLS and the real protocol."}
 }
 
@@ -165,9 +174,7 @@ func (r Result) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d nodes, a report every %v, %d applications, %.0f %% of an entry's rates new in a report; %d CPUs, %s\n\n",
 		r.Nodes, r.Period, r.Applications, 100*r.Changes, r.CPUs, r.Go)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	windows, _ := summarise(r.Windows, ofWindows)
-	storms, _ := summarise(r.Storms, ofStorms)
-	for _, c := range append(windows, storms...) {
+	for _, c := range append(rows(r.Windows, ofWindows), rows(r.Storms, ofStorms)...) {
 		fmt.Fprintf(t, "%s\t%.4g %s\t(%.4g to %.4g)\n", c.Name, c.Value, c.Unit, c.Low, c.High)
 	}
 	if r.Peak > 0 {

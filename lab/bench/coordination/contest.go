@@ -156,14 +156,27 @@ func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error
 
 // transfer carries out one and notes the longest pause in it.
 func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string) error {
+	ended := make(chan error, 1)
 	last := time.Now()
-	_, err := m.Clients.Call(ctx, operation, args, func(string, string) {
+	id := m.Clients.Do(operation, args, func(event, value string) {
 		now := time.Now()
 		l.mu.Lock()
 		l.longest, last = max(l.longest, now.Sub(last)), now
 		l.mu.Unlock()
+		switch event {
+		case "done":
+			ended <- nil
+		case "error":
+			ended <- errors.New(value)
+		}
 	})
-	return err
+	defer m.Clients.Forget(id)
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // place is where a task is.
@@ -279,13 +292,16 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 			}
 			return ""
 		}, window)[0]
-		all, had := 0.0, make([]float64, len(contest))
+		all, had, wanted := 0.0, make([]float64, len(contest)), false
 		for i, a := range contest {
 			had[i] = account.Owners[a.Flow()].Service.Seconds()
 			all += had[i]
+			for _, on := range a.On {
+				wanted = wanted || on == node
+			}
 		}
-		o.ByNode = append(o.ByNode, had)
-		if !slices.ContainsFunc(contest, func(a Application) bool { return slices.Contains(a.On, node) }) {
+		if !wanted {
+			o.ByNode = append(o.ByNode, had)
 			continue
 		}
 		if all == 0 {
@@ -296,6 +312,7 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 			o.Totals[i] += had[i] / seconds
 			had[i] /= all
 		}
+		o.ByNode = append(o.ByNode, had)
 	}
 	due, err := Due(contest)
 	if err != nil {

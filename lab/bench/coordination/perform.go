@@ -102,7 +102,7 @@ func (c *campaign) round(ctx context.Context, n int) (Run, error) {
 	run, err := c.run(ctx, n)
 	if err == nil {
 		c.q.Progress("misallocated: %.1f %% with the broker, %.1f %% without; average slowdown %.2f and %.2f",
-			run.lostWith(), run.lostWithout(), run.slowWith(), run.slowWithout())
+			100*run.With.Misplaced, 100*run.Without.Misplaced, mean(run.SlowdownWith), mean(run.SlowdownWithout))
 	}
 	return run, err
 }
@@ -191,37 +191,26 @@ func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcom
 	return c.m.Judge(contest, owners, window)
 }
 
+func mean(x []float64) float64 { return stat.Mean(x, nil) }
+
 // Goal of IBIS, section 7.6: with coordination applications are slowed down 25 % less.
 const ibisGain = 1.25
 
-// of returns the median, the least and the greatest value over the runs.
-func (r Result) of(name, unit string, value func(Run) float64) claims.Claim {
-	var values []float64
-	for _, run := range r.Runs {
-		values = append(values, value(run))
-	}
-	return claims.Of(name, unit, values...)
-}
-
-// What is published of a run.
-func (x Run) lostWith() float64    { return 100 * x.With.Misplaced }
-func (x Run) lostWithout() float64 { return 100 * x.Without.Misplaced }
-func (x Run) slowWith() float64    { return stat.Mean(x.SlowdownWith, nil) }
-func (x Run) slowWithout() float64 { return stat.Mean(x.SlowdownWithout, nil) }
-func (x Run) gain() float64        { return x.slowWithout() / x.slowWith() }
-
 // claims are what is misallocated, and how much applications are slowed down.
 func (r Result) claims() []claims.Claim {
-	all := claims.Add([]claims.Claim{},
-		r.of("disk time misallocated with the broker", "%", Run.lostWith),
-		r.of("disk time misallocated without the broker", "%", Run.lostWithout),
-		r.of("average slowdown with the broker", "ratio", Run.slowWith),
-		r.of("average slowdown without the broker", "ratio", Run.slowWithout),
-		r.of("average slowdown without the broker / with it", "ratio", Run.gain).AtLeast(ibisGain))
-	for i := range all {
-		all[i].Source = "IBIS, section 7.6"
+	of := func(name, unit string, value func(Run) float64) claims.Claim {
+		var values []float64
+		for _, run := range r.Runs {
+			values = append(values, value(run))
+		}
+		return claims.Of(name, unit, values...).From("IBIS, section 7.6")
 	}
-	return all
+	return claims.Add([]claims.Claim{},
+		of("disk time misallocated with the broker", "%", func(x Run) float64 { return 100 * x.With.Misplaced }),
+		of("disk time misallocated without the broker", "%", func(x Run) float64 { return 100 * x.Without.Misplaced }),
+		of("average slowdown with the broker", "ratio", func(x Run) float64 { return mean(x.SlowdownWith) }),
+		of("average slowdown without the broker", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) }),
+		of("average slowdown without the broker / with it", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }).AtLeast(ibisGain))
 }
 
 // WriteJSON writes the result.
@@ -240,11 +229,16 @@ func (r Result) Report() report.Report {
 func (r Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	spread := func(of func(Run) float64) string {
-		c := r.of("", "", of)
+		var values []float64
+		for _, run := range r.Runs {
+			values = append(values, of(run))
+		}
+		c := claims.Of("", "", values...)
 		return fmt.Sprintf("%.2f (%.2f to %.2f)", c.Value, c.Low, c.High)
 	}
-	both := func(name string, with, without func(Run) float64) {
-		fmt.Fprintf(t, "%s\t\t\t%s\t%s\n", name, spread(with), spread(without))
+	both := func(name string, of func(o Outcome, slowdowns []float64) float64) {
+		fmt.Fprintf(t, "%s\t\t\t%s\t%s\n", name, spread(func(x Run) float64 { return of(x.With, x.SlowdownWith) }),
+			spread(func(x Run) float64 { return of(x.Without, x.SlowdownWithout) }))
 	}
 	fmt.Fprintf(t, "%d runs, windows of %.0f s\tALONE\tDUE\tWITH BROKER\tWITHOUT\n", len(r.Runs), r.WindowS)
 	for i, a := range r.Contest {
@@ -252,10 +246,11 @@ func (r Result) WriteTable(w io.Writer) error {
 		fmt.Fprintf(t, "application %d, weight %d, %s on nodes %v: disks\t%s\t%.2f\t%s\t%s\n", a.Number, a.Weight, does, a.On,
 			spread(func(x Run) float64 { return x.Alone[i] }), r.Due[i],
 			spread(func(x Run) float64 { return x.With.Totals[i] }), spread(func(x Run) float64 { return x.Without.Totals[i] }))
-		both("  slowdown", func(x Run) float64 { return x.SlowdownWith[i] }, func(x Run) float64 { return x.SlowdownWithout[i] })
+		both("  slowdown", func(_ Outcome, slowdowns []float64) float64 { return slowdowns[i] })
 	}
-	both("average slowdown", Run.slowWith, Run.slowWithout)
-	both("misplaced, % of the service", Run.lostWith, Run.lostWithout)
-	fmt.Fprintf(t, "average slowdown without, over with\t\t\t%s\t\n", spread(Run.gain))
+	both("average slowdown", func(_ Outcome, slowdowns []float64) float64 { return mean(slowdowns) })
+	both("misplaced, % of the service", func(o Outcome, _ []float64) float64 { return 100 * o.Misplaced })
+	fmt.Fprintf(t, "average slowdown without, over with\t\t\t%s\t\n",
+		spread(func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }))
 	return t.Flush()
 }

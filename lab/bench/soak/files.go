@@ -36,7 +36,7 @@ func (f transfer) get(ctx context.Context, jvm *client.JVM) error { return f.mov
 // client compares every byte that it gets.
 func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more string) error {
 	args := fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d %s", f.path, client.Attempt(f.app), f.bytes, f.seed, more)
-	sum, err := jvm.Call(ctx, operation, strings.TrimSpace(args), nil)
+	sum, err := jvm.Ask(ctx, operation, strings.TrimSpace(args))
 	if err != nil && strings.Contains(err.Error(), "the data differ") {
 		err = fmt.Errorf("%w: %w", errDiffers, err)
 	}
@@ -125,7 +125,7 @@ func (f *files) checkKept(ctx context.Context) error {
 }
 
 func (f *files) checkReplicas(ctx context.Context, file transfer) error {
-	answer, err := f.m.Clients.Call(ctx, "blocks", "path="+file.path, nil)
+	answer, err := f.m.Clients.Ask(ctx, "blocks", "path="+file.path)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"penstock/lab/hadoop"
 )
 
 // Usage is what a process holds at a moment.
@@ -120,7 +122,7 @@ func (m *machine) checkThreads(ctx context.Context) error {
 
 // checkFileSystem has the NameNode look at every block (fsck).
 func (m *machine) checkFileSystem(ctx context.Context) error {
-	page, err := m.Hadoop.Page(ctx, m.Hadoop.NameNodeURL()+"/fsck?ugi=root&path=%2F")
+	page, err := hadoop.Page(ctx, m.Hadoop.NameNodeURL()+"/fsck?ugi=root&path=%2F")
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
 	if i < Nodes {
 		url = m.Hadoop.DataNodeURL(i)
 	}
-	err = m.Hadoop.Bean(ctx, url, "penstock:type=Agent", &g)
+	err = hadoop.Bean(ctx, url, "penstock:type=Agent", &g)
 	return g, err
 }
 

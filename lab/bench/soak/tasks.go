@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/lab/experiment"
+	"penstock/lab/hadoop"
 )
 
 // What Penstock's client in a task has counted only the task reports, when it
@@ -155,7 +156,7 @@ func (c *campaign) phase(ctx context.Context) Phase {
 	if s, err := app.Status(ctx); err != nil || s.Ended() || s.Containers < 2 {
 		return ""
 	}
-	body, err := c.m.Hadoop.Page(ctx, fmt.Sprintf("%s/proxy/%s/ws/v1/mapreduce/jobs", c.m.Hadoop.ResourceManagerURL(), app.ID))
+	body, err := hadoop.Page(ctx, fmt.Sprintf("%s/proxy/%s/ws/v1/mapreduce/jobs", c.m.Hadoop.ResourceManagerURL(), app.ID))
 	if err != nil {
 		return ""
 	}
