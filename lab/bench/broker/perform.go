@@ -149,16 +149,7 @@ func (b *bench) looks() (sum Look, delay, stale *hdrhistogram.Histogram, err err
 		if err != nil {
 			return sum, nil, nil, err
 		}
-		sum.In += l.In
-		sum.Answers += l.Answers
-		sum.Sent += l.Sent
-		sum.Got += l.Got
-		sum.Entries += l.Entries
-		sum.Lost += l.Lost
-		sum.CPU += l.CPU
-		if l.Mistake != "" {
-			sum.Mistake = l.Mistake
-		}
+		sum.add(l)
 		for of, text := range map[*hdrhistogram.Histogram][]byte{delay: l.Delay, stale: l.Stale} {
 			h, err := hdrhistogram.Decode(text)
 			if err != nil {
@@ -254,7 +245,7 @@ func (b *bench) window(ctx context.Context, profile bool) (w Window, err error) 
 	countBefore, bookedBefore := was.broker.Observed("broker_report_seconds")
 	return Window{
 		Seconds: seconds, Cores: used / seconds, Reports: float64(sum.Answers) / seconds, Entries: float64(sum.Entries) / seconds,
-		PerReport: used / float64(max(1, sum.Answers)) * 1e6, Collecting: grown("go_cpu_classes_gc_total_cpu_seconds_total") / used,
+		PerReport: used / float64(max(1, sum.Answers)) * 1e6, Collecting: min(1, grown("go_cpu_classes_gc_total_cpu_seconds_total")/max(used, 1e-9)), // a short window may use less than a tick
 		Resident: now.broker.Value("process_resident_memory_bytes"), Heap: now.broker.Value("go_memstats_heap_inuse_bytes"),
 		Goroutines: now.broker.Value("go_goroutines"), Booked: (booked - bookedBefore) / max(1, count-countBefore) * 1e6,
 		In: float64(sum.Sent) / seconds, Out: float64(sum.Got) / seconds, Load: (sum.CPU - was.nodes.CPU).Seconds() / seconds,

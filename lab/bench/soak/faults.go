@@ -131,7 +131,7 @@ func (m *machine) cut(ctx context.Context, which int) error {
 			sum += float64(g.Reconnects)
 		}
 		return sum, nil
-	}, func() error { return cutConnection(m.daemon().PID(), m.Socket(0), which) })
+	}, func() error { return daemon.Cut(m.daemon().PID(), m.Socket(0), which) })
 	if err != nil {
 		return err
 	}

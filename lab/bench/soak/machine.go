@@ -148,17 +148,11 @@ func (m *machine) await(ctx context.Context, what string, holds func(context.Con
 
 // gates is what the agent in a server has counted since its JVM began.
 type gates struct {
-	State                    string
-	Connected                bool
-	Mode                     string
-	GateBackstops            int64
-	FailedOpen               int64
-	Reconnects               int64
-	Suppressed               int64
-	OrphanedWaits            int64
-	OrphanedWaitNanosLongest int64
-	OrphanedWaitNanosLatest  int64
-	GateWaits, GateWaitNanos int64
+	State, Mode                            string
+	Connected                              bool
+	GateWaits, GateBackstops, FailedOpen   int64
+	Reconnects, Suppressed                 int64
+	OrphanedWaits, OrphanedWaitNanosLatest int64 // without a daemon
 }
 
 // agents is how many servers have one: the DataNodes and, where it is governed, the

@@ -147,7 +147,11 @@ func (s Step) String() string {
 	}[s.Kind]
 	switch s.Kind {
 	case Garbage:
-		return "a peer sends garbage: " + badNames()[s.Variant%len(badNames())]
+		bad, err := badFrame(s.Variant, "/data")
+		if err != nil {
+			return "a peer sends garbage: " + err.Error()
+		}
+		return "a peer sends garbage: " + bad.Name
 	case Cut:
 		return fmt.Sprintf("agent connection %d is cut", s.Node)
 	case Weights:

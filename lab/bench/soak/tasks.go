@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,16 +70,15 @@ const taskHeapMB = 400
 
 // taskWaits reads what tasks have told since it was asked last.
 func (m *machine) taskWaits() (w TaskWaits, err error) {
-	err = filepath.WalkDir(m.waitsDir(), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+	told, err := os.ReadDir(m.waitsDir())
+	for _, task := range told {
+		path := filepath.Join(m.waitsDir(), task.Name())
+		text, readErr := os.ReadFile(path)
+		if readErr != nil {
+			return w, readErr
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return errors.Join(w.add(string(text)), os.Remove(path))
-	})
+		err = errors.Join(err, w.add(string(text)), os.Remove(path))
+	}
 	return w, err
 }
 
