@@ -83,13 +83,14 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 	scripts/fuzz $(FUZZ_TIME)
 
 .PHONY: soak
-soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; the first two go on where they were broken off
+soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; each goes on where it was broken off
 	@mkdir -p report
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
 	  --resume report/soak-$(SOAK_SEED)-$(SOAK_KILLS).jsonl --json report/soak-$(SOAK_SEED)-$(SOAK_KILLS).json
-	bin/penstock-lab bench coordination --kills 100 --seed $(SOAK_SEED) --json report/broker-$(SOAK_SEED).json
+	bin/penstock-lab bench coordination --kills 100 --seed $(SOAK_SEED) \
+	  --resume report/broker-$(SOAK_SEED).jsonl --json report/broker-$(SOAK_SEED).json
 
 ##@ Measure
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 func newBenchBroker() *cobra.Command {
 	var q broker.Request
-	var jsonFile string
+	var jsonFile, reportFile string
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "What the broker costs with thousands of nodes, and how late totals are",
@@ -30,7 +31,8 @@ rates that are drawn by a seed. Then measures, in five windows:
 
 Costs are CPU time of each process. Delays have the played nodes' own waiting for a
 processor in them. Needs a file descriptor a node in one process; the bound is raised
-to the hard limit if need be. No rights.
+to the hard limit if need be. No rights. With --resume, an interrupted measurement
+continues with the windows and restarts that are missing.
 
 Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
 		Example: "  penstock-lab bench broker --nodes 10000 --json broker.json",
@@ -47,7 +49,7 @@ Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
 			if err != nil {
 				return err
 			}
-			return writeResult(cmd, jsonFile, res)
+			return errors.Join(writeResult(cmd, jsonFile, res), res.Report().WriteFile(reportFile))
 		},
 	}
 	flags := cmd.Flags()
@@ -60,6 +62,9 @@ Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
 	flags.IntVar(&q.Storms, "storms", 5, "how often the broker is killed and started again")
 	flags.Uint64Var(&q.Seed, "seed", 1, "of the rates and of who serves what")
 	flags.StringVar(&q.Profile, "profile", "", "write a CPU profile of the broker, of the last window, to `FILE`")
+	flags.StringVar(&q.RunDir, "run-dir", "", "`FOLDER` of the run (default: a new one in ./run)")
+	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished windows and restarts; made if missing")
+	flags.StringVar(&reportFile, "report", "", "write an HTML report to `FILE`")
 	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
 	cmd.AddCommand(&cobra.Command{
 		Use: "nodes", Short: "Play nodes, as standard input says", Hidden: true, Args: cobra.NoArgs,

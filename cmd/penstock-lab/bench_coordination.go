@@ -15,7 +15,7 @@ import (
 func newBenchCoordination() *cobra.Command {
 	var q coordination.Request
 	var at place
-	var jsonFile string
+	var jsonFile, reportFile string
 	var kills int
 	var seed uint64
 	cmd := &cobra.Command{
@@ -30,7 +30,8 @@ run takes about three minutes. With --resume, an interrupted measurement continu
 
 With --kills the broker is killed (kill -9) so many times instead, at random moments under
 load. No task may stand still, disk time must be allocated as it is due, and all files are read
-again. A kill takes about ten seconds.
+again. A kill takes about ten seconds. With --resume, the same command does the kills that are
+missing.
 
 Needs root and /dev/fuse for the modelled disks, a JDK, and, the first time, Maven.
 
@@ -51,15 +52,15 @@ Exit codes: 0 done; 1 failed, or something was wrong after a kill; 2 wrong flags
 			q.Binary, q.AgentJar, q.Cache, q.Dir = at.binary, at.agentJar, at.cache, at.runDir
 			q.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 			if kills > 0 {
-				res, err := coordination.Soak{Place: q.Place, Seed: seed, Kills: kills}.Perform(cmd.Context())
+				res, err := coordination.Soak{Place: q.Place, Seed: seed, Kills: kills, Resume: q.Resume}.Perform(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return writeResult(cmd, jsonFile, res)
+				return errors.Join(writeResult(cmd, jsonFile, res), res.Report().WriteFile(reportFile))
 			}
 			res, err := coordination.Perform(cmd.Context(), q)
 			if len(res.Runs) > 0 {
-				err = errors.Join(err, writeResult(cmd, jsonFile, res))
+				err = errors.Join(err, writeResult(cmd, jsonFile, res), res.Report().WriteFile(reportFile))
 			}
 			return err
 		},
@@ -72,6 +73,7 @@ Exit codes: 0 done; 1 failed, or something was wrong after a kill; 2 wrong flags
 	flags.Uint64Var(&seed, "seed", 1, "the kills' seed")
 	at.register(flags)
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished runs; made if missing")
+	flags.StringVar(&reportFile, "report", "", "write an HTML report to `FILE`")
 	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
 	return cmd
 }

@@ -66,7 +66,7 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 				return err
 			}
 			o.Binary, o.AgentJar, o.CacheDir, o.RunDir = at.binary, at.agentJar, at.cache, at.runDir
-			o.Progress = &soak.Progress{Log: &progress.Log{Out: cmd.ErrOrStderr()}}
+			o.Progress = &progress.Log{Out: cmd.ErrOrStderr()}
 			q.Build, q.Out = cli.Version, cmd.OutOrStdout()
 			if q.JSON == "-" {
 				q.Out = cmd.ErrOrStderr()
@@ -82,6 +82,7 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 	flags.BoolVar(&printPlan, "plan", false, "print the faults and do nothing")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of what was done; made if missing")
 	flags.StringVar(&q.JSON, "json", "", "write everything to `FILE` (- for standard output)")
+	flags.StringVar(&q.Report, "report", "", "write an HTML report to `FILE`")
 	flags.StringVar(&release, "hadoop", hadoop.DefaultVersion, "Hadoop's version: "+strings.Join(hadoop.Versions, ", "))
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also if all is good")
 	at.register(flags)

@@ -36,7 +36,7 @@ func TestThreeKills(t *testing.T) {
 	s.TeraBytes, s.DFSIOBytes = 32<<20, 16<<20
 	result, err := soak.Perform(ctx, soak.Request{
 		Setup: s, Out: os.Stdout, JSON: filepath.Join(dir, "result.json"), Build: "test",
-		Options: soak.Options{RunDir: dir, Progress: &soak.Progress{Log: &progress.Log{Out: os.Stdout}}},
+		Options: soak.Options{RunDir: dir, Progress: &progress.Log{Out: os.Stdout}},
 	})
 	if err != nil {
 		t.Fatalf("%v; logs are kept in %s", err, dir)

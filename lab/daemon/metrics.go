@@ -66,8 +66,30 @@ func (m Metrics) Sum(name string, labels ...string) (sum float64) {
 // Each calls visit with the labels and the value of each series of a counter or gauge.
 func (m Metrics) Each(name string, visit func(labels map[string]string, value float64)) {
 	for _, series := range m[prefix+name].GetMetric() {
-		visit(labelsOf(series), series.GetCounter().GetValue()+series.GetGauge().GetValue()+series.GetUntyped().GetValue())
+		visit(labelsOf(series), valueOf(series))
 	}
+}
+
+// Value returns a gauge or counter without labels by its whole name, such as
+// process_cpu_seconds_total; one that is not there is 0.
+func (m Metrics) Value(name string) (value float64) {
+	for _, series := range m[name].GetMetric() {
+		value += valueOf(series)
+	}
+	return value
+}
+
+// Observed returns how many observations a histogram has, all series together, and their sum.
+func (m Metrics) Observed(name string) (count, sum float64) {
+	for _, series := range m[prefix+name].GetMetric() {
+		count += float64(series.GetHistogram().GetSampleCount())
+		sum += series.GetHistogram().GetSampleSum()
+	}
+	return count, sum
+}
+
+func valueOf(series *dto.Metric) float64 {
+	return series.GetCounter().GetValue() + series.GetGauge().GetValue() + series.GetUntyped().GetValue()
 }
 
 // Bucket counts the observations of at most UpTo.

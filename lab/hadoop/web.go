@@ -76,6 +76,11 @@ func ask(ctx context.Context, url string, into any) error {
 	return nil
 }
 
+// Page returns the document at a web address of a server, at most 64 MiB of it.
+func Page(ctx context.Context, address string) ([]byte, error) {
+	return fetch(ctx, web, http.MethodGet, address, nil)
+}
+
 // Bean decodes one bean of a server's JMX, such as "penstock:type=Agent". The address is the base of the
 // server's web address. It is an error if there is not exactly one such bean.
 func Bean(ctx context.Context, address, name string, into any) error {

@@ -19,6 +19,7 @@ import (
 
 	served "penstock/broker"
 	"penstock/broker/certs"
+	"penstock/lab/daemon"
 	"penstock/wire/cluster"
 )
 
@@ -123,12 +124,69 @@ func TestGenerate(t *testing.T) {
 		}
 		fresh += stale.TotalCount()
 		if l.In == q.Nodes && l.Entries > 0 && l.Sent > 0 && l.Got > 0 && fresh > int64(q.Nodes) {
-			return
+			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("after a minute: %+v, %d totals", l, fresh)
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+
+	// What a window and a storm read is there.
+	pages, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Close()
+	running.Go(func() { _ = b.ServeMetrics(pages) })
+	m, err := (&daemon.Daemon{Address: pages.Addr().String()}).Scrape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_memstats_heap_inuse_bytes", "go_goroutines"} {
+		if m.Value(name) <= 0 {
+			t.Errorf("%s is %v", name, m.Value(name))
+		}
+	}
+	if _, ok := m["go_cpu_classes_gc_total_cpu_seconds_total"]; !ok {
+		t.Error("no CPU time of garbage collection")
+	}
+	if count, sum := m.Observed("broker_report_seconds"); count < float64(q.Nodes) || sum <= 0 {
+		t.Errorf("%v reports took %v s", count, sum)
+	}
+	if peak, err := peakResident(os.Getpid()); err != nil || peak < 1<<20 {
+		t.Errorf("largest resident size %d, %v", peak, err)
+	}
+}
+
+// TestARoundIsAWindowOrAStorm: what a journal holds makes the same result again.
+func TestARoundIsAWindowOrAStorm(t *testing.T) {
+	r := Result{Request: usual, CPUs: 2, Go: "go"}
+	for _, one := range []Round{{Window: &Window{Cores: 1, Delay: Quantiles{P99: 5}}}, {Window: &Window{Cores: 3}}, {Storm: &Storm{Seconds: 7, Resident: 2 * mib}, Peak: 3 * mib}} {
+		text, err := json.Marshal(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Round
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		r.add(again)
+	}
+	var table, page strings.Builder
+	if err := r.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"broker, CPU                          2 cores  (1 to 3)", "  resident then                      2 MiB    (2 to 2)", "broker, resident at most             3 MiB"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &table)
+		}
+	}
+	if c := r.claims(); len(c) != 5 || c[0].Name != "3 nodes: broker's CPU" || c[0].Value != 2 || c[4].Name != "3 nodes: all answered after a restart" {
+		t.Errorf("%+v", c)
+	}
+	if err := r.Report().Write(&page, time.Unix(0, 0)); err != nil || !strings.Contains(page.String(), "3 nodes: broker&#39;s memory") {
+		t.Errorf("%v:\n%s", err, &page)
 	}
 }
 
@@ -152,11 +210,11 @@ func TestWaitsEnd(t *testing.T) {
 			fmt.Fprintf(answer, "%s\n", look)
 		}
 	}()
-	b := &bench{q: Request{Nodes: 2}, broker: &process{log: log}, sources: []*source{{in: in, out: bufio.NewReader(out)}}, most: 100 * time.Millisecond}
-	if _, err := b.allIn(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes") {
+	b := &bench{q: Request{Nodes: 2}, broker: &daemon.Daemon{Log: log}, sources: []*source{{in: in, out: bufio.NewReader(out)}}, most: 100 * time.Millisecond}
+	if _, err := b.await(t.Context(), 2, "start"); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes") {
 		t.Errorf("one of two nodes is in: %v", err)
 	}
-	if err := b.allOut(t.Context()); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes") || !strings.Contains(err.Error(), "the last line") {
+	if _, err := b.await(t.Context(), 0, "end"); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes") || !strings.Contains(err.Error(), "the last line") {
 		t.Errorf("one of two nodes is not out: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,12 @@ type Look struct {
 	CPU     time.Duration `json:"cpu_ns"`   // since the generator's start
 	Delay   []byte        `json:"delay"`    // of answers, a histogram of microseconds
 	Stale   []byte        `json:"stale"`    // of totals
+}
+
+// add adds what another generator has seen, but for the histograms.
+func (l *Look) add(o Look) {
+	l.In, l.Answers, l.Sent, l.Got, l.Entries, l.Lost, l.CPU = l.In+o.In, l.Answers+o.Answers, l.Sent+o.Sent, l.Got+o.Got, l.Entries+o.Entries, l.Lost+o.Lost, l.CPU+o.CPU
+	l.Mistake = cmp.Or(o.Mistake, l.Mistake)
 }
 
 const (

@@ -30,6 +30,8 @@ type Request struct {
 	Seed         uint64        `json:"seed"`
 
 	Binary   string                           `json:"-"` // penstock
+	RunDir   string                           `json:"-"` // "": a new one, removed after success
+	Resume   string                           `json:"-"` // journal; "": in memory only
 	Profile  string                           `json:"-"` // file for a CPU profile of the broker; may be ""
 	Progress func(format string, args ...any) `json:"-"`
 }

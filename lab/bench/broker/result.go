@@ -3,14 +3,13 @@ package broker
 import (
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
-	"penstock/lab/experiment/figures"
+	"penstock/lab/experiment/report"
 )
 
 // Result is the form of --json.
@@ -22,6 +21,30 @@ type Result struct {
 	Storms  []Storm        `json:"joining"`
 	Peak    int64          `json:"broker_peak_resident_bytes"` // of all brokers of the run that a storm ended; 0: none
 	Claims  []claims.Claim `json:"claims"`
+}
+
+// setup is everything that may change a figure.
+type setup struct {
+	Request
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
+}
+
+// Round is a part of the measurement: a window or a storm.
+type Round struct {
+	Window *Window `json:"window,omitempty"`
+	Storm  *Storm  `json:"storm,omitempty"`
+	Peak   int64   `json:"peak_resident_bytes,omitempty"` // of the broker that the storm ended
+}
+
+func (r *Result) add(one Round) {
+	if one.Window != nil {
+		r.Windows = append(r.Windows, *one.Window)
+	}
+	if one.Storm != nil {
+		r.Storms = append(r.Storms, *one.Storm)
+	}
+	r.Peak = max(r.Peak, one.Peak)
 }
 
 // Window is a part of the steady load.
@@ -64,10 +87,64 @@ type Storm struct {
 	Resident float64 `json:"broker_resident_bytes"`
 }
 
+const mib = 1 << 20
+
+// figure is a row of the table: a figure of windows or storms.
+type figure[T any] struct {
+	name, unit string
+	of         func(T) float64
+}
+
+var ofWindows = []figure[Window]{
+	{"broker, CPU", "cores", func(w Window) float64 { return w.Cores }},
+	{"  a report and its answer", "us", func(w Window) float64 { return w.PerReport }},
+	{"  of it garbage collection", "%", func(w Window) float64 { return 100 * w.Collecting }},
+	{"  booking, with the wait for it", "us", func(w Window) float64 { return w.Booked }},
+	{"broker, resident", "MiB", func(w Window) float64 { return w.Resident / mib }},
+	{"  heap in use", "MiB", func(w Window) float64 { return w.Heap / mib }},
+	{"  goroutines", "", func(w Window) float64 { return w.Goroutines }},
+	{"reports", "/s", func(w Window) float64 { return w.Reports }},
+	{"  entries in them", "/s", func(w Window) float64 { return w.Entries }},
+	{"to the broker", "MiB/s", func(w Window) float64 { return w.In / mib }},
+	{"from the broker", "MiB/s", func(w Window) float64 { return w.Out / mib }},
+	{"answer after, p50", "ms", func(w Window) float64 { return w.Delay.P50 }},
+	{"  p99", "ms", func(w Window) float64 { return w.Delay.P99 }},
+	{"  max", "ms", func(w Window) float64 { return w.Delay.Max }},
+	{"change to another node's total, p50", "ms", func(w Window) float64 { return w.Stale.P50 }},
+	{"  p99", "ms", func(w Window) float64 { return w.Stale.P99 }},
+	{"  max", "ms", func(w Window) float64 { return w.Stale.Max }},
+	{"emulated nodes, CPU", "cores", func(w Window) float64 { return w.Load }},
+}
+
+var ofStorms = []figure[Storm]{
+	{"broker started to all nodes in", "s", func(s Storm) float64 { return s.Seconds }},
+	{"  broker's CPU", "s", func(s Storm) float64 { return s.CPU }},
+	{"  resident then", "MiB", func(s Storm) float64 { return s.Resident / mib }},
+	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }},
+}
+
+// rows are the figures with their medians and extremes; none without windows or storms.
+func rows[T any](all []T, figures []figure[T]) (rows []claims.Claim) {
+	for _, f := range figures {
+		var values []float64
+		for _, one := range all {
+			values = append(values, f.of(one))
+		}
+		rows = claims.Add(rows, claims.Of(f.name, f.unit, values...))
+	}
+	return rows
+}
+
 // WriteJSON writes the figures in the documented form.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
 	return experiment.WriteJSON(w, r)
+}
+
+// Report is the HTML page.
+func (r Result) Report() report.Report {
+	return report.Report{Headline: fmt.Sprintf("Cost of a broker with %d nodes", r.Nodes), Claims: r.claims(), Table: r.WriteTable, Setup: setup{r.Request, r.CPUs, r.Go},
+		About: "A real broker process. Nodes are emulated on the same machine, over loopback with mutual TLS and the real protocol."}
 }
 
 // WriteTable prints the medians and extremes for a terminal.
@@ -75,49 +152,11 @@ func (r Result) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d nodes, a report every %v, %d applications, %.0f %% of an entry's rates new in a report; %d CPUs, %s\n\n",
 		r.Nodes, r.Period, r.Applications, 100*r.Changes, r.CPUs, r.Go)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, unit string, scale float64, count int, value func(i int) float64) {
-		if count == 0 {
-			return
-		}
-		var all []float64
-		for i := range count {
-			all = append(all, value(i)*scale)
-		}
-		fmt.Fprintf(t, "%s\t%.4g %s\t(%.4g to %.4g)\n", name, figures.Median(all), unit, slices.Min(all), slices.Max(all))
+	for _, c := range append(rows(r.Windows, ofWindows), rows(r.Storms, ofStorms)...) {
+		fmt.Fprintf(t, "%s\t%.4g %s\t(%.4g to %.4g)\n", c.Name, c.Value, c.Unit, c.Low, c.High)
 	}
-	const mib = 1.0 / (1 << 20)
-	for _, f := range []struct {
-		name, unit string
-		scale      float64
-		of         func(w Window) float64
-	}{
-		{"broker, CPU", "cores", 1, func(w Window) float64 { return w.Cores }},
-		{"  a report and its answer", "us", 1, func(w Window) float64 { return w.PerReport }},
-		{"  of it garbage collection", "%", 100, func(w Window) float64 { return w.Collecting }},
-		{"  booking, with the wait for it", "us", 1, func(w Window) float64 { return w.Booked }},
-		{"broker, resident", "MiB", mib, func(w Window) float64 { return w.Resident }},
-		{"  heap in use", "MiB", mib, func(w Window) float64 { return w.Heap }},
-		{"  goroutines", "", 1, func(w Window) float64 { return w.Goroutines }},
-		{"reports", "/s", 1, func(w Window) float64 { return w.Reports }},
-		{"  entries in them", "/s", 1, func(w Window) float64 { return w.Entries }},
-		{"to the broker", "MiB/s", mib, func(w Window) float64 { return w.In }},
-		{"from the broker", "MiB/s", mib, func(w Window) float64 { return w.Out }},
-		{"answer after, p50", "ms", 1, func(w Window) float64 { return w.Delay.P50 }},
-		{"  p99", "ms", 1, func(w Window) float64 { return w.Delay.P99 }},
-		{"  max", "ms", 1, func(w Window) float64 { return w.Delay.Max }},
-		{"change to another node's total, p50", "ms", 1, func(w Window) float64 { return w.Stale.P50 }},
-		{"  p99", "ms", 1, func(w Window) float64 { return w.Stale.P99 }},
-		{"  max", "ms", 1, func(w Window) float64 { return w.Stale.Max }},
-		{"emulated nodes, CPU", "cores", 1, func(w Window) float64 { return w.Load }},
-	} {
-		row(f.name, f.unit, f.scale, len(r.Windows), func(i int) float64 { return f.of(r.Windows[i]) })
-	}
-	row("broker started to all nodes in", "s", 1, len(r.Storms), func(i int) float64 { return r.Storms[i].Seconds })
-	row("  broker's CPU", "s", 1, len(r.Storms), func(i int) float64 { return r.Storms[i].CPU })
-	row("  resident then", "MiB", mib, len(r.Storms), func(i int) float64 { return r.Storms[i].Resident })
-	row("  attempts of nodes that failed", "", 1, len(r.Storms), func(i int) float64 { return float64(r.Storms[i].Lost) })
 	if r.Peak > 0 {
-		fmt.Fprintf(t, "broker, resident at most\t%.4g MiB\t\n", float64(r.Peak)*mib)
+		fmt.Fprintf(t, "broker, resident at most\t%.4g MiB\t\n", float64(r.Peak)/mib)
 	}
 	return t.Flush()
 }

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
+
+	"gonum.org/v1/gonum/floats"
 
 	"penstock/lab/client"
 	"penstock/lab/hadoop"
@@ -26,13 +29,6 @@ type Application struct {
 
 // Flow is the name of its flows.
 func (a Application) Flow() string { return client.Application(a.Number) }
-
-func (a Application) does() string {
-	if a.Reads {
-		return "reads"
-	}
-	return "writes"
-}
 
 func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
 
@@ -57,7 +53,8 @@ func Policy(contest []Application) string {
 
 // Load is tasks at work.
 type Load struct {
-	ending chan struct{}
+	ending context.Context // when it ends, tasks end with the files that they are at
+	end    context.CancelFunc
 	group  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -98,7 +95,8 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 // Work has every application work on each of its nodes until it is stopped. Round keeps
 // the files of several loads apart. Readers read what Place has placed.
 func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
-	l := &Load{ending: make(chan struct{})}
+	l := &Load{}
+	l.ending, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	for _, a := range contest {
 		for _, node := range a.On {
 			for task := range tasks {
@@ -122,12 +120,7 @@ func (m *Machine) Work(ctx context.Context, contest []Application, round int) *L
 
 // run works file by file.
 func (l *Load) run(a Application, node int, step func(i int) error) {
-	for i := 0; ; i++ {
-		select {
-		case <-l.ending:
-			return
-		default:
-		}
+	for i := 0; l.ending.Err() == nil; i++ {
 		if err := step(i); err != nil {
 			l.mu.Lock()
 			l.failed = fmt.Errorf("a task of application %d on node %d: %w", a.Number, node, err)
@@ -221,18 +214,9 @@ func (m *Machine) remove(ctx context.Context, contest []Application) (err error)
 	return err
 }
 
-// End tells the tasks to end with the files that they are at.
-func (l *Load) End() {
-	select {
-	case <-l.ending:
-	default:
-		close(l.ending)
-	}
-}
-
-// Stop ends the tasks with the files that they are at, and says what went wrong.
+// Stop ends the tasks with the files that they are at, and returns what went wrong.
 func (l *Load) Stop() error {
-	l.End()
+	l.end()
 	l.group.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,11 +294,7 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 	if err != nil {
 		return o, err
 	}
-	all, allDue := 0.0, 0.0
-	for i := range due {
-		all += o.Totals[i]
-		allDue += due[i]
-	}
+	all, allDue := floats.Sum(o.Totals), floats.Sum(due)
 	for i := range due {
 		o.Misplaced += math.Abs(o.Totals[i]/all-due[i]/allDue) / 2
 	}
@@ -327,9 +307,5 @@ func Due(contest []Application) ([]float64, error) {
 	for _, a := range contest {
 		seekers = append(seekers, optimum.Seeker{Weight: float64(a.Weight), Devices: a.On})
 	}
-	disks := make([]float64, Nodes)
-	for i := range disks {
-		disks[i] = 1
-	}
-	return optimum.Totals(seekers, disks)
+	return optimum.Totals(seekers, slices.Repeat([]float64{1}, Nodes))
 }

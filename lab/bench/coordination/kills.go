@@ -11,7 +11,7 @@ import (
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
-	"penstock/lab/experiment/runs"
+	"penstock/lab/experiment/report"
 	"penstock/lab/judge"
 )
 
@@ -50,18 +50,25 @@ func (k Kills) Wrong() error {
 	return errors.Join(errs...)
 }
 
+// moment draws when a kill comes after the one before, and how long the broker is away then.
+func moment(random *rand.Rand) (after, away time.Duration) {
+	after = 3*time.Second + time.Duration(random.Int64N(int64(5*time.Second)))
+	return after, time.Duration(random.Int64N(int64(2 * time.Second)))
+}
+
 // KillBroker kills the broker (kill -9) at random moments while the contest runs, with its
 // policy in force, and starts another after it was away for up to two seconds.
 func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *Load, kills int, random *rand.Rand) (k Kills, err error) {
 	window := judge.Window{From: disk.Monotonic()}
 	for k.Kills < kills {
-		if err := pause(ctx, 3*time.Second+time.Duration(random.Int64N(int64(5*time.Second)))); err != nil {
+		after, away := moment(random)
+		if err := experiment.Pause(ctx, after); err != nil {
 			return k, err
 		}
 		if err := m.Broker.Kill(); err != nil {
 			return k, err
 		}
-		if err := pause(ctx, time.Duration(random.Int64N(int64(2*time.Second)))); err != nil {
+		if err := experiment.Pause(ctx, away); err != nil {
 			return k, err
 		}
 		if err := m.StartBroker(ctx); err != nil {
@@ -69,7 +76,7 @@ func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *L
 		}
 		k.Kills++
 	}
-	if err := pause(ctx, 3*time.Second); err != nil {
+	if err := experiment.Pause(ctx, 3*time.Second); err != nil {
 		return k, err
 	}
 	window.To = disk.Monotonic()
@@ -85,8 +92,16 @@ func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *L
 // Soak is a campaign of kills of the broker.
 type Soak struct {
 	Place
-	Seed  uint64
-	Kills int // 1..MaxKills
+	Seed   uint64
+	Kills  int    // 1..MaxKills
+	Resume string // the journal of rounds in which nothing was wrong; "" keeps rounds in memory only
+}
+
+// soakSetup is what may change what a campaign shows.
+type soakSetup struct {
+	Contest []Application `json:"contest"`
+	Seed    uint64        `json:"seed"`
+	Kills   int           `json:"kills"`
 }
 
 // SoakResult is the form of its --json.
@@ -94,42 +109,51 @@ type SoakResult struct {
 	Seed   uint64         `json:"seed"`
 	Rounds []Kills        `json:"rounds"`
 	Claims []claims.Claim `json:"claims"`
+
+	setup soakSetup
 }
 
-// Perform starts a machine and kills its broker. It ends with the first round in which
-// something was wrong.
+// Perform starts a machine and kills its broker, in the rounds that the journal lacks. It ends with
+// the first round in which something was wrong.
 func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
-	res.Seed = s.Seed
+	res = SoakResult{Seed: s.Seed, setup: soakSetup{Uneven, s.Seed, s.Kills}}
 	if s.Kills < 1 || s.Kills > MaxKills {
 		return res, fmt.Errorf("%d kills: want 1 to %d", s.Kills, MaxKills)
 	}
-	err = within(ctx, s.Place, func(m *Machine) error {
-		if err := m.SetPolicy(Policy(Uneven)); err != nil {
-			return err
-		}
-		if err := m.InForce(ctx, 2, true); err != nil {
-			return err
-		}
-		random := rand.New(rand.NewPCG(s.Seed, 0))
-		for done := 0; done < s.Kills; done += killsOfRound {
-			k, err := s.round(ctx, m, len(res.Rounds), min(killsOfRound, s.Kills-done), random)
+	res.Rounds, err = experiment.Rounds[soakSetup, Kills]{
+		Name: "coordination", Setup: res.setup, Count: (s.Kills + killsOfRound - 1) / killsOfRound, Resume: s.Resume,
+		RunDir: s.Dir, Say: s.Progress,
+		Start: func(ctx context.Context, dir string) (func(context.Context, int) (Kills, error), func() error, error) {
+			m, err := s.start(ctx, dir, Uneven)
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
-			res.Rounds = append(res.Rounds, k)
-			s.Progress("%d of %d kills: %.1f %% of the service misplaced, longest pause of a task %d ms, %d files right",
-				done+k.Kills, s.Kills, 100*k.Outcome.Misplaced, k.PauseMS, k.Files)
-			if err := k.Wrong(); err != nil {
-				return fmt.Errorf("kills %d to %d of seed %d: %w", done+1, done+k.Kills, s.Seed, err)
-			}
-		}
-		return nil
-	})
+			return func(ctx context.Context, n int) (Kills, error) { return s.round(ctx, m, n) }, m.Down, nil
+		},
+	}.Perform(ctx)
 	return res, err
 }
 
-// round kills the broker a few times under load, and reads again what was written.
-func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *rand.Rand) (k Kills, err error) {
+// round does round n, counted from 0, of the campaign.
+func (s Soak) round(ctx context.Context, m *Machine, n int) (Kills, error) {
+	random, done := rand.New(rand.NewPCG(s.Seed, 0)), n*killsOfRound
+	for range done { // so that a campaign that is continued is the same
+		moment(random)
+	}
+	k, err := s.kill(ctx, m, n, min(killsOfRound, s.Kills-done), random)
+	if err != nil {
+		return k, err
+	}
+	s.Progress("%d of %d kills: %.1f %% of the service misplaced, longest pause of a task %d ms, %d files right",
+		done+k.Kills, s.Kills, 100*k.Outcome.Misplaced, k.PauseMS, k.Files)
+	if err := k.Wrong(); err != nil {
+		return k, fmt.Errorf("kills %d to %d of seed %d: %w", done+1, done+k.Kills, s.Seed, err)
+	}
+	return k, nil
+}
+
+// kill kills the broker a few times under load, and reads again what was written.
+func (s Soak) kill(ctx context.Context, m *Machine, number, kills int, random *rand.Rand) (k Kills, err error) {
 	load := m.Work(ctx, Uneven, number)
 	stop := func() error { return errors.Join(m.Slow(false), load.Stop()) }
 	defer func() {
@@ -141,7 +165,7 @@ func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *
 	if err := m.InForce(ctx, 0, true); err != nil {
 		return k, err
 	}
-	if err := pause(ctx, settled); err != nil {
+	if err := experiment.Pause(ctx, settled); err != nil {
 		return k, err
 	}
 	if k, err = m.KillBroker(ctx, Uneven, load, kills, random); err != nil {
@@ -154,22 +178,16 @@ func (s Soak) round(ctx context.Context, m *Machine, number, kills int, random *
 	return k, err
 }
 
-// within starts a machine in a run folder, works with it, and puts everything back.
-func within(ctx context.Context, p Place, work func(*Machine) error) error {
-	return runs.Within(p.Dir, "coordination-", false, p.Progress, func(dir string) error {
-		p.Dir = dir
-		m, err := Start(ctx, p)
-		if err != nil {
-			return err
-		}
-		return errors.Join(work(m), m.Down())
-	})
-}
-
 // WriteJSON writes the result.
 func (r SoakResult) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
 	return experiment.WriteJSON(w, r)
+}
+
+// Report is the HTML page.
+func (r SoakResult) Report() report.Report {
+	return report.Report{Headline: "Kills of the broker under load", Claims: r.claims(), Table: r.WriteTable, Setup: r.setup,
+		About: "The broker is killed (kill -9) at random moments while three applications work on three DataNodes."}
 }
 
 // WriteTable writes what all rounds came to.

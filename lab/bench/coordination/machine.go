@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"penstock/lab/daemon"
@@ -36,15 +37,20 @@ type Place struct {
 	Progress func(format string, args ...any)
 }
 
-// Start starts a machine. On an error everything is put back.
-func Start(ctx context.Context, p Place) (*Machine, error) {
+// start starts a machine in a folder and puts the weights of a contest in force. On an error
+// everything is put back.
+func (p Place) start(ctx context.Context, dir string, contest []Application) (*Machine, error) {
 	spec := Spec()
-	spec.Dir, spec.Binary, spec.AgentJar, spec.Cache, spec.Progress = p.Dir, p.Binary, p.AgentJar, p.Cache, p.Progress
+	spec.Dir, spec.Binary, spec.AgentJar, spec.Cache, spec.Progress = dir, p.Binary, p.AgentJar, p.Cache, p.Progress
 	s, err := stand.Up(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	return On(s), nil
+	m := On(s)
+	if err := errors.Join(m.SetPolicy(Policy(contest)), m.InForce(ctx, 2, true)); err != nil {
+		return nil, errors.Join(err, m.Down())
+	}
+	return m, nil
 }
 
 // On returns a machine on a stand that Spec describes.

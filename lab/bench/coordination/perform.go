@@ -8,10 +8,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
-	"penstock/lab/experiment/figures"
+	"penstock/lab/experiment/report"
 	"penstock/lab/judge"
 )
 
@@ -68,6 +70,8 @@ type Result struct {
 	WindowS float64        `json:"window_s"`
 	Runs    []Run          `json:"runs"`
 	Claims  []claims.Claim `json:"claims"`
+
+	setup setup
 }
 
 // Perform does the runs that the journal lacks and returns the result of all.
@@ -75,24 +79,19 @@ func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if err := q.Validate(); err != nil {
 		return res, err
 	}
-	res = Result{Contest: Alike, WindowS: q.Window.Seconds()}
+	res = Result{Contest: Alike, WindowS: q.Window.Seconds(), setup: setup{Alike, q.Window.Seconds(), q.Settling.Seconds()}}
 	if res.Due, err = Due(Alike); err != nil {
 		return res, err
 	}
 	res.Runs, err = experiment.Rounds[setup, Run]{
-		Name: "coordination", Setup: setup{Alike, q.Window.Seconds(), q.Settling.Seconds()}, Count: q.Runs, Resume: q.Resume,
+		Name: "coordination", Setup: res.setup, Count: q.Runs, Resume: q.Resume,
 		RunDir: q.Dir, Say: q.Progress,
 		Start: func(ctx context.Context, dir string) (func(context.Context, int) (Run, error), func() error, error) {
-			q.Dir = dir
-			m, err := Start(ctx, q.Place)
+			m, err := q.start(ctx, dir, Alike)
 			if err != nil {
 				return nil, nil, err
 			}
-			c := &campaign{q: q, m: m}
-			if err := errors.Join(m.SetPolicy(Policy(Alike)), m.InForce(ctx, 2, true)); err != nil {
-				return nil, nil, errors.Join(err, m.Down())
-			}
-			return c.round, m.Down, nil
+			return (&campaign{q: q, m: m}).round, m.Down, nil
 		},
 	}.Perform(ctx)
 	return res, err
@@ -143,14 +142,15 @@ func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 		}
 		return c.m.InForce(ctx, 0, true)
 	}
-	sides := []func() error{with, without}
+	first, second := with, without
 	if number%2 == 1 {
-		sides[0], sides[1] = without, with
+		first, second = without, with
 	}
-	for _, side := range sides {
-		if err := side(); err != nil {
-			return run, err
-		}
+	if err := first(); err != nil {
+		return run, err
+	}
+	if err := second(); err != nil {
+		return run, err
 	}
 	for i := range Alike {
 		run.SlowdownWith = append(run.SlowdownWith, run.Alone[i]/run.With.Totals[i])
@@ -173,14 +173,14 @@ func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcom
 	c.loads++
 	load := c.m.Work(ctx, contest, c.loads)
 	defer func() {
-		load.End()
+		load.end()
 		err = errors.Join(err, c.m.Slow(false), load.Stop(), c.m.remove(ctx, contest))
 	}()
-	if err := pause(ctx, c.q.Settling); err != nil {
+	if err := experiment.Pause(ctx, c.q.Settling); err != nil {
 		return o, err
 	}
 	window := judge.Window{From: disk.Monotonic()}
-	if err := pause(ctx, c.q.Window); err != nil {
+	if err := experiment.Pause(ctx, c.q.Window); err != nil {
 		return o, err
 	}
 	window.To = disk.Monotonic()
@@ -191,27 +191,18 @@ func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcom
 	return c.m.Judge(contest, owners, window)
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
-func mean(x []float64) float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += v
-	}
-	return sum / float64(len(x))
-}
+func mean(x []float64) float64 { return stat.Mean(x, nil) }
 
 // WriteJSON writes the result.
 func (r Result) WriteJSON(w io.Writer) error {
 	r.Claims = r.claims()
 	return experiment.WriteJSON(w, r)
+}
+
+// Report is the HTML page.
+func (r Result) Report() report.Report {
+	return report.Report{Headline: "Shares of the whole cluster", Claims: r.claims(), Table: r.WriteTable, Setup: r.setup,
+		About: "Three applications on three DataNodes, with the broker and without. Disk time is misallocated if it is not where the weights and the placement want it."}
 }
 
 // WriteTable writes medians over the runs, least and greatest in brackets.
@@ -222,20 +213,23 @@ func (r Result) WriteTable(w io.Writer) error {
 		for _, run := range r.Runs {
 			values = append(values, of(run))
 		}
-		return fmt.Sprintf("%.2f (%.2f to %.2f)", figures.Median(values), figures.Quantile(values, 1e-9), figures.Quantile(values, 1))
+		c := claims.Of("", "", values...)
+		return fmt.Sprintf("%.2f (%.2f to %.2f)", c.Value, c.Low, c.High)
+	}
+	both := func(name string, of func(o Outcome, slowdowns []float64) float64) {
+		fmt.Fprintf(t, "%s\t\t\t%s\t%s\n", name, spread(func(x Run) float64 { return of(x.With, x.SlowdownWith) }),
+			spread(func(x Run) float64 { return of(x.Without, x.SlowdownWithout) }))
 	}
 	fmt.Fprintf(t, "%d runs, windows of %.0f s\tALONE\tDUE\tWITH BROKER\tWITHOUT\n", len(r.Runs), r.WindowS)
 	for i, a := range r.Contest {
-		fmt.Fprintf(t, "application %d, weight %d, %s on nodes %v: disks\t%s\t%.2f\t%s\t%s\n", a.Number, a.Weight, a.does(), a.On,
+		does := map[bool]string{true: "reads", false: "writes"}[a.Reads]
+		fmt.Fprintf(t, "application %d, weight %d, %s on nodes %v: disks\t%s\t%.2f\t%s\t%s\n", a.Number, a.Weight, does, a.On,
 			spread(func(x Run) float64 { return x.Alone[i] }), r.Due[i],
 			spread(func(x Run) float64 { return x.With.Totals[i] }), spread(func(x Run) float64 { return x.Without.Totals[i] }))
-		fmt.Fprintf(t, "  slowdown\t\t\t%s\t%s\n",
-			spread(func(x Run) float64 { return x.SlowdownWith[i] }), spread(func(x Run) float64 { return x.SlowdownWithout[i] }))
+		both("  slowdown", func(_ Outcome, slowdowns []float64) float64 { return slowdowns[i] })
 	}
-	fmt.Fprintf(t, "average slowdown\t\t\t%s\t%s\n",
-		spread(func(x Run) float64 { return mean(x.SlowdownWith) }), spread(func(x Run) float64 { return mean(x.SlowdownWithout) }))
-	fmt.Fprintf(t, "misplaced, %% of the service\t\t\t%s\t%s\n",
-		spread(func(x Run) float64 { return 100 * x.With.Misplaced }), spread(func(x Run) float64 { return 100 * x.Without.Misplaced }))
+	both("average slowdown", func(_ Outcome, slowdowns []float64) float64 { return mean(slowdowns) })
+	both("misplaced, % of the service", func(o Outcome, _ []float64) float64 { return 100 * o.Misplaced })
 	fmt.Fprintf(t, "average slowdown without, over with\t\t\t%s\t\n",
 		spread(func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }))
 	return t.Flush()

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"penstock/lab/experiment"
+	"penstock/lab/experiment/progress"
 	"penstock/lab/hadoop"
 )
 
@@ -53,20 +56,20 @@ type Ending struct {
 
 // campaign is one stretch of a campaign at work.
 type campaign struct {
-	setup    Setup
-	plan     Plan
-	m        *machine
-	probe    *probe
-	journal  *Journal
-	progress *Progress
-	seen     map[int]time.Time // processes, when first looked at
+	setup Setup
+	plan  Plan
+	m     *machine
+	probe *probe
+	log   *progress.Log
+	seen  map[int]time.Time // processes, when first looked at
 
 	underWay     chan struct{} // closed when a job's tasks run
 	underWayOnce sync.Once
 	sort         atomic.Pointer[hadoop.App] // the TeraSort that runs
 
-	mu  sync.Mutex // of the journal
-	err error      // the first error in writing it
+	mu      sync.Mutex // of the journal
+	journal *Journal
+	err     error // the first error in writing it
 }
 
 // note keeps a line; it may be called from any goroutine.
@@ -85,34 +88,29 @@ func (c *campaign) failure() error {
 }
 
 // finding is what makes the verdict a bad one.
-func (c *campaign) finding(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+func (c *campaign) finding(text string) {
 	c.note(line{Finding: text})
-	c.progress.Printf("FINDING: %s", text)
+	c.log.Printf("FINDING: %s", text)
 }
 
-func (c *campaign) roundsBefore(load string) (n int) {
+// roundsBefore returns how many rounds of a load are in the journal.
+func (c *campaign) roundsBefore(load string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range c.journal.rounds {
-		if r.Load == load {
-			n++
-		}
-	}
-	return n
+	return loadResult(load, c.journal.rounds).Rounds
 }
 
 func (c *campaign) roundDone(r Round) {
 	if c.setup.Phases {
 		var err error
 		if r.TaskWaits, err = c.m.taskWaits(); err != nil {
-			c.finding("%v", err)
+			c.finding(err.Error())
 		}
 	}
 	c.note(line{Round: &r})
-	c.progress.round(r)
+	c.log.Printf("%s", r)
 	if r.Wrong != "" {
-		c.finding("%s, round %d: %s", r.Load, r.Number, r.Wrong)
+		c.finding(fmt.Sprintf("%s, round %d: %s", r.Load, r.Number, r.Wrong))
 	}
 }
 
@@ -123,7 +121,7 @@ func (c *campaign) begun(ctx context.Context, app *hadoop.App) {
 			c.underWayOnce.Do(func() { close(c.underWay) })
 			return
 		}
-		if wait(ctx, 200*time.Millisecond) != nil {
+		if experiment.Pause(ctx, 200*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -139,7 +137,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 		return err
 	}
 	stop := make(chan struct{})
-	files := &files{m: c.m, report: func(text string) { c.finding("%s", text) }}
+	files := &files{m: c.m, report: c.finding}
 	var load sync.WaitGroup
 	load.Go(func() { files.run(ctx, stop) })
 	load.Go(func() { c.rounds(ctx, "terasort", c.terasort, stop) })
@@ -152,7 +150,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	if err != nil {
 		cancel()
 	} else {
-		c.progress.Printf("all faults are over: the jobs end, then what is left is looked at")
+		c.log.Printf("all faults are over: the jobs end, then what is left is looked at")
 	}
 	go func() { load.Wait(); close(ended) }()
 	var e Ending
@@ -161,10 +159,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 		cancel()
 		<-ended
 	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return err
 	}
 	e.Last, e.Files, e.FileBytes, e.Again = len(c.journal.outcomes), files.done, files.bytes, files.again
@@ -173,7 +168,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	err = c.look(looking, files, &e)
 	e.Seconds, e.Clean = time.Since(begin).Seconds(), err == nil
 	if err != nil && ctx.Err() == nil {
-		c.finding("%v", err)
+		c.finding(err.Error())
 	}
 	c.note(line{Ending: &e})
 	return errors.Join(c.failure(), ctx.Err())
@@ -204,22 +199,22 @@ const (
 	lookPatience  = 5 * time.Minute
 )
 
-// faults does the plan's steps.
+// faults does the plan's steps that the journal lacks.
 func (c *campaign) faults(ctx context.Context) error {
-	c.progress.Printf("waiting for the first job's tasks")
+	c.log.Printf("waiting for the first job's tasks")
 	select {
 	case <-c.underWay:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	c.progress.attack()
+	begin, before := time.Now(), c.journal.kills()
 	for _, s := range c.plan.Steps[len(c.journal.outcomes):] {
 		var phase Phase
 		var err error
 		if s.In != "" {
 			phase, err = c.reach(ctx, s)
 		} else {
-			err = wait(ctx, s.Pause)
+			err = experiment.Pause(ctx, s.Pause)
 		}
 		if err != nil {
 			return err
@@ -232,14 +227,16 @@ func (c *campaign) faults(ctx context.Context) error {
 		}
 		o, err := c.step(ctx, s)
 		if err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return fmt.Errorf("fault %d (%s): %w", s.Number, s, err)
+			return cmp.Or(ctx.Err(), fmt.Errorf("fault %d (%s): %w", s.Number, s, err))
 		}
 		o.Phase = phase
 		c.note(line{Outcome: &o})
-		c.progress.step(o)
+		kills, left := c.journal.kills(), ""
+		if kills > before && kills < c.plan.Kills {
+			each := time.Since(begin) / time.Duration(kills-before)
+			left = fmt.Sprintf("   about %s left", progress.Clock(each*time.Duration(c.plan.Kills-kills)))
+		}
+		c.log.Printf("%3d/%d kills  %s%s", kills, c.plan.Kills, o, left)
 	}
 	return nil
 }
@@ -265,20 +262,21 @@ func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 	if err := c.probe.served(ctx, end); err != nil {
 		return o, err
 	}
-	longest, ops, failed := c.probe.felt(o.Begin, end)
-	o.Ops, o.StallMS, o.StallOp, o.Failed = ops, ms(longest.took()), longest.name, failed
+	var longest op
+	longest, o.Ops, o.Failed = c.probe.felt(o.Begin, end)
+	o.StallMS, o.StallOp = ms(longest.took()), longest.name
 	after, err := c.allGates(ctx)
 	if err != nil {
 		return o, err
 	}
-	for i := range after {
-		if after[i].pid != before[i].pid {
+	for i, now := range after {
+		if now.pid != before[i].pid {
 			continue // another JVM, which counts from zero
 		}
-		o.GateWaits += after[i].GateWaits - before[i].GateWaits
-		if n := after[i].OrphanedWaits - before[i].OrphanedWaits; n > 0 {
+		o.GateWaits += now.GateWaits - before[i].GateWaits
+		if n := now.OrphanedWaits - before[i].OrphanedWaits; n > 0 {
 			o.Orphans += n
-			o.OrphanMS = max(o.OrphanMS, float64(after[i].OrphanedWaitNanosLatest)/1e6)
+			o.OrphanMS = max(o.OrphanMS, float64(now.OrphanedWaitNanosLatest)/1e6)
 		}
 	}
 	o.Usage = c.usages()
@@ -310,10 +308,9 @@ func (c *campaign) allGates(ctx context.Context) (all []counted, err error) {
 
 // look checks everything that can be checked once nothing happens any more.
 func (c *campaign) look(ctx context.Context, f *files, e *Ending) error {
-	errs := []error{c.probe.stop(ctx)}
+	errs := []error{c.probe.stop(ctx), c.m.redundant(ctx)}
 	e.ProbeOps = c.probe.count
-	errs = append(errs, c.m.redundant(ctx))
-	c.progress.Printf("every block has its replicas; reading %d files back", len(f.kept))
+	c.log.Printf("every block has its replicas; reading %d files back", len(f.kept))
 	errs = append(errs, f.checkKept(ctx), c.m.checkFileSystem(ctx), c.m.checkThreads(ctx), c.m.Hadoop.Check())
 	all, err := c.allGates(ctx)
 	errs = append(errs, err)

@@ -11,6 +11,8 @@ import (
 
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
+	"penstock/lab/experiment"
+	"penstock/lab/stand"
 )
 
 // fault makes one fault happen and takes it back. It returns when all is as it was
@@ -22,12 +24,15 @@ func (m *machine) fault(ctx context.Context, s Step) error {
 		if err := m.daemon().Kill(); err != nil {
 			return err
 		}
-		return errors.Join(wait(ctx, s.Lasts), m.startDaemon(ctx))
+		if err := errors.Join(experiment.Pause(ctx, s.Lasts), m.StartNode(ctx, 0, nil)); err != nil {
+			return err
+		}
+		return m.awaitAgents(ctx, "enforce")
 	case StopDaemon:
 		return errors.Join(m.stopped(ctx, m.daemon().PID(), s.Lasts), m.awaitAgents(ctx, "enforce"))
 	case KillDataNode:
 		m.Hadoop.KillDataNode(s.Node)
-		err := errors.Join(wait(ctx, s.Lasts), m.Hadoop.StartDataNode(ctx, s.Node))
+		err := errors.Join(experiment.Pause(ctx, s.Lasts), m.Hadoop.StartDataNode(ctx, s.Node))
 		return errors.Join(err, m.awaitAgents(ctx, "enforce"), m.redundant(ctx))
 	case StopDataNode:
 		return errors.Join(m.stopped(ctx, m.Hadoop.DataNodePID(s.Node), s.Lasts), m.awaitAgents(ctx, "enforce"))
@@ -48,18 +53,9 @@ func (m *machine) fault(ctx context.Context, s Step) error {
 	case SlowDisk:
 		return m.slowDisk(ctx, s.Node, s.Lasts)
 	case Calm:
-		return wait(ctx, s.Lasts)
+		return experiment.Pause(ctx, s.Lasts)
 	}
 	return fmt.Errorf("no such fault: %q", s.Kind)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // stopped stops a process for a while. It goes on whatever happens.
@@ -67,24 +63,42 @@ func (m *machine) stopped(ctx context.Context, pid int, lasts time.Duration) err
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
-	err := wait(ctx, lasts)
+	err := experiment.Pause(ctx, lasts)
 	if cont := syscall.Kill(pid, syscall.SIGCONT); cont != nil {
 		return errors.Join(err, fmt.Errorf("let process %d go on: %w", pid, cont))
 	}
 	return err
 }
 
-// garbage sends what the daemon must count and hang up on.
-func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
-	const metric = "agent_bad_frames_total"
-	before, err := m.daemon().Metric(ctx, metric)
+// until does something to the daemon and waits until a figure is larger than before.
+func (m *machine) until(ctx context.Context, what string, figure func(context.Context) (float64, error), do func() error) error {
+	before, err := figure(ctx)
 	if err != nil {
 		return err
 	}
-	if err := daemon.Refused(m.socket(), bad.Bytes, patience); err != nil {
-		return fmt.Errorf("garbage (%s): %w", bad.Name, err)
+	if err := do(); err != nil {
+		return err
 	}
-	return m.awaitMetric(ctx, metric, func(now float64) bool { return now > before })
+	return m.await(ctx, what, func(ctx context.Context) (bool, error) {
+		now, err := figure(ctx)
+		return now > before, err
+	})
+}
+
+func (m *machine) untilCounted(ctx context.Context, do func() error, metric string, labels ...string) error {
+	return m.until(ctx, "the daemon counts "+metric, func(ctx context.Context) (float64, error) {
+		return m.daemon().Metric(ctx, metric, labels...)
+	}, do)
+}
+
+// garbage sends what the daemon must count and hang up on.
+func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
+	return m.untilCounted(ctx, func() error {
+		if err := daemon.Refused(m.Socket(0), bad.Bytes, stand.Patience); err != nil {
+			return fmt.Errorf("garbage (%s): %w", bad.Name, err)
+		}
+		return nil
+	}, "agent_bad_frames_total")
 }
 
 // halfFrames are peers that begin a frame and stay; some of them say HELLO first.
@@ -94,7 +108,7 @@ func (m *machine) halfFrames(ctx context.Context, lasts time.Duration) error {
 		return err
 	}
 	for _, bytes := range [][]byte{hello[:len(hello)/2], hello[:3], append(hello, 0, 12, 4, 1, 0, 0)} {
-		c, err := net.Dial("unix", m.socket())
+		c, err := net.Dial("unix", m.Socket(0))
 		if err != nil {
 			return err
 		}
@@ -103,12 +117,12 @@ func (m *machine) halfFrames(ctx context.Context, lasts time.Duration) error {
 			return err
 		}
 	}
-	return wait(ctx, lasts)
+	return experiment.Pause(ctx, lasts)
 }
 
 // cut breaks an agent's connection and waits for the agent to be back.
 func (m *machine) cut(ctx context.Context, which int) error {
-	reconnects := func(ctx context.Context) (sum float64, err error) {
+	err := m.until(ctx, "an agent has connected again", func(ctx context.Context) (sum float64, err error) {
 		for i := range Nodes {
 			g, err := m.gates(ctx, i)
 			if err != nil {
@@ -117,28 +131,21 @@ func (m *machine) cut(ctx context.Context, which int) error {
 			sum += float64(g.Reconnects)
 		}
 		return sum, nil
-	}
-	before, err := reconnects(ctx)
+	}, func() error { return daemon.Cut(m.daemon().PID(), m.Socket(0), which) })
 	if err != nil {
 		return err
 	}
-	if err := cutConnection(m.daemon().PID(), m.socket(), which); err != nil {
-		return err
-	}
-	err = m.await(ctx, "an agent has connected again", func(ctx context.Context) (bool, error) {
-		now, err := reconnects(ctx)
-		return now > before, err
-	})
-	return errors.Join(err, m.awaitAgents(ctx, "enforce"))
+	return m.awaitAgents(ctx, "enforce")
 }
 
 // switchOff has the kill switch on for a while.
 func (m *machine) switchOff(ctx context.Context, lasts time.Duration) error {
-	if err := os.WriteFile(m.killSwitch(), nil, 0o644); err != nil {
+	killSwitch := m.Socket(0) + ".off"
+	if err := os.WriteFile(killSwitch, nil, 0o644); err != nil {
 		return err
 	}
-	err := errors.Join(m.awaitAgents(ctx, "off"), wait(ctx, lasts))
-	return errors.Join(err, os.Remove(m.killSwitch()), m.awaitAgents(ctx, "enforce"))
+	err := errors.Join(m.awaitAgents(ctx, "off"), experiment.Pause(ctx, lasts))
+	return errors.Join(err, os.Remove(killSwitch), m.awaitAgents(ctx, "enforce"))
 }
 
 // reweigh puts something else into the weights file for a while. What is refused
@@ -147,30 +154,15 @@ func (m *machine) reweigh(ctx context.Context, w weightsText, lasts time.Duratio
 	if err := m.setWeights(ctx, w.text, w.refused); err != nil {
 		return fmt.Errorf("weights file, %s: %w", w.name, err)
 	}
-	return errors.Join(wait(ctx, lasts), m.setWeights(ctx, goodWeights, false), m.awaitAgents(ctx, "enforce"))
+	return errors.Join(experiment.Pause(ctx, lasts), m.setWeights(ctx, goodWeights, false), m.awaitAgents(ctx, "enforce"))
 }
 
 func (m *machine) setWeights(ctx context.Context, text string, refused bool) error {
-	const metric = "weights_reloads_total"
 	label := `result="taken"`
 	if refused {
 		label = `result="refused"`
 	}
-	before, err := m.daemon().Metric(ctx, metric, label)
-	if err != nil {
-		return err
-	}
-	if err := m.daemon().SetWeights(text); err != nil {
-		return err
-	}
-	return m.awaitMetric(ctx, metric, func(now float64) bool { return now > before }, label)
-}
-
-func (m *machine) awaitMetric(ctx context.Context, name string, holds func(float64) bool, labels ...string) error {
-	return m.await(ctx, "the right value of "+name, func(ctx context.Context) (bool, error) {
-		now, err := m.daemon().Metric(ctx, name, labels...)
-		return holds(now), err
-	})
+	return m.untilCounted(ctx, func() error { return m.daemon().SetWeights(text) }, "weights_reloads_total", label)
 }
 
 // slower is what a slow disk's times are multiplied with.
@@ -181,7 +173,7 @@ func (m *machine) slowDisk(ctx context.Context, i int, lasts time.Duration) erro
 	if err := m.Disks[i].SetModel(slow(m.setup.Disk)); err != nil {
 		return err
 	}
-	return errors.Join(wait(ctx, lasts), m.Disks[i].SetModel(m.setup.Disk))
+	return errors.Join(experiment.Pause(ctx, lasts), m.Disks[i].SetModel(m.setup.Disk))
 }
 
 func slow(d disk.Model) disk.Model {

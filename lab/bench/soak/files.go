@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/lab/client"
+	"penstock/lab/experiment"
 )
 
 // transfer is a file whose every byte is known.
@@ -35,7 +36,10 @@ func (f transfer) get(ctx context.Context, jvm *client.JVM) error { return f.mov
 // client compares every byte that it gets.
 func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more string) error {
 	args := fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d %s", f.path, client.Attempt(f.app), f.bytes, f.seed, more)
-	sum, err := call(ctx, jvm, operation, strings.TrimSpace(args))
+	sum, err := jvm.Ask(ctx, operation, strings.TrimSpace(args))
+	if err != nil && strings.Contains(err.Error(), "the data differ") {
+		err = fmt.Errorf("%w: %w", errDiffers, err)
+	}
 	if err == nil && sum != client.Sum(f.seed, f.bytes) {
 		err = fmt.Errorf("%w: the SHA-256 is %s", errDiffers, sum)
 	}
@@ -47,34 +51,6 @@ func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more str
 
 // errDiffers is the finding that this is all about.
 var errDiffers = errors.New("the data differ from what was written")
-
-// call does an operation and returns its answer.
-func call(ctx context.Context, jvm *client.JVM, operation, args string) (string, error) {
-	type end struct {
-		answer string
-		err    error
-	}
-	ended := make(chan end, 1)
-	id := jvm.Do(operation, args, func(event, value string) {
-		switch event {
-		case "done":
-			ended <- end{answer: value}
-		case "error":
-			err := errors.New(value)
-			if strings.Contains(value, "the data differ") {
-				err = fmt.Errorf("%w: %s", errDiffers, value)
-			}
-			ended <- end{err: err}
-		}
-	})
-	defer jvm.Forget(id)
-	select {
-	case e := <-ended:
-		return e.answer, e.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-}
 
 // files are written, read back and kept by turns while the campaign lasts.
 type files struct {
@@ -132,7 +108,7 @@ func (f *files) persist(ctx context.Context, do func(context.Context, *client.JV
 			return false
 		}
 		f.again++
-		if wait(ctx, time.Second) != nil {
+		if experiment.Pause(ctx, time.Second) != nil {
 			return false
 		}
 	}
@@ -149,7 +125,7 @@ func (f *files) checkKept(ctx context.Context) error {
 }
 
 func (f *files) checkReplicas(ctx context.Context, file transfer) error {
-	answer, err := call(ctx, f.m.Clients, "blocks", "path="+file.path)
+	answer, err := f.m.Clients.Ask(ctx, "blocks", "path="+file.path)
 	if err != nil {
 		return err
 	}

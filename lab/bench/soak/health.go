@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/lab/hadoop"
 	"penstock/lab/proc"
 )
 
@@ -47,7 +48,9 @@ func (c *campaign) usages() (all []Usage) {
 		u.AgeS = time.Since(c.seen[pid]).Seconds()
 		all = append(all, u)
 	}
-	look("daemon", c.m.daemon().PID())
+	if d := c.m.daemon(); d != nil { // it may not have started again
+		look("daemon", d.PID())
+	}
 	for i := range Nodes {
 		look(fmt.Sprintf("datanode%d", i), c.m.Hadoop.DataNodePID(i))
 	}
@@ -55,17 +58,6 @@ func (c *campaign) usages() (all []Usage) {
 }
 
 const jstackPatience = 20 * time.Second
-
-// stack is where the threads of a JVM stand, deadlocks included.
-func stack(pid int) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), jstackPatience)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "jstack", "-l", strconv.Itoa(pid)).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("jstack %d: %w: %.300s", pid, err, out)
-	}
-	return string(out), nil
-}
 
 // stacks writes the DataNodes' stacks beside the logs and says where, and whether
 // there is a deadlock.
@@ -76,26 +68,23 @@ func (m *machine) stacks() string {
 		if pid == 0 {
 			continue
 		}
-		text, err := stack(pid)
+		ctx, cancel := context.WithTimeout(context.Background(), jstackPatience)
+		text, err := exec.CommandContext(ctx, "jstack", "-l", strconv.Itoa(pid)).CombinedOutput()
+		cancel()
 		if err != nil {
-			said = append(said, err.Error())
+			said = append(said, fmt.Sprintf("jstack %d: %v: %.300s", pid, err, text))
 			continue
 		}
-		file := fmt.Sprintf("%s/dn%d.stack", m.Hadoop.LogDir(), i)
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			said = append(said, err.Error())
-			continue
+		file, found := fmt.Sprintf("%s/dn%d.stack", m.Hadoop.LogDir(), i), "no deadlock"
+		if strings.Contains(string(text), "Java-level deadlock") {
+			found = "DEADLOCK"
 		}
-		said = append(said, fmt.Sprintf("DataNode %d, %s: %s", i, deadlock(text), file))
+		said = append(said, fmt.Sprintf("DataNode %d, %s: %s", i, found, file))
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			said = append(said, err.Error())
+		}
 	}
 	return strings.Join(said, "\n")
-}
-
-func deadlock(stack string) string {
-	if strings.Contains(stack, "Java-level deadlock") {
-		return "DEADLOCK"
-	}
-	return "no deadlock"
 }
 
 // checkThreads looks for deadlocks in the DataNodes and asks the daemon whether its
@@ -112,7 +101,7 @@ func (m *machine) checkThreads(ctx context.Context) error {
 
 // checkFileSystem has the NameNode look at every block (fsck).
 func (m *machine) checkFileSystem(ctx context.Context) error {
-	page, err := m.page(ctx, m.Hadoop.NameNodeURL()+"/fsck?ugi=root&path=%2F")
+	page, err := hadoop.Page(ctx, m.Hadoop.NameNodeURL()+"/fsck?ugi=root&path=%2F")
 	if err != nil {
 		return err
 	}

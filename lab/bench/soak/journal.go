@@ -11,7 +11,7 @@ import (
 // kill -9 and a power cut: each fault that is over, each round of jobs, each
 // finding, and the checks at the end of each stretch.
 type Journal struct {
-	file     *journal.Journal[Setup, line]
+	*journal.Journal[Setup, line]
 	outcomes []Outcome
 	rounds   []Round
 	findings []string
@@ -33,7 +33,7 @@ func OpenJournal(path string, s Setup) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{file: file}
+	j := &Journal{Journal: file}
 	for i, l := range file.Entries() {
 		if err := j.take(l); err != nil {
 			file.Close()
@@ -67,8 +67,15 @@ func (j *Journal) add(l line) error {
 	if err := j.take(l); err != nil {
 		return err
 	}
-	return j.file.Append(l)
+	return j.Append(l)
 }
 
-// Close lets go of the file.
-func (j *Journal) Close() error { return j.file.Close() }
+// kills returns how many of the faults are kills.
+func (j *Journal) kills() (n int) {
+	for _, o := range j.outcomes {
+		if o.Kind.kill() {
+			n++
+		}
+	}
+	return n
+}

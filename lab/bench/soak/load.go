@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"penstock/lab/experiment"
 	"penstock/lab/hadoop"
 )
 
@@ -139,10 +140,7 @@ func (c *campaign) testDFSIO(ctx context.Context, dir string) error {
 // middle of it. What is wrong for good stays wrong.
 func (c *campaign) retry(ctx context.Context, do func() error) (err error) {
 	for range fileAttempts {
-		if err = do(); err == nil || ctx.Err() != nil {
-			return err
-		}
-		if wait(ctx, 2*time.Second) != nil {
+		if err = do(); err == nil || experiment.Pause(ctx, 2*time.Second) != nil {
 			return err
 		}
 	}

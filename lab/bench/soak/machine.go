@@ -2,17 +2,16 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"time"
 
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
+	"penstock/lab/experiment"
+	"penstock/lab/experiment/progress"
 	"penstock/lab/hadoop"
 	"penstock/lab/stand"
 )
@@ -23,23 +22,15 @@ type Options struct {
 	CacheDir string // downloads; kept between campaigns
 	AgentJar string // penstock-agent.jar
 	Binary   string // penstock itself, for the node daemon
-	Progress *Progress
+	Progress *progress.Log
 }
 
 // machine is the real world of a campaign: disks, Hadoop, the daemon, clients.
 type machine struct {
 	*stand.Stand
-	options Options
-	setup   Setup
-	web     http.Client
+	setup Setup
 }
 
-// patience bounds every wait for something that must happen. A busy machine needs
-// a part of it.
-const patience = 90 * time.Second
-
-func (m *machine) socket() string         { return m.Socket(0) }
-func (m *machine) killSwitch() string     { return m.socket() + ".off" }
 func (m *machine) daemon() *daemon.Daemon { return m.Nodes[0] }
 
 // dataDir is the data directory of DataNode i.
@@ -52,7 +43,7 @@ func startMachine(ctx context.Context, s Setup, o Options) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{Stand: up, options: o, setup: s, web: http.Client{Timeout: 10 * time.Second}}
+	m := &machine{Stand: up, setup: s}
 	if err := errors.Join(m.compileWaits(ctx), m.SetModel(s.Disk), m.awaitAgents(ctx, "enforce")); err != nil {
 		return nil, errors.Join(err, m.Down())
 	}
@@ -66,7 +57,7 @@ func spec(s Setup, o Options) stand.Spec {
 		// Quanta and bounds for disks of some 100 MB/s, with a backlog that writers reach, so that
 		// streams do wait at their marks.
 		Nodes: func(*stand.Stand) []daemon.Options {
-			return []daemon.Options{{Mode: "enforce", Weights: goodWeights, More: daemon.Believe, Patience: patience,
+			return []daemon.Options{{Mode: "enforce", Weights: goodWeights, More: daemon.Believe,
 				Device: "  quantum: 1MiB\n  backlog: 4MiB\n  dirty: 32MiB\n  run: 4MiB\n"}}
 		},
 		Clients: true,
@@ -112,14 +103,6 @@ func spec(s Setup, o Options) stand.Spec {
 	return spec
 }
 
-// startDaemon starts a daemon and waits until every agent that is there obeys it.
-func (m *machine) startDaemon(ctx context.Context) error {
-	if err := m.StartNode(ctx, 0, nil); err != nil {
-		return err
-	}
-	return m.awaitAgents(ctx, "enforce")
-}
-
 // awaitAgents waits until the agents of all DataNodes that run are connected and
 // know the mode.
 func (m *machine) awaitAgents(ctx context.Context, mode string) error {
@@ -143,45 +126,33 @@ func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 // errGone ends every wait for the daemon.
 var errGone = errors.New("penstock node has ended by itself")
 
-// await asks until the answer is yes. If that takes too long it says why, and
-// writes down where the threads of the DataNodes stand.
+// await is Await. If it is too late, the error says where the threads of the DataNodes stand.
 func (m *machine) await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("too late"))
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	var gone error
+	err := m.Await(ctx, what, func(ctx context.Context) (bool, error) {
 		ok, err := holds(ctx)
-		if ok && err == nil {
-			return nil
-		}
 		if errors.Is(err, errGone) {
-			return err
+			gone = err
+			return true, nil
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return ctx.Err()
-			}
-			return fmt.Errorf("not within %v: %s (%v)\n%s", patience, what, err, m.stacks())
-		}
+		return ok, err
+	})
+	switch {
+	case gone != nil:
+		return gone
+	case err != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w\n%s", err, m.stacks())
 	}
+	return err
 }
 
 // gates is what the agent in a server has counted since its JVM began.
 type gates struct {
-	State                    string
-	Connected                bool
-	Mode                     string
-	GateBackstops            int64
-	FailedOpen               int64
-	Reconnects               int64
-	Suppressed               int64
-	OrphanedWaits            int64
-	OrphanedWaitNanosLongest int64
-	OrphanedWaitNanosLatest  int64
-	GateWaits, GateWaitNanos int64
+	State, Mode                            string
+	Connected                              bool
+	GateWaits, GateBackstops, FailedOpen   int64
+	Reconnects, Suppressed                 int64
+	OrphanedWaits, OrphanedWaitNanosLatest int64 // without a daemon
 }
 
 // agents is how many servers have one: the DataNodes and, where it is governed, the
@@ -194,13 +165,11 @@ func (m *machine) agents() int {
 }
 
 func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
-	url := m.Hadoop.NodeManagerURL
+	url := m.Hadoop.NodeManagerURL(0)
 	if i < Nodes {
-		url = m.Hadoop.DataNodeURL
-	} else {
-		i -= Nodes
+		url = m.Hadoop.DataNodeURL(i)
 	}
-	err = m.bean(ctx, url(i), "penstock:type=Agent", &g)
+	err = hadoop.Bean(ctx, url, "penstock:type=Agent", &g)
 	return g, err
 }
 
@@ -211,43 +180,8 @@ func (m *machine) redundant(ctx context.Context) error {
 	return m.await(ctx, "every block is on both DataNodes", func(ctx context.Context) (bool, error) {
 		err := m.checkFileSystem(ctx)
 		if err != nil {
-			err = errors.Join(err, wait(ctx, 200*time.Millisecond))
+			err = errors.Join(err, experiment.Pause(ctx, 200*time.Millisecond))
 		}
 		return true, err
 	})
-}
-
-const beanMax = 8 << 20 // bytes
-
-// bean reads one bean of a Hadoop daemon's JMX.
-func (m *machine) bean(ctx context.Context, url, name string, into any) error {
-	body, err := m.page(ctx, url+"/jmx?qry="+name)
-	if err != nil {
-		return err
-	}
-	var doc struct{ Beans []json.RawMessage }
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return fmt.Errorf("%s: %w", url, err)
-	}
-	if len(doc.Beans) != 1 {
-		return fmt.Errorf("%s: no bean %s", url, name)
-	}
-	return json.Unmarshal(doc.Beans[0], into)
-}
-
-func (m *machine) page(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := m.web.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, beanMax))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return body, err
 }

@@ -18,6 +18,7 @@ type Request struct {
 	Build    string
 	Resume   string // journal; "": in memory only
 	JSON     string // "" none, "-" standard output
+	Report   string // HTML; "" none
 	KeepLogs bool
 	Out      io.Writer // for the table
 }
@@ -36,33 +37,25 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 		return Result{}, err
 	}
 	defer journal.Close()
-	say := q.Options.Progress.Printf
-	plan := q.Setup.Plan()
-	done := 0
-	for _, o := range journal.outcomes {
-		if o.Kind.kill() {
-			done++
-		}
-	}
-	q.Options.Progress.plan(plan.Kills, done)
-	say("seed %d: %d kills among %d faults; %d kills are done", plan.Seed, plan.Kills, len(plan.Steps), done)
+	say, plan, remove := q.Options.Progress.Printf, q.Setup.Plan(), q.Options.RunDir == ""
+	say("seed %d: %d kills among %d faults; %d kills are done", plan.Seed, plan.Kills, len(plan.Steps), journal.kills())
 	var runErr error
-	remove := q.Options.RunDir == "" // the folder is removed if all is good
 	if over := len(journal.endings) > 0 && len(journal.outcomes) == len(plan.Steps); !over {
 		runErr = q.run(ctx, plan, journal)
 	}
-	if errors.Is(runErr, context.Canceled) && q.Resume != "" {
+	interrupted := errors.Is(runErr, context.Canceled)
+	if interrupted && q.Resume != "" {
 		say("interrupted; what was done is in %s: the same command goes on from there", q.Resume)
 	}
 	result := Summarise(q.Setup, q.Build, journal)
 	if runErr != nil && len(journal.outcomes) == 0 {
 		return result, runErr
 	}
-	if runErr != nil && !errors.Is(runErr, context.Canceled) {
+	if runErr != nil && !interrupted {
 		result.Good, result.Findings = false, append(result.Findings, runErr.Error())
 	}
 	fmt.Fprintln(q.Out)
-	err = errors.Join(runErr, result.WriteTable(q.Out), runs.WriteFile(q.JSON, result.WriteJSON))
+	err = errors.Join(runErr, result.WriteTable(q.Out), runs.WriteFile(q.JSON, result.WriteJSON), result.Report().WriteFile(q.Report))
 	if err == nil && !result.Good {
 		err = fmt.Errorf("%w: %d", ErrNotGood, len(result.Findings))
 	}
@@ -74,17 +67,16 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 
 // run does one stretch.
 func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) error {
-	say := q.Options.Progress.Printf
-	return runs.Within(q.Options.RunDir, "soak-", true, say, func(dir string) error {
+	log := q.Options.Progress
+	return runs.Within(q.Options.RunDir, "soak-", true, log.Printf, func(dir string) error {
 		q.Options.RunDir = dir
 		m, err := startMachine(ctx, q.Setup, q.Options)
 		if err != nil {
 			return err
 		}
-		c := &campaign{setup: q.Setup, plan: plan, m: m, journal: journal, progress: q.Options.Progress,
-			seen: map[int]time.Time{}, underWay: make(chan struct{})}
+		c := &campaign{setup: q.Setup, plan: plan, m: m, journal: journal, log: log, seen: map[int]time.Time{}, underWay: make(chan struct{})}
 		err = c.run(ctx)
-		say("putting everything back")
+		log.Printf("putting everything back")
 		return errors.Join(err, m.Down())
 	})
 }

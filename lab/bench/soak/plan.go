@@ -56,6 +56,9 @@ var between = []Kind{
 	StopDataNode, KillSwitch, Weights, SlowDisk, Calm, Calm, Calm,
 }
 
+// kinds are all faults, kills first.
+var kinds = []Kind{KillDaemon, KillDataNode, StopDaemon, Garbage, HalfFrame, Cut, StopDataNode, KillSwitch, Weights, SlowDisk, Calm}
+
 // Of every stride kills the last quiet ones are of DataNodes only, so that a
 // daemon grows old enough to show what it gathers.
 const (
@@ -144,7 +147,11 @@ func (s Step) String() string {
 	}[s.Kind]
 	switch s.Kind {
 	case Garbage:
-		return "a peer sends garbage: " + badNames()[s.Variant%len(badNames())]
+		bad, err := badFrame(s.Variant, "/data")
+		if err != nil {
+			return "a peer sends garbage: " + err.Error()
+		}
+		return "a peer sends garbage: " + bad.Name
 	case Cut:
 		return fmt.Sprintf("agent connection %d is cut", s.Node)
 	case Weights:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/lab/client"
+	"penstock/lab/stand"
 )
 
 // The probe's two clients are tasks of this application, its files lie here.
@@ -51,17 +52,13 @@ type probe struct {
 // startProbe writes the file that is read and starts the clients.
 func startProbe(ctx context.Context, m *machine) (*probe, error) {
 	p := &probe{jvm: m.Clients, changed: make(chan struct{})}
-	attempt := client.Attempt(probeApplication)
 	file := transfer{app: probeApplication, path: probeDir + "/read", bytes: probeBytes, seed: probeSeed}
 	if err := file.put(ctx, m.Clients); err != nil {
 		return nil, fmt.Errorf("the probe's file: %w", err)
 	}
-	common := fmt.Sprintf("attempt=%s every=%d seed=%d", attempt, probeEvery, probeSeed)
-	for which, what := range []string{
-		"probe-read path=" + file.path + fmt.Sprintf(" length=%d ", probeBytes) + common,
-		"probe-write path=" + probeDir + "/written" + fmt.Sprintf(" replication=%d ", Nodes) + common,
-	} {
-		operation, args, _ := strings.Cut(what, " ")
+	common := fmt.Sprintf("attempt=%s every=%d seed=%d", client.Attempt(probeApplication), probeEvery, probeSeed)
+	for which, operation := range []string{"probe-read", "probe-write"} {
+		args := []string{fmt.Sprintf("path=%s length=%d ", file.path, probeBytes), fmt.Sprintf("path=%s/written replication=%d ", probeDir, Nodes)}[which] + common
 		p.ids = append(p.ids, m.Clients.Do(operation, args, func(event, value string) { p.take(which, event, value) }))
 	}
 	return p, nil
@@ -104,29 +101,29 @@ func parseOp(name, value string) (op, error) {
 	return op{name, begin, begin.Add(time.Duration(nanos))}, nil
 }
 
-// served waits until both clients have ended an operation that began after a
-// time: whatever was under way before has ended by then.
-func (p *probe) served(ctx context.Context, after time.Time) error {
-	late := time.NewTimer(patience)
-	defer late.Stop()
+// until waits, after each event, for a condition; a client that has ended is an error.
+func (p *probe) until(ctx context.Context, holds func() bool) error {
 	for {
 		p.mu.Lock()
-		ok, dead, changed := p.latest[0].After(after) && p.latest[1].After(after), p.dead, p.changed
+		ok, dead, changed := holds(), p.dead, p.changed
 		p.mu.Unlock()
-		if dead != nil {
+		if dead != nil || ok {
 			return dead
-		}
-		if ok {
-			return nil
 		}
 		select {
 		case <-changed:
-		case <-late.C:
-			return fmt.Errorf("not within %v: the probe's clients are served", patience)
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
+}
+
+// served waits until both clients have ended an operation that began after a
+// time: whatever was under way before has ended by then.
+func (p *probe) served(ctx context.Context, after time.Time) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stand.Patience, fmt.Errorf("not within %v: the probe's clients are served", stand.Patience))
+	defer cancel()
+	return p.until(ctx, func() bool { return p.latest[0].After(after) && p.latest[1].After(after) })
 }
 
 // felt is what the probe felt of a window: its longest operation, how many there
@@ -157,17 +154,5 @@ func (p *probe) stop(ctx context.Context) error {
 	for _, id := range p.ids {
 		p.jvm.Limit(id, 0)
 	}
-	for {
-		p.mu.Lock()
-		ended, dead, changed := p.ended, p.dead, p.changed
-		p.mu.Unlock()
-		if dead != nil || ended == len(p.ids) {
-			return dead
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return p.until(ctx, func() bool { return p.ended == len(p.ids) })
 }

@@ -3,12 +3,12 @@ package soak
 import (
 	"fmt"
 	"io"
-	"sync"
 	"text/tabwriter"
 	"time"
 
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/progress"
+	"penstock/lab/experiment/report"
 )
 
 // WriteTable prints the figures and the verdict.
@@ -72,46 +72,15 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// Progress prints a line for each fault and round. A nil Progress prints nothing.
-type Progress struct {
-	*progress.Log
-
-	mu        sync.Mutex
-	faults    time.Time // of the first fault of this stretch
-	kills     int       // of the campaign
-	done, now int       // kills: when this stretch began, and now
+// Report is the HTML page.
+func (r Result) Report() report.Report {
+	return report.Report{Headline: fmt.Sprintf("%d kills under load: %d findings", r.Kills, len(r.Findings)), Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
+		About: "Daemon and DataNodes of a real Hadoop are killed, stopped and confused, under jobs and files that are read back. Intervals are from the median to the longest."}
 }
 
-// Printf prints a line with the time since the stretch began.
-func (p *Progress) Printf(format string, args ...any) {
-	if p != nil {
-		p.Log.Printf(format, args...)
-	}
-}
-
-func (p *Progress) plan(kills, done int) {
-	if p != nil {
-		p.kills, p.done, p.now = kills, done, done
-	}
-}
-
-// attack notes the time of the first fault.
-func (p *Progress) attack() {
-	if p != nil {
-		p.faults = time.Now()
-	}
-}
-
-func (p *Progress) step(o Outcome) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if o.Kind.kill() {
-		p.now++
-	}
-	text := fmt.Sprintf("%3d/%d kills  #%d %s: over after %.1f s, longest operation %.0f ms", p.now, p.kills, o.Number, o.Step, o.TookMS/1000, o.StallMS)
+// String is a fault that is over, for the terminal.
+func (o Outcome) String() string {
+	text := fmt.Sprintf("#%d %s: over after %.1f s, longest operation %.0f ms", o.Number, o.Step, o.TookMS/1000, o.StallMS)
 	if o.Phase != "" {
 		text += ", in " + string(o.Phase)
 	}
@@ -121,10 +90,11 @@ func (p *Progress) step(o Outcome) {
 	if len(o.Failed) > 0 {
 		text += fmt.Sprintf(", %d operations FAILED: %.200s", len(o.Failed), o.Failed[0])
 	}
-	p.Printf("%s", text+p.remaining())
+	return text
 }
 
-func (p *Progress) round(r Round) {
+// String is a round that is over, for the terminal.
+func (r Round) String() string {
 	text := fmt.Sprintf("round %d of %s: right, %.0f s", r.Number, r.Load, r.Seconds)
 	if r.Wrong != "" {
 		text = fmt.Sprintf("round %d of %s: WRONG: %s", r.Number, r.Load, r.Wrong)
@@ -132,14 +102,5 @@ func (p *Progress) round(r Round) {
 	for _, f := range r.Failed {
 		text += "\n  a job failed for good: " + f
 	}
-	p.Printf("%s", text)
-}
-
-// remaining estimates the time for the faults to come, by those of this stretch.
-func (p *Progress) remaining() string {
-	if p.now == p.done || p.now >= p.kills {
-		return ""
-	}
-	each := time.Since(p.faults) / time.Duration(p.now-p.done)
-	return fmt.Sprintf("   about %s left", progress.Clock(each*time.Duration(p.kills-p.now)))
+	return text
 }

@@ -2,10 +2,14 @@ package soak
 
 import (
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+
 	"penstock/lab/experiment/claims"
+	"penstock/lab/experiment/figures"
 )
 
 // Result is what a campaign has shown.
@@ -58,13 +62,11 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-func spread(all []float64) (s Spread) {
+func spread(all []float64) Spread {
 	if len(all) == 0 {
-		return s
+		return Spread{}
 	}
-	sorted := slices.Sorted(slices.Values(all))
-	rank := func(p float64) float64 { return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)] }
-	return Spread{rank(0.5), rank(0.99), rank(1)}
+	return Spread{figures.Quantile(all, 0.5), figures.Quantile(all, 0.99), figures.Quantile(all, 1)}
 }
 
 // OrphansResult are the exact figures of the waits without a daemon, over the kills
@@ -116,38 +118,35 @@ const settled = 10.0 // seconds
 
 func growth(process string, all []Usage) Growth {
 	g := Growth{Process: process}
-	lives := map[int][]Usage{}
-	var order []int
+	lives := map[int][]Usage{} // by process, once they are old enough
 	for _, u := range all {
 		if u.Process != process {
 			continue
 		}
 		g.RSSKiBMax, g.FDsMax, g.ThreadsMax = max(g.RSSKiBMax, u.RSSKiB), max(g.FDsMax, u.FDs), max(g.ThreadsMax, u.Threads)
 		g.LongestS = max(g.LongestS, u.AgeS)
-		if len(lives[u.PID]) == 0 {
-			order = append(order, u.PID)
+		life := lives[u.PID]
+		if u.AgeS >= settled {
+			life = append(life, u)
 		}
-		lives[u.PID] = append(lives[u.PID], u)
+		lives[u.PID] = life
 	}
-	g.Lives = len(order)
+	g.Lives = len(lives)
 	slope := func(value func(Usage) float64) float64 {
-		var along, across float64
-		for _, pid := range order {
-			life := slices.DeleteFunc(slices.Clone(lives[pid]), func(u Usage) bool { return u.AgeS < settled })
-			var age, mean float64
-			for _, u := range life {
-				age += u.AgeS / float64(len(life))
-				mean += value(u) / float64(len(life))
+		var ages, values []float64 // each less the mean of its life
+		for _, pid := range slices.Sorted(maps.Keys(lives)) {
+			var x, y []float64
+			for _, u := range lives[pid] {
+				x, y = append(x, u.AgeS), append(y, value(u))
 			}
-			for _, u := range life {
-				across += (u.AgeS - age) * (value(u) - mean)
-				along += (u.AgeS - age) * (u.AgeS - age)
-			}
+			floats.AddConst(-stat.Mean(x, nil), x)
+			floats.AddConst(-stat.Mean(y, nil), y)
+			ages, values = append(ages, x...), append(values, y...)
 		}
-		if along == 0 {
-			return 0
+		if along := floats.Dot(ages, ages); along > 0 {
+			return 60 * floats.Dot(ages, values) / along
 		}
-		return 60 * across / along
+		return 0
 	}
 	g.RSSKiBPerMin = slope(func(u Usage) float64 { return float64(u.RSSKiB) })
 	g.FDsPerMin = slope(func(u Usage) float64 { return float64(u.FDs) })
@@ -172,7 +171,7 @@ const (
 // Summarise judges what the journal holds.
 func Summarise(s Setup, build string, j *Journal) Result {
 	r := Result{Setup: s, Build: build, Outcomes: j.outcomes, Rounds: j.rounds, Endings: j.endings, Stretch: len(j.endings),
-		Findings: append([]string{}, j.findings...)}
+		Findings: append([]string{}, j.findings...), Phases: map[Phase]int{}}
 	var usages []Usage
 	byKind := map[Kind][]Outcome{}
 	for _, o := range j.outcomes {
@@ -180,13 +179,10 @@ func Summarise(s Setup, build string, j *Journal) Result {
 		usages = append(usages, o.Usage...)
 		r.GateWaits += o.GateWaits
 		if o.Phase != "" {
-			if r.Phases == nil {
-				r.Phases = map[Phase]int{}
-			}
 			r.Phases[o.Phase]++
 		}
 	}
-	for _, k := range append([]Kind{KillDaemon, KillDataNode}, distinct(between)...) {
+	for _, k := range kinds {
 		r.Kinds = append(r.Kinds, kindResult(k, byKind[k]))
 	}
 	r.DaemonKill, r.NodeKill = len(byKind[KillDaemon]), len(byKind[KillDataNode])
@@ -240,12 +236,7 @@ func (r *Result) judge(clean bool) {
 			}
 		}
 	}
-	calm := 0.0
-	for _, k := range r.Kinds {
-		if k.Kind == Calm {
-			calm = k.Stall.Max
-		}
-	}
+	calm := r.Kinds[slices.Index(kinds, Calm)].Stall.Max
 	for _, k := range r.Kinds {
 		ours := k.Kind != KillDataNode && k.Kind != StopDataNode && k.Kind != SlowDisk
 		if ours && k.Kind != Calm && k.Stall.Max > max(stallMax, 2*calm) {
@@ -310,13 +301,4 @@ func loadResult(load string, rounds []Round) LoadResult {
 	}
 	r.Seconds = spread(seconds).Median
 	return r
-}
-
-func distinct(kinds []Kind) (all []Kind) {
-	for _, k := range kinds {
-		if !slices.Contains(all, k) {
-			all = append(all, k)
-		}
-	}
-	return all
 }

@@ -81,6 +81,10 @@ func TestAGoodCampaign(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, &out)
 		}
 	}
+	out.Reset()
+	if err := r.Report().Write(&out, time.Unix(0, 0)); err != nil || !strings.Contains(out.String(), "40 kills under load: 0 findings") {
+		t.Errorf("%v:\n%s", err, &out)
+	}
 }
 
 // Whatever is wrong, the verdict says so; what is just within its bound is good.

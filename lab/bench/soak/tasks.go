@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
+	"penstock/lab/experiment"
 	"penstock/lab/hadoop"
 )
 
@@ -70,16 +70,15 @@ const taskHeapMB = 400
 
 // taskWaits reads what tasks have told since it was asked last.
 func (m *machine) taskWaits() (w TaskWaits, err error) {
-	err = filepath.WalkDir(m.waitsDir(), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+	told, err := os.ReadDir(m.waitsDir())
+	for _, task := range told {
+		path := filepath.Join(m.waitsDir(), task.Name())
+		text, readErr := os.ReadFile(path)
+		if readErr != nil {
+			return w, readErr
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return errors.Join(w.add(string(text)), os.Remove(path))
-	})
+		err = errors.Join(err, w.add(string(text)), os.Remove(path))
+	}
 	return w, err
 }
 
@@ -135,28 +134,31 @@ func phaseOf(maps, reduces float64) Phase {
 func (c *campaign) reach(ctx context.Context, s Step) (Phase, error) {
 	late, cancel := context.WithTimeoutCause(ctx, roundPatience, fmt.Errorf("no TeraSort came to the phase %s within %v", s.In, roundPatience))
 	defer cancel()
-	for {
-		if c.phase(late) == s.In {
-			if err := wait(late, s.Pause); err != nil {
-				return "", context.Cause(late)
-			}
+	for late.Err() == nil {
+		if c.phase(late) == s.In && experiment.Pause(late, s.Pause) == nil {
 			if p := c.phase(late); p != "" {
 				return p, nil
 			}
 		}
-		if err := wait(late, 50*time.Millisecond); err != nil {
-			return "", context.Cause(late)
-		}
+		_ = experiment.Pause(late, 50*time.Millisecond) // its end is the loop's
 	}
+	return "", context.Cause(late)
 }
 
-// phase is that of the TeraSort under way; empty: there is none, or it does not tell.
+// phase is that of the TeraSort under way, by the job's own master; empty: there is none, or it does not tell.
 func (c *campaign) phase(ctx context.Context) Phase {
 	app := c.sort.Load()
 	if app == nil {
 		return ""
 	}
-	p, err := c.m.progress(ctx, app)
+	if s, err := app.Status(ctx); err != nil || s.Ended() || s.Containers < 2 {
+		return ""
+	}
+	body, err := hadoop.Page(ctx, fmt.Sprintf("%s/proxy/%s/ws/v1/mapreduce/jobs", c.m.Hadoop.ResourceManagerURL(), app.ID))
+	if err != nil {
+		return ""
+	}
+	p, err := parseProgress(body)
 	if err != nil {
 		return ""
 	}
@@ -165,22 +167,6 @@ func (c *campaign) phase(ctx context.Context) Phase {
 
 // errNotRunning: a job whose tasks do not run yet, or no longer.
 var errNotRunning = errors.New("the job's tasks do not run")
-
-// progress asks the job's own master.
-func (m *machine) progress(ctx context.Context, app *hadoop.App) (Phase, error) {
-	s, err := app.Status(ctx)
-	if err != nil {
-		return "", err
-	}
-	if s.Ended() || s.Containers < 2 {
-		return "", errNotRunning
-	}
-	body, err := m.page(ctx, fmt.Sprintf("%s/proxy/%s/ws/v1/mapreduce/jobs", m.Hadoop.ResourceManagerURL(), app.ID))
-	if err != nil {
-		return "", err
-	}
-	return parseProgress(body)
-}
 
 // parseProgress reads a MapReduce master's list of jobs, which is one long.
 func parseProgress(body []byte) (Phase, error) {

@@ -1,10 +1,6 @@
 package soak
 
-import (
-	"sync"
-
-	"penstock/lab/daemon"
-)
+import "penstock/lab/daemon"
 
 // badFrame is something that no agent sends, from a peer that serves a data
 // directory.
@@ -15,18 +11,6 @@ func badFrame(variant int, data string) (daemon.Bad, error) {
 	}
 	return all[variant%len(all)], nil
 }
-
-// badNames are their names, in order.
-var badNames = sync.OnceValue(func() (names []string) {
-	all, err := daemon.BadFrames("/data")
-	if err != nil {
-		panic("soak: frames that are always the same do not encode: " + err.Error())
-	}
-	for _, b := range all {
-		names = append(names, b.Name)
-	}
-	return names
-})
 
 // weightsText is what a weights file may hold.
 type weightsText struct {

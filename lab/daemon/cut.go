@@ -1,4 +1,4 @@
-package soak
+package daemon
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cutConnection breaks one of the connections that a process has accepted at a
+// Cut breaks one of the connections that a process has accepted at a
 // Unix socket: the one with the given place among them, modulo how many there are.
 // Neither end does anything for it. The process's descriptor is borrowed
 // (pidfd_getfd, Linux 5.6, needs the right to trace the process) and shut down,
 // which is a matter of the socket and not of the descriptor.
-func cutConnection(pid int, socket string, which int) error {
+func Cut(pid int, socket string, which int) error {
 	fds, err := accepted(pid, socket)
 	if err != nil {
 		return fmt.Errorf("connections of process %d at %s: %w", pid, socket, err)

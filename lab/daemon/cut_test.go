@@ -1,4 +1,4 @@
-package soak
+package daemon
 
 import (
 	"io"
@@ -16,7 +16,7 @@ func TestCutBreaksOneConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := cutConnection(os.Getpid(), socket, 0); err == nil {
+	if err := Cut(os.Getpid(), socket, 0); err == nil {
 		t.Error("a connection that is not there was cut")
 	}
 	var clients, served []net.Conn
@@ -36,7 +36,7 @@ func TestCutBreaksOneConnection(t *testing.T) {
 	}
 	// Descriptors are the smallest that are free, so which connection is the
 	// fifth, modulo three, is not said; that it is one, is.
-	if err := cutConnection(os.Getpid(), socket, 5); err != nil {
+	if err := Cut(os.Getpid(), socket, 5); err != nil {
 		t.Fatal(err)
 	}
 	cut := 0
