@@ -19,9 +19,9 @@ type Files struct{ CA, Cert, Key string }
 // Empty says that there are none: the connection is plain.
 func (f Files) Empty() bool { return f == Files{} }
 
-// Server returns the broker's side: it takes only peers with a certificate of the CA. The
-// files are read again when they have changed, for the connections that begin then; files
-// that do not fit together, as in the middle of a change, leave those read last in place.
+// Server returns the broker's side: it takes only peers with a certificate of the CA. Changed files
+// are loaded for the next connection. If the files do not match each other, as in the middle of a
+// replacement, the ones loaded before stay in use.
 func (f Files) Server() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err

@@ -43,17 +43,14 @@ import penstock.core.Role;
 import penstock.core.Stream;
 
 /**
- * Puts the advice into Hadoop's classes, at an allow-list of methods and nowhere
- * else, and all of it or nothing.
+ * Instruments Hadoop's classes with the advice, only at an allow-list of methods, and either at all of them or at none.
  *
- * <p>Before any class of the DataNode is loaded, every symbol is looked up in the
- * class files: the methods to advise with their descriptors, the fields that the
- * advice reads, and, taken from the advice's own byte code so that no list can
- * be forgotten, every Hadoop method that it or a class of ours that it calls uses. If one is missing, this is a
- * Hadoop that nobody has tried the agent with. Then all classes are woven, and
- * only after that does the transformer hand them to the JVM. A class that
- * arrives in another form, since another agent was there first, is checked and
- * woven as it is.
+ * <p>Before any class of the DataNode is loaded, every symbol is looked up in the class files: the methods to advise
+ * with their descriptors, the fields that the advice reads, and every Hadoop method that the advice, or a class of ours
+ * that it calls, uses. The last are found in the byte code, so no list of them can become outdated. If a symbol is
+ * missing, this version of Hadoop is not supported. Then all classes are woven, and only after that does the
+ * transformer hand them to the JVM. A class that arrives in another form, since another agent was there first, is
+ * checked and woven as it is.
  */
 public final class Weaver implements ClassFileTransformer {
     /** This Hadoop is not one that the agent knows. */

@@ -44,18 +44,19 @@ public final class Client implements Runnable {
     static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
     static final int MAX_STREAMS = 8192;
     /**
-     * How many of them one flow may have in a process that serves many. Its further ones
-     * are unattributed, and so take no place from the others; beyond as many of those they
-     * go ungoverned.
+     * Maximum number of streams per flow in a process that serves many applications. Further streams of the flow count
+     * as unattributed, which has the same maximum; beyond that, streams are not governed.
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
-    /** A device that has not stood still for as long is said again. */
+    /** A stall of a device is logged again after the device was not stalled for this long. */
     private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
     private static final long MIN_BACKOFF_MILLIS = 100;
     /** A daemon that comes back is found within a second; one that refuses this agent is not asked so often. */
     private static final long MAX_BACKOFF_MILLIS = 1000;
     static final long MAX_REFUSED_MILLIS = 60_000;
-    /** A connection that lasts as long ends a row of failures, of which each kind is said once. */
+    /**
+     * A connection that lasts this long ends a series of failures. In a series, each kind of failure is logged once.
+     */
     static final long LASTING_NANOS = TimeUnit.SECONDS.toNanos(10);
     private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
     private static final long SELECT_MILLIS = 100;

@@ -31,9 +31,9 @@ public final class Evidence {
     }
 
     /**
-     * Of a DataTransfer: the DataNode's own if the NameNode has ordered it. Whoever asks for a
-     * pipeline's recovery is unknown, also if he gives no name: that runs in another thread than
-     * his request, and at another stage.
+     * Of a DataTransfer: the DataNode's own if the NameNode has ordered it. The client that requests a pipeline's
+     * recovery is unknown, also if it gives no name, because the transfer runs in another thread than its request and
+     * at another stage.
      */
     public static Peer ofTransfer(String client, BlockConstructionStage stage) {
         boolean ordered = stage == BlockConstructionStage.PIPELINE_SETUP_CREATE;

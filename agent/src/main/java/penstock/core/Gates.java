@@ -72,7 +72,7 @@ public final class Gates {
         return client;
     }
 
-    /** For good: what is open is let go, and the daemon hears no more of this process. */
+    /** Switches off permanently: open streams are released, and this process sends nothing more to the daemon. */
     public static synchronized void switchOff() {
         Client c = client;
         client = null;
@@ -485,8 +485,8 @@ public final class Gates {
     }
 
     /**
-     * The daemon must know where one stands that is to wait, whatever the stride, or
-     * the two might wait for each other.
+     * A thread that is about to wait must report its position regardless of the stride. Otherwise daemon and thread
+     * might wait for each other.
      */
     private static void tell(Client c, Stream s) {
         if (s.position > s.reported) {

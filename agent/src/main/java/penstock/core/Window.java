@@ -3,12 +3,10 @@ package penstock.core;
 import java.io.File;
 
 /**
- * What of a file is announced for one that reads it from some place onwards. How far it
- * will go nobody says: a merge opens a file of many parts' segments and reads one. So
- * the first stream is short, each next one is twice as long, and it is announced when
- * half of the last one is read. Beyond a segment's end up to 1.7 times its length is
- * announced, which in a map's merge is the next partition's segment and so comes next. A
- * seek out of the window starts again.
+ * The range of a file that is announced for a reader. It is not known how far the reader will go: a merge opens a file
+ * of many parts' segments and reads one. So the first stream is short, each next one is twice as long, and it is
+ * announced when half of the last one is read. Beyond a segment's end up to 1.7 times its length is announced, which in
+ * a map's merge is the next partition's segment and so comes next. A seek out of the window starts again.
  *
  * <p>For one thread at a time, as the reader's position is.
  */

@@ -9,9 +9,9 @@ import io.netty.handler.stream.ChunkedWriteHandler;
 import org.apache.hadoop.mapred.FadvisedChunkedFile;
 
 /**
- * A map output that is sent encrypted. It is read in chunks anyway (60 KiB, unless
- * configured otherwise), each of which may go or not. What was read counts as sent: only
- * a buffer's length of it, by the connection's own bound, is not.
+ * A map output that is sent encrypted. It is read in chunks anyway (60 KiB, unless configured otherwise), each of which
+ * may go or not. Bytes that were read count as sent; at most one buffer of them, which the connection itself bounds, is
+ * still unsent.
  */
 public final class ChunkParts implements ChunkedInput<ByteBuf> {
     private final FadvisedChunkedFile file;

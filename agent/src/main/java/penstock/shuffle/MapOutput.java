@@ -30,7 +30,7 @@ public final class MapOutput {
     private final long length;
     private final Peer peer;
     private final Stream disk;
-    /** Begun with the first part: an output that waits behind another needs no leave to be sent yet. */
+    /** Opened with the first part: an output that waits behind another one needs no permission to send yet. */
     private Stream network;
     private boolean begun;
     private boolean broken;

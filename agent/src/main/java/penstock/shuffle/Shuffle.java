@@ -19,19 +19,17 @@ import penstock.core.Gates;
 import penstock.core.Names;
 
 /**
- * What a reducer's connection to the NodeManager gets: a handler that turns a map
- * output, as it is written, into one that comes in parts.
+ * Installs a handler in a reducer's connection to the NodeManager. The handler replaces each map output that is written
+ * by one that is sent in parts.
  *
- * <p>An event loop serves many connections, so nothing may wait in it. Netty's own
- * way for a message that is not ready is a ChunkedInput: the ChunkedWriteHandler, which
- * every shuffle connection has, asks it for the next part, hears that there is
- * none yet, keeps what is written behind it in order, and asks again when somebody
- * calls resumeTransfer. So order, flushing, back-pressure, and what becomes of it all
- * when the connection ends, stay netty's; ours are the parts, and when they may go.
+ * <p>An event loop serves many connections, so nothing may wait in it. Netty's own way for a message that is not ready
+ * is a ChunkedInput: the ChunkedWriteHandler, which every shuffle connection has, asks it for the next part, hears that
+ * there is none yet, keeps what is written behind it in order, and asks again when somebody calls resumeTransfer. So
+ * netty remains responsible for order, flushing, back-pressure and the end of the connection. This handler only makes
+ * the parts and decides when they may be sent.
  *
- * <p>The handler therefore stands before the ChunkedWriteHandler, as an outbound
- * message sees it: after the ShuffleHandler's own, and before the HTTP encoder, for which
- * a part of a file is content like the whole.
+ * <p>The handler therefore stands before the ChunkedWriteHandler, as an outbound message sees it: after the
+ * ShuffleHandler's own, and before the HTTP encoder, for which a part of a file is content like the whole.
  */
 public final class Shuffle {
     static final String NAME = "penstock";

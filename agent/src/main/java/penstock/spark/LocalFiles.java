@@ -22,11 +22,11 @@ import penstock.core.Stream;
 import penstock.core.Window;
 
 /**
- * The local files of this executor: what it spills, shuffles and keeps on disk for its one
- * application. Called by the plug-in and by what is woven into Spark; nothing here throws.
+ * The local files of this executor: what it spills, shuffles and keeps on disk for its one application. Called by the
+ * plug-in and by what is woven into Spark; nothing here throws.
  *
- * <p>Governed are the files below the directories that Spark's own disk manager has. Until
- * it has told them, and in a process that works for no application, nothing is.
+ * <p>Files below the directories of Spark's disk manager are governed. Nothing is governed until these directories are
+ * known, or if the process works for no application.
  */
 public final class LocalFiles {
     private static final Logger LOG = LoggerFactory.getLogger(LocalFiles.class);

@@ -36,8 +36,8 @@ import penstock.core.Stream;
 public final class Sending extends ChannelOutboundHandlerAdapter {
     private static final String NAME = "penstock";
     /**
-     * The longest that a connection is without a message because of us. Spark's other end
-     * gives one up on which nothing came for 120 s (spark.network.timeout).
+     * The longest that a connection is without a message because of us. Spark's other end closes a connection on which
+     * nothing has arrived for 120 s (spark.network.timeout).
      */
     private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(30);
     /** Messages that one connection keeps back; further ones leave at once. */
