@@ -944,7 +944,7 @@ class GatesTest {
             await(() -> daemon.refused >= 5);
             assertTrue(System.nanoTime() - begun >= TimeUnit.MILLISECONDS.toNanos(200 + 400 + 800 + 1600));
             assertEquals(1, said.size(), said.toString());
-            assertTrue(said.get(0).contains("does not take this agent"), said.toString());
+            assertTrue(said.get(0).contains("refused this agent"), said.toString());
             assertTrue(client.failures() >= 4);
             assertFalse(client.isConnected());
         } finally {
