@@ -14,13 +14,11 @@ import penstock.core.Status;
 import penstock.core.UnixSockets;
 
 /**
- * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock}
- * in {@code HDFS_DATANODE_OPTS}, with {@code role=nodemanager,} or {@code role=executor,}
- * before it in another process's. It does as little as possible: it checks that
- * this JVM and this Hadoop have all that it needs, weaves, and leaves the rest to
- * the first DataNode that starts. If anything is not as expected it weaves
- * nothing, says so on standard error (the DataNode's .out file) and in the MBean,
- * and its host runs as without it.
+ * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS},
+ * with {@code role=nodemanager,} or {@code role=executor,} before it in the options of other processes. It does as
+ * little as possible: it checks that this JVM and this Hadoop have everything that it needs, instruments the classes,
+ * and leaves the rest to the first DataNode that starts. If anything is not as expected, it instruments nothing,
+ * reports this on standard error (the DataNode's .out file) and in the MBean, and its host runs as without it.
  */
 public final class Agent {
     private Agent() { }
@@ -63,7 +61,10 @@ public final class Agent {
         return status;
     }
 
-    /** All of an executor's I/O belongs to one application, or nobody could say whose it is. */
+    /**
+     * Returns the application of an executor, to which all its I/O belongs. Without an application the I/O could not be
+     * attributed.
+     */
     private static String executorsFlow() {
         String flow = Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY));
         if (flow == null) {
@@ -74,9 +75,9 @@ public final class Agent {
     }
 
     /**
-     * The agent's arguments: socket=PATH and role=ROLE, in any order, with a comma between them.
+     * Parses the agent's arguments: socket=PATH and role=ROLE, in any order, separated by a comma.
      *
-     * @throws IllegalArgumentException if there is no absolute path, or anything else
+     * @throws IllegalArgumentException if there is no absolute path, or another argument
      */
     static Map<String, String> options(String arguments) {
         Map<String, String> options = new HashMap<>();

@@ -95,11 +95,11 @@ public final class Client implements Runnable {
     /** Number of the connection; a stream remembers the connection on which it was opened. Client thread only. */
     private long session;
     private boolean everConnected;
-    private long looked = System.nanoTime();
-    private long lookedOpen;
+    private long checkedAt = System.nanoTime();
+    private long checkedOpen;
     private final Log.Once failures = new Log.Once();
     private final Log.Once stalls = new Log.Once();
-    private int saidMode = Frames.OFF;
+    private int loggedMode = Frames.OFF;
 
     /** @param flow the flow of a task or an executor, which has only one; else "" */
     public Client(UnixSockets sockets, String path, String agent, Role role, String flow, Patience usual) {
@@ -336,19 +336,19 @@ public final class Client implements Runnable {
     }
 
     /** Milliseconds until gates may open because of a missing heartbeat, at most the usual interval. */
-    private long untilLook(long now) {
+    private long untilCheck(long now) {
         long left = mode == Frames.ENFORCE ? beats.untilNext(now) : Long.MAX_VALUE;
         return Math.min(TimeUnit.NANOSECONDS.toMillis(left) + 1, SELECT_MILLIS);
     }
 
     /** Checks for streams with callbacks what a waiting thread checks by itself: open gates, and the longest wait. */
-    private void look(long now) {
+    private void checkCallbacks(long now) {
         long open = mode == Frames.ENFORCE ? beats.stalled(now) : -1;
-        if (open == lookedOpen && now - looked < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
+        if (open == checkedOpen && now - checkedAt < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
             return;
         }
-        looked = now;
-        lookedOpen = open;
+        checkedAt = now;
+        checkedOpen = open;
         for (Stream s : streams.values()) {
             long since = s.heldSince;
             if (since == 0 || !s.isHeld()) {
@@ -392,7 +392,7 @@ public final class Client implements Runnable {
         private final Selector open;
         private final ByteBuffer in = ByteBuffer.allocateDirect(2 * Frames.MAX_FRAME);
         private final ByteBuffer out = ByteBuffer.allocateDirect(8 * Frames.MAX_FRAME);
-        private final List<String> told = directories;
+        private final List<String> registered = directories;
         private final long begun = System.nanoTime();
         private long tookSome = begun;
         /** Whether the socket has a listener. */
@@ -412,7 +412,7 @@ public final class Client implements Runnable {
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
-            Frames.hello(out, pid(), role.code, agent, flow, threads, told);
+            Frames.hello(out, pid(), role.code, agent, flow, threads, registered);
             selector = open;
             while (!stopped) {
                 long now = System.nanoTime();
@@ -435,7 +435,7 @@ public final class Client implements Runnable {
                 if (connected && out.position() == 0 && !queue.isEmpty()) {
                     open.selectNow();
                 } else {
-                    open.select(callbacks ? untilLook(System.nanoTime()) : SELECT_MILLIS);
+                    open.select(callbacks ? untilCheck(System.nanoTime()) : SELECT_MILLIS);
                 }
                 sleeping.set(false);
                 boolean ready = !open.selectedKeys().isEmpty(); // and the selector was not only woken by a stream
@@ -444,7 +444,7 @@ public final class Client implements Runnable {
                     receive();
                 }
                 if (callbacks) {
-                    look(System.nanoTime());
+                    checkCallbacks(System.nanoTime());
                 }
             }
             return "stopped";
@@ -470,7 +470,7 @@ public final class Client implements Runnable {
             if (connected && now - lastHeartbeat > SILENT_NANOS) {
                 return "no heartbeat for 5 s";
             }
-            return told == directories ? null : "there are more directories to register";
+            return registered == directories ? null : "there are more directories to register";
         }
 
         /** Sends as much as possible; returns true if all was sent and the queue has more. */
@@ -495,11 +495,11 @@ public final class Client implements Runnable {
                     return;
                 }
                 s.queued.set(false); // before its fields are read: a later change queues it again
-                tell(s);
+                frames(s);
             }
         }
 
-        private void tell(Stream s) throws Frames.Refused {
+        private void frames(Stream s) throws Frames.Refused {
             if (streams.get(s.id) != s) {
                 return; // its CLOSE has been sent
             }
@@ -546,7 +546,7 @@ public final class Client implements Runnable {
             int device = Beats.ALL;
             int longest = -1;
             for (int i = 0; i < devices.length; i++) {
-                String directory = told.get(i);
+                String directory = registered.get(i);
                 int length = directory.endsWith("/") ? directory.length() - 1 : directory.length();
                 if (devices[i] != 0 && length > longest && s.block.length() > length && s.block.charAt(length) == '/'
                         && s.block.startsWith(directory.substring(0, length))) {
@@ -570,8 +570,8 @@ public final class Client implements Runnable {
         @Override
         public void welcome(int newMode, int newStride, int heartbeatMillis, byte[] newDevices)
                 throws Frames.Refused {
-            if (newDevices.length != told.size()) {
-                throw new Frames.Refused(newDevices.length + " devices for " + told.size() + " directories");
+            if (newDevices.length != registered.size()) {
+                throw new Frames.Refused(newDevices.length + " devices for " + registered.size() + " directories");
             }
             stride = newStride;
             devices = newDevices;
@@ -612,22 +612,22 @@ public final class Client implements Runnable {
             long now = System.nanoTime();
             lastHeartbeat = now;
             beats.beat(alive, now);
-            still(beats.stalled(now), now);
+            noteStalls(beats.stalled(now), now);
             if (connected) {
                 change(newMode);
             }
         }
 
         /** Logs and counts the newly stalled devices. */
-        private void still(long devicesNow, long now) {
+        private void noteStalls(long devicesNow, long now) {
             if ((devicesNow & ~stalled & 1L << Frames.NETWORK_DEVICE) != 0) {
-                sayStill("the network");
+                logStalled("the network");
             }
             long before = stalled | 1L << Frames.NETWORK_DEVICE;
             for (int i = 0; i < devices.length; i++) {
                 if ((devicesNow & ~before & 1L << devices[i]) != 0) {
                     before |= 1L << devices[i]; // one line for all its directories
-                    sayStill("the device of " + told.get(i));
+                    logStalled("the device of " + registered.get(i));
                 }
             }
             stalled = devicesNow;
@@ -638,7 +638,7 @@ public final class Client implements Runnable {
             }
         }
 
-        private void sayStill(String what) {
+        private void logStalled(String what) {
             stalls.say(what + " is stalled in the daemon; its gates are open until it continues");
         }
 
@@ -647,8 +647,8 @@ public final class Client implements Runnable {
                 return;
             }
             mode = newMode;
-            if (saidMode != newMode) {
-                saidMode = newMode;
+            if (loggedMode != newMode) {
+                loggedMode = newMode;
                 Log.say("mode is " + modeName(newMode));
             }
             for (Stream s : streams.values()) {

@@ -396,7 +396,7 @@ public final class Gates {
         if (passes(c, s, need)) {
             return true;
         }
-        tell(c, s);
+        reportNow(c, s);
         if (s.heldSince == 0) {
             s.heldSince = System.nanoTime() | 1;
         }
@@ -481,7 +481,7 @@ public final class Gates {
      * A thread that is about to wait must report its position regardless of the stride. Otherwise daemon and thread
      * might wait for each other.
      */
-    private static void tell(Client c, Stream s) {
+    private static void reportNow(Client c, Stream s) {
         if (s.position > s.reported) {
             s.reported = s.position;
             c.touch(s);
@@ -494,7 +494,7 @@ public final class Gates {
         if (!c.enforcing(s, start)) {
             return;
         }
-        tell(c, s);
+        reportNow(c, s);
         Thread self = Thread.currentThread();
         s.waiting(self);
         try {

@@ -31,9 +31,9 @@ public final class Patience {
      */
     static Patience of(long timeoutMillis) {
         long all = timeoutMillis <= 0 ? USUAL_MILLIS : Math.min(timeoutMillis, MOST_MILLIS);
-        long told = Math.max(all / 2, Math.min(all * 3 / 4, all - 2000));
-        long ceiling = Math.max(told, Math.min(all - all / 12, all - 500));
-        return new Patience((int) told, ceiling * 1_000_000);
+        long daemons = Math.max(all / 2, Math.min(all * 3 / 4, all - 2000));
+        long ceiling = Math.max(daemons, Math.min(all - all / 12, all - 500));
+        return new Patience((int) daemons, ceiling * 1_000_000);
     }
 
     static Patience shorter(Patience a, Patience b) {

@@ -34,7 +34,7 @@ import penstock.core.Frames;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
-/** A real ShuffleHandler with the packed agent, whose one event loop serves everybody. */
+/** A real ShuffleHandler with the packed agent and a single event loop for all connections. */
 @Timeout(90)
 class ShuffleIT {
     private static final int SIZE = 1_300_000;

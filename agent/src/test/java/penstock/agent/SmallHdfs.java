@@ -20,7 +20,7 @@ import org.apache.hadoop.hdfs.server.namenode.NameNode;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import penstock.core.Status;
 
-/** A NameNode and clients in this JVM, and a DataNode with the packed agent in a JVM of its own. */
+/** A NameNode and clients in this JVM, and a DataNode with the packed agent in another JVM. */
 final class SmallHdfs implements AutoCloseable {
     private final Path directory;
     private final Configuration conf = new HdfsConfiguration();

@@ -32,7 +32,7 @@ import org.apache.hadoop.yarn.server.api.ApplicationInitializationContext;
 import org.apache.hadoop.yarn.server.api.AuxiliaryLocalPathHandler;
 import penstock.core.Status;
 
-/** What a NodeManager does with its ShuffleHandler, in a JVM of its own; what a map and a reducer do, in the test's. */
+/** A NodeManager's ShuffleHandler in another JVM, and the work of a map and a reducer in the test's JVM. */
 final class SmallShuffle {
     static final long STAMP = 1700000000000L;
     static final String USER = "someone";

@@ -14,7 +14,9 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A real DataNode of a Hadoop that the agent does not know: it says so, and HDFS works as without it. */
+/**
+ * A real DataNode of a Hadoop that the agent does not support: the agent reports this, and HDFS works as without it.
+ */
 @Timeout(60)
 class StaysOutIT {
     private Path directory;

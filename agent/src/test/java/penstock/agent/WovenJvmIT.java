@@ -22,8 +22,8 @@ import org.junit.jupiter.params.provider.CsvSource;
 import penstock.core.Role;
 
 /**
- * The packed jar, which is compiled against one Hadoop, in a JVM with the classes
- * of another: Maven runs this once for each version that is supported.
+ * The packed jar, which is compiled against one Hadoop, in a JVM with the classes of another: Maven runs this once for
+ * each supported version.
  */
 @Timeout(60)
 class WovenJvmIT {

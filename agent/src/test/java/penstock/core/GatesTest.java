@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.core.TestDaemon.Heard;
 
-/** What a DataNode's thread meets, with a real socket and a daemon that follows its script. */
+/** Gates as a DataNode's threads use them, with a real socket and a scripted daemon. */
 @Timeout(30)
 class GatesTest {
     private static final File BLOCK = new File("/d/current/blk_1");

@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The client's name is made with the client, so no NameNode is needed to see it. */
+/** The client's name is created with the client, so the test needs no NameNode. */
 class NamedDistributedFileSystemTest {
     private static final URI NOWHERE = URI.create("hdfs://127.0.0.1:1");
 

@@ -199,7 +199,7 @@ class SparkIT {
         return new String(dump.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     }
 
-    /** Two executors, told their application by Spark's own placeholder, that fetch from each other. */
+    /** Two executors that fetch from each other, and get their application from Spark's own placeholder. */
     @Test
     void aStandaloneApplicationsExecutorsAreOneFlow() throws Exception {
         daemon.generous = true;

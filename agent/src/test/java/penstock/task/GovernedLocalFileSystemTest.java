@@ -40,7 +40,7 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 import penstock.core.Window;
 
-/** What a task meets, with a real socket and a daemon that follows its script. */
+/** The file system as a task uses it, with a real socket and a scripted daemon. */
 @Timeout(60)
 class GovernedLocalFileSystemTest {
     private static final String APPLICATION = "application_1700000000000_0042";
