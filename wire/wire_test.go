@@ -133,7 +133,7 @@ func TestVectors(t *testing.T) {
 }
 
 // The reader skips a refused frame, so that its caller can report it and continue.
-func TestReaderGoesOnAfterARefusedFrame(t *testing.T) {
+func TestReaderContinuesAfterARefusedFrame(t *testing.T) {
 	b, err := Append([]byte{0, 1, 99, Version, 7}, Mark{1, 2})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ public final class Agent {
         try {
             start(arguments, instrumentation).register();
         } catch (Throwable t) {
-            Log.say("stays out: " + t);
+            Log.say("not active: " + t);
         }
     }
 
@@ -49,14 +49,14 @@ public final class Agent {
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);
-            Log.say("woven into " + weaver.methods().size() + " methods; socket " + socket);
+            Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket);
         } catch (Weaver.Missing e) {
             status.out(e.getMessage(), e.symbols);
-            Log.say("stays out, nothing is woven: " + e.getMessage() + ": " + String.join(", ", e.symbols));
+            Log.say("not active, nothing is instrumented: " + e.getMessage() + ": " + String.join(", ", e.symbols));
         } catch (Throwable t) {
             String reason = t.getMessage() == null ? t.toString() : t.getMessage();
             status.out(reason, Collections.<String>emptyList());
-            Log.say("stays out, nothing is woven: " + reason);
+            Log.say("not active, nothing is instrumented: " + reason);
         }
         return status;
     }

@@ -114,7 +114,7 @@ class ShuffleIT {
         return line;
     }
 
-    /** No netty thread was ever seen to stop, and nothing of ours failed or was left behind. */
+    /** Checks that no netty thread ever stopped, and that the agent's code had no failures and left nothing open. */
     private void sound() throws IOException {
         String status = status();
         for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);

@@ -155,7 +155,7 @@ final class SmallHdfs implements AutoCloseable {
         }
     }
 
-    /** The agent's MBean, as the DataNode's own page shows it, once it is there. */
+    /** Waits for the agent's MBean on the DataNode's own page, and returns it. */
     String bean() throws IOException {
         DatanodeInfo node = ((DistributedFileSystem) clients.get(0)).getDataNodeStats()[0];
         URI page = URI.create("http://127.0.0.1:" + node.getInfoPort() + "/jmx?qry=" + Status.NAME);

@@ -106,9 +106,8 @@ final class SmallShuffle {
     }
 
     /**
-     * Looks at netty's threads every millisecond. One that is parked, sleeps or waits is
-     * caught at it, and it is ours if it is there by way of us: Hadoop's own reading of an index does
-     * park at times.
+     * Examines netty's threads every millisecond, and counts threads that are parked, sleep or wait. The agent's code is
+     * the cause if it is on the stack: Hadoop's own reading of an index also parks at times.
      */
     private static final class Watch extends Thread {
         private final ThreadMXBean threads = ManagementFactory.getThreadMXBean();

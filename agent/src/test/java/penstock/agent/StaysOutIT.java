@@ -39,7 +39,7 @@ class StaysOutIT {
         new Random(2).nextBytes(data);
         try (SmallHdfs hdfs = new SmallHdfs(directory, directory.resolve("s"), List.of(front))) {
             String log = hdfs.log();
-            assertTrue(log.contains("penstock-agent: stays out, nothing is woven: this Hadoop lacks 1 of"), log);
+            assertTrue(log.contains("penstock-agent: not active, nothing is instrumented: this Hadoop lacks 1 of"), log);
             assertTrue(log.contains("that the agent needs: " + sender + ".sendPacket("), log);
             String bean = hdfs.bean();
             assertTrue(bean.contains("\"State\" : \"out: this Hadoop lacks 1 of"), bean);

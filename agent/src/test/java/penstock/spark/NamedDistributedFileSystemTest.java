@@ -71,7 +71,7 @@ class NamedDistributedFileSystemTest {
         }
     }
 
-    /** The cache knows neither configurations nor names: whoever comes first makes it for all. */
+    /** The cache depends neither on configurations nor on names: the first caller creates the client for all. */
     @Test
     void hadoopCachesItAsItsOwn() throws Exception {
         FileSystem first = FileSystem.get(NOWHERE, conf("attempt_202611221234561234567890_0001_m_000003_0"));

@@ -53,7 +53,7 @@ class GovernedLocalFileSystemTest {
         new Random(1).nextBytes(DATA);
     }
 
-    /** Hadoop's own, so that a test can tell what is in a file and what is in a buffer. */
+    /** Hadoop's own buffer size, so that a test can distinguish bytes in the file from bytes in the buffer. */
     private static final int LEAST_BUFFER = 4096;
 
     private java.nio.file.Path directory;
