@@ -2,31 +2,31 @@
 
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 
-/* Whose device I/O is it? Counts bytes, pieces and time for each device, process
- * and cgroup.
+/* Attributes device I/O: counts bytes, pieces and time for each device, process and
+ * cgroup.
  *
- * The owner is taken, and the bytes are counted, where a bio is queued
- * (block_bio_queue), because that runs in the thread that wants the I/O: a plug, the
- * I/O scheduler or a kernel worker may issue the request later, in anybody's context,
- * and devices without requests (dm, md) have this as well. A bio that the block layer
- * splits is announced once, as a whole. (Its end would be a better place to count;
- * but a bio that was part of a request ends without a word.)
+ * The owner is determined, and the bytes are counted, where a bio is queued
+ * (block_bio_queue), because that runs in the thread that wants the I/O. Later a plug,
+ * the I/O scheduler or a kernel worker may issue the request in any context, and
+ * devices without requests (dm, md) have this tracepoint as well. A bio that the block
+ * layer splits is announced once, as a whole. (Its end would be a better place to
+ * count; but a bio that was part of a request ends without an event.)
  *
  * Device time is that of requests, from issue to completion, and belongs to the
- * owner of the request's first bio: the rest of a request are neighbours on
- * the disk, hardly ever somebody else's. Owners are remembered by their bios'
- * addresses. The front part of a split bio is a bio of its own whose bi_private is
- * the address of the rest; that address is only looked up, never followed.
+ * owner of the request's first bio: the other bios of a request are neighbours on the
+ * disk, and hardly ever have another owner. Owners are stored by the addresses of
+ * their bios. The front part of a split bio is a separate bio with the address of the
+ * rest in bi_private; that address is only looked up, never dereferenced.
  *
- * Every map has a bound. Users that do not fit are counted together in `governed`; of
- * bios and requests the oldest are forgotten, which loses time and no bytes. */
+ * Every map has a limit. Users that do not fit are counted together in `governed`; the
+ * oldest bios and requests are dropped, which loses time and no bytes. */
 #include "kernel.h"
 
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
 #define OPERATION 0xff           /* of bi_opf: 0 reads, 1 writes */
 
 struct user_key {
-	u64 cgroup; /* id; 0: the kernel does not tell */
+	u64 cgroup; /* id; 0: not known to the kernel */
 	u32 device; /* major << 20 | minor */
 	u32 tgid;   /* 0: a kernel thread, known by its name */
 	char name[16];
@@ -36,7 +36,7 @@ struct user_count {
 	u64 pieces[2]; /* bios; read, written */
 	u64 bytes[2];
 	u64 time_ns[2];
-	char comm[16]; /* the process's first thread's */
+	char comm[16]; /* of the process's first thread */
 };
 
 struct owner {
@@ -87,7 +87,7 @@ INLINE u32 device_of(struct bio *bio)
 	return (u32)disk->major << 20 | (u32)disk->first_minor;
 }
 
-/* A worker of the kernel serves everybody and its number says nothing. */
+/* A kernel worker serves all processes, so its number has no meaning. */
 INLINE void name_kernel_thread(struct user_key *user, struct task_struct *task)
 {
 	read_kernel_string(user->name, sizeof(user->name), task->comm);
@@ -187,8 +187,8 @@ int request_completed(u64 *ctx)
 	return 0;
 }
 
-/* Run once by the daemon: its own number as the programs above see it, which in a
- * container is not the one that it sees itself. */
+/* The daemon runs this once, to store its own process number as the programs above
+ * see it. In a container the daemon itself sees another number. */
 SECTION("syscall")
 int tell_own(void *ctx)
 {

@@ -1,15 +1,13 @@
-// Package bpf holds the programs that run in the kernel, in C, beside the Go that
-// loads them.
+// Package bpf contains the BPF programs, in C, and the Go code that loads them.
 //
-// Problem: whose device I/O it is, only the kernel knows, at the moment at which
-// it is asked for. Choice: BPF programs at tracepoints, which need neither a
-// kernel module nor kprobes (absent on hardened kernels), loaded by cilium/ebpf. The
-// objects are generated and committed, so that `go build` needs no clang; `make
-// generate` makes them again, and a test tells when they are not of their source
-// (source.sum has its sum and the compiler). No
-// vmlinux.h: kernel.h has the few fields that are read, and the loader finds where
-// they are in the kernel that runs. The C may be had under the GPL as well, since the
-// kernel gives the helpers that it needs (the current task, the kernel's strings) to such programs only.
+// Problem: only the kernel knows which process causes a device's I/O, at the moment of the request.
+// Choice: BPF programs on tracepoints, which need neither a kernel module nor kprobes (absent on
+// hardened kernels), loaded by cilium/ebpf. The objects are generated and committed, so that `go
+// build` needs no clang. `make generate` regenerates them, and a test fails if they do not match
+// their source (source.sum has its checksum and the compiler). There is no vmlinux.h: kernel.h has
+// the few fields that are read, and the loader finds their places in the running kernel. The C code
+// is also under the GPL, because the kernel offers some helpers (the current task, the kernel's
+// strings) only to such programs.
 package bpf
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -go-package bpf -target bpfel,bpfeb -type user_key -type user_count -type lost Blockio blockio.c -- -Wall -Werror -O2

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The objects are committed beside their source. That they are of this source
-// shows without a compiler: `make generate` notes what it has compiled.
+// TestGeneratedFromThisSource checks that the committed objects were compiled from this source. It
+// needs no compiler, because `make generate` records the checksum of the source.
 func TestGeneratedFromThisSource(t *testing.T) {
 	sum := sha256.New()
 	for _, name := range []string{"kernel.h", "blockio.c", "bpf.go"} {
@@ -24,11 +24,11 @@ func TestGeneratedFromThisSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !strings.HasPrefix(string(noted), got) {
-		t.Error("the C source has changed since its objects were made: run make generate (needs clang-14) and commit what it writes")
+		t.Error("the C source has changed since its objects were compiled: run make generate (needs clang-14) and commit what it writes")
 	}
 }
 
-// The bounds that the documents name, and a map for each thing that is held.
+// TestBounds checks the sizes of the maps, which the documents name.
 func TestBounds(t *testing.T) {
 	spec, err := LoadBlockio()
 	if err != nil {

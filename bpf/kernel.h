@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 
-/* What blockio.c needs of the kernel: the fields that it reads, nothing more.
+/* The parts of the kernel that blockio.c needs: only the fields that it reads.
  *
- * Each struct lacks most of its fields on purpose. preserve_access_index has the
- * loader look up where they are in the kernel that runs (its BTF), so that one
- * object serves all kernels that have fields of these names. The numbers of the
- * helpers and map types are part of the kernel's stable interface. */
+ * Each struct lacks most of its fields on purpose. With preserve_access_index, the
+ * loader finds the fields in the running kernel by its BTF, so that one object works
+ * with all kernels that have fields of these names. The numbers of the helpers and map
+ * types are part of the kernel's stable interface. */
 #ifndef PENSTOCK_KERNEL_H
 #define PENSTOCK_KERNEL_H
 

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// codec walks a message's fields in wire order, either appending them to b or
-// taking them from it, so that each layout and each bound is written once. The
-// first error sticks; the fields after it are left alone.
+// codec processes a message's fields in wire order, and either appends them to b or reads them from
+// it, so that each layout and each limit is written once. The first error stays; later fields are
+// not processed.
 type codec struct {
 	b       []byte
 	writing bool
@@ -25,14 +25,15 @@ func (c *codec) hello(m *Hello) {
 	n := c.directories(len(m.Directories))
 	for i := 0; i < n && c.err == nil; i++ {
 		if !c.writing {
-			// Grown as strings arrive: a count alone must not allocate.
+			// Grows as strings arrive: a count alone must not allocate memory.
 			m.Directories = append(m.Directories, "")
 		}
 		c.str(&m.Directories[i], 1, MaxPath)
 	}
 }
 
-// directories is how many there are, of which a message has one field each.
+// directories encodes or decodes the number of directories, each of which is a field of the
+// message.
 func (c *codec) directories(writing int) int {
 	n := uint16(min(writing, math.MaxUint16))
 	c.u16(&n)
@@ -107,7 +108,7 @@ func (c *codec) check(ok bool) {
 	}
 }
 
-// end reports the first error, or that the payload had more than its fields.
+// end returns the first error, or ErrTrailing if the payload has more bytes than its fields.
 func (c *codec) end() error {
 	if len(c.b) > 0 {
 		c.fail(ErrTrailing)
@@ -115,7 +116,7 @@ func (c *codec) end() error {
 	return c.err
 }
 
-// take returns the payload's next n bytes, nil past its end or after an error.
+// take returns the payload's next n bytes; nil beyond its end or after an error.
 func (c *codec) take(n int) []byte {
 	if c.err == nil && n > len(c.b) {
 		c.fail(ErrTruncated)
@@ -137,7 +138,7 @@ func (c *codec) u8(v *uint8, low, high uint8) {
 	c.check(*v >= low && *v <= high)
 }
 
-// flag is a byte whose lowest bit is v.
+// flag encodes or decodes a byte with v as its lowest bit.
 func (c *codec) flag(v *bool) {
 	var flags uint8
 	if *v {
@@ -171,7 +172,7 @@ func (c *codec) u64(v *uint64) {
 	}
 }
 
-// offset is a u64 that both languages can hold as a signed 64-bit integer.
+// offset encodes or decodes a u64 that fits into a signed 64-bit integer in both languages.
 func (c *codec) offset(v *int64) {
 	u := uint64(*v)
 	c.u64(&u)

@@ -2,7 +2,7 @@ package wire
 
 import "math"
 
-// Bounds of the format; lengths in bytes.
+// Limits of the format; lengths in bytes.
 const (
 	Version        = 3
 	HeaderLen      = 4
@@ -14,9 +14,9 @@ const (
 	MaxPath        = 4095
 	MaxDirectories = 256
 	MaxStride      = 1 << 30
-	MaxDevice      = 63                // a device's number, 1..MaxDevice; NetworkDevice is the network's
-	Unlimited      = math.MaxInt64     // a mark that no longer holds the stream back
-	Refused        = math.MaxInt64 - 1 // a mark that has the agent refuse the operation, if it may still
+	MaxDevice      = 63                // device numbers are 1..MaxDevice; the network has NetworkDevice
+	Unlimited      = math.MaxInt64     // the mark of a stream that is no longer held back
+	Refused        = math.MaxInt64 - 1 // a mark with which the agent refuses the operation, if it still can
 )
 
 // Message is one of Hello, Welcome, Open, Progress, Mark, Close and Heartbeat.
@@ -31,7 +31,7 @@ type (
 	Role      uint8
 )
 
-// Values of the enumerations, as they stand on the wire.
+// Values of the enumerations, as in the frames.
 const (
 	TypeHello Type = iota + 1
 	TypeWelcome
@@ -42,14 +42,14 @@ const (
 	TypeHeartbeat
 
 	ModeOff     Mode = 0 // the agent does not wait
-	ModeObserve Mode = 1 // it reports and does not wait
+	ModeObserve Mode = 1 // the agent reports and does not wait
 	ModeEnforce Mode = 2
 
 	Read  Direction = 1
 	Write Direction = 2
 
-	// Persistent is HDFS's data, Intermediate what tasks keep on local disks for a
-	// while, Network what is sent to another node.
+	// Persistent is HDFS's data, Intermediate is data that tasks keep on local disks for a while,
+	// Network is data that is sent to another node.
 	Persistent   Kind = 0
 	Intermediate Kind = 1
 	Network      Kind = 2
@@ -59,11 +59,12 @@ const (
 	RoleNodeManager Role = 3
 	RoleExecutor    Role = 4 // a Spark executor's JVM
 
-	// NetworkDevice is the bit of a HEARTBEAT's Alive that stands for what is sent over
-	// the network. As a directory's device it says that the directory is not governed.
+	// NetworkDevice is the network's bit in a HEARTBEAT's Alive. As a directory's device it means that
+	// the directory is not governed.
 	NetworkDevice = 0
 
-	// Own as an OPEN's Client: nobody asked for it, the DataNode does it for itself.
+	// Own, as an OPEN's Client, means that no client requested the operation: the DataNode performs it
+	// for itself.
 	Own = "own"
 )
 
@@ -74,8 +75,8 @@ type (
 		PID         uint32
 		Role        Role
 		Agent       string   // name and version, at most MaxAgentName bytes
-		Flow        string   // that all of this process's I/O belongs to, at most MaxFlowName bytes; "" for servers
-		Threads     uint32   // that serve a DataNode's operations at once, at most; 0 for other roles
+		Flow        string   // flow of all of this process's I/O, at most MaxFlowName bytes; "" for servers
+		Threads     uint32   // most threads that serve a DataNode's operations; 0 for other roles
 		Directories []string // absolute data directories, at most MaxDirectories
 	}
 	// Welcome is the daemon's answer.
@@ -83,9 +84,9 @@ type (
 		Mode        Mode
 		Stride      uint32 // bytes between PROGRESS frames, 1..MaxStride
 		HeartbeatMs uint16 // at least 1
-		// Devices are the numbers of the devices that the hello's directories lie on, in its
-		// order: the same number is the same device, 0 is a directory that is not governed.
-		// At most MaxDirectories, each at most MaxDevice.
+		// Devices are the device numbers of the hello's directories, in the same order. Equal numbers are
+		// the same device; 0 is a directory that is not governed. At most MaxDirectories, each at most
+		// MaxDevice.
 		Devices []uint8
 	}
 	// Open begins a stream. Stream numbers are the agent's, and unique among
@@ -94,27 +95,26 @@ type (
 		Stream    uint32
 		Direction Direction
 		Kind      Kind
-		Refusable bool   // Refused may be the first mark: the operation then ends, and no data was moved
-		Patience  uint32 // milliseconds that the stream's client bears one wait; 0: not known
+		Refusable bool   // whether the first mark may be Refused: the operation then ends before data is moved
+		Patience  uint32 // longest acceptable wait of the stream's client, in milliseconds; 0: not known
 		Flow      string // 1..MaxFlowName bytes
-		Path      string // of the block, the local file, or the file that is sent; 1..MaxPath bytes
-		Meta      string // path, "" if there is none
-		// Client and Server are the ends of the TCP connection that the stream serves,
-		// as ip:port, at most MaxAddress bytes; "" where nobody knows, and Client is Own
-		// where there is none because nobody asked.
+		Path      string // path of the block, the local file, or the file that is sent; 1..MaxPath bytes
+		Meta      string // path of the meta file, "" if there is none
+		// Client and Server are the ends of the TCP connection that the stream serves, as ip:port, at
+		// most MaxAddress bytes; "" if not known. Client is Own if no client requested the operation.
 		Client, Server string
-		User           string // that the block token was given to, at most MaxUser bytes; "" without tokens
+		User           string // user of the block token, at most MaxUser bytes; "" without tokens
 		From, To       int64  // To is 0 for a write whose end is unknown
 	}
-	// Progress says how far the stream has read or written.
+	// Progress reports how far the stream has read or written.
 	Progress struct {
 		Stream   uint32
 		Position int64
 	}
-	// Mark says how far the stream may go.
+	// Mark limits how far the stream may go.
 	Mark struct {
 		Stream   uint32
-		Position int64 // Unlimited = as far as it likes, Refused = not at all
+		Position int64 // or Unlimited, or Refused
 	}
 	// Close ends a stream.
 	Close struct {
@@ -122,12 +122,12 @@ type (
 		Position int64
 		Failed   bool
 	}
-	// Heartbeat says that the daemon lives, and which of its devices do.
+	// Heartbeat reports that the daemon lives, and which of its devices live.
 	Heartbeat struct {
 		Tick uint64
 		Mode Mode
-		// Alive has bit n set while the loop of device n ticks, by the WELCOME's numbers, and
-		// bit NetworkDevice while the network's does.
+		// Alive has bit n set while the loop of device n runs (numbers as in the WELCOME), and bit
+		// NetworkDevice while the network's loop runs.
 		Alive uint64
 	}
 )

@@ -1,14 +1,13 @@
-// Package wire is the frame format that the agent inside a DataNode and the
-// node daemon speak over a Unix stream socket. README.md has the bytes.
+// Package wire implements the frame format between the Java agent or plug-in and the node daemon,
+// over a Unix stream socket. README.md describes the bytes.
 //
-// The staging design (docs/design/agent.md) asks for one small frame per
-// quantum in each direction and nothing per packet, so the format is made to
-// be read by two hand-written codecs of under 200 lines rather than generated:
-// fixed fields, big-endian, no options. Every frame carries the version, so a
-// daemon that is newer than its agents can tell which one it must refuse. A
-// peer is not trusted to be sane: lengths, counts, enumerations, positions and
-// strings have bounds which both directions check, bytes left over are an
-// error, and a Reader never holds more than one frame's worth of memory.
+// The staging design (docs/design/agent.md) needs one small frame per quantum in each direction,
+// and none per packet. So the format is simple enough for two hand-written codecs of under 200
+// lines, without generated code: fixed fields, big-endian, no options. Every frame contains the
+// version, so that a newer daemon recognises the agents that it must refuse. Peers are not trusted:
+// lengths, counts, enumerations, positions and strings have limits which are checked in both
+// directions, trailing bytes are an error, and a Reader never uses more memory than one frame
+// needs.
 //
 // testdata/vectors.json holds frames by name; the Go and the Java tests read
 // the same file, so the two codecs cannot drift apart.
@@ -22,7 +21,7 @@ import (
 	"io"
 )
 
-// What may be wrong with a frame. Use errors.Is.
+// Errors of frames. Use errors.Is.
 var (
 	ErrOversized   = errors.New("oversized frame: the payload is over 12288 bytes")
 	ErrUnknownType = errors.New("unknown frame type")
@@ -35,8 +34,8 @@ var (
 	ErrBadValue    = errors.New("value out of its range")
 )
 
-// FrameError says which frame was refused. Unless Err is ErrOversized
-// the Reader stands at the next one.
+// FrameError describes the refused frame. Unless Err is ErrOversized, the Reader continues with the
+// next frame.
 type FrameError struct {
 	Type    Type
 	Version uint8
@@ -49,8 +48,8 @@ func (e *FrameError) Error() string {
 
 func (e *FrameError) Unwrap() error { return e.Err }
 
-// Append appends m's frame to b. On an error b is returned as it was. It
-// allocates nothing if b has room.
+// Append appends m's frame to b. On an error it returns b unchanged. It allocates nothing if b has
+// room.
 func Append(b []byte, m Message) ([]byte, error) {
 	c := codec{b: append(b, 0, 0, 0, Version), writing: true}
 	var t Type
@@ -95,7 +94,7 @@ func Append(b []byte, m Message) ([]byte, error) {
 // safe for concurrent use.
 type Reader struct{ r *bufio.Reader }
 
-// NewReader reads ahead from r.
+// NewReader returns a Reader of r. It reads ahead.
 func NewReader(r io.Reader) *Reader {
 	return &Reader{bufio.NewReaderSize(r, HeaderLen+MaxPayload)}
 }

@@ -107,7 +107,7 @@ func TestVectors(t *testing.T) {
 	for _, v := range vectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			frame := v.frame(t)
-			// One byte a read: frames must come together from any pieces.
+			// One byte per read: frames must be assembled from any pieces.
 			got, err := NewReader(iotest.OneByteReader(bytes.NewReader(frame))).Next()
 			if v.Error != "" {
 				want := vectorErrors[v.Error]
@@ -132,8 +132,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// A refused frame is stepped over, so that the reader can say what it was.
-func TestReaderGoesOnAfterARefusedFrame(t *testing.T) {
+// The reader skips a refused frame, so that its caller can report it and continue.
+func TestReaderContinuesAfterARefusedFrame(t *testing.T) {
 	b, err := Append([]byte{0, 1, 99, Version, 7}, Mark{1, 2})
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestHotMessagesDoNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("Append allocates %v times", n)
 	}
-	// Read one, an allocation is left: the message in its interface.
+	// Reading has one allocation: the message in its interface.
 	frame := bytes.NewReader(b)
 	r := NewReader(frame)
 	if n := testing.AllocsPerRun(100, func() {
@@ -194,8 +194,8 @@ func TestHotMessagesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever comes in, Next ends, never panics, and what it accepts
-// has exactly one encoding.
+// FuzzReader checks that Next returns for any input, never panics, and accepts only messages with
+// exactly one encoding.
 func FuzzReader(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add(v.frame(f))

@@ -1,13 +1,12 @@
 # Penstock's agent in the DataNode and the NodeManager: Hadoop's scripts read this
 # file from ${HADOOP_CONF_DIR}/shellprofile.d (or ${HADOOP_LIBEXEC_DIR}/shellprofile.d).
 #
-# It is read by every hadoop, hdfs, yarn and mapred command, in that command's own
-# shell. So it must not fail, print or change anything that others look at, sets
-# no shell options, and works with "set -u" and "set -e" alike. If the agent cannot
-# run, the daemon starts without it; Hadoop comes first.
+# Every hadoop, hdfs, yarn and mapred command reads it, in the command's own shell. So it must not
+# fail, must not print or change anything that others use, sets no shell options, and works with
+# "set -u" and "set -e". If the agent cannot run, the daemon starts without it; Hadoop comes first.
 #
-# The two paths may also be set in hadoop-env.sh, which is read before. They must
-# be of plain characters, as Hadoop's scripts split options at spaces.
+# The two paths may also be set in hadoop-env.sh, which is read earlier. They must consist of plain
+# characters, because Hadoop's scripts split options at spaces.
 
 PENSTOCK_AGENT_JAR="${PENSTOCK_AGENT_JAR:-/opt/penstock/penstock-agent.jar}"
 PENSTOCK_SOCKET="${PENSTOCK_SOCKET:-/run/penstock/agent.sock}"
@@ -16,8 +15,8 @@ if declare -F hadoop_add_profile >/dev/null; then
   hadoop_add_profile penstock || true
 fi
 
-# The daemons' options are put together after init and before finalize, so they
-# have to be complete here. Which command this is, is not known yet.
+# Hadoop's scripts assemble the daemons' options after init and before finalize, so the options have
+# to be complete here. The command is not known yet.
 function _penstock_hadoop_init
 {
   _penstock_reason=""
@@ -29,14 +28,14 @@ function _penstock_hadoop_init
   return 0
 }
 
-# No command needs the jar on its class path: no class of it is named in what a
-# daemon or a shell reads, and -javaagent brings it along where it is wanted.
+# No command needs the jar on its class path: the configuration of daemons and shells names none of
+# its classes, and -javaagent adds it where it is needed.
 function _penstock_hadoop_classpath
 {
   return 0
 }
 
-# Now the command is known: those who wait for the agent are told why it is not there.
+# Now the command is known: prints the reason if a daemon runs without the agent.
 function _penstock_hadoop_finalize
 {
   case "${HADOOP_SUBCMD:-}" in
@@ -49,7 +48,7 @@ function _penstock_hadoop_finalize
   return 0
 }
 
-# Whether a JVM would start with the agent. One that cannot read the jar does not.
+# Reports whether a JVM would start with the agent. A JVM that cannot read the jar does not start.
 function _penstock_usable
 {
   local jar="${PENSTOCK_AGENT_JAR:-}"
@@ -64,13 +63,13 @@ function _penstock_usable
     _penstock_reason="cannot read ${jar}"
     return 1
   fi
-  # A jar that is being copied has no end yet: the last record of a zip file is 22 bytes.
+  # A jar that is still being copied has no end: the last record of a zip file has 22 bytes.
   if [[ "$(tail -c 22 "${jar}" 2>/dev/null | head -c 4 2>/dev/null)" != $'PK\005\006' ]]; then
-    _penstock_reason="${jar} is no whole jar"
+    _penstock_reason="${jar} is not a complete jar"
     return 1
   fi
   if [[ "${PENSTOCK_SOCKET:-}" != /* ]]; then
-    _penstock_reason="PENSTOCK_SOCKET is no absolute path"
+    _penstock_reason="PENSTOCK_SOCKET is not an absolute path"
     return 1
   fi
   version="$(_penstock_java)"
@@ -81,8 +80,8 @@ function _penstock_usable
   return 0
 }
 
-# Prints the major version of the JVM that Hadoop will start. A JDK says it in a
-# file, so that not every command has to start a JVM to ask it.
+# Prints the major version of the JVM that Hadoop will start. A JDK has it in a file, so that most
+# commands need not start a JVM to find out.
 function _penstock_java
 {
   local line version=""
@@ -107,9 +106,9 @@ function _penstock_java
   return 0
 }
 
-# Adds the agent to the options in variable $1, with $3 behind its arguments,
-# unless it is there. Of $2, the variable's name before Hadoop 3, the scripts
-# would take the value instead if it is set.
+# Adds the agent to the options in variable $1, with $3 appended to its arguments, unless the
+# options have an agent. $2 is the variable's name before Hadoop 3; if it is set, Hadoop's scripts
+# use its value instead.
 function _penstock_add
 {
   local name="$1" old="$2"

@@ -16,12 +16,12 @@ import (
 // Files are the PEM files of one side of a mutually authenticated connection.
 type Files struct{ CA, Cert, Key string }
 
-// Empty says that there are none: the connection is plain.
+// Empty reports whether there are no files: the connection is then unencrypted.
 func (f Files) Empty() bool { return f == Files{} }
 
-// Server returns the broker's side: it takes only peers with a certificate of the CA. The
-// files are read again when they have changed, for the connections that begin then; files
-// that do not fit together, as in the middle of a change, leave those read last in place.
+// Server returns the broker's side: it accepts only peers with a certificate of the CA. Changed
+// files are loaded for the next connection. If the files do not match each other, as in the middle
+// of a replacement, the ones loaded before stay in use.
 func (f Files) Server() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (f Files) Server() (*tls.Config, error) {
 	}}, nil
 }
 
-// Client returns a node's or operator's side, as the files are now. Who connects again and
-// again calls it for each connection.
+// Client returns a node's or operator's side, as the files are now. Callers that reconnect call it
+// for each connection.
 func (f Files) Client() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err
@@ -50,15 +50,15 @@ func (f Files) Client() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair}, RootCAs: pool}, nil
 }
 
-// reader has what was read last of the files.
+// reader holds the files' contents as last read.
 type reader struct {
 	files Files
 
-	mu     sync.Mutex
-	seen   string // fingerprint of what was read last
-	logged string // the same of files that could not be read, which is logged once
-	pair   *tls.Certificate
-	pool   *x509.CertPool
+	mu      sync.Mutex
+	seen    string // fingerprint of the contents last read
+	refused string // fingerprint of contents that could not be used, which is logged once
+	pair    *tls.Certificate
+	pool    *x509.CertPool
 }
 
 func (f Files) reader() (*reader, error) {
@@ -72,8 +72,9 @@ func (f Files) fingerprint() string {
 	return settings.Fingerprint(f.CA) + settings.Fingerprint(f.Cert) + settings.Fingerprint(f.Key)
 }
 
-// current is what the files hold now, if it is whole. What cannot be read is tried again at the
-// next connection, though the files look the same: it may have been for want of descriptors.
+// current returns the files' present contents if they are complete, else the contents last read.
+// Files that cannot be read are tried again at the next connection even if they look the same,
+// because the cause may have been a lack of descriptors.
 func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,13 +84,13 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	}
 	pair, pool, err := r.files.read()
 	if err != nil {
-		if now != r.logged {
-			slog.Warn("changed certificates are not taken; those read last stay in force", "error", err)
+		if now != r.refused {
+			slog.Warn("changed certificates are not used; those loaded before stay in force", "error", err)
 		}
-		r.logged = now
+		r.refused = now
 		return r.pair, r.pool
 	}
-	r.pair, r.pool, r.seen, r.logged = pair, pool, now, ""
+	r.pair, r.pool, r.seen, r.refused = pair, pool, now, ""
 	return pair, pool
 }
 
@@ -100,7 +101,7 @@ func (f Files) whole() error {
 	return nil
 }
 
-// read reads the files; an own certificate need not be among them.
+// read reads the files. The own certificate is optional.
 func (f Files) read() (pair *tls.Certificate, pool *x509.CertPool, err error) {
 	if f.Cert != "" {
 		own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
@@ -125,9 +126,9 @@ func loadCA(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Trusting returns the side of one who asks servers of another CA, with an own certificate
-// if there is one; it is called for each connection. The files are read again when they have
-// changed; files that do not fit together leave those read last in place.
+// Trusting returns the client's side for servers of another CA, with an own certificate if there is
+// one. Call side for each connection. Changed files are read again; if they do not match each
+// other, the ones loaded before stay in use.
 func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
 	r, err := Files{CA: ca, Cert: cert, Key: key}.reader()
 	if err != nil {
@@ -146,8 +147,8 @@ func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
 // OperatorUnit is the organizational unit of operators' certificates.
 const OperatorUnit = "operator"
 
-// MachinesOf are the names in the certificate that the other side has shown, which is of the
-// CA; none if it is an operator's.
+// MachinesOf returns the names in the verified certificate of the other side; none if it is an
+// operator's.
 func MachinesOf(state tls.ConnectionState) (names []string) {
 	for _, chain := range state.VerifiedChains {
 		if len(chain) > 0 && !slices.Contains(chain[0].Subject.OrganizationalUnit, OperatorUnit) {

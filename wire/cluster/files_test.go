@@ -19,7 +19,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// place puts a certificate's files of one authority where others may have been.
+// place writes the files of an authority's certificate, and replaces existing files.
 func place(t *testing.T, from, name, to string, what ...string) {
 	t.Helper()
 	for _, kind := range what {
@@ -36,8 +36,8 @@ func place(t *testing.T, from, name, to string, what ...string) {
 	}
 }
 
-// TestRotation: both sides take new certificates, and a new authority, with the next
-// connection; files that do not fit together change nothing.
+// TestRotation checks that both sides use new certificates, and a new authority, at the next
+// connection, and that files that do not match each other change nothing.
 func TestRotation(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {
@@ -118,8 +118,8 @@ func TestRotation(t *testing.T) {
 	good("a file that is gone")
 }
 
-// TestTrusting: the certificate that is shown to servers of another authority is the one in
-// the files at that time, or the last good one, and so is the authority.
+// TestTrusting checks that the client's certificate and the authority for servers of another
+// authority are those in the files at that time, or the last good ones.
 func TestTrusting(t *testing.T) {
 	servers, first, second, own := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{servers, first, second} {
@@ -215,8 +215,8 @@ func TestTrusting(t *testing.T) {
 	}
 }
 
-// TestReadAgain: files that could not be read once are read at the next connection, though they
-// look the same, and the log says it once.
+// TestReadAgain checks that files that could not be read are read again at the next connection,
+// although they look the same, and that this is logged once.
 func TestReadAgain(t *testing.T) {
 	first, second, own := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {
@@ -245,7 +245,7 @@ func TestReadAgain(t *testing.T) {
 		if got := config().Certificates[0].Certificate[0]; !bytes.Equal(got, want.Certificate[0]) {
 			t.Errorf("%s: another certificate is shown", what)
 		}
-		if got := strings.Count(lines.String(), "changed certificates are not taken"); got != said {
+		if got := strings.Count(lines.String(), "changed certificates are not used"); got != said {
 			t.Errorf("%s: %d lines, want %d:\n%s", what, got, said, lines.String())
 		}
 	}

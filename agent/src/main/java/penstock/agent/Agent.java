@@ -14,13 +14,11 @@ import penstock.core.Status;
 import penstock.core.UnixSockets;
 
 /**
- * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock}
- * in {@code HDFS_DATANODE_OPTS}, with {@code role=nodemanager,} or {@code role=executor,}
- * before it in another process's. It does as little as possible: it checks that
- * this JVM and this Hadoop have all that it needs, weaves, and leaves the rest to
- * the first DataNode that starts. If anything is not as expected it weaves
- * nothing, says so on standard error (the DataNode's .out file) and in the MBean,
- * and its host runs as without it.
+ * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS},
+ * with {@code role=nodemanager,} or {@code role=executor,} before it in the options of other processes. It does as
+ * little as possible: it checks that this JVM and this Hadoop have everything that it needs, instruments the classes,
+ * and leaves the rest to the first DataNode that starts. If anything is not as expected, it instruments nothing,
+ * reports this on standard error (the DataNode's .out file) and in the MBean, and its host runs as without it.
  */
 public final class Agent {
     private Agent() { }
@@ -30,7 +28,7 @@ public final class Agent {
         try {
             start(arguments, instrumentation).register();
         } catch (Throwable t) {
-            Log.say("stays out: " + t);
+            Log.say("not active: " + t);
         }
     }
 
@@ -51,19 +49,22 @@ public final class Agent {
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);
-            Log.say("woven into " + weaver.methods().size() + " methods; socket " + socket);
+            Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket);
         } catch (Weaver.Missing e) {
             status.out(e.getMessage(), e.symbols);
-            Log.say("stays out, nothing is woven: " + e.getMessage() + ": " + String.join(", ", e.symbols));
+            Log.say("not active, nothing is instrumented: " + e.getMessage() + ": " + String.join(", ", e.symbols));
         } catch (Throwable t) {
             String reason = t.getMessage() == null ? t.toString() : t.getMessage();
             status.out(reason, Collections.<String>emptyList());
-            Log.say("stays out, nothing is woven: " + reason);
+            Log.say("not active, nothing is instrumented: " + reason);
         }
         return status;
     }
 
-    /** All of an executor's I/O belongs to one application, or nobody could say whose it is. */
+    /**
+     * Returns the application of an executor, to which all its I/O belongs. Without an application the I/O could not be
+     * attributed.
+     */
     private static String executorsFlow() {
         String flow = Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY));
         if (flow == null) {
@@ -74,9 +75,9 @@ public final class Agent {
     }
 
     /**
-     * The agent's arguments: socket=PATH and role=ROLE, in any order, with a comma between them.
+     * Parses the agent's arguments: socket=PATH and role=ROLE, in any order, separated by a comma.
      *
-     * @throws IllegalArgumentException if there is no absolute path, or anything else
+     * @throws IllegalArgumentException if there is no absolute path, or another argument
      */
     static Map<String, String> options(String arguments) {
         Map<String, String> options = new HashMap<>();

@@ -11,7 +11,7 @@ import penstock.hdfs.DataNodePoints;
 import penstock.shuffle.NodeManagerPoints;
 import penstock.spark.ExecutorPoints;
 
-/** What is woven in each role. */
+/** The methods that are instrumented in each role. */
 final class Points {
     private Points() { }
 
@@ -21,19 +21,19 @@ final class Points {
                 : role == Role.NODEMANAGER ? NodeManagerPoints.ALL : Collections.<Point>emptyList();
     }
 
-    /** Returns the fields that must be there although no advice names them. */
+    /** Returns the fields that must exist although no advice names them. */
     static List<ReflectedField> fields(Role role) {
         return role == Role.NODEMANAGER ? NodeManagerPoints.FIELDS : role == Role.EXECUTOR ? ExecutorPoints.FIELDS
                 : Collections.<ReflectedField>emptyList();
     }
 
-    /** Returns the types whose objects carry their stream, in a field that weaving adds. */
+    /** Returns the types to which weaving adds a field for the object's stream. */
     static Set<String> carriers(Role role) {
         return role == Role.DATANODE ? DataNodePoints.CARRIERS : role == Role.EXECUTOR ? ExecutorPoints.CARRIERS
                 : Collections.<String>emptySet();
     }
 
-    /** Returns the name of the type that they carry. */
+    /** Returns the name of that field's type. */
     static String carried(Role role) {
         return role == Role.EXECUTOR ? ExecutorPoints.CARRIED : Stream.class.getName();
     }

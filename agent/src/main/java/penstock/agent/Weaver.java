@@ -43,20 +43,17 @@ import penstock.core.Role;
 import penstock.core.Stream;
 
 /**
- * Puts the advice into Hadoop's classes, at an allow-list of methods and nowhere
- * else, and all of it or nothing.
+ * Instruments Hadoop's classes with the advice, only at an allow-list of methods, and either at all of them or at none.
  *
- * <p>Before any class of the DataNode is loaded, every symbol is looked up in the
- * class files: the methods to advise with their descriptors, the fields that the
- * advice reads, and, taken from the advice's own byte code so that no list can
- * be forgotten, every Hadoop method that it or a class of ours that it calls uses. If one is missing, this is a
- * Hadoop that nobody has tried the agent with. Then all classes are woven, and
- * only after that does the transformer hand them to the JVM. A class that
- * arrives in another form, since another agent was there first, is checked and
- * woven as it is.
+ * <p>Before any class of the DataNode is loaded, every symbol is looked up in the class files: the methods to advise
+ * with their descriptors, the fields that the advice reads, and every Hadoop method that the advice, or a class of ours
+ * that it calls, uses. The last are found in the byte code, so no list of them can become outdated. If a symbol is
+ * missing, this version of Hadoop is not supported. Then all classes are instrumented, and only after that does the
+ * transformer pass them to the JVM. If a class arrives in another form, because another agent was first, that form is
+ * checked and instrumented.
  */
 public final class Weaver implements ClassFileTransformer {
-    /** This Hadoop is not one that the agent knows. */
+    /** The agent does not support this version of Hadoop. */
     static final class Missing extends Exception {
         private static final long serialVersionUID = 1;
         final transient List<String> symbols;
@@ -69,7 +66,7 @@ public final class Weaver implements ClassFileTransformer {
     }
 
     private static final String OURS = "penstock/";
-    /** What belongs to the host; everything else is the JVM's, or ours. */
+    /** Prefixes of the host's classes; all other classes belong to the JVM or to the agent. */
     private static final List<String> HOSTS = Arrays.asList("org/apache/hadoop/", "org/apache/spark/", "scala/",
             "io/netty/");
 
@@ -77,7 +74,7 @@ public final class Weaver implements ClassFileTransformer {
     private final ClassFileLocator classes;
     private final List<Point> points;
     private final List<ReflectedField> fields;
-    /** The types that get a field for their stream. */
+    /** The types to which a field for the stream is added. */
     private final Set<String> carriers;
     private final String carried;
     private final Map<String, byte[]> originals = new HashMap<>();
@@ -92,7 +89,7 @@ public final class Weaver implements ClassFileTransformer {
         this.carried = Points.carried(role);
     }
 
-    /** Checks and weaves what loader would load, without loading it. */
+    /** Checks and instruments the classes that loader would load, without loading them. */
     static Weaver of(ClassLoader loader, Role role) throws Missing, IOException {
         return of(ClassFileLocator.ForClassLoader.of(loader), role);
     }
@@ -142,9 +139,9 @@ public final class Weaver implements ClassFileTransformer {
             check(pool, Collections.singleton(type));
             return weave(type, changed, pool);
         } catch (Throwable t) {
-            // Half of the methods without the other half would misname I/O.
+            // If only some of the methods were instrumented, I/O would be attributed to wrong flows.
             Gates.switchOff();
-            Log.say("switched itself off: " + type + " came in a form that cannot be woven: " + t);
+            Log.say("switched itself off: " + type + " came in a form that cannot be instrumented: " + t);
             return null;
         }
     }
@@ -197,8 +194,8 @@ public final class Weaver implements ClassFileTransformer {
     }
 
     /**
-     * Adds to missing what a class of ours uses and the pool does not have. It is the
-     * advice of p or, looked at once each, a helper that the advice calls.
+     * Adds to missing the symbols that a class of ours uses and the pool lacks. The class is the advice of p or a
+     * helper that the advice calls; each helper is examined once.
      */
     private void references(TypePool pool, Point p, String ours, TypeDescription target, Set<String> helpers,
             Set<String> missing) {
@@ -258,7 +255,7 @@ public final class Weaver implements ClassFileTransformer {
         return false;
     }
 
-    /** The field may be of a type that the advice cannot name, and takes as one of its supertypes. */
+    /** Reports whether the field exists. Its type may be a subtype of the type that the advice uses. */
     private static boolean hasField(TypePool pool, TypeDescription type, String name, Type as) {
         for (FieldDescription field : type.getDeclaredFields()) {
             if (field.getName().equals(name)) {
@@ -269,7 +266,10 @@ public final class Weaver implements ClassFileTransformer {
         return false;
     }
 
-    /** The internal name, which is &lt;init&gt; for a constructor. One test for the check and for the weaving. */
+    /**
+     * Compares the internal name, which is &lt;init&gt; for a constructor. Both the check and the weaving use this
+     * test.
+     */
     private static boolean is(MethodDescription method, String name, String descriptor) {
         return method.getInternalName().equals(name) && method.getDescriptor().equals(descriptor);
     }

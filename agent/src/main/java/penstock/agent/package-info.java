@@ -1,2 +1,2 @@
-/** The entry of the Java agent, and the weaver. It knows all other packages; none knows it. */
+/** The entry of the Java agent, and the weaver. It imports all other packages; none imports it. */
 package penstock.agent;

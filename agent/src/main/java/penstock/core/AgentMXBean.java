@@ -2,7 +2,7 @@ package penstock.core;
 
 import java.util.List;
 
-/** What JMX shows as {@code penstock:type=Agent}. */
+/** The MBean {@code penstock:type=Agent}. */
 public interface AgentMXBean {
     /** "woven", or "out: " and the reason. */
     String getState();
@@ -10,7 +10,7 @@ public interface AgentMXBean {
     /** The methods that the agent has advised. */
     List<String> getWovenMethods();
 
-    /** What this Hadoop lacks; if anything, nothing is woven. */
+    /** Symbols that this Hadoop lacks. If there are any, nothing is instrumented. */
     List<String> getMissing();
 
     /** Whether the daemon has answered on the present connection. */
@@ -21,7 +21,7 @@ public interface AgentMXBean {
 
     int getStreamsOpen();
 
-    /** Waits that a thread has begun, and ended. */
+    /** Waits of threads that have ended. */
     long getGateWaits();
 
     long getGateWaitNanos();
@@ -29,31 +29,31 @@ public interface AgentMXBean {
     /** Waits that ended shortly before the client would give up: the daemon, though alive, did not raise the mark. */
     long getGateBackstops();
 
-    /** Waits that ended because the daemon had gone or said nothing for a second. */
+    /** Waits that ended because the daemon had gone, or was silent for a second. */
     long getOrphanedWaits();
 
-    /** The longest of them, from the daemon's last sign of life on. */
+    /** The longest of these waits, counted from the daemon's last sign of life. */
     long getOrphanedWaitNanosLongest();
 
-    /** The longest of them in the daemon's latest absence that made anybody wait. */
+    /** The longest of these waits in the daemon's latest absence that caused a wait. */
     long getOrphanedWaitNanosLatest();
 
-    /** Waits that ended because their device stood still in a daemon that lives. */
+    /** Waits that ended because their device was stalled while the daemon lived. */
     long getStalledWaits();
 
-    /** How often a device was found to stand still in a daemon that lives. */
+    /** How often a device was found to be stalled while the daemon lived. */
     long getDeviceStalls();
 
-    /** Reads that ended with an error before any data was moved: their flow had too many waiting here. */
+    /** Reads that ended with an error before any data was moved, because their flow had too many waiting reads. */
     long getRefusedReads();
 
-    /** Connections that ended or did not come about; the log has each kind of failure once. */
+    /** Connections that ended or failed; each kind of failure is logged once. */
     long getConnectionFailures();
 
-    /** Streams that went ungoverned: too many, or with a path that no frame can hold. */
+    /** Streams that were not governed: too many, or the path too long for a frame. */
     long getFailedOpen();
 
-    /** Streams that are unattributed because their flow had as many as one may have. */
+    /** Streams that are unattributed because their flow had reached its maximum. */
     long getOverBound();
 
     /** Map outputs that a NodeManager sent as if there were no agent. */
@@ -61,7 +61,7 @@ public interface AgentMXBean {
 
     long getReconnects();
 
-    /** Closes that no daemon heard of. */
+    /** CLOSE frames that were never sent, because there was no daemon. */
     long getFramesDropped();
 
     /** Exceptions in the agent's own code, kept away from Hadoop. */

@@ -4,25 +4,23 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLongArray;
 
 /**
- * When each of the daemon's devices was last heard to live, by its number in the
- * WELCOME, and when all of them together: for streams of which no device is known.
- * The client's thread writes, the host's threads read.
+ * Times of the last heartbeats of the daemon's devices, by their numbers in the WELCOME, and of the last heartbeat in
+ * which all devices lived, for streams without a known device. The client's thread writes, the host's threads read.
  */
 public final class Beats {
     /**
-     * Gates are open within a second of the last of four heartbeats a second. What is
-     * short of that second is for waking up on a busy machine: a wait that lasts to
-     * the very end is over a little later.
+     * Gates open within a second after the last heartbeat; there are four heartbeats per second. The difference to a
+     * second is the time for a thread to wake up on a busy machine.
      */
     static final long LOST_NANOS = TimeUnit.MILLISECONDS.toNanos(900);
-    /** The place of all devices. */
+    /** The index for all devices together. */
     static final int ALL = Frames.MAX_DEVICE + 1;
 
     private final AtomicLongArray last = new AtomicLongArray(ALL + 1);
-    /** The numbers of the devices that this connection has directories on. */
+    /** A bit for each device on which this connection has directories. */
     private volatile long used;
 
-    /** A connection begins, with its directories' devices; all of them live. */
+    /** Starts a connection with its directories' devices; all of them live. */
     void begin(byte[] devices, long now) {
         long all = 0;
         for (byte device : devices) {
@@ -34,7 +32,7 @@ public final class Beats {
         beat(-1L, now);
     }
 
-    /** A heartbeat with a bit for each device that lives. */
+    /** Records a heartbeat, with a bit for each device that lives. */
     void beat(long alive, long now) {
         for (int device = 0; device < ALL; device++) {
             if ((alive >>> device & 1) != 0) {
@@ -50,7 +48,7 @@ public final class Beats {
         return last.get(device);
     }
 
-    /** Nanoseconds for which the device's last beat still lets gates hold; 0 or less if they are open. */
+    /** Nanoseconds until the device's gates open without a further heartbeat; 0 or less if they are open. */
     long left(int device, long now) {
         return last.get(device) + LOST_NANOS - now;
     }
@@ -66,7 +64,7 @@ public final class Beats {
         return stalled;
     }
 
-    /** Nanoseconds until the next of them opens its gates; Long.MAX_VALUE if all are open. */
+    /** Nanoseconds until the gates of the next device open; Long.MAX_VALUE if all are open. */
     long untilNext(long now) {
         long next = Long.MAX_VALUE;
         for (int device = 0; device < ALL; device++) {

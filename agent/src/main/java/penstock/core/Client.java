@@ -23,39 +23,37 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * The connection to the daemon: one daemon thread with a selector does all of
- * it, so that nothing but volatile fields and two concurrent collections lies
- * between it and the host's threads.
+ * The connection to the daemon. One daemon thread with a selector does all the work, and shares only volatile fields
+ * and two concurrent collections with the host's threads.
  *
- * <p>What is queued is a stream, not a frame: when its turn comes, the thread
- * sends whatever the daemon has not heard of it (OPEN, PROGRESS, CLOSE, in this
- * order). So a stream is in the queue once at most, progress coalesces by
- * itself, the queue is bounded by the number of streams, and after a reconnect
- * it is enough to queue every stream again. The host's threads never wait for room.
+ * <p>The queue holds streams, not frames: when a stream's turn comes, the thread sends all of its news to the daemon
+ * (OPEN, PROGRESS, CLOSE, in this order). So a stream is in the queue at most once, progress coalesces by itself, the
+ * queue is bounded by the number of streams, and after a reconnect it is enough to queue every stream again. The host's
+ * threads never wait for room.
  *
- * <p>Whether gates hold is read from two fields by the waiting threads
- * themselves: the mode and the time of the last heartbeat. Fail-open does not
- * depend on this thread being alive.
+ * <p>The waiting threads themselves read from two fields whether gates hold: the mode and the time of the last
+ * heartbeat. So gates open even if this thread is dead.
  */
 public final class Client implements Runnable {
-    /** How long a socket may take nothing, or WELCOME be awaited. */
+    /** Longest time in which the socket accepts nothing, or in which WELCOME does not arrive. */
     static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
-    /** Gates open after one second; a new connection is worth a try only later. */
+    /** Gates open after one second without a heartbeat; a silent connection is replaced only after this longer time. */
     static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
     static final int MAX_STREAMS = 8192;
     /**
-     * How many of them one flow may have in a process that serves many. Its further ones
-     * are unattributed, and so take no place from the others; beyond as many of those they
-     * go ungoverned.
+     * Maximum number of streams per flow in a process that serves many applications. Further streams of the flow count
+     * as unattributed, which has the same maximum; beyond that, streams are not governed.
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
-    /** A device that has not stood still for as long is said again. */
+    /** A stall of a device is logged again after the device was not stalled for this long. */
     private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
     private static final long MIN_BACKOFF_MILLIS = 100;
-    /** A daemon that comes back is found within a second; one that refuses this agent is not asked so often. */
+    /** A daemon that returns is found within a second; a daemon that refuses this agent is asked less often. */
     private static final long MAX_BACKOFF_MILLIS = 1000;
     static final long MAX_REFUSED_MILLIS = 60_000;
-    /** A connection that lasts as long ends a row of failures, of which each kind is said once. */
+    /**
+     * A connection that lasts this long ends a series of failures. In a series, each kind of failure is logged once.
+     */
     static final long LASTING_NANOS = TimeUnit.SECONDS.toNanos(10);
     private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
     private static final long SELECT_MILLIS = 100;
@@ -70,20 +68,20 @@ public final class Client implements Runnable {
     private final AtomicBoolean started = new AtomicBoolean();
     private volatile boolean stopped;
     private volatile List<String> directories = Collections.emptyList();
-    /** A DataNode's, else 0. */
+    /** The DataNode's transfer threads; 0 in other processes. */
     private volatile int threads;
     private volatile Patience usual;
     private volatile Patience striped = Patience.STRIPED;
 
     private final ConcurrentMap<Integer, Stream> streams = new ConcurrentHashMap<>();
     private final AtomicInteger streamCount = new AtomicInteger();
-    /** Streams by flow, in a process that serves many. */
+    /** Number of streams per flow, in a process that serves many flows. */
     private final ConcurrentMap<String, Integer> flowCounts = new ConcurrentHashMap<>();
     private final AtomicInteger nextId = new AtomicInteger();
     private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
     private final AtomicBoolean sleeping = new AtomicBoolean();
     private volatile Selector selector;
-    /** Whether any stream ever had a callback: then somebody has to look at the clock for them. */
+    /** Whether any stream ever had a callback: then this client's thread checks their time limits. */
     private volatile boolean callbacks;
 
     private volatile boolean connected;
@@ -94,16 +92,16 @@ public final class Client implements Runnable {
     private final AtomicLong reconnects = new AtomicLong();
     private final AtomicLong framesDropped = new AtomicLong();
 
-    /** Counts connections; a stream remembers the one that knows it. Client thread only. */
+    /** Number of the connection; a stream remembers the connection on which it was opened. Client thread only. */
     private long session;
     private boolean everConnected;
-    private long looked = System.nanoTime();
-    private long lookedOpen;
+    private long checkedAt = System.nanoTime();
+    private long checkedOpen;
     private final Log.Once failures = new Log.Once();
     private final Log.Once stalls = new Log.Once();
-    private int saidMode = Frames.OFF;
+    private int loggedMode = Frames.OFF;
 
-    /** @param flow the one flow of a task or an executor, else "" */
+    /** @param flow the flow of a task or an executor, which has only one; else "" */
     public Client(UnixSockets sockets, String path, String agent, Role role, String flow, Patience usual) {
         this.role = role;
         this.flow = flow;
@@ -116,7 +114,7 @@ public final class Client implements Runnable {
 
     // ---- called by the host's threads
 
-    /** What a DataNode's settings say; of several in a JVM the least of each. */
+    /** Sets a DataNode's settings; with several DataNodes in a JVM, the smallest value of each. */
     synchronized void bounds(int maxThreads, Patience ofClients, Patience ofReconstruction) {
         boolean first = threads == 0;
         threads = first ? maxThreads : Math.min(threads, maxThreads);
@@ -128,12 +126,12 @@ public final class Client implements Runnable {
         return usual;
     }
 
-    /** Of those who read the rest of a striped block to reconstruct it. */
+    /** Patience of DataNodes that read the rest of a striped block to reconstruct it. */
     Patience striped() {
         return striped;
     }
 
-    /** Begins to connect, or, for a JVM's further DataNodes, connects again with all their directories. */
+    /** Starts to connect. For further DataNodes in a JVM, connects again with the directories of all. */
     synchronized void serve(List<String> more) {
         Set<String> all = new LinkedHashSet<>(directories);
         if (all.addAll(more)) {
@@ -144,7 +142,7 @@ public final class Client implements Runnable {
         }
     }
 
-    /** Null when there are too many streams. Of a stream with a callback, again is run by this client's thread. */
+    /** Returns null if there are too many streams. This client's thread runs the callback again, if it is not null. */
     Stream open(boolean write, int kind, String of, File file, File meta, Peer peer, long from, long to,
             Patience patience, boolean refusable, Runnable again) {
         String admitted = admit(of);
@@ -164,7 +162,7 @@ public final class Client implements Runnable {
         return s;
     }
 
-    /** The flow that one more stream of the given one belongs to, or null if there are too many. */
+    /** Returns the flow to which a further stream of the given flow is counted; null if there are too many streams. */
     private String admit(String of) {
         if (streamCount.incrementAndGet() > MAX_STREAMS) {
             streamCount.decrementAndGet();
@@ -181,7 +179,7 @@ public final class Client implements Runnable {
         return admit(Names.UNATTRIBUTED);
     }
 
-    /** One stream less of that flow. */
+    /** Removes a stream of that flow from the counts. */
     private void dismiss(String of) {
         streamCount.decrementAndGet();
         if (flow.isEmpty()) {
@@ -189,7 +187,7 @@ public final class Client implements Runnable {
         }
     }
 
-    /** There is something to say about s. */
+    /** Queues s, because there is news to send about it. */
     void touch(Stream s) {
         if (connected && s.queued.compareAndSet(false, true)) {
             queue.add(s);
@@ -219,29 +217,29 @@ public final class Client implements Runnable {
         return mode == Frames.ENFORCE && !isLost(now);
     }
 
-    /** Whether the stream's gate does. */
+    /** Whether the stream's gate may hold. */
     boolean enforcing(Stream s, long now) {
         return enforcedFor(s, now) > 0;
     }
 
-    /** Nanoseconds for which the last beat of its device still lets the stream's gate hold; 0 or less if it is open. */
+    /** Nanoseconds until the stream's gate opens without a further heartbeat of its device; 0 or less if it is open. */
     long enforcedFor(Stream s, long now) {
         return mode == Frames.ENFORCE ? beats.left(s.device, now) : 0;
     }
 
-    /** Whether the daemon lives and the stream's device does not. */
+    /** Whether the daemon lives, and the stream's device is stalled. */
     boolean isStalled(Stream s, long now) {
         return !isLost(now) && beats.left(s.device, now) <= 0;
     }
 
-    /** Whether there is no daemon, or one that has fallen silent. */
+    /** Whether there is no daemon, or a silent one. */
     boolean isLost(long now) {
         return !connected || now - lastHeartbeat >= Beats.LOST_NANOS;
     }
 
     // ---- figures
 
-    /** When the daemon was last heard, in System.nanoTime(). */
+    /** Time of the daemon's last heartbeat, in System.nanoTime(). */
     long lastHeartbeat() {
         return lastHeartbeat;
     }
@@ -262,12 +260,12 @@ public final class Client implements Runnable {
         return reconnects.get();
     }
 
-    /** Connections that ended, or did not come about. */
+    /** Number of connections that ended or failed. */
     long failures() {
         return failures.count();
     }
 
-    /** How often a device was found to stand still while the daemon lived. */
+    /** How often a device was found to be stalled while the daemon lived. */
     long stalls() {
         return stalls.count();
     }
@@ -283,7 +281,7 @@ public final class Client implements Runnable {
         }
     }
 
-    /** As {@link #stop}, for a thread that may not wait. */
+    /** Like {@link #stop}, for a thread that may not wait. */
     void quit() {
         stopped = true;
         if (started.get()) {
@@ -292,8 +290,8 @@ public final class Client implements Runnable {
     }
 
     /**
-     * Has the connection ended when the JVM begins to exit. Its thread, though a daemon,
-     * would hold the exit up while it waits for the socket: for 50 ms in the mean.
+     * Ends the connection when the JVM begins to exit. Although its thread is a daemon thread, it would delay the exit
+     * while it waits for the socket, by 50 ms on average.
      */
     void quitAtExit() {
         Runtime.getRuntime().addShutdownHook(new Thread("penstock-agent-exit") {
@@ -310,7 +308,7 @@ public final class Client implements Runnable {
     public void run() {
         long backoff = MIN_BACKOFF_MILLIS;
         while (!stopped) {
-            Thread.interrupted(); // or no wait below would last
+            Thread.interrupted(); // clears the flag, which would end each wait below
             Session tried = null;
             boolean refused = false;
             String failure;
@@ -319,38 +317,38 @@ public final class Client implements Runnable {
                 failure = tried.run();
             } catch (Frames.Refused e) {
                 refused = !connected;
-                failure = "the daemon sent what it must not: " + e.getMessage();
+                failure = "the daemon sent an invalid frame: " + e.getMessage();
             } catch (Throwable t) {
                 refused = tried != null && tried.reached && !connected && t instanceof IOException;
-                failure = !refused ? t.toString() : "the daemon does not take this agent; its log says why: another"
-                        + " release, or a user or directories that are not in its settings";
+                failure = !refused ? t.toString() : "the daemon refused this agent; the daemon's log has the reason:"
+                        + " another release, or a user or directories that are not in its settings";
             }
             boolean lasted = tried != null && tried.lasted(SECOND);
             disconnect();
             if (stopped) {
                 return;
             }
-            failures.say("not connected to " + path + " (" + failure + "); I/O goes ungoverned, trying again");
+            failures.say("not connected to " + path + " (" + failure + "); I/O is not governed; trying again");
             backoff = lasted ? MIN_BACKOFF_MILLIS
                     : Math.min(2 * backoff, refused ? MAX_REFUSED_MILLIS : MAX_BACKOFF_MILLIS);
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(backoff));
         }
     }
 
-    /** When gates may open for want of a heartbeat, but not later than usual. */
-    private long untilLook(long now) {
+    /** Milliseconds until gates may open because of a missing heartbeat, at most the usual interval. */
+    private long untilCheck(long now) {
         long left = mode == Frames.ENFORCE ? beats.untilNext(now) : Long.MAX_VALUE;
         return Math.min(TimeUnit.NANOSECONDS.toMillis(left) + 1, SELECT_MILLIS);
     }
 
-    /** What a waiting thread sees for itself: that gates are open, or that it has waited for long enough. */
-    private void look(long now) {
+    /** Checks for streams with callbacks what a waiting thread checks by itself: open gates, and the longest wait. */
+    private void checkCallbacks(long now) {
         long open = mode == Frames.ENFORCE ? beats.stalled(now) : -1;
-        if (open == lookedOpen && now - looked < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
+        if (open == checkedOpen && now - checkedAt < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
             return;
         }
-        looked = now;
-        lookedOpen = open;
+        checkedAt = now;
+        checkedOpen = open;
         for (Stream s : streams.values()) {
             long since = s.heldSince;
             if (since == 0 || !s.isHeld()) {
@@ -372,7 +370,7 @@ public final class Client implements Runnable {
     }
 
     private void disconnect() {
-        connected = false; // before the mode, so that a wait that ends for it sees why
+        connected = false; // before the mode, so that a wait that ends now finds the reason
         mode = Frames.OFF;
         selector = null;
         for (Stream s = queue.poll(); s != null; s = queue.poll()) {
@@ -388,20 +386,20 @@ public final class Client implements Runnable {
         }
     }
 
-    /** One connection's life. */
+    /** One connection, from its start to its end. */
     private final class Session implements Frames.Handler {
         private final SocketChannel channel;
         private final Selector open;
         private final ByteBuffer in = ByteBuffer.allocateDirect(2 * Frames.MAX_FRAME);
         private final ByteBuffer out = ByteBuffer.allocateDirect(8 * Frames.MAX_FRAME);
-        private final List<String> helloDirectories = directories;
+        private final List<String> registered = directories;
         private final long begun = System.nanoTime();
         private long tookSome = begun;
-        /** Somebody listens on the socket. */
+        /** Whether the socket has a listener. */
         private boolean reached;
         private long welcomed;
         private byte[] devices = {};
-        /** A bit for each device that was found to stand still, and when one was last. */
+        /** A bit for each stalled device, and the time of the last stall. */
         private long stalled;
         private long lastStalled = begun;
 
@@ -410,11 +408,11 @@ public final class Client implements Runnable {
             this.open = open;
         }
 
-        /** Returns why it ended, if nothing threw. */
+        /** Returns the reason for the end, unless an exception ended it. */
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
-            Frames.hello(out, pid(), role.code, agent, flow, threads, helloDirectories);
+            Frames.hello(out, pid(), role.code, agent, flow, threads, registered);
             selector = open;
             while (!stopped) {
                 long now = System.nanoTime();
@@ -437,16 +435,16 @@ public final class Client implements Runnable {
                 if (connected && out.position() == 0 && !queue.isEmpty()) {
                     open.selectNow();
                 } else {
-                    open.select(callbacks ? untilLook(System.nanoTime()) : SELECT_MILLIS);
+                    open.select(callbacks ? untilCheck(System.nanoTime()) : SELECT_MILLIS);
                 }
                 sleeping.set(false);
-                boolean ready = !open.selectedKeys().isEmpty(); // and not only woken by a stream
+                boolean ready = !open.selectedKeys().isEmpty(); // and the selector was not only woken by a stream
                 open.selectedKeys().clear();
                 if (ready && channel.isConnected()) {
                     receive();
                 }
                 if (callbacks) {
-                    look(System.nanoTime());
+                    checkCallbacks(System.nanoTime());
                 }
             }
             return "stopped";
@@ -456,7 +454,7 @@ public final class Client implements Runnable {
             return connected && System.nanoTime() - welcomed >= nanos;
         }
 
-        /** A row of failures is over. */
+        /** Ends a series of failures. */
         private void settled() {
             failures.forget();
             Log.say("connected to " + path + ", after " + failures.count() + " failures since the process began");
@@ -464,7 +462,7 @@ public final class Client implements Runnable {
 
         private String failure(long now) {
             if (out.position() > 0 && now - tookSome > STUCK_NANOS) {
-                return "the daemon reads nothing";
+                return "the daemon does not read";
             }
             if (!connected && now - begun > STUCK_NANOS) {
                 return "no WELCOME within a second";
@@ -472,10 +470,10 @@ public final class Client implements Runnable {
             if (connected && now - lastHeartbeat > SILENT_NANOS) {
                 return "no heartbeat for 5 s";
             }
-            return helloDirectories == directories ? null : "there are more directories to name";
+            return registered == directories ? null : "there are more directories to register";
         }
 
-        /** Sends what it can; true if all is sent and the queue has more. */
+        /** Sends as much as possible; returns true if all was sent and the queue has more. */
         private boolean send(long now) throws IOException {
             if (out.position() == 0) {
                 tookSome = now;
@@ -489,28 +487,28 @@ public final class Client implements Runnable {
             return connected && out.position() == 0 && !queue.isEmpty();
         }
 
-        /** Moves the queue's streams into out while there is room for all that one may need. */
+        /** Writes the frames of queued streams to out while there is room for the largest frames of a stream. */
         private void fill() throws Frames.Refused {
             while (out.remaining() >= 2 * Frames.MAX_FRAME) {
                 Stream s = queue.poll();
                 if (s == null) {
                     return;
                 }
-                s.queued.set(false); // before it is looked at: a later change queues it again
-                tell(s);
+                s.queued.set(false); // before its fields are read: a later change queues it again
+                frames(s);
             }
         }
 
-        private void tell(Stream s) throws Frames.Refused {
+        private void frames(Stream s) throws Frames.Refused {
             if (streams.get(s.id) != s) {
                 return; // its CLOSE has been sent
             }
             boolean closed = s.isClosed();
             long position = s.position;
             if (s.session != session) {
-                // What was read or written before there was a daemon is past; a
-                // stream that has just begun is reported from its beginning. So is a file
-                // of a task's that was begun before: most of it is in the page cache still.
+                // Bytes that were read or written without a daemon are not reported; a stream that has just begun is
+                // reported from its beginning. So is a task's file that was begun earlier, because most of it is still
+                // in the page cache.
                 boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
                 long at = s.session == 0 && whole ? s.from : position;
                 int start = out.position();
@@ -526,7 +524,7 @@ public final class Client implements Runnable {
                     return;
                 }
                 if (s.session != 0) {
-                    s.mark = Stream.NO_MARK; // what another connection allowed no longer counts
+                    s.mark = Stream.NO_MARK; // marks of an earlier connection are void
                 }
                 s.session = session;
                 s.sent = at;
@@ -540,7 +538,7 @@ public final class Client implements Runnable {
             }
         }
 
-        /** As the daemon finds it: by the longest governed directory that the file lies below. */
+        /** Finds the device as the daemon does: by the longest governed directory above the file. */
         private int deviceOf(Stream s) {
             if (s.kind == Frames.NETWORK) {
                 return Frames.NETWORK_DEVICE;
@@ -548,7 +546,7 @@ public final class Client implements Runnable {
             int device = Beats.ALL;
             int longest = -1;
             for (int i = 0; i < devices.length; i++) {
-                String directory = helloDirectories.get(i);
+                String directory = registered.get(i);
                 int length = directory.endsWith("/") ? directory.length() - 1 : directory.length();
                 if (devices[i] != 0 && length > longest && s.block.length() > length && s.block.charAt(length) == '/'
                         && s.block.startsWith(directory.substring(0, length))) {
@@ -572,8 +570,8 @@ public final class Client implements Runnable {
         @Override
         public void welcome(int newMode, int newStride, int heartbeatMillis, byte[] newDevices)
                 throws Frames.Refused {
-            if (newDevices.length != helloDirectories.size()) {
-                throw new Frames.Refused(newDevices.length + " devices for " + helloDirectories.size() + " directories");
+            if (newDevices.length != registered.size()) {
+                throw new Frames.Refused(newDevices.length + " devices for " + registered.size() + " directories");
             }
             stride = newStride;
             devices = newDevices;
@@ -586,7 +584,7 @@ public final class Client implements Runnable {
                     touch(s);
                 }
                 if (!failures.isQuiet()) {
-                    Log.say("connected to " + path); // else once it lasts
+                    Log.say("connected to " + path); // after a failure: only when the connection has lasted
                 }
                 if (everConnected) {
                     reconnects.incrementAndGet();
@@ -614,22 +612,22 @@ public final class Client implements Runnable {
             long now = System.nanoTime();
             lastHeartbeat = now;
             beats.beat(alive, now);
-            still(beats.stalled(now), now);
+            noteStalls(beats.stalled(now), now);
             if (connected) {
                 change(newMode);
             }
         }
 
-        /** Says and counts what has come to stand still, of the devices that do. */
-        private void still(long devicesNow, long now) {
+        /** Logs and counts the newly stalled devices. */
+        private void noteStalls(long devicesNow, long now) {
             if ((devicesNow & ~stalled & 1L << Frames.NETWORK_DEVICE) != 0) {
-                sayStill("the network");
+                logStalled("the network");
             }
             long before = stalled | 1L << Frames.NETWORK_DEVICE;
             for (int i = 0; i < devices.length; i++) {
                 if ((devicesNow & ~before & 1L << devices[i]) != 0) {
                     before |= 1L << devices[i]; // one line for all its directories
-                    sayStill("the device of " + helloDirectories.get(i));
+                    logStalled("the device of " + registered.get(i));
                 }
             }
             stalled = devicesNow;
@@ -640,8 +638,8 @@ public final class Client implements Runnable {
             }
         }
 
-        private void sayStill(String what) {
-            stalls.say(what + " stands still in the daemon; its gates are open until it goes on");
+        private void logStalled(String what) {
+            stalls.say(what + " is stalled in the daemon; its gates are open until it continues");
         }
 
         private void change(int newMode) {
@@ -649,8 +647,8 @@ public final class Client implements Runnable {
                 return;
             }
             mode = newMode;
-            if (saidMode != newMode) {
-                saidMode = newMode;
+            if (loggedMode != newMode) {
+                loggedMode = newMode;
                 Log.say("mode is " + modeName(newMode));
             }
             for (Stream s : streams.values()) {
@@ -663,7 +661,7 @@ public final class Client implements Runnable {
         return mode == Frames.ENFORCE ? "enforce" : mode == Frames.OBSERVE ? "observe" : "off";
     }
 
-    /** How this jar calls itself to the daemon. */
+    /** The name and version that this jar sends to the daemon. */
     public static String agent() {
         String version = Client.class.getPackage().getImplementationVersion();
         return "penstock-agent " + (version == null ? "dev" : version);
@@ -674,7 +672,7 @@ public final class Client implements Runnable {
         try {
             return Integer.parseInt(new File("/proc/self").getCanonicalFile().getName());
         } catch (IOException | NumberFormatException e) {
-            return 0; // no /proc; the daemon asks the socket anyway
+            return 0; // no /proc; the daemon gets the number from the socket anyway
         }
     }
 }

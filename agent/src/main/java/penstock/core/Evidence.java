@@ -10,13 +10,13 @@ import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.security.token.Token;
 
 /**
- * What an operation of a DataNode shows of where it came from. Called by the inlined
- * advice; the check before weaving looks up the Hadoop methods in here too.
+ * Evidence about the origin of a DataNode's operation. The inlined advice calls this class; the check before weaving
+ * also looks up the Hadoop methods used here.
  */
 public final class Evidence {
     private Evidence() { }
 
-    /** The ends of the connection as DataXceiver keeps them, and the token's user. Never throws. */
+    /** Returns the ends of the connection, as DataXceiver stores them, and the token's user. Never throws. */
     public static Peer of(DataNode node, ExtendedBlock block, Token<BlockTokenIdentifier> token, String remote,
             String local) {
         try {
@@ -31,9 +31,9 @@ public final class Evidence {
     }
 
     /**
-     * Of a DataTransfer: the DataNode's own if the NameNode has ordered it. Whoever asks for a
-     * pipeline's recovery is unknown, also if he gives no name: that runs in another thread than
-     * his request, and at another stage.
+     * Returns the peer of a DataTransfer: the DataNode itself, if the NameNode has ordered it. The client that requests
+     * a pipeline's recovery is unknown, also if it gives no name, because the transfer runs in another thread than its
+     * request and at another stage.
      */
     public static Peer ofTransfer(String client, BlockConstructionStage stage) {
         boolean ordered = stage == BlockConstructionStage.PIPELINE_SETUP_CREATE;
@@ -41,8 +41,8 @@ public final class Evidence {
     }
 
     /**
-     * Empty if it cannot be read. Only for a DataNode that checks tokens: it will refuse a
-     * forged one before any stream begins, and reads each one itself, in the same way.
+     * Returns the token's user; empty if the token cannot be read. Only for a DataNode that checks tokens: it reads
+     * each token itself in the same way, and refuses a forged token before any stream begins.
      */
     static String user(byte[] identifier) {
         try {
@@ -55,11 +55,11 @@ public final class Evidence {
     }
 
     /**
-     * Whether a block that no client writes is one that another DataNode makes from the
-     * rest of its group. Such a writer leaves the caching strategy open, while a DataNode
-     * that copies a replica, striped or not, always asks to drop what is behind.
+     * Reports whether a block that is not written by a client is reconstructed by another DataNode from the rest of its
+     * group. Such a writer sets no caching strategy, while a DataNode that copies a replica, striped or not, always
+     * asks to drop the pages behind its position.
      *
-     * @param block the block's number; those of striped blocks are negative
+     * @param block the block's number, which is negative for striped blocks
      */
     public static boolean reconstructs(long block, CachingStrategy caching) {
         return block < 0 && caching != null && caching.getDropBehind() == null && caching.getReadahead() == null;

@@ -7,16 +7,15 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 
 /**
- * The agent's half of the frame format, version 3: it writes HELLO, OPEN,
- * PROGRESS and CLOSE, and reads WELCOME, MARK and HEARTBEAT. wire/README.md has
- * the bytes, and wire/testdata/vectors.json is read by this codec's test too.
- * Every bound is checked in both directions: a daemon that sends nonsense loses
- * the connection, which opens the gates.
+ * The agent's half of the frame format, version 3: it writes HELLO, OPEN, PROGRESS and CLOSE, and reads WELCOME, MARK
+ * and HEARTBEAT. wire/README.md describes the bytes; this codec's test also reads wire/testdata/vectors.json. Every
+ * limit is checked in both directions. The connection to a daemon that sends invalid frames is closed, which opens the
+ * gates.
  */
 public final class Frames extends Values {
     private Frames() { }
 
-    /** A frame that may not be sent, or that the daemon must not have sent. */
+    /** A frame that is invalid, in either direction. */
     static final class Refused extends Exception {
         private static final long serialVersionUID = 1;
 
@@ -25,9 +24,9 @@ public final class Frames extends Values {
         }
     }
 
-    /** What the daemon says. */
+    /** Receives the daemon's messages. */
     interface Handler {
-        /** @param devices the number of each directory's device, in the HELLO's order */
+        /** @param devices the device number of each directory, in the order of the HELLO */
         void welcome(int mode, int stride, int heartbeatMillis, byte[] devices) throws Refused;
 
         void mark(int stream, long position);
@@ -81,7 +80,7 @@ public final class Frames extends Values {
         end(out, start);
     }
 
-    /** Takes the whole frames out of in and leaves the rest; in is ready to be read from. */
+    /** Reads the complete frames from in, which is in read mode, and leaves the rest. */
     static void read(ByteBuffer in, Handler handler) throws Refused {
         while (in.remaining() >= HEADER) {
             int at = in.position();

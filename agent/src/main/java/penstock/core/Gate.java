@@ -1,11 +1,11 @@
 package penstock.core;
 
 
-/** Gates for code that Hadoop calls: whatever fails there, the I/O goes on. A stream may be null. */
+/** Gates for code that Hadoop calls: the I/O continues after any failure here. A stream may be null. */
 public final class Gate {
     private Gate() { }
 
-    /** The thread stands at position and goes on when the mark has reached need, or gates are open. */
+    /** Reports the thread's position, and returns when the mark has reached need, or gates are open. */
     public static void pass(Stream stream, long position, long need) {
         if (stream == null) {
             return;
@@ -17,7 +17,7 @@ public final class Gate {
         }
     }
 
-    /** The stream's writer or reader is at position, and must not wait. */
+    /** Reports the position of the stream's writer or reader without a wait. */
     public static void passed(Stream stream, long position) {
         if (stream == null) {
             return;
@@ -29,7 +29,7 @@ public final class Gate {
         }
     }
 
-    /** The stream's file is about to get another name, and the daemon should have opened it by then. */
+    /** Called before the stream's file is renamed: waits until the daemon has opened it. */
     public static void opened(Stream stream, long atMostNanos) {
         if (stream == null) {
             return;
@@ -56,7 +56,7 @@ public final class Gate {
         try {
             Gates.failed(t);
         } catch (Throwable again) {
-            // Not even that: then without a word.
+            // Even the count or the log failed: ignored.
         }
     }
 }

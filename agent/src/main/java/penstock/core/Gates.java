@@ -8,40 +8,34 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
 /**
- * What the woven methods and the plug-ins call. The host's threads come here, so the
- * rules are: never throw by mistake, never take a lock, never touch the socket, and wait only in
- * {@link #await}, which gives up when the daemon does not enforce, has not sent a
- * heartbeat for a second, or none for the stream's device, when the thread is interrupted,
- * or shortly before the stream's client would give up ({@link Patience}). The one exception
- * of ours that Hadoop sees is a {@link Refusal}, where it has one of its own.
+ * The entry points for the instrumented methods and the plug-ins. The host's threads run this code, so the rules are:
+ * never throw by mistake, never take a lock, never touch the socket, and wait only in {@link #await}. That wait ends if
+ * the daemon does not enforce, if it has sent no heartbeat for a second, or none for the stream's device, if the thread
+ * is interrupted, or shortly before the stream's client would give up ({@link Patience}). The only exception of this
+ * class that Hadoop sees is a {@link Refusal}, at a place where Hadoop throws a similar one.
  *
- * <p>The daemon does the device I/O (IBIS, section 4, has the scheduler block the
- * issuing thread; here it only keeps the thread behind the pages that are
- * staged, or near the pages that are drained). So a thread that waits here holds
- * no device slot, and the cost of a packet that need not wait is one volatile
- * read and one volatile write.
+ * <p>The daemon does the device I/O (in IBIS, section 4, the scheduler blocks the issuing thread; here the scheduler
+ * only keeps the thread behind the staged pages, or near the drained pages). So a thread that waits here holds no
+ * device slot, and a packet without a wait costs one volatile read and one volatile write.
  *
- * <p>The callers hold no dataset lock: BlockSender's constructor is entered from
- * DataXceiver.readBlock and copyBlock, DataTransfer.run and VolumeScanner.scanBlock,
- * before it takes the lock itself; sendPacket runs long after it was released;
- * a received packet is gated in receivePacket, after recoverRbw or append, which do
- * write under the dataset's lock and are not woven, have returned. What is held
- * is a reference to the volume, as during the I/O itself.
+ * <p>The callers hold no dataset lock: BlockSender's constructor is entered from DataXceiver.readBlock and copyBlock,
+ * DataTransfer.run and VolumeScanner.scanBlock, before it takes the lock itself; sendPacket runs long after it was
+ * released; a received packet passes its gate in receivePacket, after recoverRbw or append have returned; these write
+ * under the dataset's lock and are not instrumented. The callers hold only a reference to the volume, as during the I/O
+ * itself.
  *
- * <p>The classes are public for the inlined advice, which runs in Hadoop's
- * packages. The agent's jar is on the system class path, where a DataNode's
- * class loader finds them.
+ * <p>The classes are public for the inlined advice, which runs in Hadoop's packages. The agent's jar is on the system
+ * class path, where a DataNode's class loader finds them.
  */
 public final class Gates {
     private static final long RECHECK_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
     /**
-     * The most strides between two reports of a stream that stands far from its mark,
-     * and of a read whose mark is open. A message costs the DataNode 10 us of CPU time,
-     * a read from the page cache 80 us a MiB.
+     * The largest numbers of strides between two reports: of a stream that is far from its mark, and of a read with an
+     * open mark. A message costs the DataNode 10 us of CPU time, a read from the page cache 80 us a MiB.
      */
     static final int FAR_STRIDES = 4;
     static final int OPEN_READ_STRIDES = 32;
-    /** HDFS checksums chunks of 512 bytes unless configured otherwise; finer than any page. */
+    /** HDFS checksums chunks of 512 bytes unless configured otherwise, which is less than any page. */
     private static final long CHUNK = 512;
 
     static final LongAdder WAITS = new LongAdder();
@@ -56,9 +50,9 @@ public final class Gates {
     public static final LongAdder SHUFFLE_UNGOVERNED = new LongAdder();
 
     private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
-    /** Null until the agent has woven, and again when it gives up. */
+    /** Null until the agent has instrumented the classes, and again after it has switched itself off. */
     private static volatile Client client;
-    /** The agent has given up, and no plug-in starts again. */
+    /** The agent has switched itself off, and no plug-in starts again. */
     private static volatile boolean off;
 
     private Gates() { }
@@ -72,7 +66,7 @@ public final class Gates {
         return client;
     }
 
-    /** For good: what is open is let go, and the daemon hears no more of this process. */
+    /** Switches off permanently: open streams are released, and this process sends nothing more to the daemon. */
     public static synchronized void switchOff() {
         Client c = client;
         client = null;
@@ -82,17 +76,17 @@ public final class Gates {
         }
     }
 
-    /** Where the advice's exceptions end; the first one is worth a line in the log. */
+    /** Handles exceptions of the advice: counts them, and logs the first one. */
     public static void failed(Throwable t) {
         if (FAILURES.sum() == 0) {
-            Log.say("suppressed, and the I/O went on ungoverned: " + t);
+            Log.say("exception suppressed; the I/O continued ungoverned: " + t);
         }
         FAILURES.increment();
     }
 
     // ---- the process
 
-    /** A server is about to serve; its directories are the first thing the daemon hears. */
+    /** Called before a server starts to serve; its directories are the first data that the daemon receives. */
     public static void serve(List<String> directories) {
         Client c = client;
         if (c != null) {
@@ -101,12 +95,12 @@ public final class Gates {
     }
 
     /**
-     * For a plug-in: begins to connect, unless this process has done so already. The
-     * first one to ask decides on socket, role and flow.
+     * For a plug-in: starts to connect, unless this process has done so already. The first call determines socket, role
+     * and flow.
      *
-     * @param flow the process's one flow
-     * @param say where the few lines go that are worth saying
-     * @return why this process is not governed, or null
+     * @param flow the process's only flow
+     * @param say receives the few log lines
+     * @return the reason why this process is not governed, or null
      */
     public static synchronized String connect(String socket, Role role, String flow, List<String> directories,
             Consumer<String> say) {
@@ -130,8 +124,8 @@ public final class Gates {
     }
 
     /**
-     * A DataNode is about to serve. It says how many threads serve its operations at most, and the
-     * milliseconds after which its clients give up, and those who reconstruct striped blocks.
+     * Called before a DataNode starts to serve, with the largest number of threads for its operations, and the
+     * time-outs in milliseconds of its clients and of DataNodes that reconstruct striped blocks.
      */
     public static void serve(List<String> directories, int threads, int timeoutMillis, int stripedMillis) {
         Client c = client;
@@ -174,7 +168,7 @@ public final class Gates {
         return op;
     }
 
-    /** Restores the name from before; what a failed constructor left open is closed. */
+    /** Restores the previous name, and closes a stream that a failed constructor left open. */
     public static void exit(Op op) {
         if (op == null) {
             return;
@@ -203,8 +197,8 @@ public final class Gates {
     // ---- reads
 
     /**
-     * Announces a read before its meta file is opened, and waits until the
-     * daemon has staged that. A negative length means to the end.
+     * Announces a read before its meta file is opened, and waits until the daemon has staged the meta file. A negative
+     * length means to the end.
      *
      * @return null if the read is not governed
      */
@@ -235,19 +229,19 @@ public final class Gates {
         return s;
     }
 
-    /** After {@link #openRead}: whether the operation is to end here, before any data is moved. */
+    /** After {@link #openRead}: whether the operation must end here, before any data is moved. */
     public static boolean isRefused(Stream s) {
         Client c = client;
         return s != null && s.refused && s.mark < s.from && c != null && c.enforcing(s, System.nanoTime());
     }
 
-    /** What it then ends with. */
+    /** Returns the exception for such an operation. */
     public static Refusal refusal(Stream s) {
         REFUSALS.increment();
         return new Refusal(s.flow);
     }
 
-    /** The constructor returned, so the stream is its object's now. */
+    /** The constructor has returned, so the stream belongs to its object now. */
     public static void constructed() {
         current().pending = null;
     }
@@ -259,8 +253,8 @@ public final class Gates {
             return;
         }
         report(c, s, offset);
-        // A block with chunks over 512 bytes may be read a little past what was
-        // announced; the daemon does not stage that, so nothing may wait for it.
+        // With chunks of over 512 bytes, a read may go slightly beyond the announced range; the daemon does not stage
+        // that part, so no thread may wait for it.
         long need = Math.min(end, s.to);
         if (s.mark < need) {
             await(c, s, need, false);
@@ -269,7 +263,7 @@ public final class Gates {
 
     // ---- writes
 
-    /** Announces a write, whose end nobody knows yet. */
+    /** Announces a write; its end is not known yet. */
     public static Stream openWrite(File block, File meta, long onDisk) {
         Client c = client;
         if (c == null) {
@@ -297,9 +291,8 @@ public final class Gates {
     }
 
     /**
-     * A packet with data is in memory, neither forwarded nor written. Waiting
-     * here rather than before it was received lets the heartbeats and the
-     * block's last, empty packet through, so that no close and no pipeline ever
+     * Called when a packet with data is in memory, before it is forwarded or written. A wait here, and not before the
+     * packet is received, lets heartbeats and the block's last, empty packet pass, so that no close and no pipeline
      * depends on the daemon.
      */
     public static void packet(Stream s) {
@@ -317,24 +310,24 @@ public final class Gates {
         }
         Client c = client;
         if (s != null && c != null) {
-            s.written = c.lastHeartbeat(); // at most a beat ago, and cheaper than the clock
+            s.written = c.lastHeartbeat(); // at most one heartbeat ago, and cheaper than the clock
             report(c, s, onDisk);
         }
     }
 
     // ---- streams of any kind, for plug-ins and event loops
 
-    /** What a stream's bytes are. */
+    /** Kinds of a stream's bytes. */
     public static final int INTERMEDIATE = Frames.INTERMEDIATE;
     public static final int NETWORK = Frames.NETWORK;
 
     /**
-     * Announces a file that is written, read or sent, and waits for nothing.
+     * Announces a file that is written, read or sent, and does not wait.
      *
-     * @param to where a read ends, or what is sent; 0 for a write whose end is unknown
-     * @param again null if a thread will wait in {@link #pass}. Otherwise what the client's
-     *     thread runs once after each {@link #mayPass} that said no, when the mark has risen
-     *     or gates are open; it must not block, and has to ask again
+     * @param to the end of a read or of the bytes to send; 0 for a write with unknown end
+     * @param again null if a thread will wait in {@link #pass}. Otherwise a callback: the client's thread runs it once
+     * after each {@link #mayPass} that returned false, when the mark has risen or gates are open. It must not block,
+     * and has to call mayPass again
      * @return null if the stream is not governed
      */
     public static Stream open(boolean write, int kind, String flow, File file, Peer peer, long from, long to,
@@ -350,7 +343,7 @@ public final class Gates {
         return s;
     }
 
-    /** The thread stands at position; it may go on once the mark has reached need, or gates are open. */
+    /** Reports the thread's position, and returns when the mark has reached need, or gates are open. */
     public static void pass(Stream s, long position, long need) {
         Client c = client;
         if (c == null) {
@@ -362,7 +355,7 @@ public final class Gates {
         }
     }
 
-    /** As {@link #pass} for a thread that must not wait here: the daemon hears how far it is. */
+    /** Like {@link #pass}, but only reports the position and does not wait. */
     public static void passed(Stream s, long position) {
         Client c = client;
         if (c != null) {
@@ -371,9 +364,8 @@ public final class Gates {
     }
 
     /**
-     * Before its file gets another name: waits until the daemon has opened s, at most so
-     * many nanoseconds, whether gates hold or not. The daemon opens by name, and answers
-     * when it has.
+     * Called before the file of s is renamed: waits until the daemon has opened the file, at most the given
+     * nanoseconds, whether gates hold or not. The daemon opens files by name, and answers when it has done so.
      */
     public static void opened(Stream s, long atMost) {
         Client c = client;
@@ -394,7 +386,7 @@ public final class Gates {
         }
     }
 
-    /** As {@link #pass} for a stream with a callback: says whether to go on, and does not wait. */
+    /** Like {@link #pass}, for a stream with a callback: reports whether it may continue, and does not wait. */
     public static boolean mayPass(Stream s, long position, long need) {
         Client c = client;
         if (c == null) {
@@ -404,16 +396,18 @@ public final class Gates {
         if (passes(c, s, need)) {
             return true;
         }
-        tell(c, s);
+        reportNow(c, s);
         if (s.heldSince == 0) {
             s.heldSince = System.nanoTime() | 1;
         }
         s.hold();
-        // The last word may have come before there was a callback to run.
+        // The last MARK may have come before the callback was set.
         return passes(c, s, need);
     }
 
-    /** After {@link #mayPass} said yes: how far s may go, which is at least as far as it asked if gates hold. */
+    /**
+     * After {@link #mayPass} returned true: how far s may go. If gates hold, this is at least the need that was passed.
+     */
     public static long reach(Stream s) {
         Client c = client;
         return c != null && c.enforcing(s, System.nanoTime()) ? s.mark : Long.MAX_VALUE;
@@ -427,7 +421,7 @@ public final class Gates {
         return true;
     }
 
-    /** A stream with a callback waits no more. */
+    /** Ends the wait of a stream with a callback. */
     private static void letGo(Client c, Stream s) {
         long since = s.heldSince;
         if (since != 0) {
@@ -472,9 +466,8 @@ public final class Gates {
     }
 
     /**
-     * Bytes after which the daemon has to hear of a stream: half of the way to its
-     * mark. A read with an open mark has nothing left to wait for, and the daemon
-     * nothing to fetch; a write with one is still to be drained.
+     * Bytes after which a stream reports its position: half of the way to its mark. A read with an open mark has
+     * nothing left to wait for, and the daemon nothing to fetch; a write with an open mark must still be drained.
      */
     private static long distance(Stream s, long stride) {
         long mark = s.mark;
@@ -485,10 +478,10 @@ public final class Gates {
     }
 
     /**
-     * The daemon must know where one stands that is to wait, whatever the stride, or
-     * the two might wait for each other.
+     * A thread that is about to wait must report its position regardless of the stride. Otherwise daemon and thread
+     * might wait for each other.
      */
-    private static void tell(Client c, Stream s) {
+    private static void reportNow(Client c, Stream s) {
         if (s.position > s.reported) {
             s.reported = s.position;
             c.touch(s);
@@ -501,12 +494,12 @@ public final class Gates {
         if (!c.enforcing(s, start)) {
             return;
         }
-        tell(c, s);
+        reportNow(c, s);
         Thread self = Thread.currentThread();
         s.waiting(self);
         try {
-            // The next DataNode of a write's pipeline waits since the last packet, not since
-            // this one came; what nobody sends meanwhile are heartbeats, and they pass.
+            // The next DataNode of a write's pipeline has waited since the last packet, and not since this one arrived.
+            // Heartbeats pass, but the client may not have sent any meanwhile.
             long end = (s.written == 0 ? start : s.written) + s.patience.ceilingNanos;
             long now = start;
             while (s.mark < need && !(first && s.refused) && !self.isInterrupted() && !s.isClosed()) {
@@ -514,7 +507,7 @@ public final class Gates {
                 if (left <= 0) {
                     if (end - now <= 0) {
                         BACKSTOPS.increment();
-                        s.mark(Long.MAX_VALUE); // once, not at each packet, until the daemon's next word
+                        s.mark(Long.MAX_VALUE); // once, and not at each packet, until the daemon's next MARK
                     }
                     break;
                 }

@@ -6,12 +6,13 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
- * Where the few lines go that this process may say. An agent starts before its
- * host's logging and writes to standard error, the daemon's .out file; a plug-in
- * gives its host's logger.
+ * The log of this process, which has only few lines. An agent starts before its host's logging and writes to standard
+ * error, which is the Hadoop daemon's .out file; a plug-in sets its host's logger.
  */
 public final class Log {
-    /** Null for standard error. A task starts before its first lambda is cheap, so there is none here. */
+    /**
+     * Null for standard error. There is no lambda here, because the first lambda of a JVM delays the start of a task.
+     */
     private static volatile Consumer<String> to;
 
     private Log() { }
@@ -20,7 +21,7 @@ public final class Log {
         to = sink;
     }
 
-    /** One line. Never throws. */
+    /** Logs one line. Never throws. */
     public static void say(String message) {
         try {
             Consumer<String> sink = to;
@@ -30,21 +31,21 @@ public final class Log {
                 sink.accept(message);
             }
         } catch (Throwable t) {
-            // A logger that fails must not fail its host.
+            // A failing logger must not affect its host.
         }
     }
 
     /**
-     * What may come back for ever: each line is said once and then only counted, until it
-     * is over for good. Only the count may be read by other threads.
+     * Log lines of a repeated failure: each line is logged once and then only counted, until the failure is over. Other
+     * threads may read only the count.
      */
     static final class Once {
-        /** Different lines; a reason may have a number in it. */
+        /** Most different lines, because reasons may contain numbers. */
         static final int MAX_LINES = 8;
         private final Set<String> said = new HashSet<>();
         private final AtomicLong count = new AtomicLong();
 
-        /** Returns whether it was said. */
+        /** Returns whether the line was logged. */
         public boolean say(String line) {
             count.incrementAndGet();
             if (said.size() >= MAX_LINES || !said.add(line)) {
@@ -54,17 +55,17 @@ public final class Log {
             return true;
         }
 
-        /** How often it came, said or not. */
+        /** How often the failure occurred, logged or not. */
         long count() {
             return count.get();
         }
 
-        /** Whether the next line has been said already, or may have been. */
+        /** Whether lines have been logged since the last call of forget. */
         boolean isQuiet() {
             return !said.isEmpty();
         }
 
-        /** It is over: the next one is said again. */
+        /** The failure is over: the next line is logged again. */
         void forget() {
             said.clear();
         }

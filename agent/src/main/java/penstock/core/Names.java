@@ -4,24 +4,21 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Maps what HDFS knows about an operation's origin to the name of a flow.
+ * Maps the names of HDFS's clients and of containers to names of flows.
  *
- * <p>A DFS client calls itself {@code DFSClient_<task attempt>_<random>_<thread>},
- * or {@code DFSClient_NONMAPREDUCE_...} outside a MapReduce task. An attempt id
- * names its job, and the job's number is the application's. Only a time stamp of
- * 13 digits (the ResourceManager's, in milliseconds, until the year 2286) makes
- * it one: a Spark executor that writes first calls itself
- * {@code attempt_<date of 14 or more digits>_...}, which is no application, and
- * calling it {@code clients} would put a whole executor's I/O among the shells.
- * It is {@code unattributed}, as is every name that cannot be read. A client that is made
- * by Penstock's own file system for Spark calls itself by its application,
- * {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and
- * {@code DFSClient_app-<date>-<number>_...} on a standalone cluster.
+ * <p>A DFS client has the name {@code DFSClient_<task attempt>_<random>_<thread>}, or {@code
+ * DFSClient_NONMAPREDUCE_...} outside a MapReduce task. An attempt id names its job, and the job's number is the
+ * application's. Only an attempt id with a time stamp of 13 digits (the ResourceManager's, in milliseconds, until the
+ * year 2286) names an application. A Spark executor that writes first has the name {@code attempt_<date of 14 or more
+ * digits>_...}, which is not an application; the flow {@code clients} would put a whole executor's I/O among the
+ * shells. It is {@code unattributed}, like every name that cannot be parsed. A client of Penstock's own file system for
+ * Spark is named after its application, {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and {@code
+ * DFSClient_app-<date>-<number>_...} on a standalone cluster.
  *
- * <p>The name is the client's claim; who may claim what is the daemon's to judge.
+ * <p>The name is the client's claim, which the daemon verifies.
  */
 public final class Names {
-    /** The system property that names an executor's application where there is no YARN. */
+    /** The system property that names an executor's application without YARN. */
     public static final String APPLICATION_PROPERTY = "penstock.application";
 
     static final String CLIENTS = "clients";
@@ -48,7 +45,7 @@ public final class Names {
         return name != null && name.isEmpty() ? RECONSTRUCTION : ofClient(name);
     }
 
-    /** The flow of what a client asks for. */
+    /** The flow of a client's operation. */
     static String ofClient(String name) {
         if (name == null) {
             return UNATTRIBUTED;
@@ -77,8 +74,8 @@ public final class Names {
     }
 
     /**
-     * The application of a YARN container, {@code container_[e<epoch>_]<time>_<number>_...},
-     * whose name YARN puts into the container's environment; null if this is none.
+     * Returns the application of a YARN container, {@code container_[e<epoch>_]<time>_<number>_...}. YARN sets this
+     * name in the container's environment. Null if the name is not a container's.
      */
     public static String ofContainer(String name) {
         Matcher m = name == null ? null : CONTAINER.matcher(name);
@@ -86,8 +83,8 @@ public final class Names {
     }
 
     /**
-     * The application that a whole process works for: its container's, or else what Spark
-     * put for {@code {{APP_ID}}} in its Java options; null if neither names one.
+     * Returns the application of a whole process: its container's, or else the id by which Spark replaced {@code
+     * {{APP_ID}}} in its Java options; null if neither names an application.
      *
      * @param container the environment's CONTAINER_ID, or null
      * @param application the system property penstock.application, or null
@@ -98,9 +95,9 @@ public final class Names {
     }
 
     /**
-     * What a DFS client has to give as its task for {@link #ofClient} to see the flow again.
+     * Returns the task id for a DFS client's name from which {@link #ofClient} returns the flow.
      *
-     * @param flow as {@link #ofProcess} gives it
+     * @param flow as returned by {@link #ofProcess}
      */
     public static String taskOf(String flow) {
         return flow.startsWith(APPLICATION) ? "attempt_" + flow.substring(APPLICATION.length()) + "_spark" : flow;

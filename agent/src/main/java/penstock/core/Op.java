@@ -1,22 +1,20 @@
 package penstock.core;
 
 /**
- * One operation of the DataNode in its thread: what its I/O is called, and the
- * streams that are on their way from one woven method to the next. Everything
- * that an operation does with block data happens in its own thread, so no field
- * needs to be shared.
+ * One operation of the DataNode in its thread: the name of its flow, and the streams that one instrumented method
+ * passes to the next. An operation handles block data only in its own thread, so no field is shared.
  */
 public final class Op {
     final String flow;
     final Peer peer;
     final Op outer;
-    /** Opened by a constructor that has not returned yet; a throw leaves it here. */
+    /** Opened by a constructor that has not returned yet; it stays here if the constructor throws. */
     Stream pending;
     /** The write whose packet this thread is receiving. */
     Stream writing;
-    /** Another DataNode reads a striped block's rest, and gives up sooner than a client. */
+    /** Whether another DataNode reads the rest of a striped block; it has a shorter time-out than a client. */
     final boolean reconstructs;
-    /** A client reads a block, and has others to read from. */
+    /** Whether a client reads the block; it can use another replica. */
     final boolean refusable;
 
     Op(String flow, Peer peer, boolean reconstructs, boolean refusable, Op outer) {

@@ -2,12 +2,12 @@ package penstock.core;
 
 import java.io.File;
 
-/** Announces local files for whoever this process works for. */
+/** Announces local files for the application of this process. */
 public interface Opener {
     /**
-     * Null if it goes ungoverned. Never throws.
+     * Returns null if the file is not governed. Never throws.
      *
-     * @param to where a read ends; 0 for a write
+     * @param to the end of a read; 0 for a write
      */
     Stream open(boolean write, File file, long from, long to);
 }

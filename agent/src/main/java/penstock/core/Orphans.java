@@ -3,18 +3,16 @@ package penstock.core;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * The waits that ended because the daemon had gone or fallen silent: the exact
- * price of its death. A wait counts from its start or from the daemon's last sign
- * of life, whichever is later; so a figure is too large by the time that the
- * daemon lived on after its last heartbeat (a quarter of a second at most), and
- * never too small.
+ * The waits that ended because the daemon had gone or was silent: the exact cost of its death. A wait counts from its
+ * start or from the daemon's last sign of life, whichever is later. So a figure is too large by the daemon's lifetime
+ * after its last heartbeat (at most a quarter of a second), and never too small.
  */
 public final class Orphans {
-    /** What is known so far; replaced whole, since no thread of Hadoop may take a lock here. */
+    /** The figures so far; replaced as a whole, since no thread of Hadoop may take a lock here. */
     private static final class Known {
         final long count;
         final long longest;
-        /** When the daemon was last heard before its latest absence, and the longest wait in it. */
+        /** Time of the last heartbeat before the daemon's latest absence, and the longest wait in that absence. */
         final long lastHeard;
         final long latest;
 
@@ -28,7 +26,7 @@ public final class Orphans {
 
     private final AtomicReference<Known> known = new AtomicReference<>(new Known(0, 0, 0, 0));
 
-    /** A wait has ended at a time without a daemon. All times are System.nanoTime(). */
+    /** Records a wait that ended without a daemon. All times are System.nanoTime(). */
     void ended(long start, long now, long lastHeard) {
         long nanos = now - Math.max(start, lastHeard);
         known.updateAndGet(k -> new Known(k.count + 1, Math.max(k.longest, nanos), lastHeard,

@@ -1,22 +1,21 @@
 package penstock.core;
 
 /**
- * How long a stream's client bears one wait. The daemon hears the shorter time and lets
- * something through by then; the longer one is the gate's own, and ends shortly before
- * the client would give up.
+ * The longest acceptable wait of a stream's client. The daemon receives the shorter time, and lets a packet pass by
+ * then. The longer time is the gate's own limit, shortly before the client would give up.
  */
 public final class Patience {
-    /** HDFS's own {@code dfs.client.socket-timeout}. Tasks and reducers bear more. */
+    /** HDFS's default of {@code dfs.client.socket-timeout}. Tasks and reducers wait longer. */
     static final long USUAL_MILLIS = 60_000;
-    /** HDFS's own {@code dfs.datanode.ec.reconstruction.stripedread.timeout.millis}. */
+    /** HDFS's default of {@code dfs.datanode.ec.reconstruction.stripedread.timeout.millis}. */
     static final long STRIPED_MILLIS = 5_000;
     public static final Patience USUAL = of(USUAL_MILLIS);
     static final Patience STRIPED = of(STRIPED_MILLIS);
     private static final long MOST_MILLIS = 3_600_000;
 
-    /** What the daemon hears. */
+    /** The patience that the daemon receives, in milliseconds. */
     final int millis;
-    /** When the gate opens, whatever the daemon does. */
+    /** The wait after which the gate opens in any case. */
     final long ceilingNanos;
 
     Patience(int millis, long ceilingNanos) {
@@ -25,9 +24,10 @@ public final class Patience {
     }
 
     /**
-     * Of a client with that time-out: three quarters of it, but 2 s less than all of it (and half of
-     * one under 4 s), since a device needs time to answer as well. The ceiling is eleven twelfths,
-     * but half a second less. A time-out of 0 or below never ends, and counts as the usual one.
+     * Returns the patience of a client with that time-out: three quarters of it, and at least 2 s less than the
+     * time-out (for time-outs under 4 s: half of it), since a device also needs time to answer. The ceiling is eleven
+     * twelfths, and at least half a second less than the time-out. A time-out of 0 or below never ends, and counts as
+     * the usual one.
      */
     static Patience of(long timeoutMillis) {
         long all = timeoutMillis <= 0 ? USUAL_MILLIS : Math.min(timeoutMillis, MOST_MILLIS);

@@ -4,15 +4,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.regex.Pattern;
 
 /**
- * What an operation shows of who asked for it, beside the name that the client
- * gives itself: the two ends of its TCP connection as ip:port, and the user of its
- * block token. What is not known is "", and that is never an excuse: what the DataNode does
- * of its own accord says so. It is evidence; the daemon weighs it.
+ * Evidence about the requester of an operation, in addition to the name that the client claims: the two ends of its TCP
+ * connection as ip:port, and the user of its block token. Unknown values are "", which confirms nothing: the DataNode's
+ * own operations are marked as {@link #OWN}. The daemon evaluates the evidence.
  */
 public final class Peer {
     /** Nothing is known. */
     public static final Peer UNKNOWN = new Peer("", "", "");
-    /** Nobody asked: the DataNode does it for itself. No address looks like this. */
+    /** No client requested the operation: the DataNode performs it for itself. No address has this form. */
     public static final Peer OWN = new Peer("own", "", "");
 
     private static final Pattern ADDRESS =
@@ -23,8 +22,8 @@ public final class Peer {
     public final String user;
 
     /**
-     * Addresses as the JVM or Hadoop prints them: host/ip:port, with IPv6 in brackets or
-     * not. A domain socket's, and whatever else is no such address, is unknown.
+     * Converts addresses as the JVM or Hadoop prints them: host/ip:port, with IPv6 in brackets or not. Domain sockets
+     * and everything else are unknown.
      */
     public static Peer of(String client, String server, String user) {
         Peer peer = new Peer(address(client), address(server),

@@ -1,13 +1,13 @@
 package penstock.core;
 
-/** One method and its advice; a list of them is what a role weaves. */
+/** A method and its advice; each role has a list of them. */
 public final class Point {
     public final String type;
     public final String method;
     public final String descriptor;
     public final String advice;
 
-    /** The method is named as in a class file, so a constructor is &lt;init&gt;. */
+    /** The method's name is that in the class file: &lt;init&gt; for a constructor. */
     public Point(String type, String method, String descriptor, Class<?> advice) {
         this.type = type;
         this.method = method;

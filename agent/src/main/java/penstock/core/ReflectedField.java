@@ -1,6 +1,6 @@
 package penstock.core;
 
-/** A field that is read by reflection, and so is in no advice. */
+/** A field that is read by reflection, so that no advice contains it. */
 public final class ReflectedField {
     public final String type;
     public final String name;

@@ -3,9 +3,9 @@ package penstock.core;
 import java.io.IOException;
 
 /**
- * What an operation ends with that the daemon refuses before any data is moved, as a
- * DataNode with too many threads refuses it: its client goes to another replica, or comes
- * again later. It has no stack trace, as Hadoop logs it and there may be many.
+ * The exception of an operation that the daemon refuses before any data is moved. A DataNode with too many threads
+ * refuses operations in the same way: its client goes to another replica, or comes again later. It has no stack trace,
+ * as Hadoop logs it and there may be many.
  */
 public final class Refusal extends IOException {
     private static final long serialVersionUID = 1;

@@ -1,9 +1,9 @@
 package penstock.core;
 
-/** What the process is for which this agent or plug-in speaks. */
+/** The kind of process in which this agent or plug-in runs. */
 public enum Role {
     DATANODE(Frames.DATANODE),
-    /** A plug-in in a task's JVM; nothing is woven there. */
+    /** A task's JVM with the plug-in; nothing is instrumented there. */
     TASK(Frames.TASK),
     NODEMANAGER(Frames.NODEMANAGER),
     EXECUTOR(Frames.EXECUTOR);

@@ -27,7 +27,7 @@ public final class Status implements AgentMXBean {
         state = "woven";
     }
 
-    /** In a thread of its own: it starts JMX, which takes longer than all the weaving. */
+    /** Registers the MBean, in another thread: this starts JMX, which takes longer than the whole weaving. */
     public void register() {
         Thread thread = new Thread(() -> {
             try {

@@ -5,23 +5,21 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * A file that is being read, written or sent. One thread of the host moves the
- * position, the client's thread moves the mark; the two meet in volatile fields
- * and never in a lock. Positions are offsets in the file, in bytes.
+ * A file that is being read, written or sent. One thread of the host moves the position, the client's thread moves the
+ * mark; they share volatile fields and no lock. Positions are offsets in the file, in bytes.
  *
- * <p>The host's side either waits in a thread ({@link Gates#pass}), or it is an event
- * loop, which must not: then the stream has a callback, which the client's thread
- * runs once after each {@link Gates#mayPass} that said no, when it is worth asking
- * again.
+ * <p>The host either waits in a thread ({@link Gates#pass}), or it is an event loop, which must not wait: then the
+ * stream has a callback. The client's thread runs it once after each {@link Gates#mayPass} that returned false, when
+ * another call may return true.
  */
 public final class Stream {
-    /** The field that weaving adds to the objects that carry their stream. */
+    /** The field that weaving adds to objects for their stream. */
     public static final String FIELD = "penstock$stream";
-    /** No MARK has come yet: not even the meta file may be touched. */
+    /** No MARK has arrived yet: not even the meta file may be read. */
     static final long NO_MARK = -1;
 
     final int id;
-    /** Whether a daemon was connected when it began. */
+    /** Whether a daemon was connected when the stream began. */
     final boolean prompt;
     final boolean write;
     final int kind;
@@ -35,18 +33,18 @@ public final class Stream {
     /** Whether the operation may still end before any data is moved. */
     final boolean refusable;
 
-    /** Its place among the client's beats; that of all devices until its own is known. */
+    /** Index of the stream's device in the client's beats; {@link Beats#ALL} until the device is known. */
     volatile int device = Beats.ALL;
     volatile boolean refused;
     volatile long position;
     volatile boolean failed;
     volatile long mark = NO_MARK;
     private volatile Thread waiter;
-    /** Null for a stream that a thread waits for. */
+    /** Null for a stream with a waiting thread. */
     private final Runnable again;
     /** Whether the callback is due at the next change. */
     private final AtomicBoolean held = new AtomicBoolean();
-    /** When the event loop was first told to wait, in System.nanoTime(); 0 when it may go on. */
+    /** Start of the event loop's present wait, in System.nanoTime(); 0 if it does not wait. */
     volatile long heldSince;
     private final AtomicBoolean closed = new AtomicBoolean();
 
@@ -54,9 +52,12 @@ public final class Stream {
     final AtomicBoolean queued = new AtomicBoolean();
     /** The position that the Hadoop thread last reported; only that thread uses it. */
     long reported;
-    /** When a write's last packet was written, or up to a beat before, in System.nanoTime(); 0 before the first. */
+    /**
+     * Time when a write's last packet was written, or up to one heartbeat earlier, in System.nanoTime(); 0 before the
+     * first.
+     */
     long written;
-    /** The connection that has seen OPEN, and the position sent on it; client thread only. */
+    /** The connection on which OPEN was sent, and the position sent on it; client thread only. */
     long session;
     long sent;
 
@@ -87,18 +88,21 @@ public final class Stream {
         return closed.get();
     }
 
-    /** True for the first of several closes: DataNode threads close twice, or in two threads. */
+    /** Returns true for the first of several closes: a DataNode closes twice, or in two threads. */
     boolean close() {
         return closed.compareAndSet(false, true);
     }
 
-    /** The daemon's last word holds: a mark may sink when a stream is to be governed again. */
+    /**
+     * Sets the mark. The daemon's latest MARK counts: it may be lower than before if the stream is to be governed
+     * again.
+     */
     void mark(long to) {
         mark = to;
         wake();
     }
 
-    /** The daemon will not have it. Past the point where it could be refused, it waits on. */
+    /** The daemon refuses the operation. If it can no longer be refused, it keeps waiting. */
     void refuse() {
         if (refusable) {
             refused = true;
@@ -120,12 +124,12 @@ public final class Stream {
         }
     }
 
-    /** To be called before the condition is looked at, so that no wake-up is lost. */
+    /** Must be called before the condition is checked, so that no wake-up is lost. */
     void hold() {
         held.set(true);
     }
 
-    /** The event loop goes on, or is done; a callback that is already on its way is for nothing. */
+    /** The event loop continues, or is done; a callback that has already started is spurious. */
     void letGo() {
         held.set(false);
     }
@@ -134,7 +138,7 @@ public final class Stream {
         return held.get();
     }
 
-    /** To be called before the condition is looked at, so that no wake-up is lost. */
+    /** Must be called before the condition is checked, so that no wake-up is lost. */
     void waiting(Thread thread) {
         waiter = thread;
     }

@@ -9,9 +9,8 @@ import java.net.StandardProtocolFamily;
 import java.nio.channels.SocketChannel;
 
 /**
- * Unix stream sockets, which Java has from 16 on. This class is compiled for
- * Java 8 and so reaches them by name; on an older JVM {@link #find} says why the
- * agent must stay out.
+ * Unix stream sockets, which Java has since version 16. This class is compiled for Java 8, and so finds them by name;
+ * on an older JVM {@link #find} throws an exception with the reason why the agent cannot run.
  */
 public final class UnixSockets {
     private final Method addressOf;
@@ -40,7 +39,7 @@ public final class UnixSockets {
         }
     }
 
-    /** Starts to connect and does not wait for it: a stopped daemon must not hold its caller. */
+    /** Starts to connect without waiting, because a stopped daemon must not block the caller. */
     SocketChannel connect(String path) throws IOException {
         SocketChannel channel = null;
         try {

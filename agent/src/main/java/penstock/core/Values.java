@@ -1,6 +1,6 @@
 package penstock.core;
 
-/** The version, bounds and enumerations of the frame format, as wire/README.md has them. */
+/** The version, limits and enumerations of the frame format, as in wire/README.md. */
 public abstract class Values {
     static final int VERSION = 3;
     static final int HEADER = 4;
@@ -13,11 +13,11 @@ public abstract class Values {
     static final int MAX_USER = 128;
     static final int MAX_DIRECTORIES = 256;
     static final int MAX_STRIDE = 1 << 30;
-    /** The largest number of a device; a directory that is not governed has 0. */
+    /** The largest device number; a directory that is not governed has number 0. */
     static final int MAX_DEVICE = 63;
     /** The bit of a HEARTBEAT's devices that stands for the network. */
     static final int NETWORK_DEVICE = 0;
-    /** A MARK that has the agent refuse the operation, if it may still. */
+    /** A MARK with which the agent refuses the operation, if it still can. */
     public static final long REFUSED = Long.MAX_VALUE - 1;
 
     public static final int HELLO = 1;

@@ -3,21 +3,19 @@ package penstock.core;
 import java.io.File;
 
 /**
- * What of a file is announced for one that reads it from some place onwards. How far it
- * will go nobody says: a merge opens a file of many parts' segments and reads one. So
- * the first stream is short, each next one is twice as long, and it is announced when
- * half of the last one is read. Beyond a segment's end up to 1.7 times its length is
- * announced, which in a map's merge is the next partition's segment and so comes next. A
- * seek out of the window starts again.
+ * The range of a file that is announced for a reader. It is not known how far the reader will go: a merge opens a file
+ * of many parts' segments and reads one. So the first stream is short, each next one is twice as long, and it is
+ * announced when half of the last one is read. Beyond a segment's end up to 1.7 times its length is announced, which in
+ * a map's merge is the next partition's segment, which is read next. A seek out of the window starts again.
  *
- * <p>For one thread at a time, as the reader's position is.
+ * <p>Not for concurrent use, like the reader's position.
  */
 public final class Window {
     public static final long MIN = 256 << 10;
     static final long MAX = 4 << 20;
     /**
-     * How far one may read at once beyond the position that the daemon has heard; it keeps
-     * no more than a quantum or two ahead of that.
+     * The most bytes of one read beyond the position that was reported to the daemon, which stages only a quantum or
+     * two ahead of that position.
      */
     public static final int STEP = 64 << 10;
 
@@ -38,7 +36,7 @@ public final class Window {
         this.length = length;
     }
 
-    /** Waits until [position, position + count) may be read, as far as the file reaches. */
+    /** Waits until [position, position + count) may be read, up to the file's end. */
     public void read(long position, long count) {
         long end = Math.min(position + count, length);
         if (position < 0 || position >= end) {
@@ -65,7 +63,7 @@ public final class Window {
         }
     }
 
-    /** The window ends here: the next one, whether it is announced yet or not. */
+    /** Moves to the next window, which may have been announced already. */
     private void advance() {
         Gate.close(now, to, false);
         from = to;
@@ -90,12 +88,12 @@ public final class Window {
         nextTo = -1;
     }
 
-    /** A range that is read as a whole, by whatever thread: a stream of its own. */
+    /** Announces a range that is read as a whole, by any thread, as its own stream. */
     public static Stream announce(Opener opener, File file, long from, long to) {
         return opener.open(false, file, from, to);
     }
 
-    /** Waits until all of the range is staged, and ends its stream. */
+    /** Waits until the whole range is staged, and closes its stream. */
     public static void await(Stream stream, long from, long to) {
         for (long at = from; at < to; at += STEP) {
             Gate.pass(stream, at, Math.min(at + STEP, to));

@@ -1,2 +1,2 @@
-/** The agent's own half: connection to the daemon, frames, gates, marks, names. It knows neither Hadoop nor Spark. */
+/** The part of the agent that does not depend on Spark: the connection to the daemon, frames, gates, marks, names. */
 package penstock.core;

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Set;
 import penstock.core.Point;
 
-/** Where a DataNode is woven; docs/design/agent.md says why there. */
+/** The instrumented methods of a DataNode; docs/design/agent.md explains the choice. */
 public final class DataNodePoints {
     private static final String DN = "org.apache.hadoop.hdfs.server.datanode.";
     private static final String XCEIVER = DN + "DataXceiver";
@@ -55,7 +55,7 @@ public final class DataNodePoints {
             new Point("org.apache.hadoop.hdfs.protocol.datatransfer.PacketReceiver", "receiveNextPacket",
                     "(Ljava/io/InputStream;)V", WriteAdvice.Packet.class)));
 
-    /** The types whose objects carry their stream. */
+    /** The types to which a field for the stream is added. */
     public static final Set<String> CARRIERS =
             Collections.unmodifiableSet(new HashSet<>(Arrays.asList(SENDER, RECEIVER)));
 

@@ -12,14 +12,15 @@ import penstock.core.Gates;
 import penstock.core.Op;
 
 /**
- * Names an operation on entry and restores the thread's previous name on exit.
- * The bodies are inlined into Hadoop's methods, so they are written without
- * lambdas, private helpers or anything else that stays behind.
+ * Names an operation's flow on entry, and restores the thread's previous flow on exit. The bodies are inlined into
+ * Hadoop's methods, so they use no lambdas, private helpers or other members that are not inlined.
  */
 public final class NameAdvice {
     private NameAdvice() { }
 
-    /** DataXceiver.readBlock: the client's name is the third argument, and empty if a DataNode reconstructs. */
+    /**
+     * DataXceiver.readBlock: the client's name is the third argument; it is empty if a DataNode reconstructs a block.
+     */
     static final class Read {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.Argument(0) ExtendedBlock block,
@@ -36,7 +37,7 @@ public final class NameAdvice {
         }
     }
 
-    /** DataXceiver.transferBlock, which a client asks for when its pipeline is repaired. */
+    /** DataXceiver.transferBlock, which a client requests when its pipeline is repaired. */
     static final class Transfer {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.Argument(0) ExtendedBlock block,
@@ -53,7 +54,10 @@ public final class NameAdvice {
         }
     }
 
-    /** DataXceiver.writeBlock: the fourth, and empty if a DataNode sends a replica or what it has reconstructed. */
+    /**
+     * DataXceiver.writeBlock: the client's name is the fourth argument; it is empty if a DataNode sends a replica or a
+     * reconstructed block.
+     */
     static final class Write {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.Argument(0) ExtendedBlock block,
@@ -71,7 +75,7 @@ public final class NameAdvice {
         }
     }
 
-    /** DataNode.DataTransfer.run: the name of the client that asked for a pipeline's recovery, else empty. */
+    /** DataNode.DataTransfer.run: the name of the client that requested a pipeline's recovery, else empty. */
     static final class ClientField {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.FieldValue("clientname") String client,
@@ -119,7 +123,7 @@ public final class NameAdvice {
         }
     }
 
-    /** VolumeScanner.scanBlock, not run: an operation ends with its block, also in a thread that never does. */
+    /** VolumeScanner.scanBlock, and not run: an operation ends with its block, although the thread never ends. */
     static final class Scanner {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter() {

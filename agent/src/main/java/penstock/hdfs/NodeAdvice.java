@@ -7,7 +7,7 @@ import org.apache.hadoop.hdfs.server.datanode.DataNode;
 import org.apache.hadoop.hdfs.server.datanode.StorageLocation;
 import penstock.core.Gates;
 
-/** DataNode.runDatanodeDaemon: the volumes are there and the first client is not. */
+/** DataNode.runDatanodeDaemon: the volumes exist, and no client has connected yet. */
 public final class NodeAdvice {
     private NodeAdvice() { }
 
@@ -19,7 +19,7 @@ public final class NodeAdvice {
                 directories.add(location.getUri().getPath());
             }
         }
-        // Names and defaults of Hadoop's own; the classes that have them as constants differ by version.
+        // Hadoop's names and defaults; the classes with these constants differ by version.
         Gates.serve(directories, node.getConf().getInt("dfs.datanode.max.transfer.threads", 4096),
                 node.getConf().getInt("dfs.client.socket-timeout", 60_000),
                 node.getConf().getInt("dfs.datanode.ec.reconstruction.stripedread.timeout.millis", 5_000));

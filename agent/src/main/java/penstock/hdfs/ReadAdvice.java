@@ -10,18 +10,17 @@ import penstock.core.Refusal;
 import penstock.core.Stream;
 
 /**
- * BlockSender, through which every block leaves a DataNode. The stream lives in a
- * field that weaving adds to the object: unlike a thread's, it cannot be left
- * behind or mixed up. transferTo, and with it zero-copy, is not touched.
+ * BlockSender, through which every block leaves a DataNode. The stream is stored in a field that weaving adds to the
+ * object: unlike a thread-local, it cannot be left behind or mixed up. transferTo is unchanged, so zero-copy still
+ * works.
  */
 public final class ReadAdvice {
     private ReadAdvice() { }
 
     /**
-     * The constructor. On entry no lock is held; looking the replica up takes the
-     * dataset's read lock for a moment, as the constructor is going to do itself.
-     * Replicas in memory or on provided storage have no device here. The constructor may
-     * throw an IOException anyway; a refused operation does so before it has opened a file.
+     * The constructor. On entry no lock is held. The lookup of the replica takes the dataset's read lock for a moment,
+     * as the constructor itself does later. Replicas in memory or on provided storage have no device here. The
+     * constructor may throw an IOException in any case; a refused operation throws it before a file is opened.
      */
     static final class Construct {
         @SuppressWarnings("deprecation") // FsDatasetSpi.getReplica, which BlockSender uses as well
@@ -45,7 +44,7 @@ public final class ReadAdvice {
             return opened;
         }
 
-        /** Not reached by a throw: then the operation's exit closes the stream. */
+        /** Not reached if the constructor throws: then the operation's exit closes the stream. */
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.Enter Stream opened,
                 @Advice.FieldValue(value = Stream.FIELD, readOnly = false) Stream stream) {
@@ -66,7 +65,7 @@ public final class ReadAdvice {
         }
     }
 
-    /** close, which its callers call twice; the second time throws inside and finds no stream. */
+    /** close, which its callers call twice; the second call throws inside and finds no stream. */
     static final class Close {
         @Advice.OnMethodExit(onThrowable = Throwable.class, suppress = Throwable.class)
         static void exit(@Advice.Thrown Throwable thrown, @Advice.FieldValue("offset") long offset,

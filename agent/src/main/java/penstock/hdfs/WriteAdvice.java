@@ -8,10 +8,9 @@ import penstock.core.Gates;
 import penstock.core.Stream;
 
 /**
- * BlockReceiver, through which every block enters a DataNode, and the
- * PacketReceiver that it owns. The constructor's own work (recoverRbw, append)
- * may hold the dataset's write lock and is left alone: a stream begins when the
- * constructor returns.
+ * BlockReceiver, through which every block enters a DataNode, and the PacketReceiver that it owns. The constructor's
+ * own work (recoverRbw, append) may hold the dataset's write lock, so a stream begins only when the constructor
+ * returns.
  */
 public final class WriteAdvice {
     private WriteAdvice() { }
@@ -42,7 +41,7 @@ public final class WriteAdvice {
         }
     }
 
-    /** PacketReceiver.receiveNextPacket, which HDFS clients use too: only a BlockReceiver's thread is held. */
+    /** PacketReceiver.receiveNextPacket, which HDFS clients also use: only the thread of a BlockReceiver waits. */
     static final class Packet {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.This PacketReceiver receiver) {

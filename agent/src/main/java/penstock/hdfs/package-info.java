@@ -1,2 +1,2 @@
-/** Advice for the DataNode: which methods are woven, and what is done there. */
+/** Advice for the DataNode: which methods are instrumented, and how. */
 package penstock.hdfs;

@@ -9,9 +9,9 @@ import io.netty.handler.stream.ChunkedWriteHandler;
 import org.apache.hadoop.mapred.FadvisedChunkedFile;
 
 /**
- * A map output that is sent encrypted. It is read in chunks anyway (60 KiB, unless
- * configured otherwise), each of which may go or not. What was read counts as sent: only
- * a buffer's length of it, by the connection's own bound, is not.
+ * A map output that is sent encrypted. It is read in chunks anyway (60 KiB, unless configured otherwise), and each
+ * chunk may be sent or held. Bytes that were read count as sent; at most one buffer of them, which the connection
+ * itself bounds, is still unsent.
  */
 public final class ChunkParts implements ChunkedInput<ByteBuf> {
     private final FadvisedChunkedFile file;
@@ -23,7 +23,7 @@ public final class ChunkParts implements ChunkedInput<ByteBuf> {
         this.output = output;
     }
 
-    /** Null if it is not governed. */
+    /** Returns null if the output is not governed. */
     static ChunkParts of(FadvisedChunkedFile file, Channel channel, ChunkedWriteHandler writer)
             throws ReflectiveOperationException {
         String path = (String) MapOutput.field(FadvisedChunkedFile.class, file, "identifier");

@@ -10,9 +10,8 @@ import penstock.core.Peer;
 import penstock.core.Stream;
 
 /**
- * When the next part of a map output may be sent: when the daemon has staged it on
- * its disk, and the network stream's mark lets it go. Used by the connection's event
- * loop only.
+ * Decides when the next part of a map output may be sent: when the daemon has staged it from the disk, and the network
+ * stream's mark allows it. Only the connection's event loop uses it.
  */
 public final class MapOutput {
     /**
@@ -20,7 +19,7 @@ public final class MapOutput {
      * next ones are being allowed.
      */
     static final int PART = 256 << 10;
-    /** Nothing shorter is sent, but the rest: a system call for a few bytes is not worth it. */
+    /** The shortest part, except for the last one: a system call for fewer bytes is too expensive. */
     static final int SHORT = 64 << 10;
 
     private final Channel channel;
@@ -30,7 +29,7 @@ public final class MapOutput {
     private final long length;
     private final Peer peer;
     private final Stream disk;
-    /** Begun with the first part: an output that waits behind another needs no leave to be sent yet. */
+    /** Opened with the first part: an output that waits behind another one needs no permission to send yet. */
     private Stream network;
     private boolean begun;
     private boolean broken;
@@ -45,7 +44,7 @@ public final class MapOutput {
         this.disk = open(false, Gates.INTERMEDIATE, start, start + length);
     }
 
-    /** Null if it is not governed: no agent, too many streams, or nothing to send. */
+    /** Returns null if the output is not governed: no agent, too many streams, or nothing to send. */
     static MapOutput open(String path, long start, long length, Channel channel, ChunkedWriteHandler writer) {
         if (length <= 0 || start < 0 || Gates.installed() == null) {
             return null;
@@ -62,12 +61,12 @@ public final class MapOutput {
         return length;
     }
 
-    /** Asks for the next part again, soon and in the event loop. Never throws. */
+    /** Requests the next part again, soon and in the event loop. Never throws. */
     void resume() {
         later(() -> { });
     }
 
-    /** Runs first, and then asks for the next part. */
+    /** Runs first, and then requests the next part. */
     void later(Runnable first) {
         try {
             channel.eventLoop().execute(() -> {
@@ -80,8 +79,8 @@ public final class MapOutput {
     }
 
     /**
-     * How many bytes may be sent after the first sent ones, at most {@link #PART}; 0 if
-     * none, and then {@link #resume} is called when it is worth asking again.
+     * Returns how many bytes may be sent now, after the given number of sent bytes; at most {@link #PART}. If it
+     * returns 0, {@link #resume} is called when another call may return more.
      */
     int next(long sent) {
         long rest = length - sent;
@@ -94,7 +93,7 @@ public final class MapOutput {
                 begun = true;
                 network = open(true, Gates.NETWORK, 0, length);
             }
-            // The page cache must have it, or the event loop would wait for a disk.
+            // The bytes must be in the page cache, otherwise the event loop would wait for a disk.
             long least = Math.min(rest, SHORT);
             long position = start + sent;
             if (!Gates.mayPass(disk, position, position + least)
@@ -113,7 +112,7 @@ public final class MapOutput {
         }
     }
 
-    /** It ends, sent or not. Never throws. */
+    /** Ends the output, whether it was sent or not. Never throws. */
     void close(long sent) {
         try {
             Gates.close(disk, start + sent, sent < length);
@@ -123,7 +122,7 @@ public final class MapOutput {
         }
     }
 
-    /** A private field of Hadoop's; the weaver has checked that it is there. */
+    /** Returns the value of a private field of Hadoop's; the weaver has checked that the field exists. */
     static Object field(Class<?> type, Object of, String name) throws ReflectiveOperationException {
         Field field = type.getDeclaredField(name);
         field.setAccessible(true);

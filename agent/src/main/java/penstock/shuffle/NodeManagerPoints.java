@@ -7,8 +7,8 @@ import penstock.core.ReflectedField;
 import penstock.core.Point;
 
 /**
- * Where a NodeManager is woven: Hadoop 3.4 and later, whose ShuffleHandler stands on
- * netty 4. Before that it has none of these classes, and the agent stays out.
+ * The instrumented methods of a NodeManager, in Hadoop 3.4 and later, where the ShuffleHandler uses netty 4. Earlier
+ * versions have none of these classes, and the agent does nothing there.
  */
 public final class NodeManagerPoints {
     public static final String SHUFFLE = "org.apache.hadoop.mapred.";
@@ -20,7 +20,7 @@ public final class NodeManagerPoints {
             new Point(SHUFFLE + "ShuffleChannelInitializer", "initChannel",
                     "(Lio/netty/channel/socket/SocketChannel;)V", ShuffleAdvice.Connect.class)));
 
-    /** What {@link MapOutput} reads of objects whose class is not woven. */
+    /** The fields that {@link MapOutput} reads from objects of classes that are not instrumented. */
     public static final List<ReflectedField> FIELDS = Collections.unmodifiableList(Arrays.asList(
             new ReflectedField(SHUFFLE + "FadvisedFileRegion", "identifier", "Ljava/lang/String;"),
             new ReflectedField(SHUFFLE + "FadvisedFileRegion", "fileChannel", "Ljava/nio/channels/FileChannel;"),

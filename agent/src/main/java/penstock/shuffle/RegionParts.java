@@ -14,10 +14,10 @@ import java.nio.channels.WritableByteChannel;
 import org.apache.hadoop.mapred.FadvisedFileRegion;
 
 /**
- * A map output that goes from the page cache to the socket in the kernel, in parts.
- * One part is under way at a time, and between two of them the event loop sees to its
- * other connections. Each part keeps the whole open, which is released when the last one
- * is and nobody will ask for another, as it would have been: once, before its promise ends.
+ * A map output that the kernel sends from the page cache to the socket, in parts. One part is in transit at a time, and
+ * between two parts the event loop serves its other connections. Each part retains the whole region. The region is
+ * released with the last part, after which no further part is requested. As without the agent, this happens once,
+ * before its promise completes.
  */
 public final class RegionParts implements ChunkedInput<FileRegion> {
     private final FadvisedFileRegion region;
@@ -25,7 +25,7 @@ public final class RegionParts implements ChunkedInput<FileRegion> {
     private final FileChannel file;
     private final FileDescriptor descriptor;
     private final String identifier;
-    /** Bytes in parts that were handed out, and bytes of parts that are done. */
+    /** Bytes of parts that were returned, and bytes of parts that are done. */
     private long given;
     private long sent;
     private boolean underWay;
@@ -44,7 +44,9 @@ public final class RegionParts implements ChunkedInput<FileRegion> {
         return MapOutput.field(FadvisedFileRegion.class, region, name);
     }
 
-    /** Null if it is to be sent as it is: not governed, or configured to be copied through a buffer. */
+    /**
+     * Returns null if the region is to be sent unchanged: not governed, or configured to be copied through a buffer.
+     */
     static RegionParts of(FadvisedFileRegion region, Channel channel, ChunkedWriteHandler writer)
             throws ReflectiveOperationException {
         if (!(Boolean) field(region, "shuffleTransferToAllowed")) {
@@ -129,7 +131,7 @@ public final class RegionParts implements ChunkedInput<FileRegion> {
             if (n > 0) {
                 transferred += n;
             } else if (file.size() < at + left) {
-                // Nothing goes from beyond the file's end: the connection would wait for ever.
+                // No bytes exist beyond the file's end, so the connection would wait for ever.
                 throw new IOException(identifier + " has " + file.size() + " bytes, " + (at + left)
                         + " were to be sent");
             }

@@ -19,31 +19,29 @@ import penstock.core.Gates;
 import penstock.core.Names;
 
 /**
- * What a reducer's connection to the NodeManager gets: a handler that turns a map
- * output, as it is written, into one that comes in parts.
+ * Installs a handler in a reducer's connection to the NodeManager. When a map output is written, the handler replaces
+ * it by a message that is sent in parts.
  *
- * <p>An event loop serves many connections, so nothing may wait in it. Netty's own
- * way for a message that is not ready is a ChunkedInput: the ChunkedWriteHandler, which
- * every shuffle connection has, asks it for the next part, hears that there is
- * none yet, keeps what is written behind it in order, and asks again when somebody
- * calls resumeTransfer. So order, flushing, back-pressure, and what becomes of it all
- * when the connection ends, stay netty's; ours are the parts, and when they may go.
+ * <p>An event loop serves many connections, so nothing may wait in it. Netty's own way for a message that is not ready
+ * is a ChunkedInput: the ChunkedWriteHandler, which every shuffle connection has, requests the next part, gets none if
+ * there is none yet, keeps later messages in order, and requests the part again after a call of resumeTransfer. So
+ * netty remains responsible for order, flushing, back-pressure and the end of the connection. This handler only makes
+ * the parts and decides when they may be sent.
  *
- * <p>The handler therefore stands before the ChunkedWriteHandler, as an outbound
- * message sees it: after the ShuffleHandler's own, and before the HTTP encoder, for which
- * a part of a file is content like the whole.
+ * <p>So an outbound message passes the ShuffleHandler first, then this handler, then the ChunkedWriteHandler and the
+ * HTTP encoder, which handles a part of a file like the whole file.
  */
 public final class Shuffle {
     static final String NAME = "penstock";
 
     private static final String LOCAL_DIRS = "yarn.nodemanager.local-dirs";
-    /** What follows in a path is asked for by the reducer, so the first match counts. */
+    /** The rest of a path is chosen by the reducer, so the first match counts. */
     private static final Pattern APPLICATION =
             Pattern.compile("/usercache/[^/]+/appcache/(application_[0-9]{13}_[0-9]{4,10})/");
 
     private Shuffle() { }
 
-    /** A ShuffleHandler is about to serve what is in these local directories. */
+    /** Called before a ShuffleHandler starts to serve files of these local directories. */
     public static void serve(Configuration configuration) {
         List<String> directories = new ArrayList<>();
         for (String directory : configuration.getTrimmedStrings(LOCAL_DIRS)) {
@@ -52,7 +50,10 @@ public final class Shuffle {
         Gates.serve(directories);
     }
 
-    /** Adds the handler. The pipeline is left as it is if it has no place for it. */
+    /**
+     * Adds the handler. Throws IllegalStateException for a pipeline without a ChunkedWriteHandler, which stays
+     * unchanged.
+     */
     public static void govern(Channel channel) {
         ChannelPipeline pipeline = channel.pipeline();
         ChannelHandlerContext chunking = pipeline.context(ChunkedWriteHandler.class);
@@ -90,7 +91,7 @@ public final class Shuffle {
                         : ChunkParts.of((FadvisedChunkedFile) message, channel, writer);
                 if (parts != null) {
                     if (!promise.isVoid()) {
-                        // Netty closes it, unless somebody else ends the promise first.
+                        // Netty closes the parts, unless the promise is completed by others before.
                         promise.addListener(done -> parts.close());
                     }
                     return parts;

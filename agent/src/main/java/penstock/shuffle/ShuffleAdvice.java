@@ -4,7 +4,7 @@ import io.netty.channel.socket.SocketChannel;
 import net.bytebuddy.asm.Advice;
 import org.apache.hadoop.conf.Configuration;
 
-/** The NodeManager's ShuffleHandler: when it begins, and when a reducer connects. */
+/** Advice for the NodeManager's ShuffleHandler: at its start, and when a reducer connects. */
 public final class ShuffleAdvice {
     private ShuffleAdvice() { }
 

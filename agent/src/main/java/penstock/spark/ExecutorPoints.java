@@ -8,7 +8,7 @@ import java.util.Set;
 import penstock.core.ReflectedField;
 import penstock.core.Point;
 
-/** Where a Spark executor is woven; docs/design/spark.md says why there. */
+/** The instrumented methods of a Spark executor; docs/design/spark.md explains the choice. */
 public final class ExecutorPoints {
     private static final String SPARK = "org.apache.spark.";
     private static final String TRACKING = SPARK + "storage.TimeTrackingOutputStream";
@@ -54,11 +54,11 @@ public final class ExecutorPoints {
                     "(Lscala/Function1;)Lorg/apache/spark/util/io/ChunkedByteBuffer;", SparkAdvice.BlockWhole.class),
             new Point(BLOCK, "toByteBuffer", "()Ljava/nio/ByteBuffer;", SparkAdvice.BlockWhole.class)));
 
-    /** What the plug-in reads besides. */
+    /** The fields that the plug-in reads. */
     public static final List<ReflectedField> FIELDS = Collections.singletonList(new ReflectedField(
             SPARK + "shuffle.sort.io.LocalDiskShuffleMapOutputWriter", "outputTempFile", "Ljava/io/File;"));
 
-    /** The types whose objects carry their file, and what they carry. */
+    /** The types to which weaving adds a field for the object's file. */
     public static final Set<String> CARRIERS = Collections.unmodifiableSet(
             new HashSet<>(Arrays.asList(TRACKING, BUFFERED, SPILL, SPILLED_MAP)));
     public static final String CARRIED = "penstock.spark.LocalFile";

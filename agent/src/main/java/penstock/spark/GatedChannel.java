@@ -6,7 +6,7 @@ import java.nio.channels.WritableByteChannel;
 
 /** A governed file that is written from its beginning to its end. */
 final class GatedChannel implements WritableByteChannel {
-    /** A buffer may be as large as a block; what overshoots a mark may not. */
+    /** Limits how far a write overshoots its mark, because a buffer may be as large as a block. */
     private static final int PIECE = 256 << 10;
 
     private final WritableByteChannel out;

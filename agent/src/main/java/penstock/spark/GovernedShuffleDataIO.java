@@ -15,10 +15,9 @@ import org.apache.spark.shuffle.sort.io.LocalDiskShuffleMapOutputWriter;
 import penstock.core.Gate;
 
 /**
- * Spark's shuffle files on local disks, with a gate before what is written to them; set as
- * {@code spark.shuffle.sort.io.plugin.class}. Everything but waiting is Spark's own
- * {@link LocalDiskShuffleDataIO}. Reads, spills and what is sent are not in a plug-in's
- * reach: they are the agent's, where there is one.
+ * Spark's shuffle files on local disks, with a gate before each write; set as {@code
+ * spark.shuffle.sort.io.plugin.class}. Everything except the waits is Spark's own {@link LocalDiskShuffleDataIO}. A
+ * plug-in cannot intercept reads, spills and sending: the agent governs these, if it is loaded.
  */
 public final class GovernedShuffleDataIO implements ShuffleDataIO {
     static final String SOCKET = "spark.hadoop.penstock.socket";
@@ -71,7 +70,7 @@ public final class GovernedShuffleDataIO implements ShuffleDataIO {
                     ? new MapOutput((LocalDiskShuffleMapOutputWriter) writer, MapOutput.OPENING_NANOS) : writer;
         }
 
-        /** A file that has been spilled and is only renamed: it met its gate when it was written. */
+        /** A spill that is only renamed: it passed its gate when it was written. */
         @Override
         public Optional<SingleSpillShuffleMapOutputWriter> createSingleFileMapOutputWriter(int shuffle, long map)
                 throws IOException {

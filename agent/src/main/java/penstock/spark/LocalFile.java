@@ -6,8 +6,8 @@ import penstock.core.Window;
 
 
 /**
- * One governed file in the hands of its one reader or writer. It hangs on the object of
- * Spark's that does the I/O, in a field that weaving adds, or on one of ours.
+ * A governed file with its reader or writer; there is only one. Spark's object that does the I/O has it in a field that
+ * weaving adds; objects of this package have it in a field of their own.
  */
 public final class LocalFile {
     private final Stream stream;
@@ -29,7 +29,7 @@ public final class LocalFile {
         return new LocalFile(null, window, 0);
     }
 
-    /** Waits while what is written has reached the mark. */
+    /** Waits while the written bytes have reached the mark. */
     public void before() {
         if (stream == null) {
             return;
@@ -41,24 +41,24 @@ public final class LocalFile {
         }
     }
 
-    /** So many bytes more have been handed to the file. */
+    /** Reports that the given number of further bytes were passed to the file. */
     public void wrote(long count) {
         position += count;
     }
 
-    /** So far the file has been written. */
+    /** Reports that the file has been written up to end. */
     void at(long end) {
         position = end;
     }
 
-    /** It is about to get another name, for which the daemon must have opened it; waits no longer than that. */
+    /** Called before the file is renamed: waits until the daemon has opened it, at most the given nanoseconds. */
     void renamed(long atMostNanos) {
         if (LocalFiles.mayWait()) {
             Gate.opened(stream, atMostNanos);
         }
     }
 
-    /** Waits until that part of the file may be read, as far as it reaches. */
+    /** Waits until that part of the file may be read, up to the file's end. */
     public void before(long from, long count) {
         if (window != null && LocalFiles.mayWait()) {
             try {
@@ -69,7 +69,7 @@ public final class LocalFile {
         }
     }
 
-    /** Closes it, if nobody has, when its reader is no more. */
+    /** Has the file closed when its reader is garbage, unless it was closed before. */
     void closeAfter(Object reader) {
         unclosed = new Unclosed(reader, this);
     }

@@ -22,25 +22,25 @@ import penstock.core.Stream;
 import penstock.core.Window;
 
 /**
- * The local files of this executor: what it spills, shuffles and keeps on disk for its one
- * application. Called by the plug-in and by what is woven into Spark; nothing here throws.
+ * The local files of this executor: spills, shuffle files and cached blocks of its application. The plug-in and the
+ * instrumented methods of Spark call it; it never throws.
  *
- * <p>Governed are the files below the directories that Spark's own disk manager has. Until
- * it has told them, and in a process that works for no application, nothing is.
+ * <p>Files below the directories of Spark's disk manager are governed. Nothing is governed until these directories are
+ * known, or if the process works for no application.
  */
 public final class LocalFiles {
     private static final Logger LOG = LoggerFactory.getLogger(LocalFiles.class);
     static final Opener OPENER = LocalFiles::open;
     private static final String FLOW =
             Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY));
-    /** As many as a HELLO may name. */
+    /** The most directories of a HELLO. */
     private static final int MAX_DIRECTORIES = 256;
     private static final int PIECE = 1 << 20;
-    /** So many readers of spills may have something staged ahead of them; each has two streams at most. */
+    /** The most readers of spills with staged data ahead of them; each has at most two streams. */
     static final int MAX_AHEAD = 1024;
-    /** What is being copied from. A merge takes a part of each of its spills in turn, again and again. */
+    /** The sources of copies. A merge copies a part of each of its spills in turn, repeatedly. */
     private static final Map<FileChannel, LocalFile> SOURCES = Collections.synchronizedMap(new WeakHashMap<>());
-    /** The file that a woven constructor is about to open, for another woven constructor inside of it. */
+    /** The file that an instrumented constructor is about to open, for an instrumented constructor that it calls. */
     private static final ThreadLocal<File> OPENING = new ThreadLocal<>();
 
     /** Canonical paths, with a slash at the end. */
@@ -50,7 +50,7 @@ public final class LocalFiles {
 
     // ---- the process
 
-    /** Spark's disk manager is made; its directories are the first thing that the daemon hears. */
+    /** Called when Spark's disk manager exists; its directories are the first data that the daemon receives. */
     public static void serve(File[] blockManagers) {
         directories(blockManagers);
         if (!directories.isEmpty()) {
@@ -58,7 +58,7 @@ public final class LocalFiles {
         }
     }
 
-    /** As {@link #serve} where there may be no agent: connects, and waits for nothing. */
+    /** Like {@link #serve}, for a process that may have no agent: starts to connect, and does not wait. */
     static void connect(File[] blockManagers, String socket) {
         if (FLOW == null) {
             return;
@@ -69,7 +69,7 @@ public final class LocalFiles {
                     : Gates.connect(socket, Role.EXECUTOR, FLOW, new ArrayList<>(directories), LOG::info);
             if (reason != null) {
                 directories = Collections.emptyList();
-                LOG.info("local files go ungoverned: " + reason);
+                LOG.info("local files are not governed: " + reason);
             }
         } catch (Throwable t) {
             directories = Collections.emptyList();
@@ -111,7 +111,7 @@ public final class LocalFiles {
         }
     }
 
-    /** The file's canonical path, without links, if it is governed; else null. */
+    /** Returns the file's canonical path, without links, if it is governed; else null. */
     static File governed(File file) {
         List<String> all = directories;
         if (file == null || all.isEmpty()) {
@@ -130,23 +130,23 @@ public final class LocalFiles {
         return null;
     }
 
-    /** What is written to an open file from that position on; null if it is not governed. */
+    /** Returns the writer's side of an open file, from that position on; null if the file is not governed. */
     public static LocalFile writing(File file, long position) {
         File governed = governed(file);
         Stream stream = governed == null ? null : open(true, governed, position, 0);
         return stream == null ? null : LocalFile.written(stream, position);
     }
 
-    /** What is read of a file, up to a position; null if it is not governed. */
+    /** Returns the reader's side of a file, up to a position; null if the file is not governed. */
     public static LocalFile reading(File file, long end) {
         File governed = governed(file);
         return governed == null ? null : LocalFile.read(new Window(OPENER, governed, end));
     }
 
     /**
-     * Whether this thread may wait. Netty's may not, whatever they read. Nor may one that
-     * moves blocks out of memory with the lock that every task and the executor's
-     * heartbeat need: the driver would give the executor up.
+     * Reports whether this thread may wait. Netty's threads may never wait. A thread that moves blocks out of memory
+     * may not wait either, because it holds a lock that every task and the executor's heartbeat need: the driver would
+     * give the executor up.
      */
     static boolean mayWait() {
         SparkEnv env = SparkEnv.get();
@@ -161,14 +161,14 @@ public final class LocalFiles {
         return true;
     }
 
-    // ---- what woven methods need besides
+    // ---- further functions for instrumented methods
 
-    /** Between here and {@link #opened()} this thread makes one stream that writes to the end of the file. */
+    /** Between this call and {@link #opened()}, the thread creates a stream that appends to the file. */
     public static void opening(File file) {
         OPENING.set(file);
     }
 
-    /** The stream is made, and its file there. */
+    /** Called when the stream has been created, and its file exists. */
     public static LocalFile opened() {
         File file = OPENING.get();
         if (file == null) {
@@ -178,25 +178,28 @@ public final class LocalFiles {
         return writing(file, file.length());
     }
 
-    /** The stream may not have come. */
+    /** Ends {@link #opening}, also if no stream was created. */
     public static void notOpening() {
         OPENING.remove();
     }
 
-    /** The same bytes, a window ahead of the daemon's mark. The stream stands at the given offset of the file. */
+    /**
+     * Returns a stream with the same bytes, which are announced in windows. The given stream is at the given offset of
+     * the file.
+     */
     public static InputStream gated(InputStream in, File file, long offset, long length) {
         Unclosed.closeAll();
         LocalFile read = in == null ? null : reading(file, offset + length);
         return read == null ? in : new GatedInput(in, read, offset);
     }
 
-    /** The same channel, which writes the file from its beginning. */
+    /** Returns a channel with a gate before the given one, which writes the file from its beginning. */
     public static WritableByteChannel gated(WritableByteChannel out, File file) {
         LocalFile written = out == null ? null : writing(file, 0);
         return written == null ? out : new GatedChannel(out, written);
     }
 
-    /** Waits, in a thread that may, until all of a range is staged that is going to be read or mapped as a whole. */
+    /** Waits until a range that is read or mapped as a whole is staged, if the thread may wait. */
     public static void stage(File file, long from, long length) {
         if (length <= 0 || !mayWait()) {
             return;
@@ -208,12 +211,12 @@ public final class LocalFiles {
     }
 
     /**
-     * Waits until the batch [from, to) of a spill may be read. What comes after it is staged
-     * meanwhile: its reader takes batch after batch.
+     * Waits until the batch [from, to) of a spill may be read. Meanwhile the following batches are staged, because the
+     * reader takes batch after batch.
      *
-     * @param carried what this gave for the reader's last batch, or null
-     * @param end where the last batch ends
-     * @return what the reader carries to its next batch; null after the last
+     * @param carried the result for the reader's previous batch, or null
+     * @param end the end of the last batch
+     * @return the file for the reader's next call; null after the last batch
      */
     public static LocalFile batch(LocalFile carried, Object reader, File file, long from, long to, long end) {
         LocalFile ahead = carried;
@@ -237,7 +240,7 @@ public final class LocalFiles {
         return null;
     }
 
-    /** What is announced of a file that is copied from, so far; null if it is not governed. */
+    /** Returns the reader's side of a file from which a copy is made; null if the file is not governed. */
     private static LocalFile source(FileChannel in) {
         LocalFile source = SOURCES.get(in);
         if (source != null || directories.isEmpty()) {
@@ -250,7 +253,7 @@ public final class LocalFiles {
         Unclosed.closeAll();
         synchronized (SOURCES) {
             for (FileChannel other : new ArrayList<>(SOURCES.keySet())) {
-                if (!other.isOpen()) { // its copier failed
+                if (!other.isOpen()) { // the copy failed
                     SOURCES.remove(other).close(false);
                 }
             }
@@ -261,18 +264,17 @@ public final class LocalFiles {
         return source;
     }
 
-    /** Its copier is done with it: it has been copied to its end, or is copied by other means. */
+    /** Ends a source: it has been copied to its end, or is copied by other means. */
     private static void copied(FileChannel in, LocalFile source) {
         SOURCES.remove(in);
         source.close(false);
     }
 
     /**
-     * Copies all but the last piece of a range from file to file, as its caller would at
-     * once, but so that both ends meet their gates. The caller does what is left, and so
-     * meets the errors and makes the checks.
+     * Copies all but the last piece of a range from file to file, with gates at both ends. The caller would do this in
+     * a single copy. It copies the rest, and so gets errors and performs its checks.
      *
-     * @return how many bytes are copied
+     * @return number of bytes copied
      */
     public static long copy(FileChannel in, WritableByteChannel out, long start, long count) {
         LocalFile target = MapOutput.target(out);
@@ -297,7 +299,7 @@ public final class LocalFiles {
                 done += n;
             }
         } catch (Throwable t) {
-            // What is wrong with the files the caller finds out itself, from here on.
+            // The caller gets errors of the files itself when it copies the rest.
             return done;
         } finally {
             if (source != null && last) {

@@ -16,18 +16,17 @@ import org.apache.spark.shuffle.sort.io.LocalDiskShuffleMapOutputWriter;
 import penstock.core.Gate;
 
 /**
- * A map's output, partition after partition into one temporary file. Its path is not told
- * by Spark and is read from the field where it keeps it; a Spark without the field is left
- * alone. It is announced when the file is there, and gets its last name when the daemon has
- * opened it: in force, the first write waits for that; otherwise a short map's commit does,
- * for an instant.
+ * A map's output, which is written partition after partition into a temporary file. Spark does not pass on the file's
+ * path, so it is read from a private field; a Spark without the field is not governed. The file is announced when it
+ * exists, and is renamed only after the daemon has opened it. In enforce mode the first write waits for the daemon; in
+ * other modes the commit of a short map waits for a moment.
  *
- * <p>The channel that Spark copies to must be the file's own, or the kernel would not
- * copy for it. So there the gate is met before each copy.
+ * <p>Spark must copy to the file's own channel, otherwise the kernel would not do the copy. So there the gate is passed
+ * before each copy.
  */
 final class MapOutput implements ShuffleMapOutputWriter {
     private static final Field FILE = field();
-    /** A daemon that takes longer misses the file. */
+    /** The longest wait for the daemon to open the file. A slower daemon does not find the file. */
     static final long OPENING_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
     private static final ThreadLocal<Channel> COPYING = new ThreadLocal<>();
 
@@ -51,7 +50,7 @@ final class MapOutput implements ShuffleMapOutputWriter {
         }
     }
 
-    /** Whether this Spark has what is needed. */
+    /** Whether this Spark has the private field. */
     static boolean isKnown() {
         return FILE != null;
     }
@@ -180,13 +179,13 @@ final class MapOutput implements ShuffleMapOutputWriter {
         }
     }
 
-    /** What this thread copies to through that channel, if it is governed. */
+    /** Returns the governed file that this thread writes through that channel, if any. */
     static LocalFile target(WritableByteChannel out) {
         Channel current = COPYING.get();
         return current != null && current.channel == out ? current.file : null;
     }
 
-    /** Asked for its channel before each copy to it. */
+    /** Spark gets the channel from it before each copy. */
     private static final class Channel implements WritableByteChannelWrapper {
         private final WritableByteChannelWrapper local;
         private final LocalFile file;

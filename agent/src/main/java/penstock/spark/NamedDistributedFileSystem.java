@@ -7,17 +7,15 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 import penstock.core.Names;
 
 /**
- * HDFS whose clients are called by the application that this process works for, set as
- * {@code fs.hdfs.impl}. Spark names a client after whatever task came first, if it names
- * it at all; the DataNodes then cannot tell one application from another. In a process
- * that works for no application, such as a shell or a driver outside of the cluster, it is
- * a {@link DistributedFileSystem} and no more.
+ * An HDFS client with the name of this process's application, set as {@code fs.hdfs.impl}. Spark names a client after
+ * the first task, or not at all; the DataNodes then cannot distinguish applications. In a process without an
+ * application, such as a shell or a driver outside of the cluster, it is a plain {@link DistributedFileSystem}.
  *
- * <p>The name has to be there when the client is made, and Spark puts its own into each
- * job's configuration: so it is set here, in a copy that nobody else writes to.
+ * <p>The name must be set when the client is created, and Spark overwrites it in each job's configuration. So it is set
+ * here, in a private copy.
  */
 public final class NamedDistributedFileSystem extends DistributedFileSystem {
-    /** The part of a DFS client's name that its configuration decides. */
+    /** The property that determines a part of a DFS client's name. */
     static final String TASK = "mapreduce.task.attempt.id";
 
     private final String flow;

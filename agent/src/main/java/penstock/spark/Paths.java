@@ -4,7 +4,7 @@ import java.io.File;
 import java.lang.reflect.Field;
 import java.nio.channels.FileChannel;
 
-/** The path of an open file, which Java knows and does not say. */
+/** Finds the path of an open file, which Java keeps in a private field. */
 final class Paths {
     private static final Field PATH = field();
 
@@ -20,7 +20,7 @@ final class Paths {
         }
     }
 
-    /** Null if it cannot be known. */
+    /** Returns null if the path cannot be found. */
     static File of(FileChannel channel) {
         try {
             Object path = PATH == null || !PATH.getDeclaringClass().isInstance(channel) ? null : PATH.get(channel);

@@ -24,41 +24,45 @@ import penstock.core.Peer;
 import penstock.core.Stream;
 
 /**
- * What an executor sends of its shuffle files to others. An event loop must not wait for
- * a disk's turn, and the bytes go from the page cache to the socket without passing
- * through this process; so a message with a part of a file is kept back here, in front
- * of the encoder, until that part is staged, and then leaves as it is. Others overtake it,
- * which Spark allows: a chunk's answer names its request. Answers to a stream's request do
- * not, and keep their order among themselves.
+ * Holds back messages with parts of shuffle files that an executor sends to others. An event loop must not wait for a
+ * disk, and the bytes go from the page cache to the socket without passing through this process. So a message with a
+ * part of a file is kept back here, in front of the encoder, until that part is staged, and then leaves unchanged.
+ * Other messages may overtake it, because a chunk's answer names its request. Answers to stream requests keep their
+ * order.
  *
- * <p>All of it runs on the connection's event loop; a mark's rising only puts a task there.
+ * <p>All of this runs on the connection's event loop; when a mark rises, only a task is queued there.
  */
 public final class Sending extends ChannelOutboundHandlerAdapter {
     private static final String NAME = "penstock";
     /**
-     * The longest that a connection is without a message because of us. Spark's other end
-     * gives one up on which nothing came for 120 s (spark.network.timeout).
+     * The longest time in which this handler keeps a connection without a message. Spark's other end closes a
+     * connection on which nothing has arrived for 120 s (spark.network.timeout).
      */
     private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(30);
     /** Messages that one connection keeps back; further ones leave at once. */
     static final int MAX_HELD = 1024;
-    /** Of them, those whose files are being staged: what is staged long before it is sent is only in the way. */
+    /**
+     * The most held messages that are being staged at a time: data that is staged long before it is sent only occupies
+     * memory.
+     */
     static final int MAX_STAGING = 4;
     private static final int STEP = 64 << 10;
 
-    /** In order, and only as long as the first of them is kept back. */
+    /** Answers to stream requests in their order, while the first of them is kept back. */
     private final Deque<Held> streams = new ArrayDeque<>();
     private final Set<Held> held = new LinkedHashSet<>();
-    /** Those that have a file and wait for a place among the staged. */
+    /** Messages with a file that is not being staged yet. */
     private final Deque<Held> waiting = new ArrayDeque<>();
     private int staging;
     private boolean admitting;
-    /** When the last one left, in System.nanoTime(). */
+    /** Time when the last message left, in System.nanoTime(). */
     private long left = System.nanoTime();
 
     Sending() { }
 
-    /** Adds itself behind the encoder of a plain connection. An encrypted one reads its files in other ways. */
+    /**
+     * Adds the handler behind the encoder of a plain connection. An encrypted connection reads its files in other ways.
+     */
     public static void into(SocketChannel channel) {
         ChannelPipeline pipeline = channel.pipeline();
         if (pipeline.get("encoder") != null && pipeline.get("chunkedWriter") == null && pipeline.get(NAME) == null) {
@@ -83,10 +87,10 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         }
     }
 
-    /** Has further files staged while there is room. */
+    /** Starts to stage further files while there is room. */
     private void admit() {
         if (admitting) {
-            return; // one that left at once: the loop below goes on
+            return; // called from the loop below, which continues
         }
         admitting = true;
         try {
@@ -100,7 +104,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         }
     }
 
-    /** Null if it may go at once. */
+    /** Returns null if the message may leave at once. */
     private Held keep(ChannelHandlerContext ctx, Object message, ChannelPromise promise) {
         boolean ordered = message instanceof StreamResponse || message instanceof StreamFailure;
         if (!ordered && !(message instanceof ChunkFetchSuccess)) {
@@ -129,7 +133,10 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         return kept;
     }
 
-    /** The connection has ended: whoever wrote hears of it from the encoder's side, which goes last. */
+    /**
+     * The connection has ended: passes all held messages to the encoder, which is removed last and fails their
+     * promises.
+     */
     @Override
     public void handlerRemoved(ChannelHandlerContext ctx) {
         streams.clear();
@@ -140,13 +147,13 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         }
     }
 
-    /** A message that waits for its file, or for those before it. */
+    /** A message that waits for its file, or for earlier messages. */
     private final class Held implements Runnable {
         private final ChannelHandlerContext ctx;
         private final Object message;
         private final ChannelPromise promise;
         private final boolean ordered;
-        /** Null if it only waits for those before it. */
+        /** Null if the message only waits for earlier messages. */
         private File file;
         private boolean announced;
         private Stream stream;
@@ -178,7 +185,10 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
             }
         }
 
-        /** Asks for as much as is staged, and lets go what need not wait. On the event loop. */
+        /**
+         * Checks how far the file is staged, and sends the messages that need not wait any longer. Runs on the event
+         * loop.
+         */
         @Override
         public void run() {
             if (!held.contains(this) || staged) {
@@ -217,7 +227,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
             return true;
         }
 
-        /** The flush that came with it may be long over. */
+        /** Sends the message with a flush, since the original flush may be long over. */
         private void leave() {
             held.remove(this);
             left = System.nanoTime();

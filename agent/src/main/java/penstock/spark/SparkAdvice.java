@@ -12,14 +12,13 @@ import scala.Product;
 import scala.collection.mutable.ArrayBuffer;
 
 /**
- * What is woven into a Spark executor: each method of Spark's that opens, reads or writes
- * a local file out of the shuffle plug-in's reach. The bodies are inlined, and so without
- * lambdas, private helpers or anything else that stays behind.
+ * Advice for a Spark executor: for each method of Spark that opens, reads or writes a local file outside of the shuffle
+ * plug-in. The bodies are inlined, so they use no lambdas, private helpers or other members that are not inlined.
  */
 public final class SparkAdvice {
     private SparkAdvice() { }
 
-    /** DiskBlockManager's constructor: the directories are there, and no block. */
+    /** DiskBlockManager's constructor: the directories exist, and no block yet. */
     static final class Directories {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.FieldValue("localDirs") File[] directories) {
@@ -27,7 +26,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** DiskBlockObjectWriter.initialize, which opens its file once more after each commit, to append to it. */
+    /** DiskBlockObjectWriter.initialize, which reopens its file after each commit, to append to it. */
     static final class Opening {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.FieldValue("file") File file) {
@@ -99,7 +98,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** refill, in the reader's thread or in one that reads ahead for it; either may wait. */
+    /** refill, in the reader's thread or in a thread that reads ahead for it; both may wait. */
     static final class Refill {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.FieldValue(Stream.FIELD) LocalFile carried,
@@ -112,8 +111,8 @@ public final class SparkAdvice {
     }
 
     /**
-     * ExternalSorter's SpillReader.nextBatchStream: the batch with the number batchId is read
-     * next. A spill's class is private to Spark; its first part is its file.
+     * ExternalSorter's SpillReader.nextBatchStream, before it reads batch number batchId. A spill's class is private to
+     * Spark; its first component is the file.
      */
     static final class Spilled {
         @Advice.OnMethodEnter(suppress = Throwable.class)
@@ -127,7 +126,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** The same of ExternalAppendOnlyMap, in DiskMapIterator.nextBatchIterator. */
+    /** The same for ExternalAppendOnlyMap, in DiskMapIterator.nextBatchIterator. */
     static final class SpilledMap {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.This Object reader, @Advice.FieldValue("file") File file,
@@ -141,7 +140,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** copyFileStreamNIO, which puts spills together: all but the last piece is done before it begins. */
+    /** copyFileStreamNIO, which concatenates spills: all but the last piece is copied before it begins. */
     static final class Copy {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.Argument(0) FileChannel in, @Advice.Argument(1) WritableByteChannel out,
@@ -172,7 +171,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** TransportContext.initializePipeline: what is sent of a file leaves when it is staged. */
+    /** TransportContext.initializePipeline: parts of files leave only when they are staged. */
     static final class Pipeline {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.Argument(0) SocketChannel channel) {
@@ -180,7 +179,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** DiskStore.openForWrite: a block that memory has no room for, or that is to be kept on disk. */
+    /** DiskStore.openForWrite: a block that does not fit into memory, or is to be stored on disk. */
     static final class Stored {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.Argument(0) File file, @Advice.Return(readOnly = false) WritableByteChannel out) {
@@ -188,7 +187,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** DiskBlockData.toInputStream: such a block is read. */
+    /** DiskBlockData.toInputStream, which reads such a block. */
     static final class Block {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.FieldValue("file") File file, @Advice.FieldValue("blockSize") long size,

@@ -7,32 +7,31 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A reader that Spark may drop without closing it: a task that ends early releases its
- * blocks' buffers and leaves their streams, and its spills' readers, to the collector. What
- * the daemon holds for one is given back when the collector has found it and another one
- * is opened.
+ * A reader that Spark may drop without closing it: a task that ends early releases its blocks' buffers, and leaves
+ * their streams and its spills' readers to the garbage collector. The daemon's resources for such a reader are released
+ * when the collector has found it and another reader is opened.
  */
 final class Unclosed extends PhantomReference<Object> {
     private static final ReferenceQueue<Object> FOUND = new ReferenceQueue<>();
-    /** Or the references themselves would be collected. */
+    /** Keeps the references themselves from being collected. */
     private static final Set<Unclosed> OPEN = ConcurrentHashMap.newKeySet();
 
     private final LocalFile file;
 
-    /** @param file must not lead to its reader */
+    /** @param file must not refer to its reader */
     Unclosed(Object reader, LocalFile file) {
         super(reader, FOUND);
         this.file = file;
         OPEN.add(this);
     }
 
-    /** It has been closed. */
+    /** The reader has been closed. */
     void done() {
         OPEN.remove(this);
         clear();
     }
 
-    /** Closes those that nobody can close any more. */
+    /** Closes the files of readers that have been collected. */
     static void closeAll() {
         for (Reference<?> r = FOUND.poll(); r != null; r = FOUND.poll()) {
             Unclosed found = (Unclosed) r;

@@ -21,22 +21,20 @@ import penstock.core.Stream;
 import penstock.core.Window;
 
 /**
- * The YARN container that this process runs in: its application is the flow, and the
- * directories that YARN gave it are what is governed. Both come from the environment
- * that YARN sets. A process that is in no container, such as a shell, a client, a daemon
- * or a LocalJobRunner, has neither and remains as it is.
+ * The YARN container of this process. Its application is the flow, and files in its YARN directories are governed. Both
+ * come from the environment that YARN sets. A process outside of containers, such as a shell, a client, a daemon or a
+ * LocalJobRunner, has neither, and is not governed.
  *
- * <p>The connection is begun with the file system, which is well before the first file, and
- * never waited for.
+ * <p>The connection starts with the file system, which is well before the first file. Nothing waits for it.
  */
 final class Container implements Opener {
     static final String SOCKET = "penstock.socket";
     static final String DEFAULT_SOCKET = "/run/penstock/agent.sock";
     private static final Logger LOG = LoggerFactory.getLogger(GovernedLocalFileSystem.class);
     private static final String[] LOCAL_DIRS = {"mapreduce.cluster.local.dir", "yarn.nodemanager.local-dirs"};
-    /** As many as a HELLO may name. */
+    /** The most directories of a HELLO. */
     private static final int MAX_DIRECTORIES = 256;
-    private static volatile boolean said;
+    private static volatile boolean logged;
 
     private final String flow;
     private final String socket;
@@ -51,14 +49,14 @@ final class Container implements Opener {
         this.directories = directories;
     }
 
-    /** Null if nothing is to be governed here. Never throws. */
+    /** Returns null if nothing is to be governed here. Never throws. */
     static Container find(Map<String, String> environment, Configuration conf) {
         try {
             String flow = Names.ofContainer(environment.get("CONTAINER_ID"));
             if (flow == null) {
                 return null;
             }
-            // Should this Hadoop lack what they need, it is known before the first file.
+            // If this Hadoop lacks anything that these classes need, the error occurs here, before the first file.
             for (Class<?> needed : Arrays.asList(GovernedInput.class, GovernedOutput.class, Window.class)) {
                 Class.forName(needed.getName(), true, Container.class.getClassLoader());
             }
@@ -95,7 +93,7 @@ final class Container implements Opener {
         return Collections.unmodifiableList(directories);
     }
 
-    /** The file's canonical path, without links, if it is below one of the directories; else null. */
+    /** Returns the file's canonical path, without links, if it is below one of the directories; else null. */
     File governs(File file) throws IOException {
         if (out) {
             return null;
@@ -122,7 +120,7 @@ final class Container implements Opener {
 
     private boolean connect() {
         if (!connected && !out) {
-            String reason = Gates.connect(socket, Role.TASK, flow, directories, new Said());
+            String reason = Gates.connect(socket, Role.TASK, flow, directories, new ToLog());
             if (reason != null) {
                 out = true;
                 say("local files go ungoverned: " + reason);
@@ -132,8 +130,8 @@ final class Container implements Opener {
         return !out;
     }
 
-    /** What the connection says; a lambda would cost each task a millisecond or two. */
-    private static final class Said implements Consumer<String> {
+    /** Logs the connection's messages. A lambda would cost each task a millisecond or two. */
+    private static final class ToLog implements Consumer<String> {
         @Override
         public void accept(String message) {
             LOG.info(message);
@@ -141,8 +139,8 @@ final class Container implements Opener {
     }
 
     private static synchronized void say(String message) {
-        if (!said) {
-            said = true;
+        if (!logged) {
+            logged = true;
             LOG.info(message);
         }
     }

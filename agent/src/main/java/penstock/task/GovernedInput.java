@@ -20,15 +20,14 @@ import penstock.core.Stream;
 import penstock.core.Window;
 
 /**
- * A file that a task reads, below its buffer. Sequential reads go through a
- * {@link Window}; positioned ones, which several threads may make at once, announce
- * just their ranges. A vectored read waits before it begins: its ranges are announced
- * together, those close to each other as one.
+ * A file that a task reads, below its buffer. Sequential reads go through a {@link Window}; positioned reads, which
+ * several threads may do at once, announce just their ranges. A vectored read waits before it begins: its ranges are
+ * announced together, and ranges close to each other are joined.
  */
 final class GovernedInput extends FSInputStream implements HasFileDescriptor, IOStatisticsSource, StreamCapabilities {
-    /** Ranges with a smaller gap are one: the disk reads over it. */
+    /** Ranges with a smaller gap are joined: the disk reads through the gap. */
     private static final long GAP = 64 << 10;
-    /** Streams that one vectored read has at once. */
+    /** The most streams that a vectored read has at once. */
     static final int BATCH = 32;
 
     private final FSDataInputStream in;
@@ -110,7 +109,7 @@ final class GovernedInput extends FSInputStream implements HasFileDescriptor, IO
         in.readVectored(ranges, allocate);
     }
 
-    /** Not in 3.3.6, where nobody calls it. */
+    /** Does not exist in Hadoop 3.3.6, and is not called there. */
     @Override
     public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate,
             Consumer<ByteBuffer> release) throws IOException {
@@ -136,7 +135,10 @@ final class GovernedInput extends FSInputStream implements HasFileDescriptor, IO
         }
     }
 
-    /** From and to of what is read of a file of that length, ascending. What is not a range Hadoop will refuse. */
+    /**
+     * Returns start and end of the ranges within a file of that length, ascending and joined. Invalid ranges are left
+     * to Hadoop, which refuses them.
+     */
     static List<long[]> coalesce(List<? extends FileRange> asked, long length) {
         List<long[]> sorted = new ArrayList<>();
         if (asked != null) {

@@ -19,22 +19,21 @@ import org.apache.hadoop.util.Progressable;
 import penstock.core.Stream;
 
 /**
- * The raw local file system with a gate below the buffers of the files that
- * {@link Container} governs. Below, because tasks read and write a few bytes at a time:
- * so a gate is passed once per buffer, and what is asked of the daemon is what is asked
- * of the kernel.
+ * The raw local file system, with a gate below the buffers of the files that {@link Container} governs. Tasks read and
+ * write a few bytes at a time; below the buffers, a gate is passed only once per buffer, and the daemon sees the same
+ * reads and writes as the kernel.
  *
- * <p>In a container buffers are of {@link #BUFFER} at least. Hadoop's are of 4 KiB by
- * default ({@code io.file.buffer.size}): 260,000 calls of the kernel for a GB, each with a
- * gate. The larger ones save more CPU time than gates and messages take.
+ * <p>In a container, buffers have at least {@link #BUFFER} bytes. Hadoop's default is 4 KiB ({@code
+ * io.file.buffer.size}), which needs 260,000 system calls for a GB, each with a gate. The larger buffers save more CPU
+ * time than gates and messages cost.
  */
 final class GovernedRaw extends RawLocalFileSystem {
-    /** The least bytes of a file's buffer. */
+    /** The smallest buffer of a file, in bytes. */
     static final int BUFFER = 64 << 10;
 
     private final Map<String, String> environment;
     private final int leastBuffer;
-    /** Null where nothing is governed. */
+    /** Null if nothing is governed. */
     private volatile Container container;
 
     GovernedRaw(Map<String, String> environment) {
@@ -60,11 +59,14 @@ final class GovernedRaw extends RawLocalFileSystem {
 
     @Override
     public FSDataInputStream open(PathHandle handle, int bufferSize) throws IOException {
-        // A handle does not say its path. Nothing that tasks do with local files uses one.
+        // A handle has no path. Tasks do not use handles for local files.
         return super.open(handle, bufferSize);
     }
 
-    /** A buffer of one byte passes everything on: the real one is above the gate. */
+    /**
+     * Wraps the stream in a gate. Its own buffer has one byte and passes everything on; the real buffer is above the
+     * gate.
+     */
     private FSDataInputStream gated(FSDataInputStream in, File file, int bufferSize) {
         return new FSDataInputStream(new BufferedFSInputStream(new GovernedInput(in, container, file), bufferSize));
     }
@@ -115,7 +117,9 @@ final class GovernedRaw extends RawLocalFileSystem {
         return stream == null ? out : new GovernedOutput(out, stream, from);
     }
 
-    /** The file's canonical path if it is governed, else null. Never throws: what is wrong with f Hadoop says. */
+    /**
+     * Returns the file's canonical path if it is governed, else null. Never throws: Hadoop itself reports errors of f.
+     */
     private File governed(Path f) {
         Container c = container;
         if (c == null) {

@@ -41,7 +41,7 @@ import penstock.core.Frames;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
-/** The packed jar in a real DataNode, with a daemon that does as each test says. */
+/** The packed jar in a real DataNode, with a daemon that each test controls. */
 @Timeout(60)
 class DataNodeIT {
     private static final String APPLICATION = "application_1700000000000_0042";

@@ -13,9 +13,8 @@ import net.bytebuddy.jar.asm.commons.ClassRemapper;
 import net.bytebuddy.jar.asm.commons.Remapper;
 
 /**
- * A Hadoop that is sound and not the one that the agent knows, as the next
- * release may be: a private method or field of one class has another name,
- * where it is declared and wherever the class uses it.
+ * A valid Hadoop that the agent does not support, such as a future release: a private method or field of one class is
+ * renamed, in its declaration and in all uses in the class.
  */
 final class Doctored {
     private Doctored() { }

@@ -14,7 +14,7 @@ import penstock.core.Gates;
 import penstock.core.Role;
 import penstock.core.TestDaemon;
 
-/** A plug-in's process ends as if there were none. */
+/** The process of a plug-in exits as fast as without the plug-in. */
 @Timeout(60)
 class ExitTest {
     /** A task that is done when it is connected; its last hook sees whether our thread is. */

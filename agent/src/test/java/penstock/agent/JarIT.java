@@ -9,7 +9,7 @@ import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 import org.junit.jupiter.api.Test;
 
-/** The jar goes onto a DataNode's class path, where anything but its own packages could clash. */
+/** The jar is on a DataNode's class path, so it may contain only its own packages: others could clash. */
 class JarIT {
     static final String JAR = System.getProperty("penstock.agent.jar");
 

@@ -5,8 +5,7 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * The main class of a JVM that has the agent and does nothing but load the
- * classes that are given, which verifies them, and say what became of them.
+ * The main class of a JVM with the agent. It only loads the given classes, which verifies them, and prints the results.
  */
 public final class Probe {
     private Probe() { }

@@ -34,7 +34,7 @@ import penstock.core.Frames;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
-/** A real ShuffleHandler with the packed agent, whose one event loop serves everybody. */
+/** A real ShuffleHandler with the packed agent and a single event loop for all connections. */
 @Timeout(90)
 class ShuffleIT {
     private static final int SIZE = 1_300_000;
@@ -114,7 +114,7 @@ class ShuffleIT {
         return line;
     }
 
-    /** No netty thread was ever seen to stop, and nothing of ours failed or was left behind. */
+    /** Checks that no netty thread ever stopped, and that the agent's code had no failures and left nothing open. */
     private void sound() throws IOException {
         String status = status();
         for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);

@@ -20,7 +20,7 @@ import org.apache.hadoop.hdfs.server.namenode.NameNode;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import penstock.core.Status;
 
-/** A NameNode and clients in this JVM, and a DataNode with the packed agent in a JVM of its own. */
+/** A NameNode and clients in this JVM, and a DataNode with the packed agent in another JVM. */
 final class SmallHdfs implements AutoCloseable {
     private final Path directory;
     private final Configuration conf = new HdfsConfiguration();
@@ -155,7 +155,7 @@ final class SmallHdfs implements AutoCloseable {
         }
     }
 
-    /** The agent's MBean, as the DataNode's own page shows it, once it is there. */
+    /** Waits for the agent's MBean on the DataNode's own page, and returns it. */
     String bean() throws IOException {
         DatanodeInfo node = ((DistributedFileSystem) clients.get(0)).getDataNodeStats()[0];
         URI page = URI.create("http://127.0.0.1:" + node.getInfoPort() + "/jmx?qry=" + Status.NAME);

@@ -32,7 +32,7 @@ import org.apache.hadoop.yarn.server.api.ApplicationInitializationContext;
 import org.apache.hadoop.yarn.server.api.AuxiliaryLocalPathHandler;
 import penstock.core.Status;
 
-/** What a NodeManager does with its ShuffleHandler, in a JVM of its own; what a map and a reducer do, in the test's. */
+/** A NodeManager's ShuffleHandler in another JVM, and the work of a map and a reducer in the test's JVM. */
 final class SmallShuffle {
     static final long STAMP = 1700000000000L;
     static final String USER = "someone";
@@ -106,9 +106,8 @@ final class SmallShuffle {
     }
 
     /**
-     * Looks at netty's threads every millisecond. One that is parked, sleeps or waits is
-     * caught at it, and it is ours if it is there by way of us: Hadoop's own reading of an index does
-     * park at times.
+     * Examines netty's threads every millisecond, and counts threads that are parked, sleep or wait. The agent's code is
+     * the cause if it is on the stack: Hadoop's own reading of an index also parks at times.
      */
     private static final class Watch extends Thread {
         private final ThreadMXBean threads = ManagementFactory.getThreadMXBean();

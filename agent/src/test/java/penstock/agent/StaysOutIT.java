@@ -14,7 +14,9 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** A real DataNode of a Hadoop that the agent does not know: it says so, and HDFS works as without it. */
+/**
+ * A real DataNode of a Hadoop that the agent does not support: the agent reports this, and HDFS works as without it.
+ */
 @Timeout(60)
 class StaysOutIT {
     private Path directory;
@@ -37,7 +39,7 @@ class StaysOutIT {
         new Random(2).nextBytes(data);
         try (SmallHdfs hdfs = new SmallHdfs(directory, directory.resolve("s"), List.of(front))) {
             String log = hdfs.log();
-            assertTrue(log.contains("penstock-agent: stays out, nothing is woven: this Hadoop lacks 1 of"), log);
+            assertTrue(log.contains("penstock-agent: not active, nothing is instrumented: this Hadoop lacks 1 of"), log);
             assertTrue(log.contains("that the agent needs: " + sender + ".sendPacket("), log);
             String bean = hdfs.bean();
             assertTrue(bean.contains("\"State\" : \"out: this Hadoop lacks 1 of"), bean);

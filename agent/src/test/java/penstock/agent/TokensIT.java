@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Timeout;
 import penstock.core.Frames;
 import penstock.core.TestDaemon;
 
-/** A real DataNode that checks block tokens: their owner is reported, and nothing for a forged one. */
+/** A real DataNode that checks block tokens: the agent reports a token's owner, and nothing for a forged token. */
 @Timeout(60)
 class TokensIT {
     @Test

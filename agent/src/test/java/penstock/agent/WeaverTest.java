@@ -34,7 +34,7 @@ import penstock.core.Role;
 import penstock.core.Stream;
 import penstock.core.UnixSockets;
 
-/** Weaving into the classes of the real hadoop-hdfs. */
+/** Instruments the classes of the real hadoop-hdfs. */
 class WeaverTest {
     private static final String DN = "org.apache.hadoop.hdfs.server.datanode.";
     private static final ClassLoader LOADER = WeaverTest.class.getClassLoader();

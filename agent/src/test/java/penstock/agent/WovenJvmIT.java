@@ -22,8 +22,8 @@ import org.junit.jupiter.params.provider.CsvSource;
 import penstock.core.Role;
 
 /**
- * The packed jar, which is compiled against one Hadoop, in a JVM with the classes
- * of another: Maven runs this once for each version that is supported.
+ * The packed jar, which is compiled against one Hadoop, in a JVM with the classes of another: Maven runs this once for
+ * each supported version.
  */
 @Timeout(60)
 class WovenJvmIT {
@@ -80,7 +80,7 @@ class WovenJvmIT {
     void everyClassIsWovenAndVerified() throws Exception {
         Set<String> types = types();
         String said = probe(List.of(), types);
-        assertTrue(said.contains("penstock-agent: woven into 15 methods"), said);
+        assertTrue(said.contains("penstock-agent: instrumented 15 methods"), said);
         assertTrue(said.contains("\nstate woven\nmethods 15\nmissing \nsuppressed 0\n"), said);
         for (String type : types) {
             boolean stream = type.endsWith(".BlockSender") || type.endsWith(".BlockReceiver");
@@ -99,7 +99,7 @@ class WovenJvmIT {
         String said = probe(List.of(front), types());
         String reason = "this Hadoop lacks 1 of the methods and fields that the agent needs";
         String symbol = DN + missing + "\n";
-        assertTrue(said.contains("penstock-agent: stays out, nothing is woven: " + reason + ": " + symbol), said);
+        assertTrue(said.contains("penstock-agent: not active, nothing is instrumented: " + reason + ": " + symbol), said);
         assertTrue(said.contains("\nstate out: " + reason + "\nmethods 0\nmissing " + symbol + "suppressed 0\n"), said);
         assertTrue(said.contains(DN + type + " plain " + front), said);
         assertEquals(types().size(), said.split(" plain /", -1).length - 1, said);

@@ -34,7 +34,7 @@ class EvidenceTest {
         assertEquals("", Peer.of("", "", "u\0v").user);
     }
 
-    /** Whatever is in a token, an operation goes on. */
+    /** An operation continues with any contents of a token. */
     @Test
     void rubbishIsNoReasonToThrow() {
         long seed = System.nanoTime();

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 import penstock.core.TestDaemon.Heard;
 
-/** The agent's codec against the vectors that the Go tests read too. */
+/** Tests the agent's codec with the vectors that the Go tests also read. */
 class FramesTest {
     private static final Set<String> FROM_AGENT = Set.of("hello", "open", "progress", "close");
 

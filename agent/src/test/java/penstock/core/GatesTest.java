@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.core.TestDaemon.Heard;
 
-/** What a DataNode's thread meets, with a real socket and a daemon that follows its script. */
+/** Gates as a DataNode's threads use them, with a real socket and a scripted daemon. */
 @Timeout(30)
 class GatesTest {
     private static final File BLOCK = new File("/d/current/blk_1");
@@ -944,7 +944,7 @@ class GatesTest {
             await(() -> daemon.refused >= 5);
             assertTrue(System.nanoTime() - begun >= TimeUnit.MILLISECONDS.toNanos(200 + 400 + 800 + 1600));
             assertEquals(1, said.size(), said.toString());
-            assertTrue(said.get(0).contains("does not take this agent"), said.toString());
+            assertTrue(said.get(0).contains("refused this agent"), said.toString());
             assertTrue(client.failures() >= 4);
             assertFalse(client.isConnected());
         } finally {

@@ -22,8 +22,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
 /**
- * A daemon of the tests' own on a real Unix socket: it welcomes, beats, keeps
- * every frame it hears, and otherwise does what the test says.
+ * A daemon for tests on a real Unix socket: it sends WELCOME and heartbeats, records every frame that it receives, and
+ * otherwise follows the test.
  */
 public final class TestDaemon implements AutoCloseable {
     public static final int STRIDE = 1000;

@@ -1,6 +1,6 @@
 package penstock.core;
 
-/** What tests of other packages need of the process's one connection. */
+/** Gives tests of other packages access to the process's only connection. */
 public final class TestGates {
     private TestGates() { }
 

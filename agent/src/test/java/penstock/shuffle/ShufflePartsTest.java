@@ -61,9 +61,9 @@ import penstock.core.TestDaemon;
 import penstock.core.UnixSockets;
 
 /**
- * A connection of the shuffle with and without us, on a transport that takes as many
- * bytes as scripted and fails where scripted: the same bytes, and for each message
- * the same end. Nothing is held here, but parts go one by one all the same.
+ * Compares a shuffle connection with and without the handler, on a transport that accepts a scripted number of bytes
+ * and fails at a scripted byte: the bytes and the end of each message must be the same. Nothing is held here, but parts
+ * are still sent one by one.
  */
 @Timeout(120)
 class ShufflePartsTest {

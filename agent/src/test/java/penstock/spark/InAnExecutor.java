@@ -14,9 +14,8 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
 /**
- * A process that works for an application, as an executor does, with a daemon of the test
- * class's own. Application and directories are a process's for good, so they are the same
- * for all classes.
+ * Makes the test's process work for an application, like an executor, with a daemon for each test class. A process
+ * cannot change its application and directories, so they are the same for all classes.
  */
 abstract class InAnExecutor {
     static final String APPLICATION = "app-20261122123456-0007";

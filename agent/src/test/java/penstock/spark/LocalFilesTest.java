@@ -30,7 +30,7 @@ import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
-/** What the daemon hears of an executor's files, and when. */
+/** Tests the frames that the daemon receives about an executor's files, and their times. */
 @Timeout(60)
 class LocalFilesTest extends InAnExecutor {
     private static final byte[] DATA = new byte[6 << 20];

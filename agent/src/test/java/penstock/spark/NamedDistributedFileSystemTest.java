@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The client's name is made with the client, so no NameNode is needed to see it. */
+/** The client's name is created with the client, so the test needs no NameNode. */
 class NamedDistributedFileSystemTest {
     private static final URI NOWHERE = URI.create("hdfs://127.0.0.1:1");
 
@@ -71,7 +71,7 @@ class NamedDistributedFileSystemTest {
         }
     }
 
-    /** The cache knows neither configurations nor names: whoever comes first makes it for all. */
+    /** The cache depends neither on configurations nor on names: the first caller creates the client for all. */
     @Test
     void hadoopCachesItAsItsOwn() throws Exception {
         FileSystem first = FileSystem.get(NOWHERE, conf("attempt_202611221234561234567890_0001_m_000003_0"));

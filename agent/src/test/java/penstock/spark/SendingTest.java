@@ -24,7 +24,10 @@ import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
-/** Netty's own pipeline without a network: what is kept back, in what order it leaves, and that nobody waits. */
+/**
+ * Netty's own pipeline without a network: which messages are kept back, in which order they leave, and that no thread
+ * waits.
+ */
 @Timeout(30)
 class SendingTest extends InAnExecutor {
     private static final int LENGTH = 200_000;

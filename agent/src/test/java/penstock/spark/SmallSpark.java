@@ -9,9 +9,9 @@ import org.apache.spark.api.java.JavaSparkContext;
 import scala.Tuple2;
 
 /**
- * Spark's own shuffles with a little data and much spilling, as a main class: one sort
- * (records in memory, ExternalSorter), one repartition (bytes, UnsafeShuffleWriter), one
- * group (ExternalAppendOnlyMap) and one cached on disk.
+ * A main class that runs Spark's own shuffles with little data and many spills: a sort (records in memory,
+ * ExternalSorter), a repartition (bytes, UnsafeShuffleWriter), a grouping (ExternalAppendOnlyMap) and a data set that
+ * is cached on disk.
  */
 public final class SmallSpark {
     private static final int RECORDS = 60_000;

@@ -166,7 +166,7 @@ class SparkIT {
         assertEquals(all, read);
     }
 
-    /** The plug-in alone, where there is no agent or it stays out: shuffle outputs, and no reads. */
+    /** The plug-in alone, without an active agent: it governs shuffle outputs, and no reads. */
     @Test
     void withoutTheAgentShuffleOutputsAreGoverned() throws Exception {
         daemon.generous = true;
@@ -199,7 +199,7 @@ class SparkIT {
         return new String(dump.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     }
 
-    /** Two executors, told their application by Spark's own placeholder, that fetch from each other. */
+    /** Two executors that fetch from each other, and get their application from Spark's own placeholder. */
     @Test
     void aStandaloneApplicationsExecutorsAreOneFlow() throws Exception {
         daemon.generous = true;
@@ -221,7 +221,7 @@ class SparkIT {
         assertTrue(written.contains("shuffle") && read.contains("shuffle"), written + " " + read);
     }
 
-    /** Spark's external shuffle service, which has no agent: what is written stays governed, it serves as ever. */
+    /** Spark's external shuffle service, which has no agent: writes are governed, and the service works as usual. */
     @Test
     void besideAnExternalShuffleServiceWritesAreGoverned() throws Exception {
         int port;
@@ -262,7 +262,7 @@ class SparkIT {
     void outsideOfAnApplicationNothingIsGoverned() throws Exception {
         start("local[2]", List.of(agent()), List.of(), false);
         ended();
-        assertTrue(log().contains("penstock-agent: stays out, nothing is woven: this executor has no application"),
+        assertTrue(log().contains("penstock-agent: not active, nothing is instrumented: this executor has no application"),
                 log());
         assertTrue(daemon.heard().isEmpty());
     }

@@ -40,7 +40,7 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 import penstock.core.Window;
 
-/** What a task meets, with a real socket and a daemon that follows its script. */
+/** The file system as a task uses it, with a real socket and a scripted daemon. */
 @Timeout(60)
 class GovernedLocalFileSystemTest {
     private static final String APPLICATION = "application_1700000000000_0042";
@@ -53,7 +53,7 @@ class GovernedLocalFileSystemTest {
         new Random(1).nextBytes(DATA);
     }
 
-    /** Hadoop's own, so that a test can tell what is in a file and what is in a buffer. */
+    /** Hadoop's own buffer size, so that a test can distinguish bytes in the file from bytes in the buffer. */
     private static final int LEAST_BUFFER = 4096;
 
     private java.nio.file.Path directory;

@@ -38,9 +38,9 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
 /**
- * The model is Hadoop's own local file system: the same random operations on both, in
- * directories of their own, and every result, position, exception and byte is the same, but
- * for the least buffer: that the model's side is asked for.
+ * The model is Hadoop's own local file system. The same random operations run on both, in separate directories, and
+ * every result, position, exception and byte must be the same. Only the smallest buffer differs, so the model is used
+ * with that buffer.
  */
 @Timeout(120)
 class SameAsPlainTest {

@@ -22,9 +22,8 @@ import org.apache.hadoop.mapred.lib.IdentityMapper;
 import penstock.core.Values;
 
 /**
- * The main class of a JVM that runs MapReduce's own map and reduce tasks, one after the
- * other, with a sort buffer so small that maps spill and merge several times, and a
- * reducer that fetches to disk. What they do to local files is what they do in a
+ * The main class of a JVM that runs MapReduce's own map and reduce tasks, one after the other, with a sort buffer so
+ * small that maps spill and merge several times, and a reducer that fetches to disk. They use local files as in a
  * container's JVM.
  */
 public final class SmallJob {

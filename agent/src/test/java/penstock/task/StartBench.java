@@ -19,14 +19,12 @@ import org.apache.hadoop.fs.FileSystem;
 import penstock.core.TestDaemon;
 
 /**
- * What the plug-in adds to a task's JVM: a process is started again and again that does
- * with files what a task's does first, without the plug-in, with it, and with it beside a
- * daemon, in an order that changes from round to round. A difference is taken within
- * its round, since the machine's speed changes by more than what is looked for. CPU
- * seconds are the kernel's count for the process, to its end; they are the figure where
- * the machine has other work.
+ * Measures the cost of the plug-in in a task's JVM. It repeatedly starts a process with the first file operations of a
+ * task: without the plug-in, with it, and with it and a daemon, in an order that changes from round to round.
+ * Differences are computed within a round, since the machine's speed changes by more than the difference. CPU seconds
+ * are the kernel's count for the whole process; they are the relevant figure if the machine has other work.
  *
- * <p>Arguments: the agent's jar, Hadoop's class path, and how many rounds.
+ * <p>Arguments: the agent's jar, Hadoop's class path, and the number of rounds.
  */
 public final class StartBench {
     private static final String CONTAINER = "container_e01_1700000000000_0042_01_000002";

@@ -26,8 +26,8 @@ import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
 /**
- * MapReduce's own spills, merges and fetches in a JVM that is a container's, with the
- * packed jar on its class path. Maven runs this once for each version of Hadoop.
+ * MapReduce's own spills, merges and fetches in a JVM with a container's environment, and the packed jar on its class
+ * path. Maven runs this once for each version of Hadoop.
  */
 @Timeout(180)
 class TaskIT {
