@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	pathpkg "path"
-	"regexp"
 	"strconv"
 	"time"
 )
@@ -196,38 +195,6 @@ func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 		blocks = append(blocks, Block{Offset: b.Offset, Length: b.Length, DataNodes: b.Names, StorageTypes: b.StorageTypes})
 	}
 	return blocks, nil
-}
-
-// blockName is in the name of a block's file (blk_12) and of its checksums' (blk_12_34.meta).
-var blockName = regexp.MustCompile(`blk_\d+`)
-
-const fsckMax = 16 << 20 // bytes of a report: about 100,000 blocks
-
-// BlockName returns the name of the block (blk_12) that a DataNode's file belongs to, given the
-// file's path; "" if it belongs to none.
-func BlockName(path string) string { return blockName.FindString(pathpkg.Base(path)) }
-
-// BlockNames returns the names of all blocks of the files at and below a path, also of those that
-// are open for writing: like `hdfs fsck -files -blocks -openforwrite`, but without a JVM.
-func (f *FS) BlockNames(ctx context.Context, path string) ([]string, error) {
-	q := url.Values{"ugi": {"root"}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.c.NameNodeURL()+"/fsck?"+q.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := f.c.stream.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	report, err := io.ReadAll(io.LimitReader(resp.Body, fsckMax))
-	if err != nil {
-		return nil, fmt.Errorf("fsck %s: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK || len(report) == fsckMax {
-		return nil, fmt.Errorf("fsck %s: %s, %d bytes: %.200s", path, resp.Status, len(report), report)
-	}
-	return blockName.FindAllString(string(report), -1), nil
 }
 
 // Checksum asks a DataNode to sum a file's block checksums.

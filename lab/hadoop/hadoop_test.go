@@ -485,16 +485,3 @@ func TestPair(t *testing.T) {
 		t.Errorf("%q, %v", state, err)
 	}
 }
-
-func TestBlockName(t *testing.T) {
-	for path, want := range map[string]string{
-		"dfs/current/BP-1/current/finalized/subdir0/subdir0/blk_1073741825":           "blk_1073741825",
-		"dfs/current/BP-1/current/finalized/subdir0/subdir0/blk_1073741825_1001.meta": "blk_1073741825",
-		"dfs/current/BP-1/current/rbw/blk_7":                                          "blk_7",
-		"dfs/current/VERSION":                                                         "",
-	} {
-		if got := BlockName(path); got != want {
-			t.Errorf("BlockName(%s) = %q, want %q", path, got, want)
-		}
-	}
-}

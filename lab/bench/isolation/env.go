@@ -11,6 +11,7 @@ import (
 
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
+	"penstock/lab/judge"
 	"penstock/lab/ledger"
 	"penstock/lab/spark"
 	"penstock/lab/stand"
@@ -23,11 +24,11 @@ type Machine struct {
 	request *Request // with the set-up, which a calibration changes
 	capped  int      // MB/s of each DataNode's throttler; 0 is no cap
 
-	spark    *spark.Spark // nil without TPC-H
-	groups   groups
-	watchers *watchers
-	sources  map[string]source // by folder of HDFS
-	jobSeq   int
+	spark   *spark.Spark // nil without TPC-H
+	groups  groups
+	watched *judge.Disks      // nil unless intermediate files are judged
+	sources map[string]source // by folder of HDFS
+	jobSeq  int
 }
 
 // Probe adds the machine's properties and restrictions to a set-up.
@@ -204,15 +205,14 @@ func (m *Machine) DropCaches(context.Context) error {
 	if err := ledger.DropCaches(); err != nil || !m.setup().Intermediate || !m.setup().Disk.Modelled {
 		return err
 	}
-	var err error
-	m.watchers, err = watch(m.Disks)
-	return err
+	m.watched = judge.NewDisks(m.Disks)
+	return m.watched.Watch(lookEvery)
 }
 
 // Release ends the daemon, whose log stays in the run folder, and removes the cgroups.
 func (m *Machine) Release(context.Context) error {
-	errs := []error{m.watchers.stop(), m.groups.remove(), m.endGovernor()}
-	m.watchers, m.groups = nil, nil
+	errs := []error{m.watched.Stop(), m.groups.remove(), m.endGovernor()}
+	m.watched, m.groups = nil, nil
 	return errors.Join(errs...)
 }
 

@@ -162,7 +162,10 @@ func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.C
 		s, err := app.Wait(ctx)
 		return s.Started, s.Elapsed, err
 	}, app.Kill)
-	j.Check, j.paths = check, []string{spec.Input, spec.Output}
+	j.Check, j.paths = check, []string{spec.Output}
+	if spec.Input != "" {
+		j.paths = append(j.paths, spec.Input)
+	}
 	j.Discard = func(ctx context.Context) error { return m.Hadoop.FS().Remove(ctx, spec.Output) }
 	return j, nil
 }
