@@ -168,7 +168,7 @@ func newExperiment(t *testing.T, f *fake, phases ...string) *Experiment {
 		t.Fatal(err)
 	}
 	return &Experiment{Request: Request{Setup: testSetup(), Phases: list, Runs: 1, Progress: &progress.Log{Out: &bytes.Buffer{}}, Build: "test"},
-		Env: finisher{f}, SampleEvery: time.Millisecond, Patience: time.Minute}
+		Env: finisher{f}, SampleEvery: time.Millisecond}
 }
 
 // run does the turns that the journal lacks, in the test's own folder.

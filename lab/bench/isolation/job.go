@@ -47,14 +47,13 @@ func newJob(id string, wait func(context.Context) (began time.Time, took time.Du
 	}
 }
 
-// wait returns the job's failure once it has ended.
-func (j *Job) wait(ctx context.Context) error {
+// wait is Times, once the job has ended.
+func (j *Job) wait(ctx context.Context) (started, finished time.Time, err error) {
 	select {
 	case <-j.Done:
-		_, _, err := j.Times()
-		return err
+		return j.Times()
 	case <-ctx.Done():
-		return ctx.Err()
+		return started, finished, ctx.Err()
 	}
 }
 
@@ -196,7 +195,8 @@ func (m *Machine) warm(ctx context.Context, j *Job, p Phase) error {
 		select {
 		case <-tick.C:
 		case <-j.Done:
-			return errors.Join(j.wait(ctx), fmt.Errorf("%s ended before it moved %d MiB", m.setup().Against, warmBytes/mib))
+			_, _, err := j.Times()
+			return errors.Join(err, fmt.Errorf("%s ended before it moved %d MiB", m.setup().Against, warmBytes/mib))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -226,7 +226,7 @@ func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want
 	if err != nil {
 		return err
 	}
-	if err = j.wait(ctx); err == nil {
+	if _, _, err = j.wait(ctx); err == nil {
 		err = j.Check(ctx)
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
