@@ -3,7 +3,7 @@
 // measurement continues, a run folder, progress, and results in JSON.
 //
 // Its parts are packages of their own: journal (finished parts on disk), runs (run folders and
-// files), progress (lines with the time), figures (medians, intervals), claims (published figures),
+// files), progress (lines with the time), counters (of disks, sampled), figures (medians, intervals), claims (published figures),
 // page (the frame of a report), published (docs/results.md). lab/stand brings up the machine, and lab/chart draws.
 package experiment
 

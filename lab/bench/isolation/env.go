@@ -11,6 +11,7 @@ import (
 
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
+	"penstock/lab/experiment/counters"
 	"penstock/lab/judge"
 	"penstock/lab/ledger"
 	"penstock/lab/spark"
@@ -217,8 +218,8 @@ func (m *Machine) Release(context.Context) error {
 }
 
 // Counters reads the kernel's counters of every modelled disk. A plain folder has no counters.
-func (m *Machine) Counters() (map[string]Bytes, error) {
-	out := map[string]Bytes{}
+func (m *Machine) Counters() (map[string]counters.Bytes, error) {
+	out := map[string]counters.Bytes{}
 	if !m.setup().Disk.Modelled {
 		return out, nil
 	}
@@ -227,7 +228,7 @@ func (m *Machine) Counters() (map[string]Bytes, error) {
 		if err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
 		}
-		out[d.Name()] = Bytes{float64(r), float64(w)}
+		out[d.Name()] = counters.Bytes{Read: float64(r), Write: float64(w)}
 	}
 	return out, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"penstock/lab/experiment"
+	"penstock/lab/experiment/counters"
 )
 
 // Experiment performs the turns of a request.
@@ -290,7 +291,7 @@ func (x *Experiment) cleanUp(ctx context.Context, jobs []*Job, failed bool) erro
 
 // sampler reads counters and metrics from its start to its stop.
 type sampler struct {
-	disks   []diskSample
+	disks   counters.Samples
 	scrapes []scrapeSample
 
 	err    error
@@ -303,10 +304,10 @@ func (x *Experiment) sample(p Phase) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sampler{cancel: cancel}
 	s.done.Go(func() {
-		s.err = every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
+		s.err = counters.Every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
 			d, err := x.Env.Counters()
 			if err == nil {
-				s.disks = append(s.disks, diskSample{time.Now(), d})
+				s.disks = append(s.disks, counters.Sample{At: time.Now(), Disks: d})
 				x.throughput(s.disks)
 			}
 			return err
@@ -314,7 +315,7 @@ func (x *Experiment) sample(p Phase) *sampler {
 	})
 	if p.Governed {
 		s.done.Go(func() {
-			every(ctx, time.Second, func() error {
+			counters.Every(ctx, time.Second, func() error {
 				// A lost scrape is a gap in a chart, not a failed run.
 				if m, err := x.Env.Metrics(ctx); err == nil {
 					s.scrapes = append(s.scrapes, scrapeSample{time.Now(), m})
@@ -332,20 +333,4 @@ func (s *sampler) stop() error {
 	s.cancel()
 	s.done.Wait()
 	return s.err
-}
-
-// every calls f at once, then at each interval, and a last time when ctx ends.
-func every(ctx context.Context, interval time.Duration, f func() error) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if err := f(); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return f()
-		}
-	}
 }

@@ -209,7 +209,7 @@ func (m *Machine) movedBy(p Phase) (bytes float64, counted bool, err error) {
 	now, err := m.Counters()
 	for i, d := range m.Disks {
 		if elsewhere := i >= m.setup().Disk.DataNodes; elsewhere == p.Elsewhere {
-			bytes += now[d.Name()].total()
+			bytes += now[d.Name()].Total()
 		}
 	}
 	return bytes, len(now) > 0, err
