@@ -3,8 +3,8 @@
 // measurement continues, a run folder, progress, and results in JSON.
 //
 // Its parts are packages of their own: journal (finished parts on disk), runs (run folders and
-// files), progress (lines with the time), figures (medians, intervals), claims (published figures),
-// page (the frame of a report), published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart draws.
+// files), progress (lines with the time), counters (of disks, sampled), figures (medians, intervals), claims (published figures),
+// page (the frame of a report), report (a page of claims), published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart draws.
 package experiment
 
 import (

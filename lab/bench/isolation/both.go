@@ -3,10 +3,9 @@ package isolation
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"text/tabwriter"
-
-	"penstock/lab/experiment/figures"
 )
 
 // BothSides holds the figures of the two sides of a phase, each over its own run.
@@ -28,58 +27,52 @@ type Side struct {
 
 // bothSides returns nil if the aggressor was killed in the phase.
 func bothSides(p Phase, runs []Run) *BothSides {
-	var protected, aggressor sideRuns
+	if p.Against && slices.ContainsFunc(runs, func(r Run) bool { return r.AggressorRuntimeS == 0 }) {
+		return nil
+	}
+	b := &BothSides{Phase: p.Name}
+	if p.Against {
+		b.Aggressor = newSide(runs, ownerAggressor, func(r Run) (float64, *Verdict) { return r.AggressorRuntimeS, r.AggressorVerdict })
+	}
+	if !p.Unprotected {
+		b.Protected = newSide(runs, ownerProtected, func(r Run) (float64, *Verdict) { return r.RuntimeS, r.Verdict })
+	}
+	return b
+}
+
+// newSide returns the medians of a side, given its own time in a run and the account of that time.
+func newSide(runs []Run, owner string, of func(Run) (float64, *Verdict)) Side {
+	var seconds, read, written []float64
 	for _, r := range runs {
-		if p.Against && r.AggressorRuntimeS == 0 {
-			return nil
-		}
-		if p.Against {
-			aggressor.add(r.AggressorRuntimeS, r.AggressorVerdict, ownerAggressor)
-		}
-		if !p.Unprotected {
-			protected.add(r.RuntimeS, r.Verdict, ownerProtected)
+		took, v := of(r)
+		seconds = append(seconds, took)
+		if v != nil && took > 0 {
+			read = append(read, float64(v.Read[owner])/megabyte/took)
+			written = append(written, float64(v.Written[owner])/megabyte/took)
 		}
 	}
-	return &BothSides{Phase: p.Name, Protected: protected.side(), Aggressor: aggressor.side()}
-}
-
-type sideRuns struct{ seconds, read, written []float64 }
-
-func (s *sideRuns) add(seconds float64, v *Verdict, owner string) {
-	s.seconds = append(s.seconds, seconds)
-	if v != nil && seconds > 0 {
-		s.read = append(s.read, float64(v.Read[owner])/megabyte/seconds)
-		s.written = append(s.written, float64(v.Written[owner])/megabyte/seconds)
-	}
-}
-
-func (s *sideRuns) side() Side {
-	return Side{ReadMBps: ratio(figures.Median(s.read), 1), WriteMBps: ratio(figures.Median(s.written), 1),
-		RuntimeS: ratio(figures.Median(s.seconds), 1)}
+	return Side{ReadMBps: median(read), WriteMBps: median(written), RuntimeS: median(seconds)}
 }
 
 // relate computes the relative performances.
 func (res *Result) relate() {
-	if !res.hasBoth() {
-		for i := range res.Phases {
+	both := res.hasBoth()
+	alone, aggressorsAlone := math.NaN(), math.NaN()
+	if f := res.phase("alone"); f != nil && f.BothSides != nil {
+		alone = orNaN(f.BothSides.Protected.RuntimeS)
+	}
+	if f := res.phase(aggressorAlone); f != nil && f.BothSides != nil {
+		aggressorsAlone = orNaN(f.BothSides.Aggressor.RuntimeS)
+	}
+	for i := range res.Phases {
+		b := res.Phases[i].BothSides
+		if !both || b == nil {
 			res.Phases[i].BothSides = nil
+			continue
 		}
-		return
-	}
-	var alone, aggressorsAlone *float64
-	for _, f := range res.Phases {
-		if b := f.BothSides; b != nil && f.Name == "alone" {
-			alone = b.Protected.RuntimeS
-		} else if b != nil && f.Name == aggressorAlone {
-			aggressorsAlone = b.Aggressor.RuntimeS
-		}
-	}
-	for _, f := range res.Phases {
-		if b := f.BothSides; b != nil {
-			b.Protected.Relative = ratio(orNaN(alone), orNaN(b.Protected.RuntimeS))
-			b.Aggressor.Relative = ratio(orNaN(aggressorsAlone), orNaN(b.Aggressor.RuntimeS))
-			b.Mean = ratio(orNaN(b.Protected.Relative)+orNaN(b.Aggressor.Relative), 2)
-		}
+		b.Protected.Relative = ratio(alone, orNaN(b.Protected.RuntimeS))
+		b.Aggressor.Relative = ratio(aggressorsAlone, orNaN(b.Aggressor.RuntimeS))
+		b.Mean = ratio(orNaN(b.Protected.Relative)+orNaN(b.Aggressor.Relative), 2)
 	}
 }
 

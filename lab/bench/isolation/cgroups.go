@@ -23,12 +23,11 @@ func (g groups) of(queue string) string {
 }
 
 // remove removes the cgroups. Processes in them move to the root cgroup.
-func (g groups) remove() error {
-	var errs []error
+func (g groups) remove() (err error) {
 	for _, one := range g {
-		errs = append(errs, one.Remove())
+		err = errors.Join(err, one.Remove())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // groupsPossible returns an error if a phase needs cgroups and they cannot be made.

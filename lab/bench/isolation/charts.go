@@ -51,24 +51,20 @@ func phaseColour(phase string) chart.Colour {
 	return chart.Teal
 }
 
-// owned is a line of the throughput charts, for the device bytes of one owner.
-type owned struct {
-	name   string
-	colour chart.Colour
-}
-
 const ownerTotal = "total"
 
-func (s Setup) owned(owner string) owned {
+// line is the throughput chart's line of an owner's device bytes.
+func (s Setup) line(owner string, points []chart.Point) chart.Line {
+	l := chart.Line{Name: "other", Colour: chart.Grey, Points: points}
 	switch owner {
 	case ownerProtected, wordCount: // its name in older journals
-		return owned{s.protected().title(), chart.Blue}
+		l.Name, l.Colour = s.protected().title(), chart.Blue
 	case ownerAggressor:
-		return owned{s.aggressor().title(), chart.Orange}
+		l.Name, l.Colour = s.aggressor().title(), chart.Orange
 	case ownerTotal:
-		return owned{"all bytes", chart.Grey}
+		l.Name = "all bytes"
 	}
-	return owned{"other", chart.Grey}
+	return l
 }
 
 // throughputChart draws the device bytes of each phase's typical run over time, by owner.
@@ -82,11 +78,10 @@ func (res Result) throughputChart() (c chart.Lines, sources []string) {
 		p := chart.Panel{Title: res.plainName(f.Name), X: "seconds since " + res.Setup.measured(Phase{Unprotected: f.Name == aggressorAlone}) + "'s start", Y: "MB/s"}
 		lines, source := throughputs(r)
 		for _, owner := range slices.Backward(slices.Sorted(maps.Keys(lines))) { // the protected job first
-			o := res.Setup.owned(owner)
-			if owner == ownerOther && !slices.ContainsFunc(lines[owner], func(at chart.Point) bool { return at.Y >= leastDrawn }) {
-				continue
+			small := !slices.ContainsFunc(lines[owner], func(at chart.Point) bool { return at.Y >= leastDrawn })
+			if owner != ownerOther || !small {
+				p.Lines = append(p.Lines, res.Setup.line(owner, lines[owner]))
 			}
-			p.Lines = append(p.Lines, chart.Line{Name: o.name, Colour: o.colour, Points: lines[owner]})
 		}
 		c.Panels = append(c.Panels, p)
 		if !slices.Contains(sources, source) {
@@ -202,17 +197,16 @@ func (v *reportView) figures(res Result) (err error) {
 	if v.Throughput.SVG, err = chart.Inline(throughput); err != nil {
 		return err
 	}
-	for _, f := range res.Phases {
-		r, ok := typical(res.runs, f)
-		if !ok || len(busyDevices(r)) == 0 || f.Name != "sfqd2" {
-			continue
-		}
-		svg, err := chart.Inline(depthChart(r))
-		if err != nil {
-			return err
-		}
-		v.Depth = append(v.Depth, figureView{svg, fmt.Sprintf("%s, run %d: the depth of each device, and the mean latency of its requests against the reference, by control period.",
-			res.plainName(r.Phase), r.Number)})
+	f := res.phase("sfqd2")
+	if f == nil {
+		return nil
 	}
-	return nil
+	r, ok := typical(res.runs, *f)
+	if !ok || len(busyDevices(r)) == 0 {
+		return nil
+	}
+	v.Depth.Caption = fmt.Sprintf("%s, run %d: the depth of each device, and the mean latency of its requests against the reference, by control period.",
+		res.plainName(r.Phase), r.Number)
+	v.Depth.SVG, err = chart.Inline(depthChart(r))
+	return err
 }

@@ -11,6 +11,8 @@ import (
 
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
+	"penstock/lab/experiment/counters"
+	"penstock/lab/judge"
 	"penstock/lab/ledger"
 	"penstock/lab/spark"
 	"penstock/lab/stand"
@@ -23,11 +25,11 @@ type Machine struct {
 	request *Request // with the set-up, which a calibration changes
 	capped  int      // MB/s of each DataNode's throttler; 0 is no cap
 
-	spark    *spark.Spark // nil without TPC-H
-	groups   groups
-	watchers *watchers
-	sources  map[string]source // by folder of HDFS
-	jobSeq   int
+	spark   *spark.Spark // nil without TPC-H
+	groups  groups
+	watched *judge.Disks      // nil unless intermediate files are judged
+	sources map[string]source // by folder of HDFS
+	jobSeq  int
 }
 
 // Probe adds the machine's properties and restrictions to a set-up.
@@ -204,21 +206,20 @@ func (m *Machine) DropCaches(context.Context) error {
 	if err := ledger.DropCaches(); err != nil || !m.setup().Intermediate || !m.setup().Disk.Modelled {
 		return err
 	}
-	var err error
-	m.watchers, err = watch(m.Disks)
-	return err
+	m.watched = judge.NewDisks(m.Disks)
+	return m.watched.Watch(lookEvery)
 }
 
 // Release ends the daemon, whose log stays in the run folder, and removes the cgroups.
 func (m *Machine) Release(context.Context) error {
-	errs := []error{m.watchers.stop(), m.groups.remove(), m.endGovernor()}
-	m.watchers, m.groups = nil, nil
+	errs := []error{m.watched.Stop(), m.groups.remove(), m.endGovernor()}
+	m.watched, m.groups = nil, nil
 	return errors.Join(errs...)
 }
 
 // Counters reads the kernel's counters of every modelled disk. A plain folder has no counters.
-func (m *Machine) Counters() (map[string]Bytes, error) {
-	out := map[string]Bytes{}
+func (m *Machine) Counters() (map[string]counters.Bytes, error) {
+	out := map[string]counters.Bytes{}
 	if !m.setup().Disk.Modelled {
 		return out, nil
 	}
@@ -227,7 +228,7 @@ func (m *Machine) Counters() (map[string]Bytes, error) {
 		if err != nil {
 			return nil, fmt.Errorf("counters of %s: %w", d.Name(), err)
 		}
-		out[d.Name()] = Bytes{float64(r), float64(w)}
+		out[d.Name()] = counters.Bytes{Read: float64(r), Write: float64(w)}
 	}
 	return out, nil
 }

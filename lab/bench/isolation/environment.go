@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"penstock/lab/daemon"
+	"penstock/lab/experiment/counters"
 )
 
 // Environment is what a run needs: modelled disks, a Hadoop cluster, the kernel's
@@ -28,7 +29,7 @@ type Environment interface {
 	// only now.
 	SetWeights(ctx context.Context, protected string, aggressors []string) error
 	// Counters reads the device counters of every modelled disk, by its name.
-	Counters() (map[string]Bytes, error)
+	Counters() (map[string]counters.Bytes, error)
 	// Metrics reads the daemon's metrics; only called in governed phases.
 	Metrics(ctx context.Context) (daemon.Metrics, error)
 	// Judge attributes the device bytes of a window to the jobs, by the modelled disks'

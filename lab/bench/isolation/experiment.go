@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"penstock/lab/experiment"
+	"penstock/lab/experiment/counters"
 )
 
 // Experiment performs the turns of a request.
@@ -19,8 +20,6 @@ type Experiment struct {
 	Env Environment
 
 	SampleEvery time.Duration // of the device counters; default 250 ms
-	ScrapeEvery time.Duration // of the daemon's metrics; default 1 s
-	Patience    time.Duration // bound on one run; default 15 minutes
 
 	done        []Run // finished runs, as in the journal
 	at          position
@@ -28,8 +27,10 @@ type Experiment struct {
 	calibration *Calibration
 }
 
-// cleanupPatience bounds what is done after a failure or Ctrl-C.
-const cleanupPatience = 90 * time.Second
+const (
+	runPatience     = 15 * time.Minute // bound on one run
+	cleanupPatience = 90 * time.Second // on what is done after a failure or Ctrl-C
+)
 
 // ErrCheck reports that a job's output is wrong.
 var ErrCheck = errors.New("output check failed")
@@ -89,7 +90,7 @@ func (x *Experiment) kills(p Phase, checked map[string]bool) bool {
 // turn does one run and leaves the environment as it found it, also on failure.
 func (x *Experiment) turn(ctx context.Context, t Turn, done []Run) (r Run, err error) {
 	x.done = done
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(x.Patience, 15*time.Minute))
+	ctx, cancel := context.WithTimeout(ctx, runPatience)
 	defer cancel()
 	var jobs []*Job
 	defer func() {
@@ -205,25 +206,20 @@ func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *Jo
 	case <-early:
 		select {
 		case <-measured.Done: // both at the same moment
+			return measured.Times()
 		default:
-			begun, ended, err := aggressor.Times()
-			if err != nil {
-				return from, to, err
-			}
-			if !x.Setup.Both {
-				return from, to, ErrOutlasted
-			}
-			r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention to its end the protected job would have taken longer", ended.Sub(begun).Seconds()))
 		}
-		select {
-		case <-measured.Done:
-		case <-ctx.Done():
-			return from, to, ctx.Err()
+		begun, end, err := aggressor.Times()
+		if err != nil {
+			return from, to, err
 		}
+		if !x.Setup.Both {
+			return from, to, ErrOutlasted
+		}
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention to its end the protected job would have taken longer", end.Sub(begun).Seconds()))
 	case <-ctx.Done():
-		return from, to, ctx.Err()
 	}
-	return measured.Times()
+	return measured.wait(ctx)
 }
 
 // afterwards finishes the run: the aggressor ends or is killed, the judge attributes the
@@ -247,12 +243,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	if aggressor != nil && !r.Killed {
 		check = append(check, aggressor)
 		x.step(t, "let "+x.Setup.aggressor().title()+" finish")
-		select {
-		case <-aggressor.Done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if ownFrom, ownTo, err = aggressor.Times(); err != nil {
+		if ownFrom, ownTo, err = aggressor.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -300,7 +291,7 @@ func (x *Experiment) cleanUp(ctx context.Context, jobs []*Job, failed bool) erro
 
 // sampler reads counters and metrics from its start to its stop.
 type sampler struct {
-	disks   []diskSample
+	disks   counters.Samples
 	scrapes []scrapeSample
 
 	err    error
@@ -313,10 +304,10 @@ func (x *Experiment) sample(p Phase) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sampler{cancel: cancel}
 	s.done.Go(func() {
-		s.err = every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
+		s.err = counters.Every(ctx, cmp.Or(x.SampleEvery, 250*time.Millisecond), func() error {
 			d, err := x.Env.Counters()
 			if err == nil {
-				s.disks = append(s.disks, diskSample{time.Now(), d})
+				s.disks = append(s.disks, counters.Sample{At: time.Now(), Disks: d})
 				x.throughput(s.disks)
 			}
 			return err
@@ -324,7 +315,7 @@ func (x *Experiment) sample(p Phase) *sampler {
 	})
 	if p.Governed {
 		s.done.Go(func() {
-			every(ctx, cmp.Or(x.ScrapeEvery, time.Second), func() error {
+			counters.Every(ctx, time.Second, func() error {
 				// A lost scrape is a gap in a chart, not a failed run.
 				if m, err := x.Env.Metrics(ctx); err == nil {
 					s.scrapes = append(s.scrapes, scrapeSample{time.Now(), m})
@@ -342,20 +333,4 @@ func (s *sampler) stop() error {
 	s.cancel()
 	s.done.Wait()
 	return s.err
-}
-
-// every calls f at once, then at each interval, and a last time when ctx ends.
-func every(ctx context.Context, interval time.Duration, f func() error) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if err := f(); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return f()
-		}
-	}
 }

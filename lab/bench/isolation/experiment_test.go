@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"penstock/lab/daemon"
+	"penstock/lab/experiment/counters"
 	"penstock/lab/experiment/progress"
 )
 
@@ -99,7 +100,7 @@ func (f *fake) StartProtected(context.Context, Phase) (*Job, error) {
 	return j.job(), nil
 }
 
-func (f *fake) Counters() (map[string]Bytes, error) {
+func (f *fake) Counters() (map[string]counters.Bytes, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
@@ -109,7 +110,7 @@ func (f *fake) Counters() (map[string]Bytes, error) {
 			f.end("aggressor")
 		}
 	}
-	return map[string]Bytes{"a": {Read: float64(f.reads) * 1000}}, nil
+	return map[string]counters.Bytes{"a": {Read: float64(f.reads) * 1000}}, nil
 }
 
 func (f *fake) end(name string) {
@@ -168,7 +169,7 @@ func newExperiment(t *testing.T, f *fake, phases ...string) *Experiment {
 		t.Fatal(err)
 	}
 	return &Experiment{Request: Request{Setup: testSetup(), Phases: list, Runs: 1, Progress: &progress.Log{Out: &bytes.Buffer{}}, Build: "test"},
-		Env: finisher{f}, SampleEvery: time.Millisecond, Patience: time.Minute}
+		Env: finisher{f}, SampleEvery: time.Millisecond}
 }
 
 // run does the turns that the journal lacks, in the test's own folder.

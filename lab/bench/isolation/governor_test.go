@@ -42,10 +42,7 @@ func TestTheDaemonTakesOurFiles(t *testing.T) {
 // settingsOf returns a phase's settings as the daemon reads them.
 func settingsOf(t *testing.T, dir string, s PenstockSetup, p Phase, profile string) *config.Node {
 	t.Helper()
-	o, err := daemonOptions(s, p, profile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := daemonOptions(s, p, profile)
 	o.Base, o.Socket = filepath.Join(dir, "node"), filepath.Join(dir, "agent.sock")
 	file := o.Base + ".yaml"
 	if err := os.WriteFile(file, []byte(o.Settings()), 0o644); err != nil {
@@ -69,10 +66,7 @@ func TestWeights(t *testing.T) {
 		{"", nil, map[string]int{wordcount: 1, teragen: 1, "clients": 32, "unattributed": 1}},
 		{wordcount, []string{teragen}, map[string]int{wordcount: 32, teragen: 1, "clients": 32, "replication": 1}},
 	} {
-		text, err := weightsFile(testSetup().Penstock, c.protected, c.aggressors)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := weightsFile(testSetup().Penstock, c.protected, c.aggressors)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -47,14 +47,13 @@ func newJob(id string, wait func(context.Context) (began time.Time, took time.Du
 	}
 }
 
-// wait returns the job's failure once it has ended.
-func (j *Job) wait(ctx context.Context) error {
+// wait is Times, once the job has ended.
+func (j *Job) wait(ctx context.Context) (started, finished time.Time, err error) {
 	select {
 	case <-j.Done:
-		_, _, err := j.Times()
-		return err
+		return j.Times()
 	case <-ctx.Done():
-		return ctx.Err()
+		return started, finished, ctx.Err()
 	}
 }
 
@@ -162,7 +161,10 @@ func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.C
 		s, err := app.Wait(ctx)
 		return s.Started, s.Elapsed, err
 	}, app.Kill)
-	j.Check, j.paths = check, []string{spec.Input, spec.Output}
+	j.Check, j.paths = check, []string{spec.Output}
+	if spec.Input != "" {
+		j.paths = append(j.paths, spec.Input)
+	}
 	j.Discard = func(ctx context.Context) error { return m.Hadoop.FS().Remove(ctx, spec.Output) }
 	return j, nil
 }
@@ -193,7 +195,8 @@ func (m *Machine) warm(ctx context.Context, j *Job, p Phase) error {
 		select {
 		case <-tick.C:
 		case <-j.Done:
-			return errors.Join(j.wait(ctx), fmt.Errorf("%s ended before it moved %d MiB", m.setup().Against, warmBytes/mib))
+			_, _, err := j.Times()
+			return errors.Join(err, fmt.Errorf("%s ended before it moved %d MiB", m.setup().Against, warmBytes/mib))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -206,7 +209,7 @@ func (m *Machine) movedBy(p Phase) (bytes float64, counted bool, err error) {
 	now, err := m.Counters()
 	for i, d := range m.Disks {
 		if elsewhere := i >= m.setup().Disk.DataNodes; elsewhere == p.Elsewhere {
-			bytes += now[d.Name()].total()
+			bytes += now[d.Name()].Total()
 		}
 	}
 	return bytes, len(now) > 0, err
@@ -223,7 +226,7 @@ func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want
 	if err != nil {
 		return err
 	}
-	if err = j.wait(ctx); err == nil {
+	if _, _, err = j.wait(ctx); err == nil {
 		err = j.Check(ctx)
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)

@@ -1,11 +1,8 @@
 package isolation
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"penstock/lab/disk"
@@ -24,57 +21,33 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 	if !m.setup().Disk.Modelled {
 		return nil, nil
 	}
-	o := owners{blocks: map[string]string{}, applications: map[string]string{}}
+	owners := hadoop.NewOwners()
 	for owner, j := range map[string]*Job{ownerProtected: protected, ownerAggressor: aggressor} {
-		if err := m.note(ctx, o, owner, j); err != nil {
-			return nil, err
+		if j == nil {
+			continue
 		}
-	}
-	seen := m.watchers
-	if seen == nil {
-		seen = newWatchers(m.Disks)
+		owners.AddApplications(owner, j.Applications...)
+		for _, path := range j.paths {
+			blocks, err := m.Hadoop.BlockNames(ctx, path)
+			if err != nil {
+				return nil, err
+			}
+			owners.AddBlocks(owner, blocks...)
+		}
 	}
 	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
 	span := judge.Window{From: from.UnixNano() + toMonotonic, To: to.UnixNano() + toMonotonic}
 	v := newVerdict()
 	var millis []float64
-	for i, d := range m.Disks {
-		if err := seen.all[i].Look(); err != nil {
-			return nil, err
-		}
-		records, err := judge.ReadLog(d)
-		if err != nil {
-			return nil, err
-		}
-		inside := slices.DeleteFunc(records, func(r disk.Record) bool { return r.Ended < span.From || r.Ended >= span.To })
-		millis = append(millis, latencies(inside)...)
-		v.add(seen.all[i].Judge(inside, o.of, judge.Windows(span, time.Second)...))
+	err := cmp.Or(m.watched, judge.NewDisks(m.Disks)).Judge(span, time.Second, owners.Of, func(requests []disk.Record, accounts []judge.Account) {
+		millis = append(millis, latencies(requests)...)
+		v.add(accounts)
+	})
+	if err != nil {
+		return nil, err
 	}
 	v.finish(millis)
 	return v, nil
-}
-
-// note adds the blocks of the job's input and output, and its applications, to the owners.
-func (m *Machine) note(ctx context.Context, o owners, owner string, j *Job) error {
-	if j == nil {
-		return nil
-	}
-	for _, path := range j.paths {
-		if path == "" {
-			continue
-		}
-		names, err := m.Hadoop.BlockNames(ctx, path)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			o.blocks[name] = owner
-		}
-	}
-	for _, id := range j.Applications {
-		o.applications[id] = owner
-	}
-	return nil
 }
 
 // latencies are the milliseconds that each read and each write took.
@@ -121,64 +94,6 @@ func (v *Verdict) finish(millis []float64) {
 	}
 }
 
-// owners attribute files by their paths: blocks by their number, intermediate data by the
-// application after which YARN named its folder.
-type owners struct{ blocks, applications map[string]string }
-
-func (o owners) of(path string) string {
-	if id := hadoop.BlockName(path); id != "" {
-		return o.blocks[id]
-	}
-	for name := range strings.SplitSeq(path, "/") {
-		if owner, ok := o.applications[name]; ok {
-			return owner
-		}
-	}
-	return ""
-}
-
 // lookEvery is the interval at which the extents of intermediate files are read: such files
 // live for seconds, and get their extents when they are written out.
 const lookEvery = time.Second
-
-// watchers read the extents of every disk's files while jobs run.
-type watchers struct {
-	all    []*judge.Watcher
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	errs   []error
-}
-
-func newWatchers(disks []*disk.Disk) *watchers {
-	w := &watchers{errs: make([]error, len(disks))}
-	for _, d := range disks {
-		w.all = append(w.all, judge.NewWatcher(d.Mount()))
-	}
-	return w
-}
-
-// watch returns when every disk has been read once, with all directories.
-func watch(disks []*disk.Disk) (*watchers, error) {
-	w := newWatchers(disks)
-	for _, one := range w.all {
-		if err := one.Look(); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.cancel = cancel
-	for i, one := range w.all {
-		w.done.Go(func() { w.errs[i] = one.Run(ctx, lookEvery) })
-	}
-	return w, nil
-}
-
-// stop ends the watchers. They can be nil.
-func (w *watchers) stop() error {
-	if w == nil {
-		return nil
-	}
-	w.cancel()
-	w.done.Wait()
-	return errors.Join(w.errs...)
-}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"penstock/lab/experiment/counters"
 	"penstock/lab/experiment/figures"
 	"penstock/lab/experiment/progress"
 )
@@ -64,19 +65,15 @@ func (x *Experiment) state() string {
 }
 
 // throughput prints the live line with the device MB/s of the last seconds.
-func (x *Experiment) throughput(samples []diskSample) {
+func (x *Experiment) throughput(samples counters.Samples) {
 	if len(samples) < 2 {
 		return
 	}
 	x.at.mu.Lock()
 	defer x.at.mu.Unlock()
 	x.Progress.Live(func() string {
-		last := samples[len(samples)-1].at
-		var mbps float64
-		for _, name := range diskNames(samples) {
-			mbps += grown(samples, last.Add(-2*time.Second), last, name).total() / megabyte / 2
-		}
-		return fmt.Sprintf("%s  disks %5.1f MB/s", x.state(), mbps)
+		last := samples[len(samples)-1].At
+		return fmt.Sprintf("%s  disks %5.1f MB/s", x.state(), samples.Total(last.Add(-2*time.Second), last).Total()/megabyte/2)
 	})
 }
 

@@ -24,8 +24,7 @@ type reportView struct {
 	Title, Made          string
 	Remarks              []string
 	Runtime              template.HTML
-	Throughput           figureView
-	Depth                []figureView
+	Throughput, Depth    figureView
 	SetupJSON            string
 	Protected, Aggressor string
 	Both                 bool // the aggressor's run times are there

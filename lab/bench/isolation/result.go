@@ -126,55 +126,57 @@ func figure(p Phase, runs []Run) Figure {
 	}
 	f.RuntimeSpread = figures.NewSpread(f.RuntimesS)
 	f.RuntimeS = f.RuntimeSpread.Median
-	if len(mbps) > 0 {
-		spread := figures.NewSpread(mbps)
-		f.DeviceSpread, f.DeviceMBps = &spread, &spread.Median
-	}
-	f.RequestP99MS, f.DeviceP99MS = ratio(figures.Median(p99), 1), ratio(figures.Median(deviceP99), 1)
-	if len(aggressor) > 0 {
-		spread := figures.NewSpread(aggressor)
-		f.AggressorSpread, f.AggressorMBps = &spread, &spread.Median
-	}
-	f.TimeAtDepthBounds = ratio(figures.Median(atBounds), 1)
+	f.DeviceSpread, f.DeviceMBps = spread(mbps)
+	f.AggressorSpread, f.AggressorMBps = spread(aggressor)
+	f.RequestP99MS, f.DeviceP99MS, f.TimeAtDepthBounds = median(p99), median(deviceP99), median(atBounds)
 	f.BothSides = bothSides(p, runs)
 	return f
 }
 
+// spread returns nil without values.
+func spread(values []float64) (*figures.Spread, *float64) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	s := figures.NewSpread(values)
+	return &s, &s.Median
+}
+
+// median returns nil without values.
+func median(values []float64) *float64 { return ratio(figures.Median(values), 1) }
+
 // compare fills in the ratios.
 func (res *Result) compare(phases []Phase, of map[string][]Run) {
-	alone, floor := math.NaN(), math.NaN()
-	native, nativeMBps, fastestMBps, nativeAggressor := math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	alone, floor, native, fastest := Figure{RuntimeS: math.NaN()}, Figure{RuntimeS: math.NaN()}, Figure{RuntimeS: math.NaN()}, math.NaN()
 	for _, f := range res.Phases {
-		mbps := orNaN(f.DeviceMBps)
-		i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == f.Name })
-		switch {
+		switch i := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == f.Name }); {
 		case f.Name == "alone":
-			alone = f.RuntimeS
+			alone = f
 		case f.Name == "floor":
-			floor = f.RuntimeS
+			floor = f
 		case phases[i].Native():
-			if !(native <= f.RuntimeS) { // also when there is none yet
-				native, nativeMBps, res.Native = f.RuntimeS, mbps, f.Name
-				nativeAggressor = orNaN(f.AggressorMBps)
+			if !(native.RuntimeS <= f.RuntimeS) { // also when there is none yet
+				native = f
 			}
-			if !(fastestMBps >= mbps) {
-				fastestMBps = mbps
+			if mbps := orNaN(f.DeviceMBps); !(fastest >= mbps) {
+				fastest = mbps
 			}
 		}
 	}
+	res.Native = native.Name
 	res.relate()
 	for i := range res.Phases {
 		f := &res.Phases[i]
 		if f.Name == aggressorAlone {
 			continue // its run time is the aggressor's
 		}
-		f.Slowdown, f.SlowdownVsFloor = ratio(f.RuntimeS, alone), ratio(f.RuntimeS, floor)
+		f.Slowdown, f.SlowdownVsFloor = ratio(f.RuntimeS, alone.RuntimeS), ratio(f.RuntimeS, floor.RuntimeS)
 		if f.Name == "alone" || f.Name == "floor" {
 			continue // there is no contention for disks
 		}
 		mbps := orNaN(f.DeviceMBps)
-		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, nativeMBps), ratio(mbps, fastestMBps)
-		f.AggressorVsNative = ratio(orNaN(f.AggressorMBps), nativeAggressor)
+		f.DeviceVsNative, f.DeviceVsFastest = ratio(mbps, orNaN(native.DeviceMBps)), ratio(mbps, fastest)
+		f.AggressorVsNative = ratio(orNaN(f.AggressorMBps), orNaN(native.AggressorMBps))
 	}
 	var demands []float64
 	for _, r := range of["alone"] {
@@ -242,19 +244,9 @@ func (res Result) WriteTable(w io.Writer) error {
 	return errors.Join(t.Flush(), res.writeBoth(w))
 }
 
-func times(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", *v)
-}
+func times(v *float64) string { return optional(v, "%.2f") }
 
-func percent(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f %%", *v*100)
-}
+func percent(v *float64) string { return optional(ratio(100*orNaN(v), 1), "%.0f %%") }
 
 func optional(v *float64, format string) string {
 	if v == nil {

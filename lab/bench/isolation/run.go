@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/lab/daemon"
+	"penstock/lab/experiment/counters"
 	"penstock/node/device"
 )
 
@@ -63,17 +64,7 @@ type Scrape struct {
 	FlowBytes   map[string]float64 `json:"flow_bytes,omitempty"` // by flow, all devices, since the daemon started
 }
 
-// Bytes are what a disk has read and written since it was made.
-type Bytes struct{ Read, Write float64 }
-
-func (b Bytes) total() float64 { return b.Read + b.Write }
-
-// diskSample and scrapeSample are collected by the sampler.
-type diskSample struct {
-	at    time.Time
-	disks map[string]Bytes
-}
-
+// scrapeSample is collected by the sampler.
 type scrapeSample struct {
 	at time.Time
 	m  daemon.Metrics
@@ -82,24 +73,19 @@ type scrapeSample struct {
 const seriesStep = time.Second
 
 // measure computes the run's figures from the samples and the window.
-func (r *Run) measure(disks []diskSample, scrapes []scrapeSample, from, to time.Time) {
+func (r *Run) measure(disks counters.Samples, scrapes []scrapeSample, from, to time.Time) {
 	r.RuntimeS = to.Sub(from).Seconds()
-	r.Series = Series{StepSeconds: seriesStep.Seconds(), Disks: map[string][]float64{}}
-	for _, name := range diskNames(disks) {
-		all := grown(disks, from, to, name)
-		r.ReadBytes, r.WriteBytes = r.ReadBytes+all.Read, r.WriteBytes+all.Write
-		var mbps []float64
-		for t := from; t.Before(to); t = t.Add(seriesStep) {
-			end := t.Add(seriesStep)
-			if end.After(to) {
-				end = to
-			}
-			mbps = append(mbps, round3(grown(disks, t, end, name).total()/megabyte/end.Sub(t).Seconds()))
-		}
-		r.Series.Disks[name] = mbps
-	}
+	moved := disks.Total(from, to)
+	r.ReadBytes, r.WriteBytes = moved.Read, moved.Write
 	if r.RuntimeS > 0 {
-		r.DeviceMBps = (r.ReadBytes + r.WriteBytes) / megabyte / r.RuntimeS
+		r.DeviceMBps = moved.Total() / megabyte / r.RuntimeS
+	}
+	r.Series = Series{StepSeconds: seriesStep.Seconds(), Disks: map[string][]float64{}}
+	for _, name := range disks.Names() {
+		for t := from; t.Before(to); t = t.Add(seriesStep) {
+			step := min(seriesStep, to.Sub(t))
+			r.Series.Disks[name] = append(r.Series.Disks[name], round3(disks.Grown(t, t.Add(step), name).Total()/megabyte/step.Seconds()))
+		}
 	}
 	r.DemandMBps = demand(r.Series)
 	r.measureScrapes(scrapes, from, to)
@@ -194,36 +180,6 @@ func requestQuantile(before, after []daemon.Bucket, q float64) float64 {
 		}
 	}
 	return math.NaN()
-}
-
-func diskNames(samples []diskSample) []string {
-	if len(samples) == 0 {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(samples[0].disks))
-}
-
-// grown returns the growth of a disk's counters from one instant to another, by linear
-// interpolation between samples. Instants outside the samples count as the nearest one.
-func grown(samples []diskSample, from, to time.Time, name string) Bytes {
-	a, b := countersAt(samples, from, name), countersAt(samples, to, name)
-	return Bytes{b.Read - a.Read, b.Write - a.Write}
-}
-
-func countersAt(samples []diskSample, at time.Time, name string) Bytes {
-	i, _ := slices.BinarySearchFunc(samples, at, func(s diskSample, t time.Time) int { return s.at.Compare(t) })
-	switch {
-	case len(samples) == 0:
-		return Bytes{}
-	case i == 0:
-		return samples[0].disks[name]
-	case i == len(samples):
-		return samples[i-1].disks[name]
-	}
-	a, b := samples[i-1], samples[i]
-	part := float64(at.Sub(a.at)) / float64(b.at.Sub(a.at))
-	x, y := a.disks[name], b.disks[name]
-	return Bytes{x.Read + part*(y.Read-x.Read), x.Write + part*(y.Write-x.Write)}
 }
 
 // demand returns the device MB/s between the instants at which 5 % and 95 % of the bytes

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"penstock/lab/daemon"
+	"penstock/lab/experiment/counters"
 )
 
 // TestMeasure feeds counters that grow by straight lines, so that every figure
 // is known by hand.
 func TestMeasure(t *testing.T) {
 	start := time.Unix(1000, 0)
-	var disks []diskSample
+	var disks counters.Samples
 	for ms := 0; ms <= 20000; ms += 250 {
 		s := float64(ms) / 1000
-		disks = append(disks, diskSample{start.Add(time.Duration(ms) * time.Millisecond), map[string]Bytes{
+		disks = append(disks, counters.Sample{At: start.Add(time.Duration(ms) * time.Millisecond), Disks: map[string]counters.Bytes{
 			"a": {Read: s * 4e6, Write: s * 2e6},
 			"b": {Read: s * 1e6},
 		}})

@@ -142,7 +142,7 @@ func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer 
 	if err != nil {
 		return "", err
 	}
-	if err := q.wait(ctx); err != nil {
+	if _, _, err := q.wait(ctx); err != nil {
 		return "", err
 	}
 	err = q.Check(ctx)

@@ -1,0 +1,85 @@
+// Package counters samples the byte counters of disks during a measurement and says how much they
+// grew between two instants.
+//
+// A measurement's window begins and ends between two samples, as only afterwards a job's times are
+// known. So a counter's value at an instant is interpolated between its neighbours.
+package counters
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Bytes are what a disk has read and written since it was made.
+type Bytes struct{ Read, Write float64 }
+
+// Total is what was read and what was written.
+func (b Bytes) Total() float64 { return b.Read + b.Write }
+
+// Sample is the counters of all disks at an instant, by their names.
+type Sample struct {
+	At    time.Time
+	Disks map[string]Bytes
+}
+
+// Samples are in the order of time. Each has the same disks.
+type Samples []Sample
+
+// Names are the disks, sorted.
+func (s Samples) Names() []string {
+	if len(s) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(s[0].Disks))
+}
+
+// Grown returns the growth of a disk's counters from one instant to another, by linear
+// interpolation between samples. Instants outside the samples count as the nearest one.
+func (s Samples) Grown(from, to time.Time, name string) Bytes {
+	a, b := s.at(from, name), s.at(to, name)
+	return Bytes{b.Read - a.Read, b.Write - a.Write}
+}
+
+// Total returns the growth of all disks' counters together.
+func (s Samples) Total(from, to time.Time) (sum Bytes) {
+	for _, name := range s.Names() {
+		one := s.Grown(from, to, name)
+		sum.Read, sum.Write = sum.Read+one.Read, sum.Write+one.Write
+	}
+	return sum
+}
+
+func (s Samples) at(t time.Time, name string) Bytes {
+	i, _ := slices.BinarySearchFunc(s, t, func(one Sample, t time.Time) int { return one.At.Compare(t) })
+	switch {
+	case len(s) == 0:
+		return Bytes{}
+	case i == 0:
+		return s[0].Disks[name]
+	case i == len(s):
+		return s[i-1].Disks[name]
+	}
+	a, b := s[i-1], s[i]
+	part := float64(t.Sub(a.At)) / float64(b.At.Sub(a.At))
+	x, y := a.Disks[name], b.Disks[name]
+	return Bytes{x.Read + part*(y.Read-x.Read), x.Write + part*(y.Write-x.Write)}
+}
+
+// Every calls f at once, then at each interval, and a last time when ctx ends. It returns at the
+// first error.
+func Every(ctx context.Context, interval time.Duration, f func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := f(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return f()
+		}
+	}
+}
