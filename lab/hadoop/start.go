@@ -86,23 +86,20 @@ func (c *Cluster) prepare() error {
 			}
 		}
 	}
-	if err := c.writeConf("client", nil); err != nil {
-		return err
-	}
+	confs := map[string]properties{"client": nil}
 	if c.pair() {
 		for i := range c.ports.rm {
-			if err := c.writeConf(c.rmName(i), properties{"yarn.resourcemanager.ha.id": rmID(i)}); err != nil {
-				return err
-			}
+			confs[c.rmName(i)] = properties{"yarn.resourcemanager.ha.id": rmID(i)}
 		}
 	}
 	for i := range c.cfg.DataNodes {
-		if err := c.ConfigureDataNode(i, nil); err != nil {
-			return err
-		}
+		confs[fmt.Sprintf("dn%d", i)] = c.dataNodeSite(i)
 	}
 	for i := range c.cfg.NodeManagers {
-		if err := c.writeConf(fmt.Sprintf("nm%d", i), c.nodeManagerSite(i)); err != nil {
+		confs[fmt.Sprintf("nm%d", i)] = c.nodeManagerSite(i)
+	}
+	for name, own := range confs {
+		if err := c.writeConf(name, own); err != nil {
 			return err
 		}
 	}
