@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"penstock/settings/plain"
 )
 
 // bindPause is between two tries to have an address that another process has.
@@ -24,9 +26,9 @@ func (d *Daemon) listenOn(ctx context.Context, group *sync.WaitGroup, what, addr
 		return l.Addr().String(), nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return "", err
+		return "", plain.Listen(address, err)
 	}
-	d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", err)
+	d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", plain.Listen(address, err))
 	group.Go(func() {
 		for {
 			select {

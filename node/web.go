@@ -59,7 +59,7 @@ func (d *Daemon) serveHTTP(ctx context.Context, group *sync.WaitGroup, address s
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
+		return nil, fmt.Errorf("%w (set listen in the settings, \"off\" for none)", err)
 	}
 	return w, nil
 }
