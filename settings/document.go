@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ type Document struct {
 	left     int                     // of maxNodes
 }
 
-// ParseDocument reads one YAML document into a struct. what names the document in messages, such
+// ParseDocument reads one YAML document into a struct, whose fields have the tag yaml or json. what names the document in messages, such
 // as "the policy". A list may have the tag entry, which names its entries: `entry:"a rule"`. A
 // document that is no YAML is an error of the type Mistakes; all other mistakes are in Err, and
 // fields with a mistake keep their values.
@@ -120,7 +121,8 @@ func (d *Document) decodeStruct(n *yaml.Node, into reflect.Value, what string) {
 	places := map[string]int{}
 	var names []string
 	for i := range into.NumField() {
-		if name, _, _ := strings.Cut(into.Type().Field(i).Tag.Get("yaml"), ","); name != "" && name != "-" {
+		tags := into.Type().Field(i).Tag
+		if name, _, _ := strings.Cut(cmp.Or(tags.Get("yaml"), tags.Get("json")), ","); name != "" && name != "-" {
 			places[name] = i
 			names = append(names, name)
 		}
