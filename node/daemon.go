@@ -112,7 +112,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
 	}
 	for _, name := range settings.Users {
-		uid, err := userID(name)
+		uid, err := config.UserID(name)
 		if err != nil {
 			return nil, fmt.Errorf("users: %w", err)
 		}
@@ -123,7 +123,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 			d.allTasks = true
 			continue
 		}
-		uid, err := userID(name)
+		uid, err := config.UserID(name)
 		if err != nil {
 			return nil, fmt.Errorf("task_users: %w", err)
 		}
@@ -198,7 +198,7 @@ func (d *Daemon) allow(uid uint32, role wire.Role) bool {
 // none of this machine's, and then no process here is his.
 func serviceUIDs(services []string, log *slog.Logger) (uids []uint32) {
 	for _, name := range services {
-		uid, err := userID(identity.ShortName(name))
+		uid, err := config.UserID(identity.ShortName(name))
 		if err != nil {
 			log.Warn("no process here counts as this service's, only tokens do", "identity.services", name, "error", err)
 			continue
@@ -206,18 +206,6 @@ func serviceUIDs(services []string, log *slog.Logger) (uids []uint32) {
 		uids = append(uids, uid)
 	}
 	return uids
-}
-
-func userID(name string) (uint32, error) {
-	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
-		return uint32(id), nil
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return 0, err
-	}
-	id, err := strconv.ParseUint(u.Uid, 10, 32)
-	return uint32(id), err
 }
 
 // listenForAgents opens the agents' socket with the permissions of the settings.
@@ -291,6 +279,7 @@ func (d *Daemon) reload() {
 		d.mu.Unlock()
 		return
 	}
+	logWarnings(d.log, d.settings.Weights, weights)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.weights = weights
@@ -299,6 +288,18 @@ func (d *Daemon) reload() {
 	d.mode = d.wantedMode()
 	d.apply()
 	d.log.Info("weights reloaded", "rules", len(weights.Rules), "mode", d.mode.String())
+}
+
+// logWarnings warns of rules that have no effect.
+func logWarnings(log *slog.Logger, file string, weights *config.Weights) {
+	const most = 20
+	for i, w := range weights.Warnings() {
+		if i == most {
+			log.Warn("more rules of the weights file have no effect; `penstock node run --check` lists them", "file", file)
+			return
+		}
+		log.Warn("a rule of the weights file has no effect", "file", file, "rule", w)
+	}
 }
 
 func (d *Daemon) checkKillSwitch() {

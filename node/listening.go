@@ -7,6 +7,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"penstock/settings/plain"
 )
 
 // bindPause is the time between two attempts to listen at an address that another process has.
@@ -27,11 +29,11 @@ func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, err
 	var err error
 	p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", err)
+		d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", plain.Listen(address, err))
 		return p, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, plain.Listen(address, err)
 	}
 	return p, nil
 }

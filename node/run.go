@@ -30,6 +30,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	logWarnings(d.log, d.settings.Weights, d.weights)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	web, answers, err := d.listenTCP(ctx)

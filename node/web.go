@@ -32,7 +32,7 @@ func (d *Daemon) listenHTTP(ctx context.Context, address string) (*webServer, er
 	}
 	port, err := d.listenOn(ctx, "status", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w (set listen in the settings, \"off\" for none)", err)
+		return nil, fmt.Errorf("%w (set listen in the settings, \"off\" for none)", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))

@@ -1,41 +1,38 @@
 package settings
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
-	"strings"
 	"syscall"
 
-	"go.yaml.in/yaml/v3"
+	"penstock/settings/plain"
 )
 
-// Load reads a file of one YAML document, of at most so many bytes, into a struct. Errors
-// name the file, and the line of what is wrong in it.
-func Load(file string, most int64, into any) error {
+// Load reads a file of one YAML document, of at most so many bytes, into a struct, as
+// ParseDocument does. An error says that the file cannot be read or is no YAML, and names it.
+func Load(file string, most int64, into any) (*Document, error) {
 	text, err := Read(file, most)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := Parse(text, into); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	d, err := ParseDocument(text, "the file", into)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return nil
+	return d, nil
 }
 
-// Read reads a file of at most so many bytes.
+// Read reads a file of at most so many bytes. An error names the file.
 func Read(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, plain.File(err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, plain.File(err)
 	}
 	if int64(len(text)) > most {
 		return nil, fmt.Errorf("%s: over %d bytes", file, most)
@@ -43,33 +40,13 @@ func Read(file string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// Parse reads one YAML document. Errors name the line.
+// Parse reads one YAML document. An error has all mistakes with line and column, as Mistakes.
 func Parse(text []byte, into any) error {
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return plainly(err)
-	}
-	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return errors.New("more than one document: keep one")
-	}
-	return nil
-}
-
-// unknownField is how the library tells of a key, with a type of ours that no reader knows.
-var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
-
-// plainly says a mistake in the words of the file.
-func plainly(err error) error {
-	var mistakes *yaml.TypeError
-	if !errors.As(err, &mistakes) {
+	d, err := ParseDocument(text, "the file", into)
+	if err != nil {
 		return err
 	}
-	var lines []string
-	for _, m := range mistakes.Errors {
-		lines = append(lines, unknownField.ReplaceAllString(m, `field $1 is not known here`))
-	}
-	return errors.New(strings.Join(lines, "\n  "))
+	return d.Err()
 }
 
 // Fingerprint changes when a file does, also by a rename or when it comes or goes. It is

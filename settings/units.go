@@ -3,7 +3,9 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,15 +21,24 @@ type Duration time.Duration
 
 // UnmarshalYAML takes the value from its text.
 func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind != yaml.ScalarNode {
+		return wrongValue(node, errors.New("give a number of bytes such as 65536, 64KiB or 2MiB"))
+	}
 	v, err := ParseBytes(node.Value)
 	if err != nil {
-		return fmt.Errorf("line %d: %w", node.Line, err)
+		return wrongValue(node, err)
 	}
 	*b = Bytes(v)
 	return nil
 }
 
-// ParseBytes reads a number of bytes with an optional unit KiB, MiB or GiB.
+// wrongValue is the error of a value. The library collects errors of this type and goes on.
+func wrongValue(node *yaml.Node, err error) error {
+	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
+}
+
+// ParseBytes reads a number of bytes with an optional unit KiB, MiB or GiB. An error suggests
+// the unit that was probably meant.
 func ParseBytes(s string) (int64, error) {
 	units := []struct {
 		name  string
@@ -44,14 +55,23 @@ func ParseBytes(s string) (int64, error) {
 		}
 		return v * u.bytes, nil
 	}
-	return 0, fmt.Errorf("%q: use a number of bytes such as 65536, 64KiB or 2MiB", s)
+	if parts := nearlyBytes.FindStringSubmatch(s); parts != nil {
+		return 0, fmt.Errorf("%.40q: use a number of bytes such as %s%siB (units are KiB, MiB and GiB)", s, parts[1], strings.ToUpper(parts[2]))
+	}
+	return 0, fmt.Errorf("%.40q: use a number of bytes such as 65536, 64KiB or 2MiB", s)
 }
+
+// nearlyBytes is a size with a unit of another spelling: 20M, 20MB, 20 MBps, 20mb/s, 20MiB/s.
+var nearlyBytes = regexp.MustCompile(`^(\d{1,12}) ?([KMGkmg])(?:[iI]?[bB]?(?:/s|ps)?)$`)
 
 // UnmarshalYAML takes the value from its text.
 func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind != yaml.ScalarNode {
+		return wrongValue(node, errors.New("give a duration with a unit, such as 20ms, 1s or 1m30s"))
+	}
 	v, err := time.ParseDuration(node.Value)
 	if err != nil || v < 0 {
-		return fmt.Errorf("line %d: %q: use a duration such as 20ms or 1s", node.Line, node.Value)
+		return wrongValue(node, fmt.Errorf("%.40q: use a duration with a unit, such as 20ms, 1s or 1m30s", node.Value))
 	}
 	*d = Duration(v)
 	return nil

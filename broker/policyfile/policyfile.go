@@ -6,9 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-
-	"go.yaml.in/yaml/v3"
+	"regexp"
+	"strconv"
 
 	"penstock/core/policy"
 	"penstock/settings"
@@ -31,20 +30,20 @@ func Load(path string) (*policy.Policy, error) {
 }
 
 // Parse reads and checks a policy. A rule without a weight has the default weight, which is 1
-// unless the file gives another one. Mistakes are returned together, as Mistakes.
+// unless the file gives another one. Mistakes are returned together, as settings.Mistakes.
 func Parse(text []byte) (*policy.Policy, error) {
 	f, err := read(text)
 	if err != nil {
 		return nil, err
 	}
-	if len(f.mistakes) > 0 {
-		return nil, f.mistakes.sorted()
-	}
-	if err := f.policy.Validate(); err != nil {
-		for _, one := range joined(err) {
-			f.mistakes = append(f.mistakes, f.locate(one))
+	for _, one := range settings.Split(f.policy.Validate()) {
+		path := pathOf(one)
+		if len(path) < 2 || !f.doc.Wrong(path[:2]...) { // an entry that was read as it stands
+			f.doc.Add("", one, path...)
 		}
-		return nil, f.mistakes.sorted()
+	}
+	if err := f.doc.Err(); err != nil {
+		return nil, err
 	}
 	return f.policy, nil
 }
@@ -53,12 +52,13 @@ func Parse(text []byte) (*policy.Policy, error) {
 // the place of the rule.
 func Warnings(text []byte) []string {
 	f, err := read(text)
-	if err != nil || len(f.mistakes) > 0 {
+	if err != nil || f.doc.Err() != nil {
 		return nil
 	}
 	var all []string
 	for _, w := range f.policy.Warnings() {
-		all = append(all, f.locate(w).String())
+		line, column := f.doc.Place(fmt.Sprintf("rules[%d]", w.Rule))
+		all = append(all, settings.Mistake{Line: line, Column: column, What: w.Against(fmt.Sprintf("the rule on line %d", f.doc.Line("rules", w.By)))}.String())
 	}
 	return all
 }
@@ -70,19 +70,44 @@ func RuleLines(text []byte) []int {
 		return nil
 	}
 	var lines []int
-	for _, n := range f.rules {
-		lines = append(lines, n.Line)
+	for i := range f.policy.Rules {
+		lines = append(lines, f.doc.Line("rules", i))
 	}
 	return lines
 }
 
 // file is a policy file that has been read.
 type file struct {
-	policy   *policy.Policy
-	mistakes Mistakes
-	root     *yaml.Node
-	queues   []*yaml.Node
-	rules    []*yaml.Node
+	policy *policy.Policy
+	doc    *settings.Document
+}
+
+// fields are a policy file's. A weight that is absent differs from a weight of 0.
+type fields struct {
+	Default *int    `yaml:"default"`
+	Queues  []queue `yaml:"queues" entry:"a queue"`
+	Rules   []rule  `yaml:"rules" entry:"a rule"`
+}
+
+type queue struct {
+	Queue  string `yaml:"queue"`
+	Weight int    `yaml:"weight"`
+}
+
+type rule struct {
+	Flow       string         `yaml:"flow"`
+	Queue      string         `yaml:"queue"`
+	User       string         `yaml:"user"`
+	Name       string         `yaml:"name"`
+	Type       string         `yaml:"type"`
+	Tag        string         `yaml:"tag"`
+	Weight     *int           `yaml:"weight"`
+	MaxWeight  int            `yaml:"max_weight"`
+	Limit      settings.Bytes `yaml:"limit"`
+	Reserve    settings.Bytes `yaml:"reserve"`
+	Group      string         `yaml:"group"`
+	GroupQueue string         `yaml:"group_queue"`
+	Bandwidth  bool           `yaml:"bandwidth"`
 }
 
 // read reads the fields of a file. An error says that there are none to read.
@@ -93,45 +118,47 @@ func read(text []byte) (*file, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, errors.New("the file is empty: write \"default: 1\" if all weights are 1")
 	}
-	var doc yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	var all fields
+	doc, err := settings.ParseDocument(text, "the policy", &all)
+	if err != nil {
 		return nil, err
 	}
-	f := &file{policy: &policy.Policy{Default: 1}}
-	if len(doc.Content) == 0 { // only comments
-		return f, nil
+	p := &policy.Policy{Default: 1}
+	if all.Default != nil && !doc.Wrong("default") {
+		p.Default = *all.Default
 	}
-	f.root = doc.Content[0]
-	var queues, rules yaml.Node
-	f.decode(f.root, "the policy", map[string]any{"default": &f.policy.Default, "queues": &queues, "rules": &rules})
-	f.queues, f.rules = f.list(&queues, "queues"), f.list(&rules, "rules")
-	for _, n := range f.queues {
-		f.readQueue(n)
+	for _, q := range all.Queues {
+		p.Queues = append(p.Queues, policy.Queue{Path: q.Queue, Weight: q.Weight})
 	}
-	for _, n := range f.rules {
-		f.readRule(n)
+	for i, r := range all.Rules {
+		one := policy.Rule{
+			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
+			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: int64(r.Reserve),
+			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: r.Bandwidth,
+		}
+		if p.Default < 1 || p.Default > policy.MaxWeight {
+			one.Weight = 1 // the mistake is reported once, at the default
+		}
+		if r.Weight != nil && !doc.Wrong("rules", i, "weight") {
+			one.Weight = *r.Weight
+		}
+		p.Rules = append(p.Rules, one)
 	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		f.mistakes = append(f.mistakes, Mistake{What: "the file has more than one YAML document: keep one"})
-	}
-	return f, nil
+	return &file{p, doc}, nil
 }
 
-func (f *file) readQueue(n *yaml.Node) {
-	var q policy.Queue
-	f.decode(n, "a queue", map[string]any{"queue": &q.Path, "weight": &q.Weight})
-	f.policy.Queues = append(f.policy.Queues, q)
-}
+var entryPattern = regexp.MustCompile(`^(queues|rules)\[(\d+)\]$`)
 
-func (f *file) readRule(n *yaml.Node) {
-	r := policy.Rule{Weight: f.policy.Default}
-	var limit, reserve settings.Bytes
-	f.decode(n, "a rule", map[string]any{
-		"flow": &r.Flow, "queue": &r.Queue, "user": &r.User, "name": &r.Name, "type": &r.Type, "tag": &r.Tag,
-		"weight": &r.Weight, "max_weight": &r.MaxWeight, "limit": &limit, "reserve": &reserve,
-		"group": &r.Group, "group_queue": &r.GroupQueue, "bandwidth": &r.Bandwidth,
-	})
-	r.Limit, r.Reserve = int64(limit), int64(reserve)
-	f.policy.Rules = append(f.policy.Rules, r)
+// pathOf returns the place in a file of a mistake that the policy has found.
+func pathOf(err error) []any {
+	var found *policy.Error
+	if !errors.As(err, &found) {
+		return nil
+	}
+	parts := entryPattern.FindStringSubmatch(found.At)
+	if parts == nil {
+		return []any{found.At}
+	}
+	i, _ := strconv.Atoi(parts[2])
+	return []any{parts[1], i, found.Field}
 }

@@ -102,10 +102,10 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse([]byte("defualt: 2\nqueues:\n- {queue: a, weight: heavy}\n- 7\nrules:\n- {user: a, user: b}\n- {weigth: 3, limit: [1]}\n- {bandwidth: perhaps}\n"))
 	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
   line 3, column 22: weight: "heavy": give a whole number
-  line 4, column 3: a queue is a list of fields, such as weight: 2
+  line 4, column 3: a queue must be a mapping of fields: queue, weight
   line 6, column 13: field user is given twice
   line 7, column 4: a rule has no field "weigth": did you mean weight?
-  line 7, column 22: limit: "": use a number of bytes such as 65536, 64KiB or 2MiB
+  line 7, column 22: limit: give a number of bytes such as 65536, 64KiB or 2MiB
   line 8, column 15: bandwidth: "perhaps": give true or false`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
@@ -125,10 +125,60 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
+// TestReadAndUnderstoodTogether: mistakes of spelling hide no mistakes of values elsewhere, and
+// nothing is reported that only follows from another mistake.
+func TestReadAndUnderstoodTogether(t *testing.T) {
+	_, err := Parse([]byte(`defualt: 1
+queues:
+  - {queue: root.etl, weight: 0}
+  - {queue: root.etl, weight: 2}
+rules:
+  - {flow: clients, wieght: 2}
+  - {user: alice, weight: -3}
+  - {user: bob, weight: heavy}
+  - {user: carl, weight: 2, limit: 10MBps}
+  - {usr: dora, weight: 2}
+  - {user: eve, weight: 2.5}
+  - {user: frank, limit: 10}
+  - {user: grace, weight: 3.0, limit: 20M}
+`))
+	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
+  line 3, column 23: queues[0]: weight 0 of queue "root.etl": use 1 to 1000000
+  line 4, column 6: queues[1]: queue "root.etl" is listed twice
+  line 6, column 21: a rule has no field "wieght": did you mean weight?
+  line 7, column 19: rules[1]: weight -3: use 1 to 1000000
+  line 8, column 25: weight: "heavy": give a whole number
+  line 9, column 36: limit: "10MBps": use a number of bytes such as 10MiB (units are KiB, MiB and GiB)
+  line 10, column 6: a rule has no field "usr": did you mean user?
+  line 11, column 25: weight: "2.5": give a whole number
+  line 12, column 19: rules[6]: limit 10: use 65536 (64KiB) to 1099511627776 bytes a second
+  line 13, column 39: limit: "20M": use a number of bytes such as 20MiB (units are KiB, MiB and GiB)`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	for text, want := range map[string]string{
+		"- a\n":                         "line 1, column 1: the policy must be a mapping of fields: default, queues, rules",
+		"rules:\n\t- user: a\n":         "indent with spaces, not with tabs",
+		"\x7fELF\x02":                   "not a text file",
+		"default: 1\n---\ndefault: 2\n": "more than one document",
+		"default: 2.5\n":                `line 1, column 10: default: "2.5": give a whole number`,
+		"rules: [{user: a, weight: 3}, {user: b, weight: 1e99}]": `weight: "1e99": give a whole number`,
+		"default: 0\nrules: [{user: a}]":                         "line 1, column 1: default: weight 0: use 1 to 1000000",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestMergedFields: fields of a merged mapping count unless the rule gives them itself.
 func TestMergedFields(t *testing.T) {
 	p, err := Parse([]byte("rules:\n- &etl {queue: root.etl, weight: 3}\n- {<<: *etl, weight: 5}\n"))
 	if err != nil || p.Rules[1].Queue != "root.etl" || p.Rules[1].Weight != 5 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	p, err = Parse([]byte("rules:\n- &a {queue: q, weight: 3}\n- &b {user: u, weight: 4}\n- {<<: [*a, *b], name: n}\n"))
+	if err != nil || p.Rules[2] != (policy.Rule{Queue: "q", User: "u", Name: "n", Weight: 3}) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -136,8 +186,8 @@ func TestMergedFields(t *testing.T) {
 func TestWarningsHaveAPlace(t *testing.T) {
 	got := Warnings([]byte("rules:\n- {user: a*}\n- {user: alice, weight: 2}\n- {queue: b}\n- user: a*\n"))
 	want := []string{
-		"line 3, column 3: rules[1]: unreachable: rules[0] matches everything that this rule matches, and comes first",
-		"line 5, column 3: rules[3]: duplicate: rules[0] has the same patterns and comes first",
+		"line 3, column 3: unreachable: the rule on line 2 matches everything that this rule matches, and comes first",
+		"line 5, column 3: duplicate: the rule on line 2 has the same patterns and comes first",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)

@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"penstock/settings/plain"
 )
 
 // Limits.
@@ -240,6 +242,18 @@ func (c *Client) Close() { c.close() }
 // callWithContext makes a call of the library, which knows no contexts. A call that was never sent,
 // because no server was connected, is repeated. A call that is abandoned ends when the library
 // connects or pauses.
+// unanswered is the error of a call that ended without an answer.
+func (c *Client) unanswered(cause error) error {
+	what := "no answer from ZooKeeper in time"
+	if errors.Is(cause, context.Canceled) {
+		what = "interrupted: no answer from ZooKeeper yet"
+	}
+	if why := c.lastFailure(); why != "" {
+		what += " (" + why + ")"
+	}
+	return &plain.Error{What: what, Cause: cause}
+}
+
 func callWithContext[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -264,10 +278,7 @@ func callWithContext[T any](ctx context.Context, c *Client, call func() (T, erro
 		return r.value, r.err
 	case <-ctx.Done():
 		var none T
-		if why := c.lastFailure(); why != "" {
-			return none, fmt.Errorf("no answer from ZooKeeper: %w (%s)", ctx.Err(), why)
-		}
-		return none, fmt.Errorf("no answer from ZooKeeper: %w", ctx.Err())
+		return none, c.unanswered(ctx.Err())
 	}
 }
 

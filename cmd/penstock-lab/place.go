@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/pflag"
+
+	"penstock/settings/plain"
 )
 
 // place is where a measurement runs: what it uses and where its files go.
@@ -31,7 +33,7 @@ func (p *place) resolve() (err error) {
 		}
 	}
 	if _, err := os.Stat(p.agentJar); err != nil {
-		return fmt.Errorf("the agent is missing: %w (run make build, or name it with --agent-jar)", err)
+		return fmt.Errorf("the agent is missing: %w (run make build, or name it with --agent-jar)", plain.File(err))
 	}
 	return nil
 }

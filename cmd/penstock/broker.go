@@ -17,6 +17,7 @@ import (
 	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/settings"
+	"penstock/settings/plain"
 	"penstock/wire/cluster"
 )
 
@@ -171,7 +172,11 @@ func listenFor(ctx context.Context, address string, secure bool) (net.Listener, 
 	if ip := net.ParseIP(host); !secure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, cli.Usage(fmt.Errorf("--listen %s would take anybody's word: give --ca, --cert and --key (`penstock certs` makes them), or listen on 127.0.0.1", address))
 	}
-	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", plain.Listen(address, err))
+	}
+	return l, nil
 }
 
 // listenForMetrics returns the listener for /metrics and its address; no listener and "off" if
@@ -183,11 +188,11 @@ func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net
 	}
 	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", address)
 	if err != nil && !cmd.Flags().Changed("metrics") {
-		log.Warn("metrics are not served: the default address is taken; give another one with --metrics", "error", err)
+		log.Warn("metrics are not served: the default address is taken; give another one with --metrics", "error", plain.Listen(address, err))
 		return nil, "off", nil
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("--metrics: %w", err)
+		return nil, "", fmt.Errorf("--metrics: %w", plain.Listen(address, err))
 	}
 	return l, l.Addr().String(), nil
 }

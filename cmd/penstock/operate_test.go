@@ -197,7 +197,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 	}
 	for _, args := range []string{"policy history", "policy test " + example, "policy diff " + example, "policy apply " + example, "node list", "app list", "top --cluster --once"} {
 		var usage cli.UsageError
-		if _, err := penstock(t, strings.Fields(args)...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), ": connection refused (give its address with --broker HOST:PORT") {
+		if _, err := penstock(t, strings.Fields(args)...); err == nil || errors.As(err, &usage) || !strings.Contains(err.Error(), ": connection refused, nothing listens there (start one with penstock broker run, or give its address with --broker HOST:PORT") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -329,7 +329,3 @@ func (a *Arbiter) Delay(flow string, service time.Duration) {
 		a.chargeUnscheduled(f, a.pricing.tagOf(service))
 	}
 }
-
-// MinLimit is the lowest limit, in bytes a second. A lower one would not hold, since a stream that
-// has waited for MaxWait is let through regardless of its limit.
-const MinLimit = 64 << 10

@@ -173,7 +173,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	check(c.Peer || slices.Contains(Algorithms, c.Algorithm), "algorithm %q: use one of %s", c.Algorithm, strings.Join(Algorithms, ", "))
-	check(c.FixedDepth >= 1 && c.FixedDepth <= 1024, "fixed depth %d: use 1 to 1024", c.FixedDepth)
+	check(c.FixedDepth >= 1 && c.FixedDepth <= 1024, "depth: fixed %d: use 1 to 1024", c.FixedDepth)
 	check(c.Quantum >= minQuantum && c.Quantum <= maxQuantum && c.Quantum%pageBytes == 0,
 		"quantum %d: use whole pages between 64 KiB and 64 MiB", c.Quantum)
 	check(c.Ahead >= 1 && c.Ahead <= 16, "ahead %d: use 1 to 16 quanta", c.Ahead)
@@ -194,9 +194,9 @@ func (c *Config) Validate() error {
 	check(c.Rate == 0 || c.Network && c.Rate >= MinLimit && c.Rate <= limit.MaxRate,
 		"rate %d: use at least %d bytes a second, for a network device", c.Rate, MinLimit)
 	check(c.WeightScale >= 1 && c.WeightScale <= sfq.MaxWeight, "weight scale %d: use 1 to %d", c.WeightScale, sfq.MaxWeight)
-	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "flows %d: use 2 to 65536", c.MaxFlows)
+	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "max flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {
-		errs = append(errs, fmt.Errorf("depth: %w", err))
+		errs = append(errs, err)
 	}
 	if c.Profiled() {
 		if err := c.Cost.Validate(); err != nil {

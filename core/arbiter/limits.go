@@ -6,6 +6,9 @@ import (
 	"penstock/core/limit"
 )
 
+// MinLimit is the lowest limit, in bytes a second.
+const MinLimit = limit.MinLimit
+
 // Limits. A flow with a limit is backlogged for the scheduler only while the limit allows its next
 // request. Bytes that the limit allows while other flows are served first can be made up for, up to
 // limitCredit. Otherwise a flow whose share is above its limit would not reach the limit on a busy

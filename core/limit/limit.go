@@ -34,6 +34,10 @@ const (
 	MaxRate = 1 << 40
 )
 
+// MinLimit is the lowest limit of an application, in bytes per second. A lower one would not hold,
+// since a stream that has waited for the arbiter's MaxWait is let through regardless of its limit.
+const MinLimit = 64 << 10
+
 // MaxTime is the largest Credit and Debt.
 const MaxTime = time.Hour
 

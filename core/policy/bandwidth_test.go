@@ -6,12 +6,12 @@ import (
 )
 
 func TestBandwidthIsTheWeight(t *testing.T) {
-	p := &Policy{Default: 1, Rules: []Rule{{Queue: "root.*", Weight: 3, Bandwidth: true, Limit: 9}, {Weight: 2}}}
+	p := &Policy{Default: 1, Rules: []Rule{{Queue: "root.*", Weight: 3, Bandwidth: true, Limit: 9 << 20}, {Weight: 2}}}
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	for held, want := range map[int64]int{0: 3, 1: 1, 60: 60, MaxWeight: MaxWeight, MaxWeight + 1: MaxWeight, 1 << 62: MaxWeight, -1: 3} {
-		if g := p.Grant(Facts{Queue: "root.etl", Bandwidth: held}); g != (Grant{Weight: want, Limit: 9}) {
+		if g := p.Grant(Facts{Queue: "root.etl", Bandwidth: held}); g != (Grant{Weight: want, Limit: 9 << 20}) {
 			t.Errorf("%d MB/s: %+v, want a weight of %d", held, g, want)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"penstock/core/limit"
 )
 
 // Limits of a policy.
@@ -28,6 +30,7 @@ const (
 	MaxValue   = 256 // bytes of a fact that a pattern is matched with; a literal is compared with all of it
 	MaxTags    = 32  // the first tags of an application, which count; YARN allows 10
 	MaxWeight  = 1_000_000
+	MinLimit   = limit.MinLimit // bytes a second at one device
 	maxLevels  = 16
 )
 
@@ -55,7 +58,7 @@ type Rule struct {
 	Weight int // 1 to MaxWeight
 	// MaxWeight is the largest weight that a tag can ask for; 0: tags are ignored.
 	MaxWeight int
-	Limit     int64 // bytes a second at one device; 0: none
+	Limit     int64 // bytes a second at one device, MinLimit to limit.MaxRate; 0: none
 	// Reserve is the least rate of each application, in bytes a second at one device; 0: none. It is
 	// checked and passed on, but not enforced yet.
 	Reserve int64
@@ -153,7 +156,7 @@ func (p *Policy) validateQueues(add func(at, field, format string, args ...any))
 	}
 }
 
-// Error is a mistake in a policy, or a warning about it. At is the entry, such as rules[3], and
+// Error is a mistake in a policy. At is the entry, such as rules[3], and
 // Field the field of it, if there is one to name.
 type Error struct{ At, Field, What string }
 
@@ -176,8 +179,8 @@ func (r *Rule) validate(add func(field, format string, args ...any)) {
 		add("max_weight", "max_weight %d is below the rule's weight %d", r.MaxWeight, r.Weight)
 	}
 	switch {
-	case r.Limit < 0:
-		add("limit", "limit %d: use 0 or more bytes a second", r.Limit)
+	case r.Limit != 0 && (r.Limit < MinLimit || r.Limit > limit.MaxRate):
+		add("limit", "limit %d: use %d (64KiB) to %d bytes a second", r.Limit, MinLimit, int64(limit.MaxRate))
 	case r.Reserve < 0:
 		add("reserve", "reserve %d: use 0 or more bytes a second", r.Reserve)
 	case r.Limit > 0 && r.Reserve > r.Limit:

@@ -16,7 +16,7 @@ func TestFirstMatchWins(t *testing.T) {
 		Rules: []Rule{
 			{Queue: "root.etl.*", User: "alice", Weight: 8, MaxWeight: 16},
 			{Tag: "gold", Weight: 32},
-			{Name: "a/b*", Weight: 5, Limit: 7},
+			{Name: "a/b*", Weight: 5, Limit: 7 << 20},
 			{Flow: "replication", Weight: 2},
 			{Type: "SPARK", Queue: "root.*", Weight: 4},
 		}}
@@ -34,7 +34,7 @@ func TestFirstMatchWins(t *testing.T) {
 		"asks twice":           {Facts{Queue: "root.etl.a", User: "alice", Tags: []string{"io.weight=9", "io.weight=6"}}, Grant{Weight: 6, Queue: "root.etl", Tagged: true}},
 		"asks for nothing":     {Facts{Queue: "root.etl.a", User: "alice", Tags: []string{"io.weight=0", "io.weight=x"}}, Grant{Weight: 8, Queue: "root.etl"}},
 		"may not ask":          {Facts{Tags: []string{"gold", "io.weight=2"}}, Grant{Rule: 1, Weight: 32}},
-		"a name with a slash":  {Facts{Name: "a/b/c"}, Grant{Rule: 2, Weight: 5, Limit: 7}},
+		"a name with a slash":  {Facts{Name: "a/b/c"}, Grant{Rule: 2, Weight: 5, Limit: 7 << 20}},
 		"a system flow":        {Facts{Flow: "replication"}, Grant{Rule: 3, Weight: 2}},
 		"not known, not Spark": {Facts{Queue: "root.x"}, Grant{Rule: -1, Weight: 1}},
 		"Spark":                {Facts{Queue: "root.x", Type: "SPARK"}, Grant{Rule: 4, Weight: 4}},
@@ -180,7 +180,8 @@ func TestMistakes(t *testing.T) {
 		"queues[2]": {Default: 1, Queues: []Queue{{"a", 1}, {"b", 1}, {GroupLevel("g"), 1}}},
 		"rules[3]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 2, Group: "g"}, {Weight: 2, Group: "g"}, {Weight: 3, Group: "g"}}},
 		"rules[4]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1, GroupQueue: "a"}}, Queues: []Queue{{"a", 1}}},
-		"rules[5]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: 5, Reserve: 5}}, 5), Rule{Weight: 1, Limit: 5, Reserve: 6})},
+		"rules[6]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit}}, 6), Rule{Weight: 1, Limit: MinLimit - 1})},
+		"rules[5]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit, Reserve: MinLimit}}, 5), Rule{Weight: 1, Limit: MinLimit, Reserve: MinLimit + 1})},
 	} {
 		var mistake *Error
 		if err := p.Validate(); !errors.As(err, &mistake) || mistake.At != at {
@@ -242,10 +243,10 @@ func TestLongValues(t *testing.T) {
 
 func TestSetWeights(t *testing.T) {
 	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}}, Set: map[string]int{"a": 7},
-		Rules: []Rule{{Flow: "[ab]", Weight: 2, Group: "g", Limit: 5, Reserve: 4}, {Flow: "c", Weight: 2, MaxWeight: 9}}}
+		Rules: []Rule{{Flow: "[ab]", Weight: 2, Group: "g", Limit: 5 << 20, Reserve: 4 << 20}, {Flow: "c", Weight: 2, MaxWeight: 9}}}
 	for flow, want := range map[string]Grant{
-		"a": {Weight: 7, Queue: "root.etl", Limit: 5, Reserve: 4, Set: true},
-		"b": {Weight: 1, Group: "g", GroupWeight: 2, Limit: 5, Reserve: 4},
+		"a": {Weight: 7, Queue: "root.etl", Limit: 5 << 20, Reserve: 4 << 20, Set: true},
+		"b": {Weight: 1, Group: "g", GroupWeight: 2, Limit: 5 << 20, Reserve: 4 << 20},
 		"c": {Rule: 1, Weight: 8, Queue: "root.etl", Tagged: true},
 	} {
 		if got := p.Grant(Facts{Flow: flow, Queue: "root.etl", Tags: []string{"io.weight=8"}}); got != want {

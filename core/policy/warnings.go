@@ -9,10 +9,28 @@ import (
 // Of further rules only duplicates, and rules behind one that matches everything, are found.
 const maxComparisons = 4_000_000
 
+// Warning says that a rule can never decide anything.
+type Warning struct {
+	Rule, By  int  // the index of the rule, and of the earlier one that takes its matches
+	Duplicate bool // both have the same patterns
+}
+
+func (w Warning) String() string {
+	return fmt.Sprintf("rules[%d]: %s", w.Rule, w.Against(fmt.Sprintf("rules[%d]", w.By)))
+}
+
+// Against returns the warning without the rule that it is about; by names the earlier rule.
+func (w Warning) Against(by string) string {
+	if w.Duplicate {
+		return "duplicate: " + by + " has the same patterns and comes first"
+	}
+	return "unreachable: " + by + " matches everything that this rule matches, and comes first"
+}
+
 // Warnings returns the rules that can never decide anything, in their order: duplicates of an
 // earlier rule, and rules whose matches an earlier rule takes all. The policy must be valid.
-func (p *Policy) Warnings() []*Error {
-	var all []*Error
+func (p *Policy) Warnings() []Warning {
+	var all []Warning
 	same := map[[6]fieldPattern]int{}
 	catchAll := -1
 	left := maxComparisons
@@ -21,10 +39,10 @@ func (p *Policy) Warnings() []*Error {
 		first, duplicate := same[patterns]
 		switch by := -1; {
 		case duplicate:
-			all = append(all, &Error{At: fmt.Sprintf("rules[%d]", i), What: fmt.Sprintf("duplicate: rules[%d] has the same patterns and comes first", first)})
+			all = append(all, Warning{Rule: i, By: first, Duplicate: true})
 			continue
 		case catchAll >= 0:
-			all = append(all, unreachable(i, catchAll))
+			all = append(all, Warning{Rule: i, By: catchAll})
 		default:
 			for j := 0; j < i && left > 0 && by < 0; j++ {
 				left--
@@ -33,7 +51,7 @@ func (p *Policy) Warnings() []*Error {
 				}
 			}
 			if by >= 0 {
-				all = append(all, unreachable(i, by))
+				all = append(all, Warning{Rule: i, By: by})
 			}
 		}
 		same[patterns] = i
@@ -42,10 +60,6 @@ func (p *Policy) Warnings() []*Error {
 		}
 	}
 	return all
-}
-
-func unreachable(rule, by int) *Error {
-	return &Error{At: fmt.Sprintf("rules[%d]", rule), What: fmt.Sprintf("unreachable: rules[%d] matches everything that this rule matches, and comes first", by)}
 }
 
 // covers reports whether the rule matches every application that another rule matches, as far

@@ -10,19 +10,22 @@ import (
 	"penstock/settings"
 )
 
-// Load reads and checks a scenario.
+// Load reads and checks a scenario. The error has all mistakes of the file, as settings.Mistakes.
 func Load(file string) (*Scenario, error) {
 	s := &Scenario{}
-	if err := settings.Load(file, maxFile, s); err != nil {
+	doc, err := settings.Load(file, maxFile, s)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.validate(); err != nil {
+	doc.Add("", s.validate())
+	if err := doc.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	s.dir = filepath.Dir(file)
 	return s, nil
 }
 
+// validate fills in the defaults. Each error begins with the path of its field.
 func (s *Scenario) validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

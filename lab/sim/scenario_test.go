@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,7 +14,7 @@ func TestMistakesInScenarios(t *testing.T) {
 	const dsfq = "exchange: {rule: dsfq}\n"
 	for text, want := range map[string]string{
 		"":                      "nodes: give at least one kind",
-		good + "lenght: 3s\n":   "field lenght",
+		good + "lenght: 3s\n":   `line 3, column 1: the file has no field "lenght": did you mean length?`,
 		good + "settle: 2m\n":   "settle 2m0s: less than the length",
 		good + "window: 10ms\n": "window 10ms",
 		good + "length: 25h\n":  "at most 24h",
@@ -65,6 +67,27 @@ func TestMistakesInScenarios(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// TestAllMistakesOfAScenario: one answer has them all, with their places.
+func TestAllMistakesOfAScenario(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "s.yaml")
+	if err := os.WriteFile(file, []byte("lenght: 3s\nnodes: [{count: 100001}, {disk: tape}]\napplications: [{name: a, spread: 2, weight: x}]\nexchange: {session: 900ms, rule: [a]}\nexpect: {spans: [{from: 2s, to: 1s}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(file)
+	want := file + `: line 1, column 1: the file has no field "lenght": did you mean length?
+  line 2, column 10: nodes[0]: count 100001: 1 to 100000
+  line 2, column 27: nodes[1]: disk "tape": hdd, ssd or nvme
+  line 3, column 16: applications[0]: give on, or spread from 0 to 1
+  line 3, column 45: weight: "x": give a number
+  line 4, column 12: exchange: session 900ms: 1s to 5m
+  line 4, column 34: rule: give a text
+  line 5, column 19: expect: spans[0]: from before to, within the length
+  100001 nodes: at most 100000`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
 	}
 }
 

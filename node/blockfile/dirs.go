@@ -25,6 +25,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/settings/plain"
 )
 
 // ErrOutside says that a path does not lie below a registered data directory.
@@ -60,7 +62,7 @@ func OpenDir(path, sysfs string) (*Dir, error) {
 	clean := filepath.Clean(path)
 	root, err := os.OpenFile(clean, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return nil, fmt.Errorf("data directory: %w", plain.File(err))
 	}
 	device, err := deviceOf(root, sysfs)
 	if err != nil {

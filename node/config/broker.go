@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -37,14 +36,13 @@ type Broker struct {
 	Peers string `yaml:"peers"`
 }
 
-// validateBroker fills in the defaults.
-func (n *Node) validateBroker() error {
+// validateBroker fills in the defaults and adds mistakes to those of the document.
+func (n *Node) validateBroker() {
 	b := n.Broker
 	if b == nil {
-		return nil
+		return
 	}
-	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("broker: "+format, args...)) }
+	fail := func(format string, args ...any) { n.doc.Add("broker: ", fmt.Errorf(format, args...), "broker") }
 	if len(b.Addresses) == 0 || len(b.Addresses) > maxBrokers {
 		fail("addresses: give 1 to %d, each host:port", maxBrokers)
 	}
@@ -81,15 +79,14 @@ func (n *Node) validateBroker() error {
 	}
 	for i, address := range b.Addresses {
 		if slices.Contains(b.Addresses[:i], address) {
-			fail("address %q is there twice", address)
+			fail("addresses[%d]: %q is there twice", i, address)
 		}
 		host, _, err := net.SplitHostPort(address)
 		switch ip := net.ParseIP(host); {
 		case err != nil:
-			fail("address %q: give host:port", address)
+			fail("addresses[%d]: %q: give host:port", i, address)
 		case plain && host != "localhost" && (ip == nil || !ip.IsLoopback()):
-			fail("address %q is another machine's: give ca, cert and key (`penstock certs` makes them)", address)
+			fail("addresses[%d]: %q is another machine's: give ca, cert and key (`penstock certs` makes them)", i, address)
 		}
 	}
-	return errors.Join(errs...)
 }

@@ -1,20 +1,26 @@
 // Package config reads the node daemon's two YAML files: its settings, which
 // are read once, and the weights, which are reloaded while it runs.
 //
-// Both are decoded strictly: an unknown field is an error with its line, since
+// Both are decoded strictly: an unknown field is an error with its place, since
 // a misspelt setting that is silently ignored is worse than a daemon that does
-// not start. A weights file that does not parse never replaces one that did.
+// not start. An error lists all mistakes of a file, with line and column. A weights
+// file that does not parse never replaces one that did.
 package config
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"os/user"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"penstock/core/limit"
+	"penstock/core/policy"
 	"penstock/node/device"
 	"penstock/node/profile"
 	"penstock/settings"
@@ -70,6 +76,7 @@ type Node struct {
 	// Broker says where the cluster's brokers are.
 	Broker *Broker `yaml:"broker"`
 
+	doc      *settings.Document
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
 
@@ -77,10 +84,47 @@ type Node struct {
 }
 
 // LoadNode reads the settings file. peers are algorithms beside the daemon's own that the
-// caller can make, to compare them with it.
+// caller can make, to compare them with it. The error has all mistakes of the file, as
+// settings.Mistakes.
 func LoadNode(file string, peers ...string) (*Node, error) {
+	n, err := load(file, peers)
+	if err == nil {
+		err = n.mistakes(file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// CheckNode is LoadNode for a person who has just written the files: it also looks up users and
+// the group on this machine, and reads the weights file, so that one answer has all mistakes.
+func CheckNode(file string, peers ...string) (*Node, error) {
+	n, err := load(file, peers)
+	if err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	n.lookUp()
+	var errs []error
+	if err := n.mistakes(file); err != nil {
+		errs = append(errs, fmt.Errorf("settings: %w", err))
+	}
+	if !n.doc.Wrong("weights") {
+		if _, err := LoadWeights(n.Weights); err != nil {
+			errs = append(errs, fmt.Errorf("weights: %w", err))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return n, nil
+}
+
+// load reads a settings file and checks it; the mistakes are in doc.
+func load(file string, peers []string) (*Node, error) {
 	n := &Node{peers: peers}
-	if err := settings.Load(file, maxFile, n); err != nil {
+	var err error
+	if n.doc, err = settings.Load(file, maxFile, n); err != nil {
 		return nil, err
 	}
 	abs, err := filepath.Abs(file)
@@ -88,37 +132,84 @@ func LoadNode(file string, peers ...string) (*Node, error) {
 		return nil, err
 	}
 	n.base = filepath.Dir(abs)
-	if err := n.validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
+	n.validate()
 	return n, nil
 }
 
-func (n *Node) validate() error {
-	var errs []error
+func (n *Node) mistakes(file string) error {
+	if err := n.doc.Err(); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// lookUp looks the users and the group up on this machine.
+func (n *Node) lookUp() {
+	for i, name := range n.Users {
+		if _, err := UserID(name); err != nil {
+			n.doc.Add("users: ", err, "users", i)
+		}
+	}
+	for i, name := range n.TaskUsers {
+		if _, err := UserID(name); name != "*" && err != nil {
+			n.doc.Add("task_users: ", err, "task_users", i)
+		}
+	}
+	if n.SocketGroup != "" {
+		if _, err := user.LookupGroup(n.SocketGroup); err != nil {
+			n.doc.Add("", fmt.Errorf("socket_group %q: this machine has no such group", n.SocketGroup), "socket_group")
+		}
+	}
+}
+
+// UserID returns the number of a user by name or number.
+func UserID(name string) (uint32, error) {
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(id), nil
+	}
+	u, err := user.Lookup(name)
+	if errors.As(err, new(user.UnknownUserError)) {
+		return 0, fmt.Errorf("%q: this machine has no such user", name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(id), err
+}
+
+// maxSocketPath is the length of the longest path that the kernel takes for a Unix socket.
+const maxSocketPath = 107
+
+// validate fills in the defaults and adds mistakes to those of the document.
+func (n *Node) validate() {
+	fail := func(format string, args ...any) { n.doc.Add("", fmt.Errorf(format, args...)) }
 	if n.Socket == "" {
-		errs = append(errs, errors.New("socket: give the path of the Unix socket for agents, such as /run/penstock/agent.sock"))
+		fail("socket: give the path of the Unix socket for agents, such as /run/penstock/agent.sock")
 	}
 	if n.SocketMode == "" {
 		n.SocketMode = "0660"
 	}
 	if m, err := strconv.ParseUint(n.SocketMode, 8, 32); err != nil || m > 0o777 {
-		errs = append(errs, fmt.Errorf("socket_mode %q: use octal permissions such as \"0660\"", n.SocketMode))
+		fail("socket_mode %q: use octal permissions such as \"0660\"", n.SocketMode)
 	}
 	if n.Listen == "" {
 		n.Listen = "127.0.0.1:9707"
+	}
+	if n.Listen != "off" {
+		n.doc.Add("", checkListen(n.Listen))
 	}
 	if n.Mode == "" {
 		n.Mode = "observe"
 	}
 	if _, err := device.ParseMode(n.Mode); err != nil {
-		errs = append(errs, err)
+		n.doc.Add("", err)
 	}
 	if n.Foreign == "" {
 		n.Foreign = "users"
 	}
 	if n.Foreign != "users" && n.Foreign != "totals" {
-		errs = append(errs, fmt.Errorf("foreign %q: use users or totals", n.Foreign))
+		fail("foreign %q: use users or totals", n.Foreign)
 	}
 	if n.KillSwitch == "" {
 		n.KillSwitch = n.Socket + ".off"
@@ -128,30 +219,48 @@ func (n *Node) validate() error {
 			*p = filepath.Join(n.base, *p)
 		}
 	}
-	for setting, dirs := range map[string][]string{"data_dirs": n.DataDirs, "local_dirs": n.LocalDirs} {
-		for _, d := range dirs {
-			if !filepath.IsAbs(d) {
-				errs = append(errs, fmt.Errorf("%s: %q: give an absolute path", setting, d))
-			}
+	if len(n.Socket) > maxSocketPath {
+		fail("socket %s has %d bytes: the path of a Unix socket has at most %d", n.Socket, len(n.Socket), maxSocketPath)
+	}
+	n.absolute(n.DataDirs, "data_dirs")
+	n.absolute(n.LocalDirs, "local_dirs")
+	n.loadProfiles()
+	if _, err := n.config("", true, n.profiles[n.Device.Profile]); err != nil {
+		n.doc.Add("device: ", err, "device")
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Devices)) {
+		if _, err := n.config(name, true, n.profiles[n.Devices[name].Profile]); err != nil {
+			n.doc.Add("device "+name+": ", err, "devices", name)
 		}
 	}
-	errs = append(errs, n.loadProfiles())
-	if _, err := n.DeviceConfig("", true); err != nil {
-		errs = append(errs, err)
-	}
-	for name := range n.Devices {
-		if _, err := n.DeviceConfig(name, true); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if _, err := n.NetworkConfig(); err != nil {
-		errs = append(errs, err)
+	if _, err := n.networkConfig(); err != nil {
+		n.doc.Add("network: ", err, "network")
 	}
 	if _, err := n.IdentitySettings(); err != nil {
-		errs = append(errs, err)
+		n.doc.Add("identity: ", err, "identity")
 	}
-	errs = append(errs, n.validateBroker())
-	return errors.Join(errs...)
+	n.validateBroker()
+}
+
+// absolute checks the folders of a setting.
+func (n *Node) absolute(dirs []string, path ...any) {
+	for i, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			n.doc.Add(fmt.Sprintf("%s: ", path[len(path)-1]), fmt.Errorf("%q: give an absolute path", dir), append(path[:len(path):len(path)], i)...)
+		}
+	}
+}
+
+// checkListen checks an address to listen at.
+func checkListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("listen %q: give HOST:PORT, such as 127.0.0.1:9707, or \"off\"", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("listen %q: the port must be a number from 0 to 65535 (0: any that is free)", address)
+	}
+	return nil
 }
 
 // Weights is the weights file: rules, matched from the top, first match wins.
@@ -160,9 +269,10 @@ type Weights struct {
 	Mode string `yaml:"mode"`
 	// Default is the weight of flows that no rule matches; default 1.
 	Default int     `yaml:"default"`
-	Queues  []Queue `yaml:"queues"`
-	Rules   []Rule  `yaml:"rules"`
+	Queues  []Queue `yaml:"queues" entry:"a queue"`
+	Rules   []Rule  `yaml:"rules" entry:"a rule"`
 
+	doc    *settings.Document       // nil without a file
 	places map[string]*device.Queue // by the queue's path
 }
 
@@ -171,7 +281,7 @@ type Weights struct {
 type Rule struct {
 	Application string         `yaml:"application"`
 	Flow        string         `yaml:"flow"`
-	Queue       QueuePath      `yaml:"queue"`  // that the weight counts in; default none
+	Queue       string         `yaml:"queue"`  // that the weight counts in; default none
 	Weight      int            `yaml:"weight"` // 1..1,000,000; default the file's default
 	Mode        string         `yaml:"mode"`   // default enforce: the daemon's own mode holds
 	Limit       settings.Bytes `yaml:"limit"`  // a second, at one device; default none
@@ -180,15 +290,20 @@ type Rule struct {
 // MaxRules bounds a weights file.
 const MaxRules = 10_000
 
-// LoadWeights reads and checks a weights file; an empty name gives the defaults.
+// LoadWeights reads and checks a weights file; an empty name gives the defaults. The error has
+// all mistakes of the file, as settings.Mistakes.
 func LoadWeights(file string) (*Weights, error) {
 	w := &Weights{}
-	if file != "" {
-		if err := settings.Load(file, maxFile, w); err != nil {
-			return nil, err
-		}
+	if file == "" {
+		w.Default = 1
+		return w, nil
 	}
-	if err := w.validate(); err != nil {
+	var err error
+	if w.doc, err = settings.Load(file, maxFile, w); err != nil {
+		return nil, err
+	}
+	w.validate()
+	if err := w.doc.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return w, nil
@@ -196,40 +311,42 @@ func LoadWeights(file string) (*Weights, error) {
 
 const maxWeight = 1_000_000
 
-func (w *Weights) validate() error {
-	var errs []error
+// validate fills in the defaults and adds mistakes to those of the document.
+func (w *Weights) validate() {
 	if w.Mode != "" {
 		if _, err := device.ParseMode(w.Mode); err != nil {
-			errs = append(errs, err)
+			w.doc.Add("", err, "mode")
 		}
 	}
-	if w.Default == 0 {
+	if !w.doc.Has("default") {
 		w.Default = 1
 	}
 	if w.Default < 1 || w.Default > maxWeight {
-		errs = append(errs, fmt.Errorf("default: weight %d: use 1 to %d", w.Default, maxWeight))
+		w.doc.Add("", fmt.Errorf("default: weight %d: use 1 to %d", w.Default, maxWeight))
+		w.Default = 1 // the mistake is reported once
 	}
 	if len(w.Rules) > MaxRules {
-		errs = append(errs, fmt.Errorf("%d rules: use at most %d", len(w.Rules), MaxRules))
+		w.doc.Add("", fmt.Errorf("%d rules: use at most %d", len(w.Rules), MaxRules), "rules")
+		return
 	}
-	errs = append(errs, w.place())
+	w.place()
 	for i := range w.Rules {
 		r := &w.Rules[i]
-		if r.Weight == 0 {
+		if !w.doc.Has("rules", i, "weight") {
 			r.Weight = w.Default
 		}
 		if r.Mode == "" {
 			r.Mode = "enforce"
 		}
 		fail := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("rule %d: %w", i+1, fmt.Errorf(format, args...)))
+			w.doc.Add(fmt.Sprintf("rule %d: ", i+1), fmt.Errorf(format, args...), "rules", i)
 		}
 		if r.Application == "" && r.Flow == "" {
 			fail("give application or flow, a pattern such as \"application_*\"")
 		}
-		for _, p := range []string{r.Application, r.Flow} {
-			if _, err := path.Match(p, ""); err != nil {
-				fail("pattern %q: %v", p, err)
+		for _, p := range []struct{ field, pattern string }{{"application", r.Application}, {"flow", r.Flow}} {
+			if _, err := path.Match(p.pattern, ""); err != nil {
+				fail("%s: pattern %q: use * ? and [abc]", p.field, p.pattern)
 			}
 		}
 		if r.Weight < 1 || r.Weight > maxWeight {
@@ -239,10 +356,24 @@ func (w *Weights) validate() error {
 			fail("%v", err)
 		}
 		if r.Limit != 0 && (r.Limit < device.MinLimit || r.Limit > limit.MaxRate) {
-			fail("limit %d: use %d to %d bytes a second", r.Limit, device.MinLimit, int64(limit.MaxRate))
+			fail("limit %d: use %d (64KiB) to %d bytes a second", r.Limit, device.MinLimit, int64(limit.MaxRate))
 		}
 	}
-	return errors.Join(errs...)
+}
+
+// Warnings returns a line for each rule that can never decide anything, with its place.
+func (w *Weights) Warnings() []string {
+	var p policy.Policy
+	for _, r := range w.Rules {
+		// A pattern of applications matches those only, as one of tags what has tags.
+		p.Rules = append(p.Rules, policy.Rule{Flow: r.Flow, Tag: r.Application})
+	}
+	var all []string
+	for _, one := range p.Warnings() {
+		line, column := w.doc.Place(fmt.Sprintf("rules[%d]", one.Rule))
+		all = append(all, settings.Mistake{Line: line, Column: column, What: one.Against(fmt.Sprintf("the rule on line %d", w.doc.Line("rules", one.By)))}.String())
+	}
+	return all
 }
 
 // Policy finds the rule of a flow: the first that matches.
@@ -250,7 +381,7 @@ func (w *Weights) Policy(flow string) device.Rule {
 	for _, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Queue: w.places[r.Queue.path]}
+			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Queue: w.places[r.Queue]}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,9 @@ func TestBadNodeFiles(t *testing.T) {
 		"socket: x\nlocal_dirs: [a]":                   "local_dirs",
 		"socket: x\ndevice: {lazy_age: 1ms}":           "lazy age",
 		"socket: x\ndevice: {lazy_files: 65537}":       "lazy files",
+		"socket: " + strings.Repeat("x", 108):          "at most 107",
+		"socket: x\nlisten: 127.0.0.1":                 "give HOST:PORT",
+		"socket: x\nlisten: 127.0.0.1:70000":           "from 0 to 65535",
 		"socket: x\nnetwork: {}":                       "rate: give",
 		"socket: x\nnetwork: {rate: 1KiB}":             "rate 1024",
 		"socket: x\nnetwork:\n  rate: 1 Gbit":          "line 3",
@@ -128,6 +132,126 @@ func TestBadNodeFiles(t *testing.T) {
 	}
 	if _, err := LoadNode("/nowhere/file.yaml"); err == nil {
 		t.Error("a missing file was read")
+	}
+}
+
+// TestAllMistakesOfAllFiles: one answer has all that is wrong in the settings, on this machine and
+// in the weights file.
+func TestAllMistakesOfAllFiles(t *testing.T) {
+	name := write(t, `sockt: /run/a.sock
+mode: enforcing
+listen: 127.0.0.1:99999
+data_dirs: /data/1
+local_dirs: [/local, relative]
+users: [nobodyknowsme]
+task_users: ["*", nobodyelse]
+socket_group: nogroupofthisname
+backlog: 10MBps
+weights: w.yaml
+socket_mode: rw
+device: {quantm: 2M, profile: no.profile, max_wait: 45}
+devices:
+  sda: {algorithm: sfq3, ahead: 99, quantum: -1, max_wait: 1ms, depth: {min: 5, max: 2}}
+  sdb: {algorithm: drr, depth: {fixed: 2000}}
+  sdc: {ahead: 2.5}
+`)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(name), "w.yaml"), []byte(`default: 0
+rules:
+  - {application: "a*", weight: -3}
+  - {application: b, weight: heavy}
+  - {application: c, weight: 2, limit: 10MBps}
+  - {aplication: d, weight: 2}
+  - {weight: 5}
+  - {flow: e, weight: 0}
+  - {flow: f, weight: 2.5, mode: sometimes, limit: 10}
+  - {flow: "[", queue: root.etl}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := CheckNode(name)
+	want := "settings: " + name + `: line 1, column 1: the file has no field "sockt": did you mean socket?
+  line 2, column 1: mode "enforcing": use off, observe or enforce
+  line 3, column 1: listen "127.0.0.1:99999": the port must be a number from 0 to 65535 (0: any that is free)
+  line 4, column 12: data_dirs is a list: begin each entry with "- "
+  line 5, column 22: local_dirs: "relative": give an absolute path
+  line 6, column 9: users: "nobodyknowsme": this machine has no such user
+  line 7, column 19: task_users: "nobodyelse": this machine has no such user
+  line 8, column 1: socket_group "nogroupofthisname": this machine has no such group
+  line 9, column 1: the file has no field "backlog": there are broker, data_dirs, device, devices, foreign, identity, kill_switch, listen, local_dirs, mode, network, socket, socket_group, socket_mode, task_users, users, weights
+  line 11, column 1: socket_mode "rw": use octal permissions such as "0660"
+  line 12, column 10: device has no field "quantm": did you mean quantum?
+  line 12, column 22: device: profile: ` + filepath.Dir(name) + `/no.profile: no such file or folder
+  line 12, column 53: max_wait: "45": use a duration with a unit, such as 20ms, 1s or 1m30s
+  line 14, column 9: device sda: algorithm "sfq3": use one of sfq, sfqd, sfqd2
+  line 14, column 26: device sda: ahead 99: use 1 to 16 quanta
+  line 14, column 46: quantum: "-1": use a number of bytes such as 65536, 64KiB or 2MiB
+  line 14, column 50: device sda: max wait 1ms: use 1s to 10m (HDFS clients give up after 60s)
+  line 14, column 65: device sda: depth: bounds 5 to 2: give whole numbers, 1 <= min <= max <= 65536
+  line 15, column 9: device sdb: algorithm "drr" is one to compare with and not the daemon's own: run a daemon with it by ` + "`penstock-lab node`" + `, or use one of sfq, sfqd, sfqd2
+  line 15, column 33: device sdb: depth: fixed 2000: use 1 to 1024
+  and 1 more
+weights: ` + filepath.Dir(name) + `/w.yaml: line 1, column 1: default: weight 0: use 1 to 1000000
+  line 3, column 25: rule 1: weight -3: use 1 to 1000000
+  line 4, column 30: weight: "heavy": give a whole number
+  line 5, column 40: limit: "10MBps": use a number of bytes such as 10MiB (units are KiB, MiB and GiB)
+  line 6, column 6: a rule has no field "aplication": did you mean application?
+  line 7, column 5: rule 5: give application or flow, a pattern such as "application_*"
+  line 8, column 15: rule 6: weight 0: use 1 to 1000000
+  line 9, column 23: weight: "2.5": give a whole number
+  line 9, column 28: rule 7: mode "sometimes": use off, observe or enforce
+  line 9, column 45: rule 7: limit 10: use 65536 (64KiB) to 1099511627776 bytes a second
+  line 10, column 6: rule 8: flow: pattern "[": use * ? and [abc]
+  line 10, column 17: rule 8: queue "root.etl": give it, or one above it, a weight under queues`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	_, err = LoadNode(write(t, `mode: observe
+devices:
+  sdc: {ahead: 2.5, period: {a: b}, algorithm: ddr}
+broker: {addres: b:9717, node: n}
+identity: {mode: stric, spark_dirs: [x]}
+network: {rate: 1, ahead: 20}
+foreign: [users]
+`), "fifo", "drr")
+	_, text, _ := strings.Cut(err.Error(), ": ")
+	want = `line 3, column 16: ahead: "2.5": give a whole number
+  line 3, column 29: period: give a duration with a unit, such as 20ms, 1s or 1m30s
+  line 3, column 37: device sdc: algorithm "ddr": use one of sfq, sfqd, sfqd2, drr, fifo
+  line 4, column 10: broker has no field "addres": did you mean addresses?
+  line 5, column 12: identity: mode "stric": use trust, verify or strict
+  line 5, column 38: identity: spark_dirs[0]: "x": give an absolute path
+  line 6, column 11: network: rate 1: use at least 65536 bytes a second, for a network device
+  line 6, column 20: network: ahead 20: use 1 to 16 quanta
+  line 7, column 10: foreign: give a text
+  socket: give the path of the Unix socket for agents, such as /run/penstock/agent.sock`
+	if text != want {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWeightsWarnings(t *testing.T) {
+	w, err := LoadWeights(write(t, `rules:
+  - {application: "*", weight: 3}
+  - {application: b, weight: 2}
+  - {flow: clients}
+  - {application: b}
+  - {flow: clients, weight: 4}
+  - {application: c, flow: "c*"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"line 3, column 5: unreachable: the rule on line 2 matches everything that this rule matches, and comes first",
+		"line 5, column 5: duplicate: the rule on line 3 has the same patterns and comes first",
+		"line 6, column 5: duplicate: the rule on line 4 has the same patterns and comes first",
+		"line 7, column 5: unreachable: the rule on line 2 matches everything that this rule matches, and comes first",
+	}
+	if got := w.Warnings(); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if w, err := LoadWeights(""); err != nil || w.Warnings() != nil {
+		t.Error("no file, and warnings")
 	}
 }
 
@@ -169,8 +293,10 @@ func TestBadWeights(t *testing.T) {
 		"rules: [{flow: a}, {flow: b, limit: 65535}]":       "rule 2: limit 65535",
 		"rules: [{flow: b, limit: 1025GiB}]":                "rule 1: limit",
 		"rules:\n  - {flow: a}\n  - {flow: b, limit: fast}": "line 3",
-		"default: -4": "default",
-		"mode: x":     "off, observe or enforce",
+		"default: -4":                   "default",
+		"default: 0":                    "line 1, column 1: default: weight 0",
+		"rules: [{flow: a, weight: 0}]": "line 1, column 19: rule 1: weight 0",
+		"mode: x":                       "off, observe or enforce",
 		"rules:\n  - {flow: a}\n  - {flow: b, wieght: 4}":       "line 3",
 		"rules: [" + strings.Repeat("{flow: a},", 10_001) + "]": "at most 10000",
 	} {

@@ -14,6 +14,7 @@ import (
 	"penstock/node/device"
 	"penstock/node/profile"
 	"penstock/settings"
+	"penstock/settings/plain"
 )
 
 // Device is the file's form of device.Config. What is not set has the default
@@ -71,17 +72,18 @@ var (
 const seek = 2 * 4 * time.Millisecond
 
 // loadProfiles reads the profile of each section that names one.
-func (n *Node) loadProfiles() error {
+func (n *Node) loadProfiles() {
 	n.profiles = map[string]*profile.Profile{}
-	errs := []error{n.loadProfile(&n.Device)}
+	if err := n.loadProfile(&n.Device); err != nil {
+		n.doc.Add("device: profile: ", err, "device", "profile")
+	}
 	for _, name := range slices.Sorted(maps.Keys(n.Devices)) {
 		d := n.Devices[name]
 		if err := n.loadProfile(&d); err != nil {
-			errs = append(errs, fmt.Errorf("device %s: %w", name, err))
+			n.doc.Add("device "+name+": profile: ", err, "devices", name, "profile")
 		}
 		n.Devices[name] = d
 	}
-	return errors.Join(errs...)
 }
 
 func (n *Node) loadProfile(d *Device) (err error) {
@@ -94,7 +96,7 @@ func (n *Node) loadProfile(d *Device) (err error) {
 	if n.profiles[d.Profile] == nil {
 		n.profiles[d.Profile], err = profile.Load(d.Profile)
 	}
-	return err
+	return plain.File(err)
 }
 
 func (n *Node) device(name string) Device {
@@ -132,14 +134,26 @@ func (n *Node) ConfigFor(id profile.Device) (c device.Config, misfit, err error)
 		}
 	}
 	c, err = n.config(id.Name, id.Rotational, p)
-	return c, misfit, err
+	return c, misfit, ofDevice(id.Name, err)
 }
 
 // DeviceConfig gives the settings of a device by its kernel name, with its
 // profile, if it has one, whatever device that was measured on.
 func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
 	_, p := n.Profile(name)
-	return n.config(name, rotates, p)
+	c, err := n.config(name, rotates, p)
+	return c, ofDevice(name, err)
+}
+
+// ofDevice says whose settings are wrong. No name: those that hold for all devices.
+func ofDevice(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case name == "":
+		return fmt.Errorf("settings of all devices: %w", err)
+	}
+	return fmt.Errorf("settings of device %s: %w", name, err)
 }
 
 func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Config, error) {
@@ -167,10 +181,6 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Stuck:      time.Duration(d.Stuck),
 		MaxFlows:   d.MaxFlows,
 	}
-	if c.Peer = slices.Contains(n.peers, d.Algorithm); !c.Peer && slices.Contains(laboratory, d.Algorithm) {
-		return c, fmt.Errorf("settings of device %s: algorithm %s is one to compare with and not the daemon's own: "+
-			"run a daemon with it by `penstock-lab node`, or use one of %s", name, d.Algorithm, strings.Join(arbiter.Algorithms, ", "))
-	}
 	if p != nil {
 		c.Cost = p.Model()
 		read, write = p.References()
@@ -182,10 +192,26 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Min: d.Depth.Min, Max: d.Depth.Max, Start: d.Depth.Start, Gain: d.Depth.Gain,
 		Read: d.Depth.Read.or(read), Write: d.Depth.Write.or(write),
 	}
-	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("settings of device %s: %w", name, err)
+	c.Peer = slices.Contains(n.peers, d.Algorithm)
+	err := n.checkAlgorithm(d.Algorithm)
+	if err != nil {
+		c.Algorithm = "" // the mistake is reported once
 	}
-	return c, nil
+	return c, errors.Join(err, c.Validate())
+}
+
+// checkAlgorithm checks the name of a scheduler; empty: the default.
+func (n *Node) checkAlgorithm(name string) error {
+	known := append(slices.Clone(arbiter.Algorithms), n.peers...)
+	slices.Sort(known[len(arbiter.Algorithms):])
+	switch {
+	case name == "" || slices.Contains(known, name):
+		return nil
+	case slices.Contains(laboratory, name):
+		return fmt.Errorf("algorithm %q is one to compare with and not the daemon's own: "+
+			"run a daemon with it by `penstock-lab node`, or use one of %s", name, strings.Join(known, ", "))
+	}
+	return fmt.Errorf("algorithm %q: use one of %s", name, strings.Join(known, ", "))
 }
 
 // laboratory are algorithms that were the daemon's once.

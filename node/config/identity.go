@@ -23,16 +23,20 @@ type Identity struct {
 	Services []string `yaml:"services"`
 }
 
-// IdentitySettings are those of the checker, but for what the daemon adds.
+// IdentitySettings are those of the checker, but for what the daemon adds. Errors begin with the
+// field.
 func (n *Node) IdentitySettings() (identity.Settings, error) {
 	i := n.Identity
 	if i.Mode == "" {
 		i.Mode = "verify"
 	}
 	mode, err := identity.ParseMode(i.Mode)
-	for _, d := range i.SparkDirs {
+	if err != nil {
+		err = fmt.Errorf("mode %q: use trust, verify or strict", i.Mode)
+	}
+	for j, d := range i.SparkDirs {
 		if !filepath.IsAbs(d) {
-			err = errors.Join(err, fmt.Errorf("identity: spark_dirs: %q: give an absolute path", d))
+			err = errors.Join(err, fmt.Errorf("spark_dirs[%d]: %q: give an absolute path", j, d))
 		}
 	}
 	return identity.Settings{Mode: mode, LocalDirs: n.LocalDirs, SparkDirs: i.SparkDirs, Cgroup: i.Cgroup, Services: i.Services}, err

@@ -22,17 +22,22 @@ type Network struct {
 
 // NetworkConfig gives the settings of the network device.
 func (n *Node) NetworkConfig() (device.Config, error) {
+	c, err := n.networkConfig()
+	if err != nil {
+		return c, fmt.Errorf("network: %w", err)
+	}
+	return c, nil
+}
+
+func (n *Node) networkConfig() (device.Config, error) {
 	c := device.Config{Network: true}
 	if w := n.Network; w != nil {
 		if w.Rate == 0 {
-			return c, errors.New("network: rate: give the bytes a second that the machine can send, such as 117MiB for 1 Gbit/s")
+			return c, errors.New("rate: give the bytes a second that the machine can send, such as 117MiB for 1 Gbit/s")
 		}
 		c.Rate, c.Quantum = int64(w.Rate), int64(w.Quantum)
 		c.Ahead, c.FixedDepth = w.Ahead, w.Depth
 		c.MaxWait, c.MaxFlows = time.Duration(w.MaxWait), w.MaxFlows
 	}
-	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("network: %w", err)
-	}
-	return c, nil
+	return c, c.Validate()
 }

@@ -47,18 +47,18 @@ rules:
 func TestBadQueues(t *testing.T) {
 	rule := "\nrules: [{flow: x, queue: q}]"
 	for text, want := range map[string]string{
-		"queues:\n  - {queue: a, weight: 1}\n  - {queue: b}":                 "line 3: queues[1]: weight 0",
-		"queues:\n  - {queue: a, weight: 1000001}":                           "line 2: queues[0]: weight 1000001",
-		"queues: [{queue: a, weight: 1}, {queue: a, weight: 2}]":             "line 1: queues[1]: queue \"a\" is listed twice",
+		"queues:\n  - {queue: a, weight: 1}\n  - {queue: b}":                 "line 3, column 5: queues[1]: weight 0",
+		"queues:\n  - {queue: a, weight: 1000001}":                           "line 2, column 16: queues[0]: weight 1000001",
+		"queues: [{queue: a, weight: 1}, {queue: a, weight: 2}]":             "line 1, column 34: queues[1]: queue \"a\" is listed twice",
 		"queues: [{weight: 1}]":                                              "queues[0]: queue \"\": give its path",
 		"queues: [{queue: a..b, weight: 1}]":                                 "such as root.etl",
-		"queues: [{queue: [a], weight: 1}]":                                  "line 1: a queue is a path",
+		"queues: [{queue: [a], weight: 1}]":                                  `line 1, column 18: queue: give a text`,
 		"queues:\n  - {queue: a, weight: 1}\n  - {queue: b, wieght: 1}":      "line 3",
 		"queues: [{queue: " + strings.Repeat("a.", 16) + "a, weight: 1}]":    "at most 16 levels",
 		"queues: [" + strings.Repeat("{queue: a, weight: 1},", 10_001) + "]": "at most 10000",
-		"rules:\n  - {flow: x}\n  - {flow: y, queue: root.a}":                "line 3: queue \"root.a\": give it, or one above it, a weight",
-		"queues: [{queue: q.x, weight: 1}]" + rule:                           "line 2: queue \"q\"",
-		"rules: [{flow: x, queue: " + strings.Repeat("a", 257) + "}]":        "line 1: a queue's path has at most 256",
+		"rules:\n  - {flow: x}\n  - {flow: y, queue: root.a}":                "line 3, column 15: rule 2: queue \"root.a\": give it, or one above it, a weight",
+		"queues: [{queue: q.x, weight: 1}]" + rule:                           "line 2, column 19: rule 1: queue \"q\"",
+		"rules: [{flow: x, queue: " + strings.Repeat("a", 257) + "}]":        "line 1, column 19: rule 1: a queue's path has at most 256",
 	} {
 		_, err := LoadWeights(write(t, text))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -93,7 +93,7 @@ func FuzzQueues(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, r := range w.Rules {
-			if q := w.places[r.Queue.path]; q != nil { // the scheduler takes all that a good file says
+			if q := w.places[r.Queue]; q != nil { // the scheduler takes all that a good file says
 				if err := s.SetQueue(id, q.Levels()); err != nil {
 					t.Errorf("%q: %v", text, err)
 				}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/settings/plain"
 )
 
 // A socket that is there may belong to a living daemon, which must not get a second one
@@ -56,9 +58,12 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 	if err == nil && st.Mode()&os.ModeSocket == 0 {
 		return nil, fmt.Errorf("socket %s: there is something else at that path", path)
 	}
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
 	unlock, err := lockStart(path + ".lock")
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
+		return nil, fmt.Errorf("socket %s: %w", path, plain.File(err))
 	}
 	defer unlock()
 	if err := at.mayReplace(path); err != nil {
@@ -85,6 +90,25 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 		return nil, err
 	}
 	return l, nil
+}
+
+// makeFolder makes the socket's folder if only that is missing, as /run/penstock is after each
+// start of a machine. Everybody may enter it, as with systemd's RuntimeDirectory; the socket has
+// permissions of its own. Errors name a folder that has to be made by hand.
+func makeFolder(folder string) error {
+	err := os.Mkdir(folder, 0o755)
+	switch {
+	case err == nil:
+		return os.Chmod(folder, 0o755) // whatever the umask is
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s to make %s in: correct the path, or make the folder (mkdir -p)", filepath.Dir(folder), folder)
+	}
+	if _, missing := os.Stat(folder); missing == nil {
+		return nil // it is there, and nothing may be made beside it
+	}
+	return fmt.Errorf("the folder %s is missing and cannot be made: %w", folder, plain.File(err))
 }
 
 // lockStart keeps others from replacing the socket meanwhile. The file stays: without it

@@ -131,7 +131,7 @@ func TestListen(t *testing.T) {
 	if _, err := listen(t, file); err == nil {
 		t.Error("a plain file was replaced")
 	}
-	if _, err := listen(t, filepath.Join(t.TempDir(), "s", "s")); err == nil {
+	if _, err := listen(t, filepath.Join(t.TempDir(), "s", "s", "s")); err == nil {
 		t.Error("a socket in no folder")
 	}
 }
@@ -337,4 +337,32 @@ func TestWithoutDescriptors(t *testing.T) {
 		_, err := wire.NewReader(c).Next()
 		return err == nil
 	})
+}
+
+// TestTheSocketsFolderIsMade: only the last folder of its path.
+func TestTheSocketsFolderIsMade(t *testing.T) {
+	dir := t.TempDir()
+	old := syscall.Umask(0o077)
+	l, err := Listen(filepath.Join(dir, "run", "agent.sock"), 0o660, -1)
+	syscall.Umask(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if st, err := os.Stat(filepath.Join(dir, "run")); err != nil || st.Mode().Perm() != 0o755 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	_, err = Listen(filepath.Join(dir, "no", "run", "agent.sock"), 0o660, -1)
+	if err == nil || !strings.Contains(err.Error(), "there is no folder "+dir+"/no to make "+dir+"/no/run in") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "no")); err == nil {
+		t.Error("a folder above the socket's was made")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Listen(filepath.Join(dir, "file", "agent.sock"), 0o660, -1); err == nil || !strings.Contains(err.Error(), "a part of this path is a file") {
+		t.Error(err)
+	}
 }

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
+	"syscall"
 	"time"
+
+	"penstock/settings/plain"
 )
 
 // DefaultAddress is where a daemon listens whose settings do not say otherwise.
@@ -30,7 +31,7 @@ func Fetch(ctx context.Context, address string) (*Document, error) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no daemon answers at %s: %w: start it with penstock node run, or give its \"listen\" address with --address", address, plain(err))
+		return nil, unanswered(ctx, address, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
@@ -47,16 +48,16 @@ func Fetch(ctx context.Context, address string) (*Document, error) {
 	return d, nil
 }
 
-// plain returns the cause of a failed request, such as "connection refused", without the
-// request, the address and the system call that the errors around it repeat.
-func plain(err error) error {
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		err = op.Err
+// unanswered says why no daemon has answered and what to do.
+func unanswered(ctx context.Context, address string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
 	}
-	if call := (*os.SyscallError)(nil); errors.As(err, &call) {
-		err = call.Err
+	advice := "start it with penstock node run, or give its \"listen\" address with --address"
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		advice = "give the daemon's \"listen\" address with --address"
 	}
-	return err
+	return fmt.Errorf("no daemon answers at %w: %s", plain.Network(address, err), advice)
 }
 
 // Parse reads a document. Unknown fields are left out: a newer daemon has more.

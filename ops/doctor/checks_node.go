@@ -14,7 +14,7 @@ func checkDaemon(f *Facts) []Result {
 	if f.Status == nil {
 		return bad(Fail, f.StatusErr.Error(),
 			"nothing is governed; without a daemon every gate is open",
-			"start it: penstock node --config FILE; if it listens elsewhere, name it with --address")
+			"start it: penstock node run --config FILE; if it listens elsewhere, name it with --address")
 	}
 	found := fmt.Sprintf("penstock %s answers at %s, process %d", f.Status.Build, f.Address, f.Status.PID)
 	if f.Status.Build != f.Build {

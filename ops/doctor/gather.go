@@ -21,6 +21,7 @@ import (
 
 	"penstock/node/status"
 	"penstock/ops/install"
+	"penstock/settings/plain"
 )
 
 const (
@@ -187,16 +188,16 @@ func get(ctx context.Context, address string) ([]byte, error) {
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
+	if err != nil { // its own words repeat the whole request
+		return nil, &plain.Error{What: plain.NetworkCause(err), Cause: err}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", address, resp.Status)
+		return nil, fmt.Errorf("it answers %q", resp.Status)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("%s: over %d bytes", address, maxAnswer)
+		err = fmt.Errorf("its answer has over %d bytes", maxAnswer)
 	}
 	return body, err
 }

@@ -14,8 +14,8 @@ type format int
 const (
 	hadoopXML format = iota
 	sparkProperties
-	// plain text knows no keys, only pieces of text of our own.
-	plain
+	// plainText knows no keys, only pieces of text of our own.
+	plainText
 )
 
 // entry is one definition of a key. start and end enclose what has to be replaced
@@ -58,7 +58,7 @@ func parse(f format, text []byte, include func(string) ([]byte, error)) (*docume
 	case sparkProperties:
 		return parseProperties(text)
 	}
-	return &document{format: plain}, nil
+	return &document{format: plainText}, nil
 }
 
 // setting is a key with its value.

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"penstock/settings/plain"
 )
 
 // folder is a configuration folder with what is to become of it.
@@ -34,13 +37,38 @@ func openFolder(path string) (*folder, error) {
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &plain.Error{What: path + ": no such folder", Cause: err}
+	}
 	if err != nil {
-		return nil, err
+		return nil, plain.File(err)
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("%s is no folder", path)
 	}
 	return &folder{path: real}, nil
+}
+
+// usual are files of which at least one is in a configuration folder.
+var (
+	usualHadoop = []string{"core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml", "hadoop-env.sh"}
+	usualSpark  = []string{"spark-defaults.conf", "spark-env.sh", "log4j2.properties", "log4j.properties", "metrics.properties", "fairscheduler.xml", "workers", "hive-site.xml"}
+)
+
+// stranger says why the folder does not look like one of these files, or like the template of
+// one; empty: it does, or an earlier run has prepared it.
+func (f *folder) stranger(kind string, usual []string) string {
+	if f.old != nil {
+		return ""
+	}
+	for _, name := range usual {
+		for _, suffix := range []string{"", ".template"} {
+			if _, err := os.Lstat(filepath.Join(f.path, name+suffix)); err == nil {
+				return ""
+			}
+		}
+	}
+	return fmt.Sprintf("%s is no configuration folder of %s: neither %s nor %s is in it", f.path, kind, usual[0], usual[1])
 }
 
 // plan decides what to write. The starting point is always what the files would be

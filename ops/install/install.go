@@ -143,9 +143,10 @@ func run(o Options, remove, write bool) (*Report, error) {
 	}
 	var folders []*folder
 	for _, f := range []struct {
-		dir     string
-		targets func(Options) []target
-	}{{o.HadoopConf, hadoopTargets}, {o.SparkConf, sparkTargets}} {
+		dir, kind string
+		usual     []string
+		targets   func(Options) []target
+	}{{o.HadoopConf, "Hadoop", usualHadoop, hadoopTargets}, {o.SparkConf, "Spark", usualSpark, sparkTargets}} {
 		if f.dir == "" {
 			continue
 		}
@@ -165,6 +166,13 @@ func run(o Options, remove, write bool) (*Report, error) {
 		}
 		if err := dir.plan(o, remove, r); err != nil {
 			return r, err
+		}
+		if why := dir.stranger(f.kind, f.usual); why != "" && !remove {
+			if !o.Force {
+				r.Conflicts = append(r.Conflicts, why+"; correct the path (--force installs there anyway)")
+			} else {
+				r.Notes = append(r.Notes, why)
+			}
 		}
 	}
 	if !remove {

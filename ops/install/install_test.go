@@ -426,3 +426,44 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAFolderOfSomethingElse: a folder without any usual file is a mistake in the path, unless
+// --force says that it is not.
+func TestAFolderOfSomethingElse(t *testing.T) {
+	dir := t.TempDir()
+	for _, conf := range []string{"hadoop", "spark"} {
+		if err := os.Mkdir(filepath.Join(dir, conf), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := options(dir)
+	o.AgentJar, o.Force = filepath.Join(t.TempDir(), "penstock-agent.jar"), false
+	if err := os.WriteFile(o.AgentJar, []byte("PK"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, dir)
+	_, err := Apply(o)
+	for _, want := range []string{
+		"hadoop is no configuration folder of Hadoop: neither core-site.xml nor hdfs-site.xml is in it; correct the path (--force",
+		"spark is no configuration folder of Spark: neither spark-defaults.conf nor spark-env.sh is in it",
+	} {
+		if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	same(t, "refused", snapshot(t, dir), before)
+	o.Force = true
+	applied(t, o)
+	o.Force = false
+	applied(t, o) // it is ours now
+	if _, err := Remove(o); err != nil {
+		t.Error(err)
+	}
+	o.HadoopConf = filepath.Join(dir, "none", "hadoop")
+	if _, err := Plan(o, false); err == nil || err.Error() != o.HadoopConf+": no such folder" {
+		t.Error(err)
+	}
+	put(t, dir, "templates/spark-defaults.conf.template", "")
+	o.HadoopConf, o.SparkConf = "", filepath.Join(dir, "templates")
+	applied(t, o)
+}

@@ -82,7 +82,7 @@ const restartDaemons = "the DataNode and the NodeManager of each machine that us
 func hadoopTargets(o Options) []target {
 	option := taskOption(o.AgentJar)
 	targets := []target{
-		{path: "shellprofile.d/penstock.sh", format: plain, whole: shellProfile(o), restart: restartDaemons},
+		{path: "shellprofile.d/penstock.sh", format: plainText, whole: shellProfile(o), restart: restartDaemons},
 		{path: "mapred-site.xml", format: hadoopXML, wants: []want{
 			{key: "fs.file.impl", set: "${penstock.file.impl}", byDefault: defaultFiles},
 			{key: "penstock.file.impl", set: defaultFiles, byDefault: defaultFiles},
@@ -146,7 +146,7 @@ func sparkTargets(o Options) []target {
 	// cluster tells it nowhere else; on YARN the container's own name comes first.
 	const application = "-Dpenstock.application={{APP_ID}}"
 	return []target{
-		{path: "spark-env.sh", format: plain, append: true,
+		{path: "spark-env.sh", format: plainText, append: true,
 			whole:   fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar),
 			restart: "Spark's standalone Workers, its Thrift and Connect servers, if you have them"},
 		{path: "spark-defaults.conf", format: sparkProperties, wants: []want{

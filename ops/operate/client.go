@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"penstock/settings/plain"
 	"penstock/wire/cluster"
 )
 
@@ -153,18 +154,18 @@ func send[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q,
 	case refused:
 		return none, fmt.Errorf("no leading broker answers; a new one may be elected soon, try again: %s", strings.Join(failed, "; "))
 	}
-	return none, fmt.Errorf("no broker answers: %s (give its address with --broker HOST:PORT or PENSTOCK_BROKER; a broker with certificates also needs --ca, --cert and --key)", strings.Join(failed, "; "))
+	return none, fmt.Errorf("no broker answers: %s (start one with penstock broker run, or give its address with --broker HOST:PORT or PENSTOCK_BROKER; a broker with certificates also needs --ca, --cert and --key)", strings.Join(failed, "; "))
 }
 
 // wrapped matches gRPC's message about a failed connection.
 var wrapped = regexp.MustCompile(`^connection error: desc = "(?:transport: )?(?:[Ee]rror while dialing: )?(?:dial tcp(?: [^ ]+)?: )?(?:connect: )?(.*)"$`)
 
-// short returns gRPC's message without the parts that only name gRPC.
+// short says what gRPC's message means, without the parts that only name gRPC.
 func short(message string) string {
 	if m := wrapped.FindStringSubmatch(message); m != nil {
-		return m[1]
+		message = m[1]
 	}
-	return message
+	return plain.NetworkText(message)
 }
 
 // Error is a refusal by a broker.

@@ -5,12 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
 	"sync"
 
 	"penstock/settings"
+	"penstock/settings/plain"
 )
 
 // Files are the PEM files of one side of a mutually authenticated connection.
@@ -106,7 +108,7 @@ func (f Files) read() (pair *tls.Certificate, pool *x509.CertPool, err error) {
 	if f.Cert != "" {
 		own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, unusable(f, err)
 		}
 		pair = &own
 	}
@@ -114,10 +116,18 @@ func (f Files) read() (pair *tls.Certificate, pool *x509.CertPool, err error) {
 	return pair, pool, err
 }
 
+// unusable says which file is not usable, and why.
+func unusable(f Files, err error) error {
+	if errors.As(err, new(*fs.PathError)) {
+		return plain.File(err)
+	}
+	return fmt.Errorf("certificate %s and key %s: %w", f.Cert, f.Key, err)
+}
+
 func loadCA(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, plain.File(err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {

@@ -21,11 +21,7 @@ func strict(cmd *cobra.Command) {
 			if len(args) == 0 {
 				return nil
 			}
-			cmd.SuggestionsMinimumDistance = 2 // wrong letters
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				return Usage(fmt.Errorf("%q is not a command of %s: did you mean %s?", args[0], cmd.CommandPath(), strings.Join(near, " or ")))
-			}
-			return Usage(fmt.Errorf("%q is not a command of %s: %s --help lists the commands", args[0], cmd.CommandPath(), cmd.CommandPath()))
+			return unknownCommand(cmd, args[0])
 		}
 		if !cmd.Runnable() {
 			cmd.DisableFlagsInUseLine = true
@@ -50,14 +46,85 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// wrongFlag adds a suggestion to the error of a misspelt flag.
+func unknownCommand(parent *cobra.Command, name string) error {
+	parent.SuggestionsMinimumDistance = 2 // wrong letters
+	if near := parent.SuggestionsFor(name); len(near) > 0 {
+		return Usage(fmt.Errorf("%q is not a command of %s: did you mean %s?", name, parent.CommandPath(), strings.Join(near, " or ")))
+	}
+	return Usage(fmt.Errorf("%q is not a command of %s: %s --help lists the commands", name, parent.CommandPath(), parent.CommandPath()))
+}
+
+// newHelp is cobra's help command, except that a misspelt command is an error.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]...",
+		Short: "Print the help of a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return unknownCommand(root, args[0])
+			}
+			if len(rest) > 0 && cmd.HasSubCommands() {
+				return unknownCommand(cmd, rest[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			parent, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, c := range parent.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, c.Name()+"\t"+c.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// wrongFlag says what is wrong with a flag, in words of the command line: of a misspelt one what
+// was probably meant, of a wrong value what the flag takes.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
-		return UsageError{err}
+	var needsValue *pflag.ValueRequiredError
+	var wrongValue *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		return unknownFlag(cmd, unknown)
+	case errors.As(err, &needsValue):
+		name, usage := pflag.UnquoteUsage(needsValue.GetFlag())
+		return Usage(fmt.Errorf("%s: --%s needs a value, %s: %s", cmd.CommandPath(), needsValue.GetFlag().Name, strings.ToUpper(name), usage))
+	case errors.As(err, &wrongValue):
+		flag := wrongValue.GetFlag()
+		if takes := valuesOf[flag.Value.Type()]; takes != "" {
+			return Usage(fmt.Errorf("--%s %q: give %s", flag.Name, wrongValue.GetValue(), takes))
+		}
+		return Usage(fmt.Errorf("--%s %q: %w", flag.Name, wrongValue.GetValue(), wrongValue.Unwrap()))
 	}
+	return UsageError{err}
+}
+
+// valuesOf says what flags take, by pflag's names of their types.
+var valuesOf = map[string]string{
+	"bool": "true or false", "duration": "a duration with a unit, such as 20ms, 5s or 1m30s",
+	"int": "a whole number", "int64": "a whole number", "float64": "a number",
+	"uint": "a whole number of 0 or more", "uint32": "a whole number of 0 or more", "uint64": "a whole number of 0 or more",
+}
+
+// unknownFlag adds a suggestion to the error of a misspelt flag.
+func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	const lettersWrong = 3
 	name, best, distance := unknown.GetSpecifiedName(), "", lettersWrong
+	if short := unknown.GetSpecifiedShortnames(); short != "" {
+		if strings.ContainsAny(short[:1], "0123456789.") {
+			return Usage(fmt.Errorf("-%s: %s takes no negative number", short, cmd.CommandPath()))
+		}
+		return Usage(fmt.Errorf("%s has no flag -%s: %s --help lists the flags", cmd.CommandPath(), name, cmd.CommandPath()))
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return

@@ -34,6 +34,7 @@ func Root(root *cobra.Command) *cobra.Command {
 	root.Version = Version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(wrongFlag)
+	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newReference(root), newVersion(root))
 	strict(root)
 	return root

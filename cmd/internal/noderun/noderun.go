@@ -49,20 +49,16 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 			if file == "" {
 				return cli.Usage(errors.New("node: give the settings file: --config FILE"))
 			}
-			settings, err := config.LoadNode(file, slices.Collect(maps.Keys(peers))...)
+			settings, err := config.CheckNode(file, slices.Collect(maps.Keys(peers))...)
 			if err != nil {
-				return fmt.Errorf("settings: %w", err)
+				return err
 			}
 			d, err := node.New(settings, log)
 			if err != nil {
 				return err
 			}
-			if check && asJSON {
-				return cli.PrintJSON(cmd, map[string]any{"settings": file, "weights": settings.Weights, "good": true})
-			}
 			if check {
-				fmt.Fprintln(cmd.OutOrStdout(), "settings and weights are good")
-				return printDevices(cmd.OutOrStdout(), settings)
+				return answer(cmd, file, settings, asJSON)
 			}
 			d.Build, d.Peers = cli.Version, peers
 			return d.Run(cmd.Context())
@@ -74,6 +70,24 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
+}
+
+// answer says that the settings are good, with the warnings.
+func answer(cmd *cobra.Command, file string, settings *config.Node, asJSON bool) error {
+	weights, err := config.LoadWeights(settings.Weights)
+	if err != nil {
+		return err
+	}
+	warnings := append([]string{}, weights.Warnings()...)
+	out := cmd.OutOrStdout()
+	if asJSON {
+		return cli.PrintJSON(cmd, map[string]any{"settings": file, "weights": settings.Weights, "good": true, "warnings": warnings})
+	}
+	fmt.Fprintln(out, "settings and weights are good")
+	for _, w := range warnings {
+		fmt.Fprintf(out, "warning: %s: %s\n", settings.Weights, w)
+	}
+	return printDevices(out, settings)
 }
 
 // printDevices shows what holds for each device that the settings name, and for

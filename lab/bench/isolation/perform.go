@@ -2,15 +2,14 @@ package isolation
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"penstock/lab/experiment/progress"
 	"penstock/lab/experiment/runs"
+	"penstock/settings"
 )
 
 // Request is one experiment as the command line asks for it.
@@ -143,18 +142,18 @@ func (x *Experiment) write(res Result) error {
 	return errors.Join(errs...)
 }
 
+// maxSetup bounds a file of Override, in bytes.
+const maxSetup = 1 << 20
+
 // Override changes the fields of s that are in the JSON file at path, which has the form of
-// "setup" in --json. An unknown field is an error.
+// "setup" in --json. The error has all mistakes, as settings.Mistakes.
 func (s *Setup) Override(path string) error {
-	f, err := os.Open(path)
+	doc, err := settings.Load(path, maxSetup, s) // YAML contains JSON
 	if err != nil {
 		return fmt.Errorf("setup: %w", err)
 	}
-	defer f.Close()
-	d := json.NewDecoder(f)
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
-		return fmt.Errorf("setup %s: %w", path, err)
+	if err := doc.Err(); err != nil {
+		return fmt.Errorf("setup: %s: %w", path, err)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package isolation
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -157,5 +159,43 @@ func TestDivide(t *testing.T) {
 		if err := s.Validate(); err != nil || s.Aggressor.Slots != c.wantSlots || one.Slots != c.each || one.Bytes != 2400*mib/int64(c.n) || one.Applications != 1 {
 			t.Errorf("%d slots by %d: %+v, each %+v, %v", c.slots, c.n, s.Aggressor, one, err)
 		}
+	}
+}
+
+// TestOverride: a file changes single fields, and one answer has all its mistakes.
+func TestOverride(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "setup.json")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := DefaultSetup(Protecteds[0], DefaultAggressor, HDD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := s
+	want.Disk.BytesPerSecond, want.Penstock.AggressorWeight = 12_000_000, 3
+	write("{\n\t\"disk\": {\"bytes_per_second\": 12000000},\n\t\"penstock\": {\"aggressor_weight\": 3}\n}\n")
+	if err := s.Override(file); err != nil || s.Hash() != want.Hash() {
+		t.Errorf("%v, %+v", err, s)
+	}
+	write("{\"Runs\": 3,\n \"disk\": 3,\n \"kernel\": {\"dirty_byte\": 1, \"dirty_bytes\": \"much\"}}\n")
+	err = s.Override(file)
+	for _, part := range []string{
+		`line 1, column 2: the file has no field "Runs"`, "line 2, column 10: disk must be a mapping of fields: ",
+		`line 3, column 13: kernel has no field "dirty_byte": did you mean dirty_bytes?`, `line 3, column 45: dirty_bytes: "much": give a whole number`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v, want %s", err, part)
+		}
+	}
+	write("{\"disk\": 3, x")
+	if err := s.Override(file); err == nil || !strings.Contains(err.Error(), "not YAML: ") {
+		t.Error(err)
+	}
+	if err := s.Override(file + "x"); err == nil || !strings.HasSuffix(err.Error(), "no such file or folder") {
+		t.Error(err)
 	}
 }
