@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"penstock/lab/blkio"
+	"penstock/settings"
 )
 
 // KernelSchedulers are the kernel's I/O schedulers of the phases that "native" stands for.
@@ -90,7 +91,7 @@ func ParsePhases(names []string, s Setup) ([]Phase, error) {
 }
 
 const phaseHelp = "all, alone, aggressor-alone, floor, native (native-mq-deadline, native-bfq, native-none), " +
-	"throttler (throttler-<MB/s>), cgroup (cgroup-weights-<N>, cgroup-caps-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
+	"throttler (throttler-<MB/s>), cgroup (cgroup-weights-<N>, cgroup-caps-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2 (or penstock)"
 
 func parsePhase(name string, s Setup) ([]Phase, error) {
 	switch {
@@ -125,7 +126,7 @@ func parsePhase(name string, s Setup) ([]Phase, error) {
 	case strings.HasPrefix(name, drrPrefix):
 		return numbered(name, drrPrefix, "depth", depthMax, drr)
 	}
-	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+	return nil, unknownPhase(name)
 }
 
 // allPhases are what "all" stands for.
@@ -148,6 +149,17 @@ const (
 	groupCap    = 1
 )
 
+func unknownPhase(name string) error {
+	names := []string{"all", "alone", aggressorAlone, "floor", "native", "throttler", "cgroup", "cgroup-weights", "cgroup-caps", "drr", "sfqd", "sfqd2", "penstock"}
+	for _, k := range KernelSchedulers {
+		names = append(names, nativePrefix+k)
+	}
+	if near := settings.Suggestion(name, names); near != "" {
+		return fmt.Errorf("unknown phase %q: did you mean %s?", name, near)
+	}
+	return fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+}
+
 func parseGrouped(name string, s Setup) ([]Phase, error) {
 	if !s.Intermediate {
 		return nil, fmt.Errorf("phase %q: cgroups control only the I/O of tasks, which is not on the contested disks: add --intermediate", name)
@@ -160,7 +172,7 @@ func parseGrouped(name string, s Setup) ([]Phase, error) {
 	case strings.HasPrefix(name, capsPrefix):
 		return numbered(name, capsPrefix, "cap in MB/s", capMax, groupCaps)
 	}
-	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+	return nil, unknownPhase(name)
 }
 
 // numbered parses the number behind the prefix of a phase's name.
