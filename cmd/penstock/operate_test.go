@@ -180,7 +180,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 		}
 	}
 	out, err := penstock(t, "policy", "check", bad, "--json")
-	if v := decoded[map[string]any](t, out); err == nil || v["good"] != false || !strings.Contains(fmt.Sprint(v["mistake"]), "line 3") {
+	if v := decoded[map[string]any](t, out); err == nil || v["good"] != false || !strings.Contains(fmt.Sprint(v["mistake"]), "line 3") || !strings.Contains(fmt.Sprint(v["mistakes"]), "line:3") {
 		t.Errorf("%v, %v", v, err)
 	}
 	for _, args := range []string{
@@ -193,6 +193,30 @@ func TestPolicyWithoutBroker(t *testing.T) {
 		var usage cli.UsageError
 		if out, err := penstock(t, strings.Fields(strings.ReplaceAll(args, "FILE", example))...); !errors.As(err, &usage) {
 			t.Errorf("%q: %v\n%s", args, err, out)
+		}
+	}
+	// What is wrong is said in words of the command line.
+	for args, want := range map[string]string{
+		"top --interval 5":            `--interval "5": give a duration with a unit, such as 20ms, 5s or 1m30s`,
+		"top --width abc":             `--width "abc": give a whole number`,
+		"top --interval":              "penstock top: --interval needs a value, ",
+		"top -x":                      "penstock top has no flag -x: penstock top --help lists the flags",
+		"app set-weight a -3":         "-3: penstock app set-weight takes no negative number",
+		"top --intervall 2s":          "did you mean --interval?",
+		"help polcy":                  `"polcy" is not a command of penstock: did you mean policy?`,
+		"help policy aply":            `"aply" is not a command of penstock policy: did you mean apply?`,
+		"policy history --limit=many": `--limit "many": give a whole number`,
+		"policy apply FILE --base=-1": `--base "-1": give a whole number of 0 or more`,
+		"app list --ca no.pem --cert no.pem --key no.key": "no.pem: no such file or folder",
+	} {
+		var usage cli.UsageError
+		if out, err := penstock(t, strings.Fields(strings.ReplaceAll(args, "FILE", example))...); !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s\n%s", args, err, want, out)
+		}
+	}
+	for args, want := range map[string]string{"help policy apply": "Put a policy file into force", "help": "Per-application I/O control", "help app": "set-weight"} {
+		if out := good(t, strings.Fields(args)...); !strings.Contains(out, want) && !strings.Contains(out, "penstock policy apply FILE") {
+			t.Errorf("%q:\n%s", args, out)
 		}
 	}
 	for _, args := range []string{"policy history", "policy test " + example, "policy diff " + example, "policy apply " + example, "node list", "app list", "top --cluster --once"} {

@@ -57,7 +57,7 @@ Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
 			p, err := readPolicy(args[0], nil)
 			if err != nil {
 				if asJSON {
-					return errors.Join(cli.PrintJSON(cmd, map[string]any{"file": args[0], "good": false, "mistake": err.Error()}), err)
+					return errors.Join(cli.PrintJSON(cmd, map[string]any{"file": args[0], "good": false, "mistake": err.Error(), "mistakes": settings.MistakesOf(err)}), err)
 				}
 				return err
 			}

@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"penstock/ops/measure"
 	"penstock/settings"
+	"penstock/settings/plain"
 )
 
 func newProfileCommand() *cobra.Command {
@@ -58,6 +62,9 @@ comes with a warning.`,
 			if o.Space, err = cli.ParseBytes(space); err != nil {
 				return cli.Usage(fmt.Errorf("--space: %w", err))
 			}
+			if err := mayWrite(file); err != nil {
+				return fmt.Errorf("--out: %w", err)
+			}
 			errs := cmd.ErrOrStderr()
 			if info, err := os.Stat(o.Path); o.Write && err == nil && info.IsDir() {
 				return cli.Usage(fmt.Errorf("--write is for devices: in the folder %s writes are measured anyway", o.Path))
@@ -78,7 +85,7 @@ comes with a warning.`,
 				return cli.Usage(err)
 			}
 			if err != nil {
-				return fmt.Errorf("profile %s: %w", o.Path, err)
+				return profileError(o.Path, err)
 			}
 			for _, w := range r.Warnings {
 				fmt.Fprintln(errs, "warning:", w)
@@ -98,6 +105,37 @@ comes with a warning.`,
 	return cmd
 }
 
+// profileError names the path once.
+func profileError(path string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) && p.Path == path {
+		return fmt.Errorf("profile: %w", plain.File(err))
+	}
+	return fmt.Errorf("profile %s: %w", path, plain.File(err))
+}
+
+// mayWrite returns an error if a file could not be written after the measurement.
+func mayWrite(file string) error {
+	if file == "" {
+		return nil
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return fmt.Errorf("%s: it is a folder, and must be a file", file)
+	}
+	folder := filepath.Dir(file)
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s: there is no folder %s", file, folder)
+	}
+	where := file // the folder's permission counts for a new one
+	if _, err := os.Stat(file); err != nil {
+		where = folder
+	}
+	if err := unix.Access(where, unix.W_OK); err != nil {
+		return plain.File(&fs.PathError{Op: "write", Path: where, Err: err})
+	}
+	return nil
+}
+
 // conclude writes what was asked for.
 func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file string, asJSON bool) error {
 	if file != "" {
@@ -106,7 +144,7 @@ func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file string,
 			err = os.WriteFile(file, text, 0o644)
 		}
 		if err != nil {
-			return fmt.Errorf("--out: %w", err)
+			return fmt.Errorf("--out: %w", plain.File(err))
 		}
 	}
 	if asJSON {

@@ -38,6 +38,12 @@ func TestProfileWrongUse(t *testing.T) {
 	if _, err := run(t, "profile", filepath.Join(dir, "none")); err == nil || errors.As(err, new(cli.UsageError)) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
+	for out, want := range map[string]string{"no/such.profile": "there is no folder", ".": "it is a folder"} {
+		began := time.Now() // it is said before anything is measured
+		if _, err := run(t, "profile", dir, "--out", filepath.Join(dir, out)); err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 2*time.Second {
+			t.Errorf("--out %s: %v", out, err)
+		}
+	}
 }
 
 func TestCheckShowsProfiles(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -39,7 +40,7 @@ use.`,
 				printStatus(cmd.OutOrStdout(), doc, problems)
 			}
 			if err == nil && len(problems) > 0 {
-				err = fmt.Errorf("status: %d thing(s) need attention; penstock doctor says what to do", len(problems))
+				err = needAttention(len(problems))
 			}
 			return err
 		},
@@ -47,6 +48,13 @@ use.`,
 	addressFlag(cmd, &address)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the daemon's document as JSON")
 	return cmd
+}
+
+func needAttention(count int) error {
+	if count == 1 {
+		return errors.New("status: one thing needs attention; penstock doctor says what to do")
+	}
+	return fmt.Errorf("status: %d things need attention; penstock doctor says what to do", count)
 }
 
 // attention returns what an operator should look at, a sentence each.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"penstock/lab/blkio"
+	"penstock/settings"
 )
 
 // KernelSchedulers are the kernel's I/O schedulers of the phases that "native" stands for.
@@ -139,7 +140,7 @@ func ParsePhases(names []string, s Setup) ([]Phase, error) {
 }
 
 const phaseHelp = "all, alone, aggressor-alone, floor, native (native-mq-deadline, native-bfq, native-none), " +
-	"throttler (throttler-<MB/s>), cgroup (cgroup-weights-<N>, cgroup-caps-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2"
+	"throttler (throttler-<MB/s>), cgroup (cgroup-weights-<N>, cgroup-caps-<MB/s>), drr (drr-<depth>), sfqd (sfqd-<depth>), sfqd2 (or penstock)"
 
 func parsePhase(name string, s Setup) ([]Phase, error) {
 	if strings.HasPrefix(name, "cgroup") && !s.Intermediate {
@@ -179,7 +180,7 @@ func parsePhase(name string, s Setup) ([]Phase, error) {
 			return f.parse(name)
 		}
 	}
-	return nil, fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
+	return nil, unknownPhase(name)
 }
 
 func native(kernel string) Phase {
@@ -197,6 +198,17 @@ func (s Setup) allPhases() []string {
 		all = append(all, "cgroup")
 	}
 	return append(all, "drr", "sfqd", "sfqd2")
+}
+
+func unknownPhase(name string) error {
+	names := []string{"all", "alone", aggressorAlone, "floor", "native", "throttler", "cgroup", "cgroup-weights", "cgroup-caps", "drr", "sfqd", "sfqd2", "penstock"}
+	for _, k := range KernelSchedulers {
+		names = append(names, nativePrefix+k)
+	}
+	if near := settings.Suggestion(name, names); near != "" {
+		return fmt.Errorf("unknown phase %q: did you mean %s?", name, near)
+	}
+	return fmt.Errorf("unknown phase %q: choose from %s", name, phaseHelp)
 }
 
 // Turn is one run of one phase.
