@@ -321,7 +321,7 @@ func (d *Document) Add(before string, err error, path ...any) {
 		n, at := d.find(path)
 		if n != nil {
 			var follows bool
-			if n, at, follows = d.follow(n, at, one.Error()); follows {
+			if _, at, follows = d.follow(n, at, one.Error()); follows {
 				continue
 			}
 		}

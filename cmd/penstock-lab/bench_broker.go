@@ -60,7 +60,7 @@ Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
 	flags.DurationVar(&q.Period, "period", time.Second, "time between a node's reports")
 	flags.DurationVar(&q.Duration, "duration", time.Minute, "length of all windows together")
 	flags.IntVar(&q.Storms, "storms", 5, "how often the broker is killed and started again")
-	flags.Uint64Var(&q.Seed, "seed", 1, "of the rates and of who serves what")
+	flags.Uint64Var(&q.Seed, "seed", 1, "seed of the random rates, and of which node serves which application")
 	flags.StringVar(&q.Profile, "profile", "", "write a CPU profile of the broker, of the last window, to `FILE`")
 	flags.StringVar(&q.RunDir, "run-dir", "", "`FOLDER` of the run (default: a new one in ./run)")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished windows and restarts; made if missing")

@@ -70,7 +70,7 @@ Exit codes: 0 done; 1 failed, or something was wrong after a kill; 2 wrong flags
 	flags.DurationVar(&q.Window, "window", 16*time.Second, "how long each measurement is")
 	flags.DurationVar(&q.Settling, "settling", 10*time.Second, "how long the load is at work before each")
 	flags.IntVar(&kills, "kills", 0, "kill the broker so often under load, instead of measuring")
-	flags.Uint64Var(&seed, "seed", 1, "the kills' seed")
+	flags.Uint64Var(&seed, "seed", 1, "seed of the random kills; the same seed gives the same kills")
 	at.register(flags)
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished runs; made if missing")
 	flags.StringVar(&reportFile, "report", "", "write an HTML report to `FILE`")

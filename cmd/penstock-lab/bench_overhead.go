@@ -28,10 +28,11 @@ func newBenchOverhead() *cobra.Command {
 
 For each: CPU seconds per GB of the DataNode and of the daemon, writing, reading
 cold and reading from the page cache, at a given rate; MB/s at full speed; run
-times of TeraGen and TeraSort; the daemon's memory. Each round starts two new DataNodes, one with the agent and one
-without, warms both, and measures every variant; ratios are taken within rounds
-and told with 95 % confidence intervals. At the end it says which targets are kept, which are
-missed, and which stay open because the interval is too wide to tell.
+times of TeraGen and TeraSort; the daemon's memory. Each round starts two new
+DataNodes, one with the agent and one without, warms both, and measures every
+variant; ratios are taken within rounds and reported with 95 % confidence intervals.
+At the end it says which targets are kept, which are missed, and which stay open
+because the interval is too wide.
 
 With --yarn it measures instead what all of Penstock costs a MapReduce job: a TeraSort
 of so many bytes on a YARN of its own, natively and with everything on (the agent in

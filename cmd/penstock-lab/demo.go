@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"penstock/cmd/internal/cli"
 )
@@ -22,16 +24,19 @@ func newDemoCommand() *cobra.Command {
 
 A run of WordCount alone, on disks without a limit, comes first. The disks then get
 a rate of which its throughput there is 70 %. At less than 50 % there would be no
-contention, at more than 75 % nothing to spare. The rate is between a quarter of the disks' usual rate
-and four times it (3 and 48 MB/s for hard disks), and on a slow machine the input
-shrinks to at least a third. --disk-rate sets the rate without a measurement.
+contention, at more than 75 % nothing to spare. The rate is between a quarter of the
+disks' usual rate and four times it (3 and 48 MB/s for hard disks), and on a slow
+machine the input shrinks to at least a third. --disk-rate sets the rate without a
+measurement.
 
 The HTML report is written after each run; the output says where. It begins with the
 result in a sentence. "bench isolation" compares with all kernel schedulers and other
-controls, and gives medians.
+controls, and gives medians; its other flags work here, too.
 
 Exit codes: 0 done; 1 a run, a check of outputs or the restoring of the machine
 failed; 2 wrong flags; 130 interrupted.`,
+		Example: `  penstock-lab demo
+  penstock-lab demo --weights 8:1 --disk-rate 12M`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.request.Calibrate = f.rate == ""
@@ -42,5 +47,8 @@ failed; 2 wrong flags; 130 interrupted.`,
 		},
 	}
 	f.register(cmd, "alone,floor,native-mq-deadline,sfqd2", 1, "report/demo.html", "all")
+	// The other flags of bench isolation work, too; a visitor does not need them.
+	shown := []string{"weights", "disk-rate", "report", "json", "keep-logs", "run-dir", "cache-dir", "agent-jar"}
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) { flag.Hidden = !slices.Contains(shown, flag.Name) })
 	return cmd
 }

@@ -82,7 +82,7 @@ Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenari
 			return nil
 		},
 	}
-	cmd.Flags().Uint64Var(&seed, "seed", 0, "of everything that is drawn; default another one each time")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of all random choices; a run with the same seed is the same (default: another seed each time)")
 	cmd.Flags().StringVar(&jsonFile, "json", "", "write the result to `FILE` (- for standard output, in place of the table)")
 	cmd.Flags().StringVar(&traceFile, "trace", "", "take the scenario's traces from `FILE` (SWIM's format) instead")
 	cmd.Flags().StringVar(&reportFile, "report", "", "write an HTML page to `FILE`")

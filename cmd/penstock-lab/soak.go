@@ -76,7 +76,7 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&seed, "seed", 1, "the faults' seed")
+	flags.Uint64Var(&seed, "seed", 1, "seed of the random faults; the same seed gives the same faults")
 	flags.IntVar(&kills, "kills", 20, "how many kill -9; other faults come in between")
 	flags.BoolVar(&phases, "phases", false, "kill the daemon only, in the phases of TeraSorts that are governed in all they do")
 	flags.BoolVar(&printPlan, "plan", false, "print the faults and do nothing")

@@ -64,6 +64,8 @@ func newAppList() *cobra.Command {
 in devices that are busy with it; SHARE is its part of all service, DUE the part that its
 weight gives it among all at work. Less share than due means that its tasks and data are
 at few devices, or that it does not want more.`,
+		Example: `  penstock app list
+  penstock app list --json | jq -r '.[] | select(.share < .due / 2) | .application'`,
 		Args: cobra.NoArgs,
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
 			states, err := c.Applications(cmd.Context(), "")
@@ -150,6 +152,8 @@ and is removed when the application has not been at work for a day.
 
 The application must be at work at a node, or known to YARN or Spark. Use --force to set
 a weight in advance.`,
+		Example: `  penstock app set-weight application_1700000000000_0042 8
+  penstock app set-weight application_1700000000000_0043 8 --force   # it is not submitted yet`,
 		Args: arguments(2, 2, "the application's ID and its WEIGHT"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			weight, err := strconv.ParseUint(args[1], 10, 32)
@@ -169,9 +173,10 @@ func newAppUnsetWeight() *cobra.Command {
 	var a asking
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:   "unset-weight ID",
-		Short: "Take back the weight that was set for one application",
-		Args:  arguments(1, 1, "the application's ID"),
+		Use:     "unset-weight ID",
+		Short:   "Take back the weight that was set for one application",
+		Example: "  penstock app unset-weight application_1700000000000_0042",
+		Args:    arguments(1, 1, "the application's ID"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			return setWeight(cmd, c, args[0], 0, false, wait, a.asJSON)
 		}),

@@ -26,6 +26,12 @@ func newBrokerCommand() *cobra.Command {
 	run := brokerRun()
 	run.Use = "run"
 	cmd.AddCommand(run)
+	cmd.Long = `"penstock broker run" runs the cluster's broker, which nodes exchange their services through;
+"penstock broker run --help" says more.
+
+"penstock broker" with the flags of "penstock broker run" is its former form and still works.`
+	cmd.Example = "  penstock broker run --store /var/lib/penstock"
+	hideFlags(cmd)
 	return cmd
 }
 
@@ -51,10 +57,15 @@ sessions (--session), and nodes that have all their addresses go to that one.
 
 Peers are authenticated by certificates of the cluster's own CA (--ca, --cert, --key;
 "penstock certs" makes them). Without them the broker listens on loopback only. What it
-knows of nodes they report again when it is started again; without a broker they go on by
+knows of nodes they report again when it is restarted; without a broker they go on by
 local shares.
 
 Needs no rights but to listen on its port.`,
+		Example: `  penstock broker run                                    # on this machine, in memory
+  penstock broker run --store /var/lib/penstock --listen 0.0.0.0:9717 \
+      --ca ca.pem --cert broker-1.pem --key broker-1.key --resource-manager http://rm:8088
+  penstock broker run --zookeeper zk-1:2181,zk-2:2181,zk-3:2181/penstock --zookeeper-auth zk.auth \
+      --listen 0.0.0.0:9717 --ca ca.pem --cert broker-1.pem --key broker-1.key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := cli.NewLogger(format, level)
@@ -153,7 +164,7 @@ Needs no rights but to listen on its port.`,
 func addFiles(cmd *cobra.Command, files *cluster.Files) {
 	cmd.Flags().StringVar(&files.CA, "ca", "", "certificate `FILE` of the cluster's CA (PEM)")
 	cmd.Flags().StringVar(&files.Cert, "cert", "", "own certificate `FILE` (PEM)")
-	cmd.Flags().StringVar(&files.Key, "key", "", "key `FILE` of that (PEM)")
+	cmd.Flags().StringVar(&files.Key, "key", "", "`FILE` with the private key of --cert's certificate (PEM)")
 }
 
 // addWho gives a command the flags that say who knows applications.

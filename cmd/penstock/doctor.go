@@ -23,9 +23,10 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether Penstock works on this node, and say what to mend",
 		Long: `Looks at the daemon, the DataNode, the NodeManager, what penstock install has
-prepared, and the machine; changes nothing, and says of each thing: ok, warn (worse than it could be, or perhaps wanted) or fail
-(Penstock governs nothing, or I/O passes it by), with what that means and what
-to do. Run it on the node, as root or as the daemon's user.
+prepared, and the machine. It changes nothing, and says of each thing: ok, warn
+(worse than it could be, or perhaps wanted) or fail (Penstock governs nothing, or
+I/O passes it by), with what that means and what to do. Run it on the node, as root
+or as the daemon's user.
 
 docs/reference/doctor.md has the checks.
 

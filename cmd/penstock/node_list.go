@@ -23,6 +23,9 @@ was last heard, and its service in devices that are busy.
 
 Asks the broker as an operator: with an operator's certificate (--ca, --cert, --key), or
 plain on the broker's own machine.`,
+		Example: `  penstock node list
+  penstock node list --broker broker-1:9717 --ca ca.pem --cert alice.pem --key alice.key
+  penstock node list --json | jq -r '.nodes[].node'`,
 		Args: cobra.NoArgs,
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
 			answer, err := c.Nodes(cmd.Context())

@@ -256,6 +256,8 @@ func newPolicyRollback() *cobra.Command {
 		Short: "Apply the text of an earlier version as a new one",
 		Long: `Apply the text of an earlier version as a new one, and wait as "policy apply" does.
 Weights set for single applications stay as they are.`,
+		Example: `  penstock policy history          # which version?
+  penstock policy rollback 7`,
 		Args: arguments(1, 1, "the VERSION to go back to"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			if err := checkWait(wait); err != nil {

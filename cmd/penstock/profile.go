@@ -98,9 +98,9 @@ comes with a warning.`,
 	flags.StringVar(&plot, "plot", "", "")
 	flags.MarkHidden("plot")
 	flags.DurationVar(&o.Time, "time", time.Minute, "how long to measure, about; at least 5s")
-	flags.StringVar(&space, "space", "1G", "what to take up in a folder, at least 64M (K, M, G: powers of 1024)")
+	flags.StringVar(&space, "space", "1G", "how many bytes the measurement's files take up in a folder, at least 64M (K, M, G: powers of 1024)")
 	flags.BoolVar(&o.Write, "write", false, "DEVICE: measure writes, too, and so overwrite all that is on it")
-	flags.Uint64Var(&o.Seed, "seed", 1, "of the places that requests go to")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the random places that requests go to; the same seed gives the same places")
 	flags.BoolVar(&asJSON, "json", false, "print JSON: the profile and every point measured")
 	return cmd
 }

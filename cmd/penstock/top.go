@@ -99,7 +99,7 @@ signal.`,
 	broker.flags(cmd)
 	flags.Lookup("json").Usage = "print the daemon's status, or the broker's nodes and applications, one JSON document a line"
 	flags.StringVar(&selection.Sort, "sort", top.Columns[0], "sort applications by "+strings.Join(top.Columns, ", "))
-	flags.BoolVar(&selection.Reverse, "reverse", false, "the other way round")
+	flags.BoolVar(&selection.Reverse, "reverse", false, "reverse the order of --sort")
 	flags.StringVar(&selection.Filter, "filter", "", "only applications or devices whose name contains `TEXT`")
 	flags.BoolVar(&selection.HideIdle, "active", false, "only applications that were active")
 	return cmd

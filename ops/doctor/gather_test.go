@@ -76,6 +76,9 @@ func TestGatherANodeManagerAndAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := t.TempDir()
+	if err := os.WriteFile(filepath.Join(conf, "core-site.xml"), []byte("<configuration/>\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := install.Apply(install.Options{HadoopConf: conf, AgentJar: jar, Socket: "/run/p/s"}); err != nil {
 		t.Fatal(err)
 	}

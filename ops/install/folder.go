@@ -51,7 +51,7 @@ func openFolder(path string) (*folder, error) {
 
 // usual are files of which at least one is in a configuration folder.
 var (
-	usualHadoop = []string{"core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml", "hadoop-env.sh"}
+	usualHadoop = []string{"core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml", "capacity-scheduler.xml", "hadoop-env.sh"}
 	usualSpark  = []string{"spark-defaults.conf", "spark-env.sh", "log4j2.properties", "log4j.properties", "metrics.properties", "fairscheduler.xml", "workers", "hive-site.xml"}
 )
 

@@ -34,8 +34,15 @@ func Root(root *cobra.Command) *cobra.Command {
 	root.Version = Version
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(wrongFlag)
-	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newReference(root), newVersion(root))
+	help, version := newHelp(root), newVersion(root)
+	root.SetHelpCommand(help)
+	if len(root.Groups()) > 0 {
+		Group(root, "Develop", version, newReference(root))
+		root.SetHelpCommandGroupID("develop")
+		root.SetCompletionCommandGroupID("develop")
+	} else {
+		root.AddCommand(version, newReference(root))
+	}
 	strict(root)
 	return root
 }
