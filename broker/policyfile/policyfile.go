@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 
@@ -59,8 +60,13 @@ func ParseApplied(text []byte) (*policy.Policy, error) {
 	if strict == nil {
 		return p, nil
 	}
+	if len(text) > MaxBytes {
+		return nil, strict
+	}
 	var all fields
-	if len(text) > MaxBytes || yaml.Unmarshal(text, &all) != nil { // the library cuts fractions off
+	dec := yaml.NewDecoder(bytes.NewReader(text)) // the library cuts fractions off
+	dec.KnownFields(true)
+	if dec.Decode(&all) != nil || !errors.Is(dec.Decode(new(yaml.Node)), io.EOF) {
 		return nil, strict
 	}
 	p = all.policy(func(...any) bool { return false })

@@ -182,7 +182,7 @@ func TestVersionsOfEarlierBuilds(t *testing.T) {
 	if err != nil || p.Default != 3 || !slices.Equal(p.Rules, want) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	for _, bad := range []string{"default: 0\n", "rules: [{user: '['}]\n", "rules: [{weight: heavy}]\n", "["} {
+	for _, bad := range []string{"default: 0\n", "rules: [{user: '['}]\n", "rules: [{weight: heavy}]\n", "[", "default: 1\nfuture: 2\n", "default: 1\n---\ndefault: 1.5\n", ""} {
 		_, strict := Parse([]byte(bad))
 		if _, err := ParseApplied([]byte(bad)); err == nil || err.Error() != strict.Error() {
 			t.Errorf("%q: %v", bad, err)
