@@ -119,13 +119,13 @@ func sameVersion(v, o store.Version) bool {
 	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights)
 }
 
-// parse reads the policy of a version, and adds the weights set for single applications.
+// parse reads the policy of a version, which was checked when it was applied, and adds the weights set for single applications.
 func parse(v store.Version) (*policy.Policy, error) {
 	text := v.Text
 	if len(text) == 0 {
 		text = []byte(emptyPolicy)
 	}
-	p, err := policyfile.Parse(text)
+	p, err := policyfile.ParseApplied(text)
 	if err != nil {
 		return nil, err
 	}

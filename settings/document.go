@@ -17,7 +17,10 @@ import (
 )
 
 // maxNodes bounds the fields and entries of a document. Aliases can make a small file large.
-const maxNodes = 2_000_000
+const maxNodes = 1_000_000
+
+// maxDepth bounds how deep values may be within each other. An alias may stand within itself.
+const maxDepth = 32
 
 // maxMerges bounds how deep mappings may be merged into each other.
 const maxMerges = 8
@@ -32,6 +35,7 @@ type Document struct {
 	unknown  map[*yaml.Node]bool     // mappings with a field that is misspelt
 	fields   map[*yaml.Node][]string // which fields a mapping may have
 	left     int                     // of maxNodes
+	depth    int                     // of the value that is being read
 }
 
 // ParseDocument reads one YAML document into a struct, whose fields have the tag yaml or json. what names the document in messages, such
@@ -96,6 +100,12 @@ func (d *Document) decode(n *yaml.Node, into reflect.Value, what string) {
 	}
 	n = target(n)
 	if n.ShortTag() == "!!null" {
+		return
+	}
+	d.depth++
+	defer func() { d.depth-- }()
+	if d.depth > maxDepth {
+		d.mistake(n, "%s: more than %d levels", what, maxDepth)
 		return
 	}
 	if _, own := into.Addr().Interface().(yaml.Unmarshaler); own {

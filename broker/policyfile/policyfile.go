@@ -6,9 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 
+	"go.yaml.in/yaml/v3"
+
+	"penstock/core/limit"
 	"penstock/core/policy"
 	"penstock/settings"
 )
@@ -46,6 +50,35 @@ func Parse(text []byte) (*policy.Policy, error) {
 		return nil, err
 	}
 	return f.policy, nil
+}
+
+// ParseApplied reads a policy that was checked when it was applied, perhaps by an earlier build that
+// took fractions as weights and any limit. It means what it meant then: weights are cut to whole
+// numbers, and limits are within policy.MinLimit and limit.MaxRate. Errors are those of Parse.
+func ParseApplied(text []byte) (*policy.Policy, error) {
+	p, strict := Parse(text)
+	if strict == nil {
+		return p, nil
+	}
+	if len(text) > MaxBytes {
+		return nil, strict
+	}
+	var all fields
+	dec := yaml.NewDecoder(bytes.NewReader(text)) // the library cuts fractions off
+	dec.KnownFields(true)
+	if dec.Decode(&all) != nil || !errors.Is(dec.Decode(new(yaml.Node)), io.EOF) {
+		return nil, strict
+	}
+	p = all.policy(func(...any) bool { return false })
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Limit > 0 {
+			r.Limit = min(max(r.Limit, policy.MinLimit), limit.MaxRate)
+		}
+	}
+	if p.Validate() != nil {
+		return nil, strict
+	}
+	return p, nil
 }
 
 // Warnings returns a line for each rule of a valid policy that can never decide anything, with
@@ -123,8 +156,14 @@ func read(text []byte) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
+	return &file{all.policy(doc.Wrong), doc}, nil
+}
+
+// policy returns the policy that the fields make. wrong reports whether the value at a path has a
+// mistake.
+func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 	p := &policy.Policy{Default: 1}
-	if all.Default != nil && !doc.Wrong("default") {
+	if all.Default != nil && !wrong("default") {
 		p.Default = *all.Default
 	}
 	for _, q := range all.Queues {
@@ -139,12 +178,12 @@ func read(text []byte) (*file, error) {
 		if p.Default < 1 || p.Default > policy.MaxWeight {
 			one.Weight = 1 // the mistake is reported once, at the default
 		}
-		if r.Weight != nil && !doc.Wrong("rules", i, "weight") {
+		if r.Weight != nil && !wrong("rules", i, "weight") {
 			one.Weight = *r.Weight
 		}
 		p.Rules = append(p.Rules, one)
 	}
-	return &file{p, doc}, nil
+	return p
 }
 
 var entryPattern = regexp.MustCompile(`^(queues|rules)\[(\d+)\]$`)

@@ -171,6 +171,25 @@ rules:
 	}
 }
 
+// TestVersionsOfEarlierBuilds: what was in force stays in force, and is refused as a new version.
+func TestVersionsOfEarlierBuilds(t *testing.T) {
+	old := []byte("default: 3\nrules:\n- {user: a, weight: 2.5, limit: 10}\n- {user: b, limit: 2000GiB}\n- &c {user: c, limit: 70000}\n")
+	if _, err := Parse(old); err == nil {
+		t.Error("taken as a new version")
+	}
+	p, err := ParseApplied(old)
+	want := []policy.Rule{{User: "a", Weight: 2, Limit: policy.MinLimit}, {User: "b", Weight: 3, Limit: 1 << 40}, {User: "c", Weight: 3, Limit: 70_000}}
+	if err != nil || p.Default != 3 || !slices.Equal(p.Rules, want) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, bad := range []string{"default: 0\n", "rules: [{user: '['}]\n", "rules: [{weight: heavy}]\n", "[", "default: 1\nfuture: 2\n", "default: 1\n---\ndefault: 1.5\n", ""} {
+		_, strict := Parse([]byte(bad))
+		if _, err := ParseApplied([]byte(bad)); err == nil || err.Error() != strict.Error() {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
 // TestMergedFields: fields of a merged mapping count unless the rule gives them itself.
 func TestMergedFields(t *testing.T) {
 	p, err := Parse([]byte("rules:\n- &etl {queue: root.etl, weight: 3}\n- {<<: *etl, weight: 5}\n"))
@@ -218,11 +237,17 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("rules: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		p, err := Parse(text)
+		applied, err2 := ParseApplied(text)
+		if err2 == nil {
+			if err := applied.Validate(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err != nil {
 			return
 		}
-		if err := p.Validate(); err != nil {
-			t.Fatal(err)
+		if err := p.Validate(); err != nil || err2 != nil {
+			t.Fatal(err, err2)
 		}
 		p.Outcomes([]policy.Facts{{Flow: "application_1_1", Queue: "a.b.c", User: "u", Name: "n"}, {Flow: "clients"}})
 	})

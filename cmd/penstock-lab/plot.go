@@ -10,6 +10,7 @@ import (
 
 	"penstock/lab/profileplot"
 	"penstock/ops/measure"
+	"penstock/settings/plain"
 )
 
 func newPlotCommand() *cobra.Command {
@@ -23,11 +24,11 @@ func newPlotCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
-				return err
+				return plain.File(err)
 			}
 			var r measure.Result
 			if err := json.Unmarshal(text, &r); err != nil {
-				return fmt.Errorf("%s: not the output of penstock profile --json: %w", args[0], err)
+				return fmt.Errorf("%s is not the output of penstock profile --json (%w)", args[0], err)
 			}
 			if r.Profile == nil || len(r.Points) == 0 {
 				return fmt.Errorf("%s has no measured points: write it with penstock profile DIR --json", args[0])
@@ -40,7 +41,7 @@ func newPlotCommand() *cobra.Command {
 				file = strings.TrimSuffix(args[0], ".json") + ".svg"
 			}
 			if err := os.WriteFile(file, svg, 0o644); err != nil {
-				return err
+				return plain.File(err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), file)
 			return nil

@@ -76,6 +76,24 @@ func TestCheckShowsProfiles(t *testing.T) {
 	}
 }
 
+// TestCheckWarns: of rules of the weights file that have no effect.
+func TestCheckWarns(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "node.yaml")
+	for name, text := range map[string]string{"node.yaml": "socket: s\nweights: w.yaml\n", "w.yaml": "rules:\n- {application: \"*\", weight: 3}\n- {application: b}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "line 3, column 3: unreachable: the rule on line 2 matches"
+	for _, flag := range []string{"--check", "--check --json"} {
+		out, err := run(t, append([]string{"node", "run", "--config", file}, strings.Fields(flag)...)...)
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", flag, err, out)
+		}
+	}
+}
+
 func TestProfileIsPrintedAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	line := profile.Line{Fixed: profile.Duration(3 * time.Millisecond), PerMiB: profile.Duration(80 * time.Millisecond)}

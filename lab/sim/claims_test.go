@@ -240,7 +240,7 @@ func TestWrongScenariosOfJobs(t *testing.T) {
 	if err := s.Trace("testdata/none.tsv"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Play(1, nil); err == nil || !strings.Contains(err.Error(), "traces[0]: open testdata/none.tsv") {
+	if _, err := s.Play(1, nil); err == nil || !strings.Contains(err.Error(), "traces[0]: testdata/none.tsv: no such file or folder") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	s.Traces[0].File = ""

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"penstock/settings/plain"
 )
 
 // Bounds of a trace.
@@ -94,7 +96,7 @@ func parseTraceJob(line string) (j TraceJob, err error) {
 func LoadTrace(file string) ([]TraceJob, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, plain.File(err)
 	}
 	defer f.Close()
 	jobs, err := ParseTrace(f)

@@ -67,7 +67,7 @@ func Parse(body []byte) (*Document, error) {
 	}
 	d := &Document{}
 	if err := json.Unmarshal(body, d); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no document of a Penstock daemon (%w)", err)
 	}
 	switch {
 	case d.Version == 0:

@@ -37,6 +37,12 @@ func TestFetch(t *testing.T) {
 		t.Errorf("404: %v", err)
 	}
 	server.Close()
+	if _, err := Fetch(t.Context(), address); err == nil || !strings.Contains(err.Error(), address+": connection refused, nothing listens there: start it with penstock node run") {
+		t.Errorf("nobody: %v", err)
+	}
+	if _, err := Fetch(t.Context(), "127.0.0.1:99999"); err == nil || !strings.Contains(err.Error(), "the port must be a number from 1 to 65535") {
+		t.Errorf("no such port: %v", err)
+	}
 	for _, nobody := range []string{address, "a b"} {
 		if _, err := Fetch(t.Context(), nobody); err == nil {
 			t.Errorf("%q answers", nobody)

@@ -24,7 +24,11 @@ type Policy struct {
 
 // ParsePolicy parses a policy. set are weights of single applications.
 func ParsePolicy(name string, text []byte, set map[string]int) (*Policy, error) {
-	p, err := policyfile.Parse(text)
+	return parsed(name, text, set, policyfile.Parse)
+}
+
+func parsed(name string, text []byte, set map[string]int, parse func([]byte) (*policy.Policy, error)) (*Policy, error) {
+	p, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -42,7 +46,7 @@ func OfVersion(v *cluster.PolicyVersion) (*Policy, error) {
 	if v.GetVersion() == 0 {
 		name = "no policy"
 	}
-	return ParsePolicy(name, v.GetText(), set)
+	return parsed(name, v.GetText(), set, policyfile.ParseApplied)
 }
 
 // Counts returns the numbers of rules, of queues, and of rules with a reservation.
