@@ -72,16 +72,16 @@ func judge(flow string, f facts) Verdict {
 		case f.known && p.Outside && f.ofService(p):
 			return Verdict{State: Confirmed, Flow: flow, Evidence: Account, Detail: who}
 		case f.known && p.Outside:
-			return Verdict{State: Refuted, Flow: clients, Evidence: Account, Detail: who + ", no service's"}
+			return Verdict{State: Refuted, Flow: clients, Evidence: Account, Detail: who + ", not a service's user"}
 		}
 		return f.nothing()
 	}
 	// No application has such a name. If the claim stood, a process with an invented name would
 	// get a weight of its own and would evade its application's limits.
 	if !named {
-		return Verdict{State: Refuted, Evidence: NoEvidence, Detail: quote(flow) + " is no flow"}
+		return Verdict{State: Refuted, Evidence: NoEvidence, Detail: quote(flow) + " is not a flow"}
 	}
-	return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: quote(flow) + " is no flow; " + who}
+	return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: quote(flow) + " is not a flow; " + who}
 }
 
 // verdict returns judge's verdict. It adds the user if the flow does not belong to one

@@ -122,7 +122,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		return Peer{}, hold{}, errTime
 	case refused > 0:
 		return Peer{}, hold{}, fmt.Errorf(
-			"%d processes may not be looked into: run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", refused)
+			"no permission to examine %d processes: run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", refused)
 	}
 	return Peer{}, hold{}, ErrNobody
 }
