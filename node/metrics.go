@@ -24,8 +24,8 @@ var (
 	hurriedDesc     = desc("agent_connections_hurried_total", "Of the refused: those of a user or a container that connects too often.")
 	displacedDesc   = desc("agent_connections_displaced_total", "Agents disconnected to make room for another user's or container's.")
 	acceptFailsDesc = desc("agent_accept_failures_total", "Connections that could not be accepted, for example because descriptors ran out.")
-	filesDesc       = desc("agent_files", "Descriptors of files and directories that are open for agents.", "role")
-	filesBoundDesc  = desc("agent_files_bound", "How many of them there may be.", "role")
+	filesDesc       = desc("agent_files", "Descriptors of files and directories that are open for agents: server or task.", "role")
+	filesBoundDesc  = desc("agent_files_bound", "Limit of penstock_agent_files.", "role")
 	suppressedDesc  = desc("log_lines_suppressed_total", "Lines about agents that were not written to the log, because the same was logged before.")
 	badFramesDesc   = desc("agent_bad_frames_total", "Frames refused; each ends its connection.")
 	openErrorsDesc  = desc("agent_open_errors_total", "Streams that passed ungoverned, because their file could not be opened or a limit was reached.")
@@ -49,7 +49,7 @@ var (
 	stagedDesc      = desc("device_staged_bytes", "Bytes in the page cache, or on their way there, that their readers have not reached yet.", "device")
 	stuckDesc       = desc("device_stuck", "1 while the device has not answered a request in time; its streams then pass.", "device")
 	silentDesc      = desc("device_silent", "1 while the device's loop does not answer; its other metrics are then missing.", "device")
-	foreignDesc     = desc("device_foreign_bytes_total", "Bytes that the device moved for others than the governed flows.", "device", "direction")
+	foreignDesc     = desc("device_foreign_bytes_total", "Bytes that the device moved outside of the governed flows; a lower bound.", "device", "direction")
 	busyDesc        = desc("device_busy_seconds_total", "Time in which the device had work, as counted by the kernel.", "device")
 	inFlightDesc    = desc("device_kernel_in_flight", "Requests of all processes that the kernel has at the device.", "device")
 	slowDesc        = desc("device_slowdown", "Times slower than when the device was healthy; 1 while it is.", "device")
@@ -57,7 +57,7 @@ var (
 	errorsDesc      = desc("device_errors_total", "Requests and decisions that failed.", "device")
 	latencyDesc     = desc("device_latency_seconds", "Mean latency of the last control period's requests.", "device")
 	referenceDesc   = desc("device_latency_reference_seconds", "Mean reference latency of the same requests.", "device")
-	periodsDesc     = desc("device_depth_periods_total", "Control periods with requests, by where they left the depth.", "device", "at")
+	periodsDesc     = desc("device_depth_periods_total", "Control periods with requests, by the resulting depth (min, max or between).", "device", "at")
 
 	flowBytesDesc    = desc("flow_bytes_total", "Bytes that the device moved for the flow.", "device", "flow", "kind", "direction")
 	flowStreamedDesc = desc("flow_streamed_bytes_total", "Bytes that the flow's streams read, wrote or sent, moved by the device or not.", "device", "flow", "kind", "direction")
@@ -111,7 +111,7 @@ func (m *metrics) latencyOf(name string) func(write bool, latency time.Duration)
 	}
 }
 
-// Describe sends nothing: the set of flows is open.
+// Describe sends nothing: the set of flows is not known in advance.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
