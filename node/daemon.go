@@ -42,7 +42,7 @@ import (
 
 const (
 	maxDevices = 256
-	maxOpening = 32 // files being opened at a time in a server's directory, or for all tasks of a device; each is a thread
+	maxOpening = 32 // files being opened at a time in a server's directory, or for a device's tasks; each is a thread
 	// maxPeerOpening is how many of the latter a single task may have, so that a task that opens
 	// files without end leaves most of them to others.
 	maxPeerOpening = 4

@@ -18,7 +18,7 @@ import (
 //	identity         lookups of processes
 //	peers' server    answers other nodes
 //	file watcher     reloads weights, checks the kill switch
-//	foreign I/O      follows who uses the devices past the daemon
+//	foreign I/O      finds the users of foreign I/O on the devices
 //	coordination     the stream to the broker
 //
 // If another part fails, this is logged and stops no other part: the daemon continues to govern.
