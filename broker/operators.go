@@ -124,7 +124,7 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	return a, nil
 }
 
-// Apply implements cluster.OperatorsServer. A text that is in force already makes no new version.
+// Apply implements cluster.OperatorsServer. A text that is already in force makes no new version.
 func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
 	author, err := operator(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	b := o.b
 	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
-	// Right after a change of leadership, the sessions may still be of the earlier epoch.
+	// Right after a change of leadership, the sessions may still belong to the earlier epoch.
 	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
 		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period)

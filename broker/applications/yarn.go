@@ -113,7 +113,7 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 			return fmt.Errorf("more than %d applications submitted in one moment", limit)
 		}
 		slices.Sort(times)
-		// Times are 0 if the broker's user may not see them.
+		// Times are 0 if the broker's user has no right to see them.
 		middle := times[len(times)/2]
 		if middle < at.begin || middle >= at.end {
 			middle = at.begin + (at.end-at.begin)/2

@@ -51,8 +51,8 @@ const (
 )
 
 // Lease returns how long a leader may lead after it sent a message that ZooKeeper's majority then
-// acknowledged: two thirds of a session. The last third covers a server that forwards with a delay,
-// of half a tick at most, that it has heard from the session.
+// acknowledged: two thirds of a session. The last third covers a server that reports the
+// session's activity with a delay, of at most half a tick.
 func Lease(session time.Duration) time.Duration { return session * 2 / 3 }
 
 // Folder is the folder of brokers' znodes, unless the list of servers names another one.
@@ -63,8 +63,9 @@ type Options struct {
 	// Servers is a list host:port,... of the ensemble, optionally followed by a folder:
 	// zk1:2181,zk2:2181/clusters/a.
 	Servers string
-	// Auth is a file with user:password for ZooKeeper's digest scheme. Only with it can the
-	// znodes be read and changed. Empty: anybody can.
+	// Auth is a file with user:password for ZooKeeper's digest scheme. Without these credentials,
+	// the znodes can be neither read nor changed. If Auth is empty, the znodes are open to all
+	// clients of ZooKeeper.
 	Auth string
 	// TLS returns the configuration for servers with a secure client port; nil: plain
 	// connections. It is called for each connection, so new certificates are used without a
@@ -94,7 +95,7 @@ type Client struct {
 	lastFailed string                 // the last server that could not be reached
 }
 
-// connFailure is why a server could not be reached.
+// connFailure is the reason why a server could not be reached.
 type connFailure struct {
 	text     string    // empty: it was reached since
 	logged   string    // the text as last logged; empty: nothing since the last connection
@@ -371,7 +372,7 @@ func (c *Client) Ensure(ctx context.Context, paths ...string) error {
 	return nil
 }
 
-// Delete removes a znode, whatever its version.
+// Delete removes a znode of any version.
 func (c *Client) Delete(ctx context.Context, path string) error {
 	_, err := callWithContext(ctx, c, func() (struct{}, error) { return struct{}{}, c.conn.Delete(path, -1) })
 	return err

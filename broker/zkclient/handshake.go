@@ -10,8 +10,8 @@ import (
 // version and session timeout in milliseconds, four bytes each.
 const handshakeBytes = 12
 
-// handshakeTime is the least time that a server has for the handshake, unless the session is shorter.
-// The ensemble has to agree on a new session meanwhile.
+// handshakeTime is the least time that a server has for the handshake, unless the session is
+// shorter: the ensemble has to agree on a new session meanwhile.
 const handshakeTime = 2 * time.Second
 
 // handshakeConn is a connection that reads the server's handshake as it passes, and limits read

@@ -11,7 +11,7 @@ type hostProvider struct {
 	client     *Client
 	servers    []string
 	next, left int
-	searching  time.Time // since when a server is searched for; zero: one is connected
+	searching  time.Time // start of the search for a server; zero: one is connected
 	connected  time.Time // time of the last connection; zero: none yet
 	pauseFirst bool      // wait before the next attempt: all servers were tried, or the last connection ended at once
 }

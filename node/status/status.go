@@ -237,7 +237,7 @@ type Flow struct {
 	Queue            string  `json:"queue"` // queue in which the weight counts; empty: none
 	Part             float64 `json:"part"`  // weight at this device that balances its share of the cluster's service; 0: its weight
 	Mode             string  `json:"mode"`
-	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
+	LimitBytes       int64   `json:"limit_bytes_per_second"` // weight that balances its share of the cluster; 0: its weight
 	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for the limit
 	Streams          int     `json:"streams"`
 	Queued           int     `json:"queued"` // streams with a request that waits for its turn
@@ -250,7 +250,7 @@ type Flow struct {
 	Waits            int64   `json:"waits"`
 	Standing         int     `json:"standing"`     // streams at their marks; observe mode: beyond the marks that enforcing would have set
 	Forced           int64   `json:"forced"`       // packets that passed after a stream's patience
-	ForcedBytes      int64   `json:"forced_bytes"` // bytes of these packets
+	ForcedBytes      int64   `json:"forced_bytes"` // at their marks; observe mode: beyond the marks that enforcing would set
 	Refused          int64   `json:"refused"`      // reads refused before they began, because too many of the flow were waiting
 	WouldWaitNS      int64   `json:"would_wait_ns"`
 
