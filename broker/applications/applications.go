@@ -323,7 +323,7 @@ func (d *Directory) update(s *source, a Application) (different, full bool) {
 	}
 	if e == nil {
 		if a.Ended && !d.pending[a.Flow] {
-			return false, false // a finished application that nobody asked for
+			return false, false // a finished application that was not requested
 		}
 		if len(d.apps) >= MaxApplications && s.swept < s.round {
 			s.swept = s.round

@@ -4,8 +4,8 @@
 // It wraps github.com/go-zookeeper/zk, and differs from it where a leader's lease depends on it:
 //
 //   - The server decides on the length of a session (2 to 20 of its ticks), and the library does not
-//     report it. A leader that relied on the length that it asked for could lead on after its
-//     successor began. So the length is read from the connection's handshake.
+//     report it. A leader that relied on the requested length could continue to lead
+//     after its successor began. So the length is read from the connection's handshake.
 //   - Host names are resolved for each connection and not once, since addresses behind them change.
 //   - A server that hangs is abandoned after half a session, in time to try another one.
 //   - While an ensemble elects its leader, no server accepts sessions for a part of a second. Servers
@@ -143,7 +143,7 @@ func Dial(o Options) (*Client, error) {
 	})
 	var secret string
 	if o.Auth == "" {
-		o.Log.Warn("no --zookeeper-auth: whoever can reach ZooKeeper can change the policy", "folder", root)
+		o.Log.Warn("no --zookeeper-auth: all clients that can reach ZooKeeper can change the policy", "folder", root)
 	} else {
 		if secret, err = readAuth(o.Auth); err != nil {
 			return nil, err

@@ -137,7 +137,7 @@ func (at listener) mayReplace(path string) error {
 		answered, pid, err := at.ask(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-			return nil // nobody listens
+			return nil // no process listens
 		case errors.Is(err, syscall.EAGAIN):
 			// Too many connections wait to be accepted. If the daemon lives, this passes.
 			said = errors.New("more connections wait there than are accepted: a daemon is stopped or hangs: continue it or kill it")

@@ -209,7 +209,7 @@ func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 			return name, at.AddrPort().Addr().Unmap().WithZone(""), nil
 		}
 	}
-	return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate is no machine's")
+	return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate does not belong to a machine")
 }
 
 // parseEnd reads an end of a connection, ip:port.

@@ -147,7 +147,7 @@ type Device struct {
 	QuantumBytes int64   `json:"quantum_bytes"`
 	BacklogBound int64   `json:"backlog_bound_bytes"` // of one application
 	DirtyBound   int64   `json:"dirty_bound_bytes"`   // of all
-	LazyBound    int64   `json:"lazy_bound_bytes"`    // of all, in addition: bytes of tasks' files that may still be deleted
+	LazyBound    int64   `json:"lazy_bound_bytes"`    // of all, in addition: tasks' files that may be deleted
 	StagedBound  int64   `json:"staged_bound_bytes"`  // of all: bytes that readers have not reached yet
 	Depth        int     `json:"depth"`
 	DepthMin     float64 `json:"depth_min"`
@@ -235,9 +235,9 @@ type Flow struct {
 	Name             string  `json:"name"`
 	Weight           int     `json:"weight"`
 	Queue            string  `json:"queue"` // queue in which the weight counts; empty: none
-	Part             float64 `json:"part"`  // weight at this device that balances its share of the cluster's service; 0: its weight
+	Part             float64 `json:"part"`  // weight that balances its share of the cluster; 0: its weight
 	Mode             string  `json:"mode"`
-	LimitBytes       int64   `json:"limit_bytes_per_second"` // weight that balances its share of the cluster; 0: its weight
+	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
 	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for the limit
 	Streams          int     `json:"streams"`
 	Queued           int     `json:"queued"` // streams with a request that waits for its turn
@@ -248,10 +248,10 @@ type Flow struct {
 	ServiceNS        int64   `json:"service_ns"`
 	Requests         int64   `json:"requests"`
 	Waits            int64   `json:"waits"`
-	Standing         int     `json:"standing"`     // streams at their marks; observe mode: beyond the marks that enforcing would have set
+	Standing         int     `json:"standing"`     // at their marks; observe mode: beyond the marks that enforcing would set
 	Forced           int64   `json:"forced"`       // packets that passed after a stream's patience
-	ForcedBytes      int64   `json:"forced_bytes"` // at their marks; observe mode: beyond the marks that enforcing would set
-	Refused          int64   `json:"refused"`      // reads refused before they began, because too many of the flow were waiting
+	ForcedBytes      int64   `json:"forced_bytes"` // bytes of these packets
+	Refused          int64   `json:"refused"`      // reads refused before they began: too many of the flow were waiting
 	WouldWaitNS      int64   `json:"would_wait_ns"`
 
 	Kinds  []Kind     `json:"kinds"` // kinds of its streams so far
