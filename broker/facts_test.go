@@ -120,7 +120,7 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	}
 }
 
-// bookedSession is that of a node that has said nothing yet.
+// bookedSession returns the session of a node that has sent nothing yet.
 func bookedSession(t *testing.T, b *Broker) *session {
 	t.Helper()
 	apps, err := newEntryTable(b.totals)

@@ -20,7 +20,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// office is a leadership that the test gives and takes.
+// office is a leadership that the test sets.
 type office struct {
 	mu      sync.Mutex
 	state   leadership.State
@@ -196,8 +196,7 @@ func TestNodeFollows(t *testing.T) {
 	lead(0, 9)
 	eventually(t, "the node goes with the leadership", with(0, 9))
 
-	// Cut off as it were: all three say that they lead, in epochs that are over and in one
-	// that is not.
+	// As if cut off: all three claim to lead, two in past epochs and one in the present one.
 	offices[0].set(leadership.State{Leading: true, Epoch: 8})
 	offices[2].set(leadership.State{Leading: true, Epoch: 7})
 	offices[1].set(leadership.State{})

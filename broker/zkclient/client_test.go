@@ -134,7 +134,7 @@ func TestHostProvider(t *testing.T) {
 				}
 				return first
 			}
-			for range 2 { // from the beginning, and after one has answered
+			for range 2 { // at the beginning, and after a server has answered
 				if round() {
 					t.Error("the first round waits")
 				}
@@ -150,7 +150,7 @@ func TestHostProvider(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				n.Connected()
-				time.Sleep(n.pause()) // one that lasted
+				time.Sleep(n.pause()) // a connection that lasted
 			}
 			round()
 			close(k.closed)
@@ -186,7 +186,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 				n.Connected()
 				time.Sleep(pause - 1)
 				next(pause)
-				next(0) // the other one
+				next(0) // the other server
 			}
 			n.Connected()
 			time.Sleep(pause)
@@ -238,11 +238,11 @@ func TestLogInterval(t *testing.T) {
 			}
 		}
 		fails("a:1", "one", 1)
-		fails("b:1", "one", 2) // each server for itself
+		fails("b:1", "one", 2) // separately for each server
 		time.Sleep(time.Hour)
 		fails("a:1", "one", 2)
 		fails("a:1", "two", 3)
-		for i := range 100 { // 1 s of a text that is always another one
+		for i := range 100 { // 1 s with a text that always changes
 			fails("a:1", strconv.Itoa(i), 3)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -288,7 +288,7 @@ func TestLastFailure(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Read(make([]byte, 1)) // else it is a reset
+			_, _ = conn.Read(make([]byte, 1)) // otherwise it is a reset
 			conn.Close()
 			ends <- struct{}{}
 		}
@@ -315,8 +315,7 @@ func TestLastFailure(t *testing.T) {
 	}
 }
 
-// FuzzHandshake: the session's length is read as ZooKeeper writes it, and never from anything that
-// is not a handshake.
+// FuzzHandshake: the session's length is read as ZooKeeper writes it, and never from other bytes.
 func FuzzHandshake(f *testing.F) {
 	good := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 37), 0), 4000)
 	f.Add(good)
