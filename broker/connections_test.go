@@ -276,7 +276,7 @@ func TestFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Recv(); err != nil {
-		t.Errorf("a node beside a flood: %v", err)
+		t.Errorf("a node during a flood: %v", err)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestIdleConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Recv(); err != nil {
-		t.Errorf("the node beside it: %v", err)
+		t.Errorf("the node during it: %v", err)
 	}
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func TestRefusedStreams(t *testing.T) {
 	}
 	refused()
 	if got := count(t, b.Broker, closed); got != "1" {
-		t.Errorf("%q are closed past the bound, want 1", got)
+		t.Errorf("%q are closed beyond the bound, want 1", got)
 	}
 }
 
@@ -547,7 +547,7 @@ func TestLogLimiter(t *testing.T) {
 	}
 	for range 5 {
 		if _, ok := q.allow(now); ok {
-			t.Fatal("a line past the bound is written")
+			t.Fatal("a line beyond the bound is written")
 		}
 	}
 	if suppressed, ok := q.allow(now.Add(time.Second)); !ok || suppressed != 5 {

@@ -208,8 +208,8 @@ func TestNodeFollows(t *testing.T) {
 	eventually(t, "the node is with the one that leads", with(1, 10))
 }
 
-// TestBrokenStream: a node whose stream breaks returns to the broker that led, not to one that would
-// only name it.
+// TestBrokenStream: a node whose stream breaks returns to the broker that led, not to one that
+// would only name it.
 func TestBrokenStream(t *testing.T) {
 	offices, addresses := several(t, 2)
 	offices[0].set(leadership.State{Leading: true, Epoch: 7})

@@ -318,8 +318,8 @@ func TestPolicyFile(t *testing.T) {
 	kept.Close()
 }
 
-// TestWeightRetention: the next version drops the weights of applications that have not been at work for
-// long.
+// TestWeightRetention: the next version drops the weights of applications that have not been at
+// work for long.
 func TestWeightRetention(t *testing.T) {
 	b, err := New(t.Context(), Options{})
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestWeightRetentionOfFollower: a follower sees no applications, so when it leads, weights are kept for
-// their whole time. So is one that is set again.
+// TestWeightRetentionOfFollower: a follower sees no applications, so when it leads, weights are
+// kept for their whole time. So is one that is set again.
 func TestWeightRetentionOfFollower(t *testing.T) {
 	o := &office{changes: make(chan struct{}, 1)}
 	shared := store.NewMemory()
@@ -104,7 +104,8 @@ func (f *failing) Append(ctx context.Context, v store.Version) error {
 	return f.Store.Append(ctx, v)
 }
 
-// TestStoredButNotInForce: a version that is written but cannot be read is not reported as a failed write.
+// TestStoredButNotInForce: a version that is written but cannot be read is not reported as a failed
+// write.
 func TestStoredButNotInForce(t *testing.T) {
 	f := &failing{Store: store.NewMemory(), latest: func(_ context.Context, _, writes int) error {
 		if writes > 0 {

@@ -157,7 +157,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	task.until("all marks", func() bool { return len(task.marks) == streams })
 	over := fmt.Sprint(streams - (bound/2 - 1)) // a directory counts once, however often it is named
 	if got := task.metric("penstock_agent_over_bound_total"); got != over || task.metric("penstock_agent_open_errors_total") != over {
-		t.Errorf("%s streams past the bound, want %s", got, over)
+		t.Errorf("%s streams beyond the bound, want %s", got, over)
 	}
 	if got := task.metric(`penstock_agent_files{role="task"}`); got != fmt.Sprint(bound/2) {
 		t.Errorf("%s files", got)

@@ -24,7 +24,7 @@ type port struct {
 	listener      net.Listener // nil: another process used the address
 }
 
-// listenOn listens at an address; what is its purpose, for the log.
+// listenOn listens at an address. what names its purpose in the log.
 func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, error) {
 	p := &port{what: what, address: address, log: d.log}
 	var err error

@@ -89,6 +89,6 @@ func TestForeignBytesOfADevice(t *testing.T) {
 	h.add(r, mib)
 	w, _ = h.window(readingAt(7, counters(0, 0)))
 	if want := (status.Pair{Read: 10 * mib, Written: 10 * mib}); w.Foreign != want {
-		t.Errorf("foreign beside a large backlog %+v, want %+v", w.Foreign, want)
+		t.Errorf("foreign bytes with a large backlog: %+v, want %+v", w.Foreign, want)
 	}
 }

@@ -101,8 +101,8 @@ type finder interface {
 	find(ctx context.Context, flow string) (a Application, known bool, err error)
 }
 
-// source is a cluster manager with its state. One goroutine polls it. The fields below clusterManager
-// are protected by the directory's lock.
+// source is a cluster manager with its state. One goroutine polls it. The fields below
+// clusterManager are protected by the directory's lock.
 type source struct {
 	clusterManager
 	round       uint64 // number of lists so far
@@ -124,8 +124,8 @@ type entry struct {
 type Options struct {
 	ResourceManagers []string // base URLs of YARN's ResourceManagers; of an HA pair, both
 	SparkMasters     []string // base URLs of Spark's standalone masters
-	// Resource is the YARN resource type whose allocated amount is an application's bandwidth; empty:
-	// DefaultResource.
+	// Resource is the YARN resource type whose allocated amount is an application's bandwidth;
+	// empty: DefaultResource.
 	Resource string
 	Log      *slog.Logger
 }

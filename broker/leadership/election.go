@@ -55,8 +55,8 @@ type Election struct {
 	version  int32     // of the epoch's znode, as this leadership wrote it
 }
 
-// NewElection returns a candidate; Run starts the candidacy. address is the broker's address as it is
-// in the nodes' settings.
+// NewElection returns a candidate; Run starts the candidacy. address is the broker's address as it
+// is in the nodes' settings.
 func NewElection(client *zkclient.Client, name, address string, log *slog.Logger) (*Election, error) {
 	if name == "" || address == "" || len(name) > maxNameBytes || len(address) > maxNameBytes {
 		return nil, fmt.Errorf("a broker needs a name and an address of 1 to %d bytes", maxNameBytes)
@@ -260,7 +260,8 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 		}
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
-		// A write needs a majority of the ensemble. A read proves nothing, as one server answers it.
+		// A write needs a majority of the ensemble. A read proves nothing, as one server answers
+		// it.
 		failed, err := e.client.Multi(wait, zkclient.CheckOp(path, e.version), zkclient.SetOp(ownPath, e.self.encode(), -1))
 		cancel()
 		switch {

@@ -160,8 +160,8 @@ func (f *File) History(_ context.Context, limit int, each func(Version) bool) er
 	return nil
 }
 
-// Append implements Store. If the final rename fails, it is not known whether the version exists, and
-// the store takes no more versions until it is opened again.
+// Append implements Store. If the final rename fails, it is not known whether the version exists,
+// and the store takes no more versions until it is opened again.
 func (f *File) Append(_ context.Context, v Version) error {
 	text, err := Encode(v)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package store keeps the decisions of operators: the versions of the policy, and the weights set for
-// single applications. All other state of a broker is soft.
+// Package store keeps the decisions of operators: the versions of the policy, and the weights set
+// for single applications. All other state of a broker is soft.
 package store
 
 import (

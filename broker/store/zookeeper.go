@@ -83,7 +83,8 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 	return z.Get(ctx, number)
 }
 
-// newest returns the number of the newest version, 0 if there is none, and the version of its znode.
+// newest returns the number of the newest version, 0 if there is none, and the version of its
+// znode.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
 	n, err := z.client.GetLatest(ctx, z.client.Path(newestNode))
 	if errors.Is(err, zk.ErrNoNode) {
@@ -284,8 +285,8 @@ func (z *ZooKeeper) Close() error {
 	return nil
 }
 
-// pack returns the data of a version's znode: a line with the epoch of the writer and a token of the
-// attempt, and the compressed version.
+// pack returns the data of a version's znode: a line with the epoch of the writer and a token of
+// the attempt, and the compressed version.
 func pack(v Version, epoch uint64, token string) ([]byte, error) {
 	text, err := Encode(v)
 	if err != nil {

@@ -3,13 +3,14 @@
 //
 // It wraps github.com/go-zookeeper/zk, and differs from it where a leader's lease depends on it:
 //
-//   - The server decides on the length of a session (2 to 20 of its ticks), and the library does not
-//     report it. A leader that relied on the requested length could continue to lead
-//     after its successor began. So the length is read from the connection's handshake.
+//   - The server decides on the length of a session (2 to 20 of its ticks), and the library does
+//     not report it. A leader that relied on the requested length could continue to lead after its
+//     successor began. So the length is read from the connection's handshake.
 //   - Host names are resolved for each connection and not once, since addresses behind them change.
 //   - A server that hangs is abandoned after half a session, in time to try another one.
-//   - While an ensemble elects its leader, no server accepts sessions for a part of a second. Servers
-//     are tried more often than the library would, whose pause could cost a leader its lease.
+//   - While an ensemble elects its leader, no server accepts sessions for a part of a second.
+//     Servers are tried more often than the library would, whose pause could cost a leader its
+//     lease.
 //   - A call ends with its context, and its error says why there is no connection.
 package zkclient
 
@@ -171,8 +172,8 @@ func Dial(o Options) (*Client, error) {
 	return c, nil
 }
 
-// authenticate sends the credentials, until a server accepts them. The library then repeats them for
-// each connection. Calls wait for authenticate.
+// authenticate sends the credentials, until a server accepts them. The library then repeats them
+// for each connection. Calls wait for authenticate.
 func (c *Client) authenticate(secret string) {
 	for {
 		err := c.conn.AddAuth("digest", []byte(secret))
@@ -315,8 +316,8 @@ type Watched struct {
 	Next <-chan zk.Event
 }
 
-// Watch reads a znode and watches it. Each successful call adds a watch, which lasts until the znode
-// changes.
+// Watch reads a znode and watches it. Each successful call adds a watch, which lasts until the
+// znode changes.
 func (c *Client) Watch(ctx context.Context, path string) (Watched, error) {
 	return callWithContext(ctx, c, func() (Watched, error) {
 		data, stat, changed, err := c.conn.GetW(path)
@@ -331,8 +332,8 @@ func node(data []byte, stat *zk.Stat) Node {
 	return Node{Data: data, Version: stat.Version, Owner: stat.EphemeralOwner, ModifiedZxid: stat.Mzxid}
 }
 
-// GetLatest is Get after a sync, so that it returns what the ensemble has agreed on, and not an older
-// state of one server.
+// GetLatest is Get after a sync, so that it returns what the ensemble has agreed on, and not an
+// older state of one server.
 func (c *Client) GetLatest(ctx context.Context, path string) (Node, error) {
 	if _, err := callWithContext(ctx, c, func() (string, error) { return c.conn.Sync(path) }); err != nil {
 		return Node{}, err
@@ -378,8 +379,8 @@ func (c *Client) Delete(ctx context.Context, path string) error {
 	return err
 }
 
-// Multi performs all operations or none. On failure, failed is the index of the first operation that
-// did not hold and err its error; failed is -1 if that is not known.
+// Multi performs all operations or none. On failure, failed is the index of the first operation
+// that did not hold and err its error; failed is -1 if that is not known.
 func (c *Client) Multi(ctx context.Context, changes ...any) (failed int, err error) {
 	results, err := callWithContext(ctx, c, func() ([]zk.MultiResponse, error) { return c.conn.Multi(changes...) })
 	if err == nil {
@@ -393,8 +394,8 @@ func (c *Client) Multi(ctx context.Context, changes ...any) (failed int, err err
 	return -1, err
 }
 
-// CheckOp is an operation for Multi that requires a znode to exist and, unless version is -1, to have
-// the version.
+// CheckOp is an operation for Multi that requires a znode to exist and, unless version is -1, to
+// have the version.
 func CheckOp(path string, version int32) any {
 	return &zk.CheckVersionRequest{Path: path, Version: version}
 }

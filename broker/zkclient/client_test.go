@@ -89,13 +89,13 @@ func TestAuthFile(t *testing.T) {
 			t.Errorf("%.20q: %.20q, %v", text, got, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret\n") {
-			t.Errorf("the error tells the secret: %v", err)
+			t.Errorf("the error contains the secret: %v", err)
 		}
 	}
 }
 
-// TestHostProvider: servers are tried in turn. Rounds follow each other quickly during the length of a
-// lease after the last connection, and in the library's pause after that.
+// TestHostProvider: servers are tried in turn. Rounds follow each other quickly during the length
+// of a lease after the last connection, and in the library's pause after that.
 func TestHostProvider(t *testing.T) {
 	for _, test := range []struct {
 		session time.Duration
@@ -273,8 +273,8 @@ func (n *noted) String() string {
 	return n.text.String()
 }
 
-// TestLastFailure: the error of a call without an answer says why there is no connection, and the log
-// says it once.
+// TestLastFailure: the error of a call without an answer says why there is no connection, and the
+// log says it once.
 func TestLastFailure(t *testing.T) {
 	var text noted
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -64,8 +64,8 @@ func (l *handshakeConn) readTimeout() time.Duration {
 	return max(session/2, time.Duration(l.client.granted.Load())*5/12)
 }
 
-// parseSession returns the session's length. ok is false while the handshake is incomplete, or if the
-// server refuses the session.
+// parseSession returns the session's length. ok is false while the handshake is incomplete, or if
+// the server refuses the session.
 func parseSession(first []byte) (time.Duration, bool) {
 	if len(first) < handshakeBytes {
 		return 0, false

@@ -23,8 +23,8 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestReadTimeout: the read time-out by the requested and the granted session length (0: the handshake
-// has not been read yet).
+// TestReadTimeout: the read time-out by the requested and the granted session length (0: the
+// handshake has not been read yet).
 func TestReadTimeout(t *testing.T) {
 	for _, test := range []struct{ asked, given, asks, want time.Duration }{
 		{3 * time.Second, 0, 20 * time.Second, 2 * time.Second},
@@ -58,7 +58,8 @@ func TestReadTimeout(t *testing.T) {
 	}
 }
 
-// TestHangs: a server that hangs before, during or after the handshake is abandoned for another one.
+// TestHangs: a server that hangs before, during or after the handshake is abandoned for another
+// one.
 func TestHangs(t *testing.T) {
 	const session = 900 * time.Millisecond
 	// The library waits six seconds for a handshake, and without a limit for the rest of one.

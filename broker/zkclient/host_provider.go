@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// hostProvider implements zk.HostProvider. It returns the servers in turn, by name, beginning with a
-// random one. Only the library's own goroutine calls it.
+// hostProvider implements zk.HostProvider. It returns the servers in turn, by name, beginning with
+// a random one. Only the library's own goroutine calls it.
 type hostProvider struct {
 	client     *Client
 	servers    []string

@@ -73,9 +73,9 @@ func (n *Node) validateBroker() {
 		case err != nil || err2 != nil || host != "" && ip == nil:
 			fail("peers %q: give IP:port, such as 0.0.0.0:9718", b.Peers)
 		case number == 0:
-			fail("peers %q: port 0 is not allowed: other nodes must know the port", b.Peers)
+			fail("peers %q: port 0 is no port to be asked at", b.Peers)
 		case plain:
-			fail("peers: certificates are needed to identify the nodes that ask: give ca, cert and key (`penstock certs` makes them)")
+			fail("peers: it takes certificates to know who asks: give ca, cert and key (`penstock certs` makes them)")
 		}
 	}
 	for i, address := range b.Addresses {
@@ -87,7 +87,7 @@ func (n *Node) validateBroker() {
 		case err != nil:
 			fail("addresses[%d]: %q: give host:port", i, address)
 		case plain && host != "localhost" && (ip == nil || !ip.IsLoopback()):
-			fail("addresses[%d]: %q is on another machine: give ca, cert and key (`penstock certs` makes them)", i, address)
+			fail("addresses[%d]: %q is another machine's: give ca, cert and key (`penstock certs` makes them)", i, address)
 		}
 	}
 }

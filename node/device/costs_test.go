@@ -337,7 +337,7 @@ func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		beside := depth()
 		if alone < 1.5 || math.Abs(beside-alone) > alone/4 {
-			t.Errorf("mean depth %.2f, beside four foreign requests %.2f", alone, beside)
+			t.Errorf("mean depth %.2f, with four foreign requests %.2f", alone, beside)
 		}
 		close(stop)
 		foreign.Wait()

@@ -110,14 +110,14 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		if got := r.flowNow("a"); got.Backlog != 4*mib { // the others leave their part
-			t.Errorf("backlog %d beside 15 others that have next to nothing", got.Backlog)
+			t.Errorf("backlog %d next to 15 flows with hardly any", got.Backlog)
 		}
 		for i := range 15 {
 			r.spill(fmt.Sprint("other", i), fmt.Sprint("more", i), 3*mib/4)
 		}
 		time.Sleep(5 * time.Second)
 		if got := r.flowNow("a"); got.Backlog != mib { // 16 MiB divided by 16
-			t.Errorf("backlog %d beside 15 others", got.Backlog)
+			t.Errorf("backlog %d next to 15 flows", got.Backlog)
 		}
 		r.loop.SetRoom(1, 1, 0)
 		time.Sleep(5 * time.Second)
@@ -201,7 +201,7 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 				t.Fatalf("backlog %d MiB", got/mib)
 			}
 			if waits := r.lazyNow("a"); waits < 55*mib { // a block file must go to the disk, and does
-				t.Fatalf("%d MiB of 60 wait beside a writer", waits/mib)
+				t.Fatalf("%d MiB of 60 wait while a block file is written", waits/mib)
 			}
 		}
 		r.apply(Off, "", Rule{})
@@ -238,7 +238,7 @@ func TestALazyFileIsDrainedByAge(t *testing.T) {
 			t.Errorf("drained %d and %d bytes at their age", a, b)
 		}
 		if closed.timesClosed() != 1 || f.timesClosed() != 0 {
-			t.Error("drained, the closed one is let go and the other is not")
+			t.Error("drained: the closed file is released, the open one is not")
 		}
 		r.loop.Close(s, mib+17)
 		time.Sleep(30 * time.Second)

@@ -384,7 +384,7 @@ func TestALogTakesNoRoom(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := r.flowNow("busy").Backlog; got < 60*mib {
-			t.Errorf("beside a log of its weight a flow has %d MiB of 96 to write in", got/mib)
+			t.Errorf("next to a log of the same weight a flow has %d MiB of 96 to write in", got/mib)
 		}
 		r.apply(Off, "", Rule{})
 		r.loop.Close(s, 30*4096)
@@ -552,7 +552,7 @@ func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 		r.reader("a", 16*mib, 0, &reading)
 		reading.Wait()
 		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("16 MiB took %v beside a backlog of the same application", took)
+			t.Errorf("16 MiB took %v during a backlog of the same application", took)
 		}
 		r.apply(Off, "", Rule{})
 		writing.Wait()

@@ -220,7 +220,7 @@ func TestServers(t *testing.T) {
 		}
 	}
 	if v, _ := c.AddServer(60, me); v.State != Unknown {
-		t.Errorf("past the bound: %+v", v)
+		t.Errorf("beyond the bound: %+v", v)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestOneLookupForAConnection(t *testing.T) {
 		}
 	}
 	if v, ok := c.Check(remote(1), func(Verdict) { t.Error("called") }); !ok || v.State != Unknown || c.Stats.Overflows.Load() != 1 {
-		t.Errorf("past the bound: %+v, %v", v, ok)
+		t.Errorf("beyond the bound: %+v, %v", v, ok)
 	}
 	g.answer <- Peer{Application: appA, Evidence: Cgroup}
 	answers.Wait()
@@ -438,7 +438,7 @@ func TestQueueBound(t *testing.T) {
 			}
 		}
 		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Overflows.Load() != 1 || c.Stats.Lookups.Load() != 6 {
-			t.Errorf("past the bound: %+v, %d lookups", v, c.Stats.Lookups.Load())
+			t.Errorf("beyond the bound: %+v, %d lookups", v, c.Stats.Lookups.Load())
 		}
 		close(g.answer)
 		for range 5 {
@@ -653,7 +653,7 @@ func TestRefutationsAreLoggedNowAndThen(t *testing.T) {
 			c.Process(10, me, appA)
 		}
 		if n := lines(); n != logBurst {
-			t.Errorf("%d lines past the burst", n)
+			t.Errorf("%d lines beyond the burst", n)
 		}
 		time.Sleep(loglimit.Every)
 		for range 3 {

@@ -185,7 +185,7 @@ func TestQuestionsHaveABoundOfTheirOwn(t *testing.T) {
 		}
 	}
 	if v := ask(t, c, remote(4)); v.State != Unknown || !strings.Contains(v.Detail, "too many questions") || c.Stats.Overflows.Load() != 1 {
-		t.Errorf("past the bound: %+v, %d overflows", v, c.Stats.Overflows.Load())
+		t.Errorf("beyond the bound: %+v, %d overflows", v, c.Stats.Overflows.Load())
 	}
 	if v := ask(t, c, claim(appA)); v.State != Confirmed {
 		t.Errorf("from here: %+v", v)

@@ -469,7 +469,7 @@ func TestOpensOfAllTasksAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := awaitMarks(t, c, 1); m.Stream != 1 || s.Stats.OpenErrors.Load() != 1 {
-		t.Errorf("past the bound: %+v", m)
+		t.Errorf("beyond the bound: %+v", m)
 	}
 	c = dial(t, path)
 	server := open(2)
@@ -485,7 +485,7 @@ func TestOpensOfAllTasksAreBounded(t *testing.T) {
 	opened := len(d.opens)
 	d.mu.Unlock()
 	if opened != 1 {
-		t.Errorf("a DataNode's file was not opened beside the tasks' opens: %d", opened)
+		t.Errorf("a DataNode's file was not opened during the tasks' opens: %d", opened)
 	}
 	close(d.gate)
 }

@@ -212,7 +212,7 @@ func TestAContainersStreams(t *testing.T) {
 		awaitMarks(t, conn, MaxTaskStreams)
 	}
 	if got := c.Stats.OverBound.Load(); got != 0 || c.streams.Held() != MaxContainerStreams {
-		t.Fatalf("%d streams past a bound, %d held", got, c.streams.Held())
+		t.Fatalf("%d streams beyond a bound, %d held", got, c.streams.Held())
 	}
 	one := frames(t, messages[0])
 	past, _ := c.enter(500, "a", 100, task)
@@ -221,7 +221,7 @@ func TestAContainersStreams(t *testing.T) {
 	}
 	awaitMarks(t, past, 1)
 	if got := c.Stats.OverBound.Load(); got != 1 {
-		t.Errorf("%d streams past the bound", got)
+		t.Errorf("%d streams beyond the bound", got)
 	}
 	other, _ := c.enter(500, "b", 101, task)
 	if _, err := other.Write(one); err != nil {
@@ -229,7 +229,7 @@ func TestAContainersStreams(t *testing.T) {
 	}
 	awaitMarks(t, other, 1)
 	if got := c.Stats.OverBound.Load(); got != 1 {
-		t.Errorf("%d streams past the bound; another container's is among them", got)
+		t.Errorf("%d streams beyond the bound; another container's is among them", got)
 	}
 	// A closed stream's slot is free again.
 	if _, err := other.Write(frames(t, wire.Close{Stream: 0})); err != nil {

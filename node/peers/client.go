@@ -178,7 +178,7 @@ func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	case codes.NotFound, codes.InvalidArgument:
 		h = home{err: err, till: now.Add(nobodyAge)}
 	default:
-		h = home{err: fmt.Errorf("no answer from the broker about the node at %v: %w", address, err), till: now.Add(errorAge)}
+		h = home{err: fmt.Errorf("the broker does not say who lives at %v: %w", address, err), till: now.Add(errorAge)}
 	}
 	if err != nil && h.err == nil {
 		h.err = err

@@ -490,7 +490,7 @@ func TestQuestionsHaveARate(t *testing.T) {
 	s.asker("asks").AllowN(now.Add(time.Hour), burst) // none for a while
 	own := &cluster.Connection{Local: answered + ":40000", Remote: asking + ":9866"}
 	if err := whoseOf(t, address, asking, files("asks"), "answers", own); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("past it: %v", err)
+		t.Errorf("beyond it: %v", err)
 	}
 	if err := whoseOf(t, address, asking, files("other"), "answers", own); err != nil {
 		t.Errorf("another node: %v", err)
@@ -549,7 +549,7 @@ func TestLookupsAtOnce(t *testing.T) {
 	}
 	giveUp := fill(t, s, &s.waiting, maxWaiting, named(s, "next"))
 	if _, err := s.turn(t.Context(), s.asker("last")); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "wait") {
-		t.Errorf("past the bound: %v", err)
+		t.Errorf("beyond the bound: %v", err)
 	}
 	giveUp()
 	turns[0]()
@@ -568,7 +568,7 @@ func TestOneCallerLeavesRoom(t *testing.T) {
 	}
 	giveUp := fill(t, s, &greedy.waiting, maxOfOne, func(int) *asker { return greedy })
 	if _, err := s.turn(t.Context(), greedy); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "8 questions wait") {
-		t.Errorf("past its bound: %v", err)
+		t.Errorf("beyond its bound: %v", err)
 	}
 	for range 3 {
 		other, err := s.turn(t.Context(), s.asker("other"))

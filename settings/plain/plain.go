@@ -90,7 +90,7 @@ func NetworkCause(err error) string {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "the host " + dns.Name + " is unknown"
 	case errors.As(err, &dns):
-		return "the host " + dns.Name + " cannot be looked up: the name server gives no answer"
+		return "the host " + dns.Name + " cannot be looked up: the name server does not answer"
 	case errors.As(err, &wrong) && strings.Contains(wrong.Err, "port"):
 		return NetworkText(wrong.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -136,7 +136,7 @@ func TestCgroupPaths(t *testing.T) {
 	now = now.Add(walkPeriod)
 	check(1<<60, "")
 	if len(c.paths) != 2 {
-		t.Errorf("%d paths are kept past the bound", len(c.paths))
+		t.Errorf("%d paths are kept beyond the bound", len(c.paths))
 	}
 	check(b, "/b")
 }

@@ -71,7 +71,7 @@ func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
 				return nil, 0, ""
 			}
 		}
-		t.Fatalf("it does not say what is missing: %v", err)
+		t.Fatalf("the error does not name what is missing: %v", err)
 	}
 	t.Cleanup(func() { w.Close() })
 	if disk == 0 {
@@ -158,7 +158,7 @@ func TestUsersAreBounded(t *testing.T) {
 	}
 	direct(t, filepath.Join(dir, "file"), size)
 	if own, lost := step(begin, maxUsers); own != 0 || lost < 2*size {
-		t.Errorf("%d bytes are its own and %d nobody's, want 0 and %d", own, lost, 2*size)
+		t.Errorf("%d bytes are its own and %d without a user, want 0 and %d", own, lost, 2*size)
 	}
 	step(begin.Add(forgetAt-1), maxUsers)
 	step(begin.Add(forgetAt), 0)
