@@ -175,7 +175,7 @@ func (p *Profile) Validate() error {
 // Parse reads a profile from the text of its file.
 func Parse(text []byte) (*Profile, error) {
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("over %d bytes: this is not a profile", maxFile)
+		return nil, fmt.Errorf("over %d bytes: this is no profile", maxFile)
 	}
 	p := &Profile{}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
