@@ -218,7 +218,7 @@ func TestBrokenStream(t *testing.T) {
 	m := node(t, "n", addresses, "a")
 	eventually(t, "the node is with the leader", func() bool { return m.client.State().InForce })
 	for range 3 {
-		other := dial(t, addresses[0]) // takes the place of the node's stream
+		other := dial(t, addresses[0]) // replaces the node's stream
 		if err := other.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {
 			t.Fatal(err)
 		}

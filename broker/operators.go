@@ -232,8 +232,8 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	return a, nil
 }
 
-// ListApplications implements cluster.OperatorsServer. Applications are sorted by name. Shares and
-// entitlements refer to all applications at work, also if only one is asked for.
+// ListApplications implements cluster.OperatorsServer. Applications are sorted by name. Shares
+// and entitlements refer to all applications at work, even if only one is requested.
 func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicationsRequest) (*cluster.ListApplicationsAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)

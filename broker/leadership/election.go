@@ -260,8 +260,8 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 		}
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
-		// A write needs a majority of the ensemble. A read proves nothing, as one server answers
-		// it.
+		// A write needs a majority of the ensemble. A read proves nothing, since a single server
+		// answers it.
 		failed, err := e.client.Multi(wait, zkclient.CheckOp(path, e.version), zkclient.SetOp(ownPath, e.self.encode(), -1))
 		cancel()
 		switch {

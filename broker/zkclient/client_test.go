@@ -273,8 +273,8 @@ func (n *noted) String() string {
 	return n.text.String()
 }
 
-// TestLastFailure: the error of a call without an answer says why there is no connection, and the
-// log says it once.
+// TestLastFailure: the error of a call without an answer contains the reason for the missing
+// connection, and the log contains it once.
 func TestLastFailure(t *testing.T) {
 	var text noted
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

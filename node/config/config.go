@@ -364,7 +364,8 @@ func (w *Weights) validate() {
 func (w *Weights) Warnings() []string {
 	var p policy.Policy
 	for _, r := range w.Rules {
-		// A pattern of applications matches those only, as one of tags what has tags.
+		// A pattern of Application matches only applications, just as a tag pattern matches only
+		// flows with tags.
 		p.Rules = append(p.Rules, policy.Rule{Flow: r.Flow, Tag: r.Application})
 	}
 	var all []string

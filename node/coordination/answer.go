@@ -61,8 +61,8 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 }
 
 // right returns the Right that core/coord needs: for an application from the policy, for a queue
-// from its last report. It returns false for a queue of which the broker has reported nothing
-// yet.
+// from its last report. It returns false for a queue that is missing in the broker's answers so
+// far.
 func (c *Client) right(app int) (coord.Right, bool) {
 	if app < 0 {
 		e := c.queues.of(uint32(-1 - app))

@@ -221,8 +221,8 @@ func TestCostsOfAConfig(t *testing.T) {
 	}
 }
 
-// service returns the disk's time for each flow's requests. It leaves out the first requests of
-// all flows, as many as from says.
+// service returns the disk's time for each flow's requests. from is the number of first requests,
+// of all flows, that do not count.
 func (d *modelDisk) service(from int) map[string]time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -37,8 +37,8 @@ func ReadQueue(sysfs, name string) Queue {
 	return q
 }
 
-// ParseScheduler reads queue/scheduler: the names, the one in force in brackets.
-// A device without a choice says "none" without brackets.
+// ParseScheduler reads queue/scheduler: the names, with the scheduler in force in brackets. A
+// device without a choice has "none" without brackets.
 func ParseScheduler(text string) (inForce string, all []string) {
 	for _, name := range strings.Fields(text) {
 		if n, ok := strings.CutPrefix(name, "["); ok {
