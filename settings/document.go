@@ -429,7 +429,7 @@ var (
 	twoWord = regexp.MustCompile(`^([a-z]+) ([a-z]+)(:? |:?$)`)
 )
 
-// follow goes from a value to the one that a message begins with. follows reports that the
+// follow goes from a value to the value at the beginning of a message. follows reports that the
 // message is a consequence of another mistake.
 func (d *Document) follow(n, at *yaml.Node, message string) (value, place *yaml.Node, follows bool) {
 	for n.Kind == yaml.MappingNode {

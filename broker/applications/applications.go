@@ -372,8 +372,8 @@ func same(a, b policy.Facts) bool {
 	return tags && a.Flow == b.Flow && a.Queue == b.Queue && a.User == b.User && a.Name == b.Name && a.Type == b.Type && a.Bandwidth == b.Bandwidth
 }
 
-// lookUp looks up some pending flows, unless the last request to the source failed. A flow that the
-// source does not know is looked up again when it is asked for again.
+// lookUp looks up some pending flows, unless the last request to the source failed. If the source
+// does not know a flow, the flow is looked up again at its next request.
 func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
 	by, can := s.clusterManager.(finder)
 	d.mu.Lock()
