@@ -40,8 +40,9 @@ const (
 	// of the usual periods. A node that was refused a connection reconnects within three quarters
 	// of a period, and reports rates one period later.
 	startupWait = 2 * time.Second
-	// failoverWait is startupWait for a broker among several. The nodes of a failed leader leave it
-	// after up to three periods without an answer, and report rates one or two periods later.
+	// failoverWait replaces startupWait if there are several brokers. The nodes of a failed
+	// leader leave it after up to three periods without an answer, and report rates one or two
+	// periods later.
 	failoverWait = 5 * time.Second
 	// rightsInterval is the time between two computations of all rights.
 	rightsInterval = 500 * time.Millisecond
@@ -54,7 +55,7 @@ const (
 	matchBatch = 256
 )
 
-// Broker is the state of one broker.
+// Broker is a broker with its state.
 type Broker struct {
 	cluster.UnimplementedNodesServer
 	options      Options
@@ -91,7 +92,7 @@ type Broker struct {
 	rightsTime time.Duration // how long it took
 }
 
-// right is what the policy gives to an application that is at work.
+// right holds what the policy grants an application at work.
 type right struct {
 	weight    float64
 	limit     int64
@@ -123,7 +124,7 @@ type entryTable struct {
 	sent   []sentEntry    // what the node knows, by entry
 }
 
-// sentEntry is what the node knows of an entry.
+// sentEntry holds the node's knowledge about an entry.
 type sentEntry struct {
 	name  string // empty: the entry is free
 	total coord.Service
@@ -134,14 +135,14 @@ type sentEntry struct {
 type Options struct {
 	Name string // of this broker, for operators
 	Log  *slog.Logger
-	// Facts returns what is known of an application. It must not block, and is called by
-	// several goroutines. nil: nothing but the name is known.
+	// Facts returns the facts about an application. It must not block, and is called by several
+	// goroutines. nil: only names are known.
 	Facts func(flow string) policy.Facts
-	// State returns an application's state as its cluster manager reports it, under the same
+	// State returns an application's state as reported by its cluster manager, under the same
 	// conditions as Facts; empty: not known.
 	State func(flow string) string
 	Store store.Store // keeps the policy's versions; nil: in memory
-	// Leadership tells which broker leads; nil: always this one.
+	// Leadership reports which broker leads; nil: always this one.
 	Leadership leadership.Leadership
 }
 
@@ -268,7 +269,7 @@ func (b *Broker) matchRules(names []string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.policy != p || b.factsVersion != facts { // the policy or the facts have changed meanwhile
+	if b.policy != p || b.factsVersion != facts { // they have changed meanwhile
 		return
 	}
 	for i, name := range names {

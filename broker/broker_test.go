@@ -69,14 +69,14 @@ func applyText(t *testing.T, b *Broker, text string) {
 	}
 }
 
-// machine is a node whose devices give each flow exactly its part: what a scheduler does
-// is not the matter here.
+// machine is a node whose devices give each flow exactly its part: the scheduler is not the
+// subject here.
 type machine struct {
 	name  string
 	flows []string
 
 	mu      sync.Mutex
-	idle    map[string]bool // flows that have nothing to do
+	idle    map[string]bool // idle flows
 	parts   coordination.Parts
 	uses    map[string]coordination.Use
 	at      time.Time
@@ -94,13 +94,13 @@ func (m *machine) SetParts(parts coordination.Parts) {
 	m.parts = parts
 }
 
-// work gives the flows what they are due of the time gone by: level by level of the tree, whose
-// weights are the policy's where no parts are in force.
+// work gives the flows their entitlements for the time since the last call: level by level of the
+// tree, with the policy's weights if no parts are in force.
 func (m *machine) work() {
 	now := time.Now()
 	passed := now.Sub(m.at)
 	m.at = now
-	inside := map[string]float64{} // weights of those at work in a queue, by its path; "": the root
+	inside := map[string]float64{} // sum of weights of busy members of a queue, by its path; "": the root
 	each := func(level func(path string, weight float64, inside string) (on bool)) {
 		for _, f := range m.flows {
 			if m.idle[f] {
@@ -153,7 +153,7 @@ func (m *machine) work() {
 	}
 }
 
-// rest has a flow do nothing, or begin again.
+// rest makes a flow idle, or busy again.
 func (m *machine) rest(flow string, idle bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,7 +175,7 @@ func (m *machine) Uses() ([]coordination.Use, bool) {
 	return all, true
 }
 
-// take is what every flow has had so far.
+// take returns the service of every flow so far.
 func (m *machine) take() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +236,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// share is a flow's part of what the nodes have given since.
+// share returns a flow's part of the nodes' service since before.
 func share(nodes []*machine, before []map[string]time.Duration, flow string) float64 {
 	had, all := time.Duration(0), time.Duration(0)
 	for i, n := range nodes {
@@ -312,7 +312,7 @@ func TestSharesOfTheWhole(t *testing.T) {
 	})
 }
 
-// dial gives a stream that says what the test wants.
+// dial returns a stream on which the test sends anything.
 func dial(t *testing.T, address string) cluster.Nodes_ExchangeClient {
 	t.Helper()
 	stream, err := dialWith(t, address, insecure.NewCredentials())

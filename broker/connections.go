@@ -22,30 +22,30 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Limits on what a peer can use of the broker. Whoever reaches its port can open connections and
-// make it compute handshakes; whoever has a certificate can also open streams.
+// Limits on a peer's use of the broker. Any machine that reaches its port can open connections
+// and make it compute handshakes; a machine with a certificate can also open streams.
 const (
-	// MaxConnections bounds the connections: those of all nodes, each of which may open a new one
-	// while its old one hangs, and those of operators.
+	// MaxConnections is the maximum number of connections: those of all nodes, each of which may
+	// open a new one while its old one hangs, and those of operators.
 	MaxConnections = maxNodes + 5000
 	// PerAddress is the default number of connections that one address may have, and may open at
 	// once; an eighth of it may be opened each second. An IPv6 network of 64 bits counts as one
 	// address.
 	PerAddress = 64
-	// handshakeTimeout bounds the authentication of a connection. After a broker's restart all
-	// nodes connect at once and wait for each other.
+	// handshakeTimeout is the maximum time for the authentication of a connection. After a
+	// broker's restart all nodes connect at once and wait for each other.
 	handshakeTimeout = 20 * time.Second
-	// maxHandshakesWaiting bounds the handshakes that wait for a processor. Further connections are
-	// closed, which costs nothing, and their peers try again. In an unbounded queue all peers would
-	// wait until they give up, and the work on them would be lost.
+	// maxHandshakesWaiting is the maximum number of handshakes that wait for a processor. Further
+	// connections are closed, which costs nothing, and their peers try again. In an unbounded
+	// queue, peers would wait until they give up, and the work on them would be lost.
 	maxHandshakesWaiting = 256
-	// introductionTimeout bounds the time without a node's stream or a call on a connection, and
-	// the time without a report on a stream.
+	// introductionTimeout is the maximum time without a node's stream or a call on a connection,
+	// and without a report on a stream.
 	introductionTimeout = 10 * time.Second
-	// maxRefusals bounds the refused streams and calls of a connection.
+	// maxRefusals is the maximum number of refused streams and calls of a connection.
 	maxRefusals = 16
-	// maxAddresses bounds the addresses that are remembered. Those without connections are dropped
-	// first.
+	// maxAddresses is the maximum number of remembered addresses. Those without connections are
+	// dropped first.
 	maxAddresses = 2 * MaxConnections
 )
 
@@ -61,10 +61,10 @@ type connLimiter struct {
 	peers map[netip.Addr]*peerState
 }
 
-// peerState is what is known of one address.
+// peerState is the state of one address.
 type peerState struct {
 	open   int
-	opened *rate.Limiter // connections, those that were closed again included
+	opened *rate.Limiter // connections, including those already closed
 }
 
 func newConnLimiter(perAddress int, turned func(reason string, from net.Addr)) *connLimiter {
@@ -129,8 +129,8 @@ func (l *connLimiter) forget(c *conn) {
 	l.peers[peerKey(c.from.Addr())].open--
 }
 
-// peerKey returns the address under which a peer is counted. An IPv6 peer counts by its network of
-// 64 bits, all of whose addresses it may use.
+// peerKey returns the address under which a peer is counted. An IPv6 peer counts by its network
+// of 64 bits, since it may use all addresses of it.
 func peerKey(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is6() {
@@ -300,8 +300,9 @@ func (g queuedTLS) Clone() credentials.TransportCredentials {
 	return queuedTLS{g.TransportCredentials.Clone(), g.limiter}
 }
 
-// handshakeConn is a connection during its handshake. Most of the work is on the peer's first
-// message: it waits for a slot, which is held until the answer is sent or more must be read.
+// handshakeConn is a connection during its handshake. Most of the work is caused by the peer's
+// first message. That message waits for a slot, which is held until the answer is sent or more
+// must be read.
 type handshakeConn struct {
 	net.Conn
 	limiter  *connLimiter

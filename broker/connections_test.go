@@ -28,7 +28,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// bounded is a broker as users run it, on loopback.
+// bounded returns a broker as users run it, on loopback.
 func bounded(t *testing.T, secure *tls.Config, perAddress int) *served {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func count(t *testing.T, b *Broker, metric string) string {
 	return ""
 }
 
-// authority makes certificates, and says what a broker and a client of them have.
+// authority makes certificates, and returns the configurations of a broker and of clients.
 func authority(t *testing.T, names ...string) (broker *tls.Config, of func(name string) credentials.TransportCredentials) {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func TestConnectionBounds(t *testing.T) {
 		first = expect("10.0.0.1", "")
 	}
 	expect("10.0.0.1", "address")
-	expect("::ffff:10.0.0.1", "address") // the same one
+	expect("::ffff:10.0.0.1", "address") // the same address
 	l.forget(first)
 	l.forget(first) // once only
 	expect("10.0.0.1", "rate")
@@ -248,7 +248,7 @@ func TestFlood(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				// The head of a record of TLS, and nothing more.
+				// The head of a TLS record, and nothing more.
 				_, _ = c.Write([]byte{22, 3, 1, 2, 0})
 				if open = append(open, c); len(open) > 20 {
 					open[0].Close()
@@ -276,7 +276,7 @@ func TestFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Recv(); err != nil {
-		t.Errorf("a node beside a flood: %v", err)
+		t.Errorf("a node during a flood: %v", err)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestIdleConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Recv(); err != nil {
-		t.Errorf("the node beside it: %v", err)
+		t.Errorf("the node during it: %v", err)
 	}
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func TestRefusedStreams(t *testing.T) {
 	}
 	refused()
 	if got := count(t, b.Broker, closed); got != "1" {
-		t.Errorf("%q are closed past the bound, want 1", got)
+		t.Errorf("%q are closed beyond the bound, want 1", got)
 	}
 }
 
@@ -425,7 +425,7 @@ func TestStreamsOfOneConnection(t *testing.T) {
 	}
 }
 
-// TestMessageSize: a message of the greatest size is read, a larger one is not.
+// TestMessageSize: a message of the largest size is read, a larger one is not.
 func TestMessageSize(t *testing.T) {
 	b := bounded(t, nil, 10)
 	for size, want := range map[int]codes.Code{cluster.MaxMessage: codes.InvalidArgument, cluster.MaxMessage + 1: codes.ResourceExhausted} {
@@ -461,7 +461,7 @@ func TestPings(t *testing.T) {
 	}
 	for range 10 {
 		if _, err := io.WriteString(c, "\x00\x00\x08\x06\x00\x00\x00\x00\x00penstock"); err != nil {
-			break // it is closed already
+			break // it is already closed
 		}
 	}
 	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
@@ -547,7 +547,7 @@ func TestLogLimiter(t *testing.T) {
 	}
 	for range 5 {
 		if _, ok := q.allow(now); ok {
-			t.Fatal("a line past the bound is written")
+			t.Fatal("a line beyond the bound is written")
 		}
 	}
 	if suppressed, ok := q.allow(now.Add(time.Second)); !ok || suppressed != 5 {

@@ -9,7 +9,8 @@ import (
 	"penstock/core/coord"
 )
 
-// The applications and the queues of a node are kept in the same way, each with entries of their own.
+// The applications and the queues of a node are stored in the same way, each in a table of their
+// own.
 
 func newEntryTable(t *coord.Totals) (entryTable, error) {
 	m, err := t.Join()
@@ -45,7 +46,7 @@ type entryColumns struct {
 	rates, rooms, had, weights []uint64
 }
 
-// report enters what a report says about entries into the totals. most bounds their number.
+// report enters a report's entries into the totals. most is the maximum number of entries.
 func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 	n := len(f.entries)
 	if n != len(f.rates) || n != len(f.rooms) || n > most || queues && (n != len(f.had) || n != len(f.weights)) {
@@ -64,8 +65,8 @@ func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 	return nil
 }
 
-// toInt64 converts a number of the wire. One that is too large becomes negative, which Totals
-// refuses.
+// toInt64 converts a number from the wire. A number that is too large becomes negative, which
+// Totals refuses.
 func toInt64(n uint64) int64 {
 	if n > math.MaxInt64 {
 		return -1
@@ -73,8 +74,8 @@ func toInt64(n uint64) int64 {
 	return int64(n)
 }
 
-// changes returns the totals that have changed since the node was last told. It reuses the slices
-// of f.
+// changes returns the totals that have changed since they were last sent to the node. It reuses
+// the slices of f.
 func (k *entryTable) changes(f entryColumns, queues bool) entryColumns {
 	f.entries, f.rates, f.rooms, f.had, f.weights = f.entries[:0], f.rates[:0], f.rooms[:0], f.had[:0], f.weights[:0]
 	for i := range k.sent {

@@ -48,7 +48,7 @@ func TestFactsArrive(t *testing.T) {
 	}
 	held.Store(60)
 	if w := weight(); w != 0 || asked != 1 {
-		t.Errorf("told %v, asked %d times, though nobody said that anything has changed", w, asked)
+		t.Errorf("sent %v, asked %d times, although no fact has changed", w, asked)
 	}
 	b.FactsChanged([]string{"a", "somebody"})
 	if w := weight(); w != 60 {
@@ -89,7 +89,7 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	}
 	a, err := b.handleReport(s, r)
 	if err != nil || asked != matchBatch || len(a.GetRights()) != matchBatch {
-		t.Fatalf("%v: %d were matched and %d told at once, want %d", err, asked, len(a.GetRights()), matchBatch)
+		t.Fatalf("%v: %d were matched and %d sent at once, want %d", err, asked, len(a.GetRights()), matchBatch)
 	}
 	tell := func() (n int) {
 		t.Helper()
@@ -109,18 +109,18 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	}
 	applyText(t, b, "default: 3")
 	if n := tell(); n != many || asked != 2*many {
-		t.Errorf("a new policy: %d told, %d matched in all", n, asked)
+		t.Errorf("a new policy: %d sent, %d matched in all", n, asked)
 	}
 	b.FactsChanged([]string{"a1", "a2", "nobody"})
 	if _, known := b.grants["a1"]; !known || len(b.staleGrants) != 2 {
 		t.Errorf("what holds until it is matched again is gone; %d are to be", len(b.staleGrants))
 	}
 	if n := tell(); n != 0 || asked != 2*many+2 || len(b.staleGrants) != 0 {
-		t.Errorf("two others: %d told, %d matched in all, %d are to be", n, asked, len(b.staleGrants))
+		t.Errorf("two others: %d sent, %d matched in all, %d are to be", n, asked, len(b.staleGrants))
 	}
 }
 
-// bookedSession is that of a node that has said nothing yet.
+// bookedSession returns the session of a node that has sent nothing yet.
 func bookedSession(t *testing.T, b *Broker) *session {
 	t.Helper()
 	apps, err := newEntryTable(b.totals)

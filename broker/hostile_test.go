@@ -91,7 +91,7 @@ func TestExpiredCertificate(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_ = stream.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}) // Recv says why it fails
+		_ = stream.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}) // Recv returns the reason if it fails
 		_, err = stream.Recv()
 		return err
 	}
@@ -116,7 +116,7 @@ func TestReplay(t *testing.T) {
 		return s
 	}
 	say := func(s cluster.Nodes_ExchangeClient, r *cluster.Report) error {
-		_ = s.Send(r) // Recv says why it fails
+		_ = s.Send(r) // Recv returns the reason if it fails
 		_, err := s.Recv()
 		return err
 	}
@@ -155,7 +155,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("the victim after that: %v", err)
 	}
 	total(400)
-	// Its own stream of before, as a network that comes back may bring it.
+	// Messages of its own earlier stream, as a network that recovers may deliver them.
 	next := stream("victim")
 	if err := say(next, report(1, 50)); err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestTooManyApplications(t *testing.T) {
 	}
 }
 
-// bare sends bytes as they are.
+// bare sends bytes unchanged.
 type bare struct{}
 
 func (bare) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }

@@ -46,15 +46,15 @@ func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo
 	return handle(ctx, request)
 }
 
-// beginEpoch begins an epoch of this broker. Sessions of earlier epochs end, and the totals count
-// as incomplete until nodes have had the time to report. b.mu is held.
+// beginEpoch begins an epoch of this broker. Sessions of earlier epochs end. The totals count as
+// incomplete until nodes have had the time to report. b.mu is held.
 func (b *Broker) beginEpoch(epoch uint64) {
 	if b.epoch == epoch {
 		return
 	}
 	b.epoch, b.started = epoch, time.Now()
 	b.startup.Reset(time.Since(b.created))
-	if epoch != 0 { // so far this broker could not see which applications are at work
+	if epoch != 0 { // until now this broker could not see which applications are at work
 		for name := range b.lastActive {
 			b.lastActive[name] = b.started
 		}

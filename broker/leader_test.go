@@ -20,7 +20,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// office is a leadership that the test gives and takes.
+// office is a leadership that the test sets.
 type office struct {
 	mu      sync.Mutex
 	state   leadership.State
@@ -196,8 +196,7 @@ func TestNodeFollows(t *testing.T) {
 	lead(0, 9)
 	eventually(t, "the node goes with the leadership", with(0, 9))
 
-	// Cut off as it were: all three say that they lead, in epochs that are over and in one
-	// that is not.
+	// As if cut off: all three claim to lead, two in past epochs and one in the present one.
 	offices[0].set(leadership.State{Leading: true, Epoch: 8})
 	offices[2].set(leadership.State{Leading: true, Epoch: 7})
 	offices[1].set(leadership.State{})
@@ -209,8 +208,8 @@ func TestNodeFollows(t *testing.T) {
 	eventually(t, "the node is with the one that leads", with(1, 10))
 }
 
-// TestBrokenStream: a node whose stream breaks returns to the broker that led, not to one that would
-// only name it.
+// TestBrokenStream: a node whose stream breaks returns to the broker that led, not to one that
+// would only name it.
 func TestBrokenStream(t *testing.T) {
 	offices, addresses := several(t, 2)
 	offices[0].set(leadership.State{Leading: true, Epoch: 7})
@@ -219,7 +218,7 @@ func TestBrokenStream(t *testing.T) {
 	m := node(t, "n", addresses, "a")
 	eventually(t, "the node is with the leader", func() bool { return m.client.State().InForce })
 	for range 3 {
-		other := dial(t, addresses[0]) // takes the place of the node's stream
+		other := dial(t, addresses[0]) // replaces the node's stream
 		if err := other.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// unknownUser is the author's name where the user of a connection cannot be found.
+// unknownUser is the author's name if the user of a connection cannot be found.
 const unknownUser = "local"
 
 // localUser returns the user who holds one end of a connection on this machine, from the kernel's

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// logLinesPerSecond bounds the log lines that misbehaving peers can cause.
+// logLinesPerSecond is the maximum rate of log lines that misbehaving peers can cause.
 const logLinesPerSecond = 10
 
 // logLimiter limits log lines to logLinesPerSecond and counts those it suppresses.
@@ -22,8 +22,8 @@ func newLogLimiter() *logLimiter {
 	return &logLimiter{lines: rate.NewLimiter(logLinesPerSecond, logLinesPerSecond)}
 }
 
-// allow reports whether a line may be written now, and how many lines were suppressed since
-// the last one that was.
+// allow reports whether a line may be written now, and how many lines were suppressed since the
+// last written one.
 func (l *logLimiter) allow(now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -64,7 +64,7 @@ func locationOf(ctx context.Context, node *cluster.Node) (p location, err error)
 	return p, nil
 }
 
-// addresses returns all addresses of the location, each once.
+// addresses returns all addresses of the location, without duplicates.
 func (p location) addresses() []netip.Addr {
 	all := slices.Clone(p.hosts)
 	if p.from.IsValid() {
@@ -93,9 +93,10 @@ func (b *Broker) removeAddresses(s *session) {
 	}
 }
 
-// Where implements cluster.NodesServer. It returns the node with an IP address: the one whose stream
-// comes from it or, if there is none, the one that states it. If several nodes are equally likely,
-// the address is ambiguous and none is returned: a wrong node would be asked for the right one.
+// Where implements cluster.NodesServer. It returns the node with an IP address: the node with a
+// stream from this address or, if there is none, the node that states it. If several nodes are
+// equally likely, the address is ambiguous and none is returned: otherwise the caller could ask
+// the wrong node.
 func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, error) {
 	a, err := parseHost(host.GetAddress())
 	if err != nil || !machineAddress(a) {

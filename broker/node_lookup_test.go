@@ -20,7 +20,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// from is a call that comes from an address, plain.
+// from is a call from an address, without TLS.
 type from struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -61,7 +61,7 @@ func TestWhere(t *testing.T) {
 	b.settled(t, "twin1", "192.0.2.7")
 	b.settled(t, "twin2", "192.0.2.7", "192.0.2.9")
 	for address, want := range map[string]string{
-		"192.0.2.1":        "n1", // that another one states it counts for nothing
+		"192.0.2.1":        "n1", // another node's statement of it does not count
 		"::ffff:192.0.2.1": "n1",
 		"10.0.0.1":         "n1",
 		"2001:db8::1":      "n1",
@@ -87,7 +87,7 @@ func TestWhere(t *testing.T) {
 		t.Errorf("%v, %v: want its name and its address, no more", n, err)
 	}
 
-	// Of many the first five are named.
+	// If there are many nodes, the first five are named.
 	for _, i := range []int{7, 3, 9, 1, 8, 2, 6} {
 		b.settled(t, fmt.Sprint("many", i), fmt.Sprint("192.0.2.10", i), "172.17.0.2")
 	}
@@ -95,7 +95,7 @@ func TestWhere(t *testing.T) {
 		t.Error(got)
 	}
 
-	// What it stated goes with it.
+	// Its statements end with it.
 	b.leave(n1)
 	if got := b.where("192.0.2.1"); got != "liar" {
 		t.Errorf("without n1: %s", got)
@@ -103,7 +103,7 @@ func TestWhere(t *testing.T) {
 	if got := b.where("10.0.0.1"); !strings.HasPrefix(got, "NotFound") {
 		t.Errorf("without n1: %s", got)
 	}
-	b.settled(t, "liar", "192.0.2.3") // again, and states nothing
+	b.settled(t, "liar", "192.0.2.3") // again, without statements
 	if got := b.where("10.0.0.2"); got != "n2" {
 		t.Errorf("without the lie: %s", got)
 	}
@@ -205,7 +205,7 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 	}
 }
 
-// FuzzPlaces: whatever a node states, it is refused, or found at addresses of machines only.
+// FuzzPlaces: any statement of a node is refused, or it is found only at addresses of machines.
 func FuzzPlaces(f *testing.F) {
 	f.Add("192.0.2.1", "0.0.0.0:9718")
 	f.Add("fe80::1%eth0", "[::]:1")

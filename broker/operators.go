@@ -124,7 +124,7 @@ func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*clu
 	return a, nil
 }
 
-// Apply implements cluster.OperatorsServer. A text that is in force already makes no new version.
+// Apply implements cluster.OperatorsServer. A text that is already in force makes no new version.
 func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
 	author, err := operator(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	b := o.b
 	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
-	// Right after a change of leadership, the sessions may still be of the earlier epoch.
+	// Right after a change of leadership, the sessions may still belong to the earlier epoch.
 	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
 		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period)
@@ -232,8 +232,8 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	return a, nil
 }
 
-// ListApplications implements cluster.OperatorsServer. Applications are sorted by name. Shares and
-// entitlements refer to all applications at work, also if only one is asked for.
+// ListApplications implements cluster.OperatorsServer. Applications are sorted by name. Shares
+// and entitlements refer to all applications at work, even if only one is requested.
 func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicationsRequest) (*cluster.ListApplicationsAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)

@@ -318,8 +318,8 @@ func TestPolicyFile(t *testing.T) {
 	kept.Close()
 }
 
-// TestWeightRetention: the next version drops the weights of applications that have not been at work for
-// long.
+// TestWeightRetention: the next version drops the weights of applications that have not been at
+// work for long.
 func TestWeightRetention(t *testing.T) {
 	b, err := New(t.Context(), Options{})
 	if err != nil {
@@ -349,7 +349,7 @@ func TestWeightRetention(t *testing.T) {
 	}
 }
 
-// TestManySetWeights: beyond the limit there is an error that says what to do.
+// TestManySetWeights: beyond the limit, the error contains the remedy.
 func TestManySetWeights(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	if _, err := b.write(t.Context(), 0, "test", func(v *store.Version) error {

@@ -14,7 +14,8 @@ import (
 
 const (
 	filePollInterval = 500 * time.Millisecond
-	// fileTimeout bounds one attempt to apply a policy file: three requests to the store.
+	// fileTimeout is the maximum time of one attempt to apply a policy file: three requests to
+	// the store.
 	fileTimeout = 3 * storeTimeout
 )
 
@@ -60,7 +61,7 @@ type invalidFileError struct{ error }
 // FollowFile applies the policy file each time it changes, until ctx ends. last is the
 // fingerprint of the file as it was applied before.
 func (b *Broker) FollowFile(ctx context.Context, file, last string) {
-	said := "" // fingerprint for which a temporary error was logged
+	said := "" // fingerprint of the file whose temporary error was logged
 	ticker := time.NewTicker(filePollInterval)
 	defer ticker.Stop()
 	for {

@@ -8,8 +8,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// A node learns where its applications stand and what they weigh there, and again when the
-// policy has it otherwise.
+// A node receives its applications' queues and their weights, and again when the policy changes
+// them.
 func TestRightsHaveTheWay(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 3, group: g, group_queue: root}, {flow: b, weight: 5}]")
 	n := node(t, "one", []string{b.address}, "a", "b")
@@ -18,7 +18,7 @@ func TestRightsHaveTheWay(t *testing.T) {
 		return a.Weight == 1 && slices.Equal(a.Queues, []sfq.Level{{Name: "root", Weight: 2}, {Name: "group:g", Weight: 3}}) &&
 			other.Weight == 5 && len(other.Queues) == 0
 	})
-	// Neither a's weight among all nor its limit is another one now.
+	// Neither a's weight among all applications nor its limit has changed.
 	applyText(t, b.Broker, "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 4, group: g, group_queue: root}, {flow: b, weight: 5}]")
 	eventually(t, "another weight of the group", func() bool {
 		a := n.right("a")
@@ -26,7 +26,7 @@ func TestRightsHaveTheWay(t *testing.T) {
 	})
 }
 
-// A policy that says the same of an application is no news.
+// A policy with the same grant for an application is not sent again.
 func TestSameRight(t *testing.T) {
 	p := func(weight int) *policy.Policy {
 		return &policy.Policy{Default: 1, Queues: []policy.Queue{{Path: "q", Weight: weight}}}

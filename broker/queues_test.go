@@ -17,7 +17,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// serveQueues serves a broker that knows in which queue each flow is.
+// serveQueues serves a broker that knows each flow's queue.
 func serveQueues(t *testing.T, address, text string, queues map[string]string) *served {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -44,7 +44,7 @@ func serveQueues(t *testing.T, address, text string, queues map[string]string) *
 	return &served{b, listener.Addr().String(), stop}
 }
 
-// sharesOf are the parts of what some nodes gave meanwhile, by flow.
+// sharesOf returns the flows' shares of some nodes' service.
 func sharesOf(nodes []*machine, flows []string) []float64 {
 	before := takeAll(nodes)
 	time.Sleep(3 * period)
@@ -130,8 +130,8 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 }
 
 // TestQueuesAreSharesOfTheWhole: etl is on one of two nodes, and is entitled to as much of the
-// total as adhoc, as far as that node allows. In adhoc, x, which is beside etl, is entitled to as
-// much as y.
+// total as adhoc, as far as that node allows. In adhoc, x, which is on the same node as etl, is
+// entitled to as much as y.
 func TestQueuesAreSharesOfTheWhole(t *testing.T) {
 	flows := []string{"e", "x", "y"}
 	b := serveQueues(t, "127.0.0.1:0", "queues: [{queue: etl, weight: 1}, {queue: adhoc, weight: 1}, {queue: adhoc.x, weight: 1}]",

@@ -18,11 +18,11 @@ const (
 	// the node announced.
 	reportRateFactor = 2
 	shortestPeriod   = 100 * time.Millisecond
-	// maxWaitingReports is the number of reports that may wait when a node opens a new
-	// stream. With more of them the stream is refused.
+	// maxWaitingReports is the number of reports that may wait when a node opens a new stream. If
+	// more are waiting, the stream is refused.
 	maxWaitingReports = 10
-	// maxReportLimiters bounds the node names that are remembered: connected nodes, and as
-	// many disconnected ones.
+	// maxReportLimiters is the maximum number of remembered node names: those of connected nodes,
+	// and as many of disconnected nodes.
 	maxReportLimiters = 2 * maxNodes
 )
 
@@ -58,7 +58,7 @@ func (p *reportLimiters) begin(node string, period time.Duration, now time.Time)
 		l = newReportLimiter(period)
 		p.byNode[node] = l
 	}
-	l.SetLimitAt(now, reportRate(period)) // tokens are kept, as a number of reports
+	l.SetLimitAt(now, reportRate(period)) // the tokens are kept
 	if l.TokensAt(now) < -maxWaitingReports {
 		return 0, errReportRate
 	}

@@ -16,8 +16,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestReportLimiters: a new stream continues with the budget of the node's last one, and the number of
-// waiting streams is bounded.
+// TestReportLimiters: a new stream continues with the budget of the node's last one, and the number
+// of waiting streams is bounded.
 func TestReportLimiters(t *testing.T) {
 	p := reportLimiters{byNode: map[string]*rate.Limiter{}}
 	now := time.Now()
@@ -49,7 +49,7 @@ func TestReportLimiters(t *testing.T) {
 		p.byNode[fmt.Sprint(i)] = newReportLimiter(time.Second)
 	}
 	if _, err := p.begin("n", time.Second, now); err != coord.ErrTooManyMembers {
-		t.Errorf("a name past the bound: %v", err)
+		t.Errorf("a name beyond the bound: %v", err)
 	}
 	if w, err := p.begin("7", 30*time.Second, now); w > 0 || err != nil {
 		t.Errorf("a known one: %v, %v", w, err)

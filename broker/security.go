@@ -45,8 +45,8 @@ func isOperator(chain []*x509.Certificate) bool {
 	return len(chain) > 0 && slices.Contains(chain[0].Subject.OrganizationalUnit, certs.Operator)
 }
 
-// operator returns the name of the calling operator: from the certificate or, on a broker without
-// certificates, which serves its own machine only, the local user.
+// operator returns the name of the calling operator. It comes from the certificate. On a broker
+// without certificates, which serves only its own machine, it is the local user.
 func operator(ctx context.Context) (name string, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

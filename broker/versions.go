@@ -19,11 +19,12 @@ const (
 	// weightRetention is the time without work after which the next version drops the weight set
 	// for an application.
 	weightRetention = 24 * time.Hour
-	// storeTimeout bounds one request to the store, and storeRetry is the wait after a failure.
+	// storeTimeout is the maximum time of one request to the store, and storeRetry is the wait
+	// after a failure.
 	storeTimeout = 10 * time.Second
 	storeRetry   = time.Second
-	// maxWriteAttempts bounds the attempts to write a version when other brokers write at the
-	// same time.
+	// maxWriteAttempts is the maximum number of attempts to write a version when other brokers
+	// write at the same time.
 	maxWriteAttempts = 5
 	// maxPolicyWarnings is the number of warnings about one version that are logged.
 	maxPolicyWarnings = 10
@@ -32,7 +33,7 @@ const (
 // errNotInForceYet means that a version is stored, and will be in force once the store can be read.
 var errNotInForceYet = errors.New("is stored, but not in force on this broker yet")
 
-// watchStore puts each new version in force, whichever broker wrote it, until ctx ends.
+// watchStore puts each new version in force, including those of other brokers, until ctx ends.
 func (b *Broker) watchStore(ctx context.Context) {
 	for {
 		select {
@@ -55,7 +56,7 @@ func (b *Broker) watchStore(ctx context.Context) {
 	}
 }
 
-// refresh puts the store's newest version in force, if it is not.
+// refresh puts the store's newest version in force, unless it already is.
 func (b *Broker) refresh(ctx context.Context) error {
 	b.refreshMu.Lock()
 	defer b.refreshMu.Unlock()
@@ -142,9 +143,9 @@ func (b *Broker) noteActivity(now time.Time) {
 	}
 }
 
-// write makes a new version out of the newest one, without the weights of applications that have
-// not been at work for long. When write returns without an error, the version is in force. base is
-// the version that the change was made from; 0: any. Errors: store.ErrConflict, errNotInForceYet, and
+// write makes a new version from the newest one, and drops the weights of applications that have
+// been idle for long. When write returns without an error, the version is in force. base is the
+// version that the change was made from; 0: any. Errors: store.ErrConflict, errNotInForceYet, and
 // those of change, the store and the limits of a version.
 func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
 	b.writeMu.Lock()

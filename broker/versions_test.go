@@ -20,8 +20,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestWeightRetentionOfFollower: a follower sees no applications, so when it leads, weights are kept for
-// their whole time. So is one that is set again.
+// TestWeightRetentionOfFollower: a follower sees no applications, so when it leads, weights are
+// kept for their whole time. So is one that is set again.
 func TestWeightRetentionOfFollower(t *testing.T) {
 	o := &office{changes: make(chan struct{}, 1)}
 	shared := store.NewMemory()
@@ -38,7 +38,7 @@ func TestWeightRetentionOfFollower(t *testing.T) {
 	past := time.Now().Add(-weightRetention - time.Hour)
 	age := func() { b.lastActive["a"], b.lastActive["b"] = past, past }
 	age()
-	o.set(leadership.State{Leading: true, Epoch: 3}) // and nothing has taken that up yet
+	o.set(leadership.State{Leading: true, Epoch: 3}) // and nothing has processed it yet
 	applyText(t, b, "default: 2")
 	if len(b.policy.Set) != 2 {
 		t.Errorf("the new leader has thrown away weights: %v are left", b.policy.Set)
@@ -75,12 +75,12 @@ func TestVersionsRestart(t *testing.T) {
 	}
 }
 
-// failing is a store of which some questions fail.
+// failing is a store in which some requests fail.
 type failing struct {
 	store.Store
 	mu            sync.Mutex
 	asked, writes int
-	latest        func(ctx context.Context, asked, writes int) error // by how often it was asked and written to
+	latest        func(ctx context.Context, asked, writes int) error // by the numbers of reads and writes so far
 }
 
 func (f *failing) Latest(ctx context.Context) (store.Version, error) {
@@ -104,7 +104,8 @@ func (f *failing) Append(ctx context.Context, v store.Version) error {
 	return f.Store.Append(ctx, v)
 }
 
-// TestStoredButNotInForce: a version that is written but cannot be read is not reported as a failed write.
+// TestStoredButNotInForce: a version that is written but cannot be read is not reported as a failed
+// write.
 func TestStoredButNotInForce(t *testing.T) {
 	f := &failing{Store: store.NewMemory(), latest: func(_ context.Context, _, writes int) error {
 		if writes > 0 {

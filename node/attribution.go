@@ -14,13 +14,13 @@ import (
 	"penstock/wire"
 )
 
-// Whose a stream is. A task's or an executor's process belongs to one application,
-// which is found out when it connects; a server's streams are claims, each held
-// against the connection that it came by, without delaying it.
+// This file determines the flow of each stream. A task or an executor works for one application,
+// which is determined when the process connects. A server names a flow for each stream. This is a
+// claim, which is checked against the client's connection without delaying the stream.
 
-// introduce finds out about a peer when it connects. own is the flow of a process
-// that works for one application; serves says that it is known to be a server; leave is
-// to be called when it goes.
+// introduce identifies a peer when it connects. own is the flow of a process that works for one
+// application; serves reports whether it is known to be a server; leave is to be called when it
+// disconnects.
 func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), err error) {
 	if !ipc.Serves(p.Hello.Role) {
 		v := within(introduction, func() identity.Verdict { return d.identity.Process(p.PID, p.UID, p.Hello.Flow) })
@@ -37,8 +37,8 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), e
 	}
 	v, leave := d.identity.AddServer(p.PID, p.UID)
 	if v.State == identity.Refuted {
-		// It could name any application for what it does itself.
-		return "", false, nil, fmt.Errorf("process %d calls itself a server and is none: %s", p.PID, v.Detail)
+		// It could name any application for its own operations.
+		return "", false, nil, fmt.Errorf("process %d connects as a server but is not one: %s", p.PID, v.Detail)
 	}
 	if p.Hello.Role == wire.RoleNodeManager {
 		d.addLocalDirs(p.Hello.Directories)
@@ -46,13 +46,13 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), e
 	return "", v.State == identity.Confirmed, leave, nil
 }
 
-// introduction is how long a peer waits at most until something is known of it: an agent
-// that is not greeted within a second hangs up, and the NodeManager's records may be on
-// the very disk that is busy.
+// introduction is the longest time for which a peer waits to be identified. An agent that gets no
+// answer within a second disconnects, and the NodeManager's records may be on the very disk that
+// is busy.
 const introduction = 500 * time.Millisecond
 
-// within returns what find returns, or the zero value if that takes longer than budget. find goes
-// on in its goroutine then.
+// within returns the result of find, or the zero value if find takes longer than budget. find
+// then continues in its goroutine.
 func within[T any](budget time.Duration, find func() T) (found T) {
 	got := make(chan T, 1)
 	go func() { got <- find() }()
@@ -63,19 +63,19 @@ func within[T any](budget time.Duration, find func() T) (found T) {
 	return found
 }
 
-// When a task's process is looked at again of which nothing was found out: first, and
-// at most this much later each time.
+// Delays before a task's process is examined again if its application is still unknown: the first
+// delay, and the maximum, as each one is twice as long as the one before.
 const (
 	lookAgainFirst = 2 * time.Second
 	lookAgainMost  = time.Minute
 )
 
-// manyLines is how many lines there may be in a while about processes of one user.
+// manyLines is the maximum burst of log lines about processes of one user.
 const manyLines = 20
 
-// lookAgain asks about a process until something is known of it: it may have connected
-// before the NodeManager said where its containers are. If its streams then belong to
-// another flow, it is made to connect again.
+// lookAgain examines a process until it is identified: it may have connected before the
+// NodeManager reported the directories of its containers. If its streams then belong to another
+// flow, lookAgain disconnects it, so that it connects again.
 func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 	for pause := lookAgainFirst; ; pause = min(2*pause, lookAgainMost) {
 		select {
@@ -88,7 +88,7 @@ func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 			continue
 		}
 		if now := d.identity.Mode().Flow(p.Hello.Flow, v); now != own {
-			d.limited.Some(manyLines, slog.LevelInfo, "a process is found to be another flow than it was taken for", fmt.Sprintf("user %d", p.UID),
+			d.limited.Some(manyLines, slog.LevelInfo, "process belongs to another flow than assumed; disconnecting it", fmt.Sprintf("user %d", p.UID),
 				"pid", p.PID, "was", own, "is", now)
 			p.Disconnect()
 		}
@@ -96,12 +96,12 @@ func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 	}
 }
 
-// maxLocalDirs bounds what NodeManagers tell of their directories; YARN has one for
-// each disk.
+// maxLocalDirs is the maximum number of directories that NodeManagers may report; YARN has one
+// for each disk.
 const maxLocalDirs = 1024
 
-// addLocalDirs tells the checker where a NodeManager keeps its containers. They stay
-// known when it goes: its containers may outlive it.
+// addLocalDirs gives the checker the directories of a NodeManager's containers. They stay known
+// after the NodeManager ends: its containers may outlive it.
 func (d *Daemon) addLocalDirs(dirs []string) {
 	d.dirsMu.Lock() // not mu: a hung disk must not keep heartbeats and the switch waiting
 	defer d.dirsMu.Unlock()
@@ -117,18 +117,19 @@ func (d *Daemon) addLocalDirs(dirs []string) {
 	d.identity.SetDirs(all, d.settings.Identity.SparkDirs)
 }
 
-// claim is a stream whose flow is being checked while it is being opened.
+// claim is a stream whose flow is checked while it is being opened.
 type claim struct {
 	claimed string
 
 	mu      sync.Mutex
-	verdict *identity.Verdict // nil until it is there
+	verdict *identity.Verdict // nil until it is known
 	loop    *device.Loop      // nil until the stream is open
 	stream  *device.Stream
 }
 
-// attribute gives the flow that a server's stream begins in and the user who asks for it, "" where
-// nobody knows, and the claim that its stream has to be given to, nil if there is nothing more to come.
+// attribute returns the flow in which a server's stream begins, and the user of the operation (""
+// if unknown). c is the claim to which the opened stream must be passed; nil if the flow is
+// final.
 func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
 	mode := d.identity.Mode()
 	user = identity.ShortName(m.User) // the DataNode has checked the token
@@ -145,14 +146,14 @@ func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
 	return mode.Flow(m.Flow, identity.Verdict{}), user, c
 }
 
-// opened tells where the stream is.
+// opened passes the stream to the claim.
 func (c *claim) opened(mode identity.Mode, loop *device.Loop, stream *device.Stream) {
 	if c != nil {
 		c.settle(mode, nil, loop, stream)
 	}
 }
 
-// settle takes what is known now. Once there are both, the stream moves.
+// settle stores the verdict or the stream. When both are known, it moves the stream.
 func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loop, stream *device.Stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,9 +173,9 @@ func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loo
 	c.loop.Reassign(c.stream, flow, turnOf(flow, user))
 }
 
-// turnOf returns the user that a stream has its turns with inside its flow. Only flows that
-// stand for many users, such as `clients`, tell their users apart: an application has one, and
-// not all of its streams name it.
+// turnOf returns the user under which a stream takes turns inside its flow. Only flows of several
+// users, such as `clients`, distinguish users: an application has one user, and not all of its
+// streams name it.
 func turnOf(flow, user string) string {
 	if identity.OfManyUsers(flow) {
 		return user

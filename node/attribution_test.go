@@ -19,8 +19,8 @@ import (
 	"penstock/wire"
 )
 
-// connection is a TCP connection within this process, which is in no container: its
-// two ends as a DataNode sees them.
+// connection returns the two ends of a TCP connection within this process, which is in no
+// container, as a DataNode sees them.
 func connection(t *testing.T) (client, server string) {
 	t.Helper()
 	c, server := dial(t)
@@ -48,7 +48,7 @@ func dial(t *testing.T) (c *net.TCPConn, server string) {
 	return c, l.Addr().String()
 }
 
-// elsewhere is a connection whose client's end another process of our user has.
+// elsewhere returns a connection whose client's end is held by another process of this user.
 func elsewhere(t *testing.T) (client, server string) {
 	t.Helper()
 	c, server := dial(t)
@@ -71,7 +71,7 @@ func elsewhere(t *testing.T) (client, server string) {
 	return client, server
 }
 
-// A process outside of every container says that it is an application.
+// A process outside of every container claims to be an application.
 func TestAForgedClaim(t *testing.T) {
 	for _, c := range []struct{ mode, begins, ends string }{
 		{"trust", app, app},
@@ -103,14 +103,14 @@ func TestAForgedClaim(t *testing.T) {
 					t.Errorf("%s streams of %s after the verdict", got, c.ends)
 				}
 			}
-			// A shell is what it says.
+			// A shell's claim is true.
 			r.send(wire.Open{Stream: 2, Direction: wire.Write, Flow: "clients", Path: block, Client: client, Server: server})
 			r.until("the shell's flow", func() bool { return streams("clients") == "1" })
 		})
 	}
 }
 
-// A task's process is looked at when it connects.
+// A task's process is examined when it connects.
 func TestATaskThatIsNone(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: verify}\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -127,7 +127,7 @@ func TestATaskThatIsNone(t *testing.T) {
 	}
 }
 
-// Whoever connects is greeted in time, however long a look at his process takes.
+// A process that connects is greeted in time, however long its examination takes.
 func TestAnIntroductionEnds(t *testing.T) {
 	for took, want := range map[time.Duration]int{introduction - 1: 7, introduction + 1: 0, time.Hour: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -136,13 +136,13 @@ func TestAnIntroductionEnds(t *testing.T) {
 			if waited := time.Since(begin); got != want || waited > introduction {
 				t.Errorf("a look of %v: %d after %v", took, got, waited)
 			}
-			time.Sleep(took) // for the look to end
+			time.Sleep(took) // until the examination ends
 		})
 	}
 }
 
-// What the DataNode does for itself counts because its agent says so, and not because
-// no peer is known: a domain socket's has no address either.
+// The DataNode's own operations count because its agent reports them as its own, not because no
+// peer is known: a domain socket has no address either.
 func TestADomainSocketIsNotTheDataNodesOwn(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: strict}\n")
 	block := filepath.Join(r.dir, "blk_1")
@@ -164,7 +164,8 @@ func TestADomainSocketIsNotTheDataNodesOwn(t *testing.T) {
 	}
 }
 
-// Who registers a directory that the settings list, and does not own it, is no DataNode's user.
+// A process that registers a directory from the settings' list, and does not own it, does not run
+// as a DataNode's user.
 func TestADataNodesUserOwnsItsDirectories(t *testing.T) {
 	path := t.TempDir()
 	dir, err := blockfile.OpenDir(path, sysfs)
@@ -179,8 +180,8 @@ func TestADataNodesUserOwnsItsDirectories(t *testing.T) {
 	}
 }
 
-// A balancer is no process that an agent runs in: it is known by its user, who is one of
-// the settings' services or the DataNode's.
+// A balancer has no agent: it is recognised by its user, which is one of the services in the
+// settings, or the DataNode's.
 func TestABalancerIsKnownByItsUser(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
@@ -188,7 +189,7 @@ func TestABalancerIsKnownByItsUser(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		services string
-		datanode bool // one is there, of our user
+		datanode bool // there is one, of this user
 		want     string
 	}{
 		"no service":         {"", false, "refuted account"},

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// syncBuffer takes the daemon's log while the test reads it.
+// syncBuffer receives the daemon's log while the test reads it.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -14,14 +14,14 @@ import (
 	"penstock/wire/cluster"
 )
 
-// The broker's part in what is in force: parts go to the loops as they come, and what the
-// cluster's policy gives an application stands over the weights file.
+// The broker's share in the rules in force: parts go to the loops as they arrive, and what the
+// cluster's policy grants an application overrides the weights file.
 
-// partScale is device.Config's WeightScale on a node with a broker: a part may be a small
-// part of a weight, where many applications divide a queue's.
+// partScale is the WeightScale of device.Config on a node with a broker: if many applications
+// divide a queue's weight, a part may be a small fraction of a weight.
 const partScale = 1 << 19
 
-// newCoordination makes the client of the brokers that the settings name; nil if none.
+// newCoordination creates the client of the brokers in the settings; nil if there are none.
 func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error) {
 	if b == nil {
 		return nil, nil
@@ -39,7 +39,7 @@ func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error)
 	})
 }
 
-// coordinated are the devices whose service counts in the cluster's totals: disks.
+// coordinated returns the devices whose service counts in the cluster's totals: disks.
 func (d *Daemon) coordinated() []coordination.Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,7 +52,7 @@ func (d *Daemon) coordinated() []coordination.Device {
 	return all
 }
 
-// coordinated is a device as the coordination sees it.
+// coordinated is a device in the form that the coordination needs.
 type coordinated governed
 
 func (g *coordinated) Name() string { return g.dev.Name }
@@ -75,7 +75,7 @@ func (g *coordinated) Uses() ([]coordination.Use, bool) {
 	return uses, true
 }
 
-// setRights puts what the cluster's policy gives into force.
+// setRights puts the grants of the cluster's policy into force.
 func (d *Daemon) setRights(rights map[string]coordination.Right) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *Daemon) setRights(rights map[string]coordination.Right) {
 	d.apply()
 }
 
-// policy is the weights file's, under what the cluster's gives; d.mu is held.
+// policy returns the weights file's policy, overridden by the cluster's grants. d.mu is held.
 func (d *Daemon) policy() device.Policy {
 	local, rights, queues := d.weights.Policy, d.granted, d.queues
 	if len(rights) == 0 {

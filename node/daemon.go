@@ -1,11 +1,10 @@
-// Package node is the daemon that runs beside a DataNode: it takes streams from
-// the agents (ipc), finds the block device under each data directory
-// (blockfile), and gives each device a loop of its own (device). This file
-// wires them together and keeps the operator's settings (config) in force.
+// Package node is the daemon that runs on the machine of a DataNode. It accepts streams from the
+// agents (ipc), finds the block device under each data directory (blockfile), and gives each
+// device a loop of its own (device). This file connects them and keeps the operator's settings
+// (config) in force.
 //
-// The daemon writes nothing to the system but its own socket and an empty lock file
-// beside it. If it stops, is killed or hangs, agents see no heartbeat and let everything
-// through.
+// The daemon writes nothing to the system except its own socket and an empty lock file next to
+// it. If it stops, is killed or hangs, agents see no heartbeat and hold nothing back.
 package node
 
 import (
@@ -43,43 +42,42 @@ import (
 
 const (
 	maxDevices = 256
-	maxOpening = 32 // files being opened at a time in a server's directory, or for all tasks of a device; each is a thread
-	// maxPeerOpening is how many of the latter one task may have, so that one that opens
-	// without end leaves most of them to others.
+	maxOpening = 32 // files being opened at a time in a server's directory, or for a device's tasks; each is a thread
+	// maxPeerOpening is how many of the latter a single task may have, so that a task that opens
+	// files without end leaves most of them to others.
 	maxPeerOpening = 4
 	reloadPeriod   = 250 * time.Millisecond
-	stopWait       = 5 * time.Second // how long a stop waits for requests in flight
+	stopWait       = 5 * time.Second // the longest wait for requests in flight when the daemon stops
 	sysfs          = "/sys"
 	procfs         = "/proc"
 )
 
 // Daemon is one node's daemon.
 type Daemon struct {
-	Build string // of the program, as the status tells it; set before Run
-	// Peers make the schedulers of algorithms that are not the daemon's own, to compare them
-	// with it; set before Run.
+	Build string // of the program, as shown in the status; set before Run
+	// Peers create the schedulers of algorithms that the daemon is compared with; set before Run.
 	Peers map[string]func(maxFlows int) arbiter.Scheduler
 
 	settings *config.Node
 	log      *slog.Logger
-	limited  *loglimit.Limiter // for what peers provoke
+	limited  *loglimit.Limiter // for messages that peers can cause
 	allowed  map[uint32]bool   // users that may connect in any role
-	// taskUsers may only for tasks and executors; allTasks: everybody may.
+	// taskUsers may connect only as tasks and executors; allTasks: all users may.
 	taskUsers map[uint32]bool
 	allTasks  bool
 	server    *ipc.Server
-	// Descriptors that files and directories of servers and of tasks take.
+	// Descriptors used by files and directories of servers and of tasks.
 	serverFiles, taskFiles ipc.Quota
 	identity               *identity.Checker
 	users                  *users
 	metrics                *metrics
 	cluster                *coordination.Client // nil: no brokers
-	remote                 *peers.Client        // nil: no other nodes are asked
-	answers                *peers.Server        // nil: none are answered
+	remote                 *peers.Client        // nil: this daemon asks no other nodes
+	answers                *peers.Server        // nil: this daemon answers no other nodes
 	stride                 uint32
-	rights                 [2]sync.Once // warned of files that may not be asked about: a server's, a task's
-	sending                uint32       // stride of those that send
-	loaded                 string       // fingerprint of the weights file before it was last read
+	rights                 [2]sync.Once // warned about files without permission: of a server, of a task
+	sending                uint32       // stride of processes that send
+	loaded                 string       // fingerprint of the weights file before its last read
 	started                time.Time
 
 	mu      sync.Mutex
@@ -87,15 +85,16 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
-	// localDirs are the settings' and those that NodeManagers have told; dirsMu is theirs.
+	// localDirs are the directories in the settings and those that NodeManagers have reported;
+	// dirsMu protects them.
 	dirsMu    sync.Mutex
 	localDirs map[string]bool
 	run       func(*governed) // starts a device's goroutines; set by Run
 	ready     bool
-	reloads   int64                         // weights files taken
-	granted   map[string]coordination.Right // what the cluster's policy gives
-	queues    map[string]*device.Queue      // and where flows stand by it
-	refused   int64                         // and refused
+	reloads   int64                         // weights files accepted
+	granted   map[string]coordination.Right // grants of the cluster's policy
+	queues    map[string]*device.Queue      // queues of flows by that policy
+	refused   int64                         // weights files refused
 	mistake   string                        // in the weights file, while the last good one is in force
 }
 
@@ -175,12 +174,12 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	return d, err
 }
 
-// setBounds shares the descriptors that the process may have. The soft limit is the hard
-// one: Go's package os has raised it.
+// setBounds divides the descriptors that the process may have. The soft limit equals the hard
+// limit: Go's package os has raised it.
 func (d *Daemon) setBounds() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("the limit of open files: %w", err)
+		return fmt.Errorf("read the limit on open files: %w", err)
 	}
 	b := ipc.BoundsFor(limit.Cur)
 	d.server.Bounds = b
@@ -194,13 +193,13 @@ func (d *Daemon) allow(uid uint32, role wire.Role) bool {
 	return d.allowed[uid] || !ipc.Serves(role) && (d.allTasks || d.taskUsers[uid])
 }
 
-// serviceUIDs are the users' numbers here. Tokens are of the whole cluster: a user may be
-// none of this machine's, and then no process here is his.
+// serviceUIDs returns the users' numbers on this machine. Tokens are valid in the whole cluster:
+// a user may not exist on this machine, and then no process here belongs to it.
 func serviceUIDs(services []string, log *slog.Logger) (uids []uint32) {
 	for _, name := range services {
 		uid, err := config.UserID(identity.ShortName(name))
 		if err != nil {
-			log.Warn("no process here counts as this service's, only tokens do", "identity.services", name, "error", err)
+			log.Warn("this service user is unknown on this machine: its claims are confirmed by tokens only", "identity.services", name, "error", err)
 			continue
 		}
 		uids = append(uids, uid)
@@ -227,7 +226,7 @@ func (d *Daemon) listenForAgents() (*net.UnixListener, error) {
 	return ipc.Listen(d.settings.Socket, os.FileMode(mode), gid)
 }
 
-// wantedMode is what the settings, the weights file and the kill switch say.
+// wantedMode returns the mode according to the settings, the weights file and the kill switch.
 func (d *Daemon) wantedMode() device.Mode {
 	if d.killed {
 		return device.Off
@@ -246,9 +245,8 @@ func (d *Daemon) currentMode() device.Mode {
 	return d.mode
 }
 
-// watch looks at the weights file and the kill switch four times a second. It
-// compares what stat says, which works on every file system and through
-// renames and links.
+// watch checks the weights file and the kill switch four times a second. It compares the result
+// of stat, which works on every file system and through renames and links.
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
@@ -316,34 +314,33 @@ func (d *Daemon) checkKillSwitch() {
 	d.log.Warn("kill switch", "on", on, "file", d.settings.KillSwitch, "mode", d.mode.String())
 }
 
-// apply has every loop take the rules in force, without waiting for one; d.mu is
-// held.
+// apply makes every loop use the rules in force, without waiting for a loop. d.mu is held.
 func (d *Daemon) apply() {
 	for _, g := range d.devices {
 		nudge(g.ruled)
 	}
 }
 
-// rules are mode and policy in force.
+// rules returns the mode and the policy in force.
 func (d *Daemon) rules() (device.Mode, device.Policy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mode, d.policy()
 }
 
-// deviceNames are those of the governed devices.
+// deviceNames returns the names of the governed devices.
 func (d *Daemon) deviceNames() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.devices))
 }
 
-// device finds the block device or starts its loop.
+// device returns the block device. It starts the device's loop if there is none.
 func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
 	return d.govern(dev, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
 }
 
-// network finds what is sent through or starts its loop.
+// network returns the device for sent data. It starts the device's loop if there is none.
 func (d *Daemon) network() (*governed, error) {
 	return d.govern(blockfile.Device{Name: device.NetworkName}, nil, d.settings.NetworkConfig)
 }
@@ -358,12 +355,12 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 		c.WeightScale = partScale
 	}
 	if misfit != nil {
-		d.log.Error("profile not used: costs come from the reference latencies", "device", dev.Name, "error", misfit)
+		d.log.Error("profile not used; costs come from the reference latencies", "device", dev.Name, "error", misfit)
 	}
 	return c, err
 }
 
-// govern finds the device of that name or starts its loop.
+// govern returns the device of that name. It starts the device's loop if there is none.
 func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -374,7 +371,7 @@ func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, 
 		return nil, errors.New("the daemon is not running")
 	}
 	if len(d.devices) >= maxDevices {
-		return nil, fmt.Errorf("more than %d devices", maxDevices)
+		return nil, fmt.Errorf("already %d devices", maxDevices)
 	}
 	c, err := config()
 	if err != nil {
@@ -413,7 +410,7 @@ func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode) {
 	return tick, d.mode
 }
 
-// networkAlive reports whether the network's loop turns, or there is none yet.
+// networkAlive reports whether the network's loop runs, or does not exist yet.
 func (d *Daemon) networkAlive() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

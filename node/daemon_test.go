@@ -18,8 +18,8 @@ import (
 	"penstock/wire"
 )
 
-// running is a daemon on real files, and an agent's connection to it that the
-// test plays: real sockets, real page cache, no DataNode.
+// running is a daemon on real files with an agent's connection that the test controls: real
+// sockets, real page cache, no DataNode.
 type running struct {
 	t       testing.TB
 	daemon  *Daemon
@@ -39,7 +39,7 @@ func start(t *testing.T, mode string) *running {
 	return startWith(t, mode, "")
 }
 
-// startWith also has more settings, with ROOT for the folder of them all, and changes the
+// startWith adds more settings, in which ROOT stands for the folder of all files, and changes the
 // daemon before it runs.
 func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *running {
 	t.Helper()
@@ -53,7 +53,7 @@ func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *runnin
 	}
 	r.put(r.weights, "default: 1\n")
 	if !strings.Contains(more, "identity:") {
-		more += "identity: {mode: trust}\n" // applications here are made up
+		more += "identity: {mode: trust}\n" // the applications here are invented
 	}
 	settings := filepath.Join(root, "node.yaml")
 	r.put(settings, fmt.Sprintf("socket: s\nlisten: 127.0.0.1:0\nmode: %s\nweights: weights.yaml\nkill_switch: off\ndata_dirs: [%s]\n%s", mode, r.dir, strings.ReplaceAll(more, "ROOT", root)))
@@ -99,7 +99,7 @@ func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *runnin
 	return r
 }
 
-// connect begins the agent's connection.
+// connect makes the agent's connection.
 func (r *running) connect(h wire.Hello) {
 	r.t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(filepath.Dir(r.dir), "s"))
@@ -112,7 +112,7 @@ func (r *running) connect(h wire.Hello) {
 	r.send(h)
 }
 
-// another is a second agent's connection to the same daemon.
+// another returns a second agent's connection to the same daemon.
 func (r *running) another(h wire.Hello) *running {
 	r.t.Helper()
 	other := *r
@@ -219,7 +219,7 @@ func TestDaemonServesAnAgent(t *testing.T) {
 	label := fmt.Sprintf(`{device="%s",direction="write",flow="application_1_0002",kind="persistent"}`, dev)
 	r.until("the tail to be drained", func() bool { return r.metric("penstock_flow_bytes_total"+label) == "5.24288e+06" })
 
-	// A file outside the data directory, or none at all: let through.
+	// A file outside the data directory, or a missing file, is let through.
 	r.send(wire.Open{Stream: 3, Direction: wire.Read, Flow: "a", Path: "/etc/passwd", To: 10})
 	r.send(wire.Open{Stream: 4, Direction: wire.Write, Flow: "a", Path: r.dir + "/nothing"})
 	r.until("both to be let through", func() bool { return r.marks[3] == device.Open && r.marks[4] == device.Open })
@@ -281,7 +281,7 @@ func TestCleanEndOpensMarks(t *testing.T) {
 	}
 	for {
 		if _, err := r.frames.Next(); err != nil {
-			break // the connection ends, and with it every gate is open
+			break // the connection ends, and every gate opens
 		}
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(r.dir), "s")); err == nil {

@@ -11,11 +11,11 @@ import (
 	"penstock/node/blockfile"
 )
 
-// A DataNode's data directories are few and there when it starts: each is opened
-// by its own name. What tasks work in is made while the cluster runs, by whoever
-// runs them, and may not be there yet: so the directory that is opened is one above
-// it that the operator has listed or, without a list, the nearest that is there and
-// belongs to the peer; from it files are reached without following a link.
+// A DataNode's data directories are few and exist when it starts: each is opened by its own name.
+// Directories of tasks are created while the cluster runs and may not exist yet. So the daemon
+// opens a directory above them: the one that the operator has listed or, without a list, the
+// nearest existing one that belongs to the peer. From it, files are reached without following
+// links.
 
 // dataDir opens a DataNode's directory.
 func (d *Daemon) dataDir(path string, uid uint32) (dir *blockfile.Dir, within string, err error) {
@@ -29,8 +29,8 @@ func (d *Daemon) dataDir(path string, uid uint32) (dir *blockfile.Dir, within st
 	return dir, dir.Path, nil
 }
 
-// mayRegister holds a directory against the list in the settings or, without
-// one, against the peer's own user.
+// mayRegister checks a directory against the list in the settings or, without a list, against the
+// peer's user.
 func mayRegister(dir *blockfile.Dir, uid uint32, listed []string) error {
 	if len(listed) > 0 {
 		for _, l := range listed {
@@ -69,9 +69,9 @@ func (d *Daemon) localDir(path string, uid uint32) (dir *blockfile.Dir, within s
 	return dir, within, err
 }
 
-// listedDir opens the listed directory that the path is, or lies below: the
-// nearest, if several are. Agents name directories without links in them, so a
-// listed one counts by where it leads, too.
+// listedDir opens the listed directory that contains the path or is the path: the nearest, if
+// there are several. Agents resolve links in the names of directories, so a listed directory also
+// counts by the target of its links.
 func listedDir(path string, listed []string) (*blockfile.Dir, error) {
 	best := ""
 	for _, l := range listed {
@@ -91,8 +91,8 @@ func listedDir(path string, listed []string) (*blockfile.Dir, error) {
 	return blockfile.OpenDir(best, sysfs)
 }
 
-// ownDir opens the path, or the nearest directory above it that is there, which
-// must belong to the user.
+// ownDir opens the path, or the nearest existing directory above it, which must belong to the
+// user.
 func ownDir(path string, uid uint32) (*blockfile.Dir, error) {
 	for at := path; at != "/"; at = filepath.Dir(at) {
 		dir, err := blockfile.OpenDir(at, sysfs)
@@ -108,7 +108,7 @@ func ownDir(path string, uid uint32) (*blockfile.Dir, error) {
 		}
 		return dir, nil
 	}
-	return nil, fmt.Errorf("directory %s: nothing above it is there", path)
+	return nil, fmt.Errorf("directory %s: no directory above it exists", path)
 }
 
 func clean(path string) string { return strings.TrimSuffix(filepath.Clean(path), "/") }

@@ -14,44 +14,43 @@ import (
 	"penstock/node/monitor"
 )
 
-// governed is a device with its loop, and what the daemon keeps beside it: who
-// registered it, what it did in the last seconds, what of that was foreign.
+// governed is a device with its loop and the daemon's data about it: the agents that registered
+// it, its activity in the last seconds, and the foreign part of that.
 //
-// A loop may stand still: that is what heartbeats are about, and it is when an
-// operator asks. So nothing that answers an operator, sends a heartbeat or holds
-// the daemon's lock waits for a loop; what must reach one goes through a
-// goroutine of the device's own, and who asks one for a snapshot waits for a
-// bounded time.
+// A loop may stand still. Heartbeats report that, and then an operator looks at the status. So
+// nothing that answers an operator, sends a heartbeat or holds the daemon's lock waits for a
+// loop: messages to a loop go through a goroutine of the device, and the wait for a snapshot is
+// bounded.
 type governed struct {
 	dev    blockfile.Device
 	config device.Config
 	loop   *device.Loop
-	ruled  chan struct{} // there are new rules for the loop; holds one
-	roomy  chan struct{} // the same of room
-	parted chan struct{} // and of parts
+	ruled  chan struct{} // signals new rules for the loop; holds one element
+	roomy  chan struct{} // the same for new room
+	parted chan struct{} // the same for new parts
 
 	room   atomic.Pointer[room]
-	staged atomic.Int64 // bytes that may be staged ahead of readers; 0: the device's own bound
+	staged atomic.Int64 // bytes that may be staged ahead of readers; 0: the device's default
 	parts  atomic.Pointer[device.Parts]
 	used   atomic.Int64 // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // a slot for each file that is being opened for a task
 
 	mu      sync.Mutex
-	asking  *answer        // a snapshot under way
-	dirs    map[string]int // registered directories, and by how many agents
+	asking  *answer        // a snapshot in progress
+	dirs    map[string]int // registered directories, with their numbers of agents
 	history history
 }
 
-// answer is a snapshot that several may wait for.
+// answer is a snapshot with possibly several waiting callers.
 type answer struct {
 	done chan struct{}
 	snap device.Snapshot
 	ok   bool
 }
 
-// snapshotWait bounds the wait for a loop's snapshot. A loop that turns answers
-// in milliseconds, also with thousands of flows.
+// snapshotWait is the longest wait for a loop's snapshot. A running loop answers in milliseconds,
+// even with thousands of flows.
 const snapshotWait = time.Second
 
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
@@ -61,8 +60,8 @@ func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) 
 	return g
 }
 
-// snapshot asks the loop; ok is false when it has ended or does not answer in
-// time. However often a loop that stands still is asked, one question waits.
+// snapshot requests a snapshot of the loop. ok is false if the loop has ended or does not answer
+// in time. However often snapshot is called while a loop stands still, only one request waits.
 func (g *governed) snapshot() (device.Snapshot, bool) {
 	g.mu.Lock()
 	a := g.asking
@@ -88,18 +87,18 @@ func (g *governed) snapshot() (device.Snapshot, bool) {
 	}
 }
 
-// reading is all that is known of a device at a moment.
+// reading is all data about a device at one moment.
 type reading struct {
 	*governed
 	snap     device.Snapshot
 	answered bool
 	counters monitor.Counters
-	counted  bool // counters are there
+	counted  bool // the device has counters
 	at       time.Time
 }
 
-// read looks at the device's counters and then asks its loop, in this order:
-// what the loop has charged by then the device has done (see monitor.Foreign).
+// read reads the device's counters and then the loop's snapshot, in this order: all service that
+// the loop has charged by then is contained in the counters (see monitor.Foreign).
 func (g *governed) read() reading {
 	r := reading{governed: g, at: time.Now()}
 	var err error
@@ -129,7 +128,7 @@ func (g *governed) follow(ctx context.Context) {
 	}
 }
 
-// obey hands the rules in force and the room to the loop each time they have changed.
+// obey passes changed rules and changed room to the loop.
 func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.Policy)) {
 	for {
 		select {
@@ -146,11 +145,11 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 	}
 }
 
-// nudge has obey look.
+// nudge wakes obey.
 func nudge(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
-	default: // it is about to
+	default: // it is about to wake
 	}
 }
 
@@ -168,8 +167,8 @@ func (g *governed) addDir(path string, agents int) {
 	}
 }
 
-// readAll reads all devices at once, sorted by name: those that do not answer
-// hold up nobody for longer than one would.
+// readAll reads all devices concurrently and returns them sorted by name: together, devices that
+// do not answer delay the result no longer than one of them.
 func (d *Daemon) readAll() []reading {
 	d.mu.Lock()
 	all := slices.SortedFunc(maps.Values(d.devices), func(a, b *governed) int {

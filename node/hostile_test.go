@@ -22,12 +22,12 @@ import (
 	"penstock/wire"
 )
 
-// Peers that send valid frames and mean harm. They are unprivileged: the tests register
-// them as a user that owns nothing here.
+// Hostile peers that send valid frames. They are unprivileged: the tests register them as a user
+// that owns nothing here.
 
 const attacker = 64001
 
-// register makes the daemon know a peer of that user, as its connection would.
+// register registers a peer of that user, as its connection would.
 func (r *running) register(uid uint32, h wire.Hello) ipc.Registration {
 	r.t.Helper()
 	reg, err := r.daemon.Register(ipc.Peer{PID: int32(os.Getpid()), UID: uid, Owner: ipc.Owner{UID: uid, Container: "c"}, Hello: h})
@@ -37,12 +37,12 @@ func (r *running) register(uid uint32, h wire.Hello) ipc.Registration {
 	return reg
 }
 
-// let is a marker for streams that nobody waits for.
+// let is a marker for streams that do not wait.
 type let struct{}
 
 func (let) Mark(uint32, int64) {}
 
-// file makes a file of the test's own user that nobody else may read.
+// file creates a file that only the test's own user may read.
 func (r *running) file(path string) {
 	r.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -53,7 +53,7 @@ func (r *running) file(path string) {
 	}
 }
 
-// Another user's file is opened for nobody, neither as a block nor as a meta file.
+// Another user's file is never opened, neither as a block nor as a meta file.
 func TestOnlyTheOwnersFiles(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\n")
 	me := uint32(os.Geteuid())
@@ -80,11 +80,11 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 		{attacker, wire.RoleTask, wire.Persistent, local + "/blk_1", "", false},
 		{attacker, wire.RoleExecutor, wire.Intermediate, local + "/blk_1", "", false},
 
-		// Of a DataNode: the meta file of the block, and no other.
+		// For a DataNode: the meta file of the block, and no other.
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", "", true},
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/blk_-7_1001.meta", true},
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/../finalized/blk_-7_1001.meta", true},
-		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/blk_-7_1002.meta", true}, // it is gone
+		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/blk_-7_1002.meta", true}, // the file is missing
 		{me, wire.RoleDataNode, wire.Intermediate, finalized + "/blk_-7", finalized + "/blk_-7_1001.meta", false},
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/blk_8_1001.meta", false},
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", r.dir + "/current/blk_-7_1001.meta", false},
@@ -123,7 +123,7 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 	}
 }
 
-// The same over the socket: the stream is let through, and counted.
+// The same through the socket: the stream is let through, and counted.
 func TestATasksMetaFileIsCounted(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -139,8 +139,8 @@ func TestATasksMetaFileIsCounted(t *testing.T) {
 	}
 }
 
-// Past the bound on open files a stream is not governed, counted and said once; what is
-// closed is given back; and servers have their own.
+// Beyond the bound on open files a stream is not governed; this is counted and logged once.
+// Closed files are free again, and servers have a bound of their own.
 func TestOpenFilesAreBounded(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\ndevice: {lazy_age: 300ms}\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -155,9 +155,9 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		task.send(openOf(i, wire.Write, wire.Intermediate, local+"/f", 0))
 	}
 	task.until("all marks", func() bool { return len(task.marks) == streams })
-	over := fmt.Sprint(streams - (bound/2 - 1)) // its directory is one, however often it is named
+	over := fmt.Sprint(streams - (bound/2 - 1)) // a directory counts once, however often it is named
 	if got := task.metric("penstock_agent_over_bound_total"); got != over || task.metric("penstock_agent_open_errors_total") != over {
-		t.Errorf("%s streams past the bound, want %s", got, over)
+		t.Errorf("%s streams beyond the bound, want %s", got, over)
 	}
 	if got := task.metric(`penstock_agent_files{role="task"}`); got != fmt.Sprint(bound/2) {
 		t.Errorf("%s files", got)
@@ -174,7 +174,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 }
 
-// Many directories, and the same ones again, cost no more than their bound.
+// Many directories, and repeated ones, use no more than their bound.
 func TestDirectoriesAreBounded(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -198,8 +198,8 @@ func TestDirectoriesAreBounded(t *testing.T) {
 	}
 }
 
-// The status port is in use, as by a daemon that was killed and cannot end: the new one
-// governs without it, and has it once it is free.
+// The status port is in use, for example by a daemon that was killed and cannot end: the new
+// daemon governs without it, and gets it once it is free.
 func TestTheStatusPortIsInUse(t *testing.T) {
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -274,7 +274,7 @@ func TestTheStatusPortIsInUse(t *testing.T) {
 	}
 }
 
-// Who holds connections to the status port open does not use up the descriptors.
+// Clients that keep connections to the status port open do not use up the descriptors.
 func TestStatusConnectionsAreBounded(t *testing.T) {
 	r := start(t, "enforce")
 	address := strings.TrimPrefix(r.url, "http://")

@@ -11,19 +11,20 @@ import (
 	"penstock/settings/plain"
 )
 
-// bindPause is the time between two attempts to listen at an address that another process has.
+// bindPause is the time between two attempts to listen at an address that another process uses.
 const bindPause = time.Second
 
 // port is a TCP address that the daemon listens at. An address in use does not keep the daemon
-// from governing: a daemon before it may have been killed while a disk hangs, and has its ports
-// until the disk answers. Then the daemon logs it once and listens as soon as the address is free.
+// from governing: a previous daemon may have been killed while a disk hangs, and keeps its ports
+// until the disk answers. The daemon then logs this once and listens as soon as the address is
+// free.
 type port struct {
 	what, address string
 	log           *slog.Logger
-	listener      net.Listener // nil: another process had the address
+	listener      net.Listener // nil: another process used the address
 }
 
-// listenOn listens at an address; what says for the log what it is for.
+// listenOn listens at an address. what names its purpose in the log.
 func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, error) {
 	p := &port{what: what, address: address, log: d.log}
 	var err error
@@ -38,7 +39,7 @@ func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, err
 	return p, nil
 }
 
-// bound returns the address; "" while another process has it.
+// bound returns the address; "" while another process uses it.
 func (p *port) bound() string {
 	if p.listener == nil {
 		return ""
@@ -46,7 +47,8 @@ func (p *port) bound() string {
 	return p.listener.Addr().String()
 }
 
-// serve calls serve with a listener, once there is one, and returns with it or when ctx ends.
+// serve waits for a listener and calls serve with it. It returns when that call returns or ctx
+// ends.
 func (p *port) serve(ctx context.Context, serve func(net.Listener)) {
 	if p.listener != nil {
 		serve(p.listener)
@@ -66,7 +68,7 @@ func (p *port) serve(ctx context.Context, serve func(net.Listener)) {
 	}
 }
 
-// close frees the address of a port that is not served.
+// close frees the address of a port that was never served.
 func (p *port) close() {
 	if p.listener != nil {
 		p.listener.Close()

@@ -28,7 +28,8 @@ func next[M wire.Message](r *running) M {
 	}
 }
 
-// An agent hears which of its directories are on which device, and which devices live.
+// The daemon reports to an agent which device each of its directories is on, and which devices
+// are alive.
 func TestAnAgentHearsOfItsDevices(t *testing.T) {
 	r := start(t, "enforce")
 	agent := r.another(wire.Hello{Role: wire.RoleDataNode, Directories: []string{r.dir, r.dir + "/none", r.dir + "/"}})
@@ -45,7 +46,7 @@ func TestAnAgentHearsOfItsDevices(t *testing.T) {
 	r.daemon.mu.Unlock()
 	hold := make(chan struct{})
 	g.loop.Apply(device.Enforce, func(string) device.Rule { <-hold; return device.Rule{Weight: 1, Mode: device.Enforce} })
-	r.put(r.dir+"/blk_1", "") // whose stream asks for the rule
+	r.put(r.dir+"/blk_1", "") // its stream looks up the rule
 	agent.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Path: r.dir + "/blk_1"})
 	for next[wire.Heartbeat](agent).Alive != network {
 	}
@@ -54,7 +55,7 @@ func TestAnAgentHearsOfItsDevices(t *testing.T) {
 	}
 }
 
-// Devices past the largest number share it, and it lives while they all do.
+// Devices beyond the largest number share it, and it is alive while all of them are.
 func TestManyDevicesShareTheLastNumber(t *testing.T) {
 	r := start(t, "observe")
 	loop := func() *governed {
@@ -64,7 +65,7 @@ func TestManyDevicesShareTheLastNumber(t *testing.T) {
 		}
 		return newGoverned(blockfile.Device{Name: "d"}, device.Config{}, l)
 	}
-	stalled := loop() // like all of these it does not run
+	stalled := loop() // like all of these, it does not run
 	for stalled.loop.Alive() {
 	}
 	reg := &registration{daemon: r.daemon}

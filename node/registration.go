@@ -16,19 +16,20 @@ import (
 	"penstock/wire"
 )
 
-// Which directories an agent may have governed (directories.go), and how its
-// streams' files are opened there.
+// The directories that are governed for an agent (directories.go), and the opening of its
+// streams' files there.
 
-// maxTaskDirs bounds the directories of a task or an executor, which each hold a
-// descriptor: YARN gives one for each local disk.
+// maxTaskDirs is the maximum number of directories of a task or an executor; each needs a
+// descriptor. YARN has one for each local disk.
 const maxTaskDirs = 64
 
-// maxPosition bounds where a stream begins, in bytes: positions can be added to it.
+// maxPosition is the largest position at which a stream may begin, in bytes: sums with it do not
+// overflow.
 const maxPosition = 1 << 50
 
-// maxSend bounds what one stream sends by its own word, in bytes: no file is there to hold that
-// against, and a few claims of the largest number would have the accounts overflow. What is sent
-// beyond it is neither counted nor held back.
+// maxSend is the maximum length of one sent stream, in bytes. The length is the agent's own
+// statement and there is no file to check it with; without the maximum, a few huge lengths would
+// overflow the accounts. Bytes beyond it are neither counted nor held back.
 const maxSend = 1 << 40
 
 // Register implements ipc.Opener.
@@ -44,7 +45,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	}
 	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories
-	reg.numbers = make([]uint8, len(dirs)) // all of no device
+	reg.numbers = make([]uint8, len(dirs)) // no directory has a device
 	if ipc.Serves(role) {
 		reg.files = &d.serverFiles
 	} else {
@@ -55,7 +56,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		}
 	}
 	for i, path := range dirs {
-		// A directory that cannot be had is not governed; the others are.
+		// A directory that cannot be opened is not governed; the others are.
 		g, err := reg.add(p.UID, path)
 		if err != nil {
 			d.limited.Once(slog.LevelWarn, "directory not governed", user, "pid", p.PID, "error", err)
@@ -63,20 +64,21 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		}
 		reg.numbers[i] = reg.number(g)
 	}
-	// Who sends needs no directory for it.
+	// Sending needs no directory.
 	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
 		reg.Close()
-		return nil, errors.New("none of the agent's directories may be governed")
+		return nil, errors.New("none of the agent's directories can be governed")
 	}
 	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
-		// Balancers and movers run as the DataNode's user, and in no JVM of ours. Listed
-		// directories may be registered by others who may connect, such as the NodeManager's user.
+		// Balancers and movers run as the DataNode's user, in JVMs without an agent. Listed
+		// directories may be registered by other users with permission to connect, such as the
+		// NodeManager's.
 		d.identity.AddServiceUID(p.UID)
 	}
 	return reg, nil
 }
 
-// ownsAll reports whether the directories are the user's, as a DataNode's are.
+// ownsAll reports whether the directories belong to the user, as those of a DataNode do.
 func (r *registration) ownsAll(uid uint32) bool {
 	for _, d := range r.dirs {
 		if owner, err := d.Owner(); err != nil || owner != uid {
@@ -92,24 +94,24 @@ type registration struct {
 	role    wire.Role
 	uid     uint32
 	owner   ipc.Owner
-	files   *ipc.Quota // descriptors that its directories and files take
-	threads int        // that serve its operations at once; 0: not known
+	files   *ipc.Quota // descriptors used by its directories and files
+	threads int        // threads that serve its operations; 0: not known
 	own     string     // flow of all its streams, if it works for one application
 	leave   func()
 	dirs    []registered
-	// opening has a slot for each of a task's opens under way: the devices' slots are
-	// for all tasks. nil for a server, which has slots of its own in each directory.
+	// opening has a slot for each of a task's opens in progress, since the devices' slots are
+	// shared by all tasks. nil for a server, which has slots of its own in each directory.
 	opening chan struct{}
-	// devices are those of the directories; the one at i has the number i+1 for the agent.
+	// devices are the devices of the directories; for the agent, devices[i] has the number i+1.
 	devices []*governed
-	numbers []uint8 // by directory of the hello; 0: it is not governed
+	numbers []uint8 // by directory of the hello; 0: the directory is not governed
 }
 
 type registered struct {
 	*blockfile.Dir
-	within  string // the directory that was asked for: Dir's own, or one below it
+	within  string // the requested directory: Dir itself, or a directory below it
 	device  *governed
-	opening chan struct{} // a slot for each open under way
+	opening chan struct{} // a slot for each open in progress
 }
 
 func (r *registration) add(uid uint32, path string) (g *governed, err error) {
@@ -133,7 +135,7 @@ func (r *registration) add(uid uint32, path string) (g *governed, err error) {
 		return nil, err
 	}
 	if !ipc.Serves(r.role) && !dir.Device.Local {
-		// A server that hangs would stop a loop of its own, and with it every heartbeat.
+		// A file server that hangs would stop the device's loop, and with it every heartbeat.
 		dir.Close()
 		return nil, fmt.Errorf("directory %s is not on this machine: use local disks for local directories", dir.Path)
 	}
@@ -148,13 +150,13 @@ func (r *registration) add(uid uint32, path string) (g *governed, err error) {
 	}
 	dev.addDir(dir.Path, 1)
 	r.dirs = append(r.dirs, registered{dir, within, dev, opening})
-	// The longest path first: a directory may lie below another one's.
+	// The longest path first: a directory may be below another one.
 	slices.SortStableFunc(r.dirs, func(a, b registered) int { return len(b.within) - len(a.within) })
 	return dev, nil
 }
 
-// number is the device's for the agent. Devices past wire.MaxDevice share the last
-// number: the agent takes them for alive while all of them are.
+// number returns the device's number for the agent. Devices beyond wire.MaxDevice share the last
+// number: for the agent they are alive while all of them are.
 func (r *registration) number(g *governed) uint8 {
 	i := slices.Index(r.devices, g)
 	if i < 0 {
@@ -202,11 +204,11 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
 	}
 	if m.From < 0 || m.From > maxPosition {
-		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is as long", m.From, m.Path)
+		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is that long", m.From, m.Path)
 	}
 	if m.Kind == wire.Network {
 		if r.role != wire.RoleNodeManager {
-			return nil, nil, errors.New("only a NodeManager sends for applications")
+			return nil, nil, errors.New("only a NodeManager may send for applications")
 		}
 		if m.To == 0 || m.To-m.From > maxSend {
 			req.To = m.From + maxSend
@@ -238,8 +240,9 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 	return nil, nil, &os.PathError{Op: "open", Path: m.Path, Err: blockfile.ErrOutside}
 }
 
-// patience is how long the stream's client bears a wait, as a DataNode knows it. What tasks do on
-// local disks has no client that gives up, so they have no reason to name less than the default.
+// patience returns how long the stream's client accepts a wait, as the DataNode reports it. Tasks
+// on local disks have no client that times out, so they have no reason to report less than the
+// default.
 func (r *registration) patience(m wire.Open) time.Duration {
 	if r.role != wire.RoleDataNode {
 		return 0
@@ -247,8 +250,8 @@ func (r *registration) patience(m wire.Open) time.Duration {
 	return time.Duration(m.Patience) * time.Millisecond
 }
 
-// mayHaveMeta holds a stream's meta file against what may have one: a DataNode's block,
-// the meta file that HDFS keeps beside it.
+// mayHaveMeta checks a stream's meta file. Only a DataNode's block may have one: the meta file
+// that HDFS keeps next to it.
 func (r *registration) mayHaveMeta(m wire.Open) error {
 	switch {
 	case m.Meta == "":
@@ -256,12 +259,12 @@ func (r *registration) mayHaveMeta(m wire.Open) error {
 	case r.role != wire.RoleDataNode || m.Kind != wire.Persistent:
 		return fmt.Errorf("%w: a meta file, %s: only a DataNode's blocks have one", os.ErrPermission, m.Meta)
 	case !blockfile.MetaBeside(m.Path, m.Meta):
-		return fmt.Errorf("%w: %s is not the meta file beside %s", os.ErrPermission, m.Meta, m.Path)
+		return fmt.Errorf("%w: %s is not the meta file of %s", os.ErrPermission, m.Meta, m.Path)
 	}
 	return nil
 }
 
-// openFile opens a file that the peer may have open, and prepares it for staging.
+// openFile opens a file that the peer has permission to open, and prepares it for staging.
 func (r *registration) openFile(dir *blockfile.Dir, path string, staged bool) (file *blockfile.File, err error) {
 	if !r.files.Take(r.owner) {
 		return nil, fmt.Errorf("%s: %w: open files and directories", path, ipc.ErrBound)
@@ -302,7 +305,7 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 	if req.Block = block; m.Meta == "" {
 		return nil
 	}
-	// Without its meta file a block is governed all the same.
+	// A block is governed also without its meta file.
 	if meta, err := r.openFile(dir, m.Meta, true); err == nil {
 		req.Meta = meta
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -311,35 +314,35 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 	return nil
 }
 
-// mayOpen keeps tasks and DataNodes to files of their own user: below a local directory
-// are also those of others, which nobody else may have held open. A NodeManager's files
-// are of all users.
+// mayOpen restricts tasks and DataNodes to files of their own user. Below a local directory there
+// are also other users' files, which only their own user may have opened and held. A
+// NodeManager's files may belong to any user.
 func (r *registration) mayOpen(file *blockfile.File) error {
 	if r.role == wire.RoleNodeManager || r.uid == 0 {
 		return nil
 	}
 	owner, err := file.Owner()
 	if err == nil && owner != r.uid {
-		err = fmt.Errorf("%w: %s is a file of user %d, asked for by %d", os.ErrPermission, file.Name(), owner, r.uid)
+		err = fmt.Errorf("%w: %s belongs to user %d; user %d requested it", os.ErrPermission, file.Name(), owner, r.uid)
 	}
 	return err
 }
 
-// warnRights says once, loudly, that nothing can be governed for want of a right.
+// warnRights logs once that nothing can be governed because a permission is missing.
 func (d *Daemon) warnRights(role wire.Role, err error) {
 	if !errors.Is(err, os.ErrPermission) {
 		return
 	}
 	if ipc.Serves(role) {
 		d.rights[0].Do(func() {
-			d.log.Error("the page cache may not be asked about block files: streams go ungoverned; "+
+			d.log.Error("no permission to query the page cache for block files: streams are not governed; "+
 				"run the daemon as the DataNode's user or with CAP_DAC_OVERRIDE", "error", err)
 		})
 		return
 	}
 	d.rights[1].Do(func() {
-		d.log.Error("the page cache may not be asked about tasks' files: their streams go ungoverned; "+
-			"run the daemon as the tasks' user or, where they have several, with CAP_DAC_OVERRIDE", "error", err)
+		d.log.Error("no permission to query the page cache for tasks' files: their streams are not governed; "+
+			"run the daemon as the tasks' user or, if tasks have several users, with CAP_DAC_OVERRIDE", "error", err)
 	})
 }
 
@@ -353,7 +356,7 @@ func (r *registration) Close() {
 	}
 }
 
-// below reports whether a path, once it is clean, lies below a clean directory.
+// below reports whether a path, after Clean, is below a clean directory.
 func below(path, dir string) bool {
 	return strings.HasPrefix(clean(path), strings.TrimSuffix(dir, "/")+"/")
 }

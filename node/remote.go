@@ -13,9 +13,10 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Peers on other machines: their own nodes are asked about them, and ask this one.
+// Peers on other machines: this node asks other nodes about them, and answers other nodes'
+// questions.
 
-// newRemote makes both sides, as far as the settings have certificates and want them.
+// newRemote creates both sides, if the settings have certificates and enable them.
 func (d *Daemon) newRemote() error {
 	b := d.settings.Broker
 	if b == nil {
@@ -31,7 +32,7 @@ func (d *Daemon) newRemote() error {
 		}, d.log)
 	}
 	if mode, err := identity.ParseMode(d.settings.Identity.Mode); err == nil && mode == identity.Trust {
-		return nil // nothing is asked
+		return nil // nothing to ask
 	}
 	secure, err := files.Client()
 	if err != nil {
@@ -44,14 +45,14 @@ func (d *Daemon) newRemote() error {
 	return nil
 }
 
-// peerPort is where other nodes ask this one.
+// peerPort is the address for questions of other nodes.
 type peerPort struct {
 	port   *port
 	secure *tls.Config
 }
 
-// listenForPeers listens for other nodes, and has the broker learn where. It returns nil if the
-// settings want no answers.
+// listenForPeers listens for questions of other nodes, and has the broker publish the address. It
+// returns nil if the settings do not enable answers.
 func (d *Daemon) listenForPeers(ctx context.Context) (*peerPort, error) {
 	if d.answers == nil {
 		return nil, nil
@@ -80,7 +81,8 @@ func (d *Daemon) answerPeers(ctx context.Context, p *peerPort) {
 
 func (d *Daemon) remoteStatus() status.Remote {
 	s := &d.identity.Stats.Remote
-	// The sum is of what is read: all are counted one after the other.
+	// The total is the sum of the values read here, since the counters change one after the
+	// other.
 	r := status.Remote{Asking: d.remote != nil, Confirmed: s.Confirmed.Load(), Refuted: s.Refuted.Load(),
 		Undecided: s.Undecided.Load(), Unanswered: s.Unanswered.Load()}
 	r.Asked = r.Confirmed + r.Refuted + r.Undecided + r.Unanswered

@@ -12,24 +12,24 @@ import (
 	"penstock/node/monitor"
 )
 
-// How much of what was written may stay in the page cache is natively the kernel's to
-// say: what may be dirty before it writes by itself, of the whole machine. Where the
-// settings do not say otherwise the disks in use share three quarters of that, each
-// half of its part for backlogs and half for what may yet be deleted
-// (device.Config.Dirty and Lazy). An idle disk has little; when it is used, it has its
-// part within some seconds.
+// Without Penstock, the kernel decides how many written bytes may stay in the page cache: it
+// starts to write by itself at a threshold of dirty memory for the whole machine. Unless the
+// settings say otherwise, the disks in use share three quarters of that equally. Each disk uses
+// half of its part for backlogs and half for files that may still be deleted (device.Config.Dirty
+// and Lazy). An idle disk has little room; when it is used, it gets its part within some seconds.
 
 const (
-	roomEvery = 4                // turns of the watch between two looks at the kernel's threshold
-	roomIdle  = 30 * time.Second // a disk is in use until it was idle for so long
-	leastLazy = 1 << 20          // of an idle disk, or where the kernel leaves nothing: a small spill
+	roomEvery = 4                // periods of the watch between two reads of the kernel's threshold
+	roomIdle  = 30 * time.Second // a disk is in use until it has been idle for this long
+	leastLazy = 1 << 20          // of an idle disk, or if the kernel leaves nothing: a small spill
 )
 
-// What is staged ahead of readers has room likewise: an eighth of the machine's memory, which
-// disks in use share.
+// Room for staging ahead of readers is divided likewise: the disks in use share an eighth of the
+// machine's memory.
 const stagedPart = 8
 
-// stagedRoom is what may be staged on each of so many disks in use; 0: not known.
+// stagedRoom returns how many bytes may be staged on each of that many disks in use; 0: not
+// known.
 func stagedRoom(disks int) int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -38,19 +38,19 @@ func stagedRoom(disks int) int64 {
 	return int64(uint64(info.Totalram)*uint64(info.Unit)) / stagedPart / int64(max(1, disks))
 }
 
-// room is what may be dirty of a disk, in bytes.
+// room is how many bytes of a disk may be dirty.
 type room struct{ dirty, lazy int64 }
 
-// wish is what is known of a disk before its room is: what the settings say, 0 where
-// they say nothing, and the least of both.
+// wish is the input of divide for one disk: the room in the settings (0: not set), and the
+// minimum.
 type wish struct {
 	set   room
 	least room
 	inUse bool
 }
 
-// divide gives each disk its room, of what the kernel lets be dirty on the machine:
-// what is set, the least to disks that are idle, and equal parts of what is left.
+// divide returns each disk's room, from the kernel's threshold of dirty memory: the value in the
+// settings, the minimum for idle disks, and equal parts of the rest for the others.
 func divide(background int64, wishes []wish) []room {
 	left, sharing := background/4*3, int64(0)
 	for _, w := range wishes {
@@ -77,8 +77,8 @@ func divide(background int64, wishes []wish) []room {
 	return rooms
 }
 
-// shareRoom tells the loops their part. Without the kernel's word their own defaults
-// stand.
+// shareRoom passes the loops their parts. If the kernel reports no threshold, the loops' defaults
+// apply.
 func (d *Daemon) shareRoom() {
 	background, err := monitor.DirtyBackground(procfs)
 	if err != nil {
@@ -125,8 +125,8 @@ func (d *Daemon) shareRoom() {
 	}
 }
 
-// notice keeps when the device was last in use: when somebody had something open or
-// undrained there.
+// notice records when the device was last in use: when a flow had an open stream or undrained
+// bytes there.
 func (g *governed) notice(snap device.Snapshot) {
 	for _, f := range snap.Flows {
 		if f.Streams > 0 || f.Backlog > 0 {
@@ -136,5 +136,5 @@ func (g *governed) notice(snap device.Snapshot) {
 	}
 }
 
-// differ leaves out changes that are not worth telling.
+// differ reports whether a change is large enough to pass on.
 func differ(was, now int64) bool { return now > was+was/8 || now < was-was/8 }

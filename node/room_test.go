@@ -39,7 +39,7 @@ func TestRoomIsDivided(t *testing.T) {
 	}
 }
 
-// Beyond the least and what is set, no more than three quarters are given away.
+// Beyond the minimum and the values in the settings, at most three quarters are divided.
 func TestRoomIsNeverMoreThanThereIs(t *testing.T) {
 	bytes := rapid.Int64Range(0, 1<<45)
 	some := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<45))

@@ -9,8 +9,8 @@ import (
 	rungroup "github.com/oklog/run"
 )
 
-// Run serves until ctx ends or the agents' socket fails, and returns what failed. A run group has
-// the daemon's parts:
+// Run serves until ctx ends or the agents' socket fails, and returns what failed. The daemon's
+// parts are in a run group:
 //
 //	agents           the socket server, and the device loops behind it
 //	peers' client    connections to other nodes
@@ -18,13 +18,13 @@ import (
 //	identity         lookups of processes
 //	peers' server    answers other nodes
 //	file watcher     reloads weights, checks the kill switch
-//	foreign I/O      follows who uses the devices past the daemon
+//	foreign I/O      finds the users of foreign I/O on the devices
 //	coordination     the stream to the broker
 //
-// Another part that fails is logged and stops none: the daemon goes on governing. All but the
-// first four end when ctx does. These four are stopped in this order, one after the other. The
-// device loops end after the agents' connections, so that the last marks still reach the agents,
-// and the status is served meanwhile.
+// If another part fails, this is logged and stops no other part: the daemon continues to govern.
+// All but the first four end when ctx does. These four are stopped in this order, one after the
+// other. The device loops end after the agents' connections, so that the last marks still reach
+// the agents, and the status is served meanwhile.
 func (d *Daemon) Run(ctx context.Context) error {
 	listener, err := d.listenForAgents()
 	if err != nil {
@@ -71,12 +71,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.cluster.Version = d.Build
 		p.add(func() { d.cluster.Run(ctx) })
 	}
-	_ = p.group.Run() // err is of the only part that may fail the daemon
+	_ = p.group.Run() // the error comes from the only part that may fail the daemon
 	return err
 }
 
-// parts are run by a run group, which stops all when one ends. So one that ends early waits for
-// ctx.
+// parts are run by a run group, which stops all parts when one ends. So a part that ends early
+// waits for ctx.
 type parts struct {
 	group rungroup.Group
 	ctx   context.Context
@@ -85,8 +85,8 @@ type parts struct {
 // add adds a part that ends when ctx does.
 func (p *parts) add(run func()) { p.addStopped(run, func() {}) }
 
-// addStopped adds a part that stop ends. stop is called after ctx has ended and the parts before
-// have been stopped.
+// addStopped adds a part that is ended by stop. stop is called after ctx has ended and the parts
+// before have been stopped.
 func (p *parts) addStopped(run, stop func()) {
 	p.group.Add(func() error {
 		run()
@@ -95,7 +95,7 @@ func (p *parts) addStopped(run, stop func()) {
 	}, func(error) { stop() })
 }
 
-// listenTCP listens for HTTP and for other nodes, as far as the settings want it; nil: not.
+// listenTCP listens for HTTP and for other nodes, if the settings enable them; otherwise nil.
 func (d *Daemon) listenTCP(ctx context.Context) (web *webServer, answers *peerPort, err error) {
 	if web, err = d.listenHTTP(ctx, d.settings.Listen); err != nil {
 		return nil, nil, err
@@ -112,7 +112,8 @@ type loops struct {
 	running sync.WaitGroup // the loops themselves
 }
 
-// acceptDevices lets agents register devices from now on. Each gets its loop and its followers.
+// acceptDevices lets agents register devices from now on. Each device gets its loop and its
+// followers.
 func (d *Daemon) acceptDevices() *loops {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &loops{stop: stop}
@@ -127,8 +128,8 @@ func (d *Daemon) acceptDevices() *loops {
 	return l
 }
 
-// serveAgents serves agents until ctx ends or the socket fails; then it ends ctx, the agents'
-// connections and the device loops. It waits for stopWait at most.
+// serveAgents serves agents until ctx ends or the socket fails. Then it ends ctx, the agents'
+// connections and the device loops. It waits for at most stopWait.
 func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, listener *net.UnixListener, loops *loops) (err error) {
 	defer loops.stop()
 	served := make(chan error, 1)
@@ -142,7 +143,7 @@ func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, lis
 	d.mu.Lock()
 	d.ready = false
 	d.mu.Unlock()
-	d.log.Info("stopping: every mark opens")
+	d.log.Info("stopping: streams are no longer held back")
 	ended := make(chan error, 1)
 	go func() {
 		err := <-served
@@ -153,8 +154,8 @@ func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, lis
 	select {
 	case err = <-ended:
 	case <-time.After(stopWait):
-		// The kernel completes what the device still owes. Waiting for it would hold up a restart
-		// for as long as the device hangs.
+		// The kernel completes the device's outstanding requests. Waiting for them would hold up
+		// a restart for as long as the device hangs.
 		d.log.Error("a device has not answered: stopping without it", "waited", stopWait)
 	}
 	return err

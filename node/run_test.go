@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A part that ends early stops no other, and stops come one after the other, in the order of the
-// parts.
+// A part that ends early stops no other part, and the parts are stopped one after the other, in
+// their order.
 func TestPartsAreStoppedInOrder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

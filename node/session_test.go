@@ -21,28 +21,28 @@ import (
 	"penstock/wire"
 )
 
-// Whole sessions of valid frames in any order, with any sizes, against a real daemon on
-// real files. Whatever a peer says, the daemon goes on, serves the next one, holds a
-// bounded number of descriptors and bytes, opens no file that it may not, and gives back
-// what it has opened.
+// Whole sessions of valid frames in any order, with any sizes, against a real daemon on real
+// files. Whatever a peer sends, the daemon continues, serves the next peer, uses a bounded number
+// of descriptors and bytes, opens no file without permission, and releases everything that it has
+// opened.
 
-// sessionFixture is a daemon for sessions, and the files there.
+// sessionFixture is a daemon for sessions, with its files.
 type sessionFixture struct {
 	*running
-	dirs  []string // that a hello may name
-	paths []string // that an open may name
-	outer []string // of them, those that nobody may have open
+	dirs  []string // possible directories of a hello
+	paths []string // possible paths of an open
+	outer []string // of these, files that no peer may have opened
 	files int      // descriptors before the first session
 }
 
 const (
-	sessionFiles  = 64        // bound on the tasks' descriptors
+	sessionFiles  = 64        // bound on the descriptors of tasks
 	sessionMemory = 128 << 20 // of the heap
 )
 
 func newSessionFixture(t testing.TB) *sessionFixture {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\ndevice: {lazy_age: 300ms, quantum: 64KiB, backlog: 256KiB}\n", func(d *Daemon) {
-		n := 0 // as many processes: one alone would be held to its rate of connections
+		n := 0 // as many processes: for a single one, the rate of connections is limited
 		d.server.Container = func(int32) string { n++; return strconv.Itoa(n) }
 		d.taskFiles.Bound, d.taskFiles.Container = sessionFiles, sessionFiles
 	})
@@ -79,7 +79,7 @@ func newSessionFixture(t testing.TB) *sessionFixture {
 	return b
 }
 
-// descriptors are what the process has open, which is the test's and the daemon's.
+// descriptors returns the descriptors of the process, which belong to the test and the daemon.
 func (b *sessionFixture) descriptors() (names []string) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *sessionFixture) settle() {
 	}
 }
 
-// positions are where something may happen in a file.
+// positions are interesting positions in a file.
 var positions = rapid.OneOf(
 	rapid.SampledFrom([]int64{0, 1, 4095, 4096, 64 << 10, 256 << 10, 5 << 20, 1 << 40, maxPosition, maxPosition + 1, 1 << 62, math.MaxInt64}),
 	rapid.Int64Range(0, 6<<20))
@@ -172,7 +172,7 @@ func (b *sessionFixture) session(t *rapid.T) {
 	b.check(t)
 }
 
-// check holds what the process has against its bounds.
+// check compares the process's resources with their bounds.
 func (b *sessionFixture) check(t *rapid.T) {
 	open := b.descriptors()
 	for _, name := range open {
@@ -182,14 +182,14 @@ func (b *sessionFixture) check(t *rapid.T) {
 			}
 		}
 	}
-	const others = 64 // sockets, pipes, files of servers, and what is just being closed
+	const others = 64 // sockets, pipes, files of servers, and files that are just being closed
 	if n := len(open); n > b.files+sessionFiles+others {
 		t.Fatalf("%d descriptors, %d at the beginning:\n%s", n, b.files, strings.Join(open, "\n"))
 	}
 	if n := b.daemon.taskFiles.Held(); n > sessionFiles {
 		t.Fatalf("%d files of tasks", n)
 	}
-	// A loop may be late on a busy machine; it must turn.
+	// A loop may be late on a busy machine, but it must respond.
 	for deadline := time.Now().Add(10 * time.Second); len(b.daemon.stalled()) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the loops do not turn of %v", b.daemon.stalled())
@@ -197,7 +197,7 @@ func (b *sessionFixture) check(t *rapid.T) {
 	}
 }
 
-// end has the next peer served, and everything given back.
+// end checks that the next peer is served, and that everything is released.
 func (b *sessionFixture) end() {
 	b.settle()
 	var mem runtime.MemStats

@@ -20,8 +20,8 @@ import (
 	"penstock/wire"
 )
 
-// Bounds of the document: flows of one device, and of all of them together, of
-// which each device may have an equal part and at least a few.
+// Bounds of the document: flows of one device, and flows of all devices together. Each device may
+// have an equal part of the latter, and at least a few.
 const (
 	maxStatusFlows    = 256
 	maxStatusAllFlows = 4096
@@ -42,7 +42,7 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// status puts the document together.
+// status returns the document.
 func (d *Daemon) status() status.Document {
 	readings := d.readAll()
 	tick, _ := d.Heartbeat()
@@ -95,7 +95,7 @@ func (d *Daemon) status() status.Document {
 	return doc
 }
 
-// stalled names the devices whose loop does not turn.
+// stalled returns the names of the devices whose loop does not answer.
 func (d *Daemon) stalled() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +109,7 @@ func (d *Daemon) stalled() []string {
 	return names
 }
 
-// status is the device with at most bound flows.
+// status returns the device's status, with at most bound flows.
 func (r reading) status(bound int) status.Device {
 	queue := monitor.ReadQueue(sysfs, r.dev.Name)
 	s := status.Device{
@@ -159,7 +159,7 @@ func (r reading) status(bound int) status.Device {
 	return s
 }
 
-// kinds are a flow's accounts.
+// kinds returns a flow's accounts.
 func kinds(f device.FlowSnapshot) []status.Kind {
 	all := make([]status.Kind, 0, len(f.Kinds))
 	for _, k := range f.Kinds {
@@ -171,7 +171,7 @@ func kinds(f device.FlowSnapshot) []status.Kind {
 	return all
 }
 
-// monotonic is CLOCK_MONOTONIC in nanoseconds, 0 if the kernel does not tell.
+// monotonic returns CLOCK_MONOTONIC in nanoseconds, 0 if the kernel has none.
 func monotonic() int64 {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {

@@ -72,7 +72,7 @@ func TestStatusTellsWhatTheDaemonDoes(t *testing.T) {
 	}
 }
 
-// The manual tells every field, and no other.
+// The manual describes every field, and no other.
 func TestTheReferenceHasEveryField(t *testing.T) {
 	manual, err := os.ReadFile("../docs/reference/status.md")
 	if err != nil {
@@ -120,8 +120,8 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 }
 
-// A device's loop that stands still holds up neither the operator nor the
-// daemon's end, and is named.
+// A device's loop that stands still delays neither the operator nor the daemon's end, and is
+// named.
 func TestALoopThatStandsStill(t *testing.T) {
 	r := start(t, "enforce")
 	dir, block := r.dir, filepath.Join(r.dir, "blk_1")
@@ -135,7 +135,7 @@ func TestALoopThatStandsStill(t *testing.T) {
 	hold := make(chan struct{})
 	g.loop.Apply(device.Enforce, func(string) device.Rule { <-hold; return device.Rule{Weight: 1, Mode: device.Enforce} })
 	defer close(hold)
-	r.put(r.weights, "default: 2\n") // must not hold up the daemon either
+	r.put(r.weights, "default: 2\n") // must not delay the daemon either
 
 	code, body := r.get("/metrics")
 	if code != 200 || !strings.Contains(body, fmt.Sprintf("penstock_device_silent{device=%q} 1", name)) {

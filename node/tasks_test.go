@@ -25,8 +25,8 @@ func (r *running) flowMetric(name, labels string) string {
 	return r.metric(fmt.Sprintf("penstock_flow_%s{device=%q%s,flow=%q}", name, r.deviceName(), labels, app))
 }
 
-// A task names a directory that is made later, writes a spill there, deletes it,
-// and writes one that stays.
+// A task names a directory that is created later, writes a spill there, deletes it, and writes a
+// file that stays.
 func TestATaskIsServed(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\ndevice: {lazy_age: 300ms}\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -61,11 +61,12 @@ func TestATaskIsServed(t *testing.T) {
 	if got := task.flowMetric("lazy_dropped_bytes_total", ""); got != "1.048576e+06" {
 		t.Errorf("%s bytes dropped", got)
 	}
-	// And reads it again.
+	// And reads that file again.
 	task.send(openOf(3, wire.Read, wire.Intermediate, merged, size))
 	task.until("the file to be staged", func() bool { return task.marks[3] == device.Open })
 
-	// What is not below its directory, is reached by a link, is gone, or is another's.
+	// Files that are not below its directory, are reached by a link, are missing, or belong to
+	// another user.
 	outside := local + "/usercache/u/other"
 	task.put(outside, "x")
 	if err := os.Symlink(local, work+"/link"); err != nil {
@@ -100,13 +101,13 @@ func TestATaskWithoutADirectoryIsRefused(t *testing.T) {
 	if m, err := task.frames.Next(); err == nil {
 		t.Errorf("a task of data directories got %v", m)
 	}
-	// A NodeManager may send all the same.
+	// A NodeManager may still send.
 	manager := r.another(wire.Hello{Role: wire.RoleNodeManager, Directories: []string{r.dir}})
 	manager.send(openOf(1, wire.Write, wire.Network, "/anything", 10))
 	manager.until("a mark", func() bool { return manager.marks[1] == device.Open })
 }
 
-// With a rate set, a NodeManager's sending is paced; no file is looked at.
+// With a rate set, a NodeManager's sending is paced; no file is examined.
 func TestSendingIsGoverned(t *testing.T) {
 	r := startWith(t, "enforce", "network: {rate: 1MiB}\n")
 	manager := r.another(wire.Hello{Role: wire.RoleNodeManager})
@@ -160,7 +161,7 @@ func TestLocalDirectories(t *testing.T) {
 		listed []string
 		path   string
 		uid    uint32
-		want   string // the directory that is opened; "": none
+		want   string // the opened directory; "": none
 	}{
 		{[]string{local}, local, nobody, local},
 		{[]string{local}, local + "/a/b/c", nobody, local},

@@ -10,12 +10,12 @@ import (
 	"penstock/node/status"
 )
 
-// maxStatusUsers bounds the foreign users of one device in the status.
+// maxStatusUsers is the maximum number of foreign users of one device in the status.
 const maxStatusUsers = 10
 
-// users are who uses the governed devices, by the kernel's word. It is a help to
-// an operator and nothing else depends on it: whatever fails here is said once, and
-// the daemon goes on with the devices' totals.
+// users finds the processes and cgroups that use the governed devices, according to the kernel.
+// It helps an operator, and nothing else depends on it: each failure is logged once, and the
+// devices' totals remain available.
 type users struct {
 	log    *slog.Logger
 	open   func() (*blockio.Watch, error)
@@ -23,9 +23,9 @@ type users struct {
 
 	mu      sync.Mutex
 	on      bool
-	mistake string // why it is not on
+	mistake string // why it is not running
 	ledger  blockio.Ledger
-	numbers map[string]uint32 // of the devices that are watched
+	numbers map[string]uint32 // of the watched devices
 }
 
 func newUsers(log *slog.Logger) *users {
@@ -36,8 +36,8 @@ func newUsers(log *slog.Logger) *users {
 	}
 }
 
-// follow watches the devices that names gives, from the first one on, until ctx ends.
-// It has a goroutine of its own, as nothing may wait for the loading of programs.
+// follow watches the devices returned by names, as soon as there is one, until ctx ends. It has
+// its own goroutine, since nothing may wait for the loading of programs.
 func (u *users) follow(ctx context.Context, names func() []string) {
 	ticker := time.NewTicker(samplePeriod)
 	defer ticker.Stop()
@@ -63,8 +63,8 @@ func (u *users) follow(ctx context.Context, names func() []string) {
 	}
 }
 
-// unwatched gives the numbers of the block devices among names that are not
-// watched. Others, such as the network, have none.
+// unwatched returns the numbers of those block devices among names that are not watched yet.
+// Other devices, such as the network, have no number.
 func (u *users) unwatched(names []string) map[string]uint32 {
 	devices := map[string]uint32{}
 	for _, name := range names {
@@ -92,7 +92,7 @@ func (u *users) sample(watch *blockio.Watch, names []string) {
 	}
 	table, err := watch.Read()
 	if err != nil {
-		u.fail("foreign I/O by process and cgroup is old", err)
+		u.fail("cannot read foreign I/O by process and cgroup; its figures are not up to date", err)
 		return
 	}
 	u.mu.Lock()
@@ -101,7 +101,7 @@ func (u *users) sample(watch *blockio.Watch, names []string) {
 	u.ledger.Take(time.Now(), table)
 }
 
-// fail says it once, however often it happens.
+// fail logs a failure once, however often it happens.
 func (u *users) fail(what string, err error) {
 	u.mu.Lock()
 	before := u.mistake
@@ -112,14 +112,14 @@ func (u *users) fail(what string, err error) {
 	}
 }
 
-// status is the watch's own state.
+// status returns the state of the watch itself.
 func (u *users) status() status.ForeignWatch {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return status.ForeignWatch{On: u.on, Error: u.mistake}
 }
 
-// of gives the largest users of a device beside the daemon.
+// of returns the largest users of a device, without the daemon.
 func (u *users) of(name string) status.ForeignUsers {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"penstock/wire"
 )
 
-// Without the right the daemon goes on with the totals: it says so once, tries no
-// further, and the status tells why.
+// Without the right the daemon continues with the totals: it logs this once, does not try again,
+// and the status contains the reason.
 func TestUsersSayOnceWhatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs syncBuffer
@@ -60,8 +60,8 @@ func TestUsersEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// A process beside the daemon shows by name, number and bytes; where the kernel or
-// the rights do not allow it, the status says so.
+// A foreign process appears with name, number and bytes; if the kernel or the rights do not allow
+// this, the status reports it.
 func TestStatusNamesForeignProcesses(t *testing.T) {
 	r := start(t, "enforce")
 	block := filepath.Join(r.dir, "blk_1")

@@ -22,7 +22,8 @@ type webServer struct {
 	port   *port
 }
 
-// maxWebConnections bounds the connections of the status port, each a descriptor.
+// maxWebConnections is the maximum number of connections of the status port; each needs a
+// descriptor.
 const maxWebConnections = 128
 
 // listenHTTP listens at an address. It returns nil for "off".
@@ -70,7 +71,7 @@ func (w *webServer) serve(ctx context.Context, log *slog.Logger) {
 	})
 }
 
-// said writes what the HTTP server has to say of those who ask, as far as it is limited.
+// said logs messages of the HTTP server about its clients, with a limited rate.
 type said struct{ limited *loglimit.Limiter }
 
 func (s said) Write(line []byte) (int, error) {

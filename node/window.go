@@ -10,18 +10,18 @@ import (
 
 const (
 	samplePeriod  = time.Second
-	windowSamples = 5 // a window is this many periods long, or up to one more
+	windowSamples = 5 // a window is this many periods long, or up to one period longer
 )
 
-// history is a device's last seconds, oldest first.
+// history holds a device's last seconds, oldest first.
 type history struct {
 	samples []sample
-	own     [2]int64 // bytes moved or charged, flows that are gone included; read, written
+	own     [2]int64 // bytes moved or charged, of ended flows too; read, written
 	foreign [2]monitor.Foreign
 	alien   [2]int64 // foreign bytes so far
 }
 
-// sample is what a window needs to know of its beginning.
+// sample holds the data that a window needs about its beginning.
 type sample struct {
 	at       time.Time
 	counters monitor.Counters
@@ -30,7 +30,7 @@ type sample struct {
 	flows    map[string]flowCount
 }
 
-// flowCount is what a flow had done.
+// flowCount holds the counters of a flow at one moment.
 type flowCount struct {
 	service   time.Duration
 	bytes     [2]int64
@@ -42,8 +42,8 @@ func countOf(f device.FlowSnapshot) flowCount {
 	return flowCount{f.Service, f.Bytes, f.Waits, f.WouldWait}
 }
 
-// since is what the flow has done since it stood at old. A flow that was idle for
-// long is forgotten with its counts, and begins at 0 again.
+// since returns the flow's counts since it stood at old. A flow that was idle for long is
+// forgotten with its counts, and starts again at 0.
 func (c flowCount) since(old flowCount) flowCount {
 	if c.service < old.service {
 		old = flowCount{}
@@ -57,7 +57,7 @@ func (c flowCount) since(old flowCount) flowCount {
 	return c
 }
 
-// add takes a reading of a device that answered.
+// add adds a reading of a device that answered.
 func (h *history) add(r reading, quantum int64) {
 	s := sample{at: r.at, counters: r.counters, counted: r.counted, flows: make(map[string]flowCount, len(r.snap.Flows))}
 	var last map[string]flowCount
@@ -72,9 +72,10 @@ func (h *history) add(r reading, quantum int64) {
 		h.own[1] += moved.bytes[1]
 	}
 	if r.counted {
-		// In flight, of either direction; and the kernel may have written some of the
-		// backlog before its turn. Of a large one it writes nothing as a rule, and the
-		// foreign bytes of a minute could hide behind it.
+		// Bytes in flight may be of either direction. The kernel may also have written some of
+		// the backlog before its turn. Only a limited part of the backlog counts: the kernel
+		// normally writes none of a large one by itself, and the foreign bytes of a minute could
+		// hide behind it.
 		early := min(r.snap.Backlog, r.config.Backlog)
 		transit := [2]int64{int64(r.snap.Outstanding) * quantum, int64(r.snap.Outstanding)*quantum + early}
 		slack := int64(r.snap.Depth+1) * quantum
@@ -89,8 +90,8 @@ func (h *history) add(r reading, quantum int64) {
 	}
 }
 
-// window tells what happened between the oldest sample and the reading: of the
-// device, and of each flow in the snapshot's order.
+// window returns what happened between the oldest sample and the reading: of the device, and of
+// each flow in the snapshot's order.
 func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 	flows := make([]status.FlowWindow, len(r.snap.Flows))
 	if len(h.samples) == 0 || !r.at.After(h.samples[0].at) {

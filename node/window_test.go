@@ -55,7 +55,7 @@ func TestWindowForgetsWhatIsOld(t *testing.T) {
 	if w, _ := h.window(readingAt(19, monitor.Counters{})); w.Seconds != windowSamples {
 		t.Errorf("a window of %v s", w.Seconds)
 	}
-	// A flow that was forgotten and came again has smaller counts than before.
+	// A flow that was forgotten and came back has smaller counts than before.
 	_, flows := h.window(readingAt(20, monitor.Counters{}, flowSnap("a", 1, 0, time.Millisecond, 5, 0)))
 	if !flows[0].Active || flows[0].Share != 1 || flows[0].Bytes.Read != 5 {
 		t.Errorf("%+v", flows[0])
@@ -70,13 +70,13 @@ func TestForeignBytesOfADevice(t *testing.T) {
 	}
 	h.add(readingAt(0, counters(500*mib, 500*mib), flowSnap("a", 1, 0, 0, 0, 0)), mib)
 	h.add(readingAt(1, counters(530*mib, 507*mib), flowSnap("a", 1, 0, 1, 20*mib, 7*mib)), mib)
-	// The flow is forgotten; what it moved stays counted.
+	// The flow is forgotten; its bytes stay counted.
 	h.add(readingAt(2, counters(530*mib, 507*mib)), mib)
 	w, _ := h.window(readingAt(3, counters(0, 0)))
 	if want := (status.Pair{Read: 10 * mib}); w.Foreign != want {
 		t.Errorf("foreign %+v, want %+v", w.Foreign, want)
 	}
-	// What is in flight or in the backlog is not called foreign, as far as that goes.
+	// Bytes in flight or in the backlog do not count as foreign, up to their amount.
 	r := readingAt(4, counters(532*mib, 517*mib))
 	r.snap.Outstanding, r.snap.Backlog = 2, 80*mib
 	h.add(r, mib)
@@ -89,6 +89,6 @@ func TestForeignBytesOfADevice(t *testing.T) {
 	h.add(r, mib)
 	w, _ = h.window(readingAt(7, counters(0, 0)))
 	if want := (status.Pair{Read: 10 * mib, Written: 10 * mib}); w.Foreign != want {
-		t.Errorf("foreign beside a large backlog %+v, want %+v", w.Foreign, want)
+		t.Errorf("foreign bytes with a large backlog: %+v, want %+v", w.Foreign, want)
 	}
 }

@@ -16,32 +16,33 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds the fields and entries of a document. Aliases can make a small file large.
+// maxNodes is the maximum number of fields and entries of a document. Aliases can make a small
+// file large.
 const maxNodes = 1_000_000
 
-// maxDepth bounds how deep values may be within each other. An alias may stand within itself.
+// maxDepth is the maximum depth of nested values. An alias may refer to a value that contains it.
 const maxDepth = 32
 
-// maxMerges bounds how deep mappings may be merged into each other.
+// maxMerges is the maximum depth of merged mappings.
 const maxMerges = 8
 
-// Document is a YAML document that was read into a struct, with the mistakes that were found.
-// What checks the values later adds its own (Add), which then have places, too: one answer
-// lists everything that is wrong.
+// Document is a YAML document that was read into a struct, with its mistakes. Later checks of the
+// values add their own mistakes (Add), also with positions, so that one error lists all mistakes
+// of the file.
 type Document struct {
 	root     *yaml.Node // nil: nothing but comments
 	mistakes Mistakes
 	wrong    map[*yaml.Node]bool     // values with a mistake
-	unknown  map[*yaml.Node]bool     // mappings with a field that is misspelt
-	fields   map[*yaml.Node][]string // which fields a mapping may have
-	left     int                     // of maxNodes
+	unknown  map[*yaml.Node]bool     // mappings with a misspelt field
+	fields   map[*yaml.Node][]string // names of the fields that a mapping may have
+	left     int                     // remaining part of maxNodes
 	depth    int                     // of the value that is being read
 }
 
-// ParseDocument reads one YAML document into a struct, whose fields have the tag yaml or json. what names the document in messages, such
-// as "the policy". A list may have the tag entry, which names its entries: `entry:"a rule"`. A
-// document that is no YAML is an error of the type Mistakes; all other mistakes are in Err, and
-// fields with a mistake keep their values.
+// ParseDocument reads one YAML document into a struct, whose fields have the tag yaml or json.
+// what names the document in messages, such as "the policy". A list may have the tag entry, which
+// names its entries: `entry:"a rule"`. If the text is not YAML, the error has the type Mistakes;
+// all other mistakes are in Err, and fields with a mistake keep their values.
 func ParseDocument(text []byte, what string, into any) (*Document, error) {
 	d := &Document{wrong: map[*yaml.Node]bool{}, unknown: map[*yaml.Node]bool{}, fields: map[*yaml.Node][]string{}, left: maxNodes}
 	var doc yaml.Node
@@ -72,7 +73,7 @@ func (d *Document) Err() error {
 
 var lineOf = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
 
-// noYAML says why a text is no YAML.
+// noYAML returns the reason why a text is not YAML.
 func noYAML(err error) Mistake {
 	parts := lineOf.FindStringSubmatch(err.Error())
 	what := err.Error()[len(parts[0]):]
@@ -208,7 +209,7 @@ func (d *Document) decodeList(n *yaml.Node, into reflect.Value, what, entry stri
 	into.Set(list)
 }
 
-// decodeScalar reads a number, a text or a value that reads itself.
+// decodeScalar reads a number, a text or a value with its own UnmarshalYAML.
 func (d *Document) decodeScalar(n *yaml.Node, into reflect.Value, what string) {
 	want := ""
 	switch into.Kind() {
@@ -224,7 +225,7 @@ func (d *Document) decodeScalar(n *yaml.Node, into reflect.Value, what string) {
 	_, own := into.Addr().Interface().(yaml.Unmarshaler)
 	fraction := false
 	if !own && want == "a whole number" && n.ShortTag() == "!!float" {
-		// The library would cut it off.
+		// The library would truncate it.
 		v, err := strconv.ParseFloat(n.Value, 64)
 		fraction = err != nil || v != math.Trunc(v)
 	}
@@ -245,7 +246,7 @@ func (d *Document) decodeScalar(n *yaml.Node, into reflect.Value, what string) {
 	}
 }
 
-// withoutLine returns the message of a value that reads itself.
+// withoutLine returns the message of a value with its own UnmarshalYAML.
 func withoutLine(err error) string {
 	text := err.Error()
 	var several *yaml.TypeError
@@ -255,13 +256,13 @@ func withoutLine(err error) string {
 	return text[len(lineOf.FindString(text)):]
 }
 
-// entry is a field of a mapping; merged: it comes from another one by the key <<.
+// entry is a field of a mapping; merged: it was merged from another mapping by the key <<.
 type entry struct {
 	key, value *yaml.Node
 	merged     bool
 }
 
-// entries returns the fields of a mapping, its own ones first.
+// entries returns the fields of a mapping, its own fields first.
 func (d *Document) entries(n *yaml.Node, what string) []entry {
 	own, merged := d.fieldsOf(n, what, 0)
 	return append(own, merged...)
@@ -312,7 +313,7 @@ func suggestion(name string, names []string) string {
 	return ": there are " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
-// listed names the first few of many.
+// listed returns the first few of many names.
 func listed(names []string) string {
 	const most = 6
 	if len(names) > most {
@@ -322,10 +323,10 @@ func listed(names []string) string {
 }
 
 // Add adds the mistakes of a check, an error or several joined ones. The path leads to the value
-// that was checked: names of fields and numbers of entries. From there the place is what the
-// message begins with: "max wait 5s: ..." is at the field max_wait, "rules[2]: ..." at an entry.
-// before is put before each message. A mistake is left out where a value could not be read or a
-// field is misspelt, as it would only follow from that.
+// that was checked: names of fields and numbers of entries. From there the beginning of the
+// message determines the position: "max wait 5s: ..." is at the field max_wait, "rules[2]: ..."
+// at an entry. before is put before each message. A mistake is left out if a value could not be
+// read or a field is misspelt, since it would only be a consequence.
 func (d *Document) Add(before string, err error, path ...any) {
 	for _, one := range Split(err) {
 		n, at := d.find(path)
@@ -379,7 +380,7 @@ func (d *Document) Line(path ...any) int {
 	return n.Line
 }
 
-// Place returns the place of what a message is about, as in Add; zeros: unknown.
+// Place returns the position of the value that a message is about, as in Add; zeros: unknown.
 func (d *Document) Place(message string, path ...any) (line, column int) {
 	n, at := d.find(path)
 	if n == nil {
@@ -399,8 +400,8 @@ func (d *Document) isWrong(n *yaml.Node, depth int) bool {
 	return depth < maxMerges && slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return d.isWrong(c, depth+1) })
 }
 
-// find returns the value at a path, as far as there is one, and the node that shows its place:
-// the key of a field, the beginning of an entry.
+// find returns the value at a path, as far as the path exists, and the node that shows its
+// position: the key of a field, or the beginning of an entry.
 func (d *Document) find(path []any) (n, at *yaml.Node) {
 	n, at = d.root, d.root
 	for _, step := range path {
@@ -438,7 +439,7 @@ var (
 	twoWord = regexp.MustCompile(`^([a-z]+) ([a-z]+)(:? |:?$)`)
 )
 
-// follow goes from a value to the one that a message begins with. follows reports that the
+// follow goes from a value to the value at the beginning of a message. follows reports that the
 // message is a consequence of another mistake.
 func (d *Document) follow(n, at *yaml.Node, message string) (value, place *yaml.Node, follows bool) {
 	for n.Kind == yaml.MappingNode {
@@ -455,7 +456,7 @@ func (d *Document) follow(n, at *yaml.Node, message string) (value, place *yaml.
 		}
 		next, key := child(n, name)
 		if next == nil {
-			return n, at, d.unknown[n] // it may be the one that is misspelt
+			return n, at, d.unknown[n] // perhaps the misspelt field is the one meant
 		}
 		n, at, message = next, key, rest
 		if i, err := strconv.Atoi(index); err == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// maxMistakes is how many mistakes one message lists.
+// maxMistakes is the maximum number of mistakes in one message.
 const maxMistakes = 20
 
-// Mistake is one mistake of a file, and where it is. Line and Column begin at 1; 0: unknown.
+// Mistake is one mistake of a file, with its position. Line and Column begin at 1; 0: unknown.
 type Mistake struct {
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
@@ -44,7 +44,7 @@ func (m Mistakes) Error() string {
 	return strings.Join(lines, "\n  ")
 }
 
-// sorted returns the mistakes in the order of the file. Those without a place come last.
+// sorted returns the mistakes in the order of the file. Those without a position come last.
 func (m Mistakes) sorted() Mistakes {
 	all := slices.Clone(m)
 	slices.SortStableFunc(all, func(a, b Mistake) int {
@@ -56,7 +56,7 @@ func (m Mistakes) sorted() Mistakes {
 	return all
 }
 
-// Suggestion returns the name that was probably meant; empty: none is near.
+// Suggestion returns the name that was probably meant; empty: no name is similar.
 func Suggestion(name string, names []string) string {
 	best, distance := "", 3
 	if len(name) > 40 {
@@ -91,8 +91,8 @@ func Split(err error) []error {
 	return all
 }
 
-// MistakesOf returns the mistakes that an error consists of: those of a file one by one, any
-// other error as one without a place.
+// MistakesOf returns the mistakes that an error consists of: those of a file one by one, and any
+// other error as a mistake without a position.
 func MistakesOf(err error) Mistakes {
 	var found Mistakes
 	if errors.As(err, &found) {

@@ -9,8 +9,8 @@ import (
 	"penstock/settings/plain"
 )
 
-// Load reads a file of one YAML document, of at most so many bytes, into a struct, as
-// ParseDocument does. An error says that the file cannot be read or is no YAML, and names it.
+// Load reads a file of one YAML document, of at most most bytes, into a struct, as ParseDocument
+// does. It returns an error with the file's name if the file cannot be read or is not YAML.
 func Load(file string, most int64, into any) (*Document, error) {
 	text, err := Read(file, most)
 	if err != nil {
@@ -23,7 +23,7 @@ func Load(file string, most int64, into any) (*Document, error) {
 	return d, nil
 }
 
-// Read reads a file of at most so many bytes. An error names the file.
+// Read reads a file of at most most bytes. Errors contain the file's name.
 func Read(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -40,7 +40,8 @@ func Read(file string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// Parse reads one YAML document. An error has all mistakes with line and column, as Mistakes.
+// Parse reads one YAML document. An error contains all mistakes with line and column, as
+// Mistakes.
 func Parse(text []byte, into any) error {
 	d, err := ParseDocument(text, "the file", into)
 	if err != nil {
@@ -49,8 +50,8 @@ func Parse(text []byte, into any) error {
 	return d.Err()
 }
 
-// Fingerprint changes when a file does, also by a rename or when it comes or goes. It is
-// what stat says, which works on every file system.
+// Fingerprint returns a text that changes when a file does, also when the file is renamed,
+// created or deleted. It comes from stat, which works on every file system.
 func Fingerprint(file string) string {
 	if file == "" {
 		return ""

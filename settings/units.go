@@ -1,5 +1,5 @@
-// Package settings reads YAML files that operators write: strictly, since a misspelt
-// setting that is silently ignored is worse than one that is refused, and with units.
+// Package settings reads YAML files that operators write, with units. It reads them strictly: to
+// ignore a misspelt setting silently is worse than to refuse it.
 package settings
 
 import (
@@ -32,7 +32,8 @@ func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// wrongValue is the error of a value. The library collects errors of this type and goes on.
+// wrongValue returns the error of a value. The library collects errors of this type and
+// continues.
 func wrongValue(node *yaml.Node, err error) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
 }
@@ -61,7 +62,7 @@ func ParseBytes(s string) (int64, error) {
 	return 0, fmt.Errorf("%.40q: use a number of bytes such as 65536, 64KiB or 2MiB", s)
 }
 
-// nearlyBytes is a size with a unit of another spelling: 20M, 20MB, 20 MBps, 20mb/s, 20MiB/s.
+// nearlyBytes matches a size with a misspelt unit: 20M, 20MB, 20 MBps, 20mb/s, 20MiB/s.
 var nearlyBytes = regexp.MustCompile(`^(\d{1,12}) ?([KMGkmg])(?:[iI]?[bB]?(?:/s|ps)?)$`)
 
 // UnmarshalYAML takes the value from its text.

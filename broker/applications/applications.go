@@ -1,18 +1,20 @@
-// Package applications is a directory of the cluster's applications: their queue, user, name, type
-// and tags, and how much of a YARN resource they hold, by the names of their flows.
+// Package applications is a directory of the cluster's applications, by the names of their flows.
+// It has their queue, user, name, type and tags, and the amount of a YARN resource that they
+// hold.
 //
 // A node knows an application by its id only, while a policy refers to queues, users and tags.
-// YARN's ResourceManager and Spark's master know both. Each of them is polled by a goroutine of its
-// own. Facts never waits for them: it answers with what is known, at least the flow's name, and
-// later changes are announced through Run.
+// YARN's ResourceManager and Spark's master know both. Each of them is polled by a goroutine of
+// its own. Facts never waits for them: it answers with what is known, at least the flow's name,
+// and later changes are announced through Run.
 //
 // Each poll lists the applications at work, since the containers that they hold change. An
-// application that a node serves and the last list lacks, because it has just begun or ended, is
-// looked up by itself, at a limited rate.
+// application that a node serves may be missing in the last list, because it has just begun or
+// ended. It is then looked up individually, at a limited rate.
 //
-// Facts outlive their source. A source that is down changes nothing, and an application that is gone
-// from a list may still have data to write. A source that has just taken over may report less than is
-// allocated. If weights fell back whenever a ResourceManager restarts, its outage would become ours.
+// Facts outlive their source. A source that is down changes nothing, and an application that is
+// gone from a list may still have data to write. A source that has just taken over may report
+// less than is allocated. If weights fell back whenever a ResourceManager restarts, its outage
+// would become one of Penstock.
 package applications
 
 import (
@@ -31,11 +33,11 @@ import (
 
 // Limits of a directory.
 const (
-	// MaxApplications bounds the applications that are kept. Of further ones only the flows' names
-	// are known.
+	// MaxApplications is the maximum number of applications that are kept. Of further ones only
+	// the flows' names are known.
 	MaxApplications = 100_000
 	maxPending      = 10_000 // flows to be looked up
-	// lookupsPerSecond bounds single look-ups.
+	// lookupsPerSecond is the maximum rate of single look-ups.
 	lookupsPerSecond = 20
 	// retention is how long an application stays known after its end.
 	retention = 10 * time.Minute
@@ -44,14 +46,14 @@ const (
 	// is polled at each tick, as it may become active at any moment.
 	period      = 5 * time.Second
 	pauseFactor = 4
-	// settleTime is how long after its start a source may not know all applications at work and all
-	// that they hold. A ResourceManager answers before it has read its state store, and learns about
-	// containers from NodeManagers, which look for it every 15 to 45 s, and first at the failed one
-	// (yarn.client.failover-sleep-base-ms).
+	// settleTime is the time after a source's start in which it may not know all applications at
+	// work and all their resources. A ResourceManager answers before it has read its state store,
+	// and learns about containers from NodeManagers, which look for it every 15 to 45 s, and
+	// first at the failed one (yarn.client.failover-sleep-base-ms).
 	settleTime = 2 * time.Minute
 )
 
-// Application is what is known of an application.
+// Application holds the facts about an application.
 type Application struct {
 	policy.Facts
 	State       string // as its source reports it: ACCEPTED, RUNNING, FINISHED
@@ -90,7 +92,7 @@ type clusterManager interface {
 	list(ctx context.Context, add func(Application)) error
 	// address returns the address of the server that answered last.
 	address() string
-	// takeBusyTime returns for how long the source has been kept busy since the last call.
+	// takeBusyTime returns how long the source was busy with requests since the last call.
 	takeBusyTime() time.Duration
 }
 
@@ -99,8 +101,8 @@ type finder interface {
 	find(ctx context.Context, flow string) (a Application, known bool, err error)
 }
 
-// source is a cluster manager with its state. One goroutine polls it. The fields below clusterManager
-// are protected by the directory's lock.
+// source is a cluster manager with its state. One goroutine polls it. The fields below
+// clusterManager are protected by the directory's lock.
 type source struct {
 	clusterManager
 	round       uint64 // number of lists so far
@@ -108,7 +110,7 @@ type source struct {
 	answered    time.Time
 	err         error
 	activeSince int64     // start of the server's active phase, in Unix ms; 0: not known
-	settledAt   time.Time // from then on its lists are complete; before, they only add to what is known
+	settledAt   time.Time // from then on its lists are complete; before, they only add facts
 }
 
 type entry struct {
@@ -122,8 +124,8 @@ type entry struct {
 type Options struct {
 	ResourceManagers []string // base URLs of YARN's ResourceManagers; of an HA pair, both
 	SparkMasters     []string // base URLs of Spark's standalone masters
-	// Resource is the YARN resource type whose allocated amount is an application's bandwidth; empty:
-	// DefaultResource.
+	// Resource is the YARN resource type whose allocated amount is an application's bandwidth;
+	// empty: DefaultResource.
 	Resource string
 	Log      *slog.Logger
 }
@@ -148,7 +150,7 @@ func New(o Options) (*Directory, error) {
 	return d, nil
 }
 
-// Facts returns what is known of a flow, at least its name. If a source may know more, the flow is
+// Facts returns the facts about a flow, at least its name. If a source may know more, the flow is
 // looked up.
 func (d *Directory) Facts(flow string) policy.Facts {
 	d.mu.Lock()
@@ -321,7 +323,7 @@ func (d *Directory) update(s *source, a Application) (different, full bool) {
 	}
 	if e == nil {
 		if a.Ended && !d.pending[a.Flow] {
-			return false, false // a finished application that nobody asked for
+			return false, false // a finished application that was not requested
 		}
 		if len(d.apps) >= MaxApplications && s.swept < s.round {
 			s.swept = s.round
@@ -345,9 +347,9 @@ func (d *Directory) update(s *source, a Application) (different, full bool) {
 	return different, false
 }
 
-// restarted notes that the source seems to have restarted: until it has settled, its lists only add
-// to what is known. Between two such phases at least one list counts fully, or a source that
-// restarts again and again would never lower anything. Directory.mu is held.
+// restarted records that the source seems to have restarted. Until it has settled, its lists only
+// add facts. Between two such phases at least one list counts fully; otherwise a source that
+// restarts again and again would never lower a value. Directory.mu is held.
 func (s *source) restarted(period time.Duration) {
 	if now := time.Now(); !now.Before(s.settledAt.Add(2 * period)) {
 		s.settledAt = now.Add(settleTime)
@@ -370,8 +372,8 @@ func same(a, b policy.Facts) bool {
 	return tags && a.Flow == b.Flow && a.Queue == b.Queue && a.User == b.User && a.Name == b.Name && a.Type == b.Type && a.Bandwidth == b.Bandwidth
 }
 
-// lookUp looks up some pending flows, unless the last request to the source failed. A flow that the
-// source does not know is looked up again when it is asked for again.
+// lookUp looks up some pending flows, unless the last request to the source failed. If the source
+// does not know a flow, the flow is looked up again at its next request.
 func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
 	by, can := s.clusterManager.(finder)
 	d.mu.Lock()
@@ -388,7 +390,7 @@ func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
 		a, known, err := by.find(ctx, flow)
 		if err != nil {
 			d.noteResult(ctx, s, err)
-			break // it stays wanted
+			break // it stays pending
 		}
 		d.mu.Lock()
 		if known {

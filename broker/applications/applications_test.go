@@ -13,7 +13,7 @@ import (
 	"penstock/core/policy"
 )
 
-// told is a source that says what a test lets it say.
+// fakeSource is a source whose answers the test chooses.
 type fakeSource struct {
 	mu   sync.Mutex
 	apps []Application
@@ -69,7 +69,7 @@ func TestWhoIsGone(t *testing.T) {
 			})
 			close(done)
 		}()
-		// at is a moment later: what is known, and how often it has changed.
+		// at checks the state at a later moment: the facts, and how often they have changed.
 		at := func(later time.Duration, what string, want policy.Facts, changed int) {
 			t.Helper()
 			time.Sleep(later)
@@ -117,8 +117,8 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a source that has just begun and does not know all allocations does not lower what
-// was known. After a while, only its answers count.
+// TestTakeOver: a source that has just started and does not know all allocations does not lower
+// the known ones. After a while, only its answers count.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := func(since, bandwidth int64) []Application {

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// maxBody bounds an answer, in bytes: 64 KiB for each application of a page.
+	// maxBody is the maximum size of an answer, in bytes: 64 KiB for each application of a page.
 	maxBody = 64 << 20
-	// answerTimeout bounds the time until the last byte of an answer.
+	// answerTimeout is the maximum time until the last byte of an answer.
 	answerTimeout = 30 * time.Second
 	maxServers    = 16
-	// connectTimeout bounds the time to connect. The kernel of the server's machine accepts
+	// connectTimeout is the maximum time to connect. The kernel of the server's machine accepts
 	// connections, so a missing machine is noticed earlier than a slow server.
 	connectTimeout = 5 * time.Second
 	idleTimeout    = time.Minute
 )
 
-// servers are the servers of one cluster manager, of which one is active. The active one is asked
+// servers are the servers of one cluster manager; one of them is active. The active one is asked
 // first, and the others in turn if it does not answer as an active server.
 //
-// Redirects of a standby are not followed: they may name any host, and the active server is on the
-// list. A standby may take seconds to answer, while it looks for the active server itself.
+// Redirects of a standby are not followed: they may name any host, and the active server is on
+// the list. A standby may take seconds to answer, while it looks for the active server itself.
 type servers struct {
 	http     *http.Client
 	bases    []*url.URL
@@ -44,13 +44,13 @@ type servers struct {
 var (
 	errNotFound    = errors.New("not found")
 	errBodyTooLong = errors.New("the answer is too long")
-	// errNoneActive means that all of several servers are standbys or not reachable, which may change
-	// at any moment.
+	// errNoneActive means that all of several servers are standbys or unreachable. This may
+	// change at any moment.
 	errNoneActive = errors.New("no server is active")
 )
 
-// errNotActive is the error of a server that does no work for a request: a standby, or one that
-// cannot be reached.
+// errNotActive is the error of a server that did not process the request: a standby, or an
+// unreachable server.
 type errNotActive struct{ error }
 
 func (e errNotActive) Unwrap() error { return e.error }
@@ -85,9 +85,9 @@ func (s *servers) address() string {
 	return s.bases[s.active.Load()].Redacted()
 }
 
-// takeBusyTime returns for how long requests have kept a server busy since the last call. Of a
-// request that was answered, that is the time of the answering server; otherwise that of all
-// servers that may have worked on it.
+// takeBusyTime returns how long requests have kept a server busy since the last call. For an
+// answered request, this is the time of the answering server; otherwise that of all servers that
+// may have worked on it.
 func (s *servers) takeBusyTime() time.Duration {
 	busy := s.busy
 	s.busy = 0
@@ -95,7 +95,7 @@ func (s *servers) takeBusyTime() time.Duration {
 }
 
 // freshConnection makes the next request use a new connection. A connection that stays open would
-// hide for answerTimeout that the machine is gone.
+// hide for answerTimeout that the machine is unreachable.
 func (s *servers) freshConnection() { s.http.CloseIdleConnections() }
 
 // get requests a document and calls read for it, beginning with the active server. The server's
@@ -210,7 +210,8 @@ func (b *cappedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// object reads an object and calls member for each name. What member does not read is skipped.
+// object reads an object and calls member for each name. It skips a value that member did not
+// read.
 func object(d *json.Decoder, member func(name string) (read bool, err error)) error {
 	t, err := d.Token()
 	switch {

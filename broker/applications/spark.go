@@ -49,7 +49,8 @@ func (s *spark) list(ctx context.Context, add func(Application)) error {
 	})
 }
 
-// parseSpark reads a master's page. The status is its last member, so nothing counts before the end.
+// parseSpark reads a master's page. The status is its last member, so nothing counts before the
+// end.
 func parseSpark(d *json.Decoder) ([]Application, error) {
 	var apps []Application
 	status := ""

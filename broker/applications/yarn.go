@@ -27,11 +27,11 @@ const (
 
 // yarn reads the REST interface of a ResourceManager. As of the sources of 3.4.2:
 //
-//   - limit cuts a list off, in the order of a hash table and without a next page. So a list that is
-//     as long as the limit is requested again in two halves of the submission time
+//   - limit cuts a list off, in the order of a hash table and without a next page. So a list that
+//     is as long as the limit is requested again in two halves of the submission time
 //     (startedTimeBegin and startedTimeEnd, both inclusive).
-//   - An application's resource requests, timeouts and label expressions can be left out (deSelects).
-//     Allocated resources are reported by CapacityScheduler only.
+//   - An application's resource requests, timeouts and label expressions can be left out
+//     (deSelects). Allocated resources are reported by CapacityScheduler only.
 //   - A standby answers with a redirect, or with a page that reloads itself.
 type yarn struct {
 	*servers
@@ -113,7 +113,7 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 			return fmt.Errorf("more than %d applications submitted in one moment", limit)
 		}
 		slices.Sort(times)
-		// Times are 0 if the broker's user may not see them.
+		// Times are 0 if the broker's user has no right to see them.
 		middle := times[len(times)/2]
 		if middle < at.begin || middle >= at.end {
 			middle = at.begin + (at.end-at.begin)/2

@@ -25,8 +25,8 @@ import (
 	"penstock/core/policy"
 )
 
-// manager is a ResourceManager's REST interface, as far as it is clusterManager: applications come
-// in no order, as from a hash table, and a limit cuts them off.
+// manager implements the part of a ResourceManager's REST interface that clusterManager uses:
+// applications come in no order, as from a hash table, and a limit cuts them off.
 type manager struct {
 	*httptest.Server
 	lists  atomic.Int32
@@ -37,7 +37,7 @@ type manager struct {
 	other http.HandlerFunc // answers instead
 }
 
-// fakeApp is an application with the JSON that tells it.
+// fakeApp is an application with its JSON.
 type fakeApp struct {
 	id, state string
 	started   int64
@@ -124,7 +124,7 @@ func anApp(i int, started int64, changes ...func(map[string]any)) fakeApp {
 	return fakeApp{id: id(i), state: doc["state"].(string), started: started, text: text}
 }
 
-// with is an application's member of another value.
+// with changes a member of an application.
 func with(member string, value any) func(map[string]any) {
 	return func(doc map[string]any) { doc[member] = value }
 }
@@ -135,7 +135,7 @@ func holds(value int64, units string) map[string]any {
 		"memory": 1024, "vCores": 1, "resourceInformations": map[string]any{"resourceInformation": information}}}}}
 }
 
-// directory asks servers as often as a test can bear.
+// directory polls servers as often as a test can stand.
 func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -150,7 +150,7 @@ func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 
 func managers(d *Directory) *servers { return d.sources[0].clusterManager.(*yarn).servers }
 
-// list has the first source asked once, and tells its error.
+// list makes the first source send a list, and returns the error's text.
 func list(t *testing.T, d *Directory) string {
 	t.Helper()
 	d.list(t.Context(), d.sources[0])
@@ -195,7 +195,7 @@ func TestHundredThousand(t *testing.T) {
 	for i := range MaxApplications {
 		at := 1700000000000 + random.Int64N(1e9)
 		if i%10 == 0 {
-			at = 1700000000000 + int64(i/1000)*1000 // a hundred in one moment
+			at = 1700000000000 + int64(i/1000)*1000 // a hundred at the same moment
 		}
 		apps = append(apps, anApp(i, at))
 	}
@@ -219,7 +219,7 @@ func TestHundredThousand(t *testing.T) {
 	if grown > 150<<20 {
 		t.Errorf("they take %d bytes", grown)
 	}
-	// One more, and then only that one: told without a server, for speed.
+	// One more, and then only that one: added without a server, for speed.
 	more := &fakeSource{}
 	for i := range MaxApplications + 1 {
 		more.apps = append(more.apps, Application{Facts: policy.Facts{Flow: id(i), User: "u"}})
@@ -232,7 +232,7 @@ func TestHundredThousand(t *testing.T) {
 		t.Errorf("%d are kept", len(d.apps))
 	}
 	more.apps = more.apps[MaxApplications:]
-	list(t, d) // which has it that the others are gone
+	list(t, d) // which shows that the others are gone
 	if err := list(t, d); err != "" {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestStandbyHasNoRest(t *testing.T) {
 	for name, test := range map[string]struct {
 		a, b http.HandlerFunc
 		busy bool
-		none bool // is active
+		none bool // no server is active
 	}{
 		"standbys":                         {late(redirect("")), late(redirect("")), false, true},
 		"a standby and a broken one":       {redirect(""), late(nobody), true, false},
@@ -370,7 +370,7 @@ func TestStandbyHasNoRest(t *testing.T) {
 
 // TestMachineGone: an address that accepts no connection is abandoned earlier than a slow answer.
 func TestMachineGone(t *testing.T) {
-	// A listener whose queue is full drops who asks for a connection.
+	// A listener with a full queue drops further connection requests.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -424,8 +424,8 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-// TestBadAnswers: whatever a server answers, what was known stays, the error describes the problem,
-// and it is logged once.
+// TestBadAnswers: whatever a server answers, the known facts stay, the error describes the
+// problem, and it is logged once.
 func TestBadAnswers(t *testing.T) {
 	const head = `{"apps":{"app":[`
 	app := anApp(1, 1).text
@@ -493,7 +493,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestNumbers: names that are no application ids of Hadoop are not looked up.
+// TestNumbers: names that are not application ids of Hadoop are not looked up.
 func TestNumbers(t *testing.T) {
 	for flow, want := range map[string]bool{
 		"application_1700000000000_0001":        true,
@@ -545,7 +545,7 @@ func TestBadName(t *testing.T) {
 	}
 }
 
-// TestLookUp: an application at work that no list has is looked up, at a limited rate, and an
+// TestLookUp: an application at work that is in no list is looked up, at a limited rate, and an
 // unknown one only once.
 func TestLookUp(t *testing.T) {
 	m := startManager(t)

@@ -9,8 +9,8 @@ import (
 	"penstock/core/policy"
 )
 
-// DefaultResource is the YARN resource type by which applications request bandwidth. It has no dot,
-// as MapReduce would not find it among a job's settings otherwise.
+// DefaultResource is the YARN resource type by which applications request bandwidth. It has no
+// dot, since MapReduce would otherwise not find it among a job's settings.
 const DefaultResource = "disk-bandwidth"
 
 // Limits of what is kept of one application, in bytes.
@@ -28,7 +28,7 @@ type yarnApp struct {
 	State           string `json:"state"`
 	ApplicationType string `json:"applicationType"`
 	ApplicationTags string `json:"applicationTags"`
-	StartedTime     int64  `json:"startedTime"` // ms; 0 if the broker's user may not see it
+	StartedTime     int64  `json:"startedTime"` // ms; 0 if the broker's user has no right to see it
 	ClusterID       int64  `json:"clusterId"`   // start of the answering ResourceManager's active phase, in Unix ms
 	ResourceInfo    struct {
 		ResourceUsagesByPartition []struct {

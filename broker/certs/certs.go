@@ -1,5 +1,5 @@
-// Package certs makes a certificate authority and certificates for tests and trials: keys are kept in
-// files, and nothing can be revoked. A production cluster should use the certificates of its own
+// Package certs makes a certificate authority and certificates for tests and trials: keys are kept
+// in files, and nothing can be revoked. A production cluster should use the certificates of its own
 // authority.
 package certs
 
@@ -31,8 +31,9 @@ const (
 	clockSkew  = time.Hour // tolerance for differences of clocks
 )
 
-// Operator is the organizational unit of operators' certificates. Their holders may change the policy
-// and may not report as nodes; holders of other certificates may report and not change the policy.
+// Operator is the organizational unit of operators' certificates. Their holders may change the
+// policy and may not report as nodes; holders of other certificates may report and not change the
+// policy.
 const Operator = cluster.OperatorUnit
 
 // Make writes NAME.pem and NAME.key into a folder for each machine and operator, and ca.pem and

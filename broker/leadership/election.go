@@ -24,7 +24,7 @@ const (
 	renewalsPerSession = 6
 	// retryInterval is the wait after a failed candidacy.
 	retryInterval = 250 * time.Millisecond
-	// maxNameBytes bounds the name and the address of a broker.
+	// maxNameBytes is the maximum length of a broker's name and of its address.
 	maxNameBytes = 256
 )
 
@@ -55,8 +55,8 @@ type Election struct {
 	version  int32     // of the epoch's znode, as this leadership wrote it
 }
 
-// NewElection returns a candidate; Run starts the candidacy. address is the broker's address as it is
-// in the nodes' settings.
+// NewElection returns a candidate; Run starts the candidacy. address is the broker's address as it
+// is in the nodes' settings.
 func NewElection(client *zkclient.Client, name, address string, log *slog.Logger) (*Election, error) {
 	if name == "" || address == "" || len(name) > maxNameBytes || len(address) > maxNameBytes {
 		return nil, fmt.Errorf("a broker needs a name and an address of 1 to %d bytes", maxNameBytes)
@@ -65,8 +65,8 @@ func NewElection(client *zkclient.Client, name, address string, log *slog.Logger
 		log: log, changes: make(chan struct{}, 1)}, nil
 }
 
-// State implements Leadership. A leader that was suspended for a while notices here that its lease
-// has ended, before anything else does.
+// State implements Leadership. A leader that was suspended for a while notices here first that
+// its lease has ended.
 func (e *Election) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -104,7 +104,7 @@ func (e *Election) Run(ctx context.Context) {
 	e.client.Close() // the next broker takes over without waiting for the session to expire
 }
 
-// stepDown notes that this broker does not lead, and which one does.
+// stepDown records that this broker does not lead, and which broker does.
 func (e *Election) stepDown(s State) {
 	e.mu.Lock()
 	was := e.state
@@ -118,8 +118,8 @@ func (e *Election) stepDown(s State) {
 	}
 }
 
-// errSessionEnded means that the candidate's znode is gone: the session ended, or somebody removed
-// it.
+// errSessionEnded means that the candidate's znode no longer exists: the session ended, or the
+// znode was removed.
 var errSessionEnded = errors.New("the session with ZooKeeper has ended")
 
 // campaign is one candidacy. It lasts as long as its session.
@@ -152,7 +152,7 @@ func (e *Election) campaign(ctx context.Context) error {
 			before, err = e.client.Watch(wait, e.client.Path(candidatesNode, names[i-1]))
 			beforeName = names[i-1]
 		}
-		if errors.Is(err, zk.ErrNoNode) { // it has gone meanwhile
+		if errors.Is(err, zk.ErrNoNode) { // it has ended meanwhile
 			cancel()
 			beforeName = ""
 			continue
@@ -260,7 +260,8 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 		}
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
-		// A write needs a majority of the ensemble. A read proves nothing, as one server answers it.
+		// A write needs a majority of the ensemble. A read proves nothing, since a single server
+		// answers it.
 		failed, err := e.client.Multi(wait, zkclient.CheckOp(path, e.version), zkclient.SetOp(ownPath, e.self.encode(), -1))
 		cancel()
 		switch {
@@ -288,7 +289,7 @@ func (r record) encode() []byte {
 	return text
 }
 
-// decodeRecord reads a record. One that is malformed counts as empty.
+// decodeRecord reads a record. A malformed record counts as empty.
 func decodeRecord(text []byte) (r record) {
 	if json.Unmarshal(text, &r) != nil || len(r.Name) > maxNameBytes || len(r.Address) > maxNameBytes {
 		return record{}
@@ -296,8 +297,8 @@ func decodeRecord(text []byte) (r record) {
 	return r
 }
 
-// sequence returns the number that ZooKeeper has appended to a candidate's name. A name without one
-// is not a broker's and is sorted last.
+// sequence returns the number that ZooKeeper has appended to a candidate's name. A name without a
+// number does not belong to a broker and is sorted last.
 func sequence(name string) int64 {
 	n, err := strconv.ParseInt(name[strings.LastIndexByte(name, '-')+1:], 10, 64)
 	if err != nil || n < 0 {

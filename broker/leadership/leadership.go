@@ -12,14 +12,14 @@ package leadership
 
 import "time"
 
-// State is the leadership as this broker knows it.
+// State is the state of the leadership as known to this broker.
 type State struct {
 	Leading bool   // this broker leads
 	Leader  string // address of the leader for nodes; empty: not known
 	Epoch   uint64 // epoch of that leadership; 0: none is known
 }
 
-// Leadership is one broker's view of who leads. Its methods may be called by several
+// Leadership is one broker's view of the leadership. Its methods may be called by several
 // goroutines.
 type Leadership interface {
 	State() State

@@ -49,7 +49,7 @@ func TestStandalone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("9000000000000000000\n") // of a clock far ahead
+	write("9000000000000000000\n") // from a clock far ahead
 	if a, err := OpenStandalone(dir, ""); err != nil || a.State().Epoch != 9000000000000000001 {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -65,7 +65,7 @@ func TestStandalone(t *testing.T) {
 }
 
 // TestLease: a leader's lease ends by its own clock, before the session can end, whether or not
-// anything runs meanwhile.
+// any code runs meanwhile.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 6 * time.Second
@@ -100,7 +100,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is in ZooKeeper, it decodes to a valid record or an empty one.
+// FuzzParse: any data in ZooKeeper is decoded to a valid record or an empty one.
 func FuzzParse(f *testing.F) {
 	f.Add(record{Epoch: 5, Name: "b", Address: "b:1"}.encode())
 	f.Add([]byte(`{"epoch":-1}`))

@@ -13,9 +13,9 @@ import (
 // Standalone is the leadership of a cluster's only broker, which always leads.
 type Standalone struct{ state State }
 
-// NewStandalone begins an epoch by the clock. address is the broker's address for nodes. If the clock
-// was ahead before and is corrected, nodes refuse the new epoch until they have accepted no answer
-// for ten minutes; OpenStandalone avoids that.
+// NewStandalone begins an epoch by the clock. address is the broker's address for nodes. If the
+// clock was ahead before and is corrected, nodes refuse the new epoch until they have accepted no
+// answer for ten minutes; OpenStandalone avoids that.
 func NewStandalone(address string) *Standalone {
 	return &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
 }
@@ -23,8 +23,8 @@ func NewStandalone(address string) *Standalone {
 // epochFile is the file with the last epoch in a store's folder.
 const epochFile = "epoch"
 
-// OpenStandalone is NewStandalone with an epoch above the last one begun in the folder, whatever the
-// clock says.
+// OpenStandalone is NewStandalone with an epoch above the last one begun in the folder, whatever
+// the clock says.
 func OpenStandalone(dir, address string) (*Standalone, error) {
 	file := filepath.Join(dir, epochFile)
 	var last uint64

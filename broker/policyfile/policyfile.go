@@ -1,5 +1,5 @@
 // Package policyfile reads a policy from YAML. It reports all mistakes of a file at once, with
-// line and column, and suggests a field where one is misspelt.
+// line and column, and suggests the right name for a misspelt field.
 package policyfile
 
 import (
@@ -17,7 +17,7 @@ import (
 	"penstock/settings"
 )
 
-// MaxBytes is the size of the largest policy file.
+// MaxBytes is the maximum size of a policy file.
 const MaxBytes = 1 << 20
 
 // Load reads and checks a file.
@@ -34,7 +34,7 @@ func Load(path string) (*policy.Policy, error) {
 }
 
 // Parse reads and checks a policy. A rule without a weight has the default weight, which is 1
-// unless the file gives another one. Mistakes are returned together, as settings.Mistakes.
+// unless the file sets it. Mistakes are returned together, as settings.Mistakes.
 func Parse(text []byte) (*policy.Policy, error) {
 	f, err := read(text)
 	if err != nil {
@@ -42,7 +42,7 @@ func Parse(text []byte) (*policy.Policy, error) {
 	}
 	for _, one := range settings.Split(f.policy.Validate()) {
 		path := pathOf(one)
-		if len(path) < 2 || !f.doc.Wrong(path[:2]...) { // an entry that was read as it stands
+		if len(path) < 2 || !f.doc.Wrong(path[:2]...) { // an entry that could be read
 			f.doc.Add("", one, path...)
 		}
 	}
@@ -81,8 +81,8 @@ func ParseApplied(text []byte) (*policy.Policy, error) {
 	return p, nil
 }
 
-// Warnings returns a line for each rule of a valid policy that can never decide anything, with
-// the place of the rule.
+// Warnings returns a line for each rule of a valid policy that never has an effect, with the
+// position of the rule.
 func Warnings(text []byte) []string {
 	f, err := read(text)
 	if err != nil || f.doc.Err() != nil {
@@ -115,7 +115,7 @@ type file struct {
 	doc    *settings.Document
 }
 
-// fields are a policy file's. A weight that is absent differs from a weight of 0.
+// fields are the fields of a policy file. A missing weight differs from a weight of 0.
 type fields struct {
 	Default *int    `yaml:"default"`
 	Queues  []queue `yaml:"queues" entry:"a queue"`
@@ -143,7 +143,7 @@ type rule struct {
 	Bandwidth  bool           `yaml:"bandwidth"`
 }
 
-// read reads the fields of a file. An error says that there are none to read.
+// read reads the fields of a file. It returns an error if there are none.
 func read(text []byte) (*file, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("a policy has at most %d bytes", MaxBytes)
@@ -188,7 +188,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 
 var entryPattern = regexp.MustCompile(`^(queues|rules)\[(\d+)\]$`)
 
-// pathOf returns the place in a file of a mistake that the policy has found.
+// pathOf returns the position in the file of a mistake found by the policy.
 func pathOf(err error) []any {
 	var found *policy.Error
 	if !errors.As(err, &found) {

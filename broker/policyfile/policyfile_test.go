@@ -97,7 +97,7 @@ func TestMistakesHaveALine(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce: one look at the message is enough to mend the file.
+// TestAllMistakesAtOnce: one message is enough to correct the file.
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse([]byte("defualt: 2\nqueues:\n- {queue: a, weight: heavy}\n- 7\nrules:\n- {user: a, user: b}\n- {weigth: 3, limit: [1]}\n- {bandwidth: perhaps}\n"))
 	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
@@ -125,8 +125,8 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadAndUnderstoodTogether: mistakes of spelling hide no mistakes of values elsewhere, and
-// nothing is reported that only follows from another mistake.
+// TestReadAndUnderstoodTogether: misspelt fields hide no mistakes of values elsewhere, and mere
+// consequences of another mistake are not reported.
 func TestReadAndUnderstoodTogether(t *testing.T) {
 	_, err := Parse([]byte(`defualt: 1
 queues:
@@ -190,7 +190,7 @@ func TestVersionsOfEarlierBuilds(t *testing.T) {
 	}
 }
 
-// TestMergedFields: fields of a merged mapping count unless the rule gives them itself.
+// TestMergedFields: fields of a merged mapping count unless the rule sets them itself.
 func TestMergedFields(t *testing.T) {
 	p, err := Parse([]byte("rules:\n- &etl {queue: root.etl, weight: 3}\n- {<<: *etl, weight: 5}\n"))
 	if err != nil || p.Rules[1].Queue != "root.etl" || p.Rules[1].Weight != 5 {

@@ -18,9 +18,9 @@ import (
 )
 
 // File keeps versions in a folder, one file each, for a cluster without ZooKeeper. A version is
-// written to a temporary file, synced and renamed. So after a crash it exists as a whole or not at
-// all, and an incomplete file is a sign of later damage. A damaged newest version is an error:
-// which other version should be in force is for the operator to decide.
+// written to a temporary file, synced and renamed. So after a crash it exists completely or not
+// at all, and an incomplete file is a sign of later damage. A damaged newest version is an error:
+// the operator must decide which other version should be in force.
 type File struct {
 	dir  string
 	lock *os.File
@@ -28,7 +28,7 @@ type File struct {
 	mu      sync.Mutex
 	numbers []uint64 // ascending
 	latest  Version
-	failed  error // the state on disk is unknown
+	failed  error // set if the state on disk is unknown
 	changes chan struct{}
 }
 
@@ -160,8 +160,8 @@ func (f *File) History(_ context.Context, limit int, each func(Version) bool) er
 	return nil
 }
 
-// Append implements Store. If the final rename fails, it is not known whether the version exists, and
-// the store takes no more versions until it is opened again.
+// Append implements Store. If the final rename fails, it is not known whether the version exists,
+// and the store takes no more versions until it is opened again.
 func (f *File) Append(_ context.Context, v Version) error {
 	text, err := Encode(v)
 	if err != nil {

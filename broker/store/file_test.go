@@ -39,7 +39,7 @@ func TestMemory(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Place { return func(testing.TB) store.Store { return store.NewMemory() } })
 }
 
-// TestOpenFileWithoutFolder: a path that is misspelt does not become a new store.
+// TestOpenFileWithoutFolder: a misspelt path does not become a new store.
 func TestOpenFileWithoutFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "misspelt")
 	if _, err := store.OpenFile(dir); err == nil || !strings.Contains(err.Error(), "no such folder") {
@@ -123,7 +123,7 @@ func TestDamage(t *testing.T) {
 	}
 	refused("another version", first)
 
-	// As the error says: moved away, the one before it holds.
+	// As in the error's advice: after it is moved away, the version before it is in force.
 	if err := os.Rename(newest, filepath.Join(dir, "damaged")); err != nil {
 		t.Fatal(err)
 	}

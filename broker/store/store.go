@@ -1,5 +1,5 @@
-// Package store keeps the decisions of operators: the versions of the policy, and the weights set for
-// single applications. All other state of a broker is soft.
+// Package store keeps the decisions of operators: the versions of the policy, and the weights set
+// for single applications. All other state of a broker is soft.
 package store
 
 import (
@@ -13,9 +13,9 @@ import (
 var (
 	// ErrConflict means that another version was written first.
 	ErrConflict = errors.New("another version of the policy was written first: review it and try again")
-	// ErrNotLeader means that this broker does not lead any more and may not write.
+	// ErrNotLeader means that this broker no longer leads and may not write.
 	ErrNotLeader = errors.New("this broker is not the leader")
-	// ErrUnknown means that there is no version of that number, or that it is no longer kept.
+	// ErrUnknown means that there is no version with that number, or that it is no longer kept.
 	ErrUnknown = fmt.Errorf("no such version of the policy: only the newest %d are kept", Keep)
 )
 
@@ -36,12 +36,13 @@ type Store interface {
 	// Get returns a version by its number.
 	Get(ctx context.Context, number uint64) (Version, error)
 	// History calls each for up to limit versions, newest first, until it returns false. Versions
-	// are read one at a time, since all of them together may have gigabytes.
+	// are read one at a time, since all of them together may be gigabytes.
 	History(ctx context.Context, limit int, each func(Version) bool) error
-	// Append adds a version. Its number must be the newest one's plus 1; otherwise Append fails
-	// with ErrConflict. When Append returns nil, the version is on disk.
+	// Append adds a version. Its number must be that of the newest version plus 1; otherwise
+	// Append fails with ErrConflict. When Append returns nil, the version is on disk.
 	Append(ctx context.Context, v Version) error
-	// Changes receives a value after the newest version has changed, whoever changed it.
+	// Changes receives a value after the newest version has changed, also if another broker
+	// changed it.
 	Changes() <-chan struct{}
 	Close() error
 }

@@ -48,7 +48,8 @@ func (v Version) Check() error {
 	return nil
 }
 
-// magic begins each encoded version. The rest of the first line is the checksum of what follows it.
+// magic begins each encoded version. The rest of the first line is the checksum of the following
+// bytes.
 const magic = "penstock-policy-version 1 "
 
 // record is the JSON of a version. The policy is a string in it, so that people can read the file.

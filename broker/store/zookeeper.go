@@ -25,7 +25,8 @@ const (
 	MaxZooKeeper = 1_000_000
 	// zkRetry is the wait after a watch that could not be set.
 	zkRetry = 500 * time.Millisecond
-	// zkHeader begins the data of a znode, and zkHeaderMax bounds the first line.
+	// zkHeader begins the data of a znode, and zkHeaderMax is the maximum length of the first
+	// line.
 	zkHeader    = "penstock-epoch "
 	zkHeaderMax = 128
 )
@@ -36,8 +37,9 @@ const (
 	versionsNode = "versions" // one child for each version
 )
 
-// Fence is the leadership under which versions are written. Each write is one transaction with a
-// check that the znode at path has the version. leading is false if this broker does not lead.
+// Fence provides the leadership under which versions are written. Each write is one transaction
+// with a check that the znode at path has the version. leading is false if this broker does not
+// lead.
 type Fence interface {
 	Fence() (path string, version int32, epoch uint64, leading bool)
 }
@@ -81,7 +83,8 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 	return z.Get(ctx, number)
 }
 
-// newest returns the number of the newest version, 0 if there is none, and the version of its znode.
+// newest returns the number of the newest version, 0 if there is none, and the version of its
+// znode.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
 	n, err := z.client.GetLatest(ctx, z.client.Path(newestNode))
 	if errors.Is(err, zk.ErrNoNode) {
@@ -144,8 +147,8 @@ func (z *ZooKeeper) History(ctx context.Context, limit int, each func(Version) b
 	return nil
 }
 
-// Append implements Store. It fails with ErrNotLeader if another broker has led since, whether or not
-// this one knows about it.
+// Append implements Store. It fails with ErrNotLeader if another broker has become the leader
+// since, whether or not this broker knows it.
 func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err := v.Check(); err != nil {
 		return err
@@ -189,8 +192,9 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	return nil
 }
 
-// confirmAppend finds out whether a version was written whose answer was lost. A read after a sync is
-// conclusive: ZooKeeper accepts nothing from a connection that the session has left.
+// confirmAppend finds out whether a version was written although the answer was lost. A read
+// after a sync is conclusive: ZooKeeper accepts nothing more from a connection that the session
+// has left.
 func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token string, lost error) error {
 	for {
 		_, _, err := z.newest(ctx)
@@ -213,7 +217,7 @@ func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token stri
 	}
 }
 
-// trim drops versions beyond Keep. What fails is retried with the next version.
+// trim drops versions beyond Keep. Failures are retried with the next version.
 func (z *ZooKeeper) trim(ctx context.Context, newest uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -281,8 +285,8 @@ func (z *ZooKeeper) Close() error {
 	return nil
 }
 
-// pack returns the data of a version's znode: a line with the epoch of the writer and a token of the
-// attempt, and the compressed version.
+// pack returns the data of a version's znode: a line with the epoch of the writer and a token of
+// the attempt, and the compressed version.
 func pack(v Version, epoch uint64, token string) ([]byte, error) {
 	text, err := Encode(v)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: whatever is in a znode, it is a complete version or an error.
+// FuzzUnpack: any data in a znode is a complete version or an error.
 func FuzzUnpack(f *testing.F) {
 	data, err := pack(Version{Number: 1, Text: []byte("default: 1\n")}, 7, "t")
 	if err != nil {

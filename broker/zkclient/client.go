@@ -3,13 +3,14 @@
 //
 // It wraps github.com/go-zookeeper/zk, and differs from it where a leader's lease depends on it:
 //
-//   - The server decides on the length of a session (2 to 20 of its ticks), and the library does not
-//     report it. A leader that relied on the length that it asked for could lead on after its
+//   - The server decides on the length of a session (2 to 20 of its ticks), and the library does
+//     not report it. A leader that relied on the requested length could continue to lead after its
 //     successor began. So the length is read from the connection's handshake.
 //   - Host names are resolved for each connection and not once, since addresses behind them change.
 //   - A server that hangs is abandoned after half a session, in time to try another one.
-//   - While an ensemble elects its leader, no server accepts sessions for a part of a second. Servers
-//     are tried more often than the library would, whose pause could cost a leader its lease.
+//   - While an ensemble elects its leader, no server accepts sessions for a part of a second.
+//     Servers are tried more often than the library would, whose pause could cost a leader its
+//     lease.
 //   - A call ends with its context, and its error says why there is no connection.
 package zkclient
 
@@ -51,8 +52,8 @@ const (
 )
 
 // Lease returns how long a leader may lead after it sent a message that ZooKeeper's majority then
-// acknowledged: two thirds of a session. The last third covers a server that forwards with a delay,
-// of half a tick at most, that it has heard from the session.
+// acknowledged: two thirds of a session. The last third covers a server that reports the
+// session's activity with a delay, of at most half a tick.
 func Lease(session time.Duration) time.Duration { return session * 2 / 3 }
 
 // Folder is the folder of brokers' znodes, unless the list of servers names another one.
@@ -63,8 +64,9 @@ type Options struct {
 	// Servers is a list host:port,... of the ensemble, optionally followed by a folder:
 	// zk1:2181,zk2:2181/clusters/a.
 	Servers string
-	// Auth is a file with user:password for ZooKeeper's digest scheme. Only with it can the
-	// znodes be read and changed. Empty: anybody can.
+	// Auth is a file with user:password for ZooKeeper's digest scheme. Without these credentials,
+	// the znodes can be neither read nor changed. If Auth is empty, the znodes are open to all
+	// clients of ZooKeeper.
 	Auth string
 	// TLS returns the configuration for servers with a secure client port; nil: plain
 	// connections. It is called for each connection, so new certificates are used without a
@@ -94,7 +96,7 @@ type Client struct {
 	lastFailed string                 // the last server that could not be reached
 }
 
-// connFailure is why a server could not be reached.
+// connFailure is the reason why a server could not be reached.
 type connFailure struct {
 	text     string    // empty: it was reached since
 	logged   string    // the text as last logged; empty: nothing since the last connection
@@ -142,7 +144,7 @@ func Dial(o Options) (*Client, error) {
 	})
 	var secret string
 	if o.Auth == "" {
-		o.Log.Warn("no --zookeeper-auth: whoever can reach ZooKeeper can change the policy", "folder", root)
+		o.Log.Warn("no --zookeeper-auth: all clients that can reach ZooKeeper can change the policy", "folder", root)
 	} else {
 		if secret, err = readAuth(o.Auth); err != nil {
 			return nil, err
@@ -170,8 +172,8 @@ func Dial(o Options) (*Client, error) {
 	return c, nil
 }
 
-// authenticate sends the credentials, until a server accepts them. The library then repeats them for
-// each connection. Calls wait for authenticate.
+// authenticate sends the credentials, until a server accepts them. The library then repeats them
+// for each connection. Calls wait for authenticate.
 func (c *Client) authenticate(secret string) {
 	for {
 		err := c.conn.AddAuth("digest", []byte(secret))
@@ -314,8 +316,8 @@ type Watched struct {
 	Next <-chan zk.Event
 }
 
-// Watch reads a znode and watches it. Each successful call adds a watch, which lasts until the znode
-// changes.
+// Watch reads a znode and watches it. Each successful call adds a watch, which lasts until the
+// znode changes.
 func (c *Client) Watch(ctx context.Context, path string) (Watched, error) {
 	return callWithContext(ctx, c, func() (Watched, error) {
 		data, stat, changed, err := c.conn.GetW(path)
@@ -330,8 +332,8 @@ func node(data []byte, stat *zk.Stat) Node {
 	return Node{Data: data, Version: stat.Version, Owner: stat.EphemeralOwner, ModifiedZxid: stat.Mzxid}
 }
 
-// GetLatest is Get after a sync, so that it returns what the ensemble has agreed on, and not an older
-// state of one server.
+// GetLatest is Get after a sync, so that it returns what the ensemble has agreed on, and not an
+// older state of one server.
 func (c *Client) GetLatest(ctx context.Context, path string) (Node, error) {
 	if _, err := callWithContext(ctx, c, func() (string, error) { return c.conn.Sync(path) }); err != nil {
 		return Node{}, err
@@ -371,14 +373,14 @@ func (c *Client) Ensure(ctx context.Context, paths ...string) error {
 	return nil
 }
 
-// Delete removes a znode, whatever its version.
+// Delete removes a znode of any version.
 func (c *Client) Delete(ctx context.Context, path string) error {
 	_, err := callWithContext(ctx, c, func() (struct{}, error) { return struct{}{}, c.conn.Delete(path, -1) })
 	return err
 }
 
-// Multi performs all operations or none. On failure, failed is the index of the first operation that
-// did not hold and err its error; failed is -1 if that is not known.
+// Multi performs all operations or none. On failure, failed is the index of the first operation
+// that did not hold and err its error; failed is -1 if that is not known.
 func (c *Client) Multi(ctx context.Context, changes ...any) (failed int, err error) {
 	results, err := callWithContext(ctx, c, func() ([]zk.MultiResponse, error) { return c.conn.Multi(changes...) })
 	if err == nil {
@@ -392,8 +394,8 @@ func (c *Client) Multi(ctx context.Context, changes ...any) (failed int, err err
 	return -1, err
 }
 
-// CheckOp is an operation for Multi that requires a znode to exist and, unless version is -1, to have
-// the version.
+// CheckOp is an operation for Multi that requires a znode to exist and, unless version is -1, to
+// have the version.
 func CheckOp(path string, version int32) any {
 	return &zk.CheckVersionRequest{Path: path, Version: version}
 }

@@ -89,13 +89,13 @@ func TestAuthFile(t *testing.T) {
 			t.Errorf("%.20q: %.20q, %v", text, got, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret\n") {
-			t.Errorf("the error tells the secret: %v", err)
+			t.Errorf("the error contains the secret: %v", err)
 		}
 	}
 }
 
-// TestHostProvider: servers are tried in turn. Rounds follow each other quickly during the length of a
-// lease after the last connection, and in the library's pause after that.
+// TestHostProvider: servers are tried in turn. Rounds follow each other quickly during the length
+// of a lease after the last connection, and in the library's pause after that.
 func TestHostProvider(t *testing.T) {
 	for _, test := range []struct {
 		session time.Duration
@@ -134,7 +134,7 @@ func TestHostProvider(t *testing.T) {
 				}
 				return first
 			}
-			for range 2 { // from the beginning, and after one has answered
+			for range 2 { // at the beginning, and after a server has answered
 				if round() {
 					t.Error("the first round waits")
 				}
@@ -150,7 +150,7 @@ func TestHostProvider(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				n.Connected()
-				time.Sleep(n.pause()) // one that lasted
+				time.Sleep(n.pause()) // a connection that lasted
 			}
 			round()
 			close(k.closed)
@@ -186,7 +186,7 @@ func TestConnectionsThatEnd(t *testing.T) {
 				n.Connected()
 				time.Sleep(pause - 1)
 				next(pause)
-				next(0) // the other one
+				next(0) // the other server
 			}
 			n.Connected()
 			time.Sleep(pause)
@@ -238,11 +238,11 @@ func TestLogInterval(t *testing.T) {
 			}
 		}
 		fails("a:1", "one", 1)
-		fails("b:1", "one", 2) // each server for itself
+		fails("b:1", "one", 2) // separately for each server
 		time.Sleep(time.Hour)
 		fails("a:1", "one", 2)
 		fails("a:1", "two", 3)
-		for i := range 100 { // 1 s of a text that is always another one
+		for i := range 100 { // 1 s with a text that always changes
 			fails("a:1", strconv.Itoa(i), 3)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -273,8 +273,8 @@ func (n *noted) String() string {
 	return n.text.String()
 }
 
-// TestLastFailure: the error of a call without an answer says why there is no connection, and the log
-// says it once.
+// TestLastFailure: the error of a call without an answer contains the reason for the missing
+// connection, and the log contains it once.
 func TestLastFailure(t *testing.T) {
 	var text noted
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -288,7 +288,7 @@ func TestLastFailure(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Read(make([]byte, 1)) // else it is a reset
+			_, _ = conn.Read(make([]byte, 1)) // otherwise it is a reset
 			conn.Close()
 			ends <- struct{}{}
 		}
@@ -315,8 +315,7 @@ func TestLastFailure(t *testing.T) {
 	}
 }
 
-// FuzzHandshake: the session's length is read as ZooKeeper writes it, and never from anything that
-// is not a handshake.
+// FuzzHandshake: the session's length is read as ZooKeeper writes it, and never from other bytes.
 func FuzzHandshake(f *testing.F) {
 	good := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 37), 0), 4000)
 	f.Add(good)

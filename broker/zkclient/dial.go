@@ -108,8 +108,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// connectFailed records why a server could not be reached. It logs the reason if it differs from the
-// last one logged for this server, at most once in logInterval.
+// connectFailed records why a server could not be reached. It logs the reason if it differs from
+// the last one logged for this server, at most once in logInterval.
 func (c *Client) connectFailed(address string, err error, hint string) error {
 	text := cause(err)
 	if hint != "" {

@@ -10,8 +10,8 @@ import (
 // version and session timeout in milliseconds, four bytes each.
 const handshakeBytes = 12
 
-// handshakeTime is the least time that a server has for the handshake, unless the session is shorter.
-// The ensemble has to agree on a new session meanwhile.
+// handshakeTime is the least time that a server has for the handshake, unless the session is
+// shorter: the ensemble has to agree on a new session meanwhile.
 const handshakeTime = 2 * time.Second
 
 // handshakeConn is a connection that reads the server's handshake as it passes, and limits read
@@ -64,8 +64,8 @@ func (l *handshakeConn) readTimeout() time.Duration {
 	return max(session/2, time.Duration(l.client.granted.Load())*5/12)
 }
 
-// parseSession returns the session's length. ok is false while the handshake is incomplete, or if the
-// server refuses the session.
+// parseSession returns the session's length. ok is false while the handshake is incomplete, or if
+// the server refuses the session.
 func parseSession(first []byte) (time.Duration, bool) {
 	if len(first) < handshakeBytes {
 		return 0, false

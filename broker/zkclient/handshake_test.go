@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// deadlines is a connection that only notes the last deadline.
+// deadlines is a connection that only records the last deadline.
 type deadlines struct {
 	net.Conn
 	set  int
@@ -23,8 +23,8 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestReadTimeout: the read time-out by the requested and the granted session length (0: the handshake
-// has not been read yet).
+// TestReadTimeout: the read time-out by the requested and the granted session length (0: the
+// handshake has not been read yet).
 func TestReadTimeout(t *testing.T) {
 	for _, test := range []struct{ asked, given, asks, want time.Duration }{
 		{3 * time.Second, 0, 20 * time.Second, 2 * time.Second},
@@ -32,7 +32,8 @@ func TestReadTimeout(t *testing.T) {
 		{time.Minute, 0, 400 * time.Second, 30 * time.Second},
 		{3 * time.Second, 3 * time.Second, 2 * time.Second, 1500 * time.Millisecond},
 		{3 * time.Second, 2 * time.Second, 4 * time.Second / 3, time.Second},
-		// More than the third after which the library has the server answer.
+		// More than the third of a session after which the library requests an answer from the
+		// server.
 		{3 * time.Second, 12 * time.Second, 8 * time.Second, 5 * time.Second},
 		{3 * time.Second, 3 * time.Second, time.Second, time.Second},
 	} {
@@ -50,17 +51,18 @@ func TestReadTimeout(t *testing.T) {
 		if early, late := begin.Add(test.want), time.Now().Add(test.want); noted.last.Before(early) || noted.last.After(late) {
 			t.Errorf("session of %v, given %v: %v are asked for and %v taken, want %v", test.asked, test.given, test.asks, noted.last.Sub(begin), test.want)
 		}
-		// Amid the handshake the library takes its deadline away.
+		// In the middle of the handshake the library removes its deadline.
 		if err := l.SetReadDeadline(time.Time{}); err != nil || (noted.set == 2) != (test.given > 0) {
 			t.Errorf("session of %v, given %v: %d deadlines, %v", test.asked, test.given, noted.set, err)
 		}
 	}
 }
 
-// TestHangs: a server that hangs before, during or after the handshake is abandoned for another one.
+// TestHangs: a server that hangs before, during or after the handshake is abandoned for another
+// one.
 func TestHangs(t *testing.T) {
 	const session = 900 * time.Millisecond
-	// The library waits six seconds for a handshake, and without end for the rest of one.
+	// The library waits six seconds for a handshake, and without a limit for the rest of one.
 	const most = 4 * time.Second
 	welcome := binary.BigEndian.AppendUint32(nil, 36)
 	welcome = binary.BigEndian.AppendUint32(welcome, 0)

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// hostProvider implements zk.HostProvider. It returns the servers in turn, by name, beginning with a
-// random one. Only the library's own goroutine calls it.
+// hostProvider implements zk.HostProvider. It returns the servers in turn, by name, beginning with
+// a random one. Only the library's own goroutine calls it.
 type hostProvider struct {
 	client     *Client
 	servers    []string
 	next, left int
-	searching  time.Time // since when a server is searched for; zero: one is connected
+	searching  time.Time // start of the search for a server; zero: one is connected
 	connected  time.Time // time of the last connection; zero: none yet
 	pauseFirst bool      // wait before the next attempt: all servers were tried, or the last connection ended at once
 }

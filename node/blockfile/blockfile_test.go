@@ -150,7 +150,7 @@ func TestQueryStageDrain(t *testing.T) {
 	}
 }
 
-// Whatever the kernel and the file system can do, a staged range is whole.
+// Whatever the kernel and the file system support, a staged range is complete.
 func TestStageWithAndWithoutFolios(t *testing.T) {
 	d, root := dataDir(t)
 	name := filepath.Join(root, "blk_3")
@@ -159,7 +159,7 @@ func TestStageWithAndWithoutFolios(t *testing.T) {
 		name   string
 		folios bool
 		missed int32
-		warm   int64 // bytes that are there before
+		warm   int64 // bytes that are resident before
 	}{
 		{"as the device has it", d.Device.Folios, 0, 0},
 		{"folios", true, 0, 0},
@@ -207,7 +207,7 @@ func TestDeviceOfPartition(t *testing.T) {
 	if d.Device.Name == "" {
 		t.Error("no device name")
 	}
-	// A sysfs of our own, in which the directory lies on partition sdz3.
+	// A sysfs for the test, in which the directory is on partition sdz3.
 	major, minor := deviceNumbers(t, root)
 	sys := t.TempDir()
 	part := filepath.Join(sys, "devices/pci/block/sdz/sdz3")

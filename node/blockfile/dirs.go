@@ -1,19 +1,17 @@
-// Package blockfile is the daemon's view of a DataNode's files: it opens block
-// and meta files below registered data directories, tells which of their pages
-// are resident, stages ranges into the page cache and drains written ones.
+// Package blockfile opens block and meta files below registered data directories, reports which
+// of their pages are resident, stages ranges into the page cache and drains written ranges.
 //
-// Problem: what hurts on a shared disk is device I/O, yet the DataNode's
-// threads only do page-cache I/O; the device I/O happens inside the kernel on
-// behalf of nobody. Choice: a second process does the device I/O for the
-// DataNode through descriptors of its own. Two things carry it:
-// readahead(2) on a descriptor advised POSIX_FADV_RANDOM, or a page fault that
-// fetches a large folio, brings a range in such that the DataNode's own
-// sequential read of it causes no further device I/O; sync_file_range(2) writes a range out at
-// the device's pace, data only, with no barrier. Both work on read-only
-// descriptors, neither can change a byte of a file.
+// Problem: device I/O is what causes contention on a shared disk, yet the DataNode's threads only
+// do page-cache I/O. The device I/O happens inside the kernel and is not attributed to them.
+// Choice: a second process does the device I/O for the DataNode, through descriptors of its own.
+// This rests on two mechanisms. For reads, readahead(2) on a descriptor advised
+// POSIX_FADV_RANDOM, or a page fault that fetches a large folio, brings in a range such that the
+// DataNode's own sequential read of it causes no further device I/O. For writes,
+// sync_file_range(2) writes a range out at the device's pace, data only, without a barrier. Both
+// work on read-only descriptors, and neither can change a byte of a file.
 //
-// A block file is renamed when it is finalised; an open descriptor stays good,
-// and Open looks where the file went when it comes after the rename.
+// A block file is renamed when it is finalised. An open descriptor stays valid, and Open finds
+// the new place if it comes after the rename.
 package blockfile
 
 import (
@@ -29,32 +27,30 @@ import (
 	"penstock/settings/plain"
 )
 
-// ErrOutside says that a path does not lie below a registered data directory.
+// ErrOutside is the error for a path that is not below a registered data directory.
 var ErrOutside = errors.New("path is not below a registered data directory")
 
-// Dir is one registered data directory and the block device it lies on.
+// Dir is one registered data directory and its block device.
 type Dir struct {
-	Path   string // clean absolute path, as the DataNode names it
+	Path   string // clean absolute path, as named by the DataNode
 	Device Device
-	root   *os.File // opened once; files are resolved beneath it
+	root   *os.File // opened once; files are resolved below it
 	folios folios
 }
 
-// Device is the block device that requests are scheduled for: the whole disk,
-// not a partition of it.
+// Device is the block device that requests are scheduled for: the whole disk, not a partition.
 type Device struct {
-	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN where there is no block device
-	Rotational bool   // what the kernel says of it; true where it does not say
-	Local      bool   // no server has to answer for its files: a block device, or one of the kernel's own file systems
-	Readahead  int64  // bytes that one readahead(2) brings in at most
+	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN if there is no block device
+	Rotational bool   // according to the kernel; true if the kernel does not report it
+	Local      bool   // no server is needed for its files: a block device, or one of the kernel's own file systems
+	Readahead  int64  // maximum bytes of one readahead(2)
 	Folios     bool   // large folios may be staged: the kernel's own readahead is shorter than one
 }
 
-// defaultReadahead is the kernel's own default, for devices that do not say.
+// defaultReadahead is the kernel's default, for devices that report none.
 const defaultReadahead = 128 << 10
 
-// OpenDir registers a data directory. sysfs is the root of sysfs, "/sys" but
-// for tests.
+// OpenDir registers a data directory. sysfs is the root of sysfs: "/sys", except in tests.
 func OpenDir(path, sysfs string) (*Dir, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("data directory %q: give an absolute path", path)
@@ -72,10 +68,10 @@ func OpenDir(path, sysfs string) (*Dir, error) {
 	return &Dir{Path: clean, Device: device, root: root}, nil
 }
 
-// Close gives the directory's descriptor back.
+// Close closes the directory's descriptor.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// Owner is the user id that the directory belongs to.
+// Owner returns the user id that owns the directory.
 func (d *Dir) Owner() (uint32, error) { return ownerOf(d.root) }
 
 func ownerOf(f *os.File) (uint32, error) {
@@ -86,7 +82,7 @@ func ownerOf(f *os.File) (uint32, error) {
 	return st.Uid, nil
 }
 
-// Rel gives path relative to the directory, or ErrOutside.
+// Rel returns path relative to the directory, or ErrOutside.
 func (d *Dir) Rel(path string) (string, error) {
 	rel, ok := strings.CutPrefix(filepath.Clean(path), d.Path+"/")
 	if !ok {
@@ -95,8 +91,8 @@ func (d *Dir) Rel(path string) (string, error) {
 	return rel, nil
 }
 
-// Open opens a regular file below the directory without following any link.
-// A block that was finalised meanwhile is found at its final place.
+// Open opens a regular file below the directory without following links. It finds a block that
+// has been finalised meanwhile at its final place.
 func (d *Dir) Open(path string) (*File, error) {
 	rel, err := d.Rel(path)
 	if err != nil {
@@ -172,7 +168,7 @@ func finalPath(rel string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	digits, _, _ = strings.Cut(digits, "_") // a meta file carries its generation stamp
+	digits, _, _ = strings.Cut(digits, "_") // a meta file's name also has its generation stamp
 	id, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return "", false
@@ -180,8 +176,7 @@ func finalPath(rel string) (string, bool) {
 	return fmt.Sprintf("%s/current/finalized/subdir%d/subdir%d/%s", pool, (id>>16)&0x1f, (id>>8)&0x1f, base), true
 }
 
-// local reports whether a file system without a block device of its own is one that
-// nobody outside of the kernel serves.
+// local reports whether a file system without a block device is served by the kernel alone.
 func local(root *os.File) bool {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
@@ -194,7 +189,7 @@ func local(root *os.File) bool {
 	return false
 }
 
-const zfsMagic = 0x2fc12fc1 // OpenZFS's own
+const zfsMagic = 0x2fc12fc1 // of OpenZFS
 
 func deviceOf(root *os.File, sysfs string) (Device, error) {
 	var st unix.Stat_t
@@ -215,7 +210,7 @@ func deviceOf(root *os.File, sysfs string) (Device, error) {
 	if v, err := queueValue(target, "rotational"); err == nil {
 		device.Rotational = v != 0
 	}
-	// The kernel cuts a readahead(2) to the larger of the two, silently.
+	// The kernel silently cuts a readahead(2) to the larger of the two.
 	if kb, err := queueValue(target, "max_sectors_kb"); err == nil {
 		device.Readahead = max(device.Readahead, kb<<10)
 	}

@@ -6,32 +6,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folioBytes is the piece that the kernel can bring in as one (a PMD-sized folio
-// on x86-64, and on arm64 with pages of 4 KiB).
+// folioBytes is the size that the kernel can bring in at once (a PMD-sized folio on x86-64, and
+// on arm64 with pages of 4 KiB).
 const folioBytes = 2 << 20
 
-// folios is what one data directory's file system has shown: how many whole
-// folios in a row it was asked for in vain.
+// folios records how many requests for a whole folio in a row have failed on a data directory's
+// file system.
 type folios struct{ missed atomic.Int32 }
 
-// folioTries is when a file system is taken not to have large folios. One miss
-// says little: another reader may have been faster with the first page.
+// folioTries is the number of failures after which a file system counts as one without large
+// folios. A single failure proves little: another reader may have read the first page before.
 const folioTries = 8
 
-// stageFolio brings in the folio at off, a multiple of folioBytes, and tells
-// whether all of it is there now. It does nothing where a part is there already.
+// stageFolio brings in the folio at off, a multiple of folioBytes, and reports whether all of it
+// is now resident. It does nothing if a part is already resident.
 //
-// readahead(2) fills the page cache with single pages, and sending the same
-// bytes from single pages costs the DataNode up to twice the CPU time of large
-// folios, which the kernel's own readahead leaves. A page fault in a mapping
-// advised MADV_HUGEPAGE brings in one large folio (on file systems that have
-// them: xfs since Linux 5.18, ext4 since 6.16), and MADV_RANDOM keeps it at one.
-// Only the first page is touched: a kernel that knows nothing of this fetches
-// that page, and the caller the rest.
+// readahead(2) fills the page cache with single pages, and sending the same bytes from single
+// pages costs the DataNode up to twice the CPU time of large folios, which the kernel's own
+// readahead leaves. A page fault in a mapping advised MADV_HUGEPAGE brings in one large folio (on
+// file systems that have them: xfs since Linux 5.18, ext4 since 6.16), and MADV_RANDOM keeps it
+// at one. Only the first page is touched: a kernel that knows nothing of this fetches that page,
+// and the caller the rest.
 //
-// The kernel marks such a folio as the place where a reader's readahead goes on.
-// A reader that meets the mark looks for a missing page within its readahead, finds
-// none as long as that is shorter than the folio (Device.Folios), and reads nothing.
+// The kernel marks such a folio as the place where a reader's readahead continues. A reader that
+// meets the mark looks for a missing page within its readahead, finds none as long as that is
+// shorter than the folio (Device.Folios), and reads nothing.
 func (b *File) stageFolio(off int64) bool {
 	if !b.dir.Device.Folios || b.dir.folios.missed.Load() >= folioTries {
 		return false
@@ -48,7 +47,7 @@ func (b *File) stageFolio(off int64) bool {
 	}
 	defer unix.Munmap(mem)
 	for _, advice := range []int{unix.MADV_HUGEPAGE, unix.MADV_RANDOM, unix.MADV_POPULATE_READ} {
-		// The file's own errors (cut short, unreadable) are met again by the caller.
+		// The caller meets the file's own errors (truncated, unreadable) again.
 		if err := unix.Madvise(mem, advice); err != nil {
 			b.dir.folios.missed.Add(1)
 			return false

@@ -18,8 +18,8 @@ func deviceNumbers(t *testing.T, path string) (major, minor string) {
 	return strconv.Itoa(int(unix.Major(st.Dev))), strconv.Itoa(int(unix.Minor(st.Dev)))
 }
 
-// onDisk reports whether path lies on a file system that writes back to a device;
-// tmpfs keeps its pages dirty for good.
+// onDisk reports whether path is on a file system that writes back to a device; on tmpfs pages
+// stay dirty for ever.
 func onDisk(t *testing.T, path string) bool {
 	t.Helper()
 	major, _ := deviceNumbers(t, path)

@@ -11,41 +11,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PageSize is the unit in which residency is counted and ranges are rounded.
+// PageSize is the unit of residency counts and of ranges, in bytes.
 var PageSize = int64(os.Getpagesize())
 
-// probeBytes is the distance at which Stage touches a range to wait for it, and
-// the length of the reads that fetch what readahead left out.
+// probeBytes is the distance at which Stage touches a range to wait for it, and the length of the
+// reads that fetch pages that readahead left out.
 const probeBytes = 128 << 10
 
-// Pages is what the page cache holds of a range, in bytes (whole pages).
+// Pages is the state of a range in the page cache, in bytes (whole pages).
 type Pages struct {
 	Resident int64
 	Unsaved  int64 // dirty or under writeback
 }
 
-// noCachestat is set once the kernel has said that it lacks cachestat(2)
-// (before 6.5): residency is then taken from mincore(2), and every resident page
-// of a written range counts as unsaved. Both calls want the file's owner, or
-// the right to write to it; cachestat says so (EPERM), mincore would call every
-// page resident, so it is no way round a missing right.
+// noCachestat is set once the kernel has reported that it lacks cachestat(2) (before 6.5).
+// Residency then comes from mincore(2), and every resident page of a written range counts as
+// unsaved. Both calls are only for the file's owner and for users with the right to write to it.
+// cachestat reports a missing right (EPERM); mincore would report every page as resident, so it
+// does not replace the right.
 var noCachestat atomic.Bool
 
 // File is one open block or meta file.
 type File struct {
 	f      *os.File
 	dir    *Dir
-	closed func() // nil: nobody counts the descriptor
+	closed func() // nil: the descriptor is not counted
 }
 
-// OnClose has closed called once the descriptor is given back. It must be called
-// before the file is shared, and at most once.
+// OnClose makes Close call closed. It must be called before the file is shared, and at most once.
 func (b *File) OnClose(closed func()) { b.closed = sync.OnceFunc(closed) }
 
-// Name is the path that the file was opened by.
+// Name returns the path under which the file was opened.
 func (b *File) Name() string { return b.f.Name() }
 
-// Size is the file's length now, in bytes.
+// Size returns the file's present length, in bytes.
 func (b *File) Size() (int64, error) {
 	st, err := b.f.Stat()
 	if err != nil {
@@ -54,8 +53,8 @@ func (b *File) Size() (int64, error) {
 	return st.Size(), nil
 }
 
-// Space returns the bytes that the file takes of its file system, those that are written to the
-// page cache only included, as file systems count them at once.
+// Space returns the bytes that the file occupies on its file system. They include bytes that are
+// only in the page cache, since file systems count them at once.
 func (b *File) Space() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(b.f.Fd()), &st); err != nil {
@@ -64,10 +63,10 @@ func (b *File) Space() (int64, error) {
 	return st.Blocks * 512, nil
 }
 
-// Owner is the user that the file belongs to.
+// Owner returns the user that owns the file.
 func (b *File) Owner() (uint32, error) { return ownerOf(b.f) }
 
-// Close gives the descriptor back.
+// Close closes the descriptor.
 func (b *File) Close() error {
 	err := b.f.Close()
 	if b.closed != nil {
@@ -76,7 +75,7 @@ func (b *File) Close() error {
 	return err
 }
 
-// Query tells what the page cache holds of [off, off+length).
+// Query returns the state of [off, off+length) in the page cache.
 func (b *File) Query(off, length int64) (Pages, error) {
 	f := b.f
 	if length <= 0 {
@@ -126,8 +125,8 @@ func queryMincore(f *os.File, off, length int64) (Pages, error) {
 	return Pages{Resident: n * PageSize, Unsaved: n * PageSize}, nil
 }
 
-// PrepareStaging turns the kernel's own readahead off on this descriptor, so
-// that what readahead(2) brings in carries no readahead marks.
+// PrepareStaging turns off the kernel's readahead on this descriptor, so that pages from
+// readahead(2) carry no readahead marks.
 func (b *File) PrepareStaging() error {
 	f := b.f
 	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_RANDOM); err != nil {
@@ -136,17 +135,17 @@ func (b *File) PrepareStaging() error {
 	return nil
 }
 
-// Stage brings [off, off+length) into the page cache and returns when all of it
-// is there. The range may reach past the end of the file.
+// Stage brings [off, off+length) into the page cache and returns when all of it is resident. The
+// range may extend beyond the end of the file.
 //
-// Whole folios are asked for as such, the rest by readahead(2). That reports success whatever it did: it only queues requests, is cut
-// to the device's largest request, and may leave pages out under memory
-// pressure. So the range is asked for in parts that are not cut, waited for, and
-// looked at again; what is missing then is read. Folios are there when stageFolio returns;
-// a read by this descriptor would meet their mark and fetch the next one.
+// Whole folios are requested as folios, the rest by readahead(2). readahead(2) always reports
+// success: it only queues requests, is cut to the device's largest request, and may leave out
+// pages under memory pressure. So the range is requested in parts that are small enough not to be
+// cut, awaited, and checked; missing pages are then read. Folios are resident when stageFolio
+// returns; a read through this descriptor would meet their mark and fetch the next folio.
 func (b *File) Stage(off, length int64) error {
 	type part struct{ off, end int64 }
-	var parts []part // that readahead(2) brings
+	var parts []part // for readahead(2)
 	for at, n := off, int64(0); at < off+length; at += n {
 		if at%folioBytes == 0 && off+length-at >= folioBytes && b.stageFolio(at) {
 			n = folioBytes
@@ -162,8 +161,8 @@ func (b *File) Stage(off, length int64) error {
 			parts = append(parts, part{at, at + n})
 		}
 	}
-	// A read of one byte waits for its page. The block layer may split and
-	// reorder a range, so wait at several places.
+	// A read of one byte waits for its page. The block layer may split and reorder a range, so
+	// several pages are read.
 	var probe [1]byte
 	for _, p := range parts {
 		for at := p.off; at < p.end; at += probeBytes {
@@ -178,8 +177,7 @@ func (b *File) Stage(off, length int64) error {
 	return nil
 }
 
-// complete waits for the last page of the range and reads what is still
-// missing, in parts.
+// complete waits for the last page of the range and reads missing pages, in parts.
 func (b *File) complete(off, length int64) error {
 	if length <= 0 {
 		return nil
@@ -217,9 +215,9 @@ func (b *File) read(p []byte, at int64) error {
 	return nil
 }
 
-// Drain writes the dirty pages of [off, off+length) to the device and returns
-// when the device has them. It writes data only: no metadata, no barrier; what
-// HDFS promises by hsync stays with HDFS.
+// Drain writes the dirty pages of [off, off+length) to the device and returns when the device has
+// them. It writes only data: no metadata, no barrier. HDFS alone remains responsible for the
+// guarantees of hsync.
 func (b *File) Drain(off, length int64) error {
 	f := b.f
 	if length <= 0 {
@@ -232,8 +230,8 @@ func (b *File) Drain(off, length int64) error {
 	return nil
 }
 
-// Deleted reports whether the file has lost its last name: what it holds need
-// not reach the device any more.
+// Deleted reports whether the file has lost its last name: its contents need not reach the device
+// any more.
 func (b *File) Deleted() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(b.f.Fd()), &st) == nil && st.Nlink == 0

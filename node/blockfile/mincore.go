@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mincore wraps mincore(2), which x/sys/unix has no function for on Linux.
+// mincore wraps mincore(2), which is missing in x/sys/unix on Linux.
 func mincore(mem, vec []byte) error {
 	_, _, errno := unix.Syscall(unix.SYS_MINCORE,
 		uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&vec[0])))

@@ -14,25 +14,26 @@ import (
 	"penstock/wire/cluster"
 )
 
-// maxBrokers bounds how many a node may know.
+// maxBrokers is the maximum number of brokers.
 const maxBrokers = 16
 
-// Broker says where the cluster's brokers are. Without one the node goes by local shares.
+// Broker holds the settings for the cluster's brokers. Without brokers the node uses local
+// shares.
 type Broker struct {
-	// Addresses has the host:port of each broker, 1 to 16; the one that leads answers. A
-	// broker that does not lead names the leader by its --advertise, which counts if it is here.
+	// Addresses are the host:port of each broker, 1 to 16; the leader answers. A broker that does
+	// not lead names the leader by its --advertise, which counts only if it is in this list.
 	Addresses []string `yaml:"addresses"`
-	// Node is this node's name, which its certificate has; default the host's.
+	// Node is the name of this node, as in its certificate; default: the host's name.
 	Node string `yaml:"node"`
-	// CA, Cert and Key are PEM files. Without them the connection is plain, which is for
-	// brokers on this machine only.
+	// CA, Cert and Key are PEM files. Without them the connection is unencrypted, which is
+	// allowed only for brokers on this machine.
 	CA   string `yaml:"ca"`
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 	// Period is the time between reports, 100ms to 30s; default 1s.
 	Period settings.Duration `yaml:"period"`
-	// Peers is the host:port at which other nodes ask for the owner of a connection; empty:
-	// nowhere.
+	// Peers is the host:port at which this node answers questions of other nodes about
+	// connections; empty: it does not answer.
 	Peers string `yaml:"peers"`
 }
 

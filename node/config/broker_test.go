@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// many is a list of so many addresses.
+// many returns a list of n addresses.
 func many(n int) string {
 	var all []string
 	for i := range n {

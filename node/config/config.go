@@ -1,10 +1,9 @@
-// Package config reads the node daemon's two YAML files: its settings, which
-// are read once, and the weights, which are reloaded while it runs.
+// Package config reads the node daemon's two YAML files: its settings, which are read once, and
+// the weights, which are reloaded while it runs.
 //
-// Both are decoded strictly: an unknown field is an error with its place, since
-// a misspelt setting that is silently ignored is worse than a daemon that does
-// not start. An error lists all mistakes of a file, with line and column. A weights
-// file that does not parse never replaces one that did.
+// Both are decoded strictly. An unknown field is an error with its position: to ignore a misspelt
+// setting is worse than not to start. An error lists all mistakes of a file, with line and
+// column. A weights file with mistakes never replaces one without.
 package config
 
 import (
@@ -26,65 +25,64 @@ import (
 	"penstock/settings"
 )
 
-// maxFile bounds either file, in bytes.
+// maxFile is the maximum size of either file, in bytes.
 const maxFile = 1 << 20
 
 // Node is the settings file.
 type Node struct {
 	// Socket is the Unix socket that agents connect to.
 	Socket string `yaml:"socket"`
-	// SocketMode is its permissions, octal; default 0660.
+	// SocketMode holds the socket's permissions, octal; default 0660.
 	SocketMode string `yaml:"socket_mode"`
-	// SocketGroup is the group that it belongs to; default the daemon's own.
+	// SocketGroup is the group of the socket; default: the daemon's own.
 	SocketGroup string `yaml:"socket_group"`
-	// Users may connect beside root and the daemon's own user: names or ids,
-	// in general the user that DataNodes run as.
+	// Users may connect in addition to root and the daemon's own user: names or ids, usually the
+	// user that DataNodes run as.
 	Users []string `yaml:"users"`
-	// TaskUsers may connect as tasks and executors only: names or ids, or "*" for
-	// everybody who can reach the socket.
+	// TaskUsers may connect only as tasks and executors: names or ids, or "*" for all users who
+	// can reach the socket.
 	TaskUsers []string `yaml:"task_users"`
-	// DataDirs are the data directories whose files the daemon may open. If it
-	// is empty, an agent registers its own, which must belong to its user.
+	// DataDirs are the data directories in which the daemon may open files. If the list is empty,
+	// an agent registers its directories, which must belong to its user.
 	DataDirs []string `yaml:"data_dirs"`
-	// LocalDirs are the YARN local directories whose files the daemon may open for
-	// tasks, executors and NodeManagers, which may name any directory below them. If
-	// it is empty, such a directory must belong to the peer's user.
+	// LocalDirs are the YARN local directories in which the daemon may open files for tasks,
+	// executors and NodeManagers; these may name any directory below them. If the list is empty,
+	// such a directory must belong to the peer's user.
 	LocalDirs []string `yaml:"local_dirs"`
 	// Listen is the address of /metrics, /-/healthy and /-/ready; default
 	// 127.0.0.1:9707; "off" for none.
 	Listen string `yaml:"listen"`
-	// Mode is off, observe (default) or enforce; the weights file may set it
-	// again while the daemon runs.
+	// Mode is off, observe (default) or enforce; the weights file may override it while the
+	// daemon runs.
 	Mode string `yaml:"mode"`
-	// Weights is the path of the weights file; without one every application
-	// has weight 1.
+	// Weights is the path of the weights file; without it every application has weight 1.
 	Weights string `yaml:"weights"`
-	// KillSwitch is a path: while a file is there nothing is governed, whatever
-	// else is set; default the socket's path with ".off" at the end.
+	// KillSwitch is a path: while a file exists there, nothing is governed, regardless of other
+	// settings; default: the socket's path with ".off" at the end.
 	KillSwitch string `yaml:"kill_switch"`
-	// Device holds for every device; Devices, by kernel name, for single ones.
+	// Device applies to every device; Devices, by kernel name, to single devices.
 	Device  Device            `yaml:"device"`
 	Devices map[string]Device `yaml:"devices"`
-	// Network is what the machine may send. Without it nobody is held back in
-	// sending, and it is accounted for.
+	// Network limits what the machine may send. Without it, sent bytes are counted and nothing is
+	// held back.
 	Network *Network `yaml:"network"`
-	// Foreign is "users" (default): foreign I/O is shown by process and cgroup, with
-	// BPF programs where the kernel and the daemon's rights allow it; or "totals".
+	// Foreign is "users" (default): foreign I/O is attributed to processes and cgroups by BPF
+	// programs, if the kernel and the daemon's rights allow it; or "totals".
 	Foreign string `yaml:"foreign"`
-	// Identity says how claims are checked.
+	// Identity determines how claims are checked.
 	Identity Identity `yaml:"identity"`
-	// Broker says where the cluster's brokers are.
+	// Broker holds the settings for the cluster's brokers.
 	Broker *Broker `yaml:"broker"`
 
 	doc      *settings.Document
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
 
-	peers []string // algorithms that LoadNode's caller makes
+	peers []string // algorithms that LoadNode's caller can create
 }
 
-// LoadNode reads the settings file. peers are algorithms beside the daemon's own that the
-// caller can make, to compare them with it. The error has all mistakes of the file, as
+// LoadNode reads the settings file. peers are algorithms that the caller can create in addition
+// to the daemon's own, to compare with it. The error contains all mistakes of the file, as
 // settings.Mistakes.
 func LoadNode(file string, peers ...string) (*Node, error) {
 	n, err := load(file, peers)
@@ -98,7 +96,7 @@ func LoadNode(file string, peers ...string) (*Node, error) {
 }
 
 // CheckNode is LoadNode for a person who has just written the files: it also looks up users and
-// the group on this machine, and reads the weights file, so that one answer has all mistakes.
+// the group on this machine, and reads the weights file, so that one error contains all mistakes.
 func CheckNode(file string, peers ...string) (*Node, error) {
 	n, err := load(file, peers)
 	if err != nil {
@@ -143,7 +141,7 @@ func (n *Node) mistakes(file string) error {
 	return nil
 }
 
-// lookUp looks the users and the group up on this machine.
+// lookUp looks up the users and the group on this machine.
 func (n *Node) lookUp() {
 	for i, name := range n.Users {
 		if _, err := UserID(name); err != nil {
@@ -178,7 +176,7 @@ func UserID(name string) (uint32, error) {
 	return uint32(id), err
 }
 
-// maxSocketPath is the length of the longest path that the kernel takes for a Unix socket.
+// maxSocketPath is the maximum length of a Unix socket's path, in bytes.
 const maxSocketPath = 107
 
 // validate fills in the defaults and adds mistakes to those of the document.
@@ -265,7 +263,7 @@ func checkListen(address string) error {
 
 // Weights is the weights file: rules, matched from the top, first match wins.
 type Weights struct {
-	// Mode overrides the settings file's.
+	// Mode overrides the mode in the settings file.
 	Mode string `yaml:"mode"`
 	// Default is the weight of flows that no rule matches; default 1.
 	Default int     `yaml:"default"`
@@ -273,25 +271,26 @@ type Weights struct {
 	Rules   []Rule  `yaml:"rules" entry:"a rule"`
 
 	doc    *settings.Document       // nil without a file
-	places map[string]*device.Queue // by the queue's path
+	places map[string]*device.Queue // by path
 }
 
-// Rule matches flows by shell patterns (* ? [abc]). Application matches only
-// application ids, YARN's and standalone Spark's, Flow any flow's name; both given must both match.
+// Rule matches flows by shell patterns (* ? [abc]). Application matches only ids of applications,
+// of YARN and standalone Spark. Flow matches the name of any flow. If both are given, both must
+// match.
 type Rule struct {
 	Application string         `yaml:"application"`
 	Flow        string         `yaml:"flow"`
-	Queue       string         `yaml:"queue"`  // that the weight counts in; default none
+	Queue       string         `yaml:"queue"`  // queue in which the weight counts; default none
 	Weight      int            `yaml:"weight"` // 1..1,000,000; default the file's default
-	Mode        string         `yaml:"mode"`   // default enforce: the daemon's own mode holds
-	Limit       settings.Bytes `yaml:"limit"`  // a second, at one device; default none
+	Mode        string         `yaml:"mode"`   // default enforce: the daemon's own mode applies
+	Limit       settings.Bytes `yaml:"limit"`  // per second, at one device; default none
 }
 
-// MaxRules bounds a weights file.
+// MaxRules is the maximum number of rules in a weights file.
 const MaxRules = 10_000
 
-// LoadWeights reads and checks a weights file; an empty name gives the defaults. The error has
-// all mistakes of the file, as settings.Mistakes.
+// LoadWeights reads and checks a weights file; an empty name returns the defaults. The error
+// contains all mistakes of the file, as settings.Mistakes.
 func LoadWeights(file string) (*Weights, error) {
 	w := &Weights{}
 	if file == "" {
@@ -361,11 +360,12 @@ func (w *Weights) validate() {
 	}
 }
 
-// Warnings returns a line for each rule that can never decide anything, with its place.
+// Warnings returns a line for each rule that never has an effect, with its position.
 func (w *Weights) Warnings() []string {
 	var p policy.Policy
 	for _, r := range w.Rules {
-		// A pattern of applications matches those only, as one of tags what has tags.
+		// A pattern of Application matches only applications, just as a tag pattern matches only
+		// flows with tags.
 		p.Rules = append(p.Rules, policy.Rule{Flow: r.Flow, Tag: r.Application})
 	}
 	var all []string
@@ -376,7 +376,7 @@ func (w *Weights) Warnings() []string {
 	return all
 }
 
-// Policy finds the rule of a flow: the first that matches.
+// Policy returns the rule of a flow: the first that matches.
 func (w *Weights) Policy(flow string) device.Rule {
 	for _, r := range w.Rules {
 		if r.matches(flow) {
@@ -389,7 +389,7 @@ func (w *Weights) Policy(flow string) device.Rule {
 
 func (r *Rule) matches(flow string) bool {
 	if r.Application != "" {
-		// YARN's, and a standalone Spark master's.
+		// Application ids of YARN and of a standalone Spark master.
 		if !strings.HasPrefix(flow, "application_") && !strings.HasPrefix(flow, "app-") {
 			return false
 		}

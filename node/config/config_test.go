@@ -135,7 +135,7 @@ func TestBadNodeFiles(t *testing.T) {
 	}
 }
 
-// TestAllMistakesOfAllFiles: one answer has all that is wrong in the settings, on this machine and
+// TestAllMistakesOfAllFiles: one error contains all mistakes in the settings, on this machine and
 // in the weights file.
 func TestAllMistakesOfAllFiles(t *testing.T) {
 	name := write(t, `sockt: /run/a.sock
@@ -273,9 +273,9 @@ rules:
 		"application_1_0002":      {Weight: 7, Mode: device.Enforce},
 		"application_2_0001":      {Weight: 2, Mode: device.Off},
 		"application_3_0001":      {Weight: 9, Mode: device.Enforce},
-		"app-20261122061429-0003": {Weight: 9, Mode: device.Enforce}, // a standalone Spark's
+		"app-20261122061429-0003": {Weight: 9, Mode: device.Enforce}, // of a standalone Spark
 		"replication":             {Weight: 5, Mode: device.Observe, Limit: 5 << 20},
-		"clients":                 {Weight: 2, Mode: device.Enforce}, // "*" of application means applications
+		"clients":                 {Weight: 2, Mode: device.Enforce}, // "*" of application matches only applications
 	} {
 		if got := w.Policy(flow); got != want {
 			t.Errorf("%s: %+v, want %+v", flow, got, want)
@@ -340,7 +340,7 @@ func FuzzWeights(f *testing.F) {
 	})
 }
 
-// measured writes a profile of a disk of 1 GB beside the settings.
+// measured writes a profile of a disk of 1 GB next to the settings.
 func measured(t *testing.T, dir string) {
 	t.Helper()
 	line := func(fixed, perMiB time.Duration) profile.Line {

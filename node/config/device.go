@@ -17,11 +17,11 @@ import (
 	"penstock/settings/plain"
 )
 
-// Device is the file's form of device.Config. What is not set has the default
-// of the device's kind.
+// Device is device.Config in the form of the settings file. Values that are not set have the
+// default for the kind of device.
 type Device struct {
-	// Profile is the path of the device's profile, which `penstock profile`
-	// wrote: costs, reference latencies and quantum, where they are not set here.
+	// Profile is the path of the device's profile, written by `penstock profile`: costs,
+	// reference latencies and quantum, unless they are set here.
 	Profile   string            `yaml:"profile"`
 	Algorithm string            `yaml:"algorithm"`
 	Quantum   settings.Bytes    `yaml:"quantum"`
@@ -41,8 +41,8 @@ type Device struct {
 	MaxFlows  int               `yaml:"max_flows"`
 }
 
-// Depth configures D: fixed for sfqd, the rest for sfqd2. Read and Write are
-// the reference latency of a request, Lref = fixed + per_mib * MiB.
+// Depth configures the depth D: fixed for sfqd, the rest for sfqd2. Read and Write are the
+// reference latency of a request, Lref = fixed + per_mib * MiB.
 type Depth struct {
 	Fixed int     `yaml:"fixed"`
 	Min   float64 `yaml:"min"`
@@ -59,19 +59,18 @@ type Line struct {
 	PerMiB settings.Duration `yaml:"per_mib"`
 }
 
-// Reference latencies where the file gives none, until a profile of the device
-// tells: two requests' time on a 7,200 rpm disk at 150 MB/s, and four on a SATA
-// flash disk at 400 MB/s.
+// Reference latencies if neither the file nor a profile of the device has any: the time of two
+// requests on a 7,200 rpm disk at 150 MB/s, and of four on a SATA flash disk at 400 MB/s.
 var (
 	rotational = depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 14 * time.Millisecond}
 	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
 )
 
-// A short seek of such a disk, twice, as rotational is two requests' time: what stands in
-// its queue is served in the order of its places.
+// Twice a short seek of such a disk, as rotational is the time of two requests: the disk serves
+// its queue in the order of positions.
 const seek = 2 * 4 * time.Millisecond
 
-// loadProfiles reads the profile of each section that names one.
+// loadProfiles reads the profile of each section that has one.
 func (n *Node) loadProfiles() {
 	n.profiles = map[string]*profile.Profile{}
 	if err := n.loadProfile(&n.Device); err != nil {
@@ -106,25 +105,25 @@ func (n *Node) device(name string) Device {
 	return n.Device
 }
 
-// SetsRoom reports whether the file says how much may be dirty on that device, and
-// wait undrained.
+// SetsRoom reports whether the file sets how many bytes may be dirty on that device, and how many
+// may wait undrained.
 func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
 	d := n.device(name)
 	return d.Dirty != 0, d.Lazy != 0
 }
 
-// SetsStaged reports whether the file says how much may be staged ahead of readers there.
+// SetsStaged reports whether the file sets how many bytes may be staged ahead of readers there.
 func (n *Node) SetsStaged(name string) bool { return n.device(name).Staged != 0 }
 
-// Profile gives the file that the device of that kernel name has its profile
-// from, and what is in it; nil if it has none.
+// Profile returns the profile of the device with that kernel name, and its file; nil if it has
+// none.
 func (n *Node) Profile(name string) (file string, p *profile.Profile) {
 	file = n.device(name).Profile
 	return file, n.profiles[file]
 }
 
-// ConfigFor gives the settings of that device. If the profile is not of such a
-// device, it is left aside, and misfit says why.
+// ConfigFor returns the settings of that device. If the profile belongs to another device, it is
+// not used, and misfit contains the reason.
 func (n *Node) ConfigFor(id profile.Device) (c device.Config, misfit, err error) {
 	file, p := n.Profile(id.Name)
 	if p != nil {
@@ -137,15 +136,16 @@ func (n *Node) ConfigFor(id profile.Device) (c device.Config, misfit, err error)
 	return c, misfit, ofDevice(id.Name, err)
 }
 
-// DeviceConfig gives the settings of a device by its kernel name, with its
-// profile, if it has one, whatever device that was measured on.
+// DeviceConfig returns the settings of a device by its kernel name, including its profile if it
+// has one, without checking on which device that was measured.
 func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
 	_, p := n.Profile(name)
 	c, err := n.config(name, rotates, p)
 	return c, ofDevice(name, err)
 }
 
-// ofDevice says whose settings are wrong. No name: those that hold for all devices.
+// ofDevice adds the name of the device to an error. Without a name, it is about the settings for
+// all devices.
 func ofDevice(name string, err error) error {
 	switch {
 	case err == nil:
@@ -195,12 +195,12 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 	c.Peer = slices.Contains(n.peers, d.Algorithm)
 	err := n.checkAlgorithm(d.Algorithm)
 	if err != nil {
-		c.Algorithm = "" // the mistake is reported once
+		c.Algorithm = "" // so that the mistake is reported once
 	}
 	return c, errors.Join(err, c.Validate())
 }
 
-// checkAlgorithm checks the name of a scheduler; empty: the default.
+// checkAlgorithm checks the name of a scheduler; empty means the default.
 func (n *Node) checkAlgorithm(name string) error {
 	known := append(slices.Clone(arbiter.Algorithms), n.peers...)
 	slices.Sort(known[len(arbiter.Algorithms):])
@@ -214,10 +214,10 @@ func (n *Node) checkAlgorithm(name string) error {
 	return fmt.Errorf("algorithm %q: use one of %s", name, strings.Join(known, ", "))
 }
 
-// laboratory are algorithms that were the daemon's once.
+// laboratory holds algorithms that the daemon once offered.
 var laboratory = []string{"drr", "fifo"}
 
-// or gives the line or, if the file has none, the other one.
+// or returns the line or, if the file has none, the other one.
 func (l *Line) or(other depth.Line) depth.Line {
 	if l == nil {
 		return other

@@ -8,23 +8,22 @@ import (
 	"penstock/node/identity"
 )
 
-// Identity says how the flows that agents name are held against what the machine
-// knows of the processes behind them.
+// Identity configures how the flows that agents name are verified with evidence about their
+// processes.
 type Identity struct {
-	// Mode is trust (nothing is asked), verify (default: a claim counts until it is
-	// refuted) or strict (it counts once it is confirmed).
+	// Mode is trust (nothing is checked), verify (default: a claim counts until it is refuted) or
+	// strict (it counts once it is confirmed).
 	Mode string `yaml:"mode"`
 	// SparkDirs are the work directories of Spark's standalone workers.
 	SparkDirs []string `yaml:"spark_dirs"`
 	// Cgroup is the NodeManager's cgroups.hierarchy; default hadoop-yarn.
 	Cgroup string `yaml:"cgroup"`
-	// Services are the users that DataNodes and balancers run as, as block tokens name
-	// them.
+	// Services are the users that DataNodes and balancers run as, as in block tokens.
 	Services []string `yaml:"services"`
 }
 
-// IdentitySettings are those of the checker, but for what the daemon adds. Errors begin with the
-// field.
+// IdentitySettings returns the settings of the checker, without the fields that the daemon fills
+// in. Errors begin with the field.
 func (n *Node) IdentitySettings() (identity.Settings, error) {
 	i := n.Identity
 	if i.Mode == "" {

@@ -9,10 +9,10 @@ import (
 	"penstock/settings"
 )
 
-// Network is the file's form of what the machine may send, as one device of that
-// name. What is not set has device.Config's default for networks.
+// Network is the settings file's form of the network device: what the machine may send. Values
+// that are not set have device.Config's default for networks.
 type Network struct {
-	Rate     settings.Bytes    `yaml:"rate"` // a second; must be given
+	Rate     settings.Bytes    `yaml:"rate"` // per second; required
 	Quantum  settings.Bytes    `yaml:"quantum"`
 	Ahead    int               `yaml:"ahead"`
 	Depth    int               `yaml:"depth"`
@@ -20,7 +20,7 @@ type Network struct {
 	MaxFlows int               `yaml:"max_flows"`
 }
 
-// NetworkConfig gives the settings of the network device.
+// NetworkConfig returns the settings of the network device.
 func (n *Node) NetworkConfig() (device.Config, error) {
 	c, err := n.networkConfig()
 	if err != nil {
@@ -33,7 +33,7 @@ func (n *Node) networkConfig() (device.Config, error) {
 	c := device.Config{Network: true}
 	if w := n.Network; w != nil {
 		if w.Rate == 0 {
-			return c, errors.New("rate: give the bytes a second that the machine can send, such as 117MiB for 1 Gbit/s")
+			return c, errors.New("rate: give the bytes per second that the machine can send, such as 117MiB for 1 Gbit/s")
 		}
 		c.Rate, c.Quantum = int64(w.Rate), int64(w.Quantum)
 		c.Ahead, c.FixedDepth = w.Ahead, w.Depth

@@ -14,8 +14,8 @@ type Queue struct {
 	Weight int    `yaml:"weight"`
 }
 
-// place makes the places of the rules' queues: by the policy's rules, so that a node means by
-// a file what the broker does.
+// place places the rules' queues. It uses the policy's rules, so that a file means the same to a
+// node and to the broker.
 func (w *Weights) place() {
 	p := policy.Policy{Default: 1}
 	for _, q := range w.Queues {
@@ -26,7 +26,7 @@ func (w *Weights) place() {
 		return
 	}
 	w.places = map[string]*device.Queue{}
-	made := map[string]*device.Queue{} // one for all that are in it
+	made := map[string]*device.Queue{} // one value for all rules of the same queue
 	for i, r := range w.Rules {
 		q := r.Queue
 		if q == "" || w.places[q] != nil {

@@ -93,7 +93,7 @@ func FuzzQueues(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, r := range w.Rules {
-			if q := w.places[r.Queue]; q != nil { // the scheduler takes all that a good file says
+			if q := w.places[r.Queue]; q != nil { // the scheduler accepts all values of a valid file
 				if err := s.SetQueue(id, q.Levels()); err != nil {
 					t.Errorf("%q: %v", text, err)
 				}

@@ -8,8 +8,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// take puts an answer into force, and says whether it is: on some device shares are of the
-// totals.
+// take puts an answer into force. It reports whether the answer is in force: on at least one
+// device, the shares follow the totals.
 func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	if err := c.apps.take(a.GetEntries(), a.GetRates(), a.GetRooms(), nil, nil); err != nil {
 		return false, err
@@ -29,7 +29,7 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	}
 	before := c.State().InForce
 	if a.GetSettling() {
-		return before, nil // what was in force before it started may be, yet
+		return before, nil // the parts from before the restart may still be in force
 	}
 	answered := false
 	for _, t := range c.devices {
@@ -54,14 +54,15 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 		t.parts, answered = true, true
 		inForce = inForce || len(parts) > 0
 	}
-	if !answered && len(c.apps.byName) > 0 { // a stream's first: it had the names only
+	if !answered && len(c.apps.byName) > 0 { // the first answer of a stream: before it only names were known
 		return before, nil
 	}
 	return inForce || len(c.apps.byName) == 0, nil
 }
 
-// right is what core/coord asks for: of an application what the policy gives it, of a queue what it
-// had in its last report. A queue of which the broker has said nothing yet is not known.
+// right returns the Right that core/coord needs: for an application from the policy, for a queue
+// from its last report. It returns false for a queue that is missing in the broker's answers so
+// far.
 func (c *Client) right(app int) (coord.Right, bool) {
 	if app < 0 {
 		e := c.queues.of(uint32(-1 - app))
@@ -78,7 +79,7 @@ func (c *Client) right(app int) (coord.Right, bool) {
 	in := 0
 	if n := len(right.Queues); known && n > 0 {
 		q := c.queues.byName[right.Queues[n-1].Name]
-		if q == nil { // it is there with the next report
+		if q == nil { // it is created with the next report
 			return coord.Right{}, false
 		}
 		in = queueNumber(q)
@@ -86,14 +87,14 @@ func (c *Client) right(app int) (coord.Right, bool) {
 	return coord.Right{Weight: right.Weight, Total: e.total, In: in}, known
 }
 
-// take notes totals. Had and weights are there of queues only.
+// take stores totals. Only queues have values in had and weights.
 func (s *entries) take(numbers []uint32, rates, rooms, had, weights []uint64) error {
 	n := len(numbers)
 	if n != len(rates) || n != len(rooms) || len(had) != len(weights) || len(had) != 0 && len(had) != n {
-		return fmt.Errorf("an answer has %d entries with %d rates and %d rooms, and %d and %d of members", n, len(rates), len(rooms), len(had), len(weights))
+		return fmt.Errorf("an answer has %d entries with %d rates and %d rooms, and for members %d and %d", n, len(rates), len(rooms), len(had), len(weights))
 	}
 	for i, number := range numbers {
-		// An entry that was freed meanwhile may be in an answer that was under way.
+		// An answer sent before may contain an entry that has been freed since.
 		e := s.of(number)
 		if e == nil || rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
 			continue
@@ -106,5 +107,5 @@ func (s *entries) take(numbers []uint32, rates, rooms, had, weights []uint64) er
 	return nil
 }
 
-// isEntry reports whether an application is reported.
+// isEntry reports whether an application is reported to the broker.
 func (c *Client) isEntry(name string) bool { return c.apps.byName[name] != nil }

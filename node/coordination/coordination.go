@@ -1,9 +1,10 @@
-// Package coordination is a node's side of the broker: it reports what the node's devices
-// serve, about once a second, and puts into force what the totals make of it (core/coord).
+// Package coordination is a node's side of the broker. About once a second it reports the service
+// of the node's devices. It then puts into force the parts that core/coord computes from the
+// broker's totals.
 //
-// The broker may be away at any time. Parts stay in force for a few periods without an
-// answer, and then the node goes on by local shares, with the weights that the broker gave
-// last, and says so. Nothing here is waited for by anything that governs I/O.
+// The broker may be unreachable at any time. Parts stay in force for a few periods without an
+// answer. Then the node uses local shares, with the weights that the broker sent last, and logs
+// this. I/O never waits for anything in this package.
 package coordination
 
 import (
@@ -23,36 +24,37 @@ import (
 
 const (
 	// stale is how many periods parts stay in force without an answer. With several brokers it is
-	// longer: with the usual session of three periods another one leads after up to four and a
-	// half, and the node has to find it.
+	// longer: with the usual session of three periods, a new broker leads after at most four and
+	// a half periods, and the node has to find it.
 	stale        = 5
 	staleSeveral = stale + 3
-	// underWay is how many reports wait for an answer before no more are sent.
+	// underWay is the maximum number of reports without an answer; then no more are sent.
 	underWay = 5
-	// forget is how many reports in a row an application is not at any device before its
-	// entry is freed, and how many after that its number is given to another: by then no
-	// answer that means the first one is under way.
+	// forget is for how many reports in a row an application is missing at all devices before its
+	// entry is freed, and after how many more its number is reused: by then no answer with the
+	// old meaning can arrive.
 	forget = 30
-	// unanswered is for how many periods, but at least the time beside it, a node with several
-	// brokers waits for an answer before it tries another one.
+	// unanswered is the number of periods (but at least unansweredLeast) for which a node with
+	// several brokers waits for an answer before it tries another one.
 	unanswered      = 2
 	unansweredLeast = time.Second
-	// asks is how often a node asks a broker that names one as the leader which has not
-	// answered, before it tries that one again.
+	// asks is how often a node asks a broker that names a leader which has not answered, before
+	// it tries that leader again.
 	asks = 4
-	// fence is for how long after an answer none of a smaller epoch is taken. No leader that was
-	// deposed lives that long; but a clock that epochs were taken of may have been wrong.
+	// fence is the time after an answer for which answers of smaller epochs are refused. No
+	// deposed leader lives that long, but the clock from which epochs were taken may have been
+	// wrong.
 	fence = 10 * time.Minute
-	// connectWait bounds the wait for a machine to take a connection, and shakeWait that for the
-	// broker to authenticate it: when a broker starts, all nodes wait in turn, and one that gave
-	// up early would only come again, at the end of the line. With several brokers there is
-	// another to ask, and severalWait bounds both.
+	// connectWait limits the wait for a machine to accept a connection, and shakeWait the wait
+	// for the broker to authenticate it. When a broker starts, all nodes wait for their turn, and
+	// a node that gave up early would only come back at the end of the queue. With several
+	// brokers there is another one to ask, and severalWait limits both.
 	connectWait = 3 * time.Second
 	shakeWait   = 20 * time.Second
 	severalWait = 2 * time.Second
 )
 
-// Use is a flow's account at a device; durations grow only.
+// Use is a flow's account at a device; durations never decrease.
 type Use struct {
 	Flow            string
 	Service, Wanted time.Duration
@@ -63,83 +65,84 @@ type Device interface {
 	Name() string
 	// Uses returns the accounts of all flows; false if the device does not answer.
 	Uses() ([]Use, bool)
-	// SetParts puts parts into force; without any, the rules' weights are. It must not block for long.
+	// SetParts puts parts into force; without parts, the rules' weights apply. It must not block
+	// for long.
 	SetParts(Parts)
 }
 
-// Parts replace weights, at every level of the queue tree, on their scale: among the members of
-// one queue a member without a part keeps its own weight. Both nil: none are in force.
+// Parts replace weights at every level of the queue tree, on the same scale: among the members of
+// a queue, a member without a part keeps its own weight. Both nil: no parts are in force.
 type Parts struct {
 	Flows  map[string]float64 // of a flow, in its queue
 	Queues map[string]float64 // of a queue, in its parent; by its path from the root, "/a/b"
 }
 
-// Right is what the policy gives an application.
+// Right holds what the policy grants an application.
 type Right struct {
 	Weight float64 // in the last of Queues
-	Limit  int64   // bytes a second at one device; 0: none
-	// Queues is the path from the root to where the application stands.
+	Limit  int64   // bytes per second at one device; 0: none
+	// Queues is the path from the root to the application's queue.
 	Queues []sfq.Level
 }
 
 // Options of a Client.
 type Options struct {
-	Node string // its name
+	Node string // name of the node
 
-	Brokers []string // addresses, tried in turn; the one that leads answers
-	// TLS is asked for at each connection, so that changed certificates are taken; nil: plain.
+	Brokers []string // addresses, tried in turn; the leader answers
+	// TLS is called for each connection, so that changed certificates are used; nil: unencrypted.
 	TLS     func() (*tls.Config, error)
 	Period  time.Duration
 	Devices func() []Device
-	// Rights receives what the policy gives the flows of this node, each time some of it is
-	// new: all of it, also of flows that have had nothing to do for a while.
+	// Rights receives the policy's grants for the flows of this node, whenever some of them
+	// change. It receives all of them, including those of flows that have been idle for a while.
 	Rights func(map[string]Right)
 	Log    *slog.Logger
 }
 
-// State is a Client's, for status.
+// State is the state of a Client, for the status.
 type State struct {
-	Broker   string        // that the stream is with; empty: none
+	Broker   string        // of the stream; empty: none
 	Answered time.Time     // the last answer; zero: none yet
 	Delay    time.Duration // of that answer
-	InForce  bool          // the totals are; else the node goes by local shares
+	InForce  bool          // the totals are in force; otherwise local shares
 	Policy   uint64        // version
 	Entries  int           // applications that are reported
-	LeftOut  int           // that are not, for the bounds on entries and queues
+	LeftOut  int           // applications that are not reported, because of the bounds on entries and queues
 	Mistake  string        // why there is no stream
-	Epoch    uint64        // the largest of a leadership whose answer was taken
-	Refused  uint64        // answers of smaller epochs, which were not taken
+	Epoch    uint64        // the largest epoch of an accepted answer
+	Refused  uint64        // answers of smaller epochs, which were refused
 }
 
-// Client keeps the stream.
+// Client maintains the stream.
 type Client struct {
 	Version string // of the program; set before Run
-	Address string // at which other nodes' questions are answered, empty: none; set before Run
+	Address string // address that answers other nodes' questions, empty: none; set before Run
 
 	o Options
 
 	mu    sync.Mutex
 	state State
 
-	broker cluster.NodesClient // of the stream; nil: there is none
+	broker cluster.NodesClient // of the stream; nil: none
 
 	reports uint64 // so far, over all streams
 	apps    entries
 	queues  entries
 	devices map[string]*tracked
-	looks   map[string]*look // under way, by the device's name
+	looks   map[string]*look // in progress, by the device's name
 	rights  rights
 
 	complaints map[string]complaint // by broker
 }
 
-// tracked is a device and what it had done at the report before.
+// tracked is a device and its accounts at the last report.
 type tracked struct {
 	device Device
 	coord  coord.Device
 	before map[string]Use
 	at     time.Time
-	parts  bool // some have been set
+	parts  bool // some parts are in force
 }
 
 // New returns a client; Run starts it.
@@ -164,16 +167,16 @@ func (c *Client) State() State {
 	return c.state
 }
 
-// Run exchanges until ctx ends.
+// Run exchanges reports and answers until ctx ends.
 func (c *Client) Run(ctx context.Context) {
 	defer c.localShares()
 	retry := Retry{Period: c.o.Period}
 	if len(c.o.Brokers) > 1 {
-		retry.Most = min(retryMost, max(c.o.Period, retryLeast)) // one of them may lead by now
+		retry.Most = min(retryMost, max(c.o.Period, retryLeast)) // another broker may lead by now
 	}
 	var gone string // a broker that did not answer
 	trust := 0      // attempts without going back to it
-	again := false  // this broker is asked a second time, as it may well lead still
+	again := false  // ask this broker a second time, since it may still be the leader
 	for i := 0; ; {
 		broker := c.o.Brokers[i]
 		began := time.Now()
@@ -181,8 +184,9 @@ func (c *Client) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Who leads is taken from a broker, but only among those that this node has learnt of. A
-		// broker may name one that is gone until the others know it: then it is asked again.
+		// A broker may name the leader, but only the addresses in this node's settings count.
+		// Until the brokers notice that the leader is gone, they may name it: then it is tried
+		// again.
 		var refusal notLeading
 		refused := errors.As(err, &refusal)
 		named := slices.Index(c.o.Brokers, refusal.leader)
@@ -192,13 +196,13 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		switch {
 		case !refused && answered && !again && !errors.Is(err, errSilent) && !errors.Is(err, errEpoch):
-			again = true // it was cut, or the broker did not like this stream
+			again = true // the connection was cut, or the broker refused this stream
 		case refused && named >= 0 && refusal.leader == gone && trust > 0:
 			trust--
 		case refused && named >= 0 && refusal.leader != broker:
 			i, again = named, false
 		case refused && named == i && !again:
-			again = true // once: another one may know better
+			again = true // once: another broker may know the leader
 		default:
 			again = false
 			if !refused {
@@ -210,7 +214,7 @@ func (c *Client) Run(ctx context.Context) {
 		c.state.Broker, c.state.Mistake = "", err.Error()
 		c.mu.Unlock()
 		if answered {
-			clear(c.complaints) // the next outage is news
+			clear(c.complaints) // the next outage is logged again
 		}
 		c.complain(broker, err)
 		if lasted := time.Since(began); lasted > stale*c.o.Period || lasted > c.o.Period && answered {
@@ -226,9 +230,9 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// complain logs why there is no stream: when that is new, but not more than once in ten seconds, as
-// a broker that is not there is asked twice a period and some reasons have the time in them; and
-// the same once a minute.
+// complain logs why there is no stream. It logs a new reason at most once in ten seconds, since a
+// broker that is down is asked twice per period and some reasons contain the time. It logs the
+// same reason once a minute.
 func (c *Client) complain(broker string, err error) {
 	since := time.Minute
 	said, before := c.complaints[broker]
@@ -242,13 +246,13 @@ func (c *Client) complain(broker string, err error) {
 	c.o.Log.Warn("no stream to the broker", "broker", broker, "error", err)
 }
 
-// complaint is what was logged of a broker last.
+// complaint is the last logged reason for a broker.
 type complaint struct {
 	text string
 	at   time.Time
 }
 
-// expire goes back to local shares when no answer has come for some periods.
+// expire returns to local shares if no answer has arrived for some periods.
 func (c *Client) expire() {
 	c.mu.Lock()
 	periods := time.Duration(stale)
@@ -266,7 +270,7 @@ func (c *Client) expire() {
 	}
 }
 
-// localShares puts the policy's weights into force as they are, in their queues.
+// localShares puts the policy's weights into force unchanged, in their queues.
 func (c *Client) localShares() {
 	for _, t := range c.devices {
 		if t.parts {

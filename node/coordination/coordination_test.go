@@ -16,10 +16,10 @@ import (
 	"penstock/wire/cluster"
 )
 
-// disk is a device whose flows work as much as the test says.
+// disk is a device with flows whose service the test sets.
 type disk struct {
 	name string
-	hang time.Duration // how long it does not answer, and then it says that it cannot
+	hang time.Duration // how long it does not answer; then it reports an error
 
 	mu    sync.Mutex
 	uses  map[string]time.Duration
@@ -57,7 +57,7 @@ func (d *disk) work(flow string, u time.Duration) {
 	d.uses[flow] += u
 }
 
-// broker answers each report at once, and counts.
+// broker answers each report at once, and counts the reports.
 type broker struct {
 	cluster.UnimplementedNodesServer
 	streams, answers, rates atomic.Int64
@@ -94,8 +94,8 @@ func serve(t *testing.T, b *broker) string {
 	return l.Addr().String()
 }
 
-// TestAHungDiskKeepsTheStream: one whose loop does not answer within its second is left out, the
-// other disk is reported, and the broker that answers is not taken for a silent one.
+// TestAHungDiskKeepsTheStream: a disk whose loop does not answer within its second is left out
+// and the other disk is reported. The broker, which answers, does not count as silent.
 func TestAHungDiskKeepsTheStream(t *testing.T) {
 	var b, other broker
 	hung, well := &disk{name: "a", hang: time.Second}, &disk{name: "b"}
@@ -120,8 +120,8 @@ func TestAHungDiskKeepsTheStream(t *testing.T) {
 	}
 }
 
-// TestOneQuestionToADisk: while it does not answer it is neither waited for nor asked again, and
-// what it says late counts from when it said so.
+// TestOneQuestionToADisk: a disk that does not answer is neither waited for nor queried again. A
+// late answer counts from its arrival.
 func TestOneQuestionToADisk(t *testing.T) {
 	c := &Client{o: Options{Period: 100 * time.Millisecond}, looks: map[string]*look{}}
 	d := &gated{asked: make(chan bool, 10), answer: make(chan []Use)}
@@ -154,7 +154,7 @@ func TestOneQuestionToADisk(t *testing.T) {
 	}
 }
 
-// gated answers when the test lets it.
+// gated is a device that answers when the test lets it.
 type gated struct {
 	asked  chan bool
 	answer chan []Use
@@ -164,8 +164,8 @@ func (d *gated) Name() string        { return "gated" }
 func (d *gated) SetParts(Parts)      {}
 func (d *gated) Uses() ([]Use, bool) { d.asked <- true; return <-d.answer, true }
 
-// TestRightsOutliveEntries: who has nothing to do for longer than an entry is kept has its limit
-// when rights come for somebody else, and when it begins again.
+// TestRightsOutliveEntries: an application that is idle for longer than its entry is kept still
+// has its limit when rights of other applications arrive, and when it becomes active again.
 func TestRightsOutliveEntries(t *testing.T) {
 	var received map[string]Right
 	d := &disk{name: "disk"}
@@ -181,7 +181,7 @@ func TestRightsOutliveEntries(t *testing.T) {
 			d.work(flow, time.Second)
 		}
 		c.report(sequence)
-		time.Sleep(time.Millisecond) // a report has a length
+		time.Sleep(time.Millisecond) // so that the report covers some time
 	}
 	answer := func(rights ...*cluster.Right) {
 		t.Helper()
@@ -203,7 +203,7 @@ func TestRightsOutliveEntries(t *testing.T) {
 		t.Errorf("received %+v", received)
 	}
 	report("replication")
-	answer() // which says nothing of it yet
+	answer() // an answer without it
 	if d.parts.Flows["replication"] <= 0 {
 		t.Errorf("parts %v: it has a right", d.parts)
 	}
@@ -213,7 +213,7 @@ func TestRightsOutliveEntries(t *testing.T) {
 	}
 }
 
-// TestRightsAreBounded: entries' stay, and of the others those that were used last.
+// TestRightsAreBounded: rights of entries stay, and of the others the most recently used.
 func TestRightsAreBounded(t *testing.T) {
 	r := newRights(4)
 	isEntry := func(name string) bool { return name == "1" }
@@ -235,8 +235,8 @@ func TestRightsAreBounded(t *testing.T) {
 	}
 }
 
-// TestHowLongPartsStay without an answer: with several brokers for as long as they need until
-// another one leads.
+// TestHowLongPartsStay: how long parts stay in force without an answer. With several brokers they
+// stay until another one can lead.
 func TestHowLongPartsStay(t *testing.T) {
 	for _, test := range []struct{ brokers, periods int }{{1, 5}, {2, 8}} {
 		c, err := New(Options{Node: "n", Brokers: make([]string, test.brokers), Period: time.Second, Log: slog.New(slog.DiscardHandler)})

@@ -5,8 +5,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// entries are what the node reports by number: its applications, or its queues. Each has numbers
-// of its own.
+// entries are the applications, or the queues, that the node reports by number. Each kind has its
+// own numbers.
 type entries struct {
 	most, longest int
 	byName        map[string]*entry
@@ -14,7 +14,7 @@ type entries struct {
 	freed         []freed // oldest first
 }
 
-// freed is a number that nobody has, since a report.
+// freed is a number that has been unused since a report.
 type freed struct {
 	number uint32
 	since  uint64
@@ -25,13 +25,13 @@ type entry struct {
 	name   string
 	number uint32
 	unseen int // reports in a row without it
-	// What the broker knows of it, on this stream.
+	// The broker's knowledge about it, on this stream.
 	named bool
 	sent  coord.Service
-	total coord.Service // as it has said
-	known bool          // it has said one
+	total coord.Service // in its last answer
+	known bool          // total is valid
 	sum   coord.Service
-	// Where a queue stands, and what it weighs there, by the report's rights.
+	// The queue's place, and its weight there, according to the rights of this report.
 	path   string
 	in     int // its parent's number in core/coord; 0: the root
 	weight float64
@@ -41,7 +41,8 @@ func newEntries(most, longest int) entries {
 	return entries{most: most, longest: longest, byName: map[string]*entry{}}
 }
 
-// enter finds a name's entry, or makes it; nil where the bound is reached or the name is too long.
+// enter finds or creates the entry of a name; nil if the bound is reached or the name is too
+// long.
 func (s *entries) enter(name string, reports uint64) *entry {
 	if e := s.byName[name]; e != nil {
 		return e
@@ -65,7 +66,7 @@ func (s *entries) enter(name string, reports uint64) *entry {
 	return e
 }
 
-// of is the entry of that number; nil if there is none.
+// of returns the entry of a number; nil if there is none.
 func (s *entries) of(number uint32) *entry {
 	if int(number) >= len(s.byNumber) {
 		return nil
@@ -81,21 +82,21 @@ func (s *entries) begin() {
 	}
 }
 
-// renew begins a stream, whose broker knows nothing.
+// renew begins a stream with a broker that knows nothing yet.
 func (s *entries) renew() {
 	for _, e := range s.byName {
 		e.named, e.sent, e.total, e.known = false, coord.Service{}, coord.Service{}, false
 	}
 }
 
-// free takes the number of an entry that is seen no more.
+// free releases the number of an entry that is no longer seen.
 func (s *entries) free(e *entry, reports uint64) {
 	delete(s.byName, e.name)
 	s.byNumber[e.number] = nil
 	s.freed = append(s.freed, freed{e.number, reports})
 }
 
-// inOrder are all, by number.
+// inOrder returns all entries, sorted by number.
 func (s *entries) inOrder() (all []*entry) {
 	for _, e := range s.byNumber {
 		if e != nil {
@@ -105,12 +106,13 @@ func (s *entries) inOrder() (all []*entry) {
 	return all
 }
 
-// queueNumber is a queue's in core/coord, where an application's is that of its entry.
+// queueNumber returns a queue's number in core/coord; an application's number there is that of
+// its entry.
 func queueNumber(e *entry) int { return -1 - int(e.number) }
 
-// stand enters the queues on the way to an application, for this report. ok is false past the
-// bounds, and where another application has it that one of them is elsewhere, or weighs something
-// else: while a new policy comes, there are rights of two.
+// stand enters the queues on the path to an application, for this report. ok is false if a bound
+// is reached, or if another application has a queue of the same name with another place or
+// weight: while a new policy spreads, there are rights of two policies.
 func (c *Client) stand(levels []sfq.Level) (queues []*entry, ok bool) {
 	path, in := "", 0
 	for _, l := range levels {

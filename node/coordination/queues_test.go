@@ -12,7 +12,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// exchange is a client with one disk, whose broker is the test.
+// exchange is a client with one disk; the test is its broker.
 type exchange struct {
 	*Client
 	t        *testing.T
@@ -29,14 +29,14 @@ func newExchange(t *testing.T) *exchange {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.send() // where the accounts stand
+	x.send() // sets the starting point of the accounts
 	return x
 }
 
-// send reports what flows have done: as long each.
+// send reports the same service for each of the flows.
 func (x *exchange) send(flows ...string) *cluster.Report {
 	x.t.Helper()
-	time.Sleep(time.Millisecond) // a report has a length
+	time.Sleep(time.Millisecond) // so that the report covers some time
 	for _, f := range flows {
 		x.disk.work(f, time.Second)
 	}
@@ -52,7 +52,7 @@ func (x *exchange) answer(a *cluster.Answer) {
 	}
 }
 
-// right is one with an own weight of 2, in queues of weight 3.
+// right returns a right with an own weight of 2, in queues of weight 3.
 func (x *exchange) right(flow string, queues ...string) *cluster.Right {
 	r := &cluster.Right{Entry: x.apps.byName[flow].number, Own: 2}
 	for _, q := range queues {
@@ -61,7 +61,7 @@ func (x *exchange) right(flow string, queues ...string) *cluster.Right {
 	return r
 }
 
-// totals says of all queues that they have a whole device.
+// totals returns totals that give each queue a whole device.
 func (x *exchange) totals() *cluster.Queues {
 	q := &cluster.Queues{}
 	for _, e := range x.queues.inOrder() {
@@ -71,8 +71,8 @@ func (x *exchange) totals() *cluster.Queues {
 	return q
 }
 
-// TestPartsAtEveryLevel: queues are reported once their members are known, with what these
-// have, and get parts by their path; one whose total the broker does not say has none.
+// TestPartsAtEveryLevel: queues are reported once their members are known, with the members'
+// service, and get parts by their path. A queue without a total from the broker has no part.
 func TestPartsAtEveryLevel(t *testing.T) {
 	x := newExchange(t)
 	if r := x.send("a", "b", "c", "d"); r.GetQueues() != nil || len(r.GetNames()) != 4 {
@@ -90,7 +90,7 @@ func TestPartsAtEveryLevel(t *testing.T) {
 	if etl, root := q.GetRates()[1], q.GetRates()[0]; math.Abs(float64(etl)-coord.Second/2) > 1e6 || math.Abs(float64(root)-0.75*coord.Second) > 1e6 {
 		t.Errorf("a quarter of a device for each flow: root %d, etl %d", root, etl)
 	}
-	x.answer(&cluster.Answer{}) // of an older broker
+	x.answer(&cluster.Answer{}) // from an older broker
 	if p := x.disk.parts; len(p.Queues) != 0 || len(p.Flows) != 4 {
 		t.Errorf("parts %v, without queues' totals", p)
 	}
@@ -100,7 +100,7 @@ func TestPartsAtEveryLevel(t *testing.T) {
 	if len(p.Flows) != 4 || len(p.Queues) != 2 || p.Queues["/top"] <= 0 || p.Queues["/top/etl"] <= 0 {
 		t.Fatalf("parts %v", p)
 	}
-	// On the scale of the weights of each queue.
+	// The sums are on the scale of the weights of each queue.
 	for name, sums := range map[string][2]float64{
 		"the root": {p.Queues["/top"] + p.Flows["d"], 5}, "top": {p.Queues["/top/etl"] + p.Flows["c"], 5}, "etl": {p.Flows["a"] + p.Flows["b"], 4},
 	} {
@@ -114,8 +114,9 @@ func TestPartsAtEveryLevel(t *testing.T) {
 	}
 }
 
-// TestAnotherPolicyComes: while some rights are of the policy before, those who have it that a queue
-// is elsewhere wait; once all have the new one, they have parts in it.
+// TestAnotherPolicyComes: while some rights belong to the previous policy, applications with
+// another place for one of their queues wait. Once all have rights of the new policy, they have
+// parts in it.
 func TestAnotherPolicyComes(t *testing.T) {
 	x := newExchange(t)
 	x.send("a", "b")
@@ -134,7 +135,7 @@ func TestAnotherPolicyComes(t *testing.T) {
 	if p := x.disk.parts; len(p.Flows) != 2 || len(p.Queues) != 2 || p.Queues["/top/etl"] != 3 || x.State().LeftOut != 0 {
 		t.Errorf("parts %v, %d left out", p, x.State().LeftOut)
 	}
-	// Who is in no queue any more has no part in it.
+	// Applications that are in no queue any more have no part there.
 	x.send("a", "b")
 	x.answer(&cluster.Answer{Queues: x.totals(), Rights: []*cluster.Right{x.right("b")}})
 	if p := x.disk.parts; len(p.Flows) != 1 || p.Flows["a"] != 2 {
@@ -142,7 +143,7 @@ func TestAnotherPolicyComes(t *testing.T) {
 	}
 }
 
-// answerAll gives a flow another right, and answers the next report.
+// answerAll grants a flow another right, and answers the next report.
 func (x *exchange) answerAll(flow string, queues ...string) {
 	x.t.Helper()
 	x.send("a", "b")
@@ -153,7 +154,8 @@ func (x *exchange) answerAll(flow string, queues ...string) {
 	x.answer(&cluster.Answer{Queues: x.totals()})
 }
 
-// TestQueuesAreForgotten with their last application, and their numbers are given to others later.
+// TestQueuesAreForgotten: queues disappear with their last application, and their numbers are
+// reused later.
 func TestQueuesAreForgotten(t *testing.T) {
 	x := newExchange(t)
 	x.send("a")
@@ -180,7 +182,7 @@ func TestQueuesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestEntriesAreBounded at their number and at their names' length.
+// TestEntriesAreBounded: the number of entries and the length of their names are limited.
 func TestEntriesAreBounded(t *testing.T) {
 	s := newEntries(3, 5)
 	for i := range 3 {

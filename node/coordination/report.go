@@ -7,7 +7,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// report says what the node's devices have done since the last one.
+// report returns the service of the node's devices since the last report.
 func (c *Client) report(sequence uint64) *cluster.Report {
 	r := &cluster.Report{Sequence: sequence}
 	c.apps.begin()
@@ -79,19 +79,20 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 	return r
 }
 
-// look is a question to a device for its accounts.
+// look is a query of a device's accounts.
 type look struct {
 	device Device
 	done   chan struct{}
-	// Once it is done:
+	// Valid once it is done:
 	uses []Use
 	ok   bool
 	at   time.Time
 }
 
-// look asks all devices at once, and gives the answers that are there within half a period. Who
-// has not answered by then is not waited for again, nor asked again, until he has: a disk that
-// hangs must not keep the others' reports, nor the broker's answers.
+// look queries all devices concurrently and returns the answers that arrive within half a period.
+// A device that does not answer in time is neither queried again nor waited for until it has
+// answered, so that a hanging disk delays neither the other disks' reports nor the broker's
+// answers.
 func (c *Client) look(devices []Device) (answered []*look) {
 	late := time.NewTimer(c.o.Period / 2)
 	defer late.Stop()
@@ -131,7 +132,7 @@ wait:
 	return answered
 }
 
-// free forgets an entry that is seen no more.
+// free removes an entry that is no longer seen.
 func (c *Client) free(s *entries, e *entry, app int) {
 	s.free(e, c.reports)
 	for _, t := range c.devices {
@@ -139,8 +140,8 @@ func (c *Client) free(s *entries, e *entry, app int) {
 	}
 }
 
-// reportDevice adds one device's services to the entries'. The first look at a device, and
-// the first of a stream, only says where its accounts stand.
+// reportDevice adds one device's service to the entries. The first query of a device, and the
+// first one of a stream, only sets the starting point of its accounts.
 func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	d, uses, now := l.device, l.uses, l.at
 	t := c.devices[d.Name()]
@@ -157,11 +158,11 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	if first || length <= 0 {
 		return 0
 	}
-	var queues, done []coord.Use // a queue is before its members
+	var queues, done []coord.Use // a queue comes before its members
 	var groups, members []*entry
 	inside := map[*entry]bool{}
 	for _, u := range uses {
-		// A flow that was forgotten and is back has begun at 0.
+		// A flow that was forgotten and came back has begun at 0.
 		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
 			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
 		}

@@ -6,28 +6,30 @@ import (
 )
 
 const (
-	// retryLeast and retryMost bound the wait between attempts to get a stream from a broker that
-	// is there, but does not take the node; with several brokers it is a period at most.
+	// retryLeast and retryMost limit the wait between attempts to get a stream from a broker that
+	// is reachable but does not accept the node. With several brokers the maximum is one period.
 	retryLeast = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
 )
 
-// Retry is a node's waits between attempts to get a stream. A broker that is not there gives an
-// attempt no work, so it is asked twice a period: it is to know of everybody within two periods
-// of its start. One that is there and turns nodes away has too much to do, and is asked ever more seldom.
+// Retry computes a node's waits between attempts to get a stream. An attempt causes an
+// unreachable broker no work, so the node tries twice per period: within two periods of its
+// start, a broker should hear from all nodes. A reachable broker that refuses nodes is
+// overloaded, and the waits grow.
 type Retry struct {
 	Period time.Duration // between reports
 	Most   time.Duration // between attempts; 0: retryMost
-	Rand   *rand.Rand    // of the waits, for who repeats a run by its seed; nil: the process's own
+	Rand   *rand.Rand    // source of the waits, for runs that are repeated by their seed; nil: the process's own
 
 	next time.Duration
 }
 
-// Reset: there was a stream for a while.
+// Reset resets the waits after a stream that lasted for a while.
 func (r *Retry) Reset() { r.next = 0 }
 
-// After returns how long to wait after an attempt that failed, and whether the broker's machine had
-// taken the connection in it. Waits differ by up to half, so that not all nodes come at once.
+// After returns the wait after a failed attempt. reached reports whether the broker's machine had
+// accepted the connection. Waits differ by up to half, so that not all nodes try at the same
+// time.
 func (r *Retry) After(reached bool) time.Duration {
 	most := r.Most
 	if most == 0 {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// TestRetry: who waits for a broker to be started again has rates there within two periods of
-// that; one that turns nodes away is asked ever more seldom.
+// TestRetry: a node that waits for a broker's restart has reported rates there within two
+// periods. A broker that refuses nodes is asked less and less often.
 func TestRetry(t *testing.T) {
 	for _, c := range []struct {
 		period, most          time.Duration
 		reached               bool
 		attempts              int
-		atLeast, atMost, last time.Duration // of all waits, and the last one's least
+		atLeast, atMost, last time.Duration // limits of all waits; the minimum of the last one
 	}{
 		{time.Second, 0, false, 100, 250 * time.Millisecond, 750 * time.Millisecond, 250 * time.Millisecond},
 		{30 * time.Second, 0, false, 100, retryMost / 2, retryMost * 3 / 2, retryMost / 2},
@@ -39,7 +39,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// With a source of its own the waits are those of its seed, in the same bounds.
+// With its own source, the waits follow its seed, within the same bounds.
 func TestRetryBySeed(t *testing.T) {
 	waits := func(seed uint64) (all [20]time.Duration) {
 		r := Retry{Period: time.Second, Rand: rand.New(rand.NewPCG(seed, 1))}

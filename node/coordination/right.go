@@ -9,8 +9,9 @@ import (
 	"penstock/wire/cluster"
 )
 
-// rightOf reads a right; ok is false if it is none. A path that no scheduler would take is none:
-// then, and of a broker that tells none, the weight among all stands for it.
+// rightOf reads a right; ok is false if it is not valid. A path that no scheduler would accept is
+// not valid. In that case, and with a broker that sends no paths, the application's weight among
+// all applications applies.
 func rightOf(r *cluster.Right) (right Right, ok bool) {
 	if r.GetLimit() > math.MaxInt64 {
 		return Right{}, false
@@ -41,22 +42,23 @@ func whole(weight float64) (int, bool) {
 	return max(1, int(math.Round(weight))), true
 }
 
-// rights are what the policy gives applications, by name. They outlive entries: an application
-// that has nothing to do for a while still has its limit when it begins again, though the broker
-// may be away by then. Past the bound those go that are no entries, the one that was longest ago first.
+// rights are the policy's grants for applications, by name. They outlive entries: an application
+// that is idle for a while still has its limit when it becomes active again, even if the broker
+// is unreachable by then. Beyond the bound, rights without an entry are removed, the least
+// recently used first.
 type rights struct {
-	most   int // at least as many as there may be entries
+	most   int // at least the maximum number of entries
 	byName *simplelru.LRU[string, Right]
 }
 
 func newRights(most int) rights {
-	byName, _ := simplelru.NewLRU[string, Right](most, nil) // fails for a size below 1 only
+	byName, _ := simplelru.NewLRU[string, Right](most, nil) // fails only for a size below 1
 	return rights{most, byName}
 }
 
 func (r *rights) of(name string) (Right, bool) { return r.byName.Peek(name) }
 
-// set notes an entry's right.
+// set stores the right of an entry.
 func (r *rights) set(name string, right Right, isEntry func(name string) bool) {
 	if !r.byName.Contains(name) {
 		r.makeRoom(isEntry)
@@ -64,7 +66,7 @@ func (r *rights) set(name string, right Right, isEntry func(name string) bool) {
 	r.byName.Add(name, right)
 }
 
-// makeRoom removes the oldest right that is no entry's, if there is no room for another one.
+// makeRoom removes the oldest right without an entry if there is no room for another one.
 func (r *rights) makeRoom(isEntry func(name string) bool) {
 	for n := r.byName.Len(); n > 0 && r.byName.Len() >= r.most; n-- {
 		if oldest, _, _ := r.byName.GetOldest(); isEntry(oldest) {
@@ -75,7 +77,7 @@ func (r *rights) makeRoom(isEntry func(name string) bool) {
 	}
 }
 
-// used puts a right behind all others on the way out.
+// used marks a right as the most recently used.
 func (r *rights) used(name string) { r.byName.Get(name) }
 
 func (r *rights) all() map[string]Right {

@@ -20,8 +20,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Dial returns a connection to a broker, which is made when it is first used; secure is nil
-// for a plain one.
+// Dial returns a connection to a broker, which is made at its first use; secure is nil for an
+// unencrypted one.
 func Dial(broker string, secure *tls.Config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
@@ -35,7 +35,7 @@ func Dial(broker string, secure *tls.Config, more ...grpc.DialOption) (*grpc.Cli
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second})}, more...)...)
 }
 
-// Connect makes the connection below a Dial.
+// Connect makes the TCP connection of a Dial.
 func Connect(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: connectWait}).DialContext(ctx, "tcp", address)
 }
@@ -43,11 +43,10 @@ func Connect(ctx context.Context, address string) (net.Conn, error) {
 // notLeading is the refusal of a broker that does not lead.
 type notLeading struct {
 	error
-	leader string // as it knows; may be empty
+	leader string // as far as it knows; may be empty
 }
 
-// open opens a stream. While the broker is still to be reached, what is in force may come
-// to its end.
+// open opens a stream. Parts may expire while it tries to reach the broker.
 func (c *Client) open(ctx context.Context, nodes cluster.NodesClient) (s cluster.Nodes_ExchangeClient, err error) {
 	opened := make(chan struct{})
 	go func() {
@@ -66,7 +65,7 @@ func (c *Client) open(ctx context.Context, nodes cluster.NodesClient) (s cluster
 	}
 }
 
-// stream is one stream with one broker, to its end.
+// stream runs one stream with one broker to its end.
 func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	var secure *tls.Config
 	if c.o.TLS != nil {
@@ -112,7 +111,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	}()
 	c.apps.renew()
 	c.queues.renew()
-	for _, t := range c.devices { // what was done without a stream is nobody's business now
+	for _, t := range c.devices { // service without a stream is not reported
 		t.coord.Forget()
 		t.at = time.Time{}
 	}
@@ -163,7 +162,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 		return nil
 	}
 	for {
-		if sequence-answered < underWay { // else the broker is slow: it has enough to do
+		if sequence-answered < underWay { // otherwise the broker is slow and already has enough work
 			sequence++
 			r := c.report(sequence)
 			if sequence == 1 {
@@ -172,13 +171,13 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 			sent[sequence] = time.Now()
 			if err := s.Send(r); err != nil {
 				select {
-				case err = <-failed: // it says more
+				case err = <-failed: // it has the better error
 				case <-time.After(time.Second):
 				}
 				return err
 			}
 		}
-		// What came meanwhile is no silence.
+		// Answers that arrived meanwhile count.
 		for waiting := true; waiting; {
 			select {
 			case a := <-answers:
@@ -211,17 +210,18 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	}
 }
 
-// errNotReached: no connection was taken at the broker's address.
+// errNotReached: no machine accepted the connection at the broker's address.
 var errNotReached = errors.New("the broker is not reached")
 
-// errEpoch: another broker has led since.
-var errEpoch = errors.New("an answer of a leadership that is over")
+// errEpoch: another broker has become the leader since.
+var errEpoch = errors.New("an answer from a former leader (its epoch is too small)")
 
 // errSilent: the broker has not answered for too long.
 var errSilent = errors.New("no answer")
 
-// follow holds an answer's epoch against the largest seen. A broker that answers though
-// another one leads was cut off or stopped, and does not know it yet.
+// follow compares an answer's epoch with the largest one so far. A broker that answers with a
+// smaller one was cut off or stopped while another broker became the leader, and does not know it
+// yet.
 func (c *Client) follow(epoch uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

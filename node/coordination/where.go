@@ -11,8 +11,8 @@ import (
 
 var errNoBroker = errors.New("no broker answers")
 
-// Where asks the broker which node lives at an address: its name, and where it answers
-// other nodes' questions.
+// Where asks the broker for the node at an address: its name, and its own address for questions
+// of other nodes.
 func (c *Client) Where(ctx context.Context, address netip.Addr) (*cluster.Node, error) {
 	c.mu.Lock()
 	broker := c.broker
@@ -29,11 +29,12 @@ func (c *Client) setBroker(b cluster.NodesClient) {
 	c.broker = b
 }
 
-// hosts are the machine's addresses as others may see them, as many as may be stated.
+// hosts returns the machine's addresses as other machines may see them, at most as many as may be
+// reported.
 func hosts() (all []string) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // the one that the stream comes from is known anyway
+		return nil // the broker knows the address of the stream anyway
 	}
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() && len(all) < cluster.MaxHosts {

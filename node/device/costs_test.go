@@ -14,7 +14,7 @@ import (
 	"penstock/core/depth"
 )
 
-// profile is what the model disk takes.
+// profile sets the costs of the model disk.
 func profile(c *Config) {
 	lines := cost.Coefficients{
 		Random:     cost.Line{Fixed: 10 * time.Millisecond, PerMiB: mib * time.Second / 12e6},
@@ -23,8 +23,8 @@ func profile(c *Config) {
 	c.Cost = cost.Model{Read: lines, Write: lines}
 }
 
-// verdict waits for the device to be called slow, or not slow any more, and
-// gives how long that took.
+// verdict waits until the device is reported as slow, or as no longer slow, and returns how long
+// that took.
 func (r *fixture) verdict(slow bool, patience time.Duration) time.Duration {
 	r.t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -92,7 +92,7 @@ func TestSlowDiskIsNoticedWithinTenSeconds(t *testing.T) {
 	}
 }
 
-// foreign does requests behind the loop's back until stop is closed.
+// foreign makes requests that bypass the loop until stop is closed.
 func (r *fixture) foreign(length int64, depth int, stop chan struct{}, done *sync.WaitGroup) {
 	for i := range depth {
 		f := r.disk.newFile(fmt.Sprint("foreign/", i), 1<<40)
@@ -145,7 +145,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// The account of the service is the device's time.
+// The account of service is the device's time.
 func TestServiceIsDeviceTime(t *testing.T) {
 	for name, config := range map[string]func(*Config){"profiled": profile, "unprofiled": func(*Config) {}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestServiceIsDeviceTime(t *testing.T) {
 	}
 }
 
-// A request that goes on where the last one ended pays no seek; it is taken for
-// such a one until it is done, and the flow pays the difference then.
+// A request that continues where the last one ended pays no seek. It counts as such until it is
+// done, and then the flow pays the difference.
 func TestSeeksAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { profile(c); c.FixedDepth = 1 }, nil)
@@ -221,8 +221,8 @@ func TestCostsOfAConfig(t *testing.T) {
 	}
 }
 
-// service is the time that the disk has spent on each flow's requests after the
-// first so many of all.
+// service returns the disk's time for each flow's requests. from is the number of first requests,
+// of all flows, that do not count.
 func (d *modelDisk) service(from int) map[string]time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,9 +239,8 @@ func (d *modelDisk) service(from int) map[string]time.Duration {
 	return out
 }
 
-// With a profile it is the disk's time that is shared by weight, seeks included,
-// and each flow's account of it is right. Quanta are small here, so that seeks
-// are a fifth of it.
+// With a profile, weights divide the disk's time, seeks included, and each flow's account of it
+// is right. Quanta are small here, so that seeks are a fifth of the time.
 func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 	for name, writers := range map[string][2]bool{"readers": {}, "a mix": {false, true}, "writers": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -279,8 +278,8 @@ func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 	}
 }
 
-// Without a profile bytes are shared, whoever seeks; but the account knows that seeks
-// take time.
+// Without a profile, weights divide bytes, whichever flow seeks; but the account contains the
+// time of seeks.
 func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) {
@@ -314,8 +313,8 @@ func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
 	})
 }
 
-// Whoever floods the device from outside makes every request take longer. The
-// depth stays, and with it the governed flows' part of the device.
+// Foreign load makes every request take longer. The depth stays, and with it the governed flows'
+// part of the device.
 func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { profile(c); c.Algorithm = "sfqd2" }, nil)
@@ -338,7 +337,7 @@ func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		beside := depth()
 		if alone < 1.5 || math.Abs(beside-alone) > alone/4 {
-			t.Errorf("mean depth %.2f, beside four foreign requests %.2f", alone, beside)
+			t.Errorf("mean depth %.2f, with four foreign requests %.2f", alone, beside)
 		}
 		close(stop)
 		foreign.Wait()

@@ -1,16 +1,16 @@
 // Package device drives the arbiter of one device: it supplies the time and the agents' reports,
 // does the I/O that the arbiter starts, and sends its marks to the agents. The arbiter
-// (core/arbiter) decides. Only the order in which events are looked at is decided here.
+// (core/arbiter) decides. This package decides only the order in which events are processed.
 //
-// One goroutine a device owns the arbiter (loop.go). Blocking system calls run in goroutines of
+// One goroutine per device owns the arbiter (loop.go). Blocking system calls run in goroutines of
 // their own, one for each request at the device (work.go). Reports wait in a queue for each
 // connection, where a stream's newest position replaces older ones (mailbox.go). So a peer that
-// reports without end delays its own streams and no others.
+// reports without pause delays only its own streams.
 package device
 
 import "penstock/core/arbiter"
 
-// The arbiter's types, as the rest of the daemon uses them.
+// The arbiter's types, for the rest of the daemon.
 type (
 	Config       = arbiter.Config
 	Mode         = arbiter.Mode
@@ -34,7 +34,7 @@ const (
 	Intermediate = arbiter.Intermediate
 	Network      = arbiter.Network
 
-	Open             = arbiter.Open // a mark that holds nobody back
+	Open             = arbiter.Open // a mark that holds nothing back
 	MinLimit         = arbiter.MinLimit
 	UnattributedFlow = arbiter.UnattributedFlow
 )

@@ -7,22 +7,21 @@ import (
 	"penstock/node/blockfile"
 )
 
-// modelDisk is a device in virtual time: one head, one request at a time in the
-// order of arrival, a seek before each request that does not follow the last
-// one. It stands for the disk so that the loop's decisions can be tested in
-// bubbles of testing/synctest; the real system calls are tested in blockfile
-// and, on a modelled disk, end to end.
+// modelDisk is a device in virtual time: one head, one request at a time in the order of arrival,
+// and a seek before each request that does not follow the last one. It replaces the disk so that
+// the loop's decisions can be tested in bubbles of testing/synctest. The real system calls are
+// tested in blockfile and, on a modelled disk, end to end.
 type modelDisk struct {
 	mu     sync.Mutex
-	rate   int64 // bytes a second
+	rate   int64 // bytes per second
 	seek   time.Duration
 	free   time.Time // when the head is free
 	file   *modelFile
 	end    int64
 	served map[string]int64
 	log    []served
-	hang   chan struct{} // while set, requests do not end
-	slow   float64       // times slower than it should be; 0 means 1
+	hang   chan struct{} // while it is set, requests do not end
+	slow   float64       // how many times slower than normal; 0 means 1
 	done   Counters
 }
 
@@ -67,14 +66,14 @@ func (d *modelDisk) do(f *modelFile, write bool, off, length int64) {
 	}
 }
 
-// slower makes the disk that many times slower than it should be.
+// slower makes the disk that many times slower than normal.
 func (d *modelDisk) slower(times float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.slow = times
 }
 
-// counters are what the kernel would say of it.
+// counters returns the kernel's counters of the disk.
 func (d *modelDisk) counters() (Counters, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +86,7 @@ func (d *modelDisk) total(name string) int64 {
 	return d.served[name]
 }
 
-// modelFile is a file on it with a page cache of its own.
+// modelFile is a file on the disk, with a page cache of its own.
 type modelFile struct {
 	disk    *modelDisk
 	name    string
@@ -96,7 +95,7 @@ type modelFile struct {
 	cached  map[int64]bool // by page
 	dirty   map[int64]bool
 	deleted bool
-	sparse  bool // takes only the pages that it has
+	sparse  bool // occupies only the pages that it has
 	closed  int
 	fail    error
 }

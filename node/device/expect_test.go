@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ponder reads 64 KiB of a file, thinks, and reads of the next file, until stop.
-// It gives how often it did.
+// ponder reads 64 KiB of a file, pauses, and reads from the next file, until stop. It returns the
+// number of reads.
 func (r *fixture) ponder(flow string, think time.Duration, stop <-chan struct{}) (reads int) {
 	for {
 		select {
@@ -29,7 +29,8 @@ func (r *fixture) ponder(flow string, think time.Duration, stop <-chan struct{})
 	}
 }
 
-// contend has a flow ponder beside one that always reads and gives both's reads and bytes.
+// contend runs ponder in one flow while another flow always reads, and returns the reads of the
+// first and the bytes of the second.
 func contend(t *testing.T, algorithm string, weight int, think time.Duration) (reads int, other float64) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) {
@@ -70,8 +71,8 @@ func TestTheDeviceWaitsForAHeavyFlowThatThinks(t *testing.T) {
 	}
 }
 
-// What it is waited for is on the flow's account: at 2:1 it has no more than two
-// thirds of the device's time, waits included.
+// The waits for a flow are charged to it: at 2:1 it has no more than two thirds of the device's
+// time, waits included.
 func TestAWaitIsPaidFor(t *testing.T) {
 	for _, think := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
 		reads, other := contend(t, "sfqd2", 2, think)
@@ -83,7 +84,7 @@ func TestAWaitIsPaidFor(t *testing.T) {
 	}
 }
 
-// For one that thinks for longer, or has no more weight, nobody waits.
+// There is no wait for a flow that pauses for longer, or has no more weight.
 func TestNobodyWaitsInVain(t *testing.T) {
 	for name, c := range map[string]struct {
 		weight int

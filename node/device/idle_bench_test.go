@@ -14,7 +14,7 @@ import (
 	"penstock/node/blockfile"
 )
 
-// coldFile is a file of which nothing is in the page cache, and which nobody reads.
+// coldFile is a file without resident pages, and without readers.
 type coldFile struct{}
 
 func (coldFile) Query(_, _ int64) (blockfile.Pages, error) { return blockfile.Pages{}, nil }
@@ -25,12 +25,13 @@ func (coldFile) Size() (int64, error)                      { return 128 * mib, n
 func (coldFile) Space() (int64, error)                     { return 128 * mib, nil }
 func (coldFile) Close() error                              { return nil }
 
-type deaf struct{ sync.Mutex } // of some size: each connection is another one
+type deaf struct{ sync.Mutex } // not empty: each connection must have an address of its own
 
 func (*deaf) Mark(uint32, int64) {}
 
-// BenchmarkIdleStreams opens 4,096 streams on each of 24 devices, of 64 applications, lets all be
-// staged as far as they are, and then measures what the loops take while nothing happens.
+// BenchmarkIdleStreams opens 4,096 streams on each of 24 devices, of 64 applications, and lets
+// all of them be staged as far as possible. Then it measures the loops' CPU time while nothing
+// happens.
 func BenchmarkIdleStreams(b *testing.B) {
 	const devices, streams, connections = 24, 4096, 8
 	line := depth.Line{Fixed: time.Millisecond, PerMiB: time.Millisecond}
@@ -60,7 +61,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 			l.Open(OpenRequest{Marker: markers[i%connections], ID: uint32(i), Flow: fmt.Sprintf("application_1_%04d", i%64), Block: coldFile{}, To: 128 * mib})
 		}
 	}
-	for _, l := range all { // until every stream has what it may have ahead of it
+	for _, l := range all { // until every stream has all that may be staged ahead of it
 		for {
 			snap, _ := l.Snapshot()
 			ready := 0
@@ -73,7 +74,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	time.Sleep(3 * time.Second) // until no flow counts as one that was at work lately
+	time.Sleep(3 * time.Second) // until no flow counts as recently active
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	cpu := func() time.Duration {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spill opens a task's file, writes it in one go, and closes it.
+// spill opens a task's file, writes it without pauses, and closes it.
 func (r *fixture) spill(flow, name string, size int64) *modelFile {
 	r.t.Helper()
 	s, f := r.openSpill(flow, name)
@@ -25,7 +25,7 @@ func (r *fixture) openSpill(flow, name string) (*Stream, *modelFile) {
 	return r.loop.Open(OpenRequest{Marker: newGate(), ID: r.nextID, Flow: flow, Kind: Intermediate, Write: true, Block: f}), f
 }
 
-// grow writes on to a size, reporting each MiB.
+// grow continues to write up to a size, reporting each MiB.
 func (r *fixture) grow(s *Stream, f *modelFile, to int64) {
 	from, _ := f.Size()
 	f.write(from, to-from)
@@ -42,7 +42,7 @@ func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
 				r := newFixture(t, nil, nil)
 				defer r.stop()
 				s, f := r.openSpill("a", "spill")
-				r.grow(s, f, 3*mib) // under half of the bound
+				r.grow(s, f, 3*mib) // less than half of the bound
 				if deleteFirst {
 					f.remove()
 				}
@@ -70,7 +70,7 @@ func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
 	}
 }
 
-// Of ten files of 1 MiB, of which 4 MiB may wait, the six oldest go.
+// Ten files of 1 MiB, of which 4 MiB may wait: the six oldest are drained.
 func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
@@ -97,8 +97,7 @@ func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	})
 }
 
-// Others of which something waits make the bound less, and nobody has to write for it
-// to hold.
+// Other flows with waiting files lower the bound, which takes effect without any further write.
 func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -110,15 +109,15 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 			r.spill(fmt.Sprint("other", i), fmt.Sprint("other", i), 4096)
 		}
 		time.Sleep(5 * time.Second)
-		if got := r.flowNow("a"); got.Backlog != 4*mib { // they leave theirs
-			t.Errorf("backlog %d beside 15 others that have next to nothing", got.Backlog)
+		if got := r.flowNow("a"); got.Backlog != 4*mib { // the others leave their part
+			t.Errorf("backlog %d next to 15 flows with hardly any", got.Backlog)
 		}
 		for i := range 15 {
 			r.spill(fmt.Sprint("other", i), fmt.Sprint("more", i), 3*mib/4)
 		}
 		time.Sleep(5 * time.Second)
-		if got := r.flowNow("a"); got.Backlog != mib { // 16 MiB by 16
-			t.Errorf("backlog %d beside 15 others", got.Backlog)
+		if got := r.flowNow("a"); got.Backlog != mib { // 16 MiB divided by 16
+			t.Errorf("backlog %d next to 15 flows", got.Backlog)
 		}
 		r.loop.SetRoom(1, 1, 0)
 		time.Sleep(5 * time.Second)
@@ -128,8 +127,8 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 	})
 }
 
-// What waits is no backlog: a task that is alone writes all that may wait, and its
-// backlog's bound beside it but for a lease, without a wait.
+// Waiting files are no backlog: a task that is alone writes all that may wait, and in addition
+// its backlog's bound except for a lease, without a wait.
 func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 64 * mib }, nil)
@@ -138,7 +137,7 @@ func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
 		begin := time.Now()
 		r.writerOf(Intermediate, "a", 69*mib, &done)
 		done.Wait()
-		if took := time.Since(begin); took > 10*time.Millisecond { // the disk drains nothing in that
+		if took := time.Since(begin); took > 10*time.Millisecond { // the disk drains nothing in that time
 			t.Errorf("69 MiB took %v, where 64 MiB may wait", took)
 		}
 		if got := r.flowNow("a"); got.Backlog < 61*mib {
@@ -147,12 +146,12 @@ func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// Beside others a flow has no more waiting than its share drains before the kernel
-// would write it out, whatever may wait on the device.
+// If other flows are active, a flow has no more bytes waiting than its share drains before the
+// kernel would write them out, however much may wait on the device.
 func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 	const kernel = 30 * time.Second
 	for name, c := range map[string]struct{ weight, least, most int64 }{
-		"light": {weight: 1, least: 0, most: 18 * mib}, // of 12 MB/s a ninth, in 12 s
+		"light": {weight: 1, least: 0, most: 18 * mib}, // a ninth of 12 MB/s, for 12 s
 		"heavy": {weight: 32, least: 55 * mib, most: 80 * mib},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +168,7 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 				if waits > c.most || waits < c.least {
 					t.Errorf("%d MiB wait after 10 s, want %d to %d", waits/mib, c.least/mib, c.most/mib)
 				}
-				// The younger part of what waits has the rest of the kernel's time.
+				// The younger part of the waiting bytes has the rest of the kernel's time.
 				time.Sleep(kernel - time.Since(wrote))
 				if left := r.lazyNow("spills"); left > 0 {
 					t.Errorf("%d MiB wait after %v", left/mib, kernel)
@@ -181,8 +180,8 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 	}
 }
 
-// What a flow's other writers leave of its backlog's bound may wait as well, and both
-// together stay within what both may have.
+// The part of a flow's backlog bound that its other writers leave may be used for waiting files
+// too, and both together stay within the two bounds.
 func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 72*mib, 16*mib }, map[string]int{"reads": 8, "a": 32})
@@ -201,8 +200,8 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 			if got := r.flowNow("a").Backlog; got > (72+16)*mib+2*leaseBytes {
 				t.Fatalf("backlog %d MiB", got/mib)
 			}
-			if waits := r.lazyNow("a"); waits < 55*mib { // a block file has to go to the disk, and goes
-				t.Fatalf("%d MiB of 60 wait beside a writer", waits/mib)
+			if waits := r.lazyNow("a"); waits < 55*mib { // a block file must go to the disk, and does
+				t.Fatalf("%d MiB of 60 wait while a block file is written", waits/mib)
 			}
 		}
 		r.apply(Off, "", Rule{})
@@ -210,15 +209,15 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 	})
 }
 
-// busy has the flow "reads" use the disk until the daemon is off, for long enough that the
-// loop knows the disk's rate.
+// busy makes the flow "reads" use the disk until the daemon is off, for long enough that the loop
+// knows the disk's rate.
 func (r *fixture) busy(done *sync.WaitGroup) {
 	r.reader("reads", 1<<30, 0, done)
 	r.reader("reads", 1<<30, 0, done)
 	time.Sleep(2 * time.Second)
 }
 
-// lazyNow is what waits of a flow without being queued.
+// lazyNow returns the bytes of a flow that wait without being queued.
 func (r *fixture) lazyNow(flow string) (bytes int64) {
 	return r.flowNow(flow).Lazy
 }
@@ -239,7 +238,7 @@ func TestALazyFileIsDrainedByAge(t *testing.T) {
 			t.Errorf("drained %d and %d bytes at their age", a, b)
 		}
 		if closed.timesClosed() != 1 || f.timesClosed() != 0 {
-			t.Error("drained, the closed one is let go and the other is not")
+			t.Error("drained: the closed file is released, the open one is not")
 		}
 		r.loop.Close(s, mib+17)
 		time.Sleep(30 * time.Second)
@@ -249,7 +248,7 @@ func TestALazyFileIsDrainedByAge(t *testing.T) {
 	})
 }
 
-// Past the bound of kept files the oldest is drained, at the bound none.
+// Beyond the bound of kept files the oldest is drained; at the bound none is.
 func TestKeptFilesAreBounded(t *testing.T) {
 	for _, c := range []struct{ perFlow, files, drained int }{
 		{4, 4, 0}, {4, 6, 2},
@@ -275,7 +274,7 @@ func TestKeptFilesAreBounded(t *testing.T) {
 	}
 }
 
-// At the device's own bound the oldest of all goes, whosever it is.
+// At the device's own bound the oldest file of all flows is drained.
 func TestTheOldestOfAllKeptFilesGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.LazyFiles, c.Backlog, c.Dirty = 65536, 64*mib, 64*mib }, nil)
@@ -291,8 +290,7 @@ func TestTheOldestOfAllKeptFilesGoes(t *testing.T) {
 	})
 }
 
-// A task that only writes gets what a DataNode's writer gets, and is held at its
-// bound.
+// A task that only writes gets the same as a DataNode's writer, and is held at its bound.
 func TestGreedySpillsShareByWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, map[string]int{"a": 3, "b": 1})
@@ -321,7 +319,7 @@ func TestGreedySpillsShareByWeight(t *testing.T) {
 	})
 }
 
-// A file that is deleted while it is written goes on, and nothing of it counts.
+// A file that is deleted while it is written can be written further, and none of it counts.
 func TestAFileThatIsDeletedWhileItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -343,7 +341,7 @@ func TestAFileThatIsDeletedWhileItIsWritten(t *testing.T) {
 	})
 }
 
-// What is queued when its file is deleted leaves the queue.
+// When a file is deleted, its queued requests leave the queue.
 func TestAFileThatIsDeletedWhileItIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, map[string]int{"big": 1_000_000})
@@ -368,7 +366,7 @@ func TestAFileThatIsDeletedWhileItIsQueued(t *testing.T) {
 	})
 }
 
-// What the kernel wrote out by itself is charged when its turn comes.
+// Bytes that the kernel wrote out by itself are charged when their turn comes.
 func TestALazyFileThatTheKernelWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -382,7 +380,7 @@ func TestALazyFileThatTheKernelWrote(t *testing.T) {
 	})
 }
 
-// Somebody's sync wrote half of a file that was deleted later: that half was the flow's.
+// A sync wrote half of a file that was deleted later: that half is charged to the flow.
 func TestADeletedFileThatASyncHalfWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -418,7 +416,7 @@ func TestKillSwitchAndEndLetKeptFilesGo(t *testing.T) {
 	})
 }
 
-// Kinds have accounts of their own, and the flow's is their sum.
+// Each kind has an account of its own, and the flow's account is their sum.
 func TestKindsAreAccountedForApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -450,7 +448,7 @@ func TestKindsAreAccountedForApart(t *testing.T) {
 	})
 }
 
-// How fast a device is, is not forgotten while nobody uses it.
+// The measured rate of a device is kept while it is idle.
 func TestTheRateIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -472,8 +470,8 @@ func TestTheRateIsRemembered(t *testing.T) {
 	})
 }
 
-// Where more waits than the usual age leaves time for, the oldest goes earlier, so that
-// nothing is left to the kernel.
+// If more bytes wait than can be drained after the usual age, the oldest are drained earlier, so
+// that nothing is left to the kernel.
 func TestMuchIsDrainedEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 512*mib, 512*mib }, map[string]int{"reads": 10, "spills": 40})
@@ -496,7 +494,7 @@ func TestMuchIsDrainedEarlier(t *testing.T) {
 	})
 }
 
-// A share that is a small one for a moment does not send to the disk what waits.
+// A share that is small for a moment does not cause waiting files to be drained.
 func TestAMomentsContentionDrainsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"shell": 1000, "reads": 1, "spills": 10})
@@ -517,7 +515,7 @@ func TestAMomentsContentionDrainsLittle(t *testing.T) {
 	})
 }
 
-// What spills have of the room for backlogs is divided like that.
+// Spilling flows divide the room for backlogs in the same way.
 func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 64*mib, 64*mib }, map[string]int{"reads": 1, "a": 10, "b": 10})
@@ -529,7 +527,7 @@ func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 			r.spill("b", "b", 5*mib)
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Second) // what one had while the other wrote nothing has sunk
+		time.Sleep(10 * time.Second) // the room of the first, while the other wrote nothing, has shrunk
 		a, b := r.lazyNow("a"), r.lazyNow("b")
 		if a+b > (64+64+16)*mib || a < 40*mib || b < 40*mib {
 			t.Errorf("%d and %d MiB wait where there is room for 128", a/mib, b/mib)
@@ -539,7 +537,7 @@ func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 	})
 }
 
-// Writers whose backlog is all in parts of quanta do not push the spills out.
+// Writers whose backlogs are all parts of quanta do not displace the spills.
 func TestManySmallWritersLeaveTheSpills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy, c.FlushAge = 16*mib, 64*mib, time.Minute }, nil)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// within fails the test unless the disk gave the flows as many bytes a second as
-// wanted, to 2 %, between two moments.
+// within fails the test unless the disk served the flow at the wanted rate in bytes per second,
+// within 2 %, between two moments.
 func (r *fixture) within(what string, flow string, from, to time.Time, want float64) {
 	r.t.Helper()
 	rate := float64(r.disk.between(from, to)[flow].bytes) / to.Sub(from).Seconds()
@@ -42,8 +42,8 @@ func TestALimitIsKeptAndReached(t *testing.T) {
 					t.Errorf("a backlog of %d, which takes the limit %.1f s to drain", got, float64(got)/limit)
 				}
 				r.within("alone", "a", from, from.Add(10*time.Second), limit)
-				// Others change nothing, whatever its share is.
-				// A request is late by up to one of theirs, so the window is longer.
+				// Other flows change nothing, whatever its share is. A request is late by up to
+				// one of theirs, so the window is longer.
 				r.reader("b", 150*mib, 0, &done)
 				r.writer("c", 150*mib, &done)
 				time.Sleep(22 * time.Second)
@@ -64,7 +64,7 @@ func TestALimitHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, map[string]int{"b": 1})
 		defer r.stop()
-		// A weight that would give it nearly all, and no more than it may.
+		// A weight that would give it nearly the whole disk, but its limit applies.
 		r.apply(Enforce, "a", Rule{Weight: 1000, Mode: Enforce, Limit: mib})
 		var done sync.WaitGroup
 		r.reader("a", 60*mib, 0, &done)
@@ -73,7 +73,8 @@ func TestALimitHoldsUpNobodyElse(t *testing.T) {
 		from := time.Now()
 		time.Sleep(20 * time.Second)
 		r.within("limited", "a", from, from.Add(20*time.Second), mib)
-		// Ten requests a second of the limited one, and back: 20 seeks of 10 ms.
+		// Ten requests per second of the limited flow, each with a seek there and back: 20 seeks
+		// of 10 ms.
 		busy := serviceOf(r.disk.between(from, from.Add(20*time.Second))["a"]) + serviceOf(r.disk.between(from, from.Add(20*time.Second))["b"])
 		if busy < 0.99*20e9 {
 			t.Errorf("the disk was busy for %v of 20 s", time.Duration(busy))
@@ -83,7 +84,7 @@ func TestALimitHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// A limit above the share moves nothing.
+// A limit above the share has no effect.
 func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, map[string]int{"b": 1})
@@ -95,7 +96,8 @@ func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		a0, b0 := r.flowNow("a"), r.flowNow("b")
 		time.Sleep(20 * time.Second)
-		// Of service: the limited one's requests are smaller, and pay for more seeks.
+		// The ratio is one of service: the limited flow's requests are smaller, and pay for more
+		// seeks.
 		ratio := float64(r.flowNow("a").Service-a0.Service) / float64(r.flowNow("b").Service-b0.Service)
 		if ratio < 0.95 || ratio > 1.05 {
 			t.Errorf("at 1:1 the limited one got %.3f of the other", ratio)
@@ -127,8 +129,8 @@ func TestALimitChangesLive(t *testing.T) {
 	})
 }
 
-// A limit that comes while the flow has room for seconds of the whole device holds at
-// once: nothing more is written until what is there is under the limit's bound.
+// A limit that is set while the flow has room for seconds of the whole device takes effect at
+// once: nothing more is written until the present bytes are under the limit's bound.
 func TestALimitTakesTheRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
@@ -149,16 +151,15 @@ func TestALimitTakesTheRoom(t *testing.T) {
 	})
 }
 
-// What the kernel wrote by itself is paid off before anything else goes, but not
-// for longer than the debt's bound.
+// Bytes that the kernel wrote by itself are paid off first, but the debt is bounded.
 func TestALimitKeepsItsDebt(t *testing.T) {
 	for _, c := range []struct {
 		behind int64
 		want   time.Duration
 	}{{5 * mib, 5 * time.Second}, {60 * mib, limitDebt}} {
 		synctest.Test(t, func(t *testing.T) {
-			// A reader that nobody held, of a file that was not resident; a tenth of a
-			// second's bytes went in its turn.
+			// A reader that was not held, of a file that was not resident; a tenth of a second's
+			// bytes were served in their turn.
 			r := newFixture(t, func(c *Config) { c.Quantum, c.Ahead = 256<<10, 1 }, nil)
 			defer r.stop()
 			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
@@ -208,7 +209,7 @@ func TestALimitIsOnTheDeviceOnly(t *testing.T) {
 	})
 }
 
-// What was offered for a stream that ends before its turn is not paid for.
+// Requests of a stream that ends before their turn are not charged.
 func TestALimitIsNotChargedForWhatWasCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.FixedDepth = 1 }, nil)
@@ -223,14 +224,13 @@ func TestALimitIsNotChargedForWhatWasCancelled(t *testing.T) {
 		begin := time.Now()
 		r.reader("a", 64<<10, 0, &done)
 		done.Wait()
-		if took := time.Since(begin); took > 50*time.Millisecond { // both of 64 KiB, with seeks
+		if took := time.Since(begin); took > 50*time.Millisecond { // two requests of 64 KiB, with seeks
 			t.Errorf("the next one took %v", took)
 		}
 	})
 }
 
-// A stream that its limit holds for longer than MaxWait is let through, and the
-// debt is kept.
+// A stream that its limit holds for longer than MaxWait is let through, and the debt remains.
 func TestALimitHoldsNoStreamBeyondTheLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.MaxWait = 2 * time.Second }, nil)

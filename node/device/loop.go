@@ -11,7 +11,7 @@ import (
 	"penstock/core/foreign"
 )
 
-// Counters are what the kernel has counted for a device, reads and writes.
+// Counters are the kernel's counters of a device's reads and writes.
 type Counters = foreign.Counters
 
 // Loop owns one device's arbiter. The fields below the channels belong to the goroutine in Run.
@@ -36,9 +36,9 @@ type Loop struct {
 	running int // requests at the device
 	alarm   *time.Timer
 	alarmAt time.Duration // 0: not set
-	looked  time.Duration // at the kernel's counters
+	looked  time.Duration // when the kernel's counters were last read
 
-	stuck, slow bool // as they were last logged
+	stuck, slow bool // as last logged
 	lastFault   time.Duration
 }
 
@@ -51,19 +51,19 @@ type Options struct {
 	Log     *slog.Logger
 	Latency func(write bool, latency time.Duration) // called for every device request; may be nil
 
-	// Counters reads the kernel's counters of the device; ok is false while there are
-	// none. It is called once a second and must not block. If it is nil, what others do
-	// on the device is not known.
+	// Counters returns the kernel's counters of the device; ok is false while there are none. It
+	// is called once a second and must not block. If it is nil, foreign I/O on the device is not
+	// known.
 	Counters func() (c Counters, ok bool)
 
-	// Scheduler makes a scheduler to compare with the daemon's own. May be nil.
+	// Scheduler returns a scheduler that the daemon's own is compared with. May be nil.
 	Scheduler func(maxFlows int) arbiter.Scheduler
 }
 
 const (
 	tickPeriod    = 100 * time.Millisecond
 	countersEvery = time.Second
-	// Bounds of the reports that one turn of the loop looks at, so that requests that end
+	// Bounds of the reports that are processed in one turn of the loop, so that requests that end
 	// meanwhile are not delayed.
 	newsAtOnce = 256
 	newsTime   = 2 * time.Millisecond
@@ -98,14 +98,14 @@ func New(o Options) (*Loop, error) {
 	return l, nil
 }
 
-// clock is the arbiter's time, above 0.
+// clock returns the arbiter's time, above 0.
 func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.epoch) + 1 }
 
-// Open starts a stream. The call asks the page cache what is resident, and hands the
-// stream to the loop. The first mark comes through the stream's Marker.
+// Open starts a stream. It queries the page cache for the resident pages and passes the stream to
+// the loop. The first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
 	s := &Stream{OpenRequest: r}
-	if l.cfg.Network != (r.Kind == Network) { // not governed by this device; it must not wait
+	if l.cfg.Network != (r.Kind == Network) { // this device does not govern it; it must not wait
 		r.Marker.Mark(r.ID, Open)
 		s.closeFiles()
 		return s
@@ -120,7 +120,7 @@ func (l *Loop) Open(r OpenRequest) *Stream {
 	return s
 }
 
-// Progress reports how far the stream's reader or writer is. It does not wait.
+// Progress reports the position of the stream's reader or writer. It does not wait.
 func (l *Loop) Progress(s *Stream, pos int64) {
 	l.mail.put(s, func(n *news) {
 		if !n.closed {
@@ -129,8 +129,8 @@ func (l *Loop) Progress(s *Stream, pos int64) {
 	})
 }
 
-// Close ends a stream. pos is its last position; negative if the agent is gone, and
-// only the file knows. It does not wait.
+// Close ends a stream. pos is its last position. If pos is negative, the agent is gone and only
+// the file shows the position. Close does not wait.
 func (l *Loop) Close(s *Stream, pos int64) {
 	l.mail.put(s, func(n *news) {
 		if !n.closed {
@@ -139,14 +139,14 @@ func (l *Loop) Close(s *Stream, pos int64) {
 	})
 }
 
-// Reassign says which flow a stream belongs to, and to which user in it. That was a claim when
-// the stream was opened and is certain now. It does not wait.
+// Reassign sets the final flow of a stream, and the user in it. At the opening, the flow was only
+// a claim. Reassign does not wait.
 func (l *Loop) Reassign(s *Stream, flow, user string) {
 	l.mail.put(s, func(n *news) { n.reassign, n.flow, n.user = true, flow, user })
 }
 
-// Apply sets the daemon's mode and the operator's policy, for streams that are
-// open as well. It waits while the loop has much to do.
+// Apply sets the daemon's mode and the operator's policy, also for open streams. It waits while
+// the loop is busy.
 func (l *Loop) Apply(mode Mode, policy Policy) {
 	l.call(func() { l.arbiter.Apply(l.clock(time.Now()), mode, policy) })
 }
@@ -159,7 +159,7 @@ func (l *Loop) SetRoom(dirty, lazy, staged int64) {
 	l.call(func() { l.arbiter.SetRoom(dirty, lazy, staged) })
 }
 
-// Snapshot asks the loop; ok is false when it has ended.
+// Snapshot requests a snapshot from the loop; ok is false if the loop has ended.
 func (l *Loop) Snapshot() (snap Snapshot, ok bool) {
 	reply := make(chan Snapshot, 1)
 	if !l.call(func() { reply <- l.arbiter.Snapshot(l.clock(time.Now())) }) {
@@ -190,8 +190,8 @@ func (l *Loop) call(do func()) bool {
 // Tick counts the loop's ticks, one each 100 ms.
 func (l *Loop) Tick() uint64 { return l.tick.Load() }
 
-// Alive reports whether the loop has turned in the last half second, and has kept no connection's
-// reports waiting for that long. Heartbeats say so to the agents.
+// Alive reports whether the loop has run in the last half second, and has kept no connection's
+// reports waiting for that long. Heartbeats report it to the agents.
 func (l *Loop) Alive() bool {
 	const late = 5 * tickPeriod
 	if time.Since(time.Unix(0, l.ticked.Load())) >= late {
@@ -238,7 +238,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// finishAll hands all requests that have ended to the arbiter.
+// finishAll passes all finished requests to the arbiter.
 func (l *Loop) finishAll() {
 	for {
 		select {
@@ -250,8 +250,8 @@ func (l *Loop) finishAll() {
 	}
 }
 
-// answerCalls does what the daemon has asked for. It comes before the reports, so that a new rule
-// holds for all streams that are opened after it.
+// answerCalls runs the calls of the daemon. It comes before the reports, so that a new rule
+// applies to all streams that are opened after it.
 func (l *Loop) answerCalls() {
 	for {
 		select {
@@ -263,7 +263,7 @@ func (l *Loop) answerCalls() {
 	}
 }
 
-// readNews hands reports to the arbiter, within the bounds of a turn.
+// readNews passes reports to the arbiter, within the bounds of a turn.
 func (l *Loop) readNews() {
 	begin := time.Now()
 	for n, now := 0, begin; n < newsAtOnce && now.Sub(begin) < newsTime; n, now = n+1, time.Now() {
@@ -306,7 +306,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 	}
 }
 
-// done hands a request's end to the arbiter.
+// done passes the end of a request to the arbiter.
 func (l *Loop) done(r result) {
 	l.running--
 	if l.onLatency != nil && r.Latency > 0 && r.Err == nil {
@@ -315,7 +315,7 @@ func (l *Loop) done(r result) {
 	l.arbiter.Done(l.clock(time.Now()), r.request, r.Result)
 }
 
-// decide asks the arbiter what to do next, and does it.
+// decide performs the arbiter's next actions.
 func (l *Loop) decide() {
 	now := l.clock(time.Now())
 	actions, again := l.arbiter.Decide(now)
@@ -340,7 +340,7 @@ func (l *Loop) decide() {
 	l.report(now)
 }
 
-// watch hands the kernel's counters to the arbiter, once a second.
+// watch passes the kernel's counters to the arbiter, once a second.
 func (l *Loop) watch(at time.Time) {
 	now := l.clock(at)
 	if l.counters != nil && now-l.looked >= countersEvery {

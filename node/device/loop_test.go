@@ -73,7 +73,7 @@ func (r *fixture) apply(mode Mode, flow string, rule Rule) {
 	r.loop.Apply(mode, policyOf(rules))
 }
 
-// gate is the agent's end: it keeps the last mark and lets a client wait.
+// gate is the agent's side: it keeps the last mark and lets a client wait.
 type gate struct {
 	mu    sync.Mutex
 	marks []int64
@@ -110,8 +110,8 @@ func (g *gate) wait(pos int64) {
 	}
 }
 
-// reader reads a cold file of that size in packets, at most at rate bytes a
-// second (0: as fast as it may), and gives its stream.
+// reader reads a cold file of that size in packets, at most at rate bytes per second (0: without
+// a limit), and returns its stream.
 func (r *fixture) reader(flow string, size, rate int64, done *sync.WaitGroup) *Stream {
 	r.nextID++
 	g := newGate()
@@ -138,7 +138,7 @@ func (r *fixture) reader(flow string, size, rate int64, done *sync.WaitGroup) *S
 	return s
 }
 
-// writer writes a file of that size as fast as its leases let it.
+// writer writes a file of that size as fast as its leases allow.
 func (r *fixture) writer(flow string, size int64, done *sync.WaitGroup) (*Stream, *modelFile) {
 	return r.writerOf(Persistent, flow, size, done)
 }
@@ -168,7 +168,7 @@ func (r *fixture) writerOf(kind Kind, flow string, size int64, done *sync.WaitGr
 }
 
 func (r *fixture) flowNow(name string) FlowSnapshot {
-	synctest.Wait() // until the loop has seen what was reported
+	synctest.Wait() // until the loop has processed the reports
 	r.t.Helper()
 	snap, ok := r.loop.Snapshot()
 	if !ok {
@@ -191,7 +191,7 @@ func TestWritersShareByWeight(t *testing.T) {
 			r.writer("a", 400*mib, &done)
 			r.writer("b", 400*mib, &done)
 		}
-		time.Sleep(5 * time.Second) // past the start
+		time.Sleep(5 * time.Second) // after the start
 		a0, b0 := r.flowNow("a").Bytes[1], r.flowNow("b").Bytes[1]
 		time.Sleep(20 * time.Second)
 		a, b := r.flowNow("a").Bytes[1]-a0, r.flowNow("b").Bytes[1]-b0
@@ -281,7 +281,7 @@ func TestReaderIsStagedOnlyAhead(t *testing.T) {
 		g := newGate()
 		f := r.disk.newFile("stalled", 128*mib)
 		s := r.loop.Open(OpenRequest{Marker: g, Flow: "a", Block: f, To: 128 * mib})
-		time.Sleep(time.Minute) // a client that opens and stalls
+		time.Sleep(time.Minute) // a client that opens and then stalls
 		snap, _ := r.loop.Snapshot()
 		if got := r.disk.total("stalled"); got > int64(r.loop.cfg.Ahead+2)*r.loop.cfg.Quantum {
 			t.Errorf("%d bytes staged for a reader that reads nothing", got)
@@ -320,7 +320,7 @@ func TestCancelledReadLeavesNoDebt(t *testing.T) {
 }
 
 func TestBacklogIsBounded(t *testing.T) {
-	for _, dirty := range []int64{8 * mib, 48 * mib} { // what each may have, and with what the device drains in 8 s
+	for _, dirty := range []int64{8 * mib, 48 * mib} { // the room of each, and with it what the device drains in 8 s
 		synctest.Test(t, func(t *testing.T) {
 			r := newFixture(t, func(c *Config) { c.Dirty = dirty }, nil)
 			defer r.stop()
@@ -346,8 +346,8 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// Beside one of eight times its weight a flow has what each may have, and that one
-// has room for a burst.
+// Next to a flow with eight times its weight, a flow has the room that each flow has, and the
+// heavy flow has room for a burst.
 func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 8})
@@ -368,7 +368,7 @@ func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	})
 }
 
-// A heavy flow that writes a line now and then takes no room from who writes much.
+// A heavy flow that writes a line now and then takes no room from flows that write much.
 func TestALogTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 96 * mib }, map[string]int{"log": 8, "busy": 8, "light": 1})
@@ -384,7 +384,7 @@ func TestALogTakesNoRoom(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := r.flowNow("busy").Backlog; got < 60*mib {
-			t.Errorf("beside a log of its weight a flow has %d MiB of 96 to write in", got/mib)
+			t.Errorf("next to a log of the same weight a flow has %d MiB of 96 to write in", got/mib)
 		}
 		r.apply(Off, "", Rule{})
 		r.loop.Close(s, 30*4096)
@@ -394,8 +394,8 @@ func TestALogTakesNoRoom(t *testing.T) {
 
 func TestManyWritersWithPartialQuantaKeepGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// 64 writers of less than a quantum each fill the bound with parts that
-		// nobody would drain if only whole quanta went out.
+		// 64 writers with less than a quantum each fill the bound with parts that would never be
+		// drained if only whole quanta were written.
 		r := newFixture(t, nil, nil)
 		defer r.stop()
 		var done sync.WaitGroup
@@ -502,16 +502,16 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 		if got.Bytes[1] != 60*mib {
 			t.Errorf("observed writer: %d bytes accounted", got.Bytes[1])
 		}
-		// It was done at once; enforced, it would have waited until its backlog of
-		// 60 MiB was under 8, at 12 MB/s less the seeks.
+		// The write was done at once. Enforced, it would have waited until its backlog of 60 MiB
+		// was under 8, at 12 MB/s less the seeks.
 		if got.WouldWait < 4*time.Second || got.WouldWait > 8*time.Second {
 			t.Errorf("observed writer would have waited %v", got.WouldWait)
 		}
 	})
 }
 
-// A writer that has filled the page cache alone is not made to wait for the whole
-// difference when a heavy one comes.
+// A writer that has filled the page cache alone does not have to wait for the whole difference
+// when a heavy flow comes.
 func TestABoundSinksSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 32})
@@ -537,7 +537,7 @@ func TestABoundSinksSlowly(t *testing.T) {
 	})
 }
 
-// What an application reads does not wait for all that it has written.
+// Reads of an application do not wait for all that it has written.
 func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
@@ -552,15 +552,14 @@ func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 		r.reader("a", 16*mib, 0, &reading)
 		reading.Wait()
 		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("16 MiB took %v beside a backlog of the same application", took)
+			t.Errorf("16 MiB took %v during a backlog of the same application", took)
 		}
 		r.apply(Off, "", Rule{})
 		writing.Wait()
 	})
 }
 
-// A closed reader may leave a resident range behind a quantum that was never
-// dispatched.
+// A closed reader may leave a resident range that follows a quantum that was never dispatched.
 func TestReaderThatEndsBeforeItsTurnIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.FixedDepth = 1 }, nil)
@@ -593,7 +592,7 @@ func TestObservedReaderThatTheKernelServesIsCharged(t *testing.T) {
 		if g.last() != Open {
 			t.Errorf("an observed reader is held at %d", g.last())
 		}
-		f.fill(0, 64*mib) // the kernel's own readahead, quicker than ours
+		f.fill(0, 64*mib) // the kernel's own readahead was faster
 		r.loop.Progress(s, 64*mib)
 		r.loop.Close(s, 64*mib)
 		time.Sleep(time.Second)
@@ -626,7 +625,7 @@ func TestModeAndWeightsChangeLive(t *testing.T) {
 		if time.Since(begin) != 0 {
 			t.Errorf("switched off, writers were held for %v", time.Since(begin))
 		}
-		time.Sleep(5 * time.Second) // what was in flight
+		time.Sleep(5 * time.Second) // for the requests in flight
 		if snap, _ := r.loop.Snapshot(); snap.Backlog != 0 {
 			t.Errorf("switched off: backlog %d", snap.Backlog)
 		}
@@ -641,7 +640,7 @@ func TestLongestWait(t *testing.T) {
 		r.reader("big", 600*mib, 0, &big)
 		time.Sleep(time.Second)
 		begin := time.Now()
-		r.reader("small", 2*mib, 0, &small) // the first quantum is due at once, the rest comes in packets
+		r.reader("small", 2*mib, 0, &small) // the first quantum is due at once, the rest arrives in packets
 		small.Wait()
 		if took := time.Since(begin); took < 4*time.Second || took > 60*time.Second {
 			t.Errorf("a reader of the smallest share took %v for 28 packets, bound 2 s each", took)
@@ -714,7 +713,7 @@ func TestFlowBound(t *testing.T) {
 		if got := r.flowNow(UnattributedFlow).Bytes[1]; got != 7*4096 {
 			t.Errorf("the unattributed flow has %d bytes, want those of 7 applications", got)
 		}
-		// By now they have no streams: a newcomer takes the place of one of them.
+		// By now they have no streams: a new flow replaces one of them.
 		f := r.disk.newFile("late", 0)
 		f.write(0, 4096)
 		s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 99, Flow: "late", Write: true, Block: f})
@@ -810,7 +809,7 @@ func TestKillSwitchWhileARequestIsInFlight(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond) // the first quanta are at the device
 		r.apply(Off, "", Rule{})
-		r.apply(Off, "", Rule{}) // a reload of the weights meanwhile
+		r.apply(Off, "", Rule{}) // the weights are reloaded meanwhile
 		r.apply(Enforce, "", Rule{})
 		time.Sleep(10 * time.Second)
 		if g.last() != Open {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// mailbox keeps the agents' reports until the loop looks at them. A stream has one place in it,
+// mailbox keeps the agents' reports until the loop processes them. A stream has one place in it,
 // however often it reports, with its newest position. Connections take turns, with one stream
-// each, so that one with thousands of streams does not delay the others.
+// each, so that a connection with thousands of streams does not delay the others.
 type mailbox struct {
 	mu      sync.Mutex
 	ended   bool
@@ -16,14 +16,14 @@ type mailbox struct {
 	arrived chan struct{}
 }
 
-// sender is a connection's streams with news, in the order in which their news came.
+// sender holds a connection's streams with news, in order of arrival.
 type sender struct {
 	marker  Marker
 	streams []*Stream
-	since   time.Time // its last turn, or when its first news came
+	since   time.Time // time of its last turn, or of the arrival of its first news
 }
 
-// news is what has been reported of a stream and the loop has not looked at.
+// news holds the reports of a stream that the loop has not processed yet.
 type news struct {
 	waits    bool // the stream is in its sender's queue
 	open     bool
@@ -40,7 +40,8 @@ func newMailbox() mailbox {
 	return mailbox{from: map[Marker]*sender{}, arrived: make(chan struct{}, 1)}
 }
 
-// put changes a stream's news. It reports whether the loop will look at it; false once it has ended.
+// put changes a stream's news. It reports whether the loop will process it; false after the loop
+// has ended.
 func (m *mailbox) put(s *Stream, change func(*news)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +62,7 @@ func (m *mailbox) put(s *Stream, change func(*news)) bool {
 	from.streams = append(from.streams, s)
 	select {
 	case m.arrived <- struct{}{}:
-	default: // the loop is about to look
+	default: // the loop is about to process
 	}
 	return true
 }
@@ -97,7 +98,7 @@ func (m *mailbox) more() bool {
 	return len(m.turns) > 0
 }
 
-// oldest returns since when the connection whose turn is next has been waiting; any is false if
+// oldest returns since when the connection with the next turn has been waiting; any is false if
 // there is none.
 func (m *mailbox) oldest() (since time.Time, any bool) {
 	m.mu.Lock()
@@ -108,7 +109,7 @@ func (m *mailbox) oldest() (since time.Time, any bool) {
 	return m.turns[0].since, true
 }
 
-// end refuses further news, and returns the streams whose news was not looked at.
+// end refuses further news, and returns the streams with unprocessed news.
 func (m *mailbox) end() (left []*Stream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-const sendRate = 10 * mib // bytes a second
+const sendRate = 10 * mib // bytes per second
 
-// newNetwork is a fixture with a network device; rate 0: nobody knows it.
+// newNetwork returns a fixture with a network device; rate 0: unknown.
 func newNetwork(t *testing.T, rate int64, weights map[string]int) *fixture {
 	return newFixture(t, func(c *Config) { *c = Config{Network: true, Rate: rate} }, weights)
 }
 
-// sending is a stream of a peer that takes rate bytes a second (0: all at once).
+// sending is a stream to a peer that receives rate bytes per second (0: all at once).
 type sending struct {
 	*Stream
 	gate *gate
@@ -68,7 +68,7 @@ func TestSendingIsPacedToTheRate(t *testing.T) {
 		for range 4 {
 			r.sender("a", 25*mib, 0, &done)
 		}
-		// No more is let through early than the credit and a quantum each.
+		// At any time, at most the credit and a quantum of each stream are sent early.
 		for range 20 {
 			time.Sleep(100 * time.Millisecond)
 			sent := r.flowNow("a").Kinds[0].Streamed[1]
@@ -102,8 +102,7 @@ func TestSendersShareByWeight(t *testing.T) {
 	})
 }
 
-// A limited application gets its limit, and another's sending goes on as if it
-// were not there.
+// A limited application gets its limit; another application's sending is not affected.
 func TestALimitedSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newNetwork(t, sendRate, nil)
@@ -123,7 +122,7 @@ func TestALimitedSender(t *testing.T) {
 	})
 }
 
-// Receivers that take nothing hold no slot for long, however many they are.
+// Receivers that accept nothing occupy no slot for long, however many there are.
 func TestSlowReceiversHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newNetwork(t, sendRate, nil)
@@ -131,7 +130,7 @@ func TestSlowReceiversHoldNoSlot(t *testing.T) {
 		var done sync.WaitGroup
 		var stalled []*sending
 		for range 50 {
-			stalled = append(stalled, r.sender("slow", 10*mib, 100, &done)) // 100 bytes a second
+			stalled = append(stalled, r.sender("slow", 10*mib, 100, &done)) // 100 bytes per second
 		}
 		time.Sleep(10 * time.Second)
 		if snap, _ := r.loop.Snapshot(); snap.Outstanding != 0 || snap.Stuck {
@@ -156,7 +155,7 @@ func TestSlowReceiversHoldNoSlot(t *testing.T) {
 	})
 }
 
-// Leave to send that is not used goes back to the device and to the limit.
+// Unused permission to send returns to the device and to the limit.
 func TestWhatIsNotSentGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newNetwork(t, sendRate, nil)
@@ -218,7 +217,7 @@ func TestObservedSendersAreNotHeld(t *testing.T) {
 		if f := r.flowNow("a"); f.Bytes[1] != 40*mib || f.Behind < 38*mib || f.Queued != 0 {
 			t.Errorf("%+v", f)
 		}
-		// The debt that others meet is bounded.
+		// The debt that other flows wait for is bounded.
 		var done sync.WaitGroup
 		begin := time.Now()
 		r.sender("b", mib, 0, &done)
@@ -226,7 +225,7 @@ func TestObservedSendersAreNotHeld(t *testing.T) {
 		if took := time.Since(begin); took < paceDebt || took > 2*paceDebt {
 			t.Errorf("after what went by itself the next MiB took %v", took)
 		}
-		time.Sleep(2 * time.Second) // nothing of what has been passed is left to be dispatched
+		time.Sleep(2 * time.Second) // no passed bytes are left to be dispatched
 		if snap, _ := r.loop.Snapshot(); snap.Outstanding != 0 || r.flowNow("a").Queued != 0 {
 			t.Errorf("%d outstanding, %d waiting", snap.Outstanding, r.flowNow("a").Queued)
 		}
@@ -302,7 +301,7 @@ func TestNetworkSwitchedOffAndEnded(t *testing.T) {
 	})
 }
 
-// A stream of the wrong kind for its device is let through.
+// A stream of a kind that does not fit its device is let through.
 func TestStreamsOfAnotherDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, n := newFixture(t, nil, nil), newNetwork(t, sendRate, nil)

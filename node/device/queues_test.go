@@ -11,8 +11,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// queueFixture is a loop whose flows alice and bob are in a queue of weight 3, and carol in one
-// of weight 1.
+// queueFixture returns a loop whose flows alice and bob are in a queue of weight 3, and carol in
+// a queue of weight 1.
 func queueFixture(t *testing.T, algorithm string, scale int) *fixture {
 	r := newFixture(t, func(c *Config) {
 		line := depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 180 * time.Millisecond}
@@ -32,9 +32,9 @@ func queueFixture(t *testing.T, algorithm string, scale int) *fixture {
 	return r
 }
 
-// What an application does not use goes to its queue: alice and bob share three quarters of
-// the disk 2:1, then bob leaves, and alice has all of them; one weight a flow would give
-// carol a part of it.
+// The unused share of an application goes to its queue: alice and bob share three quarters of the
+// disk 2:1; then bob ends, and alice has all three quarters. With only one weight per flow, carol
+// would get a part of it.
 func TestQueueKeepsWhatItsFlowsLeave(t *testing.T) {
 	for _, algorithm := range []string{"sfqd", "sfqd2"} {
 		t.Run(algorithm, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestQueueKeepsWhatItsFlowsLeave(t *testing.T) {
 	}
 }
 
-// Queues and their weights change while all are busy; so do queues and parts, which have no
-// queues, and nobody is put back by the change.
+// Queues and their weights change while all flows are busy; so do queues and parts, which have no
+// queues. No change puts a flow at a disadvantage.
 func TestQueuesAndPartsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := queueFixture(t, "sfqd2", 1000)

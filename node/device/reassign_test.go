@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// settled fails the test unless nothing is left of any flow's and the device's
-// backlog, queues and counts, as the loop itself keeps them.
+// settled fails the test if the loop still counts a backlog, queued requests or requests in
+// flight of any flow or of the device.
 func (r *fixture) settled() {
 	r.t.Helper()
 	left := make(chan string)
@@ -20,7 +20,7 @@ func (r *fixture) settled() {
 	}
 }
 
-// A reader's queue moves, what it had so far stays where it was.
+// A reader's queue moves; service so far stays with the old flow.
 func TestAReaderIsReassigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -37,7 +37,7 @@ func TestAReaderIsReassigned(t *testing.T) {
 		done.Wait()
 		synctest.Wait()
 		after, known := r.flowNow("claimed"), r.flowNow("known")
-		// What was in flight is the old flow's still.
+		// Requests in flight still belong to the old flow.
 		if got := after.Bytes[0] - before.Bytes[0]; got <= 0 || got > 2*r.loop.cfg.Quantum {
 			t.Errorf("the old flow paid for %d bytes after it", got)
 		}
@@ -67,8 +67,8 @@ func TestAReaderIsReassignedBeforeItsFirstQuantum(t *testing.T) {
 	})
 }
 
-// A writer's backlog moves with it, so its old application may write on and its
-// new one may not.
+// A writer's backlog moves with it: its old application may write further and its new one may
+// not.
 func TestAWriterIsReassigned(t *testing.T) {
 	for _, kind := range []Kind{Persistent, Intermediate} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAWriterIsReassigned(t *testing.T) {
 	}
 }
 
-// Kept files move too, and count at their new flow's bound.
+// Kept files move too, and count towards the bound of their new flow.
 func TestAClosedSpillIsReassigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
@@ -142,7 +142,7 @@ func TestReassignedToALimitedFlow(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		after := r.flowNow("known").Bytes
 		about(t, "bytes at 1 MiB/s", float64(after[0]+after[1]-before[0]-before[1]), 20*mib)
-		// And back: what waited for the limit goes at once.
+		// And back: requests that waited for the limit are dispatched at once.
 		r.loop.Reassign(a, "claimed", "")
 		r.loop.Reassign(b, "claimed", "")
 		begin := time.Now()
@@ -171,7 +171,7 @@ func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 			}
 			if write {
 				f.write(0, 20*mib)
-				r.loop.Progress(s, 20*mib) // enforced, it would wait for some MiB to be drained
+				r.loop.Progress(s, 20*mib) // enforced, it would wait until some MiB are drained
 			}
 			time.Sleep(100 * time.Millisecond)
 			r.loop.Reassign(s, "held", "")
@@ -188,7 +188,7 @@ func TestReassignedToAFlowThatIsOffOrFromOneThatIsObserved(t *testing.T) {
 				t.Errorf("off, at %d", g.last())
 			}
 			time.Sleep(time.Second)
-			r.loop.Reassign(s, "held", "") // too late: it is not governed any more
+			r.loop.Reassign(s, "held", "") // too late: it is no longer governed
 			r.loop.Close(s, 40*mib)
 			time.Sleep(time.Second)
 			if f.timesClosed() != 1 {
@@ -217,8 +217,7 @@ func TestASenderIsReassigned(t *testing.T) {
 	})
 }
 
-// A flow that has lost its streams and has a request at the device still is not
-// forgotten.
+// A flow without streams that still has a request at the device is not forgotten.
 func TestAFlowIsKeptWhileItPays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.MaxFlows = 2 }, nil)
@@ -226,7 +225,7 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 		s := r.loop.Open(OpenRequest{Marker: newGate(), Flow: "claimed", Block: r.disk.newFile("x", 8*mib), To: 8 * mib})
 		synctest.Wait()
 		r.loop.Reassign(s, UnattributedFlow, "")
-		r.loop.Reassign(s, "third", "") // no room: the unattributed flow
+		r.loop.Reassign(s, "third", "") // no room: it goes to the unattributed flow
 		time.Sleep(time.Second)
 		if a, b := r.flowNow("claimed"), r.flowNow(UnattributedFlow); a.Bytes[0] == 0 || b.Streams != 1 {
 			t.Errorf("%+v, %+v", a, b)
@@ -235,8 +234,8 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 	})
 }
 
-// Nor while one is that was let through outside of the queue, of which the
-// scheduler knows nothing.
+// Nor is a flow with a request that was let through outside of the queue, which the scheduler
+// does not know.
 func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.FixedDepth, c.MaxFlows, c.MaxWait = 1, 3, time.Second }, map[string]int{"big": 1_000_000})
@@ -262,7 +261,8 @@ func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
 	})
 }
 
-// Whatever is moved when: at the end every byte is paid once, and nothing is left.
+// Whichever streams are moved at whatever moment: in the end every byte is charged once, and
+// nothing is left.
 func TestReassignedAtAnyMoment(t *testing.T) {
 	flows := []string{"a", "b", "limited", "observed", "off", "never seen"}
 	for seed := range uint64(40) {
@@ -315,7 +315,7 @@ func TestReassignedAtAnyMoment(t *testing.T) {
 				got[0] += f.Bytes[0]
 				got[1] += f.Bytes[1]
 			}
-			// A reader that nobody holds leaves its queue unpaid: the model's kernel
+			// A reader that was not held leaves its queue without a charge: the model's kernel
 			// reads nothing ahead for it.
 			if snap.Errors != 0 || !withOff && got[1] != size[1] || got[0] > size[0] || exact && got[0] != size[0] {
 				t.Errorf("seed %d: paid %d, of %d; %d errors", seed, got, size, snap.Errors)
@@ -324,7 +324,7 @@ func TestReassignedAtAnyMoment(t *testing.T) {
 	}
 }
 
-// Whose bytes they are is known when the asking is over, and not before.
+// The flow of the bytes is known when the check is finished, and not before.
 func TestBytesOfAnAskedStreamWaitForTheirOwner(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ended first: %v", early), func(t *testing.T) {

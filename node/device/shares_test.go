@@ -14,28 +14,28 @@ import (
 	"penstock/core/depth"
 )
 
-// Shares in virtual time, judged as on the real disk (e2e/shares): from the
-// disk's own log, in every window of 10 s. What differs there is the machine
-// only, so what a window is off by here is the scheduler's part of it.
+// Shares in virtual time, judged as on the real disk (e2e/shares): from the disk's own log, in
+// every window of 10 s. Only the machine is missing here, so any error within a window is the
+// scheduler's part of it.
 
 const (
 	shareWindow = 10 * time.Second
 	shareSlide  = time.Second
-	settling    = 2 * time.Second // how long after a change shares need not hold
+	settling    = 2 * time.Second // how long after a change shares may deviate
 
-	// An application with one part in eleven gets 40 quanta in a window: one
-	// more or less at the window's ends is half of what is allowed.
+	// An application with one part in eleven gets 40 quanta in a window: one quantum more or less
+	// at the window's ends is half of the tolerance.
 	shareQuantum = 256 << 10
 	shareRate    = 12_000_000 // bytes per second
 	shareSeek    = 2 * time.Millisecond
 )
 
-// part is an application that wants all it can get.
+// part is an application that always wants more.
 type part struct {
 	flow   string
 	weight int
 	write  bool
-	size   int64 // bytes of its file; it leaves at their end
+	size   int64 // bytes of its file; it ends with the file
 }
 
 func (p part) start(r *fixture, done *sync.WaitGroup) {
@@ -46,8 +46,8 @@ func (p part) start(r *fixture, done *sync.WaitGroup) {
 	}
 }
 
-// shareFixture is a loop with the settings that e2e/shares has, on a disk with its
-// seeks: 12 MB/s, 2 ms. With the disk's profile it knows what seeks cost.
+// shareFixture returns a loop with the settings of e2e/shares, on a disk with the same rate and
+// seeks: 12 MB/s, 2 ms. With the disk's profile it knows the cost of seeks.
 func shareFixture(t *testing.T, algorithm string, profiled bool, parts []part) *fixture {
 	weights := map[string]int{}
 	for _, p := range parts {
@@ -71,16 +71,14 @@ func shareFixture(t *testing.T, algorithm string, profiled bool, parts []part) *
 	return r
 }
 
-// got is what the disk did for a flow, and when the first and the last of it
-// was done.
+// got is the disk's service for a flow, with the times of its first and last request.
 type got struct {
 	bytes       int64
 	service     time.Duration
 	first, last time.Time
 }
 
-// between is what each flow got between two moments, a request counting where
-// it ended.
+// between returns the service of each flow between two moments; a request counts at its end.
 func (d *modelDisk) between(from, to time.Time) map[string]got {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,8 +106,8 @@ func (d *modelDisk) between(from, to time.Time) map[string]got {
 func bytesOf(g got) float64   { return float64(g.bytes) }
 func serviceOf(g got) float64 { return float64(g.service) }
 
-// hold fails the test unless in every window between two moments each of the
-// parts got its due within 5 %, and together they had all of the disk's time.
+// hold fails the test unless in every window between two moments each of the parts got its
+// entitlement within 5 %, and together they had all of the disk's time.
 func hold(t *testing.T, what string, d *modelDisk, from, to time.Time, measure func(got) float64, parts []part) {
 	t.Helper()
 	weights, windows, worst := 0, 0, map[string]float64{}
@@ -148,20 +146,20 @@ func hold(t *testing.T, what string, d *modelDisk, from, to time.Time, measure f
 	t.Logf("%s, %d windows, worst deviations:%s", what, windows, &line)
 }
 
-// mixes are the kinds of application that share by 7:3:1.
+// mixes are the kinds of applications that share by 7:3:1.
 var mixes = map[string][]part{
 	"writers": {{"a", 7, true, 200 * mib}, {"b", 3, true, 400 * mib}, {"c", 1, true, 400 * mib}},
 	"readers": {{"a", 7, false, 200 * mib}, {"b", 3, false, 400 * mib}, {"c", 1, false, 400 * mib}},
 	"mix":     {{"a", 7, false, 200 * mib}, {"b", 3, true, 400 * mib}, {"c", 1, false, 400 * mib}},
 }
 
-// Two applications are at work, a third with the greatest weight joins them and
-// leaves again. From 2 s after each change all have their due.
+// Two applications are at work, and a third with the largest weight joins them and leaves again.
+// From 2 s after each change all have their entitlements.
 func TestThreeWeightsAJoinAndALeave(t *testing.T) {
 	for _, loop := range []struct {
 		algorithm string
 		profiled  bool
-		measure   func(got) float64 // what the loop takes for its costs
+		measure   func(got) float64 // the loop's own measure of cost
 	}{{"sfqd", false, bytesOf}, {"sfqd2", false, bytesOf}, {"sfqd2", true, serviceOf}} {
 		for name, parts := range mixes {
 			t.Run(fmt.Sprintf("%s/profiled=%v/%s", loop.algorithm, loop.profiled, name), func(t *testing.T) {
@@ -171,7 +169,7 @@ func TestThreeWeightsAJoinAndALeave(t *testing.T) {
 					began := time.Now()
 					parts[1].start(r, &staying)
 					parts[2].start(r, &staying)
-					// No round number: it must not matter where in a period it joins.
+					// Not a round number: the moment within a period must not matter.
 					time.Sleep(13*time.Second + 370*time.Millisecond)
 					joined := time.Now()
 					parts[0].start(r, &leaving)
@@ -191,15 +189,14 @@ func TestThreeWeightsAJoinAndALeave(t *testing.T) {
 	}
 }
 
-// 5,000 applications that have done I/O and keep quiet change nothing: what the
-// disk is asked for by the two that are busy is the same, request by request,
-// at the same times.
+// 5,000 idle applications that did I/O before change nothing: the disk gets the same requests
+// from the two busy ones, at the same times.
 func TestIdleFlowsChangeNothing(t *testing.T) {
 	const idle = 5000
 	parts := []part{{"a", 3, false, 100 * mib}, {"b", 1, true, 100 * mib}}
 	requests := func(idle int) (log []served) {
 		synctest.Test(t, func(t *testing.T) {
-			r := shareFixture(t, "sfq", false, parts) // the model disk leaves open which of two goes first
+			r := shareFixture(t, "sfq", false, parts) // the model disk does not determine which of the two comes first
 			defer r.stop()
 			start := time.Now().Add(time.Minute)
 			var quiet, busy sync.WaitGroup

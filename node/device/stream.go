@@ -7,22 +7,22 @@ import (
 	"penstock/node/blockfile"
 )
 
-// File is what the loop needs of a block or meta file; blockfile.File is the
-// real one.
+// File holds the methods of a block or meta file that the loop needs; blockfile.File implements
+// it.
 type File interface {
 	Query(off, length int64) (blockfile.Pages, error)
 	Stage(off, length int64) error
 	Drain(off, length int64) error
 	Deleted() bool
 	Size() (int64, error)
-	// Space returns the bytes that the file takes of its file system, those that are
-	// not written out yet included.
+	// Space returns the bytes that the file occupies on its file system, including bytes not
+	// written out yet.
 	Space() (int64, error)
 	Close() error
 }
 
-// Marker sends marks to the agent. It is called in the loop's goroutine and must
-// not block. Streams with the same Marker are of one connection.
+// Marker sends marks to the agent. It is called in the loop's goroutine and must not block.
+// Streams with the same Marker belong to one connection.
 type Marker interface {
 	Mark(stream uint32, position int64)
 }
@@ -32,17 +32,18 @@ type OpenRequest struct {
 	Marker   Marker
 	ID       uint32
 	Flow     string
-	User     string // that asked for it, by a block token or its process; streams of one user have a turn together
+	User     string // of the operation, from a block token or the process; streams of one user share a turn
 	Kind     Kind
 	Write    bool
 	Block    File          // nil for a network device
 	Meta     File          // nil if there is none
 	Asked    bool          // the flow is a claim that is being verified; Reassign follows
-	From, To int64         // offsets in the block file; To is for reads, and for what is sent (0: not known)
-	Patience time.Duration // how long the client bears a wait; 0: not known
+	From, To int64         // offsets in the block file; To is set for reads and for sent data (0: not known)
+	Patience time.Duration // the longest wait that the client accepts; 0: not known
 
-	// Refusable says that the agent can still refuse the operation, as HDFS itself does when
-	// all of its threads are busy. Threads is how many threads its process has for operations.
+	// Refusable reports whether the agent can still refuse the operation, as HDFS itself does
+	// when all of its threads are busy. Threads is the number of its process's threads for
+	// operations.
 	Refusable bool
 	Threads   int
 }
@@ -51,11 +52,12 @@ type OpenRequest struct {
 type Stream struct {
 	OpenRequest
 	missing []int64         // read: bytes that were not resident at open, by quantum
-	at      *arbiter.Stream // the arbiter's; only for the loop's goroutine
-	news    news            // under the mailbox's lock
+	at      *arbiter.Stream // the arbiter's stream; only for the loop's goroutine
+	news    news            // protected by the mailbox's lock
 }
 
-// facts answers the arbiter's questions about a file. An error counts as the worst answer.
+// facts answers the arbiter's questions about a file. An error counts as the least favourable
+// answer.
 type facts struct{ File }
 
 // Missing implements arbiter.File.
@@ -89,8 +91,8 @@ func (f facts) unsaved(off, length int64) int64 {
 	return min(length, pages.Unsaved)
 }
 
-// Written implements arbiter.File. Anybody can give a file any size, but it takes space only for
-// what was written.
+// Written implements arbiter.File. A file may have any size, but it occupies space only for bytes
+// that were written.
 func (f facts) Written() (int64, bool) {
 	size, err := f.Size()
 	if err != nil {
@@ -105,10 +107,10 @@ func (f facts) Written() (int64, bool) {
 
 const pageBytes = 4096
 
-// missingAtOpen returns how many bytes of each quantum of [from, to) are not resident. It
-// runs outside of the loop, since it asks the kernel once a quantum.
+// missingAtOpen returns how many bytes of each quantum of [from, to) are not resident. It runs
+// outside of the loop, since it makes one system call per quantum.
 func missingAtOpen(f File, from, to, quantum int64) []int64 {
-	const bound = 4096 // quanta; what is beyond that counts as resident at open
+	const bound = 4096 // in quanta; the range beyond counts as resident at open
 	var missing []int64
 	for off := from; off < to && len(missing) < bound; off += quantum {
 		missing = append(missing, facts{f}.Missing(off, min(quantum, to-off)))

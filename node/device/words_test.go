@@ -2,7 +2,7 @@ package device
 
 import "time"
 
-// What the arbiter keeps to itself, and tests have to know.
+// Constants of the arbiter that are not exported, but needed in tests.
 const (
 	minQuantum     = 64 << 10
 	firstStage     = 256 << 10

@@ -6,7 +6,7 @@ import (
 	"penstock/core/arbiter"
 )
 
-// result is what a worker reports of a request.
+// result is the outcome of a request.
 type result struct {
 	request *arbiter.Request
 	arbiter.Result
@@ -20,8 +20,7 @@ func work(r *arbiter.Request) result {
 		drainWork(file, r, &out.Result)
 		return out
 	}
-	// This is asked again at dispatch: the range may have been staged for another stream
-	// meanwhile.
+	// Queried again at dispatch: the range may have been staged for another stream meanwhile.
 	out.Moved = file.Missing(r.Offset, r.Length)
 	if out.Moved == 0 {
 		return out
@@ -37,7 +36,7 @@ func drainWork(file facts, r *arbiter.Request, out *arbiter.Result) {
 		out.Earlier = file.Saved(r.Offset, r.Length)
 		return
 	}
-	// What a sync or the kernel has written before is paid for as well.
+	// Bytes that a sync or the kernel has written before are charged as well.
 	out.Moved = file.unsaved(r.Offset, r.Length)
 	out.Earlier = r.Length - out.Moved
 	if out.Moved == 0 {

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// parseAddress reads an ip:port as agents write it, with or without brackets,
-// and as Java prints an address, with a slash and perhaps a name before it. An IPv4
-// address mapped into IPv6 comes out as IPv4, a zone is dropped: the kernel's tables
-// are compared with it.
+// parseAddress reads an ip:port in the forms that agents write: with or without brackets, and as
+// Java prints an address, with a slash and perhaps a name before it. It returns an IPv4 address
+// mapped into IPv6 as IPv4, and drops a zone, since the result is compared with the kernel's
+// tables.
 func parseAddress(s string) (netip.AddrPort, error) {
 	text := s[strings.LastIndexByte(s, '/')+1:]
 	colon := strings.LastIndexByte(text, ':')
@@ -42,10 +42,10 @@ func parseAddress(s string) (netip.AddrPort, error) {
 type socket struct {
 	local, remote netip.AddrPort
 	uid           uint32
-	inode         uint64 // 0 once no process has it any more
+	inode         uint64 // 0 if no process has it any more
 }
 
-// parseSocket reads one row; false for the heading and for what is no row.
+// parseSocket reads one row; false for the heading and for lines that are not rows.
 func parseSocket(line []byte) (s socket, ok bool) {
 	// sl local remote state queues timer retransmits uid timeout inode ...
 	var fields [10][]byte
@@ -73,8 +73,8 @@ func parseSocket(line []byte) (s socket, ok bool) {
 	return socket{local, remote, uint32(uid), inode}, ok1 && ok2
 }
 
-// parseHexAddress reads the kernel's form: the address as 32-bit words in hexadecimal,
-// each in the machine's own byte order, then the port.
+// parseHexAddress reads the form of the kernel's tables: the address as 32-bit words in
+// hexadecimal, each in the machine's byte order, then the port.
 func parseHexAddress(b []byte) (netip.AddrPort, bool) {
 	words, port, ok := bytes.Cut(b, []byte{':'})
 	if !ok || len(port) != 4 || len(words) != 8 && len(words) != 32 {
@@ -90,14 +90,14 @@ func parseHexAddress(b []byte) (netip.AddrPort, bool) {
 		return netip.AddrPort{}, false
 	}
 	for i := 0; i < n; i += 4 {
-		// Printed from a number in the machine's order, which holds the bytes in the network's.
+		// The kernel prints a number in the machine's order; its bytes are in network order.
 		binary.NativeEndian.PutUint32(ip[i:], binary.BigEndian.Uint32(raw[i:]))
 	}
 	addr, _ := netip.AddrFromSlice(ip[:n])
 	return netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(p[:])), true
 }
 
-// socketInode reads the link of a descriptor, socket:[INODE]; 0 if it is no socket's.
+// socketInode reads the link of a descriptor, socket:[INODE]; 0 if it is not a socket.
 func socketInode(link []byte) uint64 {
 	rest, ok := bytes.CutPrefix(link, []byte("socket:["))
 	if !ok || !bytes.HasSuffix(rest, []byte("]")) {

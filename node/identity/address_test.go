@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hexAddress prints an end as the kernel does; mapped says whether an IPv4 address
-// comes from an IPv6 socket.
+// hexAddress prints an end as the kernel does; mapped reports whether an IPv4 address belongs to
+// an IPv6 socket.
 func hexAddress(a netip.AddrPort, mapped bool) string {
 	raw := a.Addr().AsSlice()
 	if a.Addr().Is4() && mapped {
@@ -53,7 +53,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// rows are as a kernel printed them, of a little-endian machine.
+// Rows as printed by the kernel of a little-endian machine.
 const (
 	heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 	row4    = "   1: 0100007F:B085 0200007F:1F54 01 00000000:00000000 00:00000000 00000000  1000        0 25632235 1 000000005a8bbaf6 20 4 30 10 -1"

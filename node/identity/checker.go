@@ -17,42 +17,42 @@ import (
 	"penstock/node/loglimit"
 )
 
-// Users knows the users of applications, as the ResourceManager does.
+// Users returns the user of an application, as the ResourceManager reports it.
 type Users interface {
-	// User does not block; false if it does not know the application.
+	// User does not block. It returns false if the application is unknown.
 	User(application string) (user string, ok bool)
 }
 
-// Settings of a Checker. Zero values are the defaults.
+// Settings of a Checker. Zero values select the defaults.
 type Settings struct {
 	Mode Mode
 	// LocalDirs are the NodeManager's local directories, SparkDirs the work directories of
 	// Spark's standalone workers.
 	LocalDirs, SparkDirs []string
-	// Cgroup is the NodeManager's cgroups.hierarchy; hadoop-yarn.
+	// Cgroup is the NodeManager's cgroups.hierarchy; default hadoop-yarn.
 	Cgroup string
-	// Services are the users that DataNodes and balancers run as: their names, as block
-	// tokens have them, and the numbers of those that this machine knows.
+	// Services are the users that DataNodes and balancers run as: their names, as in block
+	// tokens. ServiceUIDs are the numbers of those that exist on this machine.
 	Services    []string
 	ServiceUIDs []uint32
-	Users       Users  // nil: only what the local directories tell
+	Users       Users  // nil: only the local directories are evidence
 	Remote      Remote // nil: peers on other nodes are unknown
 	Log         *slog.Logger
 
 	Proc     string        // /proc
-	Workers  int           // lookups on this machine at once; 2
-	Asking   int           // questions to other nodes at once; 8
-	Queue    int           // lookups that wait, and questions that do; 1024 each
-	Waiters  int           // claims that wait for one lookup; 1024
+	Workers  int           // concurrent lookups on this machine; 2
+	Asking   int           // concurrent questions to other nodes; 8
+	Queue    int           // waiting lookups, and as many waiting questions; 1024
+	Waiters  int           // claims that wait for the same lookup; 1024
 	Cache    int           // verdicts kept; 8192
 	Budget   time.Duration // for one lookup on this machine; 500 ms
 	Patience time.Duration // for one question to another node; 2 s
 }
 
-// How long a verdict is kept. One that was found by a local socket ends with the
-// socket; the age is only a second bound. One that another node gave ends with the
-// DataNode's end of the connection; where that is not found, addresses are all there is, and the
-// next process there may get the same port.
+// How long a verdict is kept. A verdict found through a local socket ends with the socket; the
+// age is only a second limit. A verdict from another node ends with the DataNode's end of the
+// connection. If that end is not found, only the addresses are known, and the next process there
+// may get the same port.
 const (
 	socketAge  = time.Minute
 	otherAge   = 10 * time.Second
@@ -72,7 +72,7 @@ type Checker struct {
 	inspect  inspector
 	log      limitedLog
 	uids     map[uint32]bool
-	accounts map[string]bool // the services' names, by which other nodes know users
+	accounts map[string]bool // names of the services' users, for processes on other nodes
 	rights   rights
 
 	ctx     context.Context
@@ -82,22 +82,22 @@ type Checker struct {
 	mu      sync.Mutex
 	closed  bool
 	here    pool // lookups on this machine
-	abroad  pool // those that have come to be questions to other nodes: they may take long
+	abroad  pool // questions to other nodes, which may take long
 	pending map[Claim]*lookup
 	cache   *simplelru.LRU[Claim, *entry]
-	servers map[serving]int // their connections
-	hints   []hint          // those whose connections were looked up, the latest first
+	servers map[serving]int // number of connections of each
+	hints   []hint          // processes found by lookups, the latest first
 }
 
-// lookup is one question under way, with those who wait for its answer.
+// lookup is one lookup in progress, with the callers that wait for its result.
 type lookup struct {
 	claim   Claim
 	waiters []func(Verdict)
 	abroad  bool // another node is asked
-	own     hold // this machine's end of the connection, then
+	own     hold // this machine's end of the connection, if another node is asked
 }
 
-// pool are workers and what they have to do.
+// pool is a set of workers and their queue.
 type pool struct {
 	workers int // at most
 	running int
@@ -105,20 +105,20 @@ type pool struct {
 	do      func(*lookup)
 }
 
-// entry is a verdict that is kept.
+// entry is a cached verdict.
 type entry struct {
 	verdict Verdict
 	until   time.Time
 	hold    hold
 }
 
-// hold is the descriptor that a verdict was found by; inode 0: by none.
+// hold is the descriptor by which a verdict was found; inode 0: none.
 type hold struct {
 	pid, fd int
 	inode   uint64
 }
 
-// New gives a Checker. It has no goroutine while nothing is asked; Close ends it.
+// New returns a Checker. It has no goroutine while there are no lookups. Close ends it.
 func New(s Settings) *Checker {
 	or := func(v *int, value int) {
 		if *v <= 0 {
@@ -153,7 +153,7 @@ func New(s Settings) *Checker {
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{}, accounts: map[string]bool{},
 		pending: map[Claim]*lookup{}, servers: map[serving]int{},
 	}
-	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails for a size below 1 only
+	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails only for a size below 1
 	c.here, c.abroad = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askAbroad}
 	c.log, c.rights.log = limitedLog{loglimit.New(s.Log)}, s.Log
 	c.records.denied = c.rights.records
@@ -169,14 +169,14 @@ func New(s Settings) *Checker {
 	return c
 }
 
-// Mode is the one in force.
+// Mode returns the mode in force.
 func (c *Checker) Mode() Mode { return c.settings.Mode }
 
-// SetDirs replaces the NodeManager's and Spark's directories, which are known late
-// where an agent tells of them.
+// SetDirs replaces the directories of the NodeManager and of Spark. They become known late if an
+// agent reports them.
 func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spark) }
 
-// Close ends the lookups. Those who wait get Unknown.
+// Close ends the lookups. Callers that wait get Unknown.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -188,15 +188,14 @@ func (c *Checker) Close() {
 	c.mu.Unlock()
 	c.cancel()
 	for _, l := range left {
-		c.answer(l, unknown("the daemon stops"))
+		c.answer(l, unknown("the daemon is stopping"))
 	}
 	c.workers.Wait()
 }
 
-// Check gives the verdict if it is known or can be had without asking anybody, and
-// true. Otherwise done is called with it once, later, from another goroutine and with no
-// lock held; it must not block for long. Check itself asks the kernel one question at
-// most.
+// Check returns the verdict and true if it is known or needs no lookup. Otherwise it calls done
+// with the verdict once, later, from another goroutine and with no lock held; done must not block
+// for long. Check itself makes at most one system call.
 func (c *Checker) Check(claim Claim, done func(Verdict)) (Verdict, bool) {
 	if c.Mode() == Trust {
 		return Verdict{}, true
@@ -238,8 +237,8 @@ func (c *Checker) known(claim Claim) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// enqueue puts the claim to the others that wait for the same, or begins a lookup; true
-// if there is no room for it.
+// enqueue adds the claim to a lookup in progress for the same claim, or begins a lookup. It
+// returns Unknown and true if there is no room.
 func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +258,7 @@ func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// begin has a pool do a lookup. c.mu is held.
+// begin gives a lookup to a pool. c.mu is held.
 func (c *Checker) begin(p *pool, l *lookup) {
 	p.queue = append(p.queue, l)
 	if p.running < p.workers {
@@ -272,7 +271,7 @@ func (c *Checker) work(p *pool) {
 	for {
 		c.mu.Lock()
 		if len(p.queue) == 0 {
-			p.queue = nil // let go of what it has grown to
+			p.queue = nil // releases the memory of a long queue
 			p.running--
 			c.mu.Unlock()
 			return
@@ -285,7 +284,8 @@ func (c *Checker) work(p *pool) {
 	}
 }
 
-// lookHere looks on this machine, and leaves a peer of another one to those who ask there.
+// lookHere looks on this machine. It passes a peer on another machine to the pool that asks other
+// nodes.
 func (c *Checker) lookHere(l *lookup) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
@@ -313,14 +313,14 @@ func (c *Checker) lookHere(l *lookup) {
 	c.mu.Unlock()
 	switch {
 	case closed:
-		c.end(l, unknown("the daemon stops"), hold{})
-	case full: // claims from here have a bound of their own
+		c.end(l, unknown("the daemon is stopping"), hold{})
+	case full: // questions about local clients have a limit of their own
 		c.Stats.Overflows.Add(1)
 		c.answer(l, unknown("too many questions to other nodes wait"))
 	}
 }
 
-// end tells what a lookup has come to.
+// end records the result of a lookup and answers its callers.
 func (c *Checker) end(l *lookup, v Verdict, h hold) {
 	if v.State == Refuted {
 		c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
@@ -329,7 +329,7 @@ func (c *Checker) end(l *lookup, v Verdict, h hold) {
 	c.answer(l, v)
 }
 
-// keep puts a verdict into the cache and ends its lookup.
+// keep caches a verdict and ends its lookup.
 func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	claim, age := l.claim, otherAge
 	switch {
@@ -346,8 +346,7 @@ func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
 }
 
-// answer calls those who wait. The lookup is no longer among the pending ones, so
-// that nobody joins it.
+// answer calls the waiting callers. The lookup is no longer pending, so no caller can join it.
 func (c *Checker) answer(l *lookup, v Verdict) {
 	for _, done := range l.waiters {
 		c.Stats.count(v)
@@ -355,7 +354,7 @@ func (c *Checker) answer(l *lookup, v Verdict) {
 	}
 }
 
-// facts are the ones that need no look at the peer.
+// facts returns the facts that are known without examining the peer.
 func (c *Checker) facts(claim Claim) facts {
 	c.mu.Lock()
 	uids, accounts := c.uids, c.accounts
@@ -370,17 +369,17 @@ func (c *Checker) facts(claim Claim) facts {
 	return f
 }
 
-// nobody reports whether there is no peer to look for.
+// nobody reports whether there is no peer to look up.
 func (c Claim) nobody() bool { return c.Own || c.Client == "" && c.Server == "" }
 
-// loopback reports whether the client can be on no other machine.
+// loopback reports whether the client must be on this machine.
 func (c Claim) loopback() bool {
 	client, err := parseAddress(c.Client)
 	return err == nil && client.Addr().IsLoopback()
 }
 
-// find is one lookup on this machine; remote if another one is to be asked, and h is of this
-// machine's end of the connection then.
+// find is one lookup on this machine. If remote is true, another node must be asked, and h is
+// this machine's end of the connection.
 func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, remote bool) {
 	f := c.facts(claim)
 	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
@@ -399,10 +398,10 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 	return f.verdict(claim.Flow), h, false
 }
 
-// Process holds a flow that a local process names against what is known of the process:
-// for the agents and plug-ins of tasks and executors, whose pid and user the kernel tells
-// (SO_PEERCRED). It reads a few files and so may take some milliseconds, at most the
-// settings' Budget and the time of one system call, or of reading the NodeManager's records.
+// Process checks the flow that a local process names against evidence about the process. It is
+// for the agents and plug-ins of tasks and executors, whose pid and user come from the kernel
+// (SO_PEERCRED). It reads a few files. This may take some milliseconds: at most the settings'
+// Budget and the time of one system call, or of reading the NodeManager's records.
 func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 	if c.Mode() == Trust {
 		return Verdict{}
@@ -414,7 +413,7 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 	}
 	v := judge(flow, f)
 	if errors.Is(err, errGone) {
-		// Whoever asks for a connection and ends may have made it for somebody else.
+		// A process that connects and ends may have passed the connection on to another process.
 		v = Verdict{State: Refuted, Evidence: NoEvidence, Detail: f.why}
 	}
 	c.Stats.count(v)
@@ -433,18 +432,18 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 	p, err := c.inspect.inspect(ctx, int(pid), time.Now())
 	c.rights.process(err)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		err = errGone // between two looks at it
+		err = errGone // between two reads
 	}
 	if err == nil && p.UID != uid {
-		return Peer{}, errGone // what connected has ended, or has changed its user
+		return Peer{}, errGone // the process that connected has ended or has changed its user
 	}
 	return p, err
 }
 
-// AddServer makes a process known as a DataNode or NodeManager, so that what it does at
-// other DataNodes may be `replication` and the like. A process in a container, or one
-// that has ended since it connected, is not accepted: the verdict is then Refuted.
-// remove takes it back; it is never nil.
+// AddServer registers a process as a DataNode or NodeManager, so that its operations at other
+// DataNodes may be `replication` and the like. It does not accept a process in a container, or a
+// process that has ended since it connected: the verdict is then Refuted. remove undoes the
+// registration; it is never nil.
 func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	p, err := c.local(pid, uid)
 	if errors.Is(err, errGone) {
@@ -470,7 +469,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	if c.servers[this] == 0 && len(c.servers) >= maxServers {
 		return unknown("too many servers"), func() {}
 	}
-	c.servers[this]++ // one that connects again is known twice for a while
+	c.servers[this]++ // a process that connects again counts twice for a while
 	return Verdict{State: Confirmed, Evidence: Server}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -480,7 +479,7 @@ func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	}
 }
 
-// serving is a DataNode's or a NodeManager's process.
+// serving identifies the process of a DataNode or a NodeManager.
 type serving struct {
 	pid   int
 	start uint64 // see life
@@ -492,17 +491,17 @@ func (c *Checker) isServer(l life) bool {
 	return c.servers[serving{l.pid, l.start}] > 0
 }
 
-// AddServiceUID makes a user one of the services', as far as processes outside of
-// containers go: the one that a DataNode here runs as.
+// AddServiceUID adds a user to the services' users, for processes outside of containers. It is
+// the user that a DataNode on this machine runs as.
 func (c *Checker) AddServiceUID(uid uint32) {
-	name, named := userName(uid) // which reads a file
+	name, named := userName(uid) // reads a file
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.uids[uid] {
 		return
 	}
-	c.uids, c.accounts = maps.Clone(c.uids), maps.Clone(c.accounts) // lookups under way have the old ones
-	if c.uids[uid] = true; named {                                  // a number is this machine's own
+	c.uids, c.accounts = maps.Clone(c.uids), maps.Clone(c.accounts) // lookups in progress use the old ones
+	if c.uids[uid] = true; named {                                  // a number is valid on this machine only
 		c.accounts[name] = true
 	}
 }

@@ -28,7 +28,7 @@ const (
 
 func claim(flow string) Claim { return Claim{Flow: flow, Client: clientEnd, Server: serverEnd} }
 
-// ask waits for the answer.
+// ask waits for the verdict.
 func ask(t testing.TB, c *Checker, claim Claim) Verdict {
 	t.Helper()
 	answer := make(chan Verdict, 1)
@@ -67,7 +67,7 @@ func TestCheckByTheSocket(t *testing.T) {
 	if v := ask(t, c, claim("clients")); v.State != Corrected || v.Flow != appA {
 		t.Errorf("%+v", v)
 	}
-	// Kept: asked again, it is there at once, and nothing is looked up.
+	// It is cached: the second time it is known at once, without a lookup.
 	n := c.Stats.Lookups.Load()
 	if v, ok := c.Check(claim(appA), nil); !ok || v.State != Confirmed || c.Stats.Lookups.Load() != n || c.Stats.Hits.Load() != 1 {
 		t.Errorf("%+v, %v, %d lookups after %d", v, ok, c.Stats.Lookups.Load(), n)
@@ -123,7 +123,7 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
-// While its container is looked for, the process closes the connection.
+// The process closes the connection while its container is looked up.
 func TestConnectionThatEnds(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, sockets: []int{77}})
@@ -135,7 +135,7 @@ func TestConnectionThatEnds(t *testing.T) {
 	}
 }
 
-// Its pid is another's before the look is over.
+// Another process gets its pid before the lookup ends.
 func TestPidThatIsUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, age: time.Hour})
@@ -155,7 +155,7 @@ func TestPidThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A socket that one user opened and another's process has.
+// A socket that one user opened and a process of another user holds.
 func TestSocketOfAnotherUser(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, sockets: []int{77}})
@@ -220,7 +220,7 @@ func TestServers(t *testing.T) {
 		}
 	}
 	if v, _ := c.AddServer(60, me); v.State != Unknown {
-		t.Errorf("past the bound: %+v", v)
+		t.Errorf("beyond the bound: %+v", v)
 	}
 }
 
@@ -236,9 +236,9 @@ func TestProcess(t *testing.T) {
 	}{
 		{100, me, appA, Confirmed}, {100, me, appB, Refuted}, {100, me, "clients", Corrected}, {100, me, "replication", Refuted},
 		{100, me, "x1", Refuted}, {100, me, appA + "x", Refuted},
-		// Whoever connected has ended, or is another one now.
+		// The process that connected has ended, or another one has its pid.
 		{100, me + 1, appA, Refuted}, {999, me, appA, Refuted},
-		{0, me, appA, Unknown}, // in a namespace that we cannot see
+		{0, me, appA, Unknown}, // in a namespace that cannot be seen
 	} {
 		if v := c.Process(x.pid, x.uid, x.flow); v.State != x.state {
 			t.Errorf("pid %d, user %d, %s: %+v", x.pid, x.uid, x.flow, v)
@@ -273,14 +273,14 @@ func TestWithoutAConnection(t *testing.T) {
 			t.Errorf("%s: %+v, %v", flow, v, ok)
 		}
 	}
-	// Not to know who asks, as of a domain socket, is not to know that nobody does.
+	// An unknown client, as of a domain socket, does not mean that there is no client.
 	for _, flow := range []string{"scanner", "replication", "balancer", "reconstruction", "clients", appA} {
 		v, ok := c.Check(Claim{Flow: flow}, nil)
 		if !ok || v.State != Unknown || Strict.Flow(flow, v) != Unattributed || Verify.Flow(flow, v) != flow {
 			t.Errorf("%s: %+v, %v", flow, v, ok)
 		}
 	}
-	// A token names the user all the same.
+	// A token still names the user.
 	tokens := w.settings()
 	tokens.Services = []string{"hdfs/host@REALM"}
 	for user, state := range map[string]State{"hdfs": Confirmed, "ann": Refuted} {
@@ -299,7 +299,7 @@ func TestWithoutAConnection(t *testing.T) {
 	}
 }
 
-// What the daemon may not look at is said once, of processes and of records.
+// Missing rights are logged once, for processes and for records.
 func TestMissingRightsAreSaidOnce(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, sockets: []int{77}})
@@ -323,7 +323,8 @@ func TestMissingRightsAreSaidOnce(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Root may read everything: this thread is nobody from here on, and ends with the goroutine.
+		// Root may read everything: from here on, this thread has the user nobody. It ends with
+		// the goroutine.
 		runtime.LockOSThread()
 		_ = unix.Setfsuid(65534)
 		for range 3 {
@@ -344,7 +345,7 @@ func TestMissingRightsAreSaidOnce(t *testing.T) {
 	<-done
 }
 
-// gate is another node's daemon, which answers when the test lets it.
+// gate is the daemon of another node, which answers when the test lets it.
 type gate struct {
 	asked  chan string
 	answer chan Peer
@@ -410,7 +411,7 @@ func TestOneLookupForAConnection(t *testing.T) {
 		}
 	}
 	if v, ok := c.Check(remote(1), func(Verdict) { t.Error("called") }); !ok || v.State != Unknown || c.Stats.Overflows.Load() != 1 {
-		t.Errorf("past the bound: %+v, %v", v, ok)
+		t.Errorf("beyond the bound: %+v, %v", v, ok)
 	}
 	g.answer <- Peer{Application: appA, Evidence: Cgroup}
 	answers.Wait()
@@ -437,13 +438,13 @@ func TestQueueBound(t *testing.T) {
 			}
 		}
 		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Overflows.Load() != 1 || c.Stats.Lookups.Load() != 6 {
-			t.Errorf("past the bound: %+v, %d lookups", v, c.Stats.Lookups.Load())
+			t.Errorf("beyond the bound: %+v, %d lookups", v, c.Stats.Lookups.Load())
 		}
 		close(g.answer)
 		for range 5 {
 			<-verdicts
 		}
-		// What there was no room for is asked again.
+		// A claim that found no room is looked up when it comes again.
 		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Lookups.Load() != 7 {
 			t.Errorf("%+v, %d lookups", v, c.Stats.Lookups.Load())
 		}
@@ -451,7 +452,7 @@ func TestQueueBound(t *testing.T) {
 	s := w.settings()
 	s.Queue = 3
 	c := newChecker(t, s)
-	c.here.running = c.here.workers // as if all were at work
+	c.here.running = c.here.workers // as if all were busy
 	for n := range 4 {
 		if v, ok := c.Check(remote(n), func(Verdict) {}); ok != (n == 3) || ok && (v.State != Unknown || c.Stats.Overflows.Load() != 1) {
 			t.Errorf("lookup %d here: %+v, %v", n, v, ok)
@@ -473,7 +474,7 @@ func TestCacheBound(t *testing.T) {
 	for n := range 3 {
 		look(n)
 	}
-	if !look(0) || look(3) { // 1 was used least lately
+	if !look(0) || look(3) { // 1 is the least recently used
 		t.Error("three do not fit, or a fourth is there already")
 	}
 	if !look(0) || !look(2) || !look(3) || look(1) {
@@ -498,7 +499,7 @@ func TestHintsBound(t *testing.T) {
 	}
 }
 
-// The descriptor that is looked for is far from the end, where a hint does not look.
+// The descriptor is far from the end, where a hint does not look.
 func TestManyDescriptors(t *testing.T) {
 	w := newWorld(t)
 	many := make([]int, 300)
@@ -517,8 +518,8 @@ func TestManyDescriptors(t *testing.T) {
 	}
 }
 
-// A forger whose process was found has to answer for it, even if there was no time
-// to see whether others have the connection too.
+// A forger whose process was found is responsible, even if there was no time to check whether
+// other processes have the connection too.
 func TestForgerIsFoundBeforeTheTimeIsOver(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, sockets: []int{77}})
@@ -526,10 +527,10 @@ func TestForgerIsFoundBeforeTheTimeIsOver(t *testing.T) {
 	c := newChecker(t, w.settings())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for pid := range 20 { // looked at later, being older
+	for pid := range 20 { // older, so examined later
 		w.start(process{pid: 2 + pid, uid: me})
 	}
-	c.inspect.servers = func(life) bool { cancel(); return false } // asked once the process was found
+	c.inspect.servers = func(life) bool { cancel(); return false } // called once the process was found
 	if v, _, _ := c.find(ctx, claim(appA)); v.State != Refuted {
 		t.Errorf("%+v", v)
 	}
@@ -548,8 +549,8 @@ func TestAges(t *testing.T) {
 				t.Errorf("%s: %d lookups, want %d", what, got, want)
 			}
 		}
-		// Virtual time begins long before the records were written, which proves nothing here:
-		// only how long answers are kept is asked.
+		// Virtual time begins long before the records were written. This does not matter here:
+		// the test is only about how long verdicts are kept.
 		token, elsewhere := Claim{Flow: appA, User: "ann"}, remote(1)
 		for range 2 {
 			ask(t, c, claim(appA))
@@ -592,7 +593,7 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%+v after %v, %d unanswered", v, time.Since(began), c.Stats.Remote.Unanswered.Load())
 		}
 	})
-	// A look through many processes stops where it is.
+	// A search through many processes stops when the context ends.
 	for pid := range 50 {
 		w.start(process{pid: pid + 10, uid: me})
 	}
@@ -652,7 +653,7 @@ func TestRefutationsAreLoggedNowAndThen(t *testing.T) {
 			c.Process(10, me, appA)
 		}
 		if n := lines(); n != logBurst {
-			t.Errorf("%d lines past the burst", n)
+			t.Errorf("%d lines beyond the burst", n)
 		}
 		time.Sleep(loglimit.Every)
 		for range 3 {
@@ -674,7 +675,7 @@ func TestRefutationsAreLoggedNowAndThen(t *testing.T) {
 	})
 }
 
-// Many streams of many connections at once; the race detector and the bounds judge.
+// Many streams of many connections at once; the race detector and the limits judge.
 func TestManyAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)

@@ -1,48 +1,45 @@
-// Package identity holds the flow that an agent names against what the machine
-// itself knows of the process behind it.
+// Package identity verifies the flow that an agent names, with evidence about the process behind
+// the connection.
 //
-// Problem: a DFSClient's name is free text, so whoever writes another
-// application's name into it would get that application's share. What can be had
-// instead of the name: the block token's user, where tokens are on; and the
-// process at the other end of the connection, if it runs on this node, which the
-// kernel names by way of the socket's inode. A process says much about itself
-// that it can also change (environment, command line, working directory, parent);
-// it cannot change its cgroup, and can leave its session but never join another
-// one. So evidence has an order: the cgroup first, then the session, which
-// the NodeManager records for each container when it starts, then the directory,
-// and last the environment, which may speak against a claim but never for one.
+// Problem: the name of a DFSClient is free text. A client that writes another application's name
+// into it would get that application's share. There is other evidence: the user of the block
+// token, if tokens are on; and the process at the other end of the connection, if it runs on this
+// node (the kernel names it through the inode of the socket). A process can change much of what
+// describes it: environment, command line, working directory, parent. It cannot change its
+// cgroup. It can leave its session, but never join another one. So evidence has an order: first
+// the cgroup; then the session, which the NodeManager records for each container at its start;
+// then the directory; and last the environment, which can refute a claim but never confirm one.
 //
-// Choices: asking never delays I/O. A Checker answers from what it knows, or
-// later; it makes one lookup for a connection however many streams come by it;
-// workers, queue, cache and the time of a lookup have bounds, and past one of
-// them the answer is Unknown and counted. What a verdict means for a stream is
-// decided by the Mode, a pure function. docs/design/identity.md says what each
-// kind of cluster can rely on, and what can still be forged.
+// Choices: a check never delays I/O. A Checker answers at once from what it knows, or later. It
+// makes one lookup per connection, however many streams use the connection. Workers, queue, cache
+// and lookup time have limits; beyond a limit the answer is Unknown and is counted. A pure
+// function, the Mode, decides what a verdict means for a stream. docs/design/identity.md lists
+// the evidence in each kind of cluster, and what can still be forged.
 package identity
 
 import "fmt"
 
-// Claim is one operation as the DataNode's agent tells it.
+// Claim is one operation as reported by the DataNode's agent.
 type Claim struct {
-	Flow string // that it names
-	// Client and Server are the ends of its TCP connection, as ip:port; "" if nobody
-	// knows them, as those of a domain socket.
+	Flow string // the flow that the operation names
+	// Client and Server are the ends of its TCP connection, as ip:port; "" if they are unknown,
+	// as for a domain socket.
 	Client, Server string
-	// Own: nobody asked for it, the DataNode says that it does it for itself.
+	// Own: no client requested the operation; the DataNode reports it as its own.
 	Own  bool
-	User string // the block token's; "" without one
+	User string // of the block token; "" without a token
 }
 
-// State is what was found out about a claim.
+// State is the result of checking a claim.
 type State uint8
 
 const (
-	// Unknown: nothing speaks for or against it.
+	// Unknown: there is no evidence for or against the claim.
 	Unknown State = iota
-	// Confirmed: the flow is the stream's.
+	// Confirmed: the stream belongs to the flow.
 	Confirmed
-	// Corrected: a process that named no application (`clients`, `unattributed`) is in
-	// a container. It did not lie, but it may not hide either: Flow is its application's.
+	// Corrected: a process in a container named no application (`clients`, `unattributed`). Its
+	// claim is not false, but the process belongs to an application: Flow is that application.
 	Corrected
 	// Refuted: evidence says that the claim is false.
 	Refuted
@@ -54,32 +51,32 @@ func (s State) String() string { return stateNames[min(int(s), states)] }
 
 var stateNames = [states + 1]string{"unknown", "confirmed", "corrected", "refuted", "invalid"}
 
-// Evidence is the kind of evidence that a verdict rests on. The ones for a
-// container come first, the strongest at the top.
+// Evidence is the kind of evidence for a verdict. The kinds for a container come first, the
+// strongest at the top.
 type Evidence uint8
 
 const (
 	NoEvidence Evidence = iota
 	// Cgroup: the kernel's cgroup path names the container. Only root can fake it.
 	Cgroup
-	// Session: the process, or an ancestor, is in the session that the NodeManager
-	// recorded for the container. Only the NodeManager's user and root can fake it.
+	// Session: the process, or an ancestor, is in the session that the NodeManager recorded for
+	// the container. Only root and the NodeManager's user can fake it.
 	Session
-	// Directory: working directory or an ancestor's command line lie in the container's
-	// directory, which belongs to the process's user. Any process of that user can fake it.
+	// Directory: the working directory, or the command line of an ancestor, is in the container's
+	// directory, which belongs to the user of the process. Any process of that user can fake it.
 	Directory
-	// Environment: CONTAINER_ID, or a directory against the NodeManager's record. Anybody
-	// can fake it, so it may refute and never confirms.
+	// Environment: CONTAINER_ID, or a directory that contradicts the NodeManager's record. Any
+	// process can fake it, so it can refute a claim but never confirms one.
 	Environment
-	// Token: the block token's user is, or is not, the application's.
+	// Token: the user of the block token is, or is not, the user of the application.
 	Token
-	// Server: the process is an agent's DataNode or NodeManager.
+	// Server: the process is a DataNode or NodeManager with an agent.
 	Server
-	// Account: the process is in no container and runs, or does not, as a service's user.
+	// Account: the process is in no container, and its user is, or is not, the user of a service.
 	Account
 	// Outside: the process is in no container.
 	Outside
-	// Own: the DataNode did it for itself.
+	// Own: the DataNode reports the operation as its own.
 	Own
 
 	evidences = int(Own) + 1
@@ -91,32 +88,32 @@ var evidenceNames = [evidences + 1]string{
 	"none", "cgroup", "session", "directory", "environment", "token", "server", "account", "outside", "own", "invalid",
 }
 
-// proves reports whether evidence for a container is enough to confirm a claim.
+// proves reports whether this evidence for a container is enough to confirm a claim.
 func (e Evidence) proves() bool { return e >= Cgroup && e <= Directory }
 
-// Verdict is the answer to a claim.
+// Verdict is the result for one claim.
 type Verdict struct {
 	State State
-	// Flow is the one that the evidence names: the claimed one if Confirmed, the
-	// application's or `clients` if Corrected or Refuted, "" if it names none.
+	// Flow is the flow that the evidence names: the claimed one if Confirmed, the application's
+	// or `clients` if Corrected or Refuted, "" if it names none.
 	Flow     string
 	Evidence Evidence
-	// User is a client's short name, or its number on a machine that has no name for it: the block
-	// token's, or whom the process belongs to. It is "" for flows of one application, and
-	// where nobody knows.
+	// User is a client's short name, or its number if the machine has no name for it. It is the
+	// block token's user, or the owner of the process. It is "" for the flow of an application,
+	// and if the user is unknown.
 	User   string
-	Detail string // for the log: pids, container ids, why not; no secrets
+	Detail string // for the log: pids, container ids, reasons; no secrets
 }
 
 func unknown(format string, args ...any) Verdict {
 	return Verdict{Detail: fmt.Sprintf(format, args...)}
 }
 
-// Mode is how claims are treated.
+// Mode is the treatment of claims.
 type Mode uint8
 
 const (
-	// Trust: nothing is asked, claims count.
+	// Trust: nothing is checked, all claims count.
 	Trust Mode = iota
 	// Verify: a claim counts until it is refuted.
 	Verify
@@ -141,12 +138,11 @@ var modeNames = [...]string{"trust", "verify", "strict"}
 // Unattributed is the flow of streams whose claim does not count.
 const Unattributed = "unattributed"
 
-// Flow is the flow of a stream that claimed one and got verdict v. The zero
-// Verdict stands for one that is not there yet.
+// Flow returns the flow of a stream that claimed a flow and got verdict v. The zero Verdict
+// stands for a verdict that is still missing.
 //
-// A refuted claim is worth the unattributed flow, not the liar's own one: what he
-// asked for is not repaired but refused. Where the cgroup names his application the
-// stream goes there, as there is then no doubt whose it is.
+// The stream of a refuted claim goes to the unattributed flow, unless a cgroup names the
+// process's application: then it goes to that application, since cgroup evidence is certain.
 func (m Mode) Flow(claimed string, v Verdict) string {
 	if m == Trust {
 		return claimed

@@ -2,13 +2,14 @@ package identity
 
 import "fmt"
 
-// facts are what speaks for or against a claim, all of it looked up before.
+// facts are the evidence for or against a claim, all of it collected before.
 type facts struct {
-	known bool   // something is known of the peer
+	known bool   // the peer is known
 	peer  Peer   // if known
 	why   string // if not
-	own   bool   // the DataNode does it for itself
-	// The block token's user, and the user of the claimed application; "" if not known.
+	own   bool   // the DataNode reports the operation as its own
+	// tokenUser is the user of the block token, owner the user of the claimed application; "" if
+	// not known.
 	tokenUser, owner string
 	// services are the users that DataNodes and balancers run as, by name and by number.
 	services    []string
@@ -16,7 +17,7 @@ type facts struct {
 	accounts    map[string]bool // by name, for peers on other nodes
 }
 
-// judge is the whole of the rules, without a look at the world.
+// judge holds all the rules. It is a pure function.
 func judge(flow string, f facts) Verdict {
 	p := f.peer
 	who := p.who()
@@ -32,7 +33,7 @@ func judge(flow string, f facts) Verdict {
 		case named && p.Evidence.proves():
 			return Verdict{State: Confirmed, Flow: flow, Evidence: p.Evidence, Detail: who}
 		case f.known && p.Outside:
-			// Nobody outside of containers works for one application.
+			// No process outside of containers works for one application.
 			if who += ", in no container"; isSparkApplication(flow) {
 				who += " and below none of identity's spark_dirs"
 			}
@@ -71,19 +72,20 @@ func judge(flow string, f facts) Verdict {
 		case f.known && p.Outside && f.ofService(p):
 			return Verdict{State: Confirmed, Flow: flow, Evidence: Account, Detail: who}
 		case f.known && p.Outside:
-			return Verdict{State: Refuted, Flow: clients, Evidence: Account, Detail: who + ", no service's"}
+			return Verdict{State: Refuted, Flow: clients, Evidence: Account, Detail: who + ", not a service's user"}
 		}
 		return f.nothing()
 	}
-	// Nobody is such a flow: were it left alone, whoever makes up a name would have a
-	// weight of his own, and none of his application's limits.
+	// No application has such a name. If the claim stood, a process with an invented name would
+	// get a weight of its own and would evade its application's limits.
 	if !named {
-		return Verdict{State: Refuted, Evidence: NoEvidence, Detail: quote(flow) + " is no flow"}
+		return Verdict{State: Refuted, Evidence: NoEvidence, Detail: quote(flow) + " is not a flow"}
 	}
-	return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: quote(flow) + " is no flow; " + who}
+	return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: quote(flow) + " is not a flow; " + who}
 }
 
-// verdict is judge's, with the user of what belongs to no application.
+// verdict returns judge's verdict. It adds the user if the flow does not belong to one
+// application.
 func (f facts) verdict(flow string) Verdict {
 	v := judge(flow, f)
 	if v.State == Corrected || classOf(flow) != classGroup && v.Flow != clients {
@@ -92,7 +94,7 @@ func (f facts) verdict(flow string) Verdict {
 	switch p := f.peer; {
 	case f.tokenUser != "":
 		v.User = f.tokenUser
-	case !f.known || p.Server: // a DataNode passes on what others write
+	case !f.known || p.Server: // a DataNode forwards other clients' data
 	case p.Node != "":
 		v.User = p.User
 	default:
@@ -101,7 +103,8 @@ func (f facts) verdict(flow string) Verdict {
 	return v
 }
 
-// ofService reports whether a peer runs as a service's user. Numbers of users are their machine's own.
+// ofService reports whether a peer runs as the user of a service. User numbers are compared only
+// on this machine.
 func (f facts) ofService(p Peer) bool {
 	if p.Node != "" {
 		return f.accounts[p.User]
@@ -109,8 +112,8 @@ func (f facts) ofService(p Peer) bool {
 	return f.serviceUIDs[p.UID]
 }
 
-// byToken is for a peer of which no container is known. A token names the user whose the
-// application is; among a user's own applications it tells nothing.
+// byToken decides about a peer with no known container. A token names the user of the
+// application, so it cannot distinguish applications of the same user.
 func byToken(flow string, f facts) Verdict {
 	if f.tokenUser == "" || f.owner == "" {
 		return f.nothing()
@@ -131,10 +134,10 @@ func (f facts) nothing() Verdict {
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
-// choose picks one of several processes that hold a connection's end. A process
-// gets hold of another's socket if that one passes it on, or if it may trace it; so
-// the connection is an application's if any process of that application has it,
-// and nobody frees himself of his container by passing his socket out of it.
+// choose picks one of several processes that hold a connection's end. A process gets another
+// process's socket if that one passes it on, or if it has the right to trace it. So the
+// connection belongs to an application if any process of that application holds it. No process
+// evades its container by passing its socket out of it.
 func choose(flow string, holders []Peer) Peer {
 	rank := func(p Peer) int {
 		switch class := classOf(flow); {
@@ -146,7 +149,7 @@ func choose(flow string, holders []Peer) Peer {
 			return 1 + int(p.Evidence)
 		case p.Application != "":
 			return 10
-		case !p.Outside && !p.Server: // not readable
+		case !p.Outside && !p.Server: // the process could not be examined
 			return 11
 		case p.Outside && !p.Server:
 			return 12

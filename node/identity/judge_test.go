@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 		f          facts
 		state      State
 		is         string // the flow that the evidence names
-		verify     string // where the stream goes, in mode verify and in mode strict
+		verify     string // the stream's flow, in mode verify and in mode strict
 		strict     string
 	}{
 		{"by cgroup", appA, in(appA, Cgroup), Confirmed, appA, appA, appA},
@@ -94,8 +94,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Whoever claims an application of which nothing but his own word speaks gains nothing:
-// never in strict, and in verify unless nothing at all is known of him.
+// A claim of an application without other evidence gains nothing: never in mode strict, and in
+// mode verify only if nothing at all is known about the process.
 func TestNothingIsGainedByAName(t *testing.T) {
 	flows := []string{appA, appB, spark, "clients", Unattributed, "replication", "balancer", "scanner", "reconstruction", "x"}
 	users := []string{"", "ann", "bob", "hdfs"}

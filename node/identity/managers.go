@@ -8,18 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A NodeManager may run in a pid namespace of its own: its records then hold
-// numbers that are others here. Which number a session has there, the kernel says; which
-// namespace it is, the NodeManager's process does. That one is known by its main class
-// and by its user, who must be the owner of the records: whoever is that user can write
-// records anyway.
+// A NodeManager may run in its own pid namespace. The session numbers in its records are then
+// different from those seen here. The kernel translates a session's number; the NodeManager's
+// process shows which namespace to use. That process is identified by its main class and by its
+// user, who must own the records: a process of that user can write records anyway.
 
-// mainClass is a NodeManager's, one of the arguments on its command line.
+// mainClass is the main class of a NodeManager, one of the arguments on its command line.
 const mainClass = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 
 const maxManagers = 16
 
-// How often NodeManagers are looked for: while none is known, and else.
+// Interval between searches for NodeManagers: while none is known, and otherwise.
 const (
 	lookSoon  = time.Second
 	lookLater = 10 * time.Second
@@ -28,13 +27,13 @@ const (
 type manager struct {
 	pid   int
 	start uint64
-	space string // "" if it is in the namespace that we see
+	space string // "" if it is the namespace that we see
 }
 
 type managers struct {
-	class  string // mainClass, but for tests
+	class  string // mainClass, except in tests
 	known  []manager
-	hidden bool // one is in a namespace that we may not look into
+	hidden bool // a NodeManager is in a namespace that we have no right to examine
 	at     time.Time
 }
 
@@ -79,7 +78,7 @@ func (m *managers) look(p proc, owners map[uint32]bool) {
 	}
 }
 
-// numbers are those that a process's session may be recorded under.
+// numbers returns the numbers under which a process's session may be recorded.
 func (m *managers) numbers(p proc, l life) (out []int) {
 	nested := false
 	for _, k := range m.known {

@@ -2,15 +2,15 @@ package identity
 
 import "strings"
 
-// Names that YARN, Spark and the agents use. All are read from other processes'
-// memory or directories, so each is accepted whole or not at all.
+// Names that YARN, Spark and the agents use. All come from other processes' memory or
+// directories, so each is accepted whole or not at all.
 
 type class uint8
 
 const (
 	classApplication class = iota // the name of one application
-	classGroup                    // clients, unattributed: what has no name of its own
-	classService                  // what servers do for the cluster
+	classGroup                    // clients, unattributed: flows of many applications
+	classService                  // work of servers for the cluster
 	classOther
 )
 
@@ -29,8 +29,8 @@ func classOf(flow string) class {
 	return classOther
 }
 
-// OfManyUsers reports whether a flow stands for what several users do: `clients` and the
-// unattributed one.
+// OfManyUsers reports whether a flow covers the operations of several users: `clients` and
+// `unattributed`.
 func OfManyUsers(flow string) bool { return classOf(flow) == classGroup }
 
 func isApplication(s string) bool { return isYARNApplication(s) || isSparkApplication(s) }
@@ -63,7 +63,7 @@ func isSparkApplication(s string) bool {
 }
 
 // applicationOf reads a YARN container's id, container_[eNN_]<13 digits>_<application>_
-// <attempt>_<number>, and gives its application's; "" if s is no such id.
+// <attempt>_<number>, and returns the id of its application; "" if s is no such id.
 func applicationOf(s string) string {
 	rest, ok := strings.CutPrefix(s, "container_")
 	if !ok {
@@ -85,15 +85,14 @@ func applicationOf(s string) string {
 	return "application_" + stamp + "_" + number
 }
 
-// containerOfCgroup finds the container in the text of /proc/PID/cgroup. parent is the
-// cgroup that the NodeManager makes its containers' ones in (its cgroups.hierarchy, by
-// default hadoop-yarn): the container's must be its direct child, and no part
-// of the path may be one that the system leaves to a user's own session, who could make
-// a cgroup of any name there.
+// containerOfCgroup finds the container in the text of /proc/PID/cgroup. parent is the cgroup in
+// which the NodeManager creates those of its containers (its cgroups.hierarchy, by default
+// hadoop-yarn). The container's cgroup must be a direct child of parent. No part of the path may
+// be delegated to a user's own session, since the user could create cgroups of any name there.
 func containerOfCgroup(text, parent string) (container string) {
 	parent = strings.Trim(parent, "/")
 	for line := range strings.Lines(text) {
-		// hierarchy:controllers:path, where the path may hold colons.
+		// hierarchy:controllers:path, and the path may contain colons.
 		_, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		_, path, cut := strings.Cut(rest, ":")
 		if !ok || !cut || !strings.HasPrefix(path, "/") {
@@ -108,7 +107,7 @@ func containerOfCgroup(text, parent string) (container string) {
 			continue
 		}
 		if container != "" && container != id {
-			return "" // two controllers, two containers: somebody moved it about
+			return "" // two controllers, two containers: the process was moved
 		}
 		container = id
 	}
@@ -124,12 +123,12 @@ func delegated(path string) bool {
 	return false
 }
 
-// place is where a path lies in the directories of a NodeManager or a Spark worker.
+// place is the position of a path in the directories of a NodeManager or a Spark worker.
 type place struct {
-	user        string // "" for Spark, which has no directory of users
+	user        string // "" for Spark, which has no directories per user
 	application string
 	container   string // Spark: the executor's number
-	path        string // of the container's directory, below the local directory
+	path        string // the container's directory, relative to the local directory
 }
 
 // placeOf reads usercache/USER/appcache/APPLICATION/CONTAINER[/...], from path relative
@@ -156,10 +155,10 @@ func sparkPlaceOf(rel string) (place, bool) {
 	return place{"", parts[0], parts[1], parts[0] + "/" + parts[1]}, true
 }
 
-// plain reports whether a path's part is an ordinary name.
+// plain reports whether a part of a path is an ordinary name.
 func plain(s string) bool { return s != "" && s != "." && s != ".." && len(s) <= 255 }
 
-// ShortName is a principal's first part: what HDFS calls the user.
+// ShortName returns the first part of a principal: HDFS's name of the user.
 func ShortName(principal string) string {
 	if i := strings.IndexAny(principal, "/@"); i >= 0 {
 		return principal[:i]

@@ -55,7 +55,7 @@ func TestContainerOfCgroup(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"v1": {"4:memory:/\n3:cpu,cpuacct:/hadoop-yarn/" + contA + "\n", contA},
 		"v2": {"0::/hadoop-yarn/" + contA + "\n", contA},
-		// A container of the container's own, and the NodeManager itself in one.
+		// A container inside the container, and the NodeManager itself in a container.
 		"below it":            {"0::/hadoop-yarn/" + contA + "/9f86d081884c\n", contA},
 		"the node in one":     {"0::/docker/9f86d081884c/hadoop-yarn/" + contA + "\n", contA},
 		"in both hierarchies": {"2:cpu:/hadoop-yarn/" + contA + "\n0::/hadoop-yarn/" + contA + "\n", contA},
@@ -115,7 +115,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// Any id that YARN can make is read back, wherever it may stand.
+// Every id that YARN can make is recognised, wherever it appears.
 func TestEveryContainerIsRecognised(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		app := rapid.StringMatching(`[0-9]{13}_[0-9]{4,10}`).Draw(t, "application")

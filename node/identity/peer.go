@@ -18,9 +18,9 @@ var (
 	errClosed    = errors.New("the connection is closed")
 )
 
-// maxHints bounds the processes that are looked at first: those that had connections
-// lately; hintFDs their descriptors that are. A JVM has hundreds of open jars, and its
-// connections after them.
+// maxHints is the maximum number of recently seen processes that are examined first; hintFDs is
+// the number of their newest descriptors that are examined first. A JVM has hundreds of open
+// jars, and opens its connections after them.
 const (
 	maxHints = 64
 	hintFDs  = 48
@@ -32,8 +32,8 @@ type hint struct {
 	application string
 }
 
-// peer finds who has the client's end of the claim's connection. With errElsewhere the hold is
-// of the server's end, if that is a DataNode's or NodeManager's here.
+// peer finds the process with the client's end of the claim's connection. With errElsewhere, hold
+// is the server's end, if a DataNode or NodeManager of this machine has it.
 func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 	client, err := parseAddress(claim.Client)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 	return c.holders(ctx, s, claim.Flow, began)
 }
 
-// served finds the server that has a socket; the zero hold if none has.
+// served finds the server that has a socket; the zero hold if no server has it.
 func (c *Checker) served(ctx context.Context, s socket) hold {
 	if s.inode == 0 {
 		return hold{}
@@ -73,9 +73,9 @@ func (c *Checker) served(ctx context.Context, s socket) hold {
 	return hold{}
 }
 
-// holders looks for all processes that have the socket, until one decides the matter.
-// Those whose connections were looked up lately come first, then the socket's user's,
-// and the rest only if none of them has it.
+// holders looks for all processes that have the socket, until one of them decides the result. It
+// examines first the processes whose connections were looked up recently, then those of the
+// socket's user, and the rest only if none of these has the socket.
 func (c *Checker) holders(ctx context.Context, s socket, flow string, began time.Time) (Peer, hold, error) {
 	var found []Peer
 	var holds []hold
@@ -100,7 +100,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		tried[pid] = true
 		p, err := c.inspect.inspect(ctx, pid, began)
 		if !c.proc.holdsStill(pid, fd, s.inode) {
-			return true // ended meanwhile, or handed it on
+			return true // it has ended since, or has passed the socket on
 		}
 		if err != nil {
 			c.rights.process(err)
@@ -115,19 +115,19 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 	}
 	switch {
 	case len(found) > 0:
-		// Also if there was no time for all: who has it must answer for it.
+		// This also applies if there was no time for all processes: a process that has the socket
+		// is responsible for it.
 		return c.chosen(flow, found, holds)
 	case slow:
 		return Peer{}, hold{}, errTime
 	case refused > 0:
 		return Peer{}, hold{}, fmt.Errorf(
-			"%d processes may not be looked into: run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", refused)
+			"no permission to examine %d processes: run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH", refused)
 	}
 	return Peer{}, hold{}, ErrNobody
 }
 
-// each calls look for all processes, in the order that holders explains, until it
-// returns false.
+// each calls look for all processes, in the order explained at holders, until look returns false.
 func (c *Checker) each(flow string, uid uint32, look func(pid, fds int) bool, found func() bool) error {
 	for _, pid := range c.recentPeers(flow) {
 		if !look(pid, hintFDs) {
@@ -179,7 +179,7 @@ func decides(flow string, p Peer) bool {
 	return p.Application != "" && p.Evidence.proves()
 }
 
-// recentPeers are the hints' pids, those of the claimed application first.
+// recentPeers returns the pids of the hints, those of the claimed application first.
 func (c *Checker) recentPeers(flow string) []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

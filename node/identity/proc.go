@@ -18,32 +18,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is read about one process, in bytes. A file that is longer is read
-// as far as that and said to be cut, so that its end cannot hide anything.
+// Limits of what is read about one process, in bytes. A longer file is read up to the limit and
+// reported as too long, so that its end cannot hide anything.
 const (
 	maxStat    = 4 << 10
-	maxStatus  = 1 << 20 // it lists all groups
+	maxStatus  = 1 << 20 // it contains all groups
 	maxCgroup  = 64 << 10
 	maxEnviron = 1 << 20
 	maxCommand = 256 << 10
 	maxSockets = 256 << 20 // of /proc/net/tcp: a million connections
 )
 
-// What a look at a process may end with besides an answer.
+// Errors of examining a process.
 var (
 	errGone = errors.New("the process has ended or is another one now")
 	errLong = errors.New("longer than is read")
 	errTime = errors.New("it took too long")
 )
 
-// proc is the process file system at a path, /proc but for tests.
+// proc is the path of the process file system: /proc, except in tests.
 type proc string
 
 func (p proc) file(pid int, name string) string {
 	return filepath.Join(string(p), strconv.Itoa(pid), name)
 }
 
-// read gives a file's text, of at most limit bytes.
+// read returns a file's text, at most limit bytes.
 func (p proc) read(pid int, name string, limit int64) ([]byte, error) {
 	f, err := os.Open(p.file(pid, name))
 	if err != nil {
@@ -60,16 +60,17 @@ func (p proc) read(pid int, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// life is what /proc/PID/stat says: which process of that pid it is, and whose.
+// life holds fields of /proc/PID/stat. They distinguish processes that had the same pid, and name
+// the parent and the session.
 type life struct {
 	pid, parent, session int
-	start                uint64 // clock ticks since boot: tells two processes of one pid apart
+	start                uint64 // clock ticks since boot: distinguishes two processes with the same pid
 	zombie               bool
 }
 
-// parseStat reads /proc/PID/stat. The second field is the command's name in
-// parentheses, which the process chooses and which may hold spaces and parentheses: what
-// follows the last one is the kernel's.
+// parseStat reads /proc/PID/stat. The second field is the command's name in parentheses. The
+// process chooses it, and it may contain spaces and parentheses: only the text after the last
+// parenthesis is reliable.
 func parseStat(text []byte) (life, error) {
 	bad := fmt.Errorf("stat: %q", text[:min(len(text), 80)])
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
@@ -105,8 +106,8 @@ func (p proc) life(pid int) (life, error) {
 	return l, err
 }
 
-// status is what /proc/PID/status says: whose the process is, and its numbers in the pid
-// namespaces that it is in, from the one that we see to its own.
+// status holds fields of /proc/PID/status: the user, and the numbers of the process and of its
+// session in each pid namespace, from the visible one to the process's own.
 type status struct {
 	uid            uint32 // the real one
 	pids, sessions []int
@@ -134,7 +135,7 @@ func parseStatus(text []byte) (s status, err error) {
 	return s, err
 }
 
-// numbers reads numbers; nil if one of them is none.
+// numbers reads numbers; nil if a field is not a number.
 func numbers(text []byte) (out []int) {
 	for field := range bytes.FieldsSeq(text) {
 		n, err := strconv.Atoi(string(field))
@@ -154,11 +155,11 @@ func (p proc) status(pid int) (status, error) {
 	return parseStatus(text)
 }
 
-// space is the pid namespace that a process is in.
+// space returns the pid namespace of a process.
 func (p proc) space(pid int) (string, error) { return os.Readlink(p.file(pid, "ns/pid")) }
 
-// containerOfEnviron finds CONTAINER_ID in /proc/PID/environ; "" if it is not there or
-// no container's id. The first one counts, as it does for getenv.
+// containerOfEnviron finds CONTAINER_ID in /proc/PID/environ; "" if it is missing or not a
+// container's id. The first one counts, as in getenv.
 func containerOfEnviron(text []byte) string {
 	for entry := range bytes.SplitSeq(text, []byte{0}) {
 		if v, ok := bytes.CutPrefix(entry, []byte("CONTAINER_ID=")); ok {
@@ -180,15 +181,16 @@ func eachArgument(text []byte, f func(arg string) bool) {
 	}
 }
 
-// uptime is the time since the machine was booted, with what it slept. Tests make it longer.
+// uptime returns the time since the machine was booted, including suspended time. Tests replace
+// it.
 var uptime = func() (time.Duration, error) {
 	var up unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up)
 	return time.Duration(up.Nano()), err
 }
 
-// booted is when the machine was, by its present clock. A thread that is held up between
-// the two clocks asks again.
+// booted returns the time of the machine's boot, by its present clock. It reads again if the
+// thread was held up between the two clocks.
 func booted() (boot time.Time, err error) {
 	for range 5 {
 		before := time.Now()
@@ -204,17 +206,17 @@ func booted() (boot time.Time, err error) {
 	return boot, nil
 }
 
-// ticks is the unit of start times: the kernel's USER_HZ, 100 a second on all
-// architectures that Hadoop runs on.
+// ticks is the unit of start times: the kernel's USER_HZ, 100 per second on all architectures
+// that Hadoop runs on.
 const ticks = time.Second / 100
 
 func (l life) began(booted time.Time) time.Time {
 	return booted.Add(time.Duration(min(l.start, 1<<40)) * ticks)
 }
 
-// socketOf looks the connection's end at local up in the kernel's tables.
-// found is false if there is no such socket in this network namespace; other is then the end
-// at remote, if that is here.
+// socketOf looks up the connection's end at local in the kernel's tables. found is false if there
+// is no such socket in this network namespace; other is then the end at remote, if that end is on
+// this machine.
 func (p proc) socketOf(ctx context.Context, local, remote netip.AddrPort) (s, other socket, found bool, err error) {
 	for _, table := range []string{"net/tcp", "net/tcp6"} {
 		s, found, err = socketIn(ctx, filepath.Join(string(p), table), local, remote, &other)
@@ -252,8 +254,8 @@ func socketIn(ctx context.Context, path string, local, remote netip.AddrPort, ot
 	return socket{}, false, rows.Err()
 }
 
-// pids gives all processes, those with the highest numbers first: they are mostly the
-// youngest, and most connections are.
+// pids returns all processes, the highest numbers first: these are mostly the youngest, and most
+// connections belong to young processes.
 func (p proc) pids() ([]int, error) {
 	dir, err := os.Open(string(p))
 	if err != nil {
@@ -274,8 +276,8 @@ func (p proc) pids() ([]int, error) {
 	return pids, nil
 }
 
-// holds looks for a socket among the last n of a process's descriptors, all if n is 0,
-// and gives its number, -1 if it is not there.
+// holds looks for a socket among the last n of a process's descriptors, or all if n is 0. It
+// returns the descriptor's number, or -1 if there is none.
 func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, error) {
 	dir, err := os.Open(p.file(pid, "fd"))
 	if err != nil {
@@ -290,7 +292,7 @@ func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, err
 		names = names[len(names)-n:]
 	}
 	var link [64]byte
-	// The youngest first, again.
+	// The newest first, here too.
 	for i, name := range slices.Backward(names) {
 		if i%256 == 0 && ctx.Err() != nil {
 			return -1, errTime
@@ -300,14 +302,14 @@ func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, err
 			return strconv.Atoi(name)
 		}
 		if errors.Is(err, os.ErrPermission) {
-			return -1, err // and so are all the others
+			return -1, err // the others would fail as well
 		}
 	}
 	return -1, nil
 }
 
-// holdsStill reports whether a descriptor is the same socket as it was. A socket's
-// inode number is not used again while the socket lives.
+// holdsStill reports whether a descriptor is still the same socket. A socket's inode number is
+// not reused while the socket exists.
 func (p proc) holdsStill(pid, fd int, inode uint64) bool {
 	var link [64]byte
 	n, err := unix.Readlink(p.file(pid, "fd/"+strconv.Itoa(fd)), link[:])

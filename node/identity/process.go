@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is what is known of the process at the other end of a connection.
+// Peer describes the process at the other end of a connection.
 type Peer struct {
 	PID         int
 	UID         uint32
-	Application string // "" if it is in no container, or nothing could be found
+	Application string // "" if it is in no container, or if nothing is known
 	Container   string
 	Evidence    Evidence // for the application
 	// Outside: the process is in no container.
 	Outside bool
-	// Server: it is a DataNode or NodeManager that an agent runs in.
+	// Server: the process is a DataNode or NodeManager with an agent.
 	Server bool
 	Detail string // why nothing is known
-	// Node and User are its node's name and the name of its user there, of a peer on another
-	// node; PID, UID and Container are not known then.
+	// Node and User are set for a peer on another node: the node's name, and the name of the user
+	// there. PID, UID and Container are then unknown.
 	Node, User string
 }
 
@@ -36,20 +36,20 @@ func (p Peer) who() string {
 	return fmt.Sprintf("pid %d, user %d", p.PID, p.UID)
 }
 
-// maxAncestors bounds the way up from a process.
+// maxAncestors is the maximum number of ancestors that are examined.
 const maxAncestors = 64
 
-// inspector looks at processes.
+// inspector examines processes.
 type inspector struct {
 	proc    proc
-	cgroup  string // the NodeManager's hierarchy
+	cgroup  string // the NodeManager's cgroups.hierarchy
 	records *records
 	users   Users
 	servers func(l life) bool
 }
 
-// inspect finds a process's container. What it read is of one process only: the start
-// time of the pid is the same before and after.
+// inspect finds a process's container. All that it reads belongs to one process: the start time
+// of the pid is the same before and after.
 func (in *inspector) inspect(ctx context.Context, pid int, since time.Time) (Peer, error) {
 	self, err := in.proc.life(pid)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Peer) name(container, application string, e Evidence) {
 	p.Container, p.Application, p.Evidence = container, application, e
 }
 
-// line is a process and its ancestors, the nearest first.
+// line returns a process and its ancestors, the nearest first.
 func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 	line := []life{self}
 	for l := self; l.parent > 1 && len(line) < maxAncestors; {
@@ -108,11 +108,12 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 		}
 		parent, err := in.proc.life(l.parent)
 		if err != nil {
-			// It ended; its children are another's now. What is above is no longer theirs.
+			// It has ended, and its children have another parent now. Further ancestors are no
+			// longer theirs.
 			break
 		}
 		if parent.start > l.start {
-			break // the pid is another process's by now
+			break // another process has the pid by now
 		}
 		line = append(line, parent)
 		l = parent
@@ -120,10 +121,10 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 	return line, nil
 }
 
-// hearsay is what is left where no record can be had: directories, which a process can
-// change to but not make under another user's; and environments. A standalone Spark
-// worker keeps no records; with recorded, those of the NodeManagers are whole, and what
-// could be found of a container of theirs counts no more.
+// hearsay collects the weaker evidence, which is used if there are no records: working
+// directories (a process can enter any directory, but cannot create one under another user's) and
+// environments. A standalone Spark worker keeps no records. If recorded is true, the
+// NodeManagers' records are complete, and this evidence no longer counts for their containers.
 func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p *Peer) error {
 	if recorded && !in.records.standalone() {
 		p.Outside = true
@@ -142,7 +143,7 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 		if ok && recorded && !isSparkApplication(place.application) {
 			ok = false
 		}
-		if ok { // the outermost is the one that the process had least to do with
+		if ok { // the outermost directory is the least under the process's influence
 			byDirectory, proven = place, certain
 		}
 		if recorded || byEnvironment.container != "" {
@@ -171,9 +172,9 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 	return nil
 }
 
-// directory looks for a container's directory in a process's working directory and, of
-// an ancestor, the command line. certain says that it is user uid's, really the
-// directory of that name, and the application the user's.
+// directory looks for a container's directory in a process's working directory and, for an
+// ancestor, in its command line. certain reports whether user uid owns the directory, it really
+// is the directory of that name, and the application belongs to the user.
 func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, certain bool, err error) {
 	link := in.proc.file(l.pid, "cwd")
 	cwd, err := os.Readlink(link)
@@ -198,22 +199,23 @@ func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, 
 	return p, ok, certain, nil
 }
 
-// certain holds a place against the world: the directory is user uid's, and the
-// application that of the user in whose directory it lies.
+// certain reports whether a place can be trusted: user uid owns the directory, and the
+// application belongs to the user in whose directory it is.
 func (in *inspector) certain(dir string, p place, uid uint32) bool {
 	st, ok := beneath(dir, p.path)
 	return ok && st.Uid == uid && (p.user == "" || in.user(p.application) == p.user)
 }
 
-// really reports whether what a process's link leads to is what we find under the name,
-// below dir: in a mount namespace of its own a process can have anything at any path.
+// really reports whether the target of a process's link is the file of that name below dir as
+// seen here: in its own mount namespace, a process can have anything at any path.
 func really(link, dir, name string) bool {
 	ours, ok := beneath(dir, strings.TrimPrefix(name, dir+"/"))
 	var theirs unix.Stat_t
 	return ok && unix.Stat(link, &theirs) == nil && theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
 }
 
-// user is the application's, by the ResourceManager's table or the directories here.
+// user returns the user of an application, from the ResourceManager's table or the local
+// directories.
 func (in *inspector) user(application string) string {
 	if in.users != nil {
 		if user, ok := in.users.User(application); ok {

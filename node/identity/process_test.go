@@ -12,7 +12,7 @@ import (
 
 func env(container string) string { return "A=b\x00CONTAINER_ID=" + container + "\x00" }
 
-// want is what a peer's evidence comes to.
+// want compares the evidence about a peer.
 func want(t *testing.T, p Peer, application string, e Evidence) {
 	t.Helper()
 	if p.Application != application || p.Evidence != e || p.Outside != (application == "") {
@@ -33,7 +33,7 @@ func TestSessionIsInherited(t *testing.T) {
 	w.container("ann", contB, 200)
 	w.start(process{pid: 101, parent: 100, session: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(101), appA, Session)
-	// It calls itself another container's, in every way that it has.
+	// It claims to be another container in every possible way.
 	w.start(process{pid: 102, parent: 100, session: 100, uid: me, environ: env(contB), cwd: w.dirOf("ann", contB)})
 	want(t, w.peer(102), appA, Session)
 	// A session of its own, but still a child.
@@ -49,7 +49,7 @@ func TestWhatTheNodeManagerDoesNotKnowIsInNoContainer(t *testing.T) {
 	w.container("ann", contA, 100)
 	w.start(process{pid: 300, uid: me, environ: env(contA), cwd: w.dirOf("ann", contA)})
 	want(t, w.peer(300), "", NoEvidence)
-	// Below a NodeManager of its own making.
+	// Below a NodeManager that it started itself.
 	w.start(process{pid: 301, uid: me, command: []string{"bash", w.dirOf("ann", contA) + "/default_container_executor.sh"}})
 	w.start(process{pid: 302, parent: 301, uid: me, environ: env(contA)})
 	want(t, w.peer(302), "", NoEvidence)
@@ -69,15 +69,15 @@ func TestRecordsAreReadAgainForANewContainer(t *testing.T) {
 	want(t, look(100), appA, Session)
 	w.container("ann", contB, 200)
 	want(t, look(200), appB, Session)
-	// The container ended and its record went.
+	// The container has ended and its record is removed.
 	if err := os.RemoveAll(filepath.Join(w.local, "nmPrivate", appB)); err != nil {
 		t.Fatal(err)
 	}
 	want(t, look(200), "", NoEvidence)
 }
 
-// A record may outlive its container by minutes, and then the number is another's. Or
-// somebody set the clock; so this proves nothing in either direction.
+// A record may outlive its container by minutes, and then another process has the number. Or the
+// clock was set. So this proves nothing in either direction.
 func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -110,13 +110,12 @@ func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	w.start(process{pid: 100, session: 50, uid: me})
 	w.start(process{pid: 105, parent: 1, session: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(105), "", NoEvidence)
-	// Its leader has gone: the number is anybody's to reach.
+	// The session's leader has ended: any process may get the number.
 	w.end(100)
 	want(t, w.peer(105), "", NoEvidence)
 }
 
-// The numbers in the records are of another pid namespace than ours, and the
-// NodeManager is not to be seen.
+// The numbers in the records belong to another pid namespace, and the NodeManager cannot be seen.
 func TestRecordsOfAnotherNamespaceProveNothing(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -127,10 +126,10 @@ func TestRecordsOfAnotherNamespaceProveNothing(t *testing.T) {
 	want(t, w.peer(7101), "", NoEvidence)
 }
 
-// A NodeManager in a pid namespace of its own, as in a container of the machine's.
+// A NodeManager in its own pid namespace, as in a container of the machine.
 func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	w := newWorld(t)
-	w.container("ann", contA, 100) // its own number for it
+	w.container("ann", contA, 100) // the number in that namespace
 	w.end(100)
 	java := []string{"java", "-Xmx1g", mainClass}
 	nm := process{pid: 5000, uid: me, command: java, space: "pid:[2]", innerPID: 1, innerSession: 1}
@@ -141,18 +140,19 @@ func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	// An orphan is the NodeManager's child there, whatever it does.
 	w.start(process{pid: 7102, parent: 5000, session: 7100, uid: me, space: "pid:[2]", innerPID: 102, innerSession: 100})
 	want(t, w.peer(7102), appA, Session)
-	// In a session of its own.
+	// In its own session.
 	w.start(process{pid: 7103, parent: 5000, uid: me, space: "pid:[2]", innerPID: 103, innerSession: 103, environ: env(contA)})
 	want(t, w.peer(7103), "", NoEvidence)
-	// The number is the recorded one here, or in a namespace that the process has made.
+	// The number is the recorded one in our namespace, or in a namespace that the process has
+	// made.
 	w.start(process{pid: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(100), "", NoEvidence)
 	w.start(process{pid: 8000, uid: me, space: "pid:[3]", innerPID: 100, innerSession: 100, environ: env(contA)})
 	want(t, w.peer(8000), "", NoEvidence)
-	// Below the container it may make what it likes.
+	// Below the container it may create any namespaces.
 	w.start(process{pid: 7104, parent: 7101, session: 7104, uid: me, space: "pid:[4]", innerPID: 1, innerSession: 100})
 	want(t, w.peer(7104), appA, Session)
-	// The directories become known late, after a look in vain.
+	// The directories become known late, after a search without a result.
 	in := w.inspector(nil)
 	in.records.setDirs(nil, nil)
 	for _, e := range []Evidence{NoEvidence, Session} {
@@ -165,14 +165,14 @@ func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	w.end(5000)
 	w.end(100)
 	want(t, w.peer(8000), appA, Environment)
-	// The class is only part of an argument.
+	// The class is only a part of an argument.
 	nm.command = []string{"java", "-D" + mainClass}
 	w.start(nm)
 	want(t, w.peer(8000), appA, Environment)
 }
 
-// A NodeManager of another user than the records' is none of ours; and not more than so
-// many are known.
+// A NodeManager of another user than the records' owner does not count; and the number of known
+// NodeManagers is limited.
 func TestWhichNodeManagers(t *testing.T) {
 	w := newWorld(t)
 	for i := range maxManagers + 1 {
@@ -187,7 +187,7 @@ func TestWhichNodeManagers(t *testing.T) {
 	}
 }
 
-// The namespace of the NodeManager cannot be looked at, for want of a right.
+// The namespace of the NodeManager cannot be read because a right is missing.
 func TestHiddenNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -199,7 +199,7 @@ func TestHiddenNamespace(t *testing.T) {
 	want(t, w.peer(300), appA, Environment)
 }
 
-// Two NodeManagers, and one number for two containers.
+// Two NodeManagers, with the same number for two containers.
 func TestTwoNamespaces(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -219,7 +219,7 @@ func TestTwoNamespaces(t *testing.T) {
 	want(t, w.peer(7001), appB, Session)
 }
 
-// unrecorded is a world in which the NodeManager's own directory is not to be had.
+// unrecorded returns a world in which the NodeManager's own directory cannot be read.
 func unrecorded(t *testing.T) *world {
 	w := newWorld(t)
 	if err := os.RemoveAll(filepath.Join(w.local, "nmPrivate")); err != nil {
@@ -243,15 +243,15 @@ func TestDirectory(t *testing.T) {
 		return peer
 	}
 	want(t, look(process{pid: 10, uid: me, cwd: dirA}), appA, Directory)
-	// It went elsewhere; the wrapper that the NodeManager started is above it.
+	// It changed its directory; its parent is the wrapper that the NodeManager started.
 	w.start(process{pid: 20, uid: me, command: []string{"bash", dirA + "/default_container_executor.sh"}})
 	want(t, look(process{pid: 21, parent: 20, uid: me, cwd: dirB, environ: env(contB)}), appA, Directory)
-	// The directory belongs to somebody else.
+	// The directory belongs to another user.
 	want(t, look(process{pid: 11, uid: me + 1, cwd: dirA}), appA, Environment)
-	// Made by a user below his own directory, who is not the application's.
+	// Another user than the application's has created the directory below its own.
 	mine := w.mkdir(w.dirOf("bob", contA))
 	want(t, look(process{pid: 12, uid: me, cwd: mine}), appA, Environment)
-	// A link where the directory should be.
+	// A link in place of the directory.
 	link := filepath.Join(filepath.Dir(w.dirOf("ann", contA)), "container_1795320415451_0010_01_000009")
 	w.link(dirA, link)
 	want(t, look(process{pid: 13, parent: 1, uid: me, cwd: link}), appA, Environment)
@@ -259,9 +259,9 @@ func TestDirectory(t *testing.T) {
 	w.mkdir(w.proc, "x", "usercache/ann/appcache", appA, contA)
 	fake := filepath.Join(w.proc, "x", "usercache/ann/appcache", appA, contA)
 	want(t, look(process{pid: 14, uid: me, cwd: fake}), "", NoEvidence)
-	// Its own command line says nothing.
+	// Its own command line proves nothing.
 	want(t, look(process{pid: 15, uid: me, command: []string{"java", dirA}}), "", NoEvidence)
-	// Without a user's name for the application the directory proves nothing.
+	// Without a known user of the application the directory proves nothing.
 	in.users = nil
 	want(t, look(process{pid: 10, uid: me, cwd: dirA}), appA, Environment)
 }
@@ -288,8 +288,7 @@ func TestWorkingDirectoryOfAnotherName(t *testing.T) {
 	}
 }
 
-// A stand-in for a mount namespace: a path that, followed, leads elsewhere than its
-// name says.
+// A substitute for a mount namespace: the path's target is another than its name.
 func TestWorkingDirectoryThatOnlySeemsToBeThere(t *testing.T) {
 	w := unrecorded(t)
 	w.mkdir(w.dirOf("ann", contA))
@@ -319,7 +318,8 @@ func TestSparkStandalone(t *testing.T) {
 	want(t, p, spark, Directory)
 }
 
-// The NodeManager's records are whole, and know nothing of a standalone worker's executors.
+// The NodeManager's records are complete, and do not contain the executors of a standalone
+// worker.
 func TestSparkStandaloneBesideANodeManager(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -346,7 +346,7 @@ func TestSparkStandaloneBesideANodeManager(t *testing.T) {
 				t.Fatal(err)
 			}
 			if dirs == nil && c.evidence == Directory {
-				c.application, c.evidence = "", NoEvidence // who knows of no worker finds none of its executors
+				c.application, c.evidence = "", NoEvidence // without known workers none of their executors is found
 			}
 			want(t, p, c.application, c.evidence)
 		}
@@ -363,7 +363,7 @@ func TestEnvironment(t *testing.T) {
 	want(t, w.peer(12), appB, Environment)
 	w.start(process{pid: 13, uid: me, environ: "XCONTAINER_ID=" + contA + "\x00CONTAINER_ID=no\x00CONTAINER_ID=" + contA + "\x00"})
 	want(t, w.peer(13), "", NoEvidence)
-	// So long that its end is not read: it may be there.
+	// So long that its end is not read: the variable may be there.
 	w.start(process{pid: 14, uid: me, environ: strings.Repeat("A=b\x00", maxEnviron/4) + env(contA)})
 	if p, err := w.inspector(nil).inspect(context.Background(), 14, time.Now()); !errors.Is(err, errLong) {
 		t.Errorf("%+v, %v", p, err)
@@ -372,11 +372,11 @@ func TestEnvironment(t *testing.T) {
 
 func TestAncestors(t *testing.T) {
 	w := unrecorded(t)
-	// The parent's number is by now that of a younger process.
+	// A younger process has the parent's number by now.
 	w.start(process{pid: 10, uid: me, environ: env(contA)})
 	w.start(process{pid: 11, parent: 10, uid: me, age: time.Hour})
 	want(t, w.peer(11), "", NoEvidence)
-	// A line that has no end.
+	// A cycle of parents.
 	w.start(process{pid: 20, parent: 21, uid: me})
 	w.start(process{pid: 21, parent: 20, uid: me})
 	in := w.inspector(nil)
@@ -397,12 +397,12 @@ func TestUserOfAnApplication(t *testing.T) {
 	if got := in.user(appA); got != "ann" {
 		t.Errorf("%q", got)
 	}
-	// Another makes a directory of that name below his own.
+	// Another user creates a directory of that name below its own.
 	w.mkdir(w.dirOf("bob", contA))
 	if got := w.inspector(nil).user(appA); got != "" {
 		t.Errorf("%q although two users have a directory", got)
 	}
-	// And one for an application of which the NodeManager here knows nothing.
+	// And a directory for an application that is unknown to the NodeManager here.
 	w.mkdir(w.dirOf("bob", contB))
 	if got := w.inspector(nil).user(appB); got != "" {
 		t.Errorf("%q by a directory alone", got)
@@ -434,7 +434,7 @@ func TestDirectoriesBound(t *testing.T) {
 			t.Errorf("%q, complete %v, after %d of 2 entries", id, complete, bound)
 		}
 	}
-	// A second user's directory may lie past the bound.
+	// A second user's directory may be beyond the bound.
 	w.mkdir(w.dirOf("bob", contA))
 	for bound := range 9 {
 		r := w.inspector(nil).records

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// These tests run on the real process file system, with real connections of child
-// processes: this test's binary, told by its environment what to do.
+// These tests run on the real process file system, with real connections of child processes:
+// copies of this test's binary, whose role is in their environment.
 const role = "IDENTITY_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -41,23 +41,23 @@ func child(what string) error {
 		return cmd
 	}
 	switch verb {
-	case "dial": // and say from where, until the parent has had enough
+	case "dial": // and print the local address; wait until the parent closes the input
 		c, err := net.Dial("tcp", rest)
 		if err != nil {
 			return err
 		}
 		fmt.Println(os.Getpid(), c.LocalAddr())
-	case "hold": // descriptor 3, which was given
+	case "hold": // descriptor 3, which was passed
 		fmt.Println(os.Getpid(), rest)
-	case "exec": // as another container's
+	case "exec": // with another container's environment
 		return syscall.Exec("/proc/self/exe", []string{"java"}, []string{"CONTAINER_ID=" + contB, role + "=" + rest})
-	case "lead": // a container: be there as long as it is
+	case "lead": // a container: its leader, which stays alive
 		if err := again(false).Start(); err != nil {
 			return err
 		}
-	case "fork": // and die
+	case "fork": // and end
 		return again(false, "CONTAINER_ID="+contB).Start()
-	case "flee": // into a session of its own, and die
+	case "flee": // into a session of its own, and end
 		return again(true).Start()
 	}
 	_, err := io.Copy(io.Discard, os.Stdin)
@@ -66,12 +66,12 @@ func child(what string) error {
 
 // peerChild is a child with a connection.
 type peerChild struct {
-	pid    int // of whoever has the connection
+	pid    int // of the process that has the connection
 	client string
 	leader int // the process that was started
 }
 
-// startPeer starts a child in a session of its own.
+// startPeer starts a child in its own session.
 func startPeer(t testing.TB, what string, file *os.File, env ...string) peerChild {
 	t.Helper()
 	self, err := os.Executable()
@@ -133,7 +133,7 @@ func server(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// nodeManager makes its directories, and its record of a container.
+// nodeManager creates a NodeManager's directories, and its record of a container.
 func nodeManager(t testing.TB, container string, session int) (local string) {
 	t.Helper()
 	local = t.TempDir()
@@ -149,7 +149,7 @@ func nodeManager(t testing.TB, container string, session int) (local string) {
 
 func realChecker(t testing.TB, dirs ...string) *Checker {
 	c := newChecker(t, Settings{Mode: Verify, LocalDirs: dirs, Budget: time.Minute})
-	// There may be a true NodeManager on this machine, of which these directories are not.
+	// There may be a real NodeManager on this machine, with other directories.
 	c.records.managers.class = "none"
 	return c
 }
@@ -171,7 +171,7 @@ func TestRealEnvironment(t *testing.T) {
 		{"honest", honest, appA, Unknown, "", Unattributed},
 		{"borrows", honest, appB, Refuted, appA, Unattributed},
 		{"hides", honest, "clients", Unknown, "", Unattributed},
-		{"forger", forger, appB, Unknown, "", Unattributed}, // what it made of itself confirms nothing
+		{"forger", forger, appB, Unknown, "", Unattributed}, // its own changes confirm nothing
 		{"its true one", forger, appA, Refuted, appB, Unattributed},
 		{"no container", plain, appA, Refuted, "clients", Unattributed},
 		{"no container", plain, "clients", Confirmed, "clients", "clients"},
@@ -211,7 +211,7 @@ func TestRealSession(t *testing.T) {
 	}
 }
 
-// waitForOrphan waits until the process's parent is none of the leader's session.
+// waitForOrphan waits until the process's parent is not in the leader's session.
 func waitForOrphan(t *testing.T, pid, leader int) {
 	t.Helper()
 	for range 6000 {
@@ -227,7 +227,7 @@ func waitForOrphan(t *testing.T, pid, leader int) {
 	t.Fatal("its parent does not end")
 }
 
-// A connection that is passed on belongs to whom it was passed as well.
+// A connection that is passed on belongs also to the process that received it.
 func TestRealSocketPassedOn(t *testing.T) {
 	addr := server(t)
 	conn, err := net.Dial("tcp", addr)
@@ -249,7 +249,7 @@ func TestRealSocketPassedOn(t *testing.T) {
 	}
 }
 
-// The process that connects to the agents' socket is known without its word.
+// The process that connects to the agents' socket is known without its own statement.
 func TestRealProcess(t *testing.T) {
 	who := startPeer(t, "dial "+server(t), nil)
 	c := realChecker(t, nodeManager(t, contA, who.leader))
@@ -263,8 +263,8 @@ func TestRealProcess(t *testing.T) {
 	}
 }
 
-// One lookup on this machine's own processes: of a peer that was seen before, and of a
-// shell, for which every process of its user is looked into.
+// One lookup on this machine's own processes: of a peer that was seen before, and of a shell, for
+// which all processes of its user are examined.
 func BenchmarkLookup(b *testing.B) {
 	addr := server(b)
 	who := startPeer(b, "dial "+addr, nil)

@@ -14,28 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRecords bounds the directories that are read for containers and for users: past it
-// the rest is not known.
+// maxRecords is the maximum number of directories that are read for containers and for users; the
+// rest is not known.
 const maxRecords = 10000
 
-// slack is how much later than its record's file a session's leader may seem to have
-// begun: both are read from different clocks.
+// slack is the longest time by which a session's leader may seem to have begun after its record's
+// file was written: the two times come from different clocks.
 const slack = 2 * time.Second
 
-// early is how long a leader may have been there before its record is written.
+// early is the longest time between the start of a session's leader and the writing of its
+// record.
 const early = time.Minute
 
-// records are what a NodeManager keeps in its local directories: for each container a
-// file nmPrivate/APPLICATION/CONTAINER/CONTAINER.pid with the number of the session
-// that it runs in, in a directory that is the NodeManager's alone; and a directory
-// usercache/USER/appcache/APPLICATION for each application.
+// records are the files that a NodeManager keeps in its local directories. For each container
+// there is a file nmPrivate/APPLICATION/CONTAINER/CONTAINER.pid with the number of the
+// container's session; only the NodeManager can write in nmPrivate. For each application there is
+// a directory usercache/USER/appcache/APPLICATION.
 //
-// The session is good evidence because a process can inherit one or begin one, but
-// not join one, and because it stays when the parent is gone.
+// The session is good evidence because a process can inherit or begin a session, but not join
+// one, and because it stays after the parent's end.
 type records struct {
 	proc   proc
-	bound  int         // maxRecords, but for tests
-	denied func(error) // told of what may not be read
+	bound  int         // maxRecords, except in tests
+	denied func(error) // called with permission errors
 
 	mu       sync.Mutex
 	local    []string // clean
@@ -43,15 +44,15 @@ type records struct {
 	at       time.Time // when sessions were read
 	sessions map[int][]record
 	managers managers
-	// complete: every file could be read, and the numbers are of a namespace that we
-	// know. Then a process that is in none of the sessions is in no container.
+	// complete: every file could be read, and the numbers belong to a namespace that we know.
+	// Then a process that is in none of the sessions is in no container.
 	complete bool
 	usersAt  time.Time
 	users    map[string]string // an application's user; "" if several claim it
 }
 
-// record is one file. Two NodeManagers in pid namespaces of their own may have
-// records of the same number.
+// record is one file. Two NodeManagers in different pid namespaces may have records with the same
+// number.
 type record struct {
 	container string
 	path      string // of the file
@@ -69,7 +70,7 @@ func (r *records) setDirs(local, spark []string) {
 				continue
 			}
 			out = append(out, filepath.Clean(d))
-			// Command lines have the path as it was configured, working directories as it is.
+			// Command lines have the path as configured, working directories the resolved path.
 			if real, err := filepath.EvalSymlinks(d); err == nil {
 				out = append(out, real)
 			}
@@ -96,10 +97,10 @@ func (r *records) standalone() bool {
 	return len(spark) > 0
 }
 
-// lookup gives the container of the nearest of a line's processes whose session is
-// recorded. The records are read again unless they were read after since: a container's
-// record is there before its first process asks for anything. complete says that a
-// process for which there is none is in no container.
+// lookup returns the container of the nearest process of a line with a recorded session. It reads
+// the records again unless they were read after since: a container's record exists before its
+// first process connects. complete reports whether a process without a record is certainly in no
+// container.
 func (r *records) lookup(line []life, since time.Time) (container string, complete bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,8 +112,8 @@ func (r *records) lookup(line []life, since time.Time) (container string, comple
 	return container, r.complete && !doubt
 }
 
-// find looks a line's sessions up. doubt says that the numbers of one match, but its times
-// do not: the number may be another's by now, or somebody has set the clock.
+// find looks up a line's sessions. doubt reports that a number matches but its times do not: the
+// number may belong to another process by now, or the clock was set.
 func (r *records) find(line []life) (container string, doubt bool) {
 	for _, l := range line {
 		nearest := time.Duration(-1)
@@ -139,7 +140,7 @@ func (r *records) find(line []life) (container string, doubt bool) {
 	return "", doubt
 }
 
-// leads reports whether a process leads a session, and how long before a record it began.
+// leads reports whether a process leads a session, and how long it began before the record.
 func (r *records) leads(session int, rec record) (before time.Duration, ok bool) {
 	l, err := r.proc.life(session)
 	if err != nil || l.session != session || l.zombie {
@@ -185,8 +186,8 @@ func (r *records) read() {
 	r.complete = whole && missing < len(r.local) && !r.managers.hidden && (len(r.managers.known) > 0 || r.living())
 }
 
-// living tells, where no NodeManager was found, whether the numbers may be of the
-// namespace that we see: at least one leads a session, or there is none.
+// living is used if no NodeManager was found. It reports whether the numbers may be from the
+// namespace that we see: at least one leads a session, or there are no records.
 func (r *records) living() bool {
 	for session, recs := range r.sessions {
 		for _, rec := range recs {
@@ -201,7 +202,7 @@ func (r *records) living() bool {
 func (r *records) readOne(path, container string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil // not started yet, or a file beside the containers
+		return nil // not started yet, or a file next to the containers
 	}
 	if err != nil {
 		return err
@@ -223,7 +224,7 @@ func (r *records) readOne(path, container string) error {
 	return nil
 }
 
-// each calls f for the entries of a directory, as long as left lasts.
+// each calls f for the entries of a directory until left reaches 0.
 func each(dir string, left *int, f func(name string) error) error {
 	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -239,7 +240,7 @@ func each(dir string, left *int, f func(name string) error) error {
 			if *left--; *left < 0 {
 				return errLong
 			}
-			// What is deleted while it is read ended, and needs no record.
+			// A container that disappears during the read has ended and needs no record.
 			if err := f(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
@@ -253,17 +254,16 @@ func each(dir string, left *int, f func(name string) error) error {
 	}
 }
 
-// usersAge is how long the table of users is used before it is read again for an
-// application that it does not know; usersOld for one that it knows.
+// usersAge is the age at which the table of users is read again for an application that it does
+// not contain; usersOld for one that it contains.
 const (
 	usersAge = time.Second
 	usersOld = 30 * time.Second
 )
 
-// user gives the user whose directory an application's containers have here; "" if
-// that is not certain: below a directory of his own a user can make any other, so
-// the NodeManager must keep something of the application too, and only one user may have
-// a directory for it.
+// user returns the user in whose directory an application's containers are; "" if that is not
+// certain. Below its own directory a user can create any directory. So the NodeManager must keep
+// files of the application too, and only one user may have a directory for it.
 func (r *records) user(application string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,7 +288,7 @@ func (r *records) readUsers() {
 		}
 	}
 	for _, dir := range r.local {
-		// What cannot be read is not known; it makes nothing else wrong.
+		// Unreadable directories are unknown; they make no other result wrong.
 		_ = each(filepath.Join(dir, "nmPrivate"), &left, func(app string) error {
 			running[app] = isYARNApplication(app)
 			return nil
@@ -305,11 +305,11 @@ func (r *records) readUsers() {
 		})
 	}
 	if left < 0 {
-		clear(r.users) // a second directory for an application may be in the rest
+		clear(r.users) // the rest may contain a second directory for an application
 	}
 }
 
-// placeIn finds which of the local directories a path lies in, and where.
+// placeIn returns the local directory that contains a path, and the place in it.
 func (r *records) placeIn(path string) (dir string, p place, ok bool) {
 	if len(path) > 4095 || !filepath.IsAbs(path) {
 		return "", place{}, false
@@ -333,7 +333,7 @@ func (r *records) placeIn(path string) (dir string, p place, ok bool) {
 	return "", place{}, false
 }
 
-// beneath looks at a directory below another one, on the way to which there is no link.
+// beneath returns the status of a directory below another one, if no link is on the way.
 func beneath(dir, path string) (st unix.Stat_t, ok bool) {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 
 // Remote answers for processes on other nodes.
 type Remote interface {
-	// Who says which process has the end at client of a connection with server. Its
-	// evidence is taken as it is given. It returns by the context's end. ErrNobody, if
-	// the other node answers that nobody has it.
+	// Who returns the process that has the end at client of a connection with server. Its
+	// evidence is accepted as it is. Who returns before the context's end. The error is ErrNobody
+	// if the other node answers that no process has the connection.
 	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
 }
 
 // ErrNobody: no process has the connection.
 var ErrNobody = errors.New("no process has the connection any more")
 
-// askAbroad asks the node that a claim's client lives on.
+// askAbroad asks the node of a claim's client.
 func (c *Checker) askAbroad(l *lookup) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Patience)
 	defer cancel()
@@ -55,9 +55,9 @@ func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
 	return p, err
 }
 
-// Whose says which process of this machine has a connection's end at local, for other
-// nodes: its User, and its application as far as evidence goes. It counts for no claim. ErrNobody
-// if there is no such connection here.
+// Whose returns the process of this machine that has a connection's end at local, for other
+// nodes: its User, and its application if there is evidence. The result counts for no claim.
+// ErrNobody if there is no such connection here.
 func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
 	defer cancel()
@@ -75,14 +75,14 @@ func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer
 		p.User, _ = userName(p.UID)
 	case errors.Is(err, errTime), errors.Is(err, ErrNobody):
 		return Peer{}, err
-	default: // it is somebody's, of whom no more is known
+	default: // a process has it, but no more is known
 		p = Peer{UID: s.uid, Detail: err.Error()}
 		p.User, _ = userName(s.uid)
 	}
 	return p, nil
 }
 
-// userName is a user's name, or the number and false where this machine has no name for it.
+// userName returns a user's name, or its number and false if this machine has no name for it.
 func userName(uid uint32) (name string, named bool) {
 	number := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(number); err == nil {
@@ -91,7 +91,7 @@ func userName(uid uint32) (name string, named bool) {
 	return number, false
 }
 
-// ParseEvidence reads the kind of evidence for a container, as another node names it.
+// ParseEvidence reads the kind of evidence for a container, as written by another node.
 func ParseEvidence(s string) (Evidence, error) {
 	for e := Cgroup; e <= Environment; e++ {
 		if s == e.String() {
@@ -101,5 +101,5 @@ func ParseEvidence(s string) (Evidence, error) {
 	return NoEvidence, fmt.Errorf("evidence %.40q: it is cgroup, session, directory or environment", s)
 }
 
-// IsApplication reports whether a name is one application's, as YARN and Spark give them.
+// IsApplication reports whether s is the name of one application of YARN or Spark.
 func IsApplication(s string) bool { return isApplication(s) }

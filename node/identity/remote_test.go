@@ -23,7 +23,7 @@ func (a answers) Who(context.Context, netip.AddrPort, netip.AddrPort) (Peer, err
 	return a.peer, a.err
 }
 
-// Claims of a peer on another node, by what that one says, and what they are worth.
+// Claims of a peer on another node, by the other node's answer, and their flows.
 func TestRemotePeers(t *testing.T) {
 	w := newWorld(t)
 	whose := func(p Peer) answers { p.Node = "n2"; return answers{peer: p} }
@@ -43,9 +43,9 @@ func TestRemotePeers(t *testing.T) {
 		{"a container that names nobody", clients, whose(Peer{User: "ann", Application: appA, Evidence: Session}), Corrected, appA, appA, [4]int64{1, 0, 0, 0}},
 		{"a DataNode", "replication", whose(Peer{User: "x", Outside: true, Server: true}), Confirmed, "replication", "replication", [4]int64{1, 0, 0, 0}},
 		{"a balancer", "balancer", whose(Peer{User: "hdfs", Outside: true}), Confirmed, "balancer", "balancer", [4]int64{1, 0, 0, 0}},
-		// Its number is a service's here, and somebody else's there.
+		// Its number belongs to a service here, and to another user there.
 		{"no balancer", "balancer", whose(Peer{UID: me, User: "bob", Outside: true}), Refuted, Unattributed, Unattributed, [4]int64{0, 1, 0, 0}},
-		// Nobody there or here is called so.
+		// No user here or there has that name.
 		{"a user without a name", "balancer", whose(Peer{User: "1000", Outside: true}), Unknown, "balancer", Unattributed, [4]int64{0, 0, 1, 0}},
 		{"not known there", appA, whose(Peer{User: "ann"}), Unknown, appA, Unattributed, [4]int64{0, 0, 1, 0}},
 		{"nobody's there", appA, answers{err: fmt.Errorf("n2: %w", ErrNobody)}, Unknown, appA, Unattributed, [4]int64{0, 0, 1, 0}},
@@ -66,7 +66,7 @@ func TestRemotePeers(t *testing.T) {
 	}
 }
 
-// The user of a DataNode here is a service on other nodes too, by its name.
+// The user of a DataNode here counts as a service's user on other nodes too, by name.
 func TestAccountsOfServices(t *testing.T) {
 	w := newWorld(t)
 	self, err := user.Current()
@@ -88,7 +88,7 @@ func TestAccountsOfServices(t *testing.T) {
 	}
 }
 
-// A number that this machine has no name for makes nobody a service elsewhere.
+// A number without a name on this machine makes no user a service elsewhere.
 func TestUsersWithoutAName(t *testing.T) {
 	const nameless = 4294967294
 	if name, named := userName(nameless); named {
@@ -106,7 +106,7 @@ func TestUsersWithoutAName(t *testing.T) {
 	}
 }
 
-// What another node said of a connection is not said of the next one from the same port.
+// Another node's answer about a connection does not count for the next one from the same port.
 func TestRemoteVerdictEndsWithItsConnection(t *testing.T) {
 	of := Peer{Node: "n2", User: "ann", Application: appA, Evidence: Cgroup}
 	shell := Peer{Node: "n2", User: "bob", Outside: true}
@@ -140,10 +140,11 @@ func TestRemoteVerdictEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// Where the DataNode's end is not found, only the addresses hold a verdict, and not for long.
+// If the DataNode's end is not found, only the addresses identify a verdict, and it is kept for a
+// short time.
 func TestRemoteVerdictWithoutTheServersEnd(t *testing.T) {
 	w := newWorld(t)
-	w.start(process{pid: 500, uid: me, sockets: []int{90}}) // no agent's
+	w.start(process{pid: 500, uid: me, sockets: []int{90}}) // not an agent
 	w.connect(serverEnd, remote(1).Client, me, 90)
 	synctest.Test(t, func(t *testing.T) {
 		s := w.settings()
@@ -167,7 +168,7 @@ func TestQuestionsHaveABoundOfTheirOwn(t *testing.T) {
 	s := w.settings()
 	s.Remote, s.Asking, s.Queue = g, 1, 3
 	c := newChecker(t, s)
-	for n := range 4 { // one is asked, three wait
+	for n := range 4 { // one in progress, three waiting
 		if v, ok := c.Check(remote(n), func(Verdict) {}); ok {
 			t.Fatalf("at once: %+v", v)
 		}
@@ -184,14 +185,14 @@ func TestQuestionsHaveABoundOfTheirOwn(t *testing.T) {
 		}
 	}
 	if v := ask(t, c, remote(4)); v.State != Unknown || !strings.Contains(v.Detail, "too many questions") || c.Stats.Overflows.Load() != 1 {
-		t.Errorf("past the bound: %+v, %d overflows", v, c.Stats.Overflows.Load())
+		t.Errorf("beyond the bound: %+v, %d overflows", v, c.Stats.Overflows.Load())
 	}
 	if v := ask(t, c, claim(appA)); v.State != Confirmed {
 		t.Errorf("from here: %+v", v)
 	}
 }
 
-// Nodes that do not answer keep nobody waiting whose peer is here.
+// Nodes that do not answer delay no claim whose peer is here.
 func TestOtherNodesDoNotHoldUpThisOne(t *testing.T) {
 	w, g := newWorld(t), newGate()
 	w.container("ann", contA, 100)
@@ -257,7 +258,7 @@ func TestWhose(t *testing.T) {
 	if p, err := c.Whose(expired(), netip.MustParseAddrPort("10.0.0.7:40000"), server); !errors.Is(err, errTime) {
 		t.Errorf("out of time: %+v, %v", p, err)
 	}
-	// Of whom nothing can be found out, the user is known.
+	// If nothing else can be found out, the user is known.
 	w.write("", w.proc, "101/stat")
 	if p, err := whose(0); err != nil || p.Application != "" || p.Outside || p.User != strconv.Itoa(4294967294) {
 		t.Errorf("unreadable: %+v, %v", p, err)

@@ -10,12 +10,12 @@ import (
 	"penstock/node/loglimit"
 )
 
-// Stats counts what the Checker did since it began. In mode trust nothing is counted.
+// Stats counts the results of the Checker since its start. In mode trust nothing is counted.
 type Stats struct {
 	Hits        atomic.Int64 // claims answered from the cache
-	Overflows   atomic.Int64 // claims left unknown for want of room
+	Overflows   atomic.Int64 // claims left unknown because a queue was full
 	Lookups     atomic.Int64
-	Slow        atomic.Int64 // lookups that took longer than they may
+	Slow        atomic.Int64 // lookups that exceeded their time
 	Nanoseconds atomic.Int64 // spent in lookups, on this machine
 	Remote      RemoteStats
 
@@ -24,8 +24,8 @@ type Stats struct {
 
 func (s *Stats) count(v Verdict) { s.verdicts[v.State][v.Evidence].Add(1) }
 
-// Verdicts calls f for each outcome and kind of evidence with the claims that ended so,
-// always in the same order, without those that are zero.
+// Verdicts calls f with the number of claims for each outcome and kind of evidence, always in the
+// same order, without zeros.
 func (s *Stats) Verdicts(f func(state State, evidence Evidence, claims int64)) {
 	for state := range s.verdicts {
 		for evidence := range s.verdicts[state] {
@@ -36,8 +36,8 @@ func (s *Stats) Verdicts(f func(state State, evidence Evidence, claims int64)) {
 	}
 }
 
-// logBurst is how many lines there may be in a while about claims of the same flow's
-// processes that are refuted. A client that forges does so with each operation.
+// logBurst is the maximum burst of log lines about refuted claims of processes of the same flow.
+// A client that forges a name does so with each operation.
 const logBurst = 10
 
 type limitedLog struct{ *loglimit.Limiter }
@@ -47,20 +47,20 @@ func (l limitedLog) refuted(flow string, v Verdict, key string, peer any) {
 		"detail", v.Detail)
 }
 
-// rights says once each, loudly, what the daemon may not look at: nothing else tells, as
-// Unknown is no error.
+// rights logs, once each, which files the daemon has no permission to read. Nothing else shows
+// this, since Unknown is no error.
 type rights struct {
 	log              *slog.Logger
 	processes, files sync.Once
 }
 
 func (r *rights) process(err error) {
-	r.say(&r.processes, err, "other users' processes may not be looked into: whose their connections are stays unknown; "+
+	r.say(&r.processes, err, "no permission to examine other users' processes: the applications of their connections stay unknown; "+
 		"run the daemon as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
 }
 
 func (r *rights) records(err error) {
-	r.say(&r.files, err, "the NodeManager's records may not be read: which processes are in no container stays unknown; "+
+	r.say(&r.files, err, "no permission to read the NodeManager's records: it stays unknown which processes are in no container; "+
 		"run the daemon as root or with CAP_DAC_READ_SEARCH")
 }
 
@@ -70,12 +70,12 @@ func (r *rights) say(once *sync.Once, err error, what string) {
 	}
 }
 
-// RemoteStats counts what became of questions to other nodes.
+// RemoteStats counts the results of questions to other nodes.
 type RemoteStats struct {
 	Confirmed  atomic.Int64 // claims that the other node's evidence confirms, or corrects
 	Refuted    atomic.Int64
-	Undecided  atomic.Int64 // it answered, and knows nothing that decides
-	Unanswered atomic.Int64 // no node is there, or it did not answer in time
+	Undecided  atomic.Int64 // it answered, but its evidence decides nothing
+	Unanswered atomic.Int64 // no node there, or no answer in time
 }
 
 func (r *RemoteStats) count(v Verdict, answered bool) {

@@ -31,7 +31,7 @@ func newWorld(t testing.TB) *world {
 	w.mkdir(w.local, "usercache")
 	w.mkdir(w.local, "nmPrivate")
 	w.write(heading+"\n", w.proc, "net/tcp")
-	// The real machine may have been started less long ago than the world's processes.
+	// The real machine may have been booted after the start of the world's processes.
 	real := uptime
 	uptime = func() (time.Duration, error) {
 		up, err := real()
@@ -66,22 +66,22 @@ func (w *world) link(target string, path ...string) {
 	}
 }
 
-// me is the user that the test runs as, and so the owner of the directories.
+// me is the user that the test runs as, which also owns the directories.
 var me = uint32(os.Getuid())
 
-// process is one of the made-up processes; zero fields mean an ordinary one: a child of
-// init with a session of its own, of this user, that began now.
+// process is one of the made-up processes. Zero fields mean an ordinary process: a child of init
+// with its own session, of this user, that began now.
 type process struct {
 	pid, parent, session int
 	age                  time.Duration
-	began                time.Time // instead of age
+	began                time.Time // replaces age
 	uid                  uint32
 	name                 string
 	cgroup, environ      string
 	command              []string
 	cwd                  string
 	sockets              []int
-	// Its pid namespace, if it is in one of its own, and its numbers there.
+	// Its pid namespace, if it has its own, and its numbers there.
 	space                  string
 	innerPID, innerSession int
 }
@@ -141,7 +141,7 @@ func (w *world) end(pid int) {
 	}
 }
 
-// connect enters a connection's client end.
+// connect adds the client's end of a connection to the tables.
 func (w *world) connect(client, server string, uid uint32, inode int) {
 	c, s := netip.MustParseAddrPort(client), netip.MustParseAddrPort(server)
 	w.rows = append(w.rows, fmt.Sprintf("%4d: %s %s 01 00000000:00000000 00:00000000 00000000 %5d        0 %d 1 0 20 4 30 10 -1",
@@ -153,7 +153,8 @@ func (w *world) dirOf(user, container string) string {
 	return filepath.Join(w.local, "usercache", user, "appcache", applicationOf(container), container)
 }
 
-// container makes what the NodeManager makes for one, and its first process.
+// container creates the files that a NodeManager creates for a container, and the container's
+// first process.
 func (w *world) container(user, container string, session int) {
 	w.mkdir(w.dirOf(user, container))
 	dir := w.mkdir(w.local, "nmPrivate", applicationOf(container), container)
@@ -180,7 +181,7 @@ func (w *world) peer(pid int) Peer {
 	return p
 }
 
-// table is a ResourceManager's.
+// table is the ResourceManager's table of users.
 type table map[string]string
 
 func (u table) User(application string) (string, bool) {

@@ -1,22 +1,22 @@
 package ipc
 
-// Bounds are how many connections and open files there may be. They follow from how many
-// descriptors the process may have, such that all of them together leave some: neither
-// accepting nor the status port ever lacks one.
+// Bounds are the maximum numbers of connections and open files. They follow from the number of
+// descriptors that the process may have, so that all of them together leave some descriptors
+// free: accepting and the status port never lack one.
 type Bounds struct {
-	Connections int // accepted, in all
-	Servers     int // of them, kept for DataNodes and NodeManagers
-	Greetings   int // besides, that have not said who they are
+	Connections int // accepted connections, in all
+	Servers     int // of these, reserved for DataNodes and NodeManagers
+	Greetings   int // in addition, connections that have not sent their hello
 	ServerFiles int // files and directories open for servers
-	TaskFiles   int // and for tasks and executors
+	TaskFiles   int // the same for tasks and executors
 }
 
-// ownFiles are the descriptors that the daemon needs for itself: the status port's
-// connections, brokers, other nodes, what it reads of /proc and /sys.
+// ownFiles is the number of descriptors that the daemon needs for itself: for the status port,
+// brokers, other nodes, and reads of /proc and /sys.
 const ownFiles = 512
 
-// BoundsFor gives the bounds for a process that may have that many descriptors. From 4,096
-// on the connections have their full number; with fewer everything is in proportion.
+// BoundsFor returns the bounds for a process that may have that many descriptors. With 4,096 or
+// more, the connections have their full number; with fewer, all bounds shrink in proportion.
 func BoundsFor(descriptors uint64) Bounds {
 	n := int(min(descriptors, 1<<20))
 	if n < 8*ownFiles {

@@ -19,17 +19,17 @@ import (
 	"penstock/wire"
 )
 
-// opened is a stream from its OPEN frame on. Its files are opened beside the
-// receiving goroutine, so that a device which does not answer holds up its own
-// streams only; what the agent says meanwhile is kept.
+// opened is a stream that has sent its OPEN frame. Its files are opened in another goroutine than
+// the receiving one, so that a device that does not answer holds up only its own streams. Frames
+// that arrive before that are kept.
 type opened struct {
 	mu     sync.Mutex
 	loop   *device.Loop // nil until the files are open
 	stream *device.Stream
-	pos    int64 // what was said before that; negative: nothing, or nobody knows
+	pos    int64 // last position reported before that; negative: none, or unknown
 	closed bool
 
-	release func() // of its slot; to be called twice: once it is closed, and once its opening has ended
+	release func() // of its slot; to be called twice: when the stream is closed, and when its opening has ended
 }
 
 func (o *opened) progress(pos int64) {
@@ -64,22 +64,22 @@ func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
 	}
 }
 
-// connection is one agent. streams and paid belong to the receiving goroutine.
+// connection is the connection of one agent. streams and paid belong to the receiving goroutine.
 type connection struct {
 	server  *Server
 	c       *net.UnixConn
 	role    wire.Role
 	flow    string
 	owner   Owner
-	rates   []*rate.Limiter // of its frames
-	paid    int             // frames that may come without asking them
-	marks   *marks          // that the peer has not been sent yet
+	rates   []*rate.Limiter // limits of its frames
+	paid    int             // frames that are accepted before the next request to rates
+	marks   *marks          // marks that have not been sent yet
 	streams map[uint32]*opened
 	opens   sync.WaitGroup
-	opening atomic.Int32 // of them
+	opening atomic.Int32 // streams being opened
 }
 
-// Mark queues a mark for the agent; it is called by device loops.
+// Mark queues a mark for the agent. Device loops call it.
 func (c *connection) Mark(stream uint32, position int64) {
 	if !c.marks.put(stream, position) {
 		// The peer does not read. Its gates open when the connection ends.
@@ -88,7 +88,7 @@ func (c *connection) Mark(stream uint32, position int64) {
 	}
 }
 
-// write writes frames. The peer that does not take them in time is counted.
+// write writes frames. It counts a peer that does not read them in time.
 func (c *connection) write(frames []byte) error {
 	_, err := c.c.Write(frames)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -130,7 +130,7 @@ func (c *connection) receive(ctx context.Context, r *wire.Reader, reg Registrati
 			}
 		default:
 			c.server.Stats.BadFrames.Add(1)
-			return fmt.Errorf("a %T is not for an agent to send", m)
+			return fmt.Errorf("unexpected %T frame: only the daemon sends it", m)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (c *connection) receive(ctx context.Context, r *wire.Reader, reg Registrati
 func (c *connection) open(m wire.Open, reg Registration) error {
 	if _, ok := c.streams[m.Stream]; ok {
 		c.server.Stats.BadFrames.Add(1)
-		return fmt.Errorf("stream %d is open already", m.Stream)
+		return fmt.Errorf("stream %d is already open", m.Stream)
 	}
 	if !Serves(c.role) && m.Flow != c.flow {
 		c.server.Stats.OtherFlows.Add(1)
@@ -169,8 +169,8 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 	return nil
 }
 
-// ungoverned lets a stream through that cannot be governed: a file may be gone, or lie
-// elsewhere.
+// ungoverned lets a stream through that cannot be governed, for example because its file is
+// deleted or not in a registered directory.
 func (c *connection) ungoverned(m wire.Open, err error) {
 	if m.Kind == wire.Intermediate && errors.Is(err, fs.ErrNotExist) {
 		c.server.Stats.GoneFiles.Add(1)
@@ -192,9 +192,9 @@ func causeOf(err error) string {
 	return "other"
 }
 
-// beginOpen takes a slot for one stream more, nil at a bound. A stream may be closed while
-// its device keeps the open waiting, so its slot is free after both. release is to be called
-// twice.
+// beginOpen takes a slot for another stream; it returns nil if there is none. A stream may be
+// closed while its opening still waits for the device. So the slot is free only after both, and
+// release is to be called twice.
 func (c *connection) beginOpen(m wire.Open) (release func()) {
 	s, bound := c.server, streamsOf(c.role)
 	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {
@@ -242,8 +242,8 @@ func (c *connection) closeAll() {
 	clear(c.streams)
 }
 
-// tellVersion sends a WELCOME to an agent of another version, which the agent refuses:
-// so it can say what is wrong. It has no part of the daemon's state in it.
+// tellVersion sends a WELCOME to an agent of another version. The agent refuses it and can report
+// the mismatch. The WELCOME contains nothing of the daemon's state.
 func tellVersion(c *net.UnixConn, refused error) {
 	if !errors.Is(refused, wire.ErrVersion) {
 		return

@@ -1,13 +1,13 @@
 // Package ipc serves the Unix socket that agents connect to.
 //
-// Problem: the peer is a JVM full of other people's code, and it may be gone, stopped, wrong
-// or hostile at any moment. Choices: who may connect is decided by the socket's permissions
-// and by the kernel's word on the peer (SO_PEERCRED, its cgroup), not by what it says; every
-// number of things that a peer can make us hold, and every rate at which it makes us work,
-// has a bound by user and by container (slots.go, quota.go), and past it a refusal that is
-// counted and said once; and nothing that a peer does or leaves undone may hold up a device's
-// loop, so a mark goes into a box that holds the latest one of each stream (marks.go), and a
-// peer that does not read is disconnected (its gates then open by themselves).
+// Problem: the peer is a JVM full of other people's code. It may disappear, stop, send wrong
+// frames or attack at any moment. Choices: permissions of the socket and the kernel's data about
+// the peer (SO_PEERCRED, its cgroup) decide who may connect, not the peer's own statements. All
+// resources that a peer can occupy, and all rates at which it can cause work, are limited per
+// user and per container (slots.go, quota.go), and requests beyond a limit are refused, counted
+// and logged once. Nothing that a peer does or fails to do may hold up a device's loop: a mark
+// goes into a box that holds the latest mark of each stream (marks.go), and a peer that does not
+// read is disconnected (its gates then open by themselves).
 package ipc
 
 import (
@@ -29,15 +29,15 @@ import (
 	"penstock/wire"
 )
 
-// Bounds of the socket. Slots for servers are kept free: tasks come in any number.
+// Bounds of the socket. Servers have reserved slots, since the number of tasks is not limited.
 const (
-	MaxConnections = 1024 // in all, accepted
-	MaxServers     = 64   // of them, from DataNodes and NodeManagers
-	MaxGreetings   = 512  // besides, that have not said who they are
+	MaxConnections = 1024 // accepted connections, in all
+	MaxServers     = 64   // of these, reserved for DataNodes and NodeManagers
+	MaxGreetings   = 512  // in addition, connections that have not sent their hello
 
-	MaxContainerConnections = 64 // from one container of tasks
-	maxUserGreets           = 64 // that have not said who they are, from one user
-	maxContainerGreets      = 16 // and from one container
+	MaxContainerConnections = 64 // of one container of tasks
+	maxUserGreets           = 64 // of one user, connections that have not sent their hello
+	maxContainerGreets      = 16 // the same, of one container
 
 	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
 	MaxTaskStreams = 1024  // on a task's
@@ -45,39 +45,39 @@ const (
 
 	MaxContainerStreams = 8192     // on all connections of a container of tasks
 	MaxAllTaskStreams   = 65536    // on all connections of tasks and executors
-	MaxTaskOpens        = 8192     // files being opened for all of those together
-	MaxTaskOpenBytes    = 16 << 20 // and the bytes of their names
+	MaxTaskOpens        = 8192     // files being opened at a time for tasks and executors
+	MaxTaskOpenBytes    = 16 << 20 // total bytes of the names of these files
 
 	helloWait      = 5 * time.Second
 	sendWait       = 5 * time.Second
 	HeartbeatEvery = 250 * time.Millisecond
 )
 
-// Opener is the daemon as agents see it.
+// Opener is the daemon's side of the socket.
 type Opener interface {
-	// Register takes the directories of a peer and gives what Open uses.
+	// Register registers the directories of a peer and returns what Open needs.
 	Register(p Peer) (Registration, error)
-	// Heartbeat returns a sign of the daemon's life, and its mode.
+	// Heartbeat returns a counter that shows that the daemon is alive, and its mode.
 	Heartbeat() (tick uint64, mode device.Mode)
-	// Stride is the bytes between progress reports of a process of that role.
+	// Stride returns the bytes between progress reports of a process with that role.
 	Stride(role wire.Role) uint32
 }
 
-// Peer is who is at the other end of a connection.
+// Peer is the process at the other end of a connection.
 type Peer struct {
-	PID   int32 // PID and UID are the kernel's word
+	PID   int32 // PID and UID come from the kernel
 	UID   uint32
-	Owner Owner      // whose quotas it uses
-	Hello wire.Hello // the peer's own
+	Owner Owner      // its quotas apply
+	Hello wire.Hello // as sent by the peer
 	// Disconnect ends the connection. The peer's gates open, and it connects again.
 	Disconnect func()
 }
 
-// Serves reports whether the role is one that works for many applications and names
-// one with each stream.
+// Serves reports whether processes of the role work for many applications and name one with each
+// stream.
 func Serves(role wire.Role) bool { return role == wire.RoleDataNode || role == wire.RoleNodeManager }
 
-// streamsOf is how many streams a process of that role may have open.
+// streamsOf returns how many streams a process of that role may have open.
 func streamsOf(role wire.Role) int {
 	switch {
 	case Serves(role):
@@ -88,14 +88,14 @@ func streamsOf(role wire.Role) int {
 	return MaxTaskStreams
 }
 
-// Registration is one peer's directories.
+// Registration holds the directories of one peer.
 type Registration interface {
 	// Open opens a stream's files and starts it on their device. It may block
 	// for as long as the device does.
 	Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error)
-	// Devices returns a WELCOME's Devices: what each directory of the hello lies on.
+	// Devices returns the Devices of a WELCOME: the device of each directory in the hello.
 	Devices() []uint8
-	// Alive returns a HEARTBEAT's Alive: which of those devices live. It must not block.
+	// Alive returns the Alive of a HEARTBEAT: which of those devices answer. It must not block.
 	Alive() uint64
 	Close()
 }
@@ -103,15 +103,16 @@ type Registration interface {
 // Server accepts agents.
 type Server struct {
 	Opener Opener
-	// Allow reports whether a user's processes may connect in a role. Who may as a
-	// server may as a task.
+	// Allow reports whether a user's processes may connect in a role. A user that may connect as
+	// a server may also connect as a task.
 	Allow func(uid uint32, role wire.Role) bool
-	// Container names the container of a process by the kernel's word, "" where there is
-	// none; it must not wait for a disk. It may be nil: each process is one of its own.
+	// Container returns the container of a process according to the kernel, "" if there is none.
+	// It must not wait for a disk. If Container is nil, each process counts as a container of its
+	// own.
 	Container func(pid int32) string
-	Bounds    Bounds // zero: as for a process of a million descriptors
+	Bounds    Bounds // zero: the bounds for a process with a million descriptors
 	Log       *slog.Logger
-	Limited   *loglimit.Limiter // for what peers provoke; made by Serve where it is nil
+	Limited   *loglimit.Limiter // for messages that peers can cause; if nil, Serve makes one
 
 	Stats Stats
 
@@ -119,23 +120,23 @@ type Server struct {
 	bounds    Bounds
 	agents    map[*connection]Agent
 	greetings []*greeting   // oldest first
-	framesOf  *rateLimiters // rates of frames
+	framesOf  *rateLimiters // limits of frames
 
 	streams       Quota        // of tasks and executors
 	taskOpens     atomic.Int32 // files being opened for tasks and executors
-	taskOpenBytes atomic.Int64 // of their names
+	taskOpenBytes atomic.Int64 // bytes of their names
 
-	credentials func(*net.UnixConn) (*unix.Ucred, error) // nil: the kernel's
+	credentials func(*net.UnixConn) (*unix.Ucred, error) // nil: from the kernel
 }
 
-// Agent is one connection, as it is shown to the operator.
+// Agent is one connection in the form shown to the operator.
 type Agent struct {
-	PID         int32 // PID and UID are the kernel's word, the rest is the peer's
+	PID         int32 // PID and UID come from the kernel, the rest from the peer
 	UID         uint32
-	Container   string // or its process, where the kernel names no container
+	Container   string // or its process, if the kernel names no container
 	Role        wire.Role
-	Flow        string // that all of a task's or an executor's streams belong to
-	Name        string // and version
+	Flow        string // of all streams of a task or an executor
+	Name        string // with version
 	Directories []string
 	Since       time.Time
 }
@@ -144,14 +145,14 @@ type Agent struct {
 type Stats struct {
 	Connections atomic.Int64 // open now
 	Accepted    atomic.Int64
-	Refused     atomic.Int64 // by peer check or bound
-	Hurried     atomic.Int64 // of them, because they came too often
-	Displaced   atomic.Int64 // disconnected for another user's or container's sake
+	Refused     atomic.Int64 // by the check of the peer, or at a bound
+	Hurried     atomic.Int64 // of these, because the peer connected too often
+	Displaced   atomic.Int64 // disconnected in favour of another user or container
 	AcceptFails atomic.Int64
 	BadFrames   atomic.Int64
 	OpenErrors  atomic.Int64
-	OverBound   atomic.Int64 // of them, by a bound
-	OtherFlows  atomic.Int64 // streams refused, of tasks that name a flow which is not theirs
+	OverBound   atomic.Int64 // of these, because of a bound
+	OtherFlows  atomic.Int64 // streams of tasks that named another flow than their own; refused
 	GoneFiles   atomic.Int64 // of kind intermediate, deleted before they could be opened
 	SlowPeers   atomic.Int64 // disconnected because they did not read
 }
@@ -212,8 +213,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	}
 }
 
-// sayGone logs why a connection has ended. One that was refused is tried again twice a second,
-// so that is said once.
+// sayGone logs why a connection has ended. A refused agent tries again twice a second, so the
+// refusal is logged once.
 func (s *Server) sayGone(err error, owner Owner, pid int32) {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -223,12 +224,12 @@ func (s *Server) sayGone(err error, owner Owner, pid int32) {
 	s.Limited.Some(connectLines, slog.LevelInfo, "agent disconnected", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
 }
 
-// connectLines is how many lines there may be in a while about agents of one user that
-// come, or go for one reason.
+// connectLines is the maximum burst of log lines about agents of one user that connect, or that
+// disconnect for the same reason.
 const connectLines = 20
 
-// refusal is an error with a short name for what it is about, which is the same for every
-// peer and every time.
+// refusal is an error with a short name of its cause. The name is the same for every peer and
+// every time.
 type refusal struct {
 	about string
 	err   error
@@ -241,7 +242,7 @@ func refuse(about, format string, args ...any) error {
 	return &refusal{about, fmt.Errorf(format, args...)}
 }
 
-// reason is what lines of the log about a user and an error are counted by.
+// reason returns the key under which log lines about a user and an error are limited.
 func reason(uid uint32, err error) string {
 	about := "ended"
 	var r *refusal
@@ -251,8 +252,8 @@ func reason(uid uint32, err error) string {
 	return about + " of user " + strconv.FormatUint(uint64(uid), 10)
 }
 
-// admit decides by the kernel's word whether a connection is listened to at all, without
-// waiting for anything.
+// admit decides, from the kernel's data about the peer, whether to accept a connection. It waits
+// for nothing.
 func (s *Server) admit(c *net.UnixConn, connectRates rateLimiters) (Owner, int32, error) {
 	cred, err := s.credentials(c)
 	if err != nil {
@@ -260,7 +261,7 @@ func (s *Server) admit(c *net.UnixConn, connectRates rateLimiters) (Owner, int32
 	}
 	owner := Owner{UID: cred.Uid}
 	if !s.Allow(cred.Uid, wire.RoleTask) {
-		return owner, cred.Pid, refuse("user", "user %d may not connect: add it to users or task_users in the settings", cred.Uid)
+		return owner, cred.Pid, refuse("user", "user %d has no permission to connect: add it to users or task_users in the settings", cred.Uid)
 	}
 	now := time.Now()
 	serves := s.Allow(cred.Uid, wire.RoleDataNode)
@@ -279,7 +280,7 @@ func (s *Server) admit(c *net.UnixConn, connectRates rateLimiters) (Owner, int32
 	return owner, cred.Pid, nil
 }
 
-// peer asks the kernel who is at the other end.
+// peer returns the kernel's credentials of the process at the other end.
 func peer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -303,7 +304,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 	}
 	if !s.Allow(owner.UID, hello.Role) {
 		s.Stats.Refused.Add(1)
-		return refuse("role", "user %d may connect for tasks, not for a server: add it to users in the settings", owner.UID)
+		return refuse("role", "user %d may connect as a task, but not as a server: add it to users in the settings", owner.UID)
 	}
 	if !Serves(hello.Role) && hello.Flow == "" {
 		s.Stats.BadFrames.Add(1)
@@ -311,7 +312,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 	}
 	conn := &connection{
 		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner, rates: s.frameRates(hello.Role, owner),
-		// A stream that was refused has a mark, too.
+		// Refused streams have marks, too.
 		marks: newMarks(2 * streamsOf(hello.Role)), streams: map[uint32]*opened{},
 	}
 	if err := s.enter(conn, Agent{
@@ -328,7 +329,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 		return refuse("directories", "directories refused: %w", err)
 	}
 	if int32(hello.PID) != pid {
-		s.Log.Debug("the agent names another process than the kernel does, as in a PID namespace of its own", "says", hello.PID, "is", pid)
+		s.Log.Debug("the agent reports another pid than the kernel does, as in its own PID namespace", "says", hello.PID, "is", pid)
 	}
 	s.Limited.Some(connectLines, slog.LevelInfo, "agent connected", reason(owner.UID, nil),
 		"agent", hello.Agent, "pid", pid, "uid", owner.UID, "directories", hello.Directories)
@@ -345,7 +346,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 	defer cancel()
 	defer func() {
 		conn.closeAll()
-		go func() { // an open may still wait for its device
+		go func() { // an open may still be waiting for its device
 			conn.opens.Wait()
 			reg.Close()
 		}()
@@ -353,7 +354,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 	return conn.receive(connCtx, r, reg)
 }
 
-// greet takes the hello.
+// greet receives the hello.
 func (s *Server) greet(c *net.UnixConn, r *wire.Reader, owner Owner) (wire.Hello, error) {
 	g := &greeting{owner, c}
 	s.beginGreeting(g)

@@ -18,12 +18,12 @@ import (
 	"penstock/wire"
 )
 
-// daemon is an Opener without devices: every stream is let through, and what
-// was opened is kept. The real one is tested end to end in package node.
+// daemon is an Opener without devices: it lets every stream through, and records the opened ones.
+// The real Opener is tested end to end in package node.
 type daemon struct {
 	mu    sync.Mutex
 	opens []wire.Open
-	alive uint64 // what Alive says
+	alive uint64 // returned by Alive
 	fail  error
 }
 
@@ -56,7 +56,7 @@ func serveTo(t *testing.T, d Opener, allow func(uint32, wire.Role) bool) (*Serve
 	return s, serveAs(t, s)
 }
 
-// serveAs begins to serve and gives the socket.
+// serveAs starts to serve and returns the socket's path.
 func serveAs(t *testing.T, s *Server) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -108,7 +108,7 @@ var hello = wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleDataNode, Agent:
 
 var task = wire.Hello{PID: uint32(os.Getpid()), Role: wire.RoleTask, Agent: "test", Flow: "application_1", Directories: []string{"/x"}}
 
-// ended waits for the server to close the connection and gives what it sent.
+// ended waits until the server closes the connection, and returns the bytes received.
 func ended(t *testing.T, c net.Conn) []byte {
 	t.Helper()
 	b, err := io.ReadAll(c)
@@ -148,7 +148,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// Heartbeats go on while a loop stands still, and say which.
+// Heartbeats continue while a loop stands still, and report which one.
 func TestHeartbeatsSayWhichDevicesLive(t *testing.T) {
 	d := &daemon{alive: 0b101}
 	_, path := serve(t, d, true)
@@ -173,7 +173,7 @@ func TestHeartbeatsSayWhichDevicesLive(t *testing.T) {
 			if ok && beat.Alive == want {
 				break
 			}
-			// One may have been on its way.
+			// One heartbeat may have been in transit.
 			if ok && beats > 0 {
 				t.Fatalf("heartbeat says %b, want %b", beat.Alive, want)
 			}
@@ -184,7 +184,7 @@ func TestHeartbeatsSayWhichDevicesLive(t *testing.T) {
 	}
 }
 
-// An agent of another version is refused with a frame that tells it the daemon's.
+// An agent of another version is refused with a frame that contains the daemon's version.
 func TestAnAgentOfAnotherVersionHearsWhich(t *testing.T) {
 	s, path := serve(t, &daemon{alive: 1}, true)
 	for _, version := range []byte{wire.Version - 1, wire.Version + 1} {
@@ -264,7 +264,7 @@ func TestPeerCheck(t *testing.T) {
 	}
 }
 
-// Who may connect for tasks may not say that it is a server, which names flows.
+// A user that may connect as a task may not connect as a server, which names flows.
 func TestPeerCheckByRole(t *testing.T) {
 	s, path := serveTo(t, &daemon{alive: 1}, func(uid uint32, role wire.Role) bool {
 		return uid == uint32(os.Geteuid()) && !Serves(role)
@@ -289,8 +289,7 @@ func TestPeerCheckByRole(t *testing.T) {
 	}
 }
 
-// Tasks, however many, leave the servers their slots, and servers do not take
-// more than those.
+// Tasks, however many, leave the servers their slots, and servers do not take more than those.
 func TestConnectionBound(t *testing.T) {
 	s := &Server{Opener: &daemon{alive: 1}, Allow: func(uint32, wire.Role) bool { return true }, Container: containers()}
 	path := serveAs(t, s)
@@ -299,7 +298,7 @@ func TestConnectionBound(t *testing.T) {
 		if _, err := c.Write(frames(t, h)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := wire.NewReader(c).Next() // its welcome
+		_, err := wire.NewReader(c).Next() // the welcome
 		return err == nil
 	}
 	for i := range MaxConnections - MaxServers {
@@ -319,7 +318,7 @@ func TestConnectionBound(t *testing.T) {
 		if i%2 == 0 {
 			h.Role = wire.RoleNodeManager
 		}
-		// The last slot may still be one that a refused peer is leaving.
+		// A refused peer may still be leaving the last slot.
 		for deadline := time.Now().Add(10 * time.Second); !enter(h); {
 			if time.Now().After(deadline) {
 				t.Fatalf("server %d was refused", i)
@@ -331,7 +330,7 @@ func TestConnectionBound(t *testing.T) {
 	}
 }
 
-// containers gives each connection a container of its own.
+// containers returns a function that puts each connection into a container of its own.
 func containers() func(int32) string {
 	n := 0
 	return func(int32) string {
@@ -384,7 +383,7 @@ func TestATaskHasOneFlow(t *testing.T) {
 	}
 }
 
-// awaitMarks reads frames until that many marks have come, and gives the last one.
+// awaitMarks reads frames until n marks have arrived, and returns the last one.
 func awaitMarks(t *testing.T, c net.Conn, n int) (last wire.Mark) {
 	t.Helper()
 	r := wire.NewReader(c)
@@ -401,8 +400,8 @@ func awaitMarks(t *testing.T, c net.Conn, n int) (last wire.Mark) {
 	return last
 }
 
-// At the bound of open streams a task's next one is let through; what was closed
-// while its device keeps it waiting still counts.
+// At the bound of open streams, a task's next stream is let through. A closed stream whose device
+// keeps it waiting still counts.
 func TestTaskStreamsAreBounded(t *testing.T) {
 	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	s, path := serve(t, d, true)
@@ -423,7 +422,7 @@ func TestTaskStreamsAreBounded(t *testing.T) {
 	close(d.gate)
 	awaitMarks(t, c, MaxTaskStreams)
 
-	// And of those that stay open.
+	// The same for streams that stay open.
 	s, path = serve(t, &openable{daemon{alive: 1}}, true)
 	c = dial(t, path)
 	messages = []wire.Message{task}
@@ -438,8 +437,7 @@ func TestTaskStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// Tasks whose device does not answer hold a bounded number of opens, and servers'
-// are not among them.
+// Tasks whose device does not answer occupy a bounded number of opens, and none of the servers'.
 func TestOpensOfAllTasksAreBounded(t *testing.T) {
 	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	s, path := serve(t, d, true)
@@ -471,7 +469,7 @@ func TestOpensOfAllTasksAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := awaitMarks(t, c, 1); m.Stream != 1 || s.Stats.OpenErrors.Load() != 1 {
-		t.Errorf("past the bound: %+v", m)
+		t.Errorf("beyond the bound: %+v", m)
 	}
 	c = dial(t, path)
 	server := open(2)
@@ -480,14 +478,14 @@ func TestOpensOfAllTasksAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitMarks(t, c, 1)
-	if got := s.Stats.OpenErrors.Load(); got != 2 { // there is no device here
+	if got := s.Stats.OpenErrors.Load(); got != 2 { // no device here
 		t.Errorf("%d open errors", got)
 	}
 	d.mu.Lock()
 	opened := len(d.opens)
 	d.mu.Unlock()
 	if opened != 1 {
-		t.Errorf("a DataNode's file was not opened beside the tasks' opens: %d", opened)
+		t.Errorf("a DataNode's file was not opened during the tasks' opens: %d", opened)
 	}
 	close(d.gate)
 }
@@ -509,7 +507,7 @@ func (d *openable) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Str
 	return l, l.Open(device.OpenRequest{Marker: k, ID: m.Stream, Flow: m.Flow, Kind: device.Network}), nil
 }
 
-// A file that a task has deleted by then is no error of anybody's.
+// A file that a task has deleted before it was opened is not an error.
 func TestFilesThatAreGone(t *testing.T) {
 	s, path := serve(t, &gone{daemon{alive: 1}}, true)
 	c := dial(t, path)
@@ -553,7 +551,7 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	}
 }
 
-// slowOpener opens nothing until it is let.
+// slowOpener opens nothing until the test lets it.
 type slowOpener struct {
 	daemon
 	gate chan struct{}

@@ -18,34 +18,34 @@ import (
 	"penstock/settings/plain"
 )
 
-// A socket that is there may belong to a living daemon, which must not get a second one
-// beside it, or to one that was killed while a disk hangs: such a process cannot end
-// before the disk answers, and until then the kernel still takes connections for it.
+// An existing socket may belong to a living daemon, and then a second daemon must not start. Or
+// its daemon was killed while a disk hangs: such a process cannot end before the disk answers,
+// and until then the kernel accepts connections for it.
 //
-// So a connection is no evidence; an answer is. A living daemon closes a connection
-// whose other side ends at once, also at its bounds, and the accepting goroutine waits for
-// no disk. Where no answer comes in time, it is the kernel's word that decides: who listens
-// (SO_PEERCRED of the connection), and whether that process is on its way out. A process
-// that is stopped (SIGSTOP, a debugger, a frozen cgroup) is not: it would come back to a
-// socket that is no longer its own, beside another daemon on the same disks. It is not
-// replaced, and the error says who to continue or to kill. A listener in another pid
-// namespace cannot be looked at; it is replaced after the whole time without an answer.
+// So a connection proves nothing, but an answer does. A living daemon closes a connection at once
+// when the other side ends it, also at its bounds, and its accepting goroutine waits for no disk.
+// If no answer comes in time, the kernel's data decide: which process listens (SO_PEERCRED of the
+// connection), and whether that process is ending. A stopped process (SIGSTOP, a debugger, a
+// frozen cgroup) is not ending. It would continue with a socket that is no longer its own, next
+// to another daemon on the same disks. So it is not replaced, and the error names the process to
+// continue or to kill. A listener in another pid namespace cannot be examined; it is replaced
+// after the whole time without an answer.
 //
-// Why no lock that is held for life: a dying process holds it as long as its socket, so it
-// would tell nothing more. A lock is held while the socket is being replaced only, so that
-// of two daemons which are started together one sees the other's.
+// A lock for the life of the daemon would not help: a dying process holds it as long as its
+// socket. A lock is held only while the socket is being replaced, so that if two daemons are
+// started together, one of them sees the other's socket.
 const (
 	answerWait = 1500 * time.Millisecond // for one answer
-	answersAll = 3 * time.Second         // for any, of a process that does not seem to end
+	answersAll = 3 * time.Second         // for any answer, of a process that does not seem to be ending
 	lockWait   = 20 * time.Second
 	askPause   = 50 * time.Millisecond
 )
 
-// listener makes sockets; tests have their own /proc.
+// listener creates sockets; tests have their own /proc.
 type listener struct{ proc string }
 
-// Listen makes the socket. A socket that a dead or dying daemon left is replaced; that of
-// a living one is not.
+// Listen creates the socket. It replaces the socket of a dead or dying daemon, but not that of a
+// living one.
 func Listen(path string, mode os.FileMode, gid int) (*net.UnixListener, error) {
 	return listener{"/proc"}.listen(path, mode, gid)
 }
@@ -56,7 +56,7 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 	}
 	st, err := os.Lstat(path)
 	if err == nil && st.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("socket %s: there is something else at that path", path)
+		return nil, fmt.Errorf("socket %s: the path exists and is not a socket", path)
 	}
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -72,7 +72,7 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	// Nobody may connect between bind and chmod.
+	// No process may connect between bind and chmod.
 	old := unix.Umask(0o177)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(old)
@@ -92,9 +92,9 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 	return l, nil
 }
 
-// makeFolder makes the socket's folder if only that is missing, as /run/penstock is after each
-// start of a machine. Everybody may enter it, as with systemd's RuntimeDirectory; the socket has
-// permissions of its own. Errors name a folder that has to be made by hand.
+// makeFolder creates the socket's folder if only that is missing, as /run/penstock is after each
+// boot. All users may enter it, as with systemd's RuntimeDirectory; the socket has permissions of
+// its own. Errors name a folder that must be created by hand.
 func makeFolder(folder string) error {
 	err := os.Mkdir(folder, 0o755)
 	switch {
@@ -106,12 +106,12 @@ func makeFolder(folder string) error {
 		return fmt.Errorf("there is no folder %s to make %s in: correct the path, or make the folder (mkdir -p)", filepath.Dir(folder), folder)
 	}
 	if _, missing := os.Stat(folder); missing == nil {
-		return nil // it is there, and nothing may be made beside it
+		return nil // it exists, but this process may create nothing in its parent
 	}
-	return fmt.Errorf("the folder %s is missing and cannot be made: %w", folder, plain.File(err))
+	return fmt.Errorf("the folder %s is missing and cannot be created: %w", folder, plain.File(err))
 }
 
-// lockStart keeps others from replacing the socket meanwhile. The file stays: without it
+// lockStart keeps others from replacing the socket meanwhile. The lock file stays: without it,
 // two processes could hold locks on two files of the same name.
 func lockStart(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -130,19 +130,19 @@ func lockStart(path string) (unlock func(), err error) {
 	}
 }
 
-// mayReplace reports by an error that the socket is a living daemon's.
+// mayReplace returns an error if the socket belongs to a living daemon.
 func (at listener) mayReplace(path string) error {
 	var said error
 	for deadline := time.Now().Add(answersAll); ; time.Sleep(askPause) {
 		answered, pid, err := at.ask(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-			return nil // nobody listens
+			return nil // no process listens
 		case errors.Is(err, syscall.EAGAIN):
-			// Too many wait to be accepted: of a living daemon that passes.
+			// Too many connections wait to be accepted. If the daemon lives, this passes.
 			said = errors.New("more connections wait there than are accepted: a daemon is stopped or hangs: continue it or kill it")
 		case err != nil:
-			return fmt.Errorf("whether another daemon is there cannot be asked: %w", err)
+			return fmt.Errorf("cannot find out whether another daemon is running: %w", err)
 		case answered:
 			return fmt.Errorf("another daemon answers there (process %d): stop it first", pid)
 		default:
@@ -161,9 +161,9 @@ func (at listener) mayReplace(path string) error {
 	}
 }
 
-// ask connects and ends its own side. A living daemon, of any version, closes the
-// connection then; a process on its way out is not waited for. pid is who listens; 0: a
-// process in another pid namespace.
+// ask connects and ends its own side. A living daemon, of any version, then closes the
+// connection; ask does not wait for a process that is ending. pid is the process that listens; 0:
+// a process in another pid namespace.
 func (at listener) ask(path string) (answered bool, pid int32, err error) {
 	d := net.Dialer{Timeout: answerWait}
 	conn, err := d.Dial("unix", path)
@@ -179,18 +179,17 @@ func (at listener) ask(path string) (answered bool, pid int32, err error) {
 		return false, pid, nil
 	}
 	if err := errors.Join(c.CloseWrite(), c.SetReadDeadline(time.Now().Add(answerWait))); err != nil {
-		return true, pid, nil // it has hung up
+		return true, pid, nil // it has closed the connection
 	}
 	_, err = c.Read(make([]byte, 1))
 	return !errors.Is(err, os.ErrDeadlineExceeded), pid, nil
 }
 
-// exiting is the kernel's PF_EXITING among a process's flags.
+// exiting is PF_EXITING among the kernel's flags of a process.
 const exiting = 0x4
 
-// state is what the kernel says of a process, and whether it is on its way out: gone, a
-// zombie, past the beginning of its exit, or with a SIGKILL that one of its threads has
-// not obeyed yet.
+// state returns the kernel's state of a process, and whether the process is ending: it is gone, a
+// zombie, has begun to exit, or has a SIGKILL that one of its threads has not obeyed yet.
 func (at listener) state(pid int32) (state string, ending bool) {
 	if pid <= 0 {
 		return "unknown", false
@@ -203,12 +202,12 @@ func (at listener) state(pid int32) (state string, ending bool) {
 	if err != nil {
 		return err.Error(), false
 	}
-	// The name in parentheses is the process's choice; the fields follow its last one.
+	// The process chooses the name in parentheses; the fields follow the last parenthesis.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 7 {
 		return "unknown", false
 	}
-	// Here is field 3, the state; the flags are field 9.
+	// The first field here is field 3, the state; the flags are field 9.
 	state = fields[0]
 	flags, err := strconv.ParseUint(fields[6], 10, 64)
 	if state == "Z" || state == "X" || err == nil && flags&exiting != 0 {

@@ -23,13 +23,13 @@ import (
 	"penstock/wire"
 )
 
-// A child process of these tests, in a state that a daemon may be found in.
+// A child process of these tests, in one of the states in which a daemon may be found.
 const (
 	childOf    = "PENSTOCK_TEST_SOCKET"
 	childState = "PENSTOCK_TEST_STATE"
 )
 
-// starvedFiles is how many descriptors it has then.
+// starvedFiles is the limit on descriptors in the state "starved".
 const starvedFiles = 48
 
 func init() { runtime.LockOSThread() } // the first thread is main's: child ends it
@@ -42,9 +42,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child listens and accepts nothing, and never returns. In the state "ending" it looks as a
-// killed process does one of whose threads the kernel cannot end yet: a zombie by its first
-// thread, with its socket still open.
+// child listens and accepts nothing, and never returns. In the state "ending" it looks like a
+// killed process with a thread that the kernel cannot end yet: its first thread is a zombie, and
+// its socket is still open.
 //
 // In the state "starved" it serves, with few descriptors.
 func child(path, state string) {
@@ -74,7 +74,7 @@ func child(path, state string) {
 	select {}
 }
 
-// startChild starts one and gives its process.
+// startChild starts a child and returns its process.
 func startChild(t *testing.T, path, state string) *os.Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -136,7 +136,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// A living daemon answers at once, whatever it is busy with, and is not replaced.
+// A living daemon answers at once, however busy it is, and is not replaced.
 func TestALivingDaemonIsNotReplaced(t *testing.T) {
 	for name, s := range map[string]*Server{
 		"idle":          {},
@@ -165,7 +165,7 @@ func TestALivingDaemonIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A process that the kernel still accepts for and that is on its way out is replaced.
+// A process that is ending, and for which the kernel still accepts connections, is replaced.
 func TestADyingDaemonIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	p := startChild(t, path, "ending")
@@ -190,7 +190,7 @@ func TestADyingDaemonIsReplaced(t *testing.T) {
 	c.Close()
 }
 
-// A process that is stopped would come back: it is not replaced before it is killed.
+// A stopped process could continue: it is not replaced before it is killed.
 func TestAStoppedDaemonIsNotReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	p := startChild(t, path, "living")
@@ -201,7 +201,7 @@ func TestAStoppedDaemonIsNotReplaced(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d listens there and does not answer (T): continue it or kill it", p.Pid)) {
 		t.Errorf("listens, %v", err)
 	}
-	// Nor when more connections wait than the kernel keeps for it.
+	// It is not replaced either if more connections wait than its queue holds.
 	for {
 		c, err := net.Dial("unix", path)
 		if err != nil {
@@ -220,7 +220,7 @@ func TestAStoppedDaemonIsNotReplaced(t *testing.T) {
 	}
 }
 
-// Of several daemons that are started at once, over a dead one's socket, one listens.
+// If several daemons start at once, over a dead daemon's socket, one of them listens.
 func TestOneOfManyListens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	dead, err := listen(t, path)
@@ -261,7 +261,7 @@ func TestOneOfManyListens(t *testing.T) {
 	}
 }
 
-// What the kernel says of processes that end, as its documentation has it.
+// The kernel's reports about processes that are ending, as documented.
 func TestProcessesThatEnd(t *testing.T) {
 	const (
 		living   = "Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000001\nSigBlk:\t0000000000000100\n"
@@ -304,8 +304,9 @@ func TestProcessesThatEnd(t *testing.T) {
 	}
 }
 
-// Without descriptors connections still have an answer, and the server goes on once it has
-// some again. Its bounds would keep it from that; here they are for a larger process.
+// Without descriptors, connections still get an answer, and the server continues once it has
+// descriptors again. Its bounds would prevent the shortage; here they are those of a larger
+// process.
 func TestWithoutDescriptors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	startChild(t, path, "starved")
@@ -314,7 +315,7 @@ func TestWithoutDescriptors(t *testing.T) {
 		c := dial(t, path)
 		held = append(held, c)
 		if _, err := c.Write(frames(t, task)); err != nil {
-			continue // it has been hung up on
+			continue // it was closed
 		}
 	}
 	if answered, _, err := (listener{"/proc"}).ask(path); err != nil || !answered {
@@ -339,7 +340,7 @@ func TestWithoutDescriptors(t *testing.T) {
 	})
 }
 
-// TestTheSocketsFolderIsMade: only the last folder of its path.
+// TestTheSocketsFolderIsMade: only the last folder of its path is created.
 func TestTheSocketsFolderIsMade(t *testing.T) {
 	dir := t.TempDir()
 	old := syscall.Umask(0o077)

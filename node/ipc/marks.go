@@ -6,21 +6,21 @@ import (
 	"penstock/wire"
 )
 
-// marks are those that the peer has not been sent yet: the latest of each stream, which
-// takes the place of an earlier one. So they take no more room than the streams that have
-// news, and nothing while there are none.
+// marks are the marks that have not been sent yet: the latest one of each stream, which replaces
+// earlier ones. So they need no more room than the streams with new marks, and none while there
+// are no new marks.
 type marks struct {
-	bound int           // streams with news at a time
-	news  chan struct{} // holds one while there may be some
+	bound int           // maximum number of streams with new marks
+	news  chan struct{} // holds one element while there may be new marks
 
 	mu     sync.Mutex
-	order  []uint32 // streams with news, the first to have some first
+	order  []uint32 // streams with new marks, in the order of their first one
 	latest map[uint32]int64
 }
 
 func newMarks(bound int) *marks { return &marks{bound: bound, news: make(chan struct{}, 1)} }
 
-// put takes a mark; it reports false, and leaves it, past the bound.
+// put stores a mark. It returns false, and does not store the mark, if the bound is reached.
 func (m *marks) put(stream uint32, position int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,7 +41,7 @@ func (m *marks) put(stream uint32, position int64) bool {
 	return true
 }
 
-// sendAtOnce is how many marks go into one write at most.
+// sendAtOnce is the maximum number of marks in one write.
 const sendAtOnce = 256
 
 // append appends the frames of the next marks, at most sendAtOnce.
@@ -63,6 +63,6 @@ func (m *marks) append(buf []byte) ([]byte, error) {
 		}
 		return buf, nil
 	}
-	m.order, m.latest = nil, nil // what a burst has taken is given back
+	m.order, m.latest = nil, nil // releases the memory of a burst
 	return buf, nil
 }

@@ -10,8 +10,8 @@ import (
 	"penstock/wire"
 )
 
-// Of each stream the peer gets marks in their order and the last one in any case, whatever
-// is put and taken in between.
+// The peer gets the marks of each stream in their order, and in any case the last one, however
+// put and take are interleaved.
 func TestMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := rapid.IntRange(1, 600).Draw(t, "bound")
@@ -80,7 +80,7 @@ func TestMarks(t *testing.T) {
 	})
 }
 
-// A connection whose streams have no news takes next to nothing.
+// A connection whose streams have no new marks needs hardly any memory.
 func TestMarksOfIdleConnections(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -96,8 +96,8 @@ func TestMarksOfIdleConnections(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// A peer whose few streams have news without end, and that reads none of it, is
-// disconnected as well.
+// A peer with few streams is disconnected as well if they have new marks without pause and it
+// reads none.
 func TestMarksThatNobodyReads(t *testing.T) {
 	s, path := serve(t, &daemon{alive: 1}, true)
 	c := dial(t, path)

@@ -5,23 +5,22 @@ import (
 	"sync"
 )
 
-// ErrBound says that something is refused for a bound on how many there may be.
+// ErrBound is the error of a request that is refused because a maximum number is reached.
 var ErrBound = errors.New("a bound is reached")
 
-// Owner is who holds something: a user's container, or its process where the kernel names
-// no container.
+// Owner is a user's container that uses a quota, or a process if the kernel names no container.
 type Owner struct {
 	UID       uint32
 	Container string
 }
 
-// alone is how many times what is still free one user may hold: a user alone gets eight
-// ninths, and the first one of a second user is never refused.
+// alone is how many times the free remainder one user may hold: a user alone gets eight ninths,
+// and the first request of a second user is never refused.
 const alone = 8
 
-// Quota is a number of things that users and their containers take from. It has no queue
-// and takes nothing back, as what is held here (open files) cannot be taken away in the
-// middle; so a part is always left for users that come later.
+// Quota is a number of resources that users and their containers share. It has no queue and
+// cannot withdraw a resource in use, such as an open file. So a part is always left for users
+// that come later.
 type Quota struct {
 	Bound     int // of all
 	Container int // of one container
@@ -32,7 +31,7 @@ type Quota struct {
 	containers map[Owner]int
 }
 
-// Take takes one, and reports whether there was one for that owner.
+// Take takes one, and reports whether one was available for the owner.
 func (q *Quota) Take(o Owner) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,7 +48,7 @@ func (q *Quota) Take(o Owner) bool {
 	return true
 }
 
-// Give gives back one that was taken.
+// Give returns one that was taken.
 func (q *Quota) Give(o Owner) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +61,7 @@ func (q *Quota) Give(o Owner) {
 	}
 }
 
-// Held is how many are taken.
+// Held returns how many are taken.
 func (q *Quota) Held() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,23 +16,23 @@ import (
 	"penstock/wire"
 )
 
-// Who may have a slot for a connection. Servers have slots of their own. Of the
-// others one user may fill all, as all tasks have one user under YARN's
-// DefaultContainerExecutor, and one container only its part. When all are taken, a peer of
-// a user (or, of the same user, of a container) that has two fewer than another takes the
-// slot of the newest connection of the one with the most: its gates open, and it connects
-// again. So slots even out, and nobody keeps others out by being first; two fewer,
-// as otherwise the two would displace each other for ever.
+// Slots for connections. Servers have slots of their own. A single user may fill all other slots,
+// since all tasks have the same user under YARN's DefaultContainerExecutor; a single container
+// may fill only its part. If all are taken, a newcomer may displace another connection: if its
+// user has at least two connections fewer than the user with the most, it takes the slot of that
+// user's newest connection. Containers of the same user are compared likewise. The gates of the
+// displaced agent open, and it connects again. So slots even out, and no peer keeps others out by
+// being first. The difference must be two, since with one the two would displace each other for
+// ever.
 
-// Agents are those that are connected and accepted, oldest first; at most
-// MaxConnections of them.
+// Agents returns the accepted connections, oldest first; at most MaxConnections.
 func (s *Server) Agents() []Agent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.SortedFunc(maps.Values(s.agents), func(a, b Agent) int { return a.Since.Compare(b.Since) })
 }
 
-// enter takes a connection among those that are accepted, if its role has a slot.
+// enter adds a connection to the accepted ones if its role has a free slot.
 func (s *Server) enter(c *connection, a Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *Server) enter(c *connection, a Agent) error {
 	}
 	t := s.tally(Serves(a.Role))
 	if !Serves(a.Role) && t.containers[a.owner()] >= MaxContainerConnections {
-		return fmt.Errorf("%w: %d connections of its container already", ErrBound, MaxContainerConnections)
+		return fmt.Errorf("%w: already %d connections of this container", ErrBound, MaxContainerConnections)
 	}
 	bound := s.bounds.Servers
 	if !Serves(a.Role) {
@@ -50,7 +50,7 @@ func (s *Server) enter(c *connection, a Agent) error {
 	if t.all >= bound {
 		victim := t.victim(s.agents, a)
 		if victim == nil {
-			return fmt.Errorf("%w: %d connections of its kind already", ErrBound, bound)
+			return fmt.Errorf("%w: already %d connections of this kind (servers, or tasks and executors)", ErrBound, bound)
 		}
 		delete(s.agents, victim)
 		s.Stats.Displaced.Add(1)
@@ -88,7 +88,7 @@ func (s *Server) tally(serves bool) tally {
 	return t
 }
 
-// victim is the connection whose slot a newcomer takes; nil: none has to go for it.
+// victim returns the connection that loses its slot to a newcomer; nil: none.
 func (t tally) victim(agents map[*connection]Agent, newcomer Agent) *connection {
 	most := newcomer.UID
 	for uid, n := range t.users {
@@ -116,14 +116,14 @@ func (t tally) victim(agents map[*connection]Agent, newcomer Agent) *connection 
 	return victim
 }
 
-// greeting is a connection that has not said who it is.
+// greeting is a connection that has not sent its hello.
 type greeting struct {
 	owner Owner
 	c     *net.UnixConn
 }
 
-// beginGreeting takes a connection among those that have not said a hello, which a peer
-// may keep back for a while. At a bound the oldest one goes: an agent says hello at once.
+// beginGreeting adds a connection to those without a hello. A peer may delay its hello for a
+// while. At a bound, the oldest connection is closed, since agents send their hello at once.
 func (s *Server) beginGreeting(g *greeting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,28 +166,27 @@ func (s *Server) endGreeting(g *greeting) {
 	}
 }
 
-// Rates of new connections. An agent that is refused connects again twice a second; when
-// the daemon is started, all agents of the machine come at once. A user that may connect
-// as a server is held to its processes' rate only: tasks of the same user must not keep a
-// DataNode out.
+// Rates of new connections. A refused agent connects again twice a second. When the daemon
+// starts, all agents of the machine connect at once. For a user that may connect as a server,
+// only the rate of each process is limited: tasks of the same user must not keep a DataNode out.
 const (
-	connectsOfProcess = 4 // a second
+	connectsOfProcess = 4 // per second
 	processBurst      = 2 * MaxContainerConnections
 	connectsOfUser    = 100
 	userBurst         = 2 * MaxConnections
 	ratesKept         = 4096
 )
 
-// rateLimiters are the token buckets of peers, by user and by owner. A peer may choose how many
-// users and owners there are, so only the most recently used are kept. They are not safe for
-// concurrent use.
+// rateLimiters are token buckets by user and by owner. Peers may appear as any number of users
+// and owners, so only the most recently used buckets are kept. They are not safe for concurrent
+// use.
 type rateLimiters struct {
 	users  *simplelru.LRU[uint32, *rate.Limiter]
 	owners *simplelru.LRU[Owner, *rate.Limiter]
 }
 
 func newRateLimiters() rateLimiters {
-	users, _ := simplelru.NewLRU[uint32, *rate.Limiter](ratesKept, nil) // fails for a size below 1 only
+	users, _ := simplelru.NewLRU[uint32, *rate.Limiter](ratesKept, nil) // fails only for a size below 1
 	owners, _ := simplelru.NewLRU[Owner, *rate.Limiter](ratesKept, nil)
 	return rateLimiters{users, owners}
 }
@@ -202,7 +201,7 @@ func (r rateLimiters) owner(o Owner, now time.Time) bool {
 	return bucket(r.owners, o, connectsOfProcess, processBurst).AllowN(now, 1)
 }
 
-// bucket returns the token bucket of a key, which is full at first.
+// bucket returns the token bucket of a key. A new bucket is full.
 func bucket[K comparable](of *simplelru.LRU[K, *rate.Limiter], key K, perSecond rate.Limit, burst int) *rate.Limiter {
 	l, ok := of.Get(key)
 	if !ok {
@@ -212,20 +211,20 @@ func bucket[K comparable](of *simplelru.LRU[K, *rate.Limiter], key K, perSecond 
 	return l
 }
 
-// Rates of frames from tasks and executors. Past them the connection is not read for a
-// while, which holds up nobody but its own streams; a connection has one claim to its
-// user's rate at a time, so that they take turns. A task that reads or writes 1 GB/s sends
-// 16,000 frames a second, as it reports every 64 KiB at most.
+// Rates of frames from tasks and executors. Beyond them the connection is not read for a while,
+// which holds up only its own streams. A connection has one request to its user's rate at a time,
+// so the connections of a user take turns. A task that reads or writes 1 GB/s sends 16,000 frames
+// per second, since it reports every 64 KiB at most.
 const (
-	framesOfContainer = 20_000 // a second
+	framesOfContainer = 20_000 // per second
 	containerFrames   = 65_536 // at once: an executor may open 4,096 files
 	framesOfUser      = 100_000
 	userFrames        = 400_000
-	framesAtOnce      = 64 // are paid for
-	openFrames        = 10 // an OPEN counts as so many
+	framesAtOnce      = 64 // are accounted together
+	openFrames        = 10 // cost of an OPEN, in frames
 )
 
-// frameRates are those that a connection is held to; nil for a server's.
+// frameRates returns the limits for a connection; nil for a server's.
 func (s *Server) frameRates(role wire.Role, o Owner) []*rate.Limiter {
 	if Serves(role) {
 		return nil
@@ -242,7 +241,7 @@ func (s *Server) frameRates(role wire.Role, o Owner) []*rate.Limiter {
 	}
 }
 
-// pay waits until frames of that number may be taken.
+// pay waits until that many frames may be received.
 func (c *connection) pay(ctx context.Context, frames int) error {
 	if c.paid -= frames; c.paid >= 0 {
 		return nil

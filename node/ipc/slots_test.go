@@ -18,8 +18,8 @@ import (
 	"penstock/wire"
 )
 
-// crowd is a server to which each connection is of the user and the container that the
-// test says, and a kernel that bears that out.
+// crowd is a server with a fake kernel: the test chooses the user and the container of each
+// connection.
 type crowd struct {
 	*Server
 	t    *testing.T
@@ -73,7 +73,7 @@ func newCrowd(t *testing.T, b Bounds) *crowd {
 	return c
 }
 
-// connect connects as that user's process in that container; "" is none.
+// connect connects as a process of that user in that container; "" is none.
 func (c *crowd) connect(uid uint32, container string, pid int32) net.Conn {
 	c.t.Helper()
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func (c *crowd) connect(uid uint32, container string, pid int32) net.Conn {
 	return conn
 }
 
-// enter connects and says hello; in is false where no welcome comes.
+// enter connects and sends a hello; in is false if no welcome arrives.
 func (c *crowd) enter(uid uint32, container string, pid int32, h wire.Hello) (conn net.Conn, in bool) {
 	c.t.Helper()
 	conn = c.connect(uid, container, pid)
@@ -112,8 +112,8 @@ func (c *crowd) users() map[uint32]int {
 	return n
 }
 
-// All tasks of one user may fill every slot that is not kept for servers; a container has
-// its part; and a second user still finds slots, up to as many as the first one has.
+// All tasks of one user may fill every slot that is not reserved for servers; a container has its
+// part; and a second user still finds slots, up to as many as the first one has.
 func TestNobodyKeepsOthersOut(t *testing.T) {
 	const slots = 160
 	c := newCrowd(t, Bounds{Connections: slots + 8, Servers: 8, Greetings: 32, ServerFiles: 1, TaskFiles: 1})
@@ -145,7 +145,7 @@ func TestNobodyKeepsOthersOut(t *testing.T) {
 	if n := c.users(); n[500] != slots/2 || n[501] != slots/2 || n[50] != 1 {
 		t.Errorf("connections by user: %v", n)
 	}
-	// And within a user, a container that has fewer.
+	// Within a user, a container with fewer connections may displace others too.
 	was := c.Stats.Displaced.Load()
 	if _, in := c.enter(500, "a9", 200000, task); !in {
 		t.Error("another container of the user was kept out")
@@ -170,7 +170,7 @@ func TestAContainerHasItsPart(t *testing.T) {
 	}
 }
 
-// All slots filled by idle tasks take little memory: no queues are made beforehand.
+// Slots filled with idle tasks need little memory: no queues are allocated in advance.
 func TestIdleConnectionsCostLittle(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	used := func() uint64 {
@@ -196,7 +196,7 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 	}
 }
 
-// A container's streams are bounded on all its connections together.
+// The bound on a container's streams covers all its connections together.
 func TestAContainersStreams(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	var messages []wire.Message
@@ -212,7 +212,7 @@ func TestAContainersStreams(t *testing.T) {
 		awaitMarks(t, conn, MaxTaskStreams)
 	}
 	if got := c.Stats.OverBound.Load(); got != 0 || c.streams.Held() != MaxContainerStreams {
-		t.Fatalf("%d streams past a bound, %d held", got, c.streams.Held())
+		t.Fatalf("%d streams beyond a bound, %d held", got, c.streams.Held())
 	}
 	one := frames(t, messages[0])
 	past, _ := c.enter(500, "a", 100, task)
@@ -221,7 +221,7 @@ func TestAContainersStreams(t *testing.T) {
 	}
 	awaitMarks(t, past, 1)
 	if got := c.Stats.OverBound.Load(); got != 1 {
-		t.Errorf("%d streams past the bound", got)
+		t.Errorf("%d streams beyond the bound", got)
 	}
 	other, _ := c.enter(500, "b", 101, task)
 	if _, err := other.Write(one); err != nil {
@@ -229,9 +229,9 @@ func TestAContainersStreams(t *testing.T) {
 	}
 	awaitMarks(t, other, 1)
 	if got := c.Stats.OverBound.Load(); got != 1 {
-		t.Errorf("%d streams past the bound; another container's is among them", got)
+		t.Errorf("%d streams beyond the bound; another container's is among them", got)
 	}
-	// What is closed is given back.
+	// A closed stream's slot is free again.
 	if _, err := other.Write(frames(t, wire.Close{Stream: 0})); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Those who say nothing do not keep out those who do, of the same user or of others.
+// Silent connections do not keep others out, of the same user or of other users.
 func TestSilentConnections(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	first := c.connect(500, "a", 1)
@@ -272,7 +272,7 @@ func TestSilentConnections(t *testing.T) {
 	if _, in := c.enter(500, "b", 1000, task); !in {
 		t.Error("a task of the same user was kept out")
 	}
-	// Many users at the bound of all: the one with the most gives way.
+	// Many users at the bound of all: the user with the most connections loses one.
 	for uid := range uint32(MaxGreetings/maxUserGreets + 1) {
 		for i := range maxUserGreets {
 			c.connect(600+uid, "", int32(2000+1000*int(uid)+i))
@@ -287,7 +287,7 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// A user that connects without end is held to a rate, and a DataNode's is not.
+// A user that connects without pause is limited to a rate; a DataNode's user is not.
 func TestConnectFlood(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	for i := range 2*userBurst + 200 {
@@ -303,7 +303,7 @@ func TestConnectFlood(t *testing.T) {
 	if _, in := c.enter(50, "", 1_000_001, hello); !in {
 		t.Error("a DataNode was refused")
 	}
-	// One process that hurries is refused before its user is.
+	// A single process that connects too often is refused before its user is.
 	hurried := c.Stats.Hurried.Load()
 	for range processBurst + 50 {
 		c.connect(502, "", 77).Close()
@@ -319,7 +319,7 @@ func TestConnectFlood(t *testing.T) {
 	}
 }
 
-// A container's frames have a rate, on all its connections together; others are served
+// A container's frames have a rate limit, on all its connections together; others are served
 // meanwhile.
 func TestFrameFlood(t *testing.T) {
 	c := newCrowd(t, Bounds{})
@@ -354,7 +354,7 @@ func TestFrameFlood(t *testing.T) {
 	}
 }
 
-// A peer that is refused for ever is said once.
+// A peer that is refused again and again is logged once.
 func TestRefusalsAreSaidOnce(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	for range 500 {
@@ -408,7 +408,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Whatever the limit, all descriptors together leave some for the daemon itself.
+// With every limit, all descriptors together leave some for the daemon itself.
 func TestBoundsFor(t *testing.T) {
 	for n := uint64(256); n <= 1<<21; n += n/7 + 1 {
 		b := BoundsFor(n)

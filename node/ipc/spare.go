@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// spare is a descriptor that is kept for the moment when there is no other: with it a
-// connection that waits is accepted and closed. So its peer has an answer at once, and
-// none waits in the kernel's queue, which would be full soon.
+// spare is a descriptor that is reserved for the case that no other is free. With it, a waiting
+// connection is accepted and closed. So its peer has an answer at once, and the kernel's queue
+// does not fill up.
 type spare struct{ f *os.File }
 
 func newSpare() *spare {
@@ -30,10 +30,10 @@ func (s *spare) close() {
 	}
 }
 
-// acceptPause is how long a failed accept waits for what it lacks.
+// acceptPause is the pause after a failed accept.
 const acceptPause = 50 * time.Millisecond
 
-// refuse hangs up on the connection that could not be accepted, or waits a little.
+// refuse closes the connection that could not be accepted, or pauses.
 func (s *spare) refuse(l *net.UnixListener) {
 	s.close()
 	defer s.take()

@@ -1,10 +1,10 @@
-// Package loglimit writes to the log what peers provoke, without letting them fill it.
+// Package loglimit logs messages that peers can cause, without letting peers fill the log.
 //
-// Problem: a peer that is refused connects again, twice a second and for ever; with one
-// line each time the log has 170,000 lines a day that say the same. Choice: a condition
-// is said once for each peer, then counted, and said again after a while with the count.
-// Lines of all conditions together have a rate of their own, as there may be many peers,
-// and what is kept of them is bounded. Exact counts are in the metrics.
+// Problem: a refused peer connects again, twice a second and for ever. One line for each attempt
+// would be 170,000 equal lines per day. Choice: a condition is logged once for each peer, then
+// counted, and logged again after a while with the count. Lines of all conditions together have a
+// rate of their own, since there may be many peers, and the memory for conditions is bounded.
+// Exact counts are in the metrics.
 package loglimit
 
 import (
@@ -22,9 +22,9 @@ import (
 // Bounds of a Limiter.
 const (
 	Every      = 10 * time.Minute // between two lines about one condition of one peer
-	conditions = 1024             // that are kept apart
+	conditions = 1024             // conditions that are distinguished
 	lineBurst  = 100              // lines of all conditions at once,
-	lineEvery  = time.Second      // and the time after which there may be one more
+	lineEvery  = time.Second      // then one more line after each
 )
 
 // Limiter limits lines. Its methods may be called from any goroutine.
@@ -42,26 +42,26 @@ type Limiter struct {
 type condition struct{ message, peer string }
 
 type account struct {
-	began time.Time // of the time for which lines are counted
-	lines int       // written in it
-	kept  int64     // not written since the last line
+	began time.Time // start of the period in which lines are counted
+	lines int       // lines written in the period
+	kept  int64     // lines suppressed since the last line
 }
 
-// New makes a limiter in front of log.
+// New returns a limiter in front of log.
 func New(log *slog.Logger) *Limiter { return with(log, time.Now) }
 
 func with(log *slog.Logger, clock func() time.Time) *Limiter {
-	said, _ := simplelru.NewLRU[condition, *account](conditions, nil) // fails for a size below 1 only
+	said, _ := simplelru.NewLRU[condition, *account](conditions, nil) // fails only for a size below 1
 	return &Limiter{log: log, clock: clock, lines: rate.NewLimiter(rate.Every(lineEvery), lineBurst), said: said}
 }
 
-// Once writes a line about a condition of a peer, once in the time Every. The message is
-// the condition; peer is who it is about, and nothing that the peer may choose freely.
+// Once writes at most one line about a condition of a peer in the time Every. The message is the
+// condition. peer identifies the peer; it must contain nothing that the peer can choose freely.
 func (l *Limiter) Once(level slog.Level, message, peer string, args ...any) {
 	l.Some(1, level, message, peer, args...)
 }
 
-// Some writes at most n lines in the time Every.
+// Some writes at most n such lines in the time Every.
 func (l *Limiter) Some(n int, level slog.Level, message, peer string, args ...any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return

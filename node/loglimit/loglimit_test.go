@@ -14,7 +14,7 @@ func limited() (*Limiter, *bytes.Buffer, *time.Time) {
 	return with(slog.New(slog.NewTextHandler(out, nil)), func() time.Time { return now }), out, &now
 }
 
-// A peer that is refused twice a second for a day makes one line in ten minutes.
+// A peer that is refused twice a second for a day causes one line in ten minutes.
 func TestADayOfRefusals(t *testing.T) {
 	l, out, now := limited()
 	for range 2 * 24 * 3600 {
@@ -45,7 +45,7 @@ func TestPeersAndConditionsAreKeptApart(t *testing.T) {
 	}
 }
 
-// However many peers there are, the lines have a rate and the memory has a bound.
+// However many peers there are, the rate of lines and the memory are bounded.
 func TestManyPeers(t *testing.T) {
 	l, out, now := limited()
 	for i := range 10 * conditions {

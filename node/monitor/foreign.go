@@ -1,22 +1,20 @@
 package monitor
 
-// Foreign counts the bytes of one direction that a device moved for others than
-// the governed flows. The zero value is ready; the first observation is where
-// it begins to count.
+// Foreign counts the bytes of one direction that a device moved outside of the governed flows.
+// The zero value is ready; counting begins with the first observation.
 //
-// With dev the device's bytes and own what the daemon moved or charged,
-// dev - own is the foreign bytes plus what is in transit: done by the device, or
-// by the kernel before its turn, and not yet charged. So
+// Let dev be the device's bytes, and own the bytes that the daemon moved or charged. Then dev -
+// own is the foreign bytes plus the bytes in transit: done by the device, or by the kernel before
+// their turn, and not yet charged. So
 //
 //	dev - own - transit  <=  foreign  <=  dev - own
 //
-// and the count follows the lower bound when that rises. It is thus late by
-// transit (a constant while the load is steady) and does not grow from noise.
-// When it stands above the upper bound the daemon has charged for bytes that
-// never came to the device, and counting goes on from there; the count itself
-// never falls.
+// and the count follows the lower bound when that rises. It is thus late by transit (a constant
+// while the load is steady) and does not grow from noise. If the count exceeds the upper bound,
+// the daemon has charged for bytes that never reached the device; counting then continues from
+// the upper bound, and the count itself never falls.
 //
-// What it gets wrong:
+// Its errors:
 //   - counted as foreign although HDFS caused it: the file system's metadata and
 //     journal, and the checksum files of blocks being written (about 1 % of
 //     the data), which the kernel writes out by itself;
@@ -31,10 +29,10 @@ type Foreign struct {
 	last  int64 // the device's count
 }
 
-// Observe takes a reading and gives how many bytes have proved to be foreign
-// since the last one, never negative. Transit is the most that the device may
-// have done and the daemon not have charged yet; slack is the most that the
-// daemon may have charged between the two readings. All in bytes.
+// Observe takes a reading and returns how many bytes have proved to be foreign since the last
+// one, never negative. transit is the maximum that the device may have done and the daemon has
+// not charged yet; slack is the maximum that the daemon may have charged between the two
+// readings. All values are in bytes.
 func (f *Foreign) Observe(device, own, transit, slack int64) int64 {
 	upper := device - own
 	if !f.begun || device < f.last { // the first, or another device under the same name

@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// DirtyBackground is how many bytes may be dirty in the page cache before the kernel
-// begins to write them out by itself, of all devices together. procfs is the root of
-// procfs, "/proc" but for tests. It follows vm.dirty_background_bytes or _ratio and
-// the memory that is free.
+// DirtyBackground returns how many bytes may be dirty in the page cache before the kernel begins
+// to write them out by itself, for all devices together. procfs is the root of procfs: "/proc",
+// except in tests. The value follows vm.dirty_background_bytes or _ratio and the free memory.
 func DirtyBackground(procfs string) (int64, error) {
 	f, err := os.Open(filepath.Join(procfs, "vmstat"))
 	if err != nil {

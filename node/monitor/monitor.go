@@ -1,20 +1,18 @@
-// Package monitor reads what the kernel counts for a block device and tells how
-// much of it was not Penstock's doing: the foreign I/O.
+// Package monitor reads the kernel's counters of a block device and computes the foreign I/O: the
+// part that Penstock did not cause.
 //
-// Problem: a device is shared with more than its governed flows: the operating
-// system, logs, intermediate files, other services, HDFS's own checksum files
-// and the file system's journal. Their requests take device time that no weight
-// covers, and an operator who sees a flow below its entitlement has to see why.
-// Choice: the kernel counts every byte of the device (/sys/block/NAME/stat), the
-// daemon counts every byte that it moved or charged; what is left is foreign.
-// It costs one small file a second and needs no right at all. (IBIS has nothing
-// of the kind: its section 3 interposes on all the I/O it wants to share out.)
+// Problem: a device serves more than its governed flows: the operating system, logs, intermediate
+// files, other services, HDFS's own checksum files and the file system's journal. Their requests
+// take device time that no weight covers, and an operator who sees a flow below its entitlement
+// must be able to find the reason. Choice: the kernel counts every byte of the device
+// (/sys/block/NAME/stat), the daemon counts every byte that it moved or charged, and the
+// difference is foreign. This costs the read of one small file per second and needs no right.
+// (IBIS has nothing comparable: its section 3 interposes on all the I/O that it wants to share.)
 //
-// The two counts are not taken at the same instant and do not become due at the
-// same instant either, so their difference swings by what is in transit. Foreign
-// therefore works with a lower and an upper bound and counts only what must be
-// foreign; see there for what it gets wrong. Whose it is, by process and cgroup,
-// package blockio tells.
+// The two counts are not read at the same instant, and bytes do not enter them at the same
+// instant, so their difference varies by the bytes in transit. Foreign therefore works with a
+// lower and an upper bound and counts only bytes that must be foreign; its comment lists its
+// errors. Package blockio attributes foreign I/O to processes and cgroups.
 package monitor
 
 import (
@@ -27,7 +25,7 @@ import (
 	"time"
 )
 
-// Counters are a block device's own, since it was set up (the kernel's
+// Counters are the counters of a block device since its creation (the kernel's
 // Documentation/block/stat.rst).
 type Counters struct {
 	Reads        int64 // requests
@@ -39,13 +37,12 @@ type Counters struct {
 }
 
 const (
-	sectorBytes = 512 // of the file, whatever the device's own are
+	sectorBytes = 512 // of the file, regardless of the device's sector size
 	busyWrap    = 1 << 32 * time.Millisecond
 	maxStat     = 4096 // bytes; the kernel writes about 150
 )
 
-// ParseStat reads the text of a stat file: at least 11 numbers, of which later
-// kernels write more.
+// ParseStat reads the text of a stat file: at least 11 numbers; later kernels write more.
 func ParseStat(text string) (Counters, error) {
 	fields := strings.Fields(text)
 	if len(fields) < 11 {
@@ -70,8 +67,8 @@ func ParseStat(text string) (Counters, error) {
 	}, nil
 }
 
-// Read gives the counters of a device by its kernel name. sysfs is the root of
-// sysfs, "/sys" but for tests. A file system without a block device has none.
+// Read returns the counters of a device by its kernel name. sysfs is the root of sysfs: "/sys",
+// except in tests. A file system without a block device has no counters.
 func Read(sysfs, name string) (Counters, error) {
 	text, err := readSmall(filepath.Join(sysfs, "block", name, "stat"))
 	if err != nil {
@@ -80,8 +77,8 @@ func Read(sysfs, name string) (Counters, error) {
 	return ParseStat(text)
 }
 
-// Utilisation is the part of the time between two readings in which the device
-// had work, 0..1.
+// Utilisation returns the part of the time between two readings in which the device had work,
+// 0..1.
 func Utilisation(before, after Counters, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0

@@ -120,8 +120,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// However the load is mixed and whatever is in transit: what is counted never
-// exceeds what was foreign, and once nothing is in transit none of it is missing.
+// However the load is mixed and whatever is in transit: the count never exceeds the foreign
+// bytes, and once nothing is in transit it equals them.
 func TestForeignIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f Foreign

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Queue is how the kernel's own block layer is set up for a device. A value that
-// the kernel does not tell is empty or -1.
+// Queue holds the settings of the kernel's block layer for a device. A value that the kernel does
+// not report is empty or -1.
 type Queue struct {
 	Scheduler   string   // in force: none, mq-deadline, bfq, kyber
 	Schedulers  []string // to choose from
-	Requests    int64    // nr_requests: what the kernel's queue holds
+	Requests    int64    // nr_requests: size of the kernel's queue
 	ReadaheadKB int64    // read_ahead_kb
 	RequestKB   int64    // max_sectors_kb: the largest request
 }
 
-// ReadQueue looks at a device's queue in sysfs.
+// ReadQueue reads a device's queue settings from sysfs.
 func ReadQueue(sysfs, name string) Queue {
 	dir := filepath.Join(sysfs, "block", name, "queue")
 	number := func(file string) int64 {
@@ -37,8 +37,8 @@ func ReadQueue(sysfs, name string) Queue {
 	return q
 }
 
-// ParseScheduler reads queue/scheduler: the names, the one in force in brackets.
-// A device without a choice says "none" without brackets.
+// ParseScheduler reads queue/scheduler: the names, with the scheduler in force in brackets. A
+// device without a choice has "none" without brackets.
 func ParseScheduler(text string) (inForce string, all []string) {
 	for _, name := range strings.Fields(text) {
 		if n, ok := strings.CutPrefix(name, "["); ok {

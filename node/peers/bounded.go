@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// bounded is a listener of which at most so many connections are open; the next one is
-// hung up on, so that those who come later are not kept waiting for those who hold on.
+// bounded is a listener with a maximum number of open connections. Further connections are closed
+// at once, so that their peers do not wait for the end of others.
 type bounded struct {
 	net.Listener
 	free chan struct{}
 }
 
-// Bounded makes such a listener of l.
+// Bounded returns such a listener for l.
 func Bounded(l net.Listener, n int) net.Listener { return &bounded{l, make(chan struct{}, n)} }
 
 func (b *bounded) Accept() (net.Conn, error) {

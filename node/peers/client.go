@@ -25,24 +25,24 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Bounds of the side that asks.
+// Bounds of the asking side.
 const (
-	maxHomes = 8192 // addresses of which is known, or known not, who lives there; the latest used are kept
-	maxNodes = 256  // connections kept, the least lately used first out
+	maxHomes = 8192 // addresses for which the answer (a node, or none) is known; the most recently used are kept
+	maxNodes = 256  // connections kept; the least recently used is closed first
 	idle     = time.Minute
-	// How long an answer of the broker holds: a node, no node, no answer.
+	// How long an answer of the broker is valid: a node, no node, no answer.
 	homeAge   = 2 * time.Minute
 	nobodyAge = 15 * time.Second
 	errorAge  = 2 * time.Second
-	// pause is how long a node that did not answer is left alone.
+	// pause is the time for which a node that did not answer is not asked.
 	pause = 5 * time.Second
-	// inVain is how many wait on a node that has not answered yet or is silent now, and silence
-	// since when that is so: all who ask are a few workers, for all nodes. Further ones wait for its
-	// first answer as long as firstWait.
+	// inVain is the maximum number of questions that wait for a node that has not answered yet,
+	// or that has been silent for at least silence: a few workers ask for all nodes. Further
+	// questions wait for the node's first answer for up to firstWait.
 	inVain    = 2
 	silence   = 250 * time.Millisecond
 	firstWait = 200 * time.Millisecond
-	// Lines of the log about who does not answer: a burst, then one in a while.
+	// Rate of log lines about nodes that do not answer: a burst, then one per interval.
 	logBurst = 10
 	logEvery = 10 * time.Second
 )
@@ -51,7 +51,7 @@ const (
 type Options struct {
 	Self string      // this node's name
 	TLS  *tls.Config // with this node's certificate
-	// Where is the broker's word on who lives at an address.
+	// Where returns the broker's answer: which node lives at an address.
 	Where func(ctx context.Context, address netip.Addr) (*cluster.Node, error)
 	Log   *slog.Logger
 }
@@ -60,7 +60,7 @@ type Options struct {
 type Client struct {
 	o Options
 
-	say rate.Sometimes // lines of the log
+	say rate.Sometimes // limits log lines
 
 	mu    sync.Mutex
 	homes *simplelru.LRU[netip.Addr, home]
@@ -68,29 +68,30 @@ type Client struct {
 	ended bool
 }
 
-// home is who lives at an address.
+// home is the node at an address.
 type home struct {
 	name string
 	port uint16
-	err  error // nobody does
+	err  error // there is no node
 	till time.Time
 }
 
-// route is how a node is reached: from which address to which.
+// route is the addresses between which a node is reached.
 type route struct {
 	name string
 	from netip.Addr
 	to   netip.AddrPort
 }
 
-// node is a connection to one.
+// node is a connection to a node.
 type node struct {
 	conn  *grpc.ClientConn
-	users int           // calls under way
-	used  time.Time     // the last one
-	heard time.Time     // its last answer, or when it was asked with no call under way
+	users int           // calls in progress
+	used  time.Time     // time of the last call
+	heard time.Time     // time of its last answer, or of the first of the calls in progress
 	well  chan struct{} // closed while it answers
-	// left is until when it is left alone, for the reason err; logged reports whether the log has it.
+	// left is the time until which the node is not asked, because of err. logged reports whether
+	// that is in the log.
 	left   time.Time
 	err    error
 	logged bool
@@ -98,7 +99,7 @@ type node struct {
 
 // NewClient returns a client.
 func NewClient(o Options) *Client {
-	homes, _ := simplelru.NewLRU[netip.Addr, home](maxHomes, nil) // fails for a size below 1 only
+	homes, _ := simplelru.NewLRU[netip.Addr, home](maxHomes, nil) // fails only for a size below 1
 	return &Client{o: o, say: rate.Sometimes{First: logBurst, Interval: logEvery}, homes: homes, nodes: map[route]*node{}}
 }
 
@@ -119,7 +120,7 @@ func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identi
 	if err != nil {
 		return identity.Peer{}, err
 	}
-	if h.name == c.o.Self { // it was looked for here already
+	if h.name == c.o.Self { // this node has already looked
 		return identity.Peer{}, identity.ErrNobody
 	}
 	r := route{h.name, server.Addr(), netip.AddrPortFrom(client.Addr(), h.port)}
@@ -139,27 +140,27 @@ func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identi
 	return p, err
 }
 
-// peerOf is what an answer says.
+// peerOf converts an answer.
 func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 	if o.GetUser() == "" {
 		return identity.Peer{}, identity.ErrNobody
 	}
 	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer()}
 	if len(p.User) > cluster.MaxName {
-		return identity.Peer{}, fmt.Errorf("a user's name of %d bytes", len(p.User))
+		return identity.Peer{}, fmt.Errorf("the name of the user is too long: %d bytes", len(p.User))
 	}
 	if p.Application == "" {
 		return p, nil
 	}
 	if !identity.IsApplication(p.Application) || p.Outside || p.Server {
-		return identity.Peer{}, fmt.Errorf("an answer that cannot be: application %.60q, outside %v, server %v", p.Application, p.Outside, p.Server)
+		return identity.Peer{}, fmt.Errorf("contradictory answer: application %.60q, outside %v, server %v", p.Application, p.Outside, p.Server)
 	}
 	var err error
 	p.Evidence, err = identity.ParseEvidence(o.GetEvidence())
 	return p, err
 }
 
-// home is who lives at an address, as the broker has said lately.
+// home returns the node at an address, from a recent answer of the broker if there is one.
 func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	now := time.Now()
 	c.mu.Lock()
@@ -202,14 +203,14 @@ func homeOf(n *cluster.Node) (home, error) {
 	return home{name: n.GetName(), port: uint16(number)}, nil
 }
 
-// crowded: enough wait on a node already.
+// crowded is the error that enough questions already wait for a node.
 type crowded struct {
 	error
-	answers <-chan struct{} // closed when it does; nil: it has before
+	answers <-chan struct{} // closed at its first answer; nil: it has answered before
 }
 
-// takeOrWait is take that waits a moment for the first answer of a node that enough wait on: a
-// job's first connections come all at once.
+// takeOrWait is take, but waits a moment for the first answer of a node for which enough
+// questions already wait: the first connections of a job come all at once.
 func (c *Client) takeOrWait(ctx context.Context, r route) (*node, error) {
 	n, err := c.take(r)
 	var full crowded
@@ -227,7 +228,7 @@ func (c *Client) takeOrWait(ctx context.Context, r route) (*node, error) {
 	return nil, err
 }
 
-// take gives a connection for a call, which is given back.
+// take returns a connection for one call. giveBack must be called after it.
 func (c *Client) take(r route) (*node, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,12 +236,12 @@ func (c *Client) take(r route) (*node, error) {
 	n := c.nodes[r]
 	switch {
 	case c.ended:
-		return nil, errors.New("the daemon stops")
+		return nil, errors.New("the daemon is stopping")
 	case n != nil && now.Before(n.left):
 		return nil, fmt.Errorf("node %q did not answer a moment ago: %w", r.name, n.err)
 	case n == nil:
 		if len(c.nodes) >= maxNodes && !c.drop() {
-			return nil, fmt.Errorf("%d other nodes are being asked", maxNodes)
+			return nil, fmt.Errorf("questions to %d other nodes are in progress", maxNodes)
 		}
 		conn, err := c.dial(r)
 		if err != nil {
@@ -249,7 +250,7 @@ func (c *Client) take(r route) (*node, error) {
 		n = &node{conn: conn, well: make(chan struct{})}
 		c.nodes[r] = n
 	case n.users == 0 && n.err != nil:
-		// The connection waits before it tries again, longer each time; a new one does not.
+		// A connection waits before it tries again, longer each time; a new one does not wait.
 		conn, err := c.dial(r)
 		if err != nil {
 			return nil, err
@@ -279,7 +280,7 @@ func (n *node) answers() bool {
 	}
 }
 
-// hears notes an answer.
+// hears records an answer.
 func (n *node) hears() {
 	n.heard = time.Now()
 	if !n.answers() {
@@ -287,7 +288,7 @@ func (n *node) hears() {
 	}
 }
 
-// drop ends the connection that was not used for longest. c.mu is held.
+// drop closes the least recently used connection. c.mu is held.
 func (c *Client) drop() bool {
 	var oldest route
 	found := false
@@ -320,25 +321,25 @@ func (c *Client) giveBack(r route, n *node, err error) {
 			n.well = make(chan struct{})
 		}
 		c.homes.Remove(r.to.Addr()) // it may have moved
-	default: // it refuses, and so is there
+	default: // it refuses, so it answers
 		n.hears()
 	}
 	if !n.logged {
 		n.logged = true
 		c.say.Do(func() {
-			c.o.Log.Warn("a node does not say whose its connections are; their claims stay unknown", "node", r.name, "address", r.to, "error", err)
+			c.o.Log.Warn("a node does not answer questions about its connections; their claims stay unknown", "node", r.name, "address", r.to, "error", err)
 		})
 	}
 }
 
-// dial makes a connection. It comes from the address that the peer is connected with, as only
-// that one may ask, and goes to a node with the right certificate.
+// dial makes a connection. Its source is the address that the peer is connected with, since only
+// that address may ask. Its target must have the node's certificate.
 func (c *Client) dial(r route) (*grpc.ClientConn, error) {
 	secure := c.o.TLS.Clone()
 	secure.ServerName = r.name
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.from, 0))}
 	again := backoff.DefaultConfig
-	again.MaxDelay = pause // for a connection that is kept as calls are under way
+	again.MaxDelay = pause // for a connection that is kept while calls are in progress
 	return grpc.NewClient("passthrough:///"+r.to.String(), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", address)

@@ -26,7 +26,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Two machines of one loopback: the DataNode's and the client's.
+// Two machines on one loopback device: the DataNode's and the client's.
 const (
 	asking   = "127.0.0.2"
 	answered = "127.0.0.3"
@@ -35,7 +35,7 @@ const (
 	app      = "application_1700000000000_0001"
 )
 
-// authority makes certificates for names, and gives their files.
+// authority makes certificates for names, and returns their files.
 func authority(t *testing.T, names ...string) func(name string) cluster.Files {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func authority(t *testing.T, names ...string) func(name string) cluster.Files {
 
 type whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
 
-// answering is a node at an address, until the test ends.
+// answering runs a node at an address, until the test ends.
 func answering(t *testing.T, at string, files cluster.Files, w whose) (*Server, string) {
 	t.Helper()
 	secure, err := files.Server()
@@ -72,7 +72,7 @@ func answering(t *testing.T, at string, files cluster.Files, w whose) (*Server, 
 	return s, l.Addr().String()
 }
 
-// broker says who lives where, as long as the test does not change it.
+// broker returns the node at each address, as set by the test.
 type broker struct {
 	asked atomic.Int64
 	mu    sync.Mutex
@@ -116,7 +116,7 @@ func who(t *testing.T, c *Client, port int) (identity.Peer, error) {
 	return c.Who(ctx, from, to)
 }
 
-// TestARealConnection: this very process has it, in no container.
+// TestARealConnection: this process has the connection, in no container.
 func TestARealConnection(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	checker := identity.New(identity.Settings{Mode: identity.Verify, LocalDirs: []string{t.TempDir()}, Budget: patience})
@@ -154,7 +154,7 @@ func TestARealConnection(t *testing.T) {
 	}
 }
 
-// TestWhatIsAnswered: each kind of answer comes out as what the node said.
+// TestWhatIsAnswered: each kind of answer arrives as the node sent it.
 func TestWhatIsAnswered(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	var say identity.Peer
@@ -174,7 +174,7 @@ func TestWhatIsAnswered(t *testing.T) {
 		{User: "1234"},
 	} {
 		say = want
-		say.PID, say.UID, say.Container = 7, 8, "container_1700000000000_0001_01_000001" // which stay there
+		say.PID, say.UID, say.Container = 7, 8, "container_1700000000000_0001_01_000001" // which are not sent
 		want.Node = "answers"
 		if got, err := who(t, c, 40000); err != nil || got != want {
 			t.Errorf("%+v, %v: want %+v", got, err, want)
@@ -198,7 +198,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// whoseOf asks a node by hand.
+// whoseOf sends a question to a node directly.
 func whoseOf(t *testing.T, address, from string, files cluster.Files, name string, c *cluster.Connection) error {
 	t.Helper()
 	secure, err := files.Client()
@@ -219,7 +219,8 @@ func whoseOf(t *testing.T, address, from string, files cluster.Files, name strin
 	return err
 }
 
-// TestNobodySpies: a node learns about its own connections, and who is none, nothing.
+// TestNobodySpies: a node gets answers only about its own connections, and a caller that is not a
+// node gets none.
 func TestNobodySpies(t *testing.T) {
 	files, others := authority(t, "asks", "answers"), authority(t, "asks", "answers")
 	looked := 0
@@ -261,8 +262,8 @@ func TestNobodySpies(t *testing.T) {
 	}
 }
 
-// TestTheWrongNode: at the address is one of another name than the broker says, or of another
-// authority.
+// TestTheWrongNode: the node at the address has another name than in the broker's answer, or a
+// certificate of another authority.
 func TestTheWrongNode(t *testing.T) {
 	files, others := authority(t, "asks", "answers", "liar"), authority(t, "answers")
 	yes := func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
@@ -275,7 +276,8 @@ func TestTheWrongNode(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, p, err)
 		}
 	}
-	// What address a node states does not matter: it is asked where the connection comes from.
+	// The address that a node states does not matter: the question goes to the address of the
+	// connection.
 	s, address := answering(t, "127.0.0.9", files("liar"), yes)
 	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "liar", Address: address}})
 	if p, err := who(t, c, 40000); err == nil || s.Answered.Load() != 0 {
@@ -283,7 +285,7 @@ func TestTheWrongNode(t *testing.T) {
 	}
 }
 
-// TestTheBrokersWord is kept for a while, also that nobody lives there.
+// TestTheBrokersWord: the broker's answer is kept for a while, also if there is no node.
 func TestTheBrokersWord(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
@@ -291,7 +293,7 @@ func TestTheBrokersWord(t *testing.T) {
 	})
 	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
 	c := client(t, files("asks"), b)
-	again := func() { // as if the time of what is known had passed
+	again := func() { // as if the answer had expired
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, a := range c.homes.Keys() {
@@ -334,7 +336,7 @@ func TestTheBrokersWord(t *testing.T) {
 	}
 }
 
-// TestANodeThatDoesNotAnswer is left alone for a while, and asked about at the broker again.
+// TestANodeThatDoesNotAnswer: it is not asked for a while, and the broker is asked for it again.
 func TestANodeThatDoesNotAnswer(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	hang := make(chan struct{})
@@ -352,7 +354,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	c := client(t, files("asks"), b)
 	from, to := ends(40000)
 	short, cancel := context.WithCancel(t.Context())
-	go func() { // as soon as it has been asked
+	go func() { // once the question has arrived
 		for asked.Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -371,7 +373,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	}
 	close(hang)
 	c.mu.Lock()
-	for _, n := range c.nodes { // as if the pause had passed
+	for _, n := range c.nodes { // as if the pause had ended
 		n.left = time.Time{}
 	}
 	c.mu.Unlock()
@@ -380,7 +382,8 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestANodeThatComesBack is asked when its pause is over, however often it was not there.
+// TestANodeThatComesBack: it is asked when its pause is over, however often it did not answer
+// before.
 func TestANodeThatComesBack(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	l, err := net.Listen("tcp", answered+":0")
@@ -390,7 +393,7 @@ func TestANodeThatComesBack(t *testing.T) {
 	address := l.Addr().String()
 	l.Close()
 	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}})
-	passed := func() { // as if the pause had
+	passed := func() { // as if the pause had ended
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, n := range c.nodes {
@@ -423,7 +426,8 @@ func TestANodeThatComesBack(t *testing.T) {
 	}
 }
 
-// TestFewWaitInVain on a node that has not answered yet, or is silent now; while it answers, all may.
+// TestFewWaitInVain: few questions wait for a node that has not answered yet, or is silent now;
+// there is no such limit while it answers.
 func TestFewWaitInVain(t *testing.T) {
 	c := client(t, authority(t, "asks")("asks"), &broker{})
 	to := netip.MustParseAddrPort("127.0.0.3:1")
@@ -456,7 +460,7 @@ func TestFewWaitInVain(t *testing.T) {
 		t.Errorf("%d wait", n.users)
 	}
 	c.mu.Lock()
-	n.heard = n.heard.Add(-silence) // as if nothing had come since
+	n.heard = n.heard.Add(-silence) // as if no answer had arrived since
 	c.mu.Unlock()
 	if _, err := c.takeOrWait(t.Context(), w); err == nil || !strings.Contains(err.Error(), "silent") {
 		t.Errorf("when it is silent: %v", err)
@@ -486,7 +490,7 @@ func TestQuestionsHaveARate(t *testing.T) {
 	s.asker("asks").AllowN(now.Add(time.Hour), burst) // none for a while
 	own := &cluster.Connection{Local: answered + ":40000", Remote: asking + ":9866"}
 	if err := whoseOf(t, address, asking, files("asks"), "answers", own); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("past it: %v", err)
+		t.Errorf("beyond it: %v", err)
 	}
 	if err := whoseOf(t, address, asking, files("other"), "answers", own); err != nil {
 		t.Errorf("another node: %v", err)
@@ -499,7 +503,7 @@ func TestQuestionsHaveARate(t *testing.T) {
 	}
 }
 
-// fill has so many wait for a turn in vain, until given up.
+// fill makes n callers wait for a turn without success, until giveUp.
 func fill(t *testing.T, s *Server, waiting *atomic.Int64, n int, who func(i int) *asker) (giveUp func()) {
 	t.Helper()
 	wait, cancel := context.WithCancel(t.Context())
@@ -532,7 +536,7 @@ func named(s *Server, what string) func(i int) *asker {
 	return func(i int) *asker { return s.asker(fmt.Sprint(what, i)) }
 }
 
-// TestLookupsAtOnce: some wait, and the rest is sent away.
+// TestLookupsAtOnce: some questions wait, and the others are refused.
 func TestLookupsAtOnce(t *testing.T) {
 	s := NewServer(nil, slog.New(slog.DiscardHandler))
 	var turns []func()
@@ -545,7 +549,7 @@ func TestLookupsAtOnce(t *testing.T) {
 	}
 	giveUp := fill(t, s, &s.waiting, maxWaiting, named(s, "next"))
 	if _, err := s.turn(t.Context(), s.asker("last")); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "wait") {
-		t.Errorf("past the bound: %v", err)
+		t.Errorf("beyond the bound: %v", err)
 	}
 	giveUp()
 	turns[0]()
@@ -554,7 +558,7 @@ func TestLookupsAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneCallerLeavesRoom: whatever one node asks, the others are answered.
+// TestOneCallerLeavesRoom: however many questions one node has, the others are answered.
 func TestOneCallerLeavesRoom(t *testing.T) {
 	s := NewServer(nil, slog.New(slog.DiscardHandler))
 	greedy := s.asker("greedy")
@@ -564,7 +568,7 @@ func TestOneCallerLeavesRoom(t *testing.T) {
 	}
 	giveUp := fill(t, s, &greedy.waiting, maxOfOne, func(int) *asker { return greedy })
 	if _, err := s.turn(t.Context(), greedy); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "8 questions wait") {
-		t.Errorf("past its bound: %v", err)
+		t.Errorf("beyond its bound: %v", err)
 	}
 	for range 3 {
 		other, err := s.turn(t.Context(), s.asker("other"))
@@ -650,12 +654,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	one.Close()
-	one.Close() // which counts once
+	one.Close() // this counts once
 	dial()
 	<-accepted
 }
 
-// TestASilentNodeIsLoggedOnce, and again when it has answered in between.
+// TestASilentNodeIsLoggedOnce: it is logged again if it has answered in between.
 func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil))})
@@ -670,7 +674,7 @@ func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfNobodyIsLoggedOnce, and after a burst seldom.
+// TestAnAddressOfNobodyIsLoggedOnce: after a burst, such addresses are logged rarely.
 func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
@@ -687,7 +691,7 @@ func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// FuzzAnswers: whatever a node answers, what comes of it holds together.
+// FuzzAnswers: the result of any answer of a node is consistent.
 func FuzzAnswers(f *testing.F) {
 	f.Add(app, "ann", "cgroup", false, false)
 	f.Add("", "ann", "", true, true)
@@ -706,7 +710,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzEnds: whatever a node asks about, an end is an address and a port.
+// FuzzEnds: in every question, an accepted end is an address and a port.
 func FuzzEnds(f *testing.F) {
 	f.Add("10.0.0.1:1")
 	f.Add("[::ffff:10.0.0.1]:65535")

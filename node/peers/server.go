@@ -1,15 +1,15 @@
-// Package peers is how nodes ask each other whose a connection is.
+// Package peers lets nodes ask each other which application a connection belongs to.
 //
-// Problem: a DataNode's client is often a process of another machine, and what its claim
-// could be held against is there: cgroups, sessions and directories of its containers. What is
-// hard is that the one who is asked must not become a way to spy on others, nor to load a machine,
-// and that the one who asks must not believe the wrong one. Choices: both sides have certificates
-// of the cluster's authority. The answer is about connections with the asking machine only: the
-// question comes from the very address that the connection goes to. And it goes to the very
-// address that the connection comes from, to a node of the name that the broker knows there; so a
-// node that states another's address gains nothing, as nobody reaches it there. Nothing is waited for
-// by I/O: identity asks with workers of its own, and without an answer the claim is as
-// unknown as it was. docs/design/identity.md has the bounds.
+// Problem: a DataNode's client is often a process of another machine, and the evidence for its
+// claim is there: cgroups, sessions and directories of its containers. The difficulty is
+// security. The node that answers must not become a way to spy on others or to load a machine,
+// and the node that asks must not believe the wrong node. Choices: both sides have certificates
+// of the cluster's authority. An answer covers only connections with the asking machine: the
+// question must come from the address that the connection goes to. The question goes to the
+// address that the connection comes from, to a node with the name that the broker knows for that
+// address. So a node gains nothing by claiming another node's address, since the question does
+// not reach it. I/O never waits for an answer: identity asks with workers of its own, and without
+// an answer the claim stays unknown. docs/design/identity.md has the bounds.
 package peers
 
 import (
@@ -35,14 +35,14 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Bounds of the side that answers.
+// Bounds of the answering side.
 const (
 	perSecond   = 100 // questions of one node, after a burst
 	burst       = 200
-	maxCallers  = 4096 // nodes whose rate is known; past it all counts begin at 0
+	maxCallers  = 4096 // nodes with a known rate; beyond, all rates are forgotten
 	atOnce      = 2    // lookups
-	maxWaiting  = 64   // questions that wait for one, of all callers
-	maxOfOne    = 8    // questions of one caller that wait; one of his is looked up at a time
+	maxWaiting  = 64   // questions that wait for a lookup, of all callers
+	maxOfOne    = 8    // waiting questions of one caller; one at a time is looked up
 	waitMost    = time.Second
 	maxQuestion = 4 << 10 // bytes
 	maxIdle     = 2 * time.Minute
@@ -53,7 +53,7 @@ const (
 type Server struct {
 	cluster.UnimplementedPeersServer
 	Answered atomic.Int64
-	Refused  atomic.Int64 // questions that are not the caller's to ask, or too many
+	Refused  atomic.Int64 // questions that the caller has no right to ask, or too many
 
 	whose   func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
 	log     *slog.Logger
@@ -65,19 +65,19 @@ type Server struct {
 	callers map[string]*asker
 }
 
-// asker is a node that asks, by its certificate's name.
+// asker is a node that asks, identified by its certificate's name.
 type asker struct {
 	*rate.Limiter
 	waiting atomic.Int64
-	turn    chan struct{} // holds one while a question of his is looked up, or is next
+	turn    chan struct{} // holds one element while a question of this node is, or is about to be, looked up
 }
 
-// NewServer returns a server; whose is identity.Checker's.
+// NewServer returns a server; whose is the method of identity.Checker.
 func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error), log *slog.Logger) *Server {
 	return &Server{whose: whose, log: log, lookups: make(chan struct{}, atOnce), callers: map[string]*asker{}}
 }
 
-// Serve answers on a listener until ctx ends. secure must ask for certificates.
+// Serve answers on a listener until ctx ends. secure must require client certificates.
 func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure)), grpc.MaxRecvMsgSize(maxQuestion),
 		grpc.MaxConcurrentStreams(maxWaiting), grpc.ConnectionTimeout(5*time.Second),
@@ -101,7 +101,7 @@ func (s *Server) Whose(ctx context.Context, c *cluster.Connection) (*cluster.Own
 	}
 	s.Refused.Add(1)
 	if status.Code(err) == codes.PermissionDenied {
-		s.refusal.Do(func() { s.log.Warn("a question of another node is refused (said once)", "error", err) })
+		s.refusal.Do(func() { s.log.Warn("a question of another node is refused (logged once)", "error", err) })
 	}
 	return nil, err
 }
@@ -117,7 +117,7 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 		return nil, err
 	}
 	if from != remote.Addr() {
-		return nil, status.Errorf(codes.PermissionDenied, "%.64q asks from %v about a connection with %v: it may ask about its own", name, from, remote.Addr())
+		return nil, status.Errorf(codes.PermissionDenied, "%.64q asks from %v about a connection with %v: it may ask only about its own connections", name, from, remote.Addr())
 	}
 	who := s.asker(name)
 	if !who.Allow() {
@@ -132,7 +132,7 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	switch {
 	case errors.Is(err, identity.ErrNobody):
 		return &cluster.Owner{}, nil
-	case ctx.Err() != nil: // the one who asks has given up, or is about to
+	case ctx.Err() != nil: // the caller has given up, or is about to
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -144,8 +144,8 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	return o, nil
 }
 
-// turn waits until a lookup may begin. Each caller has one at a time, and one that waits among
-// the others': whoever asks much waits for himself.
+// turn waits until a lookup may begin. Of each caller one question is looked up, or waits
+// together with the other callers', at a time: a caller with many questions delays only itself.
 func (s *Server) turn(ctx context.Context, who *asker) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitMost)
 	defer cancel()
@@ -159,7 +159,7 @@ func (s *Server) turn(ctx context.Context, who *asker) (done func(), err error) 
 	return func() { <-s.lookups; <-who.turn }, nil
 }
 
-// wait waits for a place, with at most so many others.
+// wait waits for a place, with at most most others.
 func wait(ctx context.Context, places chan<- struct{}, waiting *atomic.Int64, most int64) error {
 	select {
 	case places <- struct{}{}:
@@ -168,7 +168,7 @@ func wait(ctx context.Context, places chan<- struct{}, waiting *atomic.Int64, mo
 	}
 	defer waiting.Add(-1)
 	if waiting.Add(1) > most {
-		return status.Errorf(codes.ResourceExhausted, "%d questions wait", most)
+		return status.Errorf(codes.ResourceExhausted, "%d questions wait already", most)
 	}
 	select {
 	case places <- struct{}{}:
@@ -192,7 +192,8 @@ func (s *Server) asker(name string) *asker {
 	return a
 }
 
-// caller is who asks: the first name in its certificate, which is no operator's, and its address.
+// caller returns the name and the address of the calling node. The name is the first machine's
+// name in its certificate; an operator's certificate has none.
 func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -208,7 +209,7 @@ func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 			return name, at.AddrPort().Addr().Unmap().WithZone(""), nil
 		}
 	}
-	return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate is no machine's")
+	return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate does not belong to a machine")
 }
 
 // parseEnd reads an end of a connection, ip:port.

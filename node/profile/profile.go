@@ -1,16 +1,13 @@
-// Package profile is a device's profile: what its requests cost, what their
-// latency may be, and how large a quantum has to be. `penstock profile` measures
-// it (package measure) and writes it to a file; the node daemon reads the file
-// that its settings name.
+// Package profile holds a device's profile: the costs of its requests, their reference latency,
+// and the necessary size of a quantum. `penstock profile` measures it (package measure) and
+// writes it to a file; the node daemon reads the file that its settings name.
 //
-// A profile holds for one device, and a wrong one is worse than none: shares
-// would be computed from another disk's seeks. So the file says which device was
-// measured, by model and size, which stay when kernel names move from boot to
-// boot, and Fits reports whether it is that one. The file is YAML, for people to
-// read and to correct, with a version, and read strictly: an unknown field, a
-// unit that is missing or a value that no disk has is an error with its reason.
-// IBIS (section 4) profiles once for each storage setup, by hand, for the
-// reference latency alone.
+// A profile is valid for one device, and a wrong profile is worse than none: shares would be
+// computed from another disk's seeks. So the file identifies the measured device by model and
+// size, which stay when kernel names change from boot to boot, and Fits compares them. The file
+// is YAML, so that people can read and correct it, with a version. It is read strictly: an
+// unknown field, a missing unit or a value that no disk has is an error with its reason. IBIS
+// (section 4) profiles once for each storage setup, by hand, and only the reference latency.
 package profile
 
 import (
@@ -34,45 +31,45 @@ import (
 // only one it reads.
 const Version = 1
 
-// maxFile bounds a profile file, in bytes.
+// maxFile is the maximum size of a profile file, in bytes.
 const maxFile = 64 << 10
 
-// The bounds of what a profile says beside the costs, which core/cost bounds.
+// Bounds of the values in a profile, except for the costs: core/cost has bounds for these.
 const (
 	QuantumMin     = 64 << 10
 	QuantumMax     = 64 << 20
 	ReferenceMax   = time.Minute // of either part of a reference latency
 	ConcurrencyMax = 1024
-	sizeTolerance  = 0.01 // part by which a device of the same model may differ in size
+	sizeTolerance  = 0.01 // relative difference in size between devices of the same model
 	quantumDivisor = 4096
 )
 
-// Profile is what a profile file says.
+// Profile is the content of a profile file.
 type Profile struct {
 	Version  int       `yaml:"version" json:"version"`
 	Device   Device    `yaml:"device" json:"device"`
 	Measured time.Time `yaml:"measured" json:"measured"`
-	// Cost is what requests cost of the device's time at saturation. Without
-	// Write, which a read-only measurement leaves out, writes cost what reads do.
+	// Cost is the device time of requests at saturation. A read-only measurement leaves out
+	// Write; then writes cost the same as reads.
 	Cost Cost `yaml:"cost" json:"cost"`
 	// Reference is the latency of requests just before the device saturates.
 	Reference Reference `yaml:"reference" json:"reference"`
-	// Quantum is the least that keeps most of the sequential rate, in bytes.
+	// Quantum is the smallest size that keeps most of the sequential rate, in bytes.
 	Quantum Bytes `yaml:"quantum" json:"quantum_bytes"`
-	// Residual is how far the measurements are from the costs, as a part: the
-	// root of the mean square.
+	// Residual is the relative deviation of the measurements from the costs: the root of the mean
+	// square.
 	Residual float64 `yaml:"residual" json:"residual"`
 }
 
-// Device says which device was measured.
+// Device identifies the measured device.
 type Device struct {
-	Name       string `yaml:"name" json:"name"`   // the kernel's, then
-	Model      string `yaml:"model" json:"model"` // what the device calls itself; may be empty
+	Name       string `yaml:"name" json:"name"`   // kernel name at that time
+	Model      string `yaml:"model" json:"model"` // as reported by the device; may be empty
 	Bytes      int64  `yaml:"bytes" json:"bytes"`
 	Rotational bool   `yaml:"rotational" json:"rotational"`
 }
 
-// Cost is core/cost's Model as it is in the file.
+// Cost is the Model of core/cost in the form of the file.
 type Cost struct {
 	Read  Coefficients  `yaml:"read" json:"read"`
 	Write *Coefficients `yaml:"write,omitempty" json:"write,omitempty"`
@@ -86,25 +83,25 @@ type Coefficients struct {
 	Alone      Line `yaml:"alone" json:"alone"`
 }
 
-// Line is a time as a function of a request's size.
+// Line is a time as a linear function of a request's size.
 type Line struct {
 	Fixed  Duration `yaml:"fixed" json:"fixed_ns"`
 	PerMiB Duration `yaml:"per_mib" json:"per_mib_ns"`
 }
 
-// Reference are the reference latencies. Without Write they are those of reads.
+// Reference holds the reference latencies. Without Write they are those of reads.
 type Reference struct {
 	Read  Latency  `yaml:"read" json:"read"`
 	Write *Latency `yaml:"write,omitempty" json:"write,omitempty"`
 }
 
-// Latency is that of requests with so many in flight.
+// Latency is the latency of requests with that many in flight.
 type Latency struct {
 	Line        `yaml:",inline"`
 	Concurrency int `yaml:"concurrency" json:"concurrency"`
 }
 
-// Model gives the costs as core/cost has them.
+// Model returns the costs in the form of core/cost.
 func (p *Profile) Model() cost.Model {
 	line := func(l Line) cost.Line {
 		return cost.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
@@ -120,7 +117,7 @@ func (p *Profile) Model() cost.Model {
 	return m
 }
 
-// References gives the reference latencies as core/depth has them.
+// References returns the reference latencies in the form of core/depth.
 func (p *Profile) References() (read, write depth.Line) {
 	line := func(l Latency) depth.Line {
 		return depth.Line{Fixed: time.Duration(l.Fixed), PerMiB: time.Duration(l.PerMiB)}
@@ -148,7 +145,7 @@ func (p *Profile) Fits(d Device) error {
 	return errors.Join(errs...)
 }
 
-// Validate refuses what no disk has.
+// Validate returns an error for values that no disk has.
 func (p *Profile) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -216,7 +213,7 @@ func Load(file string) (*Profile, error) {
 	return p, nil
 }
 
-// Text is the profile as its file has it.
+// Text returns the text of the profile's file.
 func (p *Profile) Text() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -231,8 +228,8 @@ func (p *Profile) Text() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Identify reads from sysfs ("/sys" but for tests) which device a kernel name is
-// now. Virtual devices have no model.
+// Identify reads from sysfs ("/sys", except in tests) the device that a kernel name denotes now.
+// Virtual devices have no model.
 func Identify(sysfs, name string) (Device, error) {
 	dir := filepath.Join(sysfs, "block", name)
 	text := func(file string) string {

@@ -104,7 +104,7 @@ func TestRefused(t *testing.T) {
 func TestFits(t *testing.T) {
 	p := sample()
 	d := p.Device
-	d.Name = "sdc" // names move
+	d.Name = "sdc" // kernel names change
 	d.Bytes += d.Bytes / 101
 	if err := p.Fits(d); err != nil {
 		t.Error(err)
@@ -142,8 +142,8 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, Parse gives an error or a profile that is valid, and
-// that one says the same when it is written and read again.
+// For any text, Parse returns an error or a valid profile, and this profile is the same after it
+// is written and read again.
 func FuzzParse(f *testing.F) {
 	for _, change := range []func(*Profile){
 		func(*Profile) {},

@@ -12,7 +12,7 @@ import (
 // Duration is written 20ms or 1.5s in the file, and in nanoseconds in JSON.
 type Duration time.Duration
 
-// MarshalYAML writes it as people do.
+// MarshalYAML writes it in the usual form for people.
 func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
 
 // UnmarshalYAML takes the value from its text.
@@ -39,7 +39,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// MarshalYAML writes it as people do.
+// MarshalYAML writes it in the usual form for people.
 func (b Bytes) MarshalYAML() (any, error) { return b.String(), nil }
 
 // UnmarshalYAML takes the value from its text.

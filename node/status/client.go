@@ -13,7 +13,7 @@ import (
 	"penstock/settings/plain"
 )
 
-// DefaultAddress is where a daemon listens whose settings do not say otherwise.
+// DefaultAddress is the address at which a daemon listens by default.
 const DefaultAddress = "127.0.0.1:9707"
 
 const (
@@ -21,7 +21,7 @@ const (
 	askWait     = 5 * time.Second
 )
 
-// Fetch asks the daemon at address, host:port.
+// Fetch requests the status from the daemon at address, host:port.
 func Fetch(ctx context.Context, address string) (*Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -48,7 +48,7 @@ func Fetch(ctx context.Context, address string) (*Document, error) {
 	return d, nil
 }
 
-// unanswered says why no daemon has answered and what to do.
+// unanswered adds to an error why no daemon has answered and what to do.
 func unanswered(ctx context.Context, address string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -60,7 +60,7 @@ func unanswered(ctx context.Context, address string, err error) error {
 	return fmt.Errorf("no daemon answers at %w: %s", plain.Network(address, err), advice)
 }
 
-// Parse reads a document. Unknown fields are left out: a newer daemon has more.
+// Parse reads a document. It ignores unknown fields, since a newer daemon has more.
 func Parse(body []byte) (*Document, error) {
 	if len(body) > maxDocument {
 		return nil, fmt.Errorf("over %d bytes", maxDocument)

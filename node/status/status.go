@@ -1,20 +1,18 @@
-// Package status is what the node daemon says of itself at GET /status, and how
-// to ask for it.
+// Package status is the document that the node daemon returns at GET /status, and a client for
+// it.
 //
-// Problem: an operator's question is seldom one number. Why is this application
-// slow needs its share beside what it is due, who else was active, what the
-// device does, and what of it was not Penstock's. Prometheus' text has the
-// counters, but a share is a ratio over one and the same window and an
-// entitlement depends on who was active in it; two scrapes do not give that, and
-// neither does a tool that guesses. Choice: the daemon, which has the windows,
-// works them out once and gives one document; `penstock top`, `penstock doctor`
-// and whoever wants to script something read the same. The metrics stay the
-// place for history.
+// Problem: an operator's question seldom has one number as the answer. To find out why an
+// application is slow, the operator needs its share and its entitlement, the other active flows,
+// the state of the device, and the foreign I/O. Prometheus' metrics have the counters. But a
+// share is a ratio over a single window, and an entitlement depends on the flows that were active
+// in it; neither two scrapes nor a tool that guesses can provide them. Choice: the daemon, which
+// has the windows, computes the figures once and returns one document. `penstock top`, `penstock
+// doctor` and scripts read the same one. The metrics remain the place for history.
 //
-// The document is versioned: fields are added without notice, a field that is
-// taken away or changes its meaning raises Version. Units are in the names,
-// counts begin with the daemon and only grow. It is bounded: past the bound the
-// flows that used the device least are left off, and their number is given.
+// The document has a version: fields are added without notice; a removed field or a changed
+// meaning increases Version. Units are in the names. Counts begin with the daemon and never
+// decrease. The document's size is bounded: beyond the bound, the flows that used the device
+// least are left out, and their number is given.
 package status
 
 import "time"
@@ -22,7 +20,7 @@ import "time"
 // Version of the document.
 const Version = 1
 
-// Document is the daemon at one moment.
+// Document describes the daemon at one moment.
 type Document struct {
 	Version      int          `json:"version"`
 	Build        string       `json:"build"`
@@ -30,7 +28,7 @@ type Document struct {
 	Started      time.Time    `json:"started"`
 	Time         time.Time    `json:"time"`
 	MonotonicNS  int64        `json:"monotonic_ns"` // CLOCK_MONOTONIC
-	Mode         string       `json:"mode"`         // off, observe or enforce; what is in force
+	Mode         string       `json:"mode"`         // in force: off, observe or enforce
 	KillSwitch   Switch       `json:"kill_switch"`
 	Socket       string       `json:"socket"`
 	Users        []uint32     `json:"users"` // ids that may connect
@@ -56,41 +54,41 @@ type Weights struct {
 	File    string `json:"file"` // empty: none, every application has weight 1
 	Rules   int    `json:"rules"`
 	Default int    `json:"default"`
-	Taken   int64  `json:"taken"`   // times it was read again and taken
-	Refused int64  `json:"refused"` // and refused for a mistake in it
-	Error   string `json:"error"`   // the mistake, while the last good file is in force
+	Taken   int64  `json:"taken"`   // times it was reloaded
+	Refused int64  `json:"refused"` // times it was refused because of a mistake
+	Error   string `json:"error"`   // the mistake, while the last valid file is in force
 }
 
-// Cluster is what comes of the brokers that the settings name.
+// Cluster is the state of the connection to the brokers in the settings.
 type Cluster struct {
-	Node     string    `json:"node"`     // this node's name there; empty: no brokers are named
-	Broker   string    `json:"broker"`   // that answers; empty: none
-	Answered time.Time `json:"answered"` // the last time
-	InForce  bool      `json:"in_force"` // shares are of the cluster's totals, not local ones
+	Node     string    `json:"node"`     // this node's name there; empty: the settings have no brokers
+	Broker   string    `json:"broker"`   // the broker that answers; empty: none
+	Answered time.Time `json:"answered"` // time of the last answer
+	InForce  bool      `json:"in_force"` // shares follow the cluster's totals, not only local service
 	Policy   uint64    `json:"policy"`   // version
-	Reported int       `json:"reported"` // applications
-	LeftOut  int       `json:"left_out"` // applications past the bound
+	Reported int       `json:"reported"` // number of applications
+	LeftOut  int       `json:"left_out"` // applications beyond the bound
 	DelayNS  int64     `json:"delay_ns"` // of the last answer
-	Error    string    `json:"error"`    // why nobody answers
-	Epoch    uint64    `json:"epoch"`    // the largest of a leadership whose answer was taken
+	Error    string    `json:"error"`    // why no broker answers
+	Epoch    uint64    `json:"epoch"`    // the largest epoch of an accepted answer
 	Refused  uint64    `json:"refused"`  // answers of smaller epochs
 }
 
-// Heartbeat is what agents hear: which devices live. The gates of one that does not
-// are open within a second.
+// Heartbeat is the state that agents receive: which devices are alive. The gates of a device that
+// is not alive open within a second.
 type Heartbeat struct {
 	Alive   bool     `json:"alive"`
 	Tick    uint64   `json:"tick"`
-	Stalled []string `json:"stalled"` // devices whose loop does not turn
+	Stalled []string `json:"stalled"` // devices whose loop does not respond
 }
 
 // Agent is one connection.
 type Agent struct {
-	PID         int32     `json:"pid"` // PID and UID by the kernel's word
+	PID         int32     `json:"pid"` // PID and UID come from the kernel
 	UID         uint32    `json:"uid"`
-	Container   string    `json:"container"` // or its process, where the kernel names no container
+	Container   string    `json:"container"` // or its process, if the kernel names no container
 	Role        string    `json:"role"`
-	Flow        string    `json:"flow"`  // that all its streams belong to; empty: each has its own
+	Flow        string    `json:"flow"`  // flow of all its streams; empty: each stream has its own
 	Agent       string    `json:"agent"` // name and version
 	Directories []string  `json:"directories"`
 	Since       time.Time `json:"since"`
@@ -99,37 +97,37 @@ type Agent struct {
 // Socket counts what happened on the agents' socket.
 type Socket struct {
 	Refused       int64 `json:"refused"`
-	Hurried       int64 `json:"hurried"` // of them, since they came too often
+	Hurried       int64 `json:"hurried"` // of these, because they came too often
 	Displaced     int64 `json:"displaced"`
 	BadFrames     int64 `json:"bad_frames"`
 	OpenErrors    int64 `json:"open_errors"`
-	OverBound     int64 `json:"over_bound"` // of them
+	OverBound     int64 `json:"over_bound"` // of these
 	SlowPeers     int64 `json:"slow_peers"`
 	LogSuppressed int64 `json:"log_suppressed"`
 }
 
-// Identity is what became of claims to be an application.
+// Identity counts the results of claims.
 type Identity struct {
 	Mode   string   `json:"mode"`   // trust, verify or strict
-	Claims []Claims `json:"claims"` // without those that are zero
+	Claims []Claims `json:"claims"` // without zeros
 	Remote Remote   `json:"remote"`
 }
 
-// Remote is what became of questions to other nodes about their processes, and of theirs.
+// Remote counts questions to other nodes about their processes, and the questions of other nodes.
 type Remote struct {
-	Asking     bool  `json:"asking"`     // other nodes are asked: there is a broker, with certificates
+	Asking     bool  `json:"asking"`     // this node can ask others: it has a broker and certificates
 	Asked      int64 `json:"asked"`      // the sum of the four below
 	Confirmed  int64 `json:"confirmed"`  // or corrected
 	Refuted    int64 `json:"refuted"`    // by the other node's evidence
-	Undecided  int64 `json:"undecided"`  // it answered, and knows nothing that decides
-	Unanswered int64 `json:"unanswered"` // no node is there, or it did not answer in time
+	Undecided  int64 `json:"undecided"`  // it answered, but its evidence decides nothing
+	Unanswered int64 `json:"unanswered"` // no node there, or no answer in time
 
-	Listen   string `json:"listen"`   // where other nodes are answered; empty: nowhere
-	Answered int64  `json:"answered"` // their questions
-	Refused  int64  `json:"refused"`  // those that were not theirs to ask, or too many
+	Listen   string `json:"listen"`   // address for other nodes' questions; empty: none
+	Answered int64  `json:"answered"` // questions of other nodes
+	Refused  int64  `json:"refused"`  // questions that the caller had no right to ask, or too many
 }
 
-// Claims are how many ended so.
+// Claims is the number of claims with one result.
 type Claims struct {
 	Verdict  string `json:"verdict"`
 	Evidence string `json:"evidence"`
@@ -141,7 +139,7 @@ type Device struct {
 	Name        string   `json:"name"`
 	Directories []string `json:"directories"` // data directories on it
 	Rotational  bool     `json:"rotational"`
-	Answered    bool     `json:"answered"` // false: what the loop alone knows is not filled in
+	Answered    bool     `json:"answered"` // false: values that only the loop knows are missing
 
 	Kernel Kernel `json:"kernel"`
 
@@ -149,18 +147,18 @@ type Device struct {
 	QuantumBytes int64   `json:"quantum_bytes"`
 	BacklogBound int64   `json:"backlog_bound_bytes"` // of one application
 	DirtyBound   int64   `json:"dirty_bound_bytes"`   // of all
-	LazyBound    int64   `json:"lazy_bound_bytes"`    // of all, beside it: of what tasks may yet delete
-	StagedBound  int64   `json:"staged_bound_bytes"`  // of all: of what readers have not reached yet
+	LazyBound    int64   `json:"lazy_bound_bytes"`    // of all, in addition: tasks' files that may be deleted
+	StagedBound  int64   `json:"staged_bound_bytes"`  // of all: bytes that readers have not reached yet
 	Depth        int     `json:"depth"`
 	DepthMin     float64 `json:"depth_min"`
 	DepthMax     float64 `json:"depth_max"`
 	Periods      Periods `json:"depth_periods"`
 	Outstanding  int     `json:"outstanding"`
-	OthersPart   float64 `json:"others_part"`  // of the busy time, 0..1, that is left out of the latency
+	OthersPart   float64 `json:"others_part"`  // part of the busy time, 0..1, that is excluded from the latency
 	LatencyNS    int64   `json:"latency_ns"`   // mean of the last control period; 0: none
 	ReferenceNS  int64   `json:"reference_ns"` // of the same requests
 	BacklogBytes int64   `json:"backlog_bytes"`
-	StagedBytes  int64   `json:"staged_bytes"` // that readers have not reached yet
+	StagedBytes  int64   `json:"staged_bytes"` // bytes that readers have not reached yet
 	Stuck        bool    `json:"stuck"`
 	SlowFactor   float64 `json:"slow_factor"` // times slower than when healthy; 1: it is healthy
 	Profiled     bool    `json:"profiled"`    // costs and references were measured on this device
@@ -175,8 +173,8 @@ type Device struct {
 	FlowsLeftOff int    `json:"flows_left_off"`
 }
 
-// Kernel is the device in the kernel's own block layer. Numbers that it does not
-// tell are -1.
+// Kernel is the device's state in the kernel's block layer. Numbers that the kernel does not
+// report are -1.
 type Kernel struct {
 	Counted     bool   `json:"counted"` // false: there is no block device to count
 	Scheduler   string `json:"scheduler"`
@@ -186,14 +184,14 @@ type Kernel struct {
 	InFlight    int64  `json:"in_flight"`
 }
 
-// Periods counts sfqd2's control periods by where they left the depth.
+// Periods counts sfqd2's control periods by the resulting depth.
 type Periods struct {
 	Total int64 `json:"total"`
 	AtMin int64 `json:"at_min"`
 	AtMax int64 `json:"at_max"`
 }
 
-// Pair is something by direction.
+// Pair is a quantity by direction.
 type Pair struct {
 	Read    int64 `json:"read"`
 	Written int64 `json:"written"`
@@ -201,34 +199,34 @@ type Pair struct {
 
 // Window is what happened in the last seconds.
 type Window struct {
-	Seconds     float64 `json:"seconds"`     // its length; 0: too early to tell
-	Utilisation float64 `json:"utilisation"` // 0..1, by the kernel's account
+	Seconds     float64 `json:"seconds"`     // its length; 0: not enough readings yet
+	Utilisation float64 `json:"utilisation"` // 0..1, according to the kernel
 	Foreign     Pair    `json:"foreign_bytes"`
 }
 
-// ForeignWatch reports whether foreign I/O is shown by process and cgroup. Neither on
-// nor an error: there is no device yet, or the settings want totals only.
+// ForeignWatch reports whether foreign I/O is shown by process and cgroup. If On is false and
+// Error is empty, there is no device yet, or the settings want totals only.
 type ForeignWatch struct {
 	On    bool   `json:"on"`
-	Error string `json:"error"` // the right, or the part of the kernel, that is missing
+	Error string `json:"error"` // the missing right or part of the kernel
 }
 
-// ForeignUsers are those who use a device past the daemon, by the kernel's word.
+// ForeignUsers are the users of a device with foreign I/O, according to the kernel.
 type ForeignUsers struct {
-	Seconds       float64       `json:"seconds"` // length of their window; 0: too early to tell
-	Top           []ForeignUser `json:"top"`     // who moved most in the window first
+	Seconds       float64       `json:"seconds"` // length of the window; 0: not enough readings yet
+	Top           []ForeignUser `json:"top"`     // sorted by bytes in the window, the largest first
 	LeftOff       int           `json:"left_off"`
-	UnlistedBytes int64         `json:"unlisted_bytes"` // of users past the bound on how many are kept apart
+	UnlistedBytes int64         `json:"unlisted_bytes"` // of users beyond the bound on distinguished users
 	Daemon        Pair          `json:"daemon_bytes"`   // the daemon's own
 }
 
 // ForeignUser is one process, or kernel threads of one name, in one cgroup.
 type ForeignUser struct {
-	Name     string `json:"name"` // the process's own word
+	Name     string `json:"name"` // chosen by the process
 	PID      uint32 `json:"pid"`  // 0: a kernel thread
 	Cgroup   string `json:"cgroup"`
 	Bytes    Pair   `json:"bytes"`
-	DeviceNS int64  `json:"device_ns"` // its requests' time at the device, overlapping ones each
+	DeviceNS int64  `json:"device_ns"` // time of its requests at the device; overlapping requests count fully
 	Window   Pair   `json:"window_bytes"`
 }
 
@@ -236,13 +234,13 @@ type ForeignUser struct {
 type Flow struct {
 	Name             string  `json:"name"`
 	Weight           int     `json:"weight"`
-	Queue            string  `json:"queue"` // that the weight counts in; empty: none
-	Part             float64 `json:"part"`  // its weight here for its share of the cluster's service; 0: the weight
+	Queue            string  `json:"queue"` // queue in which the weight counts; empty: none
+	Part             float64 `json:"part"`  // weight that balances its share of the cluster; 0: its weight
 	Mode             string  `json:"mode"`
 	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
-	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for it
+	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for the limit
 	Streams          int     `json:"streams"`
-	Queued           int     `json:"queued"` // streams with something that waits for its turn
+	Queued           int     `json:"queued"` // streams with a request that waits for its turn
 	BacklogBytes     int64   `json:"backlog_bytes"`
 	Bytes            Pair    `json:"bytes"` // moved by the device
 	ResidentBytes    int64   `json:"resident_bytes"`
@@ -250,13 +248,13 @@ type Flow struct {
 	ServiceNS        int64   `json:"service_ns"`
 	Requests         int64   `json:"requests"`
 	Waits            int64   `json:"waits"`
-	Standing         int     `json:"standing"`     // streams at their marks; observed: beyond those that enforcing would have set
-	Forced           int64   `json:"forced"`       // packets let through after a stream's patience
-	ForcedBytes      int64   `json:"forced_bytes"` // of them
-	Refused          int64   `json:"refused"`      // reads refused before they began, as too many of the flow were waiting
+	Standing         int     `json:"standing"`     // at their marks; observe mode: beyond the marks that enforcing would set
+	Forced           int64   `json:"forced"`       // packets that passed after a stream's patience
+	ForcedBytes      int64   `json:"forced_bytes"` // bytes of these packets
+	Refused          int64   `json:"refused"`      // reads refused before they began: too many of the flow were waiting
 	WouldWaitNS      int64   `json:"would_wait_ns"`
 
-	Kinds  []Kind     `json:"kinds"` // those that it has had streams of
+	Kinds  []Kind     `json:"kinds"` // kinds of its streams so far
 	Lazy   Lazy       `json:"lazy"`
 	Window FlowWindow `json:"window"`
 }
@@ -265,7 +263,7 @@ type Flow struct {
 // or network.
 type Kind struct {
 	Kind      string `json:"kind"`
-	Streamed  Pair   `json:"streamed_bytes"` // read and written by the streams, from the page cache as well
+	Streamed  Pair   `json:"streamed_bytes"` // read and written by the streams, including from the page cache
 	Bytes     Pair   `json:"bytes"`          // moved by the device
 	ServiceNS int64  `json:"service_ns"`
 }
@@ -273,14 +271,13 @@ type Kind struct {
 // Lazy are a flow's intermediate files that need not reach the device if they are
 // deleted soon.
 type Lazy struct {
-	Files        int   `json:"files"`         // closed, and waiting to be deleted or drained
+	Files        int   `json:"files"`         // closed files that wait to be deleted or drained
 	DroppedFiles int64 `json:"dropped_files"` // deleted before they were drained
-	DroppedBytes int64 `json:"dropped_bytes"` // that the device was spared
+	DroppedBytes int64 `json:"dropped_bytes"` // bytes that were never written to the device
 }
 
-// FlowWindow is the flow in the device's window. Share and entitlement of the
-// active flows add up to 1 each; a flow below its entitlement that has nothing
-// queued did not want more.
+// FlowWindow is the flow in the device's window. The shares of the active flows add up to 1, and
+// so do their entitlements. A flow below its entitlement with nothing queued did not want more.
 type FlowWindow struct {
 	Active      bool    `json:"active"`      // had service in the window, or waits for it
 	Share       float64 `json:"share"`       // of the service given in the window, 0..1

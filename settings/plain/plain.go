@@ -1,8 +1,8 @@
-// Package plain says errors of the system in an operator's words.
+// Package plain translates errors of the system into an operator's words.
 //
 // Go's errors name system calls, types and library internals, and repeat file and address. An
-// operator needs what is wrong, in which file or at which address, once. The error of the system
-// stays inside, for errors.Is.
+// operator needs the cause, and the file or the address, once. The original error stays inside,
+// for errors.Is.
 package plain
 
 import (
@@ -27,8 +27,8 @@ type Error struct {
 func (e *Error) Error() string { return e.What }
 func (e *Error) Unwrap() error { return e.Cause }
 
-// File returns the error of a file operation as "PATH: what is wrong". Other errors are returned
-// as they are.
+// File returns the error of a file operation as "PATH: cause". Other errors are returned
+// unchanged.
 func File(err error) error {
 	var p *fs.PathError
 	if !errors.As(err, &p) {
@@ -71,13 +71,13 @@ func Listen(address string, err error) error {
 	return &Error{fmt.Sprintf("listen on %s: %s", address, what), err}
 }
 
-// Network returns the error of a request to an address as "ADDRESS: what is wrong", without the
-// request and the system calls.
+// Network returns the error of a request to an address as "ADDRESS: cause", without the request
+// and the system calls.
 func Network(address string, err error) error {
 	return &Error{address + ": " + NetworkCause(err), err}
 }
 
-// NetworkCause says why a request failed, without the address.
+// NetworkCause returns the cause of a failed request, without the address.
 func NetworkCause(err error) string {
 	var (
 		dns     *net.DNSError
@@ -85,12 +85,12 @@ func NetworkCause(err error) string {
 		timeout net.Error
 	)
 	switch {
-	case errors.As(err, &dns) && strings.HasPrefix(dns.Name, "tcp/"): // a port's name
+	case errors.As(err, &dns) && strings.HasPrefix(dns.Name, "tcp/"): // the name of a port
 		return NetworkText("unknown port")
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "the host " + dns.Name + " is unknown"
 	case errors.As(err, &dns):
-		return "the host " + dns.Name + " cannot be looked up: the name server gives no answer"
+		return "the host " + dns.Name + " cannot be looked up: the name server does not answer"
 	case errors.As(err, &wrong) && strings.Contains(wrong.Err, "port"):
 		return NetworkText(wrong.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -115,7 +115,7 @@ func NetworkCause(err error) string {
 	return NetworkText(err.Error())
 }
 
-// causes are parts of messages of libraries that keep no error values, and what they mean.
+// causes are parts of messages of libraries without error values, and their meanings.
 var causes = []struct{ part, means string }{
 	{"connection refused", "connection refused, nothing listens there"},
 	{"produced zero addresses", "the host is unknown"},
@@ -132,8 +132,8 @@ var causes = []struct{ part, means string }{
 	{"deadline exceeded", "no answer in time"},
 }
 
-// NetworkText says in plain words what a library's message means; what it does not know stays
-// as it is.
+// NetworkText returns the meaning of a library's message in plain words; unknown messages are
+// returned unchanged.
 func NetworkText(message string) string {
 	for _, c := range causes {
 		if strings.Contains(message, c.part) {

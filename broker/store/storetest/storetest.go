@@ -1,5 +1,5 @@
-// Package storetest has tests that every store of policy versions must pass. Each store's tests call
-// them with a function that opens the store.
+// Package storetest has tests that every store of policy versions must pass. Each store's tests
+// call them with a function that opens the store.
 package storetest
 
 import (

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	maxCgroups = 8192             // known by their paths
-	walkPeriod = 10 * time.Second // at most so often is the hierarchy walked
+	maxCgroups = 8192             // maximum number of known paths
+	walkPeriod = 10 * time.Second // the least time between two walks of the hierarchy
 )
 
-// cgroups finds the paths of cgroups by their ids, which are the inodes of their
-// directories. Walking needs no right, unlike asking by handle; it is done when an
-// id comes that is not known, since cgroups come and go all the time.
+// cgroups finds the paths of cgroups by their ids, which are the inodes of their directories. A
+// walk needs no right, unlike a lookup by handle. It is made when an unknown id appears, since
+// cgroups come and go all the time.
 type cgroups struct {
 	root   string // empty: no hierarchy
 	paths  map[uint64]string
 	walked time.Time
 }
 
-// path gives a cgroup's path, empty if it is not known.
+// path returns a cgroup's path, empty if it is not known.
 func (c *cgroups) path(id uint64, now time.Time) string {
 	if id == 0 || c.root == "" {
 		return ""
@@ -37,8 +37,8 @@ func (c *cgroups) path(id uint64, now time.Time) string {
 	return path
 }
 
-// walk notes all cgroups that there are. One that has ended keeps its path, as its
-// I/O may come later, until there are too many.
+// walk records all existing cgroups. An ended cgroup keeps its path, since its I/O may follow
+// later, until there are too many.
 func (c *cgroups) walk() {
 	if c.paths == nil || len(c.paths) >= maxCgroups {
 		c.paths = map[uint64]string{}
@@ -61,8 +61,8 @@ func (c *cgroups) walk() {
 	})
 }
 
-// findHierarchy gives where the hierarchy is mounted whose cgroups the block layer
-// names, empty if nowhere: cgroup v1's blkio, or else v2.
+// findHierarchy returns the mount point of the hierarchy whose cgroups the block layer uses:
+// blkio of cgroup v1, or otherwise v2. Empty if there is none.
 func findHierarchy(mountinfo string) string {
 	text, err := os.ReadFile(mountinfo)
 	if err != nil {
@@ -71,8 +71,8 @@ func findHierarchy(mountinfo string) string {
 	return parseHierarchy(string(text))
 }
 
-// parseHierarchy reads the text of a mountinfo file: a line is some fields, of which
-// the fifth is the place, a dash, the file system's type, its source, its options.
+// parseHierarchy reads the text of a mountinfo file. A line consists of some fields, of which the
+// fifth is the mount point, a dash, the file system's type, its source, and its options.
 func parseHierarchy(text string) (place string) {
 	for line := range strings.Lines(text) {
 		before, after, ok := strings.Cut(line, " - ")

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// samples is how many readings a Ledger keeps: a window is as long as the time
-// between the first and the last.
+// samples is the number of readings that a Ledger keeps. A window is the time between the first
+// and the last.
 const samples = 6
 
-// Ledger keeps the last readings and says who used a device most. The zero value
-// is ready. It belongs to one caller at a time.
+// Ledger keeps the last readings and returns the largest users of a device. The zero value is
+// ready. It must not be used concurrently.
 type Ledger struct {
 	at   []time.Time
 	past []map[key][2]int64 // bytes
 	last Table
 }
 
-// Use is a user with what it moved in the window.
+// Use is a user with its bytes in the window.
 type Use struct {
 	User
 	Window [2]int64 // bytes; read, written
 }
 
-// Take notes a reading.
+// Take adds a reading.
 func (l *Ledger) Take(now time.Time, t Table) {
 	bytes := make(map[key][2]int64, len(t.Users))
 	for _, u := range t.Users {
@@ -36,17 +36,17 @@ func (l *Ledger) Take(now time.Time, t Table) {
 	}
 }
 
-// Summary is one device.
+// Summary describes one device.
 type Summary struct {
 	Seconds float64  // length of the window; 0: one reading so far
-	Top     []Use    // others than this process, those that moved most in the window first
-	Left    int      // how many more there are
+	Top     []Use    // without this process; sorted by bytes in the window, the largest first
+	Left    int      // number of further users
 	Own     [2]int64 // bytes of this process; read, written
 	Lost    Lost
 }
 
-// Of returns the users of the device, at most n of them. Equal ones are in the order
-// of their names, so that they do not jump.
+// Of returns the users of the device, at most n. Equal users are sorted by name, so that their
+// order is stable.
 func (l *Ledger) Of(device uint32, n int) Summary {
 	var s Summary
 	if len(l.at) == 0 {
@@ -67,7 +67,7 @@ func (l *Ledger) Of(device uint32, n int) Summary {
 		old := l.past[0][u.key]
 		for i := range old {
 			if old[i] > u.Bytes[i] {
-				old[i] = 0 // it was forgotten, and begins at 0
+				old[i] = 0 // it was forgotten, and starts at 0 again
 			}
 			use.Window[i] = u.Bytes[i] - old[i]
 		}

@@ -33,7 +33,7 @@ func TestLedger(t *testing.T) {
 	own := user(1, 9, "penstock", 500, 700)
 	own.Own = true
 	l.Take(at, Table{Users: []User{user(1, 10, "fio", 1000, 0), user(1, 0, "kworker", 0, 100), own, user(2, 11, "dd", 9, 9)}})
-	// One reading gives no window; the order is that of all bytes then.
+	// A single reading has no window; then users are sorted by all their bytes.
 	if s := l.Of(1, 10); names(s) != "fio[0 0] kworker[0 0] " || s.Seconds != 0 {
 		t.Errorf("%s in %v s", names(s), s.Seconds)
 	}
@@ -48,7 +48,7 @@ func TestLedger(t *testing.T) {
 	if names(s) != "kworker[0 300] dd[50 60] " || s.Left != 1 || s.Seconds != 2 || s.Own != [2]int64{500, 700} || s.Lost != (Lost{3, 4096}) {
 		t.Errorf("%s, %+v", names(s), s)
 	}
-	// A user that was forgotten begins at 0, and the window is bounded.
+	// A user that was forgotten starts at 0 again, and the window is bounded.
 	for i := range 20 {
 		l.Take(at.Add(time.Duration(3+i)*time.Second), Table{Users: []User{user(1, 10, "fio", int64(i), 0)}})
 	}
@@ -129,14 +129,14 @@ func TestCgroupPaths(t *testing.T) {
 	}
 	now = now.Add(walkPeriod)
 	check(1<<60, "")
-	check(a, "/system.slice/a.service") // its last I/O may still come
+	check(a, "/system.slice/a.service") // its last I/O may still follow
 	for i := uint64(0); len(c.paths) < maxCgroups; i++ {
 		c.paths[1<<61+i] = "old"
 	}
 	now = now.Add(walkPeriod)
 	check(1<<60, "")
 	if len(c.paths) != 2 {
-		t.Errorf("%d paths are kept past the bound", len(c.paths))
+		t.Errorf("%d paths are kept beyond the bound", len(c.paths))
 	}
 	check(b, "/b")
 }

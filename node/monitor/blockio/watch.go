@@ -16,19 +16,19 @@ import (
 	"penstock/bpf"
 )
 
-// MaxDevices can be watched, as many as the map in bpf/blockio.c holds.
+// MaxDevices is the maximum number of watched devices: the size of the map in bpf/blockio.c.
 const MaxDevices = 256
 
 const (
-	maxUsers  = 4096 // of all devices, as there
+	maxUsers  = 4096 // of all devices, as in that file
 	manyUsers = maxUsers * 3 / 4
-	forget    = 5 * time.Minute  // a user without I/O
-	forgetAt  = 10 * time.Second // when there are many
+	forget    = 5 * time.Minute  // for a user without I/O
+	forgetAt  = 10 * time.Second // the same, if there are many users
 	kernelBTF = "/sys/kernel/btf/vmlinux"
 )
 
-// Number is a block device's number as users have it in their keys. sysfs is the root
-// of sysfs, "/sys" but for tests. It is an error if there is no such device.
+// Number returns a block device's number, as in users' keys. sysfs is the root of sysfs: "/sys",
+// except in tests. It is an error if there is no such device.
 func Number(sysfs, name string) (uint32, error) {
 	text, err := os.ReadFile(filepath.Join(sysfs, "block", name, "dev"))
 	if err != nil {
@@ -37,8 +37,7 @@ func Number(sysfs, name string) (uint32, error) {
 	return parseNumber(strings.TrimSpace(string(text)))
 }
 
-// parseNumber reads major:minor. The kernel has 12 bits for the one and 20 for
-// the other.
+// parseNumber reads major:minor. In the kernel, they have 12 and 20 bits.
 func parseNumber(text string) (uint32, error) {
 	before, after, _ := strings.Cut(text, ":")
 	major, err := strconv.ParseUint(before, 10, 12)
@@ -62,17 +61,17 @@ type Watch struct {
 	values  []bpf.BlockioUserCount
 }
 
-// activity is when a user's bytes last changed.
+// activity is the time of the last change of a user's bytes.
 type activity struct {
 	bytes [2]uint64
 	at    time.Time
 }
 
-// Open loads the programs and watches the devices, which may be none yet (Govern).
-// The error says which right or which part of the kernel is missing.
+// Open loads the programs and watches the devices. There may be none yet; Govern adds devices.
+// The error names the missing right or part of the kernel.
 func Open(devices ...uint32) (*Watch, error) {
 	if _, err := os.Stat(kernelBTF); err != nil {
-		return nil, fmt.Errorf("the kernel does not tell its types (CONFIG_DEBUG_INFO_BTF): %w", err)
+		return nil, fmt.Errorf("the kernel does not provide its types (CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
 	w := &Watch{
 		cgroups: cgroups{root: findHierarchy("/proc/self/mountinfo")}, seen: map[bpf.BlockioUserKey]activity{},
@@ -107,7 +106,7 @@ func (w *Watch) begin(devices []uint32) error {
 			return err
 		}
 	}
-	// Completions first: what is remembered has to be taken away again.
+	// Completions first: they remove the entries that the other programs make.
 	for _, p := range []*ebpf.Program{
 		w.objects.RequestCompleted, w.objects.RequestIssued, w.objects.BioQueued,
 	} {
@@ -129,8 +128,8 @@ func (w *Watch) Govern(device uint32) error {
 	return nil
 }
 
-// Read gives the table. Who has had no I/O for five minutes is forgotten, and
-// sooner when there are many.
+// Read returns the table. A user without I/O for five minutes is forgotten, or earlier if there
+// are many users.
 func (w *Watch) Read() (Table, error) { return w.read(time.Now()) }
 
 func (w *Watch) read(now time.Time) (Table, error) {
@@ -183,7 +182,7 @@ func (w *Watch) user(k bpf.BlockioUserKey, v *bpf.BlockioUserCount, now time.Tim
 	return u
 }
 
-// text is a name as the kernel keeps it, made valid: a process may give itself any.
+// text returns a name from the kernel as valid text: a process may choose any bytes.
 func text(name [16]int8) string {
 	var b []byte
 	for _, c := range name {
@@ -195,7 +194,7 @@ func text(name [16]int8) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// Close ends the counting.
+// Close stops the counting.
 func (w *Watch) Close() error {
 	var errs []error
 	for _, l := range w.links {

@@ -30,7 +30,7 @@ func TestParseNumber(t *testing.T) {
 	}
 }
 
-// device finds the disk under a directory, 0 if there is none.
+// device returns the disk under a directory, 0 if there is none.
 func device(t *testing.T, dir string) uint32 {
 	t.Helper()
 	var st unix.Stat_t
@@ -52,12 +52,12 @@ func device(t *testing.T, dir string) uint32 {
 	return number
 }
 
-// watch opens a folder on a disk and a watch of the disk. Where BPF may not be used the
-// error has to say what is missing; where the folder is on no disk there is nothing to
-// count: nil.
+// watch opens a folder on a disk and a watch of the disk. If BPF may not be used, the error must
+// name the missing right or part of the kernel. If the folder is on no disk, there is nothing to
+// count, and the watch is nil.
 func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
 	t.Helper()
-	dir, err := os.MkdirTemp(".", "blockio-test-") // the system's folder for such files may be in memory
+	dir, err := os.MkdirTemp(".", "blockio-test-") // the system's folder for temporary files may be in memory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
 				return nil, 0, ""
 			}
 		}
-		t.Fatalf("it does not say what is missing: %v", err)
+		t.Fatalf("the error does not name what is missing: %v", err)
 	}
 	t.Cleanup(func() { w.Close() })
 	if disk == 0 {
@@ -81,8 +81,8 @@ func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
 	return w, disk, dir
 }
 
-// The kernel's word for what this process read and wrote, past the page cache and
-// as the daemon does.
+// The kernel's counts of this process's reads and writes, with direct I/O and in the way the
+// daemon does I/O.
 func TestFindsItsOwnIO(t *testing.T) {
 	const size = 4 << 20
 	w, disk, dir := watch(t)
@@ -122,7 +122,7 @@ func TestFindsItsOwnIO(t *testing.T) {
 	}
 }
 
-// Past the bound bytes are counted and not told apart, until the idle are forgotten.
+// Beyond the bound, bytes are counted without their users, until idle users are forgotten.
 func TestUsersAreBounded(t *testing.T) {
 	const size = 1 << 20
 	w, disk, dir := watch(t)
@@ -132,7 +132,7 @@ func TestUsersAreBounded(t *testing.T) {
 	for i := range uint32(maxUsers) {
 		k := bpf.BlockioUserKey{Device: 1, Tgid: i + 1}
 		if err := w.objects.Users.Put(k, bpf.BlockioUserCount{Bytes: [2]uint64{1, 1}}); err != nil {
-			// Somebody may have used the disk meanwhile, and has a place.
+			// Another process may have used the disk meanwhile, and occupies an entry.
 			if i < maxUsers-64 {
 				t.Fatalf("user %d: %v", i, err)
 			}
@@ -158,7 +158,7 @@ func TestUsersAreBounded(t *testing.T) {
 	}
 	direct(t, filepath.Join(dir, "file"), size)
 	if own, lost := step(begin, maxUsers); own != 0 || lost < 2*size {
-		t.Errorf("%d bytes are its own and %d nobody's, want 0 and %d", own, lost, 2*size)
+		t.Errorf("%d bytes are its own and %d without a user, want 0 and %d", own, lost, 2*size)
 	}
 	step(begin.Add(forgetAt-1), maxUsers)
 	step(begin.Add(forgetAt), 0)
@@ -188,7 +188,7 @@ func TestDevicesAreBounded(t *testing.T) {
 	}
 }
 
-// direct writes and reads a file past the page cache.
+// direct writes and reads a file, bypassing the page cache.
 func direct(t *testing.T, name string, size int64) {
 	mem, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
