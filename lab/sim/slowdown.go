@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Job is one job's run times in seconds, by the way that it was played; 0: it was not, or did not
-// end within the scenario's length.
+// Job has the run times of a job in seconds, by the way it was played; 0: it was not played, or did
+// not end within the scenario's length.
 type Job struct {
 	Name        string  `json:"name"`
 	Kind        string  `json:"kind"` // the name of the scenario's entry
@@ -24,23 +24,23 @@ type Job struct {
 	Coordinated float64 `json:"coordinated,omitempty"`
 }
 
-// Summary is what jobs of one kind, or of one size, came to when they were played in one way.
+// Summary has the results of jobs of one kind, or of one size, played in one way.
 type Summary struct {
 	Way  string `json:"way"`
 	Of   string `json:"of"`   // a kind, a size, or "average"
 	All  int    `json:"all"`  // jobs
-	Jobs int    `json:"jobs"` // that ended; all that follows is of them only
+	Jobs int    `json:"jobs"` // jobs that ended; all other figures are of these only
 	// Run times in seconds.
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`
-	// Slowdowns are run times by those alone; 0 if alone was not played. Those of "average" are
-	// the means of the kinds'.
+	// Slowdowns are run times divided by the run times alone; 0 if alone was not played. Those of
+	// "average" are the means over the kinds.
 	SlowdownMedian float64 `json:"slowdown_median,omitempty"`
 	SlowdownP90    float64 `json:"slowdown_p90,omitempty"`
 	SlowdownMean   float64 `json:"slowdown_mean,omitempty"`
 }
 
-// sizes are bounds of the bins, by input, shuffle and output together.
+// sizes are the bounds of the bins, by the sum of input, shuffle and output.
 var sizes = []struct {
 	below int64
 	name  string
