@@ -30,12 +30,11 @@ const (
 // startPatience bounds the start of a cluster.
 const startPatience = 3 * time.Minute
 
-// Start brings up a fresh cluster and returns when it is ready for work: the
-// NameNode out of safe mode with every DataNode live, the ResourceManager
-// active with every NodeManager registered. A second ResourceManager comes up
-// afterwards (AwaitStandby). On an error everything that was
-// started is stopped again, the logs stay, and the error carries the last lines
-// of the log of the daemon that failed.
+// Start brings up a fresh cluster and returns when it is ready for work: the NameNode out of safe
+// mode with every DataNode live, the ResourceManager active with every NodeManager registered. A
+// second ResourceManager comes up afterwards (AwaitStandby). On an error everything that was
+// started is stopped, the logs stay, and the error contains the last lines of the failed daemon's
+// log.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -62,9 +61,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes the run folder and every daemon's configuration. What an
-// earlier cluster left in the run folder goes: a client's old output would be
-// taken for the new one's. Volumes elsewhere are never emptied.
+// prepare makes the run folder and every daemon's configuration. It deletes an earlier cluster's
+// files in the run folder, because a client's old output could be mistaken for new output. Volumes
+// elsewhere are never emptied.
 func (c *Cluster) prepare() error {
 	for _, d := range []string{"conf", "data", "java", "logs", "tmp"} {
 		if err := os.RemoveAll(filepath.Join(c.cfg.RunDir, d)); err != nil {
@@ -113,7 +112,7 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", c.cfg.Version, len(c.cfg.DataNodes), yarn)
 	begin := time.Now()
-	// The ResourceManager needs nobody, so it comes up beside the formatting.
+	// The ResourceManager needs no other daemon, so it starts during the formatting.
 	if !c.cfg.NoYARN {
 		if err := c.launchResourceManager(); err != nil {
 			return err
@@ -156,7 +155,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	c.logf("  YARN ready after %.1f s: %s", time.Since(begin).Seconds(), c.ResourceManagerURL())
 	if c.pair() {
-		// Only now: so the first one is the active one, and nobody has waited for the second.
+		// Only now, so that the first ResourceManager is active, and nothing has waited for the
+		// second.
 		return c.launchResourceManager()
 	}
 	return nil
@@ -171,8 +171,7 @@ func (c *Cluster) launchDataNode(i int) (*process.Process, error) {
 	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode})
 }
 
-// env is the environment of daemons and clients: nothing of the caller's own
-// Hadoop may leak in.
+// env returns the environment of daemons and clients, without variables of the caller's own Hadoop.
 func (c *Cluster) env(conf string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -189,7 +188,7 @@ func (c *Cluster) env(conf string) []string {
 		"JAVA_HOME="+c.javaHome("", ""))
 }
 
-// jvm is one to start.
+// jvm is a JVM to start.
 type jvm struct {
 	name    string   // of its log
 	conf    string   // of its configuration's folder; default: the name
