@@ -208,8 +208,8 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 	}
 	var argv []string
 	if j.ownPIDs {
-		// Its /proc must show the namespace's own process numbers, or task
-		// JVMs would count some other process's CPU time as theirs.
+		// Its /proc must show the namespace's own process ids; otherwise task JVMs would count
+		// another process's CPU time as theirs.
 		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
 	}
 	argv = slices.Concat(argv, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
@@ -217,8 +217,8 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, argv...)
 }
 
-// tool runs a program of Hadoop's to its end. What it printed is in its log, which is given
-// also if it failed.
+// tool runs a program of Hadoop to its end. It returns the path of the log with its output, also
+// after a failure.
 func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
 	p, err := c.java(jvm{name: name, conf: "client", heapMB: heapMB, opts: []string{quick}, class: class, args: args})
 	if err != nil {
@@ -229,8 +229,8 @@ func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class strin
 	return p.Log(), err
 }
 
-// javaHome is the folder that stands in for a Java installation whose JVMs run
-// on the given CPUs and in the given cgroup only.
+// javaHome returns the folder that replaces a Java installation. Its JVMs run only on the given
+// CPUs and in the given cgroup.
 func (c *Cluster) javaHome(cpus, cgroup string) string {
 	if cpus == "" {
 		cpus = "all"
@@ -260,7 +260,7 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	}
 	bind, join := "", ""
 	if cgroup != "" {
-		// 0 is the writer, whatever its number is in this PID namespace.
+		// 0 stands for the writing process, in any PID namespace.
 		join = "echo 0 >" + filepath.Join(cgroup, "cgroup.procs") + " || exit 1\n"
 	}
 	if cpus != "" {
@@ -272,7 +272,7 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
-// findJava is the java of JAVA_HOME or else of the PATH, if that Hadoop runs on it.
+// findJava returns the java of JAVA_HOME, or else of the PATH, if that Hadoop runs on it.
 func findJava(version string) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
@@ -287,7 +287,7 @@ func findJava(version string) (string, error) {
 	}
 	release, err := os.ReadFile(filepath.Join(java, "..", "..", "release"))
 	if err != nil {
-		return java, nil // an unusual installation: let it show
+		return java, nil // an unusual installation: the start shows whether it works
 	}
 	return java, checkJava(version, java, string(release))
 }
@@ -306,7 +306,7 @@ func checkJava(hadoop, java, release string) error {
 	return nil
 }
 
-// await polls a condition until it holds, a daemon dies or the context ends.
+// await polls a condition until it is true, a daemon dies or the context ends.
 func (c *Cluster) await(ctx context.Context, what string, ready func(context.Context) error) error {
 	var last error
 	err := poll.Until(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -321,8 +321,8 @@ func (c *Cluster) await(ctx context.Context, what string, ready func(context.Con
 	return err
 }
 
-// Check returns an error with the last lines of the log when a daemon has died
-// that nobody stopped.
+// Check returns an error, with the last lines of the log, if a daemon has died without being
+// stopped.
 func (c *Cluster) Check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -334,8 +334,8 @@ func (c *Cluster) Check() error {
 	return nil
 }
 
-// LiveDataNodes asks the NameNode's JMX how many DataNodes are live, and
-// whether it is in safe mode.
+// LiveDataNodes returns the number of live DataNodes, and whether the NameNode is in safe mode,
+// from its JMX.
 func (c *Cluster) LiveDataNodes(ctx context.Context) (live int, safeMode bool, err error) {
 	var state struct {
 		FSState          string
@@ -391,9 +391,8 @@ func (c *Cluster) takeDataNode(i int) *process.Process {
 	return p
 }
 
-// StartDataNode starts DataNode i again, on its old ports and volumes, and
-// returns when the new process serves its data. jvmArgs, when given, replace the
-// configured ones from now on.
+// StartDataNode starts DataNode i again, on its old ports and volumes, and returns when the new
+// process serves its data. If there are jvmArgs, they replace the configured ones from now on.
 func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) error {
 	if c.DataNodePID(i) != 0 {
 		return fmt.Errorf("hadoop: DataNode %d is running", i)
@@ -417,8 +416,8 @@ func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) e
 	return c.await(ctx, name, c.hdfsReady)
 }
 
-// dataNodeReady is nil once every block pool service has registered and has
-// sent a block report.
+// dataNodeReady returns nil when every block pool service has registered and has sent a block
+// report.
 func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
 	var info struct{ BPServiceActorInfo string }
 	if err := Bean(ctx, c.DataNodeURL(i), "Hadoop:service=DataNode,name=DataNodeInfo", &info); err != nil {
@@ -453,14 +452,14 @@ func (c *Cluster) Stop() error {
 		for _, a := range apps {
 			a.client.Kill()
 		}
-		// Nothing of the data is kept, so nobody needs time to say goodbye; the
-		// grace gives DataNodes the chance to close their files.
+		// The data is not kept, so the daemons need no orderly shutdown; the grace period lets
+		// DataNodes close their files.
 		var ending sync.WaitGroup
 		for _, p := range all {
 			ending.Go(func() { p.Stop(2 * time.Second) })
 		}
 		ending.Wait()
-		c.stopErr = c.book.Close() // which also ends what they have left
+		c.stopErr = c.book.Close() // which also ends their remaining processes
 	})
 	return c.stopErr
 }
