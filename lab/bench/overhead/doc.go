@@ -1,6 +1,6 @@
-// Package overhead measures Penstock's cost where it has no benefit: an application alone on a disk that
-// holds nobody up. IBIS, section 7.7: run times of jobs (Figure 13), CPU and memory of the daemons
-// (Table 2).
+// Package overhead measures Penstock's cost where it has no benefit: an application alone on a disk
+// that is never the bottleneck. IBIS, section 7.7: run times of jobs (Figure 13), CPU and memory of
+// the daemons (Table 2).
 //
 // Problem: an overhead of a few per cent is less than the difference between two JVMs of the same
 // program, and far less than the change of a machine's speed within an hour. Choices:
