@@ -60,11 +60,11 @@ func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 	}
 }
 
-// TestQueuesAndBandwidth: of what the ResourceManager says of two jobs, rules on queue and
-// tag make weights on the node; it runs the one and has the other wait, as both together
-// ask for more MB/s than there are; and weights are what is held. When the ResourceManager
-// dies, its standby knows the same. When the broker has gone, a job stands in its queue, as the
-// policy has it.
+// TestQueuesAndBandwidth: rules on queue and tag turn the ResourceManager's facts about two jobs
+// into weights on the node. The ResourceManager runs one job and lets the other wait, as both
+// together request more MB/s than the node offers, and weights are the held MB/s. When the
+// ResourceManager dies, its standby has the same facts. After the broker's end, a job is in its
+// queue according to the policy.
 func TestQueuesAndBandwidth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)

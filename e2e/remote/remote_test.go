@@ -22,8 +22,8 @@ import (
 // Applications: whose container is on machine 0; another one; one on the machine without Penstock.
 const mine, others, unknown = 11, 12, 13
 
-// TestAPeerOnAnotherMachine: names of HDFS clients on other machines, held against what their
-// own node knows of them.
+// TestAPeerOnAnotherMachine: names of HDFS clients on other machines are verified with their own
+// node's evidence.
 func TestAPeerOnAnotherMachine(t *testing.T) {
 	fixture.Eventually(t, "the other node reports", func() bool { return strings.Contains(logOf(t, shared.Broker.Log), "node=there") })
 	contained := start(t, 0, container(t, client.Application(mine)))
