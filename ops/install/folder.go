@@ -230,7 +230,7 @@ func (t target) change(f *file, include func(string) ([]byte, error), force bool
 	}
 	var conflicts []conflict
 	if f.exists && len(bytes.TrimSpace(f.text)) > 0 {
-		conflicts = append(conflicts, conflict{what: "exists already, with a text other than the one to write"})
+		conflicts = append(conflicts, conflict{what: "is there already, with another text"})
 	}
 	e := edit{Old: text(f.text), New: text(t.whole)}
 	f.text, f.exists = []byte(t.whole), true

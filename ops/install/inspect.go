@@ -151,7 +151,7 @@ func (t target) lost(path string) ([]string, error) {
 		case e.value != value && w.add != "":
 			lost = append(lost, fmt.Sprintf("has %s without %s", w.key, w.add))
 		case e.value != value:
-			lost = append(lost, fmt.Sprintf("sets %s to %q instead of %q", w.key, e.value, w.set))
+			lost = append(lost, fmt.Sprintf("has %s as %q and not %q", w.key, e.value, w.set))
 		}
 	}
 	return lost, nil

@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, fmt.Errorf("%w: %v is too short to measure a disk: use %v or more", ErrOptions, o.Time, TimeMin)
 	}
 	if o.Space < spaceMin {
-		return nil, fmt.Errorf("%w: %d MiB are not enough to measure a disk: use %d MiB or more", ErrOptions, o.Space>>20, spaceMin>>20)
+		return nil, fmt.Errorf("%w: %d MiB are too few to measure a disk: use %d MiB or more", ErrOptions, o.Space>>20, spaceMin>>20)
 	}
 	info, err := os.Stat(o.Path)
 	if err != nil {
