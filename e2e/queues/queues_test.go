@@ -138,9 +138,10 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	fixture.Eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
 }
 
-// failover kills the active one of the two ResourceManagers while a job runs, whose weight is
-// what it holds. Of that nothing changes at the node: not while nobody answers, nor while the
-// new one has yet to hear from NodeManagers what runs. And the new one knows a new job.
+// failover kills the active ResourceManager of the two while a job runs. The job's weight is the
+// MB/s that it holds. This weight must not change at the node: neither while no ResourceManager
+// answers, nor while the new one does not know yet what the NodeManagers run. The new one must also
+// know a new job.
 func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 	fixture.Must(t, shared.Hadoop.AwaitStandby(ctx))
 	died, err := shared.Hadoop.ActiveResourceManager(ctx)

@@ -191,7 +191,7 @@ func (c *Cluster) env(conf string) []string {
 // jvm is a JVM to start.
 type jvm struct {
 	name    string   // of its log
-	conf    string   // of its configuration's folder; default: the name
+	conf    string   // name of its configuration folder; default: name
 	heapMB  int      // default 256
 	opts    []string // besides those of jvmOpts
 	env     []string // besides that of all
